@@ -1,0 +1,8 @@
+"""Kernel PCA (and PCA) at large n on GPUs, with the same code on a laptop's CPU."""
+
+from gpukpca import eigen, exceptions, gram, kernels
+from gpukpca.decomposition import KernelPCA, Plan, Progress
+
+__version__ = "0.1.0"
+
+__all__ = ["KernelPCA", "Plan", "Progress", "__version__", "eigen", "exceptions", "gram", "kernels"]

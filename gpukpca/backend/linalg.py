@@ -1,0 +1,169 @@
+"""Linear algebra that the standard cannot say: partial eigenproblems, products of sparse rows, ``out=``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from scipy.spatial.distance import cdist
+
+from gpukpca._typing import Array
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    device_of,
+    from_host,
+    is_numpy,
+    is_sparse,
+    namespace_of,
+    to_host,
+    writes_in_place,
+)
+
+
+def row_products(a: Any, b: Any, out: Array | None = None) -> Array:
+    """``a @ b.T`` for two blocks of rows, dense or CSR (standard: no ``out=``, no sparse).
+
+    `a` and `b` must not share memory when they are large: one buffer multiplied by its own transpose takes BLAS's
+    syrk path, which crashes for large shapes with the OpenBLAS inside current NumPy wheels.
+    """
+    if is_sparse(a) or is_sparse(b):
+        product = a @ b.T
+        return np.asarray(product.toarray() if is_sparse(product) else product)
+    if is_numpy(a):
+        return np.matmul(a, b.T, out=out)
+    return a @ namespace_of(a).matrix_transpose(b)
+
+
+def squared_distances(a: Array, b: Array) -> Array:
+    """Squared Euclidean distances by differences (no matrix product, no cancellation); equal rows give exactly 0."""
+    if is_numpy(a):
+        return cdist(a, b, "sqeuclidean")
+    return _sum_over_features(a, b, lambda difference: difference * difference)
+
+
+def cityblock_distances(a: Array, b: Array) -> Array:
+    """Sums of absolute differences; the Laplacian kernel has no matrix product."""
+    if is_numpy(a):
+        return cdist(a, b, "cityblock")
+    return _sum_over_features(a, b, namespace_of(a).abs)
+
+
+def _sum_over_features(a: Array, b: Array, function: Any) -> Array:
+    xp = namespace_of(a, b)
+    b_columns = xp.matrix_transpose(b)
+    total = function(a[:, 0:1] - b_columns[0:1, :])
+    for k in range(1, a.shape[1]):
+        total = total + function(a[:, k : k + 1] - b_columns[k : k + 1, :])
+    return total
+
+
+def column_sums(V: Array) -> Array:
+    """Sums of the columns of V, accumulated in the widest floating type, shape (b,)."""
+    return namespace_of(V).sum(V, axis=0, dtype=accumulation_dtype(V))
+
+
+def column_norms(V: Array) -> np.ndarray:
+    """Euclidean norms of the columns of V on the host, float64, without overflow or underflow in the squares."""
+    if V.shape[1] == 0:
+        return np.zeros(0)
+    xp = namespace_of(V)
+    wide = cast(V, accumulation_dtype(V))
+    largest = to_host(xp.max(xp.abs(wide), axis=0)).astype(np.float64)
+    scale = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
+    exponents = np.exp2(np.floor(np.log2(scale)))
+    scaled = wide / from_host(exponents, wide)[None, :]
+    squares = to_host(xp.sum(scaled * scaled, axis=0)).astype(np.float64)
+    return np.sqrt(squares) * exponents
+
+
+def inner_products(A: Array, B: Array) -> np.ndarray:
+    """``A.T @ B`` on the host, accumulated in the widest floating type; small, (a, b)."""
+    xp = namespace_of(A, B)
+    wide = accumulation_dtype(A)
+    return to_host(xp.matrix_transpose(cast(A, wide)) @ cast(B, wide)).astype(np.float64)
+
+
+def largest_eigenpairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
+    """The `p` algebraically largest eigenpairs of a symmetric A, descending; A may be overwritten.
+
+    The standard's `eigh` has no range, and NumPy's fails at n >= 32 767 and computes float32 in float64; SciPy calls
+    LAPACK in the precision of A. Returns the eigenvalues on the host in float64 and the vectors where A is.
+    """
+    n = A.shape[0]
+    if is_numpy(A):
+        # A is symmetric, so its transpose is the same matrix in the order that LAPACK overwrites in place.
+        if p == n:
+            values, vectors = scipy.linalg.eigh(A.T, driver="evd", overwrite_a=True, check_finite=False)
+        else:
+            values, vectors = scipy.linalg.eigh(
+                A.T, driver="evr", subset_by_index=(n - p, n - 1), overwrite_a=True, check_finite=False
+            )
+        return values[::-1].astype(np.float64), np.ascontiguousarray(vectors[:, ::-1])
+    xp = namespace_of(A)
+    values, vectors = xp.linalg.eigh(A)
+    return to_host(xp.flip(values, axis=0)[:p]).astype(np.float64), xp.flip(vectors, axis=1)[:, :p]
+
+
+def all_eigenvalues(A: Array) -> np.ndarray:
+    """Every eigenvalue of a symmetric A, ascending, on the host; A may be overwritten."""
+    if is_numpy(A):
+        values = scipy.linalg.eigh(A.T, eigvals_only=True, driver="evr", overwrite_a=True, check_finite=False)
+        return values.astype(np.float64)
+    return to_host(namespace_of(A).linalg.eigvalsh(A)).astype(np.float64)
+
+
+def solve_positive_definite(A: Array, B: Array) -> Array:
+    """``A⁻¹ B`` for symmetric positive definite A; A may be overwritten. The standard's `solve` cannot be told.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If A is not positive definite to working precision (NumPy) or singular (elsewhere).
+    """
+    if is_numpy(A):
+        factor = scipy.linalg.cho_factor(A.T, overwrite_a=True, check_finite=False)
+        return scipy.linalg.cho_solve(factor, B, check_finite=False)
+    return namespace_of(A, B).linalg.solve(A, B)
+
+
+MIRROR_BLOCK = 256
+
+
+def symmetric_from_upper(K: Array, diagonal: Array) -> Array:
+    """K with its upper triangle mirrored and the diagonal replaced; in place where the library can.
+
+    Rounding in a matrix product is not symmetric, and the standard cannot assign to a part of an array.
+    """
+    n = K.shape[0]
+    if writes_in_place(K):
+        mirror_upper(K)
+        every = namespace_of(K).arange(n)
+        K[every, every] = diagonal
+        return K
+    xp = namespace_of(K)
+    upper = xp.triu(K, k=1)
+    rows = xp.arange(n, device=device_of(K))
+    return xp.where(rows[:, None] == rows[None, :], diagonal[:, None], upper + xp.matrix_transpose(upper))
+
+
+def add_to_diagonal(K: Array, value: float) -> Array:
+    """K + value I; in place where the library can."""
+    xp = namespace_of(K)
+    if writes_in_place(K):
+        every = xp.arange(K.shape[0])
+        K[every, every] += value
+        return K
+    return K + value * xp.eye(K.shape[0], dtype=K.dtype, device=device_of(K))
+
+
+def mirror_upper(K: Array) -> None:
+    """Copy the upper triangle of a square K onto the lower one, block by block (NumPy and CuPy)."""
+    n = K.shape[0]
+    for start in range(0, n, MIRROR_BLOCK):
+        stop = min(start + MIRROR_BLOCK, n)
+        K[stop:, start:stop] = K[start:stop, stop:].T
+        block = K[start:stop, start:stop]
+        lower = np.tril_indices(stop - start, -1)
+        block[lower] = block.T[lower]

@@ -1,0 +1,166 @@
+"""From arrays to namespaces, dtypes and devices, and between host and device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.exceptions import DeviceMismatchError
+
+
+def is_numpy(x: Any) -> bool:
+    """Whether `x` is a plain NumPy array (a memory map included)."""
+    return isinstance(x, np.ndarray)
+
+
+def is_sparse(x: Any) -> bool:
+    """Whether `x` is one of SciPy's sparse containers, which the standard does not know."""
+    return hasattr(x, "tocsr") and hasattr(x, "nnz") and type(x).__module__.startswith("scipy.")
+
+
+def is_foreign(x: Any) -> bool:
+    """Whether `x` is an array of a library other than NumPy that follows the standard."""
+    return not is_numpy(x) and not is_sparse(x) and array_api_compat.is_array_api_obj(x)
+
+
+def writes_in_place(x: Any) -> bool:
+    """Whether elementwise functions on `x` take ``out=``, which the standard lacks."""
+    return is_numpy(x) or array_api_compat.is_cupy_array(x)
+
+
+def namespace_of(*arrays: Any) -> Any:
+    """The one namespace that all `arrays` belong to; sparse containers count as NumPy.
+
+    Raises
+    ------
+    DeviceMismatchError
+        If the arrays belong to different libraries or live on different devices.
+    """
+    dense = [np.empty(0) if is_sparse(x) else x for x in arrays if x is not None]
+    try:
+        xp = array_api_compat.array_namespace(*dense)
+    except TypeError as error:
+        raise DeviceMismatchError(
+            f"arrays of different libraries cannot be combined: {', '.join(sorted({_library(x) for x in dense}))}. "
+            "Move them to one library and device first."
+        ) from error
+    devices = [array_api_compat.device(x) for x in dense]
+    if any(device != devices[0] for device in devices[1:]):
+        raise DeviceMismatchError(
+            f"arrays live on different devices: {', '.join(sorted({str(device) for device in devices}))}. "
+            "Move them to one device first."
+        )
+    return xp
+
+
+def _library(x: Any) -> str:
+    return type(x).__module__.partition(".")[0]
+
+
+def device_of(x: Any) -> Any:
+    """The device of an array; None for sparse containers."""
+    return None if is_sparse(x) else array_api_compat.device(x)
+
+
+def empty_like(x: Any, dtype: Any = None) -> Array:
+    """A zero-size array that remembers namespace, dtype and device of `x`."""
+    if is_sparse(x):
+        return np.empty((0,), dtype=dtype or x.dtype)
+    return namespace_of(x).empty((0,), dtype=dtype or x.dtype, device=device_of(x))
+
+
+def same_place(x: Any, y: Any) -> bool:
+    """Whether two arrays share library and device."""
+    try:
+        namespace_of(x, y)
+    except DeviceMismatchError:
+        return False
+    return True
+
+
+def supports_float64(like: Any) -> bool:
+    """Whether the device of `like` has float64; some accelerators do not."""
+    if is_numpy(like) or is_sparse(like):
+        return True
+    info = namespace_of(like).__array_namespace_info__()
+    return "float64" in info.dtypes(device=device_of(like), kind="real floating")
+
+
+def accumulation_dtype(like: Any) -> Any:
+    """The widest real floating type on the device of `like`."""
+    xp = namespace_of(like)
+    return xp.float64 if supports_float64(like) else xp.float32
+
+
+def real_floating(x: Any) -> bool:
+    """Whether `x` has a real floating dtype."""
+    return is_sparse(x) or bool(namespace_of(x).isdtype(x.dtype, "real floating"))
+
+
+def epsilon(like: Any) -> float:
+    """Distance from 1 to the next number of the dtype of `like` (2.2e-16 or 1.2e-7)."""
+    return float(namespace_of(like).finfo(like.dtype).eps)
+
+
+def item_size(dtype: Any) -> int:
+    """Bytes of one item: the standard has finfo bits, but no itemsize."""
+    return 4 if "float32" in str(dtype) else 8
+
+
+def dtype_name(dtype: Any) -> str:
+    """'float32' or 'float64', however the library spells it."""
+    return "float32" if "float32" in str(dtype) else "float64"
+
+
+def to_host(x: Any) -> np.ndarray:
+    """`x` as a NumPy array; copies only from other devices. The standard has no portable word for «host»."""
+    if is_numpy(x):
+        return np.asarray(x)
+    if is_sparse(x):
+        return np.asarray(x.toarray())
+    if array_api_compat.is_cupy_array(x):
+        return x.get()
+    if array_api_compat.is_torch_array(x):
+        return x.detach().cpu().numpy()
+    xp = namespace_of(x)
+    if hasattr(xp, "Device"):  # array-api-strict: only its CPU device can be read by NumPy
+        return np.asarray(array_api_compat.to_device(x, xp.Device("CPU_DEVICE")))
+    return np.asarray(x)
+
+
+def from_host(a: Any, like: Any, dtype: Any = None) -> Array:
+    """A host array in the namespace and on the device of `like`, as `dtype` (default: that of `like`)."""
+    if is_numpy(like) or is_sparse(like):
+        return np.asarray(a, dtype=dtype or like.dtype)
+    xp = namespace_of(like)
+    wanted = dtype or like.dtype
+    # Cast on the host: a device without float64 cannot take the array as it is.
+    host = np.ascontiguousarray(np.asarray(a), dtype=dtype_name(wanted))
+    return xp.asarray(host, dtype=wanted, device=device_of(like))
+
+
+def move(x: Any, like: Any) -> Array:
+    """`x` on the device and in the library of `like`, dtype kept where the device has it."""
+    if same_place(x, like):
+        return x
+    dtype = getattr(namespace_of(like), dtype_name(x.dtype))
+    if dtype_name(dtype) == "float64" and not supports_float64(like):
+        dtype = namespace_of(like).float32
+    return from_host(to_host(x), like, dtype)
+
+
+def cast(x: Any, dtype: Any) -> Any:
+    """`x` as `dtype` without a copy where it already is; sparse containers too."""
+    if x.dtype == dtype:
+        return x
+    if is_sparse(x):
+        return x.astype(dtype)
+    return namespace_of(x).astype(x, dtype, copy=False)
+
+
+def as_float(x: Any) -> float:
+    """A Python float from a zero-dimensional array."""
+    return float(x)

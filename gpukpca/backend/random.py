@@ -1,0 +1,39 @@
+"""Random numbers: drawn on the host from one generator, so that CPU and GPU start alike.
+
+The standard has no random numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.namespace import from_host
+from gpukpca.exceptions import InvalidParameterError
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """A generator from None, an int in [0, 2**32), a `RandomState` or a `Generator`.
+
+    A `Generator` is returned as it is and so is consumed; a `RandomState` gives one seed.
+    """
+    if random_state is None:
+        return np.random.default_rng()
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(int(random_state.randint(0, 2**31 - 1)))
+    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
+        if 0 <= random_state < 2**32:
+            return np.random.default_rng(int(random_state))
+    raise InvalidParameterError(
+        f"random_state={random_state!r} is not allowed. Give None, an integer from 0 to 2**32 - 1, a "
+        "numpy.random.Generator or a numpy.random.RandomState."
+    )
+
+
+def standard_normal(rng: np.random.Generator, shape: tuple[int, ...], like: Array) -> Array:
+    """Independent N(0, 1) numbers with the dtype and on the device of `like`."""
+    return from_host(rng.standard_normal(shape), like)

@@ -1,0 +1,149 @@
+"""Running the tiles of a product: threads on NumPy, one after another elsewhere.
+
+NumPy's elementwise functions use one core, so threads over tiles are the only way to use the others. Every worker
+owns its tiles, dealt out beforehand (a queue would make sums depend on timing), and BLAS is held to one thread a
+worker while they run. The standard knows no threads.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.linalg  # noqa: F401  (its BLAS must be loaded before the controller looks for BLAS libraries)
+from threadpoolctl import ThreadpoolController
+
+from gpukpca.backend.namespace import is_numpy, is_sparse
+
+Result = TypeVar("Result")
+
+# Called by the main thread between waits with (tiles done, tiles in all).
+TileReport = Callable[[int, int], None]
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
+
+
+class _SingleThreadedBlas:
+    """Holds BLAS at one thread while at least one product runs anywhere in the process.
+
+    The limits of threadpoolctl are process-wide, and two that overlap leave BLAS at one thread for good: the second
+    saves the first one's limit as the original. So there is one limiter, counted.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._limiter: Any = None
+        self._threads_before = 1
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._threads_before = _blas_threads_now()
+                self._limiter = _blas().limit(limits=1)
+            self._users += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._limiter.restore_original_limits()
+
+    def threads_allowed(self) -> int:
+        """What BLAS may use when no product of ours holds it down."""
+        with self._lock:
+            return self._threads_before if self._users else _blas_threads_now()
+
+
+def _blas_threads_now() -> int:
+    return max((library.num_threads for library in _blas().lib_controllers), default=1)
+
+
+_single_threaded_blas = _SingleThreadedBlas()
+
+
+def usable_cpus() -> int:
+    """CPUs this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def blas_threads() -> int:
+    """Threads that BLAS may use now."""
+    return _single_threaded_blas.threads_allowed()
+
+
+def worker_count(like: Any, n_jobs: int | None = None) -> int:
+    """Workers for tiles of arrays like `like`: min(BLAS's limit now, usable CPUs, `n_jobs`), 1 outside NumPy.
+
+    A process that limits BLAS, as joblib's workers do, so gets serial products by itself. Negative `n_jobs` counts
+    from the number of CPUs as in scikit-learn: -1 means all.
+    """
+    if not (is_numpy(like) or is_sparse(like)):
+        return 1
+    workers = min(blas_threads(), usable_cpus())
+    if n_jobs is None:
+        return max(1, workers)
+    wanted = n_jobs if n_jobs > 0 else usable_cpus() + 1 + n_jobs
+    return max(1, min(usable_cpus(), wanted))
+
+
+def map_tiles(
+    work: Callable[[Any], Result], tiles: list[Any], workers: int, report: TileReport | None = None
+) -> list[list[Result]]:
+    """Apply `work` to every tile, worker w taking tiles w, w + workers, ...; results grouped by worker, in order.
+
+    The pool lives for one call and is never kept, so that a fork in between is safe. An interrupt or an exception
+    ends every worker at its next tile.
+    """
+    if workers == 1 or len(tiles) <= 1:
+        return [_serial(work, tiles, report)]
+    done = [0] * workers
+    stop = threading.Event()
+
+    def run(worker: int) -> list[Result]:
+        _hold_thread_local_blas()
+        results = []
+        with np.errstate(all="ignore"):
+            for tile in tiles[worker::workers]:
+                if stop.is_set():
+                    break
+                results.append(work(tile))
+                done[worker] += 1
+        return results
+
+    with _single_threaded_blas, ThreadPoolExecutor(workers) as pool:
+        futures = [pool.submit(run, worker) for worker in range(workers)]
+        try:
+            if report is not None:
+                while wait(futures, timeout=0.2).not_done and not any(f.done() and f.exception() for f in futures):
+                    report(sum(done), len(tiles))
+            return [future.result() for future in futures]
+        finally:
+            stop.set()
+
+
+def _serial(work: Callable[[Any], Result], tiles: list[Any], report: TileReport | None) -> list[Result]:
+    results = []
+    with np.errstate(all="ignore"):
+        for count, tile in enumerate(tiles, start=1):
+            results.append(work(tile))
+            if report is not None:
+                report(count, len(tiles))
+    return results
+
+
+def _hold_thread_local_blas() -> None:
+    """BLAS built on OpenMP keeps its limit per thread; the worker's thread ends with the call, so nothing to undo."""
+    for library in _blas().lib_controllers:
+        if getattr(library, "threading_layer", "") == "openmp":
+            library.set_num_threads(1)

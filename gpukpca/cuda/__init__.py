@@ -1,0 +1,1 @@
+"""The only room that imports CuPy. It knows arrays and numbers, no kernel class, no operator, no policy."""

@@ -1,0 +1,171 @@
+"""From scikit-learn's parameters to one kernel object and one solver object, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import Kernel as ProcessKernel
+
+from gpukpca._typing import Array
+from gpukpca.eigen import BlockKrylov, Dense, choose_solver
+from gpukpca.eigen.solve import SOLVER_NAMES
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.kernels import (
+    RBF,
+    BlockCallable,
+    Cosine,
+    Kernel,
+    Laplacian,
+    Linear,
+    Matern,
+    PairwiseCallable,
+    Polynomial,
+    Precomputed,
+    RationalQuadratic,
+    Sigmoid,
+)
+from gpukpca.kernels.bandwidth import GAMMA_RULES
+from gpukpca.kernels.base import closest
+
+# Name -> the kernel made of the estimator's gamma, degree, coef0 and, beyond scikit-learn, kernel_params.
+NAMED_KERNELS: dict[str, Callable[[Any, dict[str, Any]], Kernel]] = {
+    "linear": lambda e, extra: Linear(**extra),
+    "poly": lambda e, extra: Polynomial(degree=e.degree, gamma=e.gamma, coef0=e.coef0, **extra),
+    "rbf": lambda e, extra: RBF(gamma=e.gamma, **extra),
+    "sigmoid": lambda e, extra: Sigmoid(gamma=e.gamma, coef0=e.coef0, **extra),
+    "cosine": lambda e, extra: Cosine(**extra),
+    "laplacian": lambda e, extra: Laplacian(gamma=e.gamma, **extra),
+    "matern": lambda e, extra: Matern(gamma=e.gamma, **extra),
+    "rational_quadratic": lambda e, extra: RationalQuadratic(gamma=e.gamma, **extra),
+    "precomputed": lambda e, extra: Precomputed(**extra),
+}
+
+
+def kernel_from(estimator: Any) -> Kernel:
+    """The kernel object that an estimator's parameters mean; the user's own objects are cloned, never written to."""
+    kernel, extra = estimator.kernel, dict(estimator.kernel_params or {})
+    if isinstance(kernel, str):
+        if kernel not in NAMED_KERNELS:
+            raise InvalidParameterError(
+                f"kernel={kernel!r} is not known. Give one of {', '.join(map(repr, NAMED_KERNELS))}, a kernel object "
+                f"from gpukpca.kernels, or a callable.{closest(kernel, NAMED_KERNELS)}"
+            )
+        try:
+            return NAMED_KERNELS[kernel](estimator, extra)
+        except TypeError as error:
+            raise InvalidParameterError(f"kernel_params={extra!r} does not fit kernel={kernel!r}: {error}.") from error
+    if not callable(kernel) or isinstance(kernel, type):
+        raise InvalidParameterError(
+            f"kernel={kernel!r} is not allowed. Give a name, a kernel object (an instance, not the class), or a "
+            "callable of two rows."
+        )
+    if isinstance(kernel, (Kernel, ProcessKernel)):
+        given = [name for name in ("gamma", "kernel_params") if getattr(estimator, name) is not None]
+        if given:
+            raise InvalidParameterError(
+                f"{given[0]} was given together with a kernel object; set it on the object: {type(kernel).__name__}(...)."
+            )
+        return clone(kernel) if isinstance(kernel, Kernel) else BlockCallable(clone(kernel))
+    return PairwiseCallable(kernel, extra)
+
+
+def solver_from(estimator: Any, n: int, p: int, on_gpu: bool) -> tuple[Any, str]:
+    """The solver object and the reason for it."""
+    wanted = estimator.eigen_solver
+    fixed = None if estimator.iterated_power == "auto" else int(estimator.iterated_power)
+    iterative = BlockKrylov(tol=float(estimator.tol), max_passes=estimator.max_iter, passes=fixed)
+    if not isinstance(wanted, str):
+        return wanted, "solver object given"
+    if wanted == "dense":
+        return Dense(tol=float(estimator.tol)), "asked for"
+    if wanted in ("randomized", "arpack"):
+        return iterative, "asked for"
+    if isinstance(choose_solver(n, p, on_gpu=on_gpu), Dense):
+        why = f"n = {n} is small" if 5 * p <= n else f"p = {p} is more than a fifth of n = {n}"
+        return Dense(tol=float(estimator.tol)), why
+    return iterative, f"p = {p} is small beside n = {n}"
+
+
+def check_parameters(estimator: Any) -> None:
+    """Raise `InvalidParameterError` for every constructor argument that is out of range, whatever the kernel."""
+    e = estimator
+    _check_n_components(e.n_components)
+    _check(e, "degree", _is_real(e.degree) and e.degree >= 0, "a number >= 0")
+    _check(e, "coef0", _is_real(e.coef0), "a finite number")
+    _check(e, "alpha", _is_real(e.alpha) and e.alpha >= 0, "a number >= 0")
+    _check(e, "tol", _is_real(e.tol) and e.tol >= 0, "a number >= 0 (0: the default of the dtype)")
+    gamma_rules = ", ".join(f'"{rule}"' for rule in GAMMA_RULES)
+    gamma_ok = e.gamma is None or (_is_real(e.gamma) and e.gamma >= 0) or e.gamma in GAMMA_RULES
+    _check(e, "gamma", gamma_ok, f"None, a number >= 0, or one of {gamma_rules}")
+    _check(e, "kernel_params", e.kernel_params is None or isinstance(e.kernel_params, dict), "None or a dict")
+    _check(
+        e, "max_iter", e.max_iter is None or (_is_integer(e.max_iter) and e.max_iter >= 1), "None or an integer >= 1"
+    )
+    power_ok = e.iterated_power == "auto" or (_is_integer(e.iterated_power) and e.iterated_power >= 0)
+    _check(e, "iterated_power", power_ok, '"auto" or an integer >= 0')
+    _check(
+        e, "n_jobs", e.n_jobs is None or (_is_integer(e.n_jobs) and e.n_jobs != 0), "None or an integer other than 0"
+    )
+    for name in ("fit_inverse_transform", "remove_zero_eig", "copy_X"):
+        _check(e, name, isinstance(getattr(e, name), (bool, np.bool_)), "True or False")
+    _check(e, "gram", e.gram in ("auto", "dense", "tiled"), '"auto", "dense" or "tiled"')
+    _check(e, "verbose", callable(e.verbose) or (isinstance(e.verbose, Integral) and e.verbose >= 0), "an integer >= 0")
+    _check_solver(e)
+
+
+def _check_n_components(value: Any) -> None:
+    if value is None or (_is_integer(value) and value >= 1):
+        return
+    if _is_real(value) and not _is_integer(value) and 0.0 < value < 1.0:
+        return
+    raise InvalidParameterError(
+        f"n_components={value!r} is not allowed; give None (all), an integer >= 1, or a fraction of the variance "
+        "strictly between 0 and 1."
+    )
+
+
+def _check_solver(e: Any) -> None:
+    if isinstance(e.eigen_solver, str):
+        if e.eigen_solver not in SOLVER_NAMES:
+            raise InvalidParameterError(
+                f"eigen_solver={e.eigen_solver!r} is not known; give one of {', '.join(map(repr, SOLVER_NAMES))}, or a "
+                f"solver object.{closest(e.eigen_solver, SOLVER_NAMES)}"
+            )
+        return
+    if not hasattr(e.eigen_solver, "solve") or isinstance(e.eigen_solver, type):
+        raise InvalidParameterError(
+            f"eigen_solver={e.eigen_solver!r} is not a solver; give a name or an object such as "
+            "gpukpca.eigen.BlockKrylov(tol=1e-6)."
+        )
+    given = [name for name, default in (("tol", 0), ("max_iter", None)) if getattr(e, name) != default]
+    given += [] if e.iterated_power == "auto" else ["iterated_power"]
+    if given:
+        raise InvalidParameterError(
+            f"{given[0]} was given together with a solver object; set it on the object: "
+            f"{type(e.eigen_solver).__name__}(...)."
+        )
+
+
+def _check(estimator: Any, name: str, allowed: bool, what: str) -> None:
+    if not allowed:
+        raise InvalidParameterError(
+            f"{type(estimator).__name__}: {name}={getattr(estimator, name)!r} is not allowed; {name} must be {what}."
+        )
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_)) and bool(np.isfinite(value))
+
+
+def kernel_gamma(kernel: Kernel, X: Array) -> float:
+    """gamma of a resolved kernel; 1/d for kernels without one, as scikit-learn reports it."""
+    gamma = getattr(kernel, "gamma", None)
+    return float(gamma) if isinstance(gamma, Real) else 1.0 / int(X.shape[1])

@@ -1,0 +1,173 @@
+"""What an estimator does with eigenvalues: refuse, warn, count, and say what share of the variance they carry."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpukpca.backend.namespace import dtype_name, to_host
+from gpukpca.decomposition.convergence import ConvergenceWarning
+from gpukpca.eigen import EigenResult
+from gpukpca.exceptions import (
+    ConvergenceError,
+    IndefiniteKernelError,
+    IndefiniteKernelWarning,
+    PrecisionWarning,
+    RankWarning,
+)
+from gpukpca.gram import CenteredGram
+
+EPS = {"float64": float(np.finfo(np.float64).eps), "float32": float(np.finfo(np.float32).eps)}
+# scikit-learn's bounds: a negative eigenvalue beyond the first (relative to the largest) is an error; an eigenvalue
+# below the second counts as zero when zeros are dropped.
+SIGNIFICANT_NEGATIVE = {"float64": 1e-5, "float32": 5e-3}
+SMALL_POSITIVE = {"float64": 1e-12, "float32": 2e-7}
+# With every residual above this share of the largest eigenvalue, nothing was found.
+USELESS_RESIDUAL = 0.1
+REMEDIES = (
+    "The kernel is not positive semidefinite on these data. Ask for fewer components, use another kernel (rbf, laplacian,"
+    " matern, poly with coef0 >= 0), or for sigmoid a smaller gamma."
+)
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Checked eigenvalues of a centred kernel matrix.
+
+    Attributes
+    ----------
+    eigenvalues : array on the host, shape (p,), descending, none negative
+    total_variance : float
+        In the units of the eigenvalues, the denominator of the ratios.
+    """
+
+    eigenvalues: np.ndarray
+    total_variance: float
+
+    @property
+    def ratios(self) -> np.ndarray:
+        """Shares of the total variance; zeros where there is none."""
+        if self.total_variance <= 0:
+            return np.zeros_like(self.eigenvalues)
+        return self.eigenvalues / self.total_variance
+
+    def components_for(self, fraction: float) -> int | None:
+        """Smallest p whose cumulative ratio reaches `fraction`, None where these are not enough."""
+        # A share that is reached but for rounding is reached.
+        reached = np.flatnonzero(np.cumsum(self.ratios) >= fraction * (1 - 1e-12))
+        return int(reached[0]) + 1 if reached.size else None
+
+
+def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fraction: float | None) -> Spectrum:
+    """Negative eigenvalues refused or set to zero, and the total variance.
+
+    Raises
+    ------
+    IndefiniteKernelError
+        A significant negative eigenvalue among the components, or a fraction asked of an indefinite operator.
+    """
+    n, dtype = op.shape[0], dtype_name(op.dtype)
+    values = to_host(eigen.eigenvalues).astype(np.float64)
+    largest = float(np.max(values, initial=0.0))
+    smallest = min(eigen.smallest_seen, float(np.min(values, initial=0.0)))
+    rounding = max(eigen.null_threshold, n * EPS[dtype] * largest)
+    _refuse_negative(values, largest, smallest, rounding, dtype)
+    values = np.maximum(values, 0.0)
+    indefinite = psd is not True and smallest < -rounding
+    total = op.total_variance
+    if abs(total) <= n * EPS[dtype] * op.noise_scale and largest == 0.0:
+        total = 0.0
+    if not indefinite:
+        # The trace carries the rounding of what was cancelled; what was found is there at least.
+        return Spectrum(values, max(total, float(np.sum(values))))
+    if eigen.spectrum is not None:
+        return Spectrum(values, float(np.sum(np.maximum(eigen.spectrum, 0.0))))
+    if fraction is not None:
+        raise IndefiniteKernelError(
+            f"n_components={fraction} needs the positive part of the variance, but the kernel matrix has negative "
+            f"eigenvalues (at most {smallest:.4g}; the largest is {largest:.4g}) and is too large to compute them all. "
+            "Give a number of components."
+        )
+    warnings.warn(
+        f"the kernel matrix has negative eigenvalues (at most {smallest:.4g}; the largest is {largest:.4g}): "
+        "explained_variance_ratio_ is relative to the trace, which they reduce.",
+        IndefiniteKernelWarning,
+        stacklevel=5,
+    )
+    return Spectrum(values, total if total > 0 else float(np.sum(values)))
+
+
+def _refuse_negative(values: np.ndarray, largest: float, smallest: float, rounding: float, dtype: str) -> None:
+    lowest = float(np.min(values, initial=0.0))
+    if lowest < 0 and largest <= 0 and lowest < -rounding:
+        raise IndefiniteKernelError(
+            f"All eigenvalues are negative: the largest is {np.max(values):.4g}, the smallest seen {smallest:.4g}. "
+            f"{REMEDIES}"
+        )
+    if lowest < -max(SIGNIFICANT_NEGATIVE[dtype] * largest, rounding):
+        raise IndefiniteKernelError(
+            f"There are significant negative eigenvalues among the components: {lowest:.4g}, the smallest seen is "
+            f"{smallest:.4g}, the largest {largest:.4g}. {REMEDIES}"
+        )
+    if lowest < -rounding:
+        warnings.warn(
+            f"negative eigenvalues of the kernel matrix, down to {lowest:.4g} beside a largest of {largest:.4g}, are "
+            "set to 0.",
+            IndefiniteKernelWarning,
+            stacklevel=6,
+        )
+
+
+def carrying_variance(eigenvalues: np.ndarray, dtype: str) -> np.ndarray:
+    """Which components are kept where zeros are dropped: above scikit-learn's bound, 1e-12 (2e-7) of the largest."""
+    return eigenvalues > SMALL_POSITIVE[dtype] * float(np.max(eigenvalues, initial=0.0))
+
+
+def warn_of_rank(eigenvalues: np.ndarray, n: int) -> None:
+    """Fewer components carry variance than were asked for."""
+    rank = int(np.sum(eigenvalues > 0))
+    if rank < len(eigenvalues):
+        warnings.warn(
+            f"only {rank} of the {len(eigenvalues)} components carry variance: the centred kernel matrix of {n} "
+            f"sample(s) has rank {rank}. The others have eigenvalue 0 and zero scores.",
+            RankWarning,
+            stacklevel=5,
+        )
+
+
+def warn_of_gap(eigen: EigenResult, p: int) -> None:
+    """The last component wanted and the first one left out are not separately determined."""
+    gap = eigen.gap
+    if gap is None or p != eigen.eigenvalues.shape[0] or not float(eigen.eigenvalues[-1]) > 0:
+        return
+    # null_threshold is 20 eps times the size of the matrix.
+    if gap < 5.0 * eigen.null_threshold:
+        warnings.warn(
+            f"components {p} and {p + 1} are not separately determined: their eigenvalues differ by {gap:.3g}. Their "
+            "subspace is; take one component more or less.",
+            PrecisionWarning,
+            stacklevel=5,
+        )
+
+
+def warn_of_convergence(eigen: EigenResult) -> None:
+    """Residuals above the tolerance; an error where nothing was found."""
+    if bool(np.all(eigen.converged)):
+        return
+    norms = to_host(eigen.residual_norms).astype(np.float64)
+    largest = float(np.max(np.abs(to_host(eigen.eigenvalues)), initial=0.0))
+    if not eigen.converged.any() and float(np.min(norms)) > USELESS_RESIDUAL * largest:
+        raise ConvergenceError(
+            f"no component was found in {eigen.n_passes} passes: every residual is above {USELESS_RESIDUAL} of the "
+            f'largest eigenvalue {largest:.4g}. Allow more passes (max_iter), or use eigen_solver="dense".'
+        )
+    worst = ", ".join(f"{i + 1} ({norms[i] / largest:.1e})" for i in np.flatnonzero(~eigen.converged)[:10])
+    warnings.warn(
+        f"{int(np.sum(~eigen.converged))} of {len(norms)} components have a residual above tol = {eigen.tolerance:.0e} "
+        f"of the largest eigenvalue after {eigen.n_passes} passes: components {worst}. Allow more passes (max_iter), a "
+        "larger tol, or use the dense solver.",
+        ConvergenceWarning,
+        stacklevel=5,
+    )

@@ -1,0 +1,221 @@
+"""From whatever the user passes to an array the algorithms can trust: container, shape, dtype, finiteness.
+
+Host containers go through scikit-learn's own checks. Arrays of other libraries never do: without dispatch those
+checks would turn them into float64 NumPy arrays silently.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import array_api_compat
+import numpy as np
+from sklearn import get_config
+from sklearn.utils.validation import validate_data
+
+from gpukpca._typing import Array
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    dtype_name,
+    is_foreign,
+    is_numpy,
+    is_sparse,
+    move,
+    namespace_of,
+    real_floating,
+    same_place,
+    to_host,
+)
+from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
+
+ROW_PANEL = 8192
+
+
+def training_data(estimator: Any, X: Any) -> Array:
+    """X of `fit` as a floating-point array (n, d) or CSR matrix; sets `n_features_in_` and the feature names.
+
+    Raises ValueError or TypeError as scikit-learn does, NaN and infinity included.
+    """
+    return _checked(estimator, X, reset=True)
+
+
+def new_data(estimator: Any, X: Any, fitted: Array, method: str) -> Array:
+    """X of `transform`, where the fitted arrays live, with the width seen in fit.
+
+    Under scikit-learn's ``array_api_dispatch=True`` an input from another library or device is a ValueError; else it
+    is moved.
+    """
+    host = not is_foreign(X)
+    _check_same_place(estimator, X if not host else np.empty(0), fitted, method)
+    X = _checked(estimator, X, reset=False)
+    if is_sparse(fitted) or is_sparse(X):
+        if is_foreign(fitted):
+            raise TypeError(
+                f"{type(estimator).__name__} was fitted on {_library(fitted)} arrays and cannot take sparse input; "
+                "pass X.toarray() or an array of that library."
+            )
+        return X
+    return move(X, fitted)
+
+
+def _check_same_place(estimator: Any, X: Array, fitted: Array, method: str) -> None:
+    place = np.empty(0) if is_sparse(fitted) else fitted
+    if get_config()["array_api_dispatch"] and not same_place(X, place):
+        raise ValueError(
+            f"Inputs passed to {type(estimator).__name__}.{method}() must use the same namespace and the same device "
+            f"as those passed to fit(). The model was fitted on {_library(place)}, the input is from {_library(X)}. "
+            "Move the input, or switch array_api_dispatch off to have it moved."
+        )
+
+
+def _library(x: Any) -> str:
+    return type(x).__module__.partition(".")[0]
+
+
+def _checked(estimator: Any, X: Any, reset: bool) -> Array:
+    if is_foreign(X):
+        X = _foreign(estimator, X, reset)
+    else:
+        _refuse_device_sparse(X)
+        _warn_of_lost_digits(X)
+        X = validate_data(
+            estimator,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=False,
+        )
+    check_finite(X, f"{type(estimator).__name__} does not accept missing values; impute or drop them first.")
+    return X
+
+
+def _foreign(estimator: Any, X: Array, reset: bool) -> Array:
+    """An array of another library, checked without leaving it."""
+    known = (
+        array_api_compat.is_cupy_array,
+        array_api_compat.is_torch_array,
+        lambda x: _library(x) == "array_api_strict",
+    )
+    if not any(is_known(X) for is_known in known):
+        raise TypeError(
+            f"arrays of {_library(X)} are not supported. Supported: NumPy, CuPy, PyTorch, array-api-strict, SciPy CSR "
+            "matrices, pandas data frames, and lists of numbers."
+        )
+    xp = namespace_of(X)
+    if X.ndim != 2:
+        what = {0: "scalar array", 1: "1D array"}.get(X.ndim)
+        if what is None:
+            raise ValueError(f"Found array with dim {X.ndim}, while dim <= 2 is required by {_name(estimator)}.")
+        raise ValueError(
+            f"Expected 2D array, got {what} instead. Reshape your data either using array.reshape(-1, 1) if your data "
+            "has a single feature or array.reshape(1, -1) if it contains a single sample."
+        )
+    if xp.isdtype(X.dtype, "complex floating"):
+        raise ValueError("Complex data not supported")
+    for axis, what in ((0, "sample(s)"), (1, "feature(s)")):
+        if X.shape[axis] < 1:
+            raise ValueError(
+                f"Found array with 0 {what} (shape={tuple(X.shape)}) while a minimum of 1 is required by "
+                f"{_name(estimator)}."
+            )
+    if not real_floating(X) or "float16" in str(X.dtype):  # bfloat16 too
+        wide = accumulation_dtype(X)
+        X = cast(X, wide)
+        if dtype_name(wide) == "float32":
+            _warn_of_single_precision(X)
+    # Feature counts only: a wrapper hides the array, so that scikit-learn has nothing to convert.
+    validate_data(estimator, _Shape(X.shape), reset=reset, skip_check_array=True)
+    return X
+
+
+def _name(estimator: Any) -> str:
+    return type(estimator).__name__
+
+
+class _Shape:
+    """Just a shape, for scikit-learn's feature count."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = tuple(shape)
+
+
+def _warn_of_single_precision(X: Array) -> None:
+    warnings.warn(
+        f"the device {getattr(X, 'device', '')} has no float64; computing in float32.", PrecisionWarning, stacklevel=5
+    )
+
+
+def _refuse_device_sparse(X: Any) -> None:
+    if type(X).__module__.startswith("cupyx."):
+        raise TypeError("sparse CuPy matrices are not supported; pass X.toarray(), or X.get() for SciPy CSR.")
+
+
+def _warn_of_lost_digits(X: Any) -> None:
+    """Types that float64 cannot hold exactly."""
+    dtype = getattr(X, "dtype", None)
+    if not isinstance(dtype, np.dtype):
+        return
+    if dtype == np.longdouble and dtype != np.float64:
+        warnings.warn("extended precision is reduced to float64.", PrecisionWarning, stacklevel=5)
+    if dtype in (np.uint64, np.int64) and X.size and is_numpy(X):
+        largest = max(abs(int(X.max())), abs(int(X.min())))
+        if largest > 2**53:
+            warnings.warn(
+                f"integers up to {largest} exceed 2**53 and lose digits in float64.", PrecisionWarning, stacklevel=5
+            )
+
+
+def check_finite(X: Any, advice: str, what: str = "Input X") -> None:
+    """Raise ValueError where X holds NaN or infinity, with the count and the first row; by a reduction of isfinite."""
+    values = X.data[:, None] if is_sparse(X) else X
+    xp = namespace_of(values)
+    n = values.shape[0]
+    for start in range(0, n, ROW_PANEL):
+        if not bool(xp.all(xp.isfinite(values[start : min(start + ROW_PANEL, n), :]))):
+            _raise_not_finite(X, advice, what)
+
+
+def _raise_not_finite(X: Any, advice: str, what: str) -> None:
+    host = X.toarray() if is_sparse(X) else to_host(X)
+    for test, word, note in ((np.isnan, "NaN", ""), (np.isinf, "infinity", f" or a value too large for {host.dtype}")):
+        bad = np.argwhere(test(host))
+        if len(bad):
+            raise ValueError(
+                f"{what} contains {word}{note}: {len(bad)} value(s), the first in row {bad[0][0]}, column "
+                f"{bad[0][1]}. {advice}"
+            )
+
+
+def square_kernel_matrix(K: Array) -> Array:
+    """A precomputed training matrix: square, symmetric up to rounding; asymmetry beyond it is averaged away.
+
+    Warns
+    -----
+    UserWarning
+        K is asymmetric beyond 100 eps max|K|.
+    """
+    if is_sparse(K):
+        raise InvalidParameterError("a precomputed kernel matrix must be dense; pass K.toarray().")
+    if K.shape[0] != K.shape[1]:
+        raise InvalidParameterError(
+            f"a precomputed kernel matrix must be square in fit; got shape {tuple(K.shape)}. Pass K(X, X) to fit and "
+            "K(X_new, X) to transform."
+        )
+    xp = namespace_of(K)
+    difference = xp.abs(K - xp.matrix_transpose(K))
+    largest = float(xp.max(difference))
+    if largest == 0.0:
+        return K
+    if largest > 100.0 * float(xp.finfo(K.dtype).eps) * float(xp.max(xp.abs(K))):
+        where = int(xp.argmax(xp.reshape(difference, (-1,))))
+        i, j = divmod(where, K.shape[0])
+        warnings.warn(
+            f"the precomputed kernel matrix is not symmetric: |K - Kᵀ| reaches {largest:.3g} at ({i}, {j}). Its "
+            "symmetric part (K + Kᵀ)/2 is used.",
+            UserWarning,
+            stacklevel=4,
+        )
+    return 0.5 * K + 0.5 * xp.matrix_transpose(K)

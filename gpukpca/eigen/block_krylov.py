@@ -1,0 +1,370 @@
+"""Randomised block Krylov iteration with full orthogonalisation, thick restart and a residual stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+import numpy as np
+
+from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.linalg import inner_products
+from gpukpca.backend.namespace import epsilon, from_host, namespace_of, to_host
+from gpukpca.backend.random import standard_normal
+from gpukpca.eigen.dense import Dense
+from gpukpca.eigen.finish import NULL_FACTOR, default_tolerance, finished, operator_size, residuals, rotated
+from gpukpca.eigen.result import EigenResult
+from gpukpca.exceptions import ConvergenceError
+
+# Called after every pass with (passes so far, most allowed, largest relative residual or None, tolerance).
+PassReport = Callable[[int, int, float | None, float], None]
+
+MAX_PASSES = 300
+# Blocks in the basis before it is compressed: enough that ordinary spectra never see a restart.
+MAX_BLOCKS = 24
+# Extra columns on a CPU; on a GPU a pass costs the same up to about 64 columns.
+CPU_EXTRA = 8
+GPU_BLOCK = 64
+PROBES = 2
+# Directions smaller than this many eps of the operator's size are rounding noise, not directions.
+DROP_FACTOR = 50.0
+
+
+@dataclass(frozen=True)
+class BlockKrylov:
+    """Block Krylov solver for the algebraically largest eigenpairs; the operator is only multiplied with blocks.
+
+    Parameters
+    ----------
+    tol : float
+        Stop when every residual ``||op u - lambda u||`` is at most ``tol`` times the largest eigenvalue; 0 is the
+        default of the dtype (1e-8 in float64, 1e-5 in float32). 100 eps can be reached.
+    block_size : int, optional
+        Columns a pass. Default p + 8 on a CPU, at least 64 on a GPU. With fewer columns than p, members of a cluster
+        of more equal eigenvalues than columns may be missed; a probe of fresh random directions looks for them.
+    max_passes : int, optional
+        Most passes over the operator (default 300).
+    passes : int, optional
+        Exactly so many passes, whatever the residuals.
+    max_blocks : int, optional
+        Blocks kept in the basis before it is compressed to its best Ritz vectors (default 24).
+    start : array, shape (n, k), optional
+        Directions to start from; random ones fill the block.
+
+    Notes
+    -----
+    Work: one product with a block a pass, and O(n (m b) b) for the basis of m blocks of b columns. Memory: the basis
+    and its products, 2 n m b items. Random numbers are drawn on the host.
+
+    Musco & Musco, arXiv 1504.05477 (block Krylov for the top eigenvectors); Wu & Simon, SIAM J. Matrix Anal. Appl. 22
+    (2000) (thick restart); Chen et al., arXiv 2508.06486 (the choice of the block size).
+    """
+
+    tol: float = 0.0
+    block_size: int | None = None
+    max_passes: int | None = None
+    passes: int | None = None
+    max_blocks: int | None = None
+    start: Array | None = field(default=None, repr=False)
+
+    def width(self, n: int, p: int, on_gpu: bool) -> int:
+        """Columns of a block."""
+        wanted = self.block_size or (max(GPU_BLOCK, p + CPU_EXTRA) if on_gpu else p + CPU_EXTRA)
+        return max(1, min(n, wanted))
+
+    def basis_columns(self, n: int, p: int, on_gpu: bool) -> int:
+        """Most columns that the basis ever has."""
+        b = self.width(n, p, on_gpu)
+        return min(n, max(b * (self.max_blocks or MAX_BLOCKS), p + 3 * b))
+
+    def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
+        """Items beside what the operator itself holds: basis, products, and a few blocks of temporaries."""
+        return n * (2 * self.basis_columns(n, p, on_gpu) + 8 * self.width(n, p, on_gpu))
+
+    def solve(
+        self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None
+    ) -> EigenResult:
+        """See `gpukpca.eigen.top_eigh`."""
+        n = op.shape[0]
+        if 5 * p > n:
+            dense = Dense(tol=self.tol).solve(op, p, rng)
+            return _renamed(dense, f"dense (asked for block Krylov, but p = {p} is more than a fifth of n = {n})")
+        return _Iteration(self, op, p, rng, report).run()
+
+
+class _Iteration:
+    """One solution under way: the basis Q, its products W = op Q, and the small matrix T = Qᵀ op Q."""
+
+    def __init__(
+        self, settings: BlockKrylov, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None
+    ) -> None:
+        self.op, self.p, self.rng, self.report = op, p, rng, report
+        self.n = op.shape[0]
+        on_gpu = is_on_gpu(op.like)
+        self.b = settings.width(self.n, p, on_gpu)
+        self.max_columns = settings.basis_columns(self.n, p, on_gpu)
+        self.fixed = settings.passes is not None
+        self.limit = max(1, settings.passes if settings.passes is not None else settings.max_passes or MAX_PASSES)
+        self.tol = settings.tol or default_tolerance(op.dtype)
+        self.eps = epsilon(op.like)
+        self.start = settings.start
+        self.n_passes = self.n_products = self.restarts = 0
+        self.probe_until = 0
+        self.last_verified = float("inf")
+        # The smallest Ritz value seen: an upper bound on the smallest eigenvalue, and so a proof of indefiniteness.
+        self.smallest = 0.0
+        self.Q: list[Array] = []
+        self.W: list[Array] = []
+        self.T = np.zeros((0, 0))
+        # Entries of the products are divided by 2**exponent, so that squares neither overflow nor vanish.
+        self.exponent: int | None = None
+
+    # -- the driver ------------------------------------------------------------------------------------------------
+
+    def run(self) -> EigenResult:
+        block: Array | None = self._first_block()
+        while True:
+            remainder = self._extend(block)
+            theta, S = self._ritz()
+            estimate = self._estimated_residual(S, remainder)
+            self._tell(estimate, theta)
+            if self.n_passes >= self.limit:
+                return self._from_basis(theta, S)
+            block = self._next_block(remainder)
+            if self._may_stop(block, estimate, theta):
+                result, remainder = self._verified(theta, S)
+                if result is not None:
+                    return result
+                block = self._next_block(remainder)
+                theta, S = self._ritz()
+            if block is None or self.n_passes >= self.limit:
+                return self._from_basis(theta, S)
+            if self._columns() + block.shape[1] > self.max_columns:
+                self._compress(theta, S)
+
+    def _may_stop(self, block: Array | None, estimate: float, theta: np.ndarray) -> bool:
+        """Whether it is worth a pass to look at the true residuals."""
+        if self.fixed or self._columns() < self.p or self.n_passes < self.probe_until:
+            return False
+        return block is None or estimate <= self._target(theta)
+
+    def _first_block(self) -> Array:
+        parts = [] if self.start is None else [self.start[:, : min(self.b, self.start.shape[1])]]
+        missing = self.b - (parts[0].shape[1] if parts else 0)
+        if missing > 0:
+            parts.append(standard_normal(self.rng, (self.n, missing), self.op.like))
+        block = self._projected(parts[0] if len(parts) == 1 else namespace_of(self.op.like).concat(parts, axis=1))
+        block = self._orthonormal(block, floor=0.0)
+        # A centred problem on so few points that nothing is left beside the constant vector.
+        return block if block is not None else _first_unit_vector(self.op.like, self.n)
+
+    def _extend(self, block: Array) -> Array:
+        """Multiply a new orthonormal block, append it, and return what of the product lies outside the basis."""
+        W = self._multiplied(block)
+        coefficients = inner_products_of(self.Q + [block], W)
+        k, b = self.T.shape[0], block.shape[1]
+        T = np.zeros((k + b, k + b))
+        T[:k, :k] = self.T
+        T[:, k:] = coefficients
+        T[k:, :k] = coefficients[:k].T
+        T[k:, k:] = (coefficients[k:] + coefficients[k:].T) / 2.0
+        self.T = T
+        self.Q.append(block)
+        self.W.append(W)
+        return self._outside(W, coefficients)
+
+    def _multiplied(self, V: Array) -> Array:
+        """op @ V, scaled; counted as one pass."""
+        W = self.op @ V
+        self.n_passes += 1
+        self.n_products += V.shape[1]
+        xp = namespace_of(W)
+        if not bool(xp.all(xp.isfinite(W))):
+            raise ConvergenceError("a product with the operator gave NaN or infinity: its entries overflow")
+        if self.exponent is None:
+            largest = float(xp.max(xp.abs(W)))
+            self.exponent = int(np.frexp(largest)[1]) if largest > 0 else 0
+        return _ldexp(W, -self.exponent)
+
+    # -- Rayleigh–Ritz ---------------------------------------------------------------------------------------------
+
+    def _ritz(self) -> tuple[np.ndarray, np.ndarray]:
+        """All Ritz values, descending, and their coordinates in the basis."""
+        theta, S = np.linalg.eigh(self.T)
+        self.smallest = min(self.smallest, float(theta[0]))
+        return theta[::-1], S[:, ::-1]
+
+    def _estimated_residual(self, S: np.ndarray, remainder: Array) -> float:
+        """Largest residual of the first p Ritz pairs, from the part of the last product outside the basis."""
+        if S.shape[0] < self.p:
+            return float("inf")
+        last = S[-remainder.shape[1] :, : self.p]
+        gram = inner_products(remainder, remainder)
+        squares = np.einsum("ij,ik,kj->j", last, gram, last)
+        return float(np.sqrt(max(0.0, float(np.max(squares, initial=0.0)))))
+
+    def _target(self, theta: np.ndarray) -> float:
+        """Largest residual allowed, in scaled units: the tolerance, or what rounding lets a product reach."""
+        wanted = theta[: self.p]
+        largest = float(np.max(np.abs(wanted), initial=0.0))
+        return max(self.tol * largest, NULL_FACTOR * self.eps * max(self._size(), largest))
+
+    def _verified(self, theta: np.ndarray, S: np.ndarray) -> tuple[EigenResult | None, Array]:
+        """Multiply the Ritz vectors themselves, with a few random probes: the result, or None and a new remainder.
+
+        The residuals of the stopping test come from products added up over many passes. This pass makes them true,
+        gives the product that scores are made of, and lets random directions show an eigenvalue that was missed.
+        Where it does not confirm, the iteration goes on from it.
+        """
+        keep = min(self.p + max(1, self.b // 2), self._columns())
+        U = self._combined(self.Q, S[:, :keep])
+        probes = standard_normal(self.rng, (self.n, PROBES), self.op.like)
+        U = self._orthonormal(self._projected(namespace_of(U).concat([U, probes], axis=1)), floor=0.0)
+        W = self._multiplied(U)
+        values, U, W = rotated(U, W)
+        worst = float(np.max(residuals(U[:, : self.p], W[:, : self.p], values[: self.p]), initial=0.0))
+        self._tell(worst, values)
+        confirmed = worst <= self._target(values)
+        stagnant = worst > 0.5 * self.last_verified
+        if (confirmed or stagnant) and not self._needs_second_look():
+            return self._result(values, U, W), W
+        self.last_verified = worst
+        self.restarts += 1
+        self.Q, self.W, self.T = [U], [W], np.diag(values)
+        if self.n_passes < self.probe_until:
+            return None, standard_normal(self.rng, (self.n, self.b), self.op.like)
+        return None, W - U * from_host(values, U)[None, :]
+
+    def _needs_second_look(self) -> bool:
+        """A block narrower than p can hide members of a cluster: once more from random directions, as long again."""
+        if self.b >= self.p or self.probe_until:
+            return False
+        self.probe_until = 2 * self.n_passes
+        return True
+
+    def _from_basis(self, theta: np.ndarray, S: np.ndarray) -> EigenResult:
+        """The best of the basis when no pass is left: products of Ritz vectors by linearity."""
+        keep = min(self.p + 1, self._columns())
+        U, W = self._combined(self.Q, S[:, :keep]), self._combined(self.W, S[:, :keep])
+        return self._result(theta[:keep], U, W)
+
+    def _result(self, values: np.ndarray, U: Array, W: Array) -> EigenResult:
+        exponent = self.exponent or 0
+        following = float(np.ldexp(values[self.p], exponent)) if len(values) > self.p else None
+        return finished(
+            self.op,
+            np.ldexp(values[: self.p], exponent),
+            _owned(U[:, : self.p]),
+            _ldexp(_owned(W[:, : self.p]), exponent),
+            tolerance=self.tol,
+            next_eigenvalue=following,
+            n_passes=self.n_passes,
+            n_products=self.n_products,
+            smallest_seen=float(np.ldexp(self.smallest, exponent)),
+            solver=f"block Krylov (block of {self.b}, {self.restarts} restarts)",
+        )
+
+    # -- the basis -------------------------------------------------------------------------------------------------
+
+    def _columns(self) -> int:
+        return sum(block.shape[1] for block in self.Q)
+
+    def _combined(self, blocks: list[Array], S: np.ndarray) -> Array:
+        """The blocks side by side, times S."""
+        total, row = None, 0
+        for block in blocks:
+            part = block @ from_host(S[row : row + block.shape[1]], block)
+            total = part if total is None else total + part
+            row += block.shape[1]
+        return total
+
+    def _compress(self, theta: np.ndarray, S: np.ndarray) -> None:
+        """Thick restart: keep the best Ritz vectors; their residuals all lie in the block that comes next."""
+        keep = min(self.p + self.b, self._columns() - self.b)
+        self.Q, self.W = [self._combined(self.Q, S[:, :keep])], [self._combined(self.W, S[:, :keep])]
+        self.T = np.diag(theta[:keep])
+        self.restarts += 1
+
+    def _outside(self, W: Array, coefficients: np.ndarray | None = None) -> Array:
+        """W minus its projection on the basis."""
+        if coefficients is None:
+            coefficients = inner_products_of(self.Q, W)
+        return W - self._combined(self.Q, coefficients)
+
+    def _next_block(self, remainder: Array) -> Array | None:
+        """Orthonormal directions of the remainder that are not rounding noise; None when the basis is closed.
+
+        While the basis has fewer than p columns, random directions make up for what is missing.
+        """
+        room = self.n - self._columns()
+        if room <= 0:
+            return None
+        block = self._orthonormal(remainder, floor=DROP_FACTOR * self.eps * self._size())
+        found = 0 if block is None else block.shape[1]
+        if found < self.b and self._columns() + found < self.p:
+            random = standard_normal(self.rng, (self.n, min(self.b - found, room)), self.op.like)
+            block = random if block is None else namespace_of(block).concat([block, random], axis=1)
+            block = self._orthonormal(self._outside(block), floor=0.0)
+        if block is None:
+            return None
+        # Twice is enough: the second projection makes small directions orthogonal to the basis to rounding.
+        return self._orthonormal(self._projected(self._outside(block)), floor=0.5)
+
+    def _projected(self, V: Array) -> Array:
+        project = getattr(self.op, "project", None)
+        return V if project is None else project(V)
+
+    def _orthonormal(self, V: Array, floor: float) -> Array | None:
+        """An orthonormal basis of the directions of V with singular values above `floor`; None where none is left."""
+        if V.shape[1] > V.shape[0]:
+            V = V[:, : V.shape[0]]
+        xp = namespace_of(V)
+        Q, R = xp.linalg.qr(V, mode="reduced")
+        left, sizes, _ = np.linalg.svd(to_host(R).astype(np.float64))
+        rank = int(np.sum(sizes > max(floor, 10.0 * self.eps * float(np.max(sizes, initial=0.0)))))
+        if rank == 0:
+            return None
+        if rank == V.shape[1] and floor == 0.0:
+            return Q
+        return Q @ from_host(left[:, :rank], Q)
+
+    # -- bookkeeping -----------------------------------------------------------------------------------------------
+
+    def _size(self) -> float:
+        """Size of the operator, in scaled units: rounding errors of a product are eps times this."""
+        noise = float(np.ldexp(operator_size(self.op, np.zeros(0)), -(self.exponent or 0)))
+        return max(noise, -self.smallest, float(np.max(np.abs(np.diag(self.T)), initial=0.0)))
+
+    def _tell(self, residual: float, theta: np.ndarray) -> None:
+        if self.report is None:
+            return
+        largest = float(np.max(np.abs(theta[: self.p]), initial=0.0))
+        self.report(self.n_passes, self.limit, residual / largest if largest > 0 else 0.0, self.tol)
+
+
+def inner_products_of(blocks: list[Array], W: Array) -> np.ndarray:
+    """Coefficients of W in an orthonormal basis given by blocks, on the host."""
+    return np.concatenate([inner_products(block, W) for block in blocks], axis=0)
+
+
+def _ldexp(W: Array, exponent: int) -> Array:
+    """W times 2**exponent, in two exact steps where one would leave the range."""
+    if exponent == 0:
+        return W
+    first = exponent // 2
+    return (W * 2.0**first) * 2.0 ** (exponent - first)
+
+
+def _owned(U: Array) -> Array:
+    """A slice as an array of its own."""
+    return namespace_of(U).asarray(U, copy=True)
+
+
+def _first_unit_vector(like: Array, n: int) -> Array:
+    unit = np.zeros((n, 1))
+    unit[0, 0] = 1.0
+    return from_host(unit, like)
+
+
+def _renamed(result: EigenResult, solver: str) -> EigenResult:
+    return replace(result, solver=solver)

@@ -1,0 +1,106 @@
+"""The last steps that all solvers share: true residuals, rank decision, signs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.backend.linalg import column_norms, inner_products
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    device_of,
+    dtype_name,
+    epsilon,
+    from_host,
+    namespace_of,
+    to_host,
+)
+from gpukpca.eigen.result import EigenResult
+
+# Eigenvalues of modulus up to this many eps of the operator's size are rounding noise; the same bound that the
+# accuracy of a dense solution is held to.
+NULL_FACTOR = 20.0
+DEFAULT_TOLERANCE = {"float64": 1e-8, "float32": 1e-5}
+
+
+def default_tolerance(dtype: object) -> float:
+    """Relative residual asked for by default: 1e-8 in float64, 1e-5 in float32."""
+    return DEFAULT_TOLERANCE[dtype_name(dtype)]
+
+
+def operator_size(op: SymmetricOperator, eigenvalues: np.ndarray) -> float:
+    """max(|lambda|, noise scale): rounding errors are u times this."""
+    largest = float(np.max(np.abs(eigenvalues))) if eigenvalues.size else 0.0
+    return max(largest, float(getattr(op, "noise_scale", 0.0)))
+
+
+def rotated(U: Array, W: Array) -> tuple[np.ndarray, Array, Array]:
+    """Rayleigh–Ritz on an orthonormal block U with W = op @ U: Ritz values descending, U and W turned to match."""
+    T = inner_products(U, W)
+    theta, S = np.linalg.eigh((T + T.T) / 2.0)
+    S = from_host(S[:, ::-1], U)
+    return theta[::-1], U @ S, W @ S
+
+
+def residuals(U: Array, W: Array, eigenvalues: np.ndarray) -> np.ndarray:
+    """Norms of ``W - U diag(eigenvalues)``, W = op @ U, on the host."""
+    wide = accumulation_dtype(U)
+    values = from_host(eigenvalues, U, wide)
+    return column_norms(cast(W, wide) - cast(U, wide) * values[None, :])
+
+
+def signs(U: Array) -> Array:
+    """+1 or -1 for every column, so that its entry of largest modulus becomes positive.
+
+    Among moduli within 8 sqrt(eps) of the largest the first decides: on symmetric data many entries are equal but for
+    rounding, and the sign must not depend on it.
+    """
+    xp = namespace_of(U)
+    modulus = xp.abs(U)
+    near = modulus >= (1.0 - 8.0 * math.sqrt(epsilon(U))) * xp.max(modulus, axis=0)[None, :]
+    first = xp.argmax(xp.astype(near, xp.int8), axis=0)
+    rows = xp.arange(U.shape[0], dtype=first.dtype, device=device_of(U))
+    chosen = xp.sum(xp.where(rows[:, None] == first[None, :], U, xp.zeros_like(U)), axis=0)
+    return xp.where(chosen < 0, -xp.ones_like(chosen), xp.ones_like(chosen))
+
+
+def finished(
+    op: SymmetricOperator,
+    eigenvalues: np.ndarray,
+    U: Array,
+    W: Array,
+    *,
+    tolerance: float,
+    next_eigenvalue: float | None,
+    n_passes: int,
+    n_products: int,
+    solver: str,
+    smallest_seen: float,
+    spectrum: np.ndarray | None = None,
+) -> EigenResult:
+    """The result made of eigenvalues (host, descending), vectors U and W = op @ U."""
+    threshold = NULL_FACTOR * epsilon(U) * operator_size(op, np.append(eigenvalues, smallest_seen))
+    eigenvalues = np.where(np.abs(eigenvalues) <= threshold, 0.0, eigenvalues)
+    norms = residuals(U, W, eigenvalues)
+    largest = float(np.max(np.abs(eigenvalues))) if eigenvalues.size else 0.0
+    sign = signs(U)[None, :]
+    if next_eigenvalue is not None and abs(next_eigenvalue) <= threshold:
+        next_eigenvalue = 0.0
+    return EigenResult(
+        eigenvalues=from_host(eigenvalues, U),
+        eigenvectors=U * sign,
+        products=W * sign,
+        residual_norms=from_host(norms, U),
+        converged=norms <= max(tolerance * largest, threshold),
+        tolerance=tolerance,
+        next_eigenvalue=next_eigenvalue,
+        null_threshold=threshold,
+        n_passes=n_passes,
+        n_products=n_products,
+        solver=solver,
+        smallest_seen=smallest_seen,
+        spectrum=spectrum,
+    )

@@ -1,0 +1,66 @@
+"""What every solver returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpukpca._typing import Array
+
+
+@dataclass(frozen=True)
+class EigenResult:
+    """The largest eigenpairs of a symmetric operator, each with its residual.
+
+    Attributes
+    ----------
+    eigenvalues : array, shape (p,)
+        Descending by value (not by modulus), in the units of the operator. Values within rounding of zero are
+        exactly 0.
+    eigenvectors : array, shape (n, p)
+        Orthonormal columns; the entry of largest modulus is positive.
+    products : array, shape (n, p)
+        ``op @ eigenvectors``, as the operator gave it.
+    residual_norms : array, shape (p,)
+        ``||op u - lambda u||_2``: each eigenvalue lies within its residual of a true one.
+    converged : array of bool, shape (p,), on the host
+        Residual at most the tolerance times the largest eigenvalue.
+    tolerance : float
+        What `converged` was judged by, relative to the largest eigenvalue.
+    next_eigenvalue : float or None
+        Eigenvalue p + 1: exact from `Dense`, a lower bound from `BlockKrylov`, None where it is not known.
+    null_threshold : float
+        Eigenvalues of at most this modulus are taken for rounding noise.
+    n_passes : int
+        Products of the operator with a block.
+    n_products : int
+        Columns multiplied in all passes.
+    solver : str
+        What ran, and why if it is not what was asked for.
+    smallest_seen : float
+        The smallest eigenvalue (`Dense` with the full spectrum) or an upper bound on it.
+    spectrum : array of shape (n,) on the host, or None
+        All eigenvalues, ascending, where the solver computed them.
+    """
+
+    eigenvalues: Array
+    eigenvectors: Array
+    products: Array
+    residual_norms: Array
+    converged: np.ndarray
+    tolerance: float
+    next_eigenvalue: float | None
+    null_threshold: float
+    n_passes: int
+    n_products: int
+    solver: str
+    smallest_seen: float
+    spectrum: np.ndarray | None = field(default=None, repr=False)
+
+    @property
+    def gap(self) -> float | None:
+        """Eigenvalue p minus eigenvalue p + 1; small means that the two are not separately determined."""
+        if self.next_eigenvalue is None or self.eigenvalues.shape[0] == 0:
+            return None
+        return float(self.eigenvalues[-1]) - self.next_eigenvalue

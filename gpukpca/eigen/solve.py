@@ -1,0 +1,120 @@
+"""Choosing and calling a solver."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from gpukpca._typing import SymmetricOperator
+from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.random import generator
+from gpukpca.eigen.block_krylov import BlockKrylov
+from gpukpca.eigen.dense import Dense
+from gpukpca.eigen.result import EigenResult
+from gpukpca.exceptions import InvalidParameterError
+
+# Up to here LAPACK or cuSOLVER on the whole matrix is the faster one.
+DENSE_UP_TO_CPU = 1500
+DENSE_UP_TO_GPU = 4000
+
+
+class Solver(Protocol):
+    """What `top_eigh` needs of a solver object."""
+
+    def solve(self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: Any = None) -> EigenResult:
+        """The `p` largest eigenpairs."""
+
+    def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
+        """Items of memory beside what the operator holds."""
+
+
+SOLVER_NAMES = ("auto", "dense", "randomized", "arpack")
+
+
+def choose_solver(n: int, p: int, *, on_gpu: bool = False, tol: float = 0.0) -> Dense | BlockKrylov:
+    """The solver that "auto" means: dense for small n or many components, else block Krylov.
+
+    Parameters
+    ----------
+    n : int
+        Size of the operator.
+    p : int
+        Eigenpairs wanted.
+    on_gpu : bool
+    tol : float
+        Handed to the solver.
+
+    Returns
+    -------
+    Dense or BlockKrylov
+        Dense for n up to 1500 (4000 on a GPU) or p > n/5. It never picks an approximation.
+    """
+    dense = n <= (DENSE_UP_TO_GPU if on_gpu else DENSE_UP_TO_CPU) or 5 * p > n
+    return Dense(tol=tol) if dense else BlockKrylov(tol=tol)
+
+
+def top_eigh(
+    op: SymmetricOperator,
+    p: int,
+    *,
+    solver: str | Solver = "auto",
+    rng: np.random.Generator | int | None = None,
+    report: Any = None,
+) -> EigenResult:
+    """Largest `p` eigenpairs of a symmetric operator, with a residual for each.
+
+    Parameters
+    ----------
+    op : SymmetricOperator, shape (n, n)
+        Usually a `CenteredGram`. Symmetry is trusted, not checked.
+    p : int
+        Number of eigenpairs, ``1 <= p <= n``.
+    solver : "auto", "dense", "randomized", "arpack" or a solver object
+        "randomized" and "arpack" both mean `BlockKrylov`.
+    rng : numpy.random.Generator, int or None
+        Source of the random start; an int is a seed.
+    report : callable, optional
+        Called after every pass with (passes, most passes, largest relative residual or None, tolerance).
+
+    Returns
+    -------
+    EigenResult
+        eigenvalues : array, shape (p,), descending by value (not by modulus), in the units of k(x, x); divide by
+            n - 1 for variances.
+        eigenvectors : array, shape (n, p), orthonormal columns, sign fixed.
+        residual_norms : array, shape (p,), ``||op u - lambda u||_2``; each eigenvalue lies within its residual of a
+            true one.
+
+    Raises
+    ------
+    InvalidParameterError
+        p out of range, or an unknown solver.
+    ConvergenceError
+        Products are not finite, or the dense solver failed.
+
+    Notes
+    -----
+    Work is O(n^3) for `Dense`, and (number of passes) x (one product with a block) for `BlockKrylov`. Residuals above
+    the tolerance are told by `EigenResult.converged`; estimators turn them into a warning.
+    """
+    n = op.shape[0]
+    if isinstance(p, bool) or not isinstance(p, (int, np.integer)) or not 1 <= p <= n:
+        raise InvalidParameterError(f"p={p!r} is not allowed; it must be an integer with 1 <= p <= n = {n}.")
+    return as_solver(solver, n, int(p), on_gpu=is_on_gpu(op.like)).solve(op, int(p), generator(rng), report)
+
+
+def as_solver(solver: str | Solver, n: int, p: int, *, on_gpu: bool) -> Any:
+    """A solver object from a name or an object."""
+    if hasattr(solver, "solve") and not isinstance(solver, str):
+        return solver
+    if solver == "auto":
+        return choose_solver(n, p, on_gpu=on_gpu)
+    if solver == "dense":
+        return Dense()
+    if solver in ("randomized", "arpack"):
+        return BlockKrylov()
+    raise InvalidParameterError(
+        f"solver={solver!r} is not allowed; give one of {', '.join(map(repr, SOLVER_NAMES))} or a solver object such "
+        "as gpukpca.eigen.BlockKrylov(tol=1e-6)."
+    )

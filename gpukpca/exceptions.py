@@ -1,0 +1,61 @@
+"""The errors and warnings of the library: one family, each with one meaning.
+
+Not fitted is scikit-learn's `sklearn.exceptions.NotFittedError`; everything else that the library raises by
+itself is here. Errors say what came, what was expected and what to do next.
+"""
+
+__all__ = [
+    "ConvergenceError",
+    "ConvergenceWarning",
+    "DeviceFallbackWarning",
+    "DeviceMismatchError",
+    "IndefiniteKernelError",
+    "IndefiniteKernelWarning",
+    "InvalidParameterError",
+    "MemoryBudgetError",
+    "PrecisionWarning",
+    "RankWarning",
+]
+
+
+class InvalidParameterError(ValueError, TypeError):
+    """A parameter has a value or a type that is not allowed."""
+
+
+class IndefiniteKernelError(ValueError):
+    """A kernel matrix has significant negative eigenvalues where none are allowed."""
+
+
+class DeviceMismatchError(ValueError):
+    """Two arrays that must meet live on different devices or in different libraries."""
+
+
+class MemoryBudgetError(MemoryError):
+    """The work does not fit into the memory that is free or allowed; raised before anything is allocated."""
+
+
+class ConvergenceError(RuntimeError):
+    """No eigenpair was found to any useful accuracy."""
+
+
+class ConvergenceWarning(UserWarning):
+    """Some eigenpairs have residuals above the tolerance.
+
+    Estimators warn with a class that is also scikit-learn's `sklearn.exceptions.ConvergenceWarning`.
+    """
+
+
+class RankWarning(UserWarning):
+    """Fewer components carry variance than were asked for."""
+
+
+class IndefiniteKernelWarning(UserWarning):
+    """A kernel matrix is not positive semidefinite, and a reported number depends on it."""
+
+
+class PrecisionWarning(UserWarning):
+    """Digits were lost before the work began, or the answer is less determined than its digits suggest."""
+
+
+class DeviceFallbackWarning(UserWarning):
+    """A device that was there could not be used; the work went on elsewhere."""

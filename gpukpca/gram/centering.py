@@ -1,0 +1,203 @@
+"""Double centring: H K H with H = I - 11ᵀ/n, by means, without a second matrix."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.backend.linalg import column_sums
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    device_of,
+    from_host,
+    namespace_of,
+    real_floating,
+    to_host,
+    writes_in_place,
+)
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.product import host_indices
+
+ROW_PANEL = 256
+
+
+def double_center(K: Array, *, overwrite: bool = False) -> Array:
+    """H K H = K - row means - column means + mean of all, H = I - 11ᵀ/n.
+
+    Parameters
+    ----------
+    K : array, shape (n, n)
+        Need not be symmetric; an exactly symmetric K gives an exactly symmetric result.
+    overwrite : bool
+        Write into K where the library can.
+
+    Returns
+    -------
+    array, shape (n, n), dtype of K (integers become float64)
+
+    Raises
+    ------
+    InvalidParameterError
+        K is not square, or holds NaN or infinity.
+
+    Notes
+    -----
+    Means are accumulated in float64. Cost O(n²); no second matrix with `overwrite` on NumPy and CuPy.
+    """
+    if not hasattr(K, "__array_namespace__") and not hasattr(K, "dtype"):
+        K = np.asarray(K)
+    if not real_floating(K):
+        K = cast(K, accumulation_dtype(K))
+        overwrite = True
+    if K.ndim != 2 or K.shape[0] != K.shape[1]:
+        raise InvalidParameterError(f"double centring needs a square matrix; got shape {tuple(K.shape)}.")
+    if not (overwrite and writes_in_place(K)):
+        K = namespace_of(K).asarray(K, copy=True)
+    columns = checked_means(column_sums(K) / K.shape[0])
+    rows = columns if _is_symmetric(K) else column_sums(namespace_of(K).matrix_transpose(K)) / K.shape[0]
+    half = float(namespace_of(K).sum(columns)) / K.shape[0] / 2.0
+    return _subtract_outer_sum(K, rows - half, columns - half)
+
+
+def _is_symmetric(K: Array) -> bool:
+    """Whether K equals its transpose to the last bit; by panels, so that nothing of the size of K is made."""
+    xp = namespace_of(K)
+    for start in range(0, K.shape[0], ROW_PANEL):
+        stop = min(start + ROW_PANEL, K.shape[0])
+        if not bool(xp.all(K[start:stop, :] == xp.matrix_transpose(K[:, start:stop]))):
+            return False
+    return True
+
+
+def _subtract_outer_sum(K: Array, rows: Array, columns: Array) -> Array:
+    """K_ij - (r_i + c_j): the sum first, so that a symmetric K stays symmetric to the last bit."""
+    if not writes_in_place(K):
+        return cast(cast(K, rows.dtype) - (rows[:, None] + columns[None, :]), K.dtype)
+    for start in range(0, K.shape[0], ROW_PANEL):
+        stop = min(start + ROW_PANEL, K.shape[0])
+        K[start:stop, :] -= rows[start:stop, None] + columns[None, :]
+    return K
+
+
+def checked_means(means: Array) -> Array:
+    """The column means of a kernel matrix, or an error where they show NaN or infinity in it."""
+    xp = namespace_of(means)
+    finite = xp.isfinite(means)
+    if bool(xp.all(finite)):
+        return means
+    column = int(np.flatnonzero(~to_host(finite))[0])
+    raise InvalidParameterError(
+        f"the kernel matrix holds NaN or infinity (first in column {column}): the kernel overflows on these data. "
+        "Scale the features, or choose a smaller gamma, coef0 or degree."
+    )
+
+
+class CenteredGram:
+    """H op H as an operator, H = I - 11ᵀ/n.
+
+    ``H (K (H V))`` is two mean subtractions around a product. The column means of K ride along as one more column of
+    the first product, so centring costs no pass of its own.
+
+    Parameters
+    ----------
+    base : SymmetricOperator
+        The uncentred operator.
+
+    Attributes
+    ----------
+    base : SymmetricOperator
+    column_means : array, shape (n,), in the widest floating type
+        m = K 1 / n; costs one pass if no product has been made yet.
+    total_variance, trace : float
+        tr(H K H) = tr K - 1ᵀK1/n, the sum of all eigenvalues.
+    noise_scale : float
+        |1ᵀK1|/n: the size of what was cancelled, and so of the rounding noise over u.
+    """
+
+    def __init__(self, base: SymmetricOperator) -> None:
+        self.base = base
+        self.shape = base.shape
+        self.dtype = base.dtype
+        self.like = base.like
+        self._means: Array | None = None
+
+    def project(self, V: Array) -> Array:
+        """H V: the projection onto vectors whose entries sum to zero, which hold the range."""
+        means = column_sums(V) / V.shape[0]
+        return V - cast(means, V.dtype)[None, :]
+
+    def __matmul__(self, V: Array) -> Array:
+        """H (K (H V))."""
+        V = self.project(V)
+        if self._means is not None:
+            return self.project(self.base @ V)
+        xp = namespace_of(self.like)
+        b = V.shape[1]
+        ones = xp.ones((self.shape[0], 1), dtype=V.dtype, device=device_of(self.like))
+        W = self.base @ xp.concat([V, ones], axis=1)
+        self._set_means(W[:, b])
+        return self.project(W[:, :b])
+
+    def _set_means(self, row_sums: Array) -> None:
+        self._means = checked_means(cast(row_sums, accumulation_dtype(self.like)) / self.shape[0])
+
+    @property
+    def column_means(self) -> Array:
+        if self._means is None:
+            ones = namespace_of(self.like).ones((self.shape[0], 1), dtype=self.dtype, device=device_of(self.like))
+            self._set_means((self.base @ ones)[:, 0])
+        return self._means
+
+    @cached_property
+    def _grand_sum(self) -> float:
+        """1ᵀK1/n."""
+        return float(namespace_of(self.like).sum(self.column_means))
+
+    @cached_property
+    def total_variance(self) -> float:
+        diagonal = cast(self.base.diagonal(), accumulation_dtype(self.like))
+        return float(namespace_of(self.like).sum(diagonal)) - self._grand_sum
+
+    @property
+    def trace(self) -> float:
+        return self.total_variance
+
+    @property
+    def noise_scale(self) -> float:
+        return abs(self._grand_sum)
+
+    def diagonal(self) -> Array:
+        """The diagonal of H K H."""
+        means = self.column_means
+        wide = cast(self.base.diagonal(), means.dtype) - 2.0 * means + self._grand_sum / self.shape[0]
+        return cast(wide, self.dtype)
+
+    def columns(self, indices: Any) -> Array:
+        """The columns of H K H named by `indices`."""
+        means = self.column_means
+        chosen = from_host(to_host(means)[host_indices(indices)], means)
+        wide = cast(self.base.columns(indices), means.dtype) - means[:, None] - chosen[None, :]
+        return cast(wide + self._grand_sum / self.shape[0], self.dtype)
+
+    def to_dense(self, overwrite: bool = False) -> Array:
+        """H K H as a square array of its own; with `overwrite` it may take the storage of `base`."""
+        K = self.base.to_dense(overwrite)
+        xp = namespace_of(K)
+        if self._means is None:
+            self._means = checked_means(column_sums(K) / K.shape[0])
+        means = cast(self._means, accumulation_dtype(K))
+        half = float(xp.sum(means)) / K.shape[0] / 2.0
+        return _subtract_outer_sum(K, means - half, means - half)
+
+    def factor(self) -> Array | None:
+        """F - mean of its rows, where the base is known by a factor F."""
+        F = self.base.factor()
+        return None if F is None else self.project(F)
+
+    def bytes_needed(self) -> int:
+        """What the base holds, and the means."""
+        return self.base.bytes_needed() + self.shape[0] * 8

@@ -1,0 +1,58 @@
+"""K as a stored square matrix: precomputed kernels, callables, and whoever wants it so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpukpca._typing import Array
+from gpukpca.backend.namespace import device_of, empty_like, item_size, namespace_of, writes_in_place
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.product import host_indices
+
+
+class DenseGram:
+    """A stored symmetric matrix as an operator.
+
+    Parameters
+    ----------
+    K : array, shape (n, n)
+        Symmetric; that is trusted, not checked. Not copied and not changed, unless `to_dense(overwrite=True)` gives
+        it away.
+    """
+
+    def __init__(self, K: Array) -> None:
+        if K.ndim != 2 or K.shape[0] != K.shape[1]:
+            raise InvalidParameterError(f"a Gram matrix must be square; got shape {tuple(K.shape)}.")
+        self.K = K
+        self.shape = (int(K.shape[0]), int(K.shape[0]))
+        self.dtype = K.dtype
+        self.like = empty_like(K)
+        self.products = 0
+
+    def __matmul__(self, V: Array) -> Array:
+        """K @ V."""
+        self.products += 1
+        return self.K @ V
+
+    def diagonal(self) -> Array:
+        """The diagonal, shape (n,)."""
+        return namespace_of(self.K).linalg.diagonal(self.K)
+
+    def columns(self, indices: Any) -> Array:
+        """The columns named by `indices`, shape (n, len(indices))."""
+        xp = namespace_of(self.K)
+        return xp.take(self.K, xp.asarray(host_indices(indices), device=device_of(self.K)), axis=1)
+
+    def to_dense(self, overwrite: bool = False) -> Array:
+        """The matrix: a copy, or with `overwrite` the stored array itself where it can be written to."""
+        if overwrite and writes_in_place(self.K):
+            return self.K
+        return namespace_of(self.K).asarray(self.K, copy=True)
+
+    def factor(self) -> None:
+        """None: K is not known by a factor."""
+        return None
+
+    def bytes_needed(self) -> int:
+        """Bytes of the matrix."""
+        return self.shape[0] ** 2 * item_size(self.dtype)

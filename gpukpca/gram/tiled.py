@@ -1,0 +1,227 @@
+"""K as upper tiles, each used twice in a product, none … all of them cached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpukpca._typing import Array
+from gpukpca.backend.device import free_bytes, is_on_gpu
+from gpukpca.backend.linalg import mirror_upper
+from gpukpca.backend.namespace import cast, empty_like, item_size, namespace_of
+from gpukpca.backend.tiles import TileReport, map_tiles, worker_count
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.product import compute_tile, dealt_back, edges, host_indices, new_tile
+from gpukpca.gram.residence import Residence, full_cache_bytes, tile_edge_for, tiled_residence
+from gpukpca.kernels.base import Kernel, as_rows
+
+
+class TiledGram:
+    """The kernel matrix of X as an operator: ``op @ V``, by square tiles of the upper triangle.
+
+    Tile (I, J) gives ``out[I] += T @ V[J]`` and ``out[J] += T.T @ V[I]``, so half of K is evaluated. The first
+    product fills the cache; tiles beyond it are recomputed in every product.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    X : array or CSR matrix, shape (n, d)
+    cached_tiles : int, optional
+        How many upper tiles to keep. Default: as many as fit into half of the free memory.
+    tile_edge : int, optional
+        Default: about 1000 on a CPU, 4096 on a GPU.
+    n_jobs : int, optional
+        Threads (NumPy only). None: as many as BLAS may use now. The result depends on the number of threads in the
+        last digits, and on nothing else.
+    centered : bool
+        The operator will only be used inside a `CenteredGram`: terms of one argument alone are left out of the tiles,
+        which keeps the digits of offset data and of flat kernels. The operator is then not K itself.
+    report : callable, optional
+        Called with (tiles done, tiles in all) during a product.
+
+    Attributes
+    ----------
+    shape, dtype, like
+        See `gpukpca._typing.SymmetricOperator`.
+    rows : Rows
+        The prepared rows of X.
+    products : int
+        Products made so far, each one pass over K.
+
+    Notes
+    -----
+    A product costs n²/2 kernel values (for the tiles not cached) and 2 n² b operations. Memory: n (d + 2) items for
+    the rows, the cached tiles, and for each thread one tile and one (n, b) block.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        X: Array,
+        *,
+        cached_tiles: int | None = None,
+        tile_edge: int | None = None,
+        n_jobs: int | None = None,
+        centered: bool = False,
+        report: TileReport | None = None,
+    ) -> None:
+        X = as_rows(X)
+        self.kernel = kernel.resolve(X)
+        if self.kernel.stored_only:
+            raise InvalidParameterError(
+                f"{type(kernel).__name__} cannot be evaluated tile by tile; store it: DenseGram(gram_matrix(kernel, X))."
+            )
+        self.shape = (int(X.shape[0]), int(X.shape[0]))
+        self.dtype = X.dtype
+        self.like = empty_like(X)
+        self.rows = self.kernel.prepare(X, centered=centered)
+        self.workers = worker_count(self.like, n_jobs)
+        self.report = report
+        self.products = 0
+        self.residence = self._residence(tile_edge, cached_tiles)
+        self._cache: dict[int, Array] = {}
+        self._edges = edges(self.shape[0], self.residence.tile_edge)
+        # Column by column of tiles, so that the right operand of a column is made ready once and used again.
+        self._tiles = [(i, j) for j in range(len(self._edges)) for i in range(j + 1)]
+
+    def _residence(self, tile_edge: int | None, cached_tiles: int | None) -> Residence:
+        n = self.shape[0]
+        if tile_edge is not None and tile_edge < 1:
+            raise InvalidParameterError(f"tile_edge={tile_edge!r} is not allowed; it must be at least 1.")
+        if cached_tiles is None and tile_edge is None:
+            budget = free_bytes(self.like) // 2
+            return tiled_residence(n, item_size(self.dtype), self.workers, budget, is_on_gpu(self.like))
+        edge = tile_edge or tile_edge_for(n, self.workers, is_on_gpu(self.like))
+        everything = Residence("tiled", n, edge, 2**62, self.workers).tiles
+        cached = everything if cached_tiles is None else min(max(0, int(cached_tiles)), everything)
+        return Residence("tiled", n, edge, cached, self.workers)
+
+    # -- products --------------------------------------------------------------------------------------------------
+
+    def __matmul__(self, V: Array) -> Array:
+        """K @ V, shape (n, b), in the dtype of K."""
+        if V.ndim != 2 or V.shape[0] != self.shape[0]:
+            raise InvalidParameterError(f"expected a block of shape ({self.shape[0]}, b), got {tuple(V.shape)}.")
+        xp = namespace_of(self.like, V)
+        V = cast(V, self.dtype)
+        blocks = [V[start:stop, :] for start, stop in self._edges]
+        strands = [_Strand(self, blocks) for _ in range(self.workers)]
+
+        def work(numbered: tuple[int, tuple[int, int]]) -> None:
+            number, (i, j) = numbered
+            strands[number % self.workers].use(number, i, j)
+
+        map_tiles(work, list(enumerate(self._tiles)), self.workers, self.report)
+        self.products += 1
+        return xp.concat([_summed([s.sums[i] for s in strands]) for i in range(len(self._edges))], axis=0)
+
+    def tile(self, number: int, i: int, j: int, a: Any, b: Any, buffer: Array | None) -> Array:
+        """Tile (i, j) of K, from the cache or newly made, kept if the cache has room for its number."""
+        kept = self._cache.get(number)
+        if kept is not None:
+            return kept
+        if number >= self.residence.cached_tiles:
+            return compute_tile(self.kernel, a, b, self.like, i == j, buffer)
+        tile = compute_tile(self.kernel, a, b, self.like, i == j, new_tile(self.like, (a.n_rows, b.n_rows)))
+        self._cache[number] = tile
+        return tile
+
+    def is_cached(self, number: int) -> bool:
+        """Whether the tile with this number is held."""
+        return number in self._cache
+
+    # -- the rest of the protocol ----------------------------------------------------------------------------------
+
+    def diagonal(self) -> Array:
+        """k(x, x) of every row, shape (n,)."""
+        return self.kernel.tile_diagonal(self.rows)
+
+    def columns(self, indices: Any) -> Array:
+        """The columns of K named by `indices`, shape (n, len(indices))."""
+        xp = namespace_of(self.like)
+        columns = []
+        for index in host_indices(indices):
+            b = self.rows.slice(int(index), int(index) + 1)
+            parts = [compute_tile(self.kernel, self.rows.slice(*e), b, self.like, False) for e in self._edges]
+            columns.append(xp.concat(parts, axis=0))
+        return xp.concat(columns, axis=1)
+
+    def to_dense(self, overwrite: bool = False) -> Array:
+        """K as a new square array, exactly symmetric."""
+        K = new_tile(self.like, self.shape)
+
+        def work(numbered: tuple[int, tuple[int, int]]) -> Array | None:
+            number, (i, j) = numbered
+            a, b = self.rows.slice(*self._edges[i]), self.rows.slice(*self._edges[j])
+            if K is None:
+                return self.tile(number, i, j, a, b, None)
+            block = K[slice(*self._edges[i]), slice(*self._edges[j])]
+            block[...] = self.tile(number, i, j, a, b, None)
+            return None
+
+        by_worker = map_tiles(work, list(enumerate(self._tiles)), self.workers, self.report)
+        if K is None:
+            return self._assembled(dealt_back(by_worker, len(self._tiles)))
+        mirror_upper(K)
+        return K
+
+    def _assembled(self, tiles: list[Array]) -> Array:
+        """The square matrix from the upper tiles, where the library cannot assign to parts."""
+        xp = namespace_of(self.like)
+        upper = dict(zip(self._tiles, tiles, strict=True))
+        count = len(self._edges)
+        rows = [
+            xp.concat([upper[i, j] if i <= j else xp.matrix_transpose(upper[j, i]) for j in range(count)], axis=1)
+            for i in range(count)
+        ]
+        return xp.concat(rows, axis=0)
+
+    def factor(self) -> None:
+        """None: K is not known by a factor."""
+        return None
+
+    def bytes_needed(self) -> int:
+        """Bytes of the cache once it is full."""
+        n, edge, size = self.shape[0], self.residence.tile_edge, item_size(self.dtype)
+        return min(full_cache_bytes(n, edge, size), self.residence.cache_bytes(size))
+
+
+class _Strand:
+    """What one worker owns during one product: its sums, its tile buffer, the slices it used last."""
+
+    def __init__(self, op: TiledGram, blocks: list[Array]) -> None:
+        self.op, self.blocks = op, blocks
+        self.sums: list[Any] = [None] * len(blocks)
+        self._buffer: Any = None
+        self._column, self._right = -1, None
+
+    def use(self, number: int, i: int, j: int) -> None:
+        """Add both products of tile (i, j)."""
+        T = self._tile(number, i, j)
+        self._add(i, T @ self.blocks[j])
+        if i != j:
+            self._add(j, namespace_of(T).matrix_transpose(T) @ self.blocks[i])
+
+    def _tile(self, number: int, i: int, j: int) -> Array:
+        op = self.op
+        if op.is_cached(number):
+            return op.tile(number, i, j, None, None, None)
+        if self._column != j:
+            self._column, self._right = j, op.rows.slice(*op._edges[j])
+        if self._buffer is None and number >= op.residence.cached_tiles:
+            self._buffer = new_tile(op.like, (op.residence.tile_edge, op.residence.tile_edge))
+        return op.tile(number, i, j, op.rows.slice(*op._edges[i]), self._right, self._buffer)
+
+    def _add(self, i: int, part: Array) -> None:
+        if self.sums[i] is None:
+            self.sums[i] = part
+        else:
+            self.sums[i] += part
+
+
+def _summed(parts: list[Any]) -> Array:
+    """Sum of the workers' shares in their fixed order; a worker may have had no share."""
+    shares = [part for part in parts if part is not None]
+    total = shares[0]
+    for share in shares[1:]:
+        total = total + share
+    return total

@@ -1,0 +1,199 @@
+"""Kernels made from kernels: sum, product, positive scale, integer power, exponential, modulation.
+
+Each of the first five keeps positive semidefiniteness (Shawe-Taylor & Cristianini, Kernel Methods for Pattern
+Analysis (2004), proposition 3.22); so does modulation by any function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gpukpca._typing import Array
+from gpukpca.backend import elementwise
+from gpukpca.backend.namespace import cast, from_host, is_sparse, namespace_of, real_floating
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.kernels.base import Kernel, Rows, checked_number
+
+
+class CombinedRows(Rows):
+    """The rows as each part of a combined kernel wants them, and factors g(x) of the rows."""
+
+    def __init__(self, parts: list[Any], factors: Array | None = None) -> None:
+        self.parts, self.factors = parts, factors
+        self.n_rows = parts[0].n_rows
+
+    def slice(self, start: int, stop: int) -> CombinedRows:
+        factors = None if self.factors is None else self.factors[start:stop]
+        return CombinedRows([part.slice(start, stop) for part in self.parts], factors)
+
+
+class _Combined(Kernel):
+    """A kernel whose tile is a function of the tiles of its parts."""
+
+    # Whether terms of one argument alone in a part stay terms of one argument alone in the whole.
+    keeps_centering = False
+
+    def parts(self) -> list[Kernel]:
+        """The kernels inside, in order."""
+        return [value for value in self.get_params(deep=False).values() if isinstance(value, Kernel)]
+
+    def check(self) -> None:
+        for name, value in self.get_params(deep=False).items():
+            if name in ("k", "k1", "k2") and not isinstance(value, Kernel):
+                raise InvalidParameterError(f"{type(self).__name__}: {name}={value!r} must be a kernel object.")
+
+    @property
+    def positive_definite(self) -> bool | None:  # type: ignore[override]
+        return True if all(part.positive_definite for part in self.parts()) else None
+
+    @property
+    def stored_only(self) -> bool:  # type: ignore[override]
+        return any(part.stored_only for part in self.parts())
+
+    @property
+    def scratch_tiles(self) -> int:  # type: ignore[override]
+        return max(part.scratch_tiles for part in self.parts()) + len(self.parts()) - 1
+
+    @property
+    def exponentials(self) -> int:  # type: ignore[override]
+        return sum(part.exponentials for part in self.parts())
+
+    def prepare_rows(self, X: Array, like: CombinedRows | None, centered: bool) -> CombinedRows:
+        likes = like.parts if like is not None else [None] * len(self.parts())
+        keep = centered and self.keeps_centering
+        prepared = [part.prepare(X, one, keep) for part, one in zip(self.parts(), likes, strict=True)]
+        return CombinedRows(prepared, self.row_factors(X))
+
+    def row_factors(self, X: Array) -> Array | None:
+        """g(x) of every row, for kernels that have such factors."""
+        return None
+
+    def tile(self, a: CombinedRows, b: CombinedRows, out: Array | None = None) -> Array:
+        outs = [out] + [None] * (len(a.parts) - 1)
+        tiles = [part.tile(x, y, o) for part, x, y, o in zip(self.parts(), a.parts, b.parts, outs, strict=True)]
+        return self.combine(tiles, a, b)
+
+    def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
+        """The tile of the whole from the tiles of the parts; may overwrite the first."""
+        raise AttributeError(f"{type(self).__name__} must define combine(tiles, a, b)")
+
+    def tile_diagonal(self, a: CombinedRows) -> Array:
+        diagonals = [part.tile_diagonal(x)[:, None] for part, x in zip(self.parts(), a.parts, strict=True)]
+        factors = None if a.factors is None else a.factors * a.factors
+        one = CombinedRows(a.parts, factors)
+        nothing = CombinedRows(a.parts, None)
+        return self.combine(diagonals, one, nothing)[:, 0]
+
+
+class Sum(_Combined):
+    """k1(x, y) + k2(x, y); written ``k1 + k2``."""
+
+    keeps_centering = True
+
+    def __init__(self, k1: Kernel, k2: Kernel) -> None:
+        self.k1, self.k2 = k1, k2
+
+    def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
+        return elementwise.add(tiles[0], tiles[1])
+
+
+class Product(_Combined):
+    """k1(x, y) · k2(x, y); written ``k1 * k2``."""
+
+    def __init__(self, k1: Kernel, k2: Kernel) -> None:
+        self.k1, self.k2 = k1, k2
+
+    def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
+        return elementwise.multiply(tiles[0], tiles[1])
+
+
+class Scale(_Combined):
+    """factor · k(x, y) with a positive factor; written ``factor * k``."""
+
+    keeps_centering = True
+
+    def __init__(self, k: Kernel, factor: float = 1.0) -> None:
+        self.k = k
+        self.factor = checked_number("Scale", "factor", factor, low=0, strict=True, what="a number > 0")
+
+    def check(self) -> None:
+        super().check()
+        checked_number("Scale", "factor", self.factor, low=0, strict=True, what="a number > 0")
+
+    def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
+        return elementwise.multiply(tiles[0], self.factor)
+
+
+class Power(_Combined):
+    """k(x, y)^exponent with an integer exponent >= 0; written ``k ** exponent``."""
+
+    def __init__(self, k: Kernel, exponent: int = 2) -> None:
+        self.k, self.exponent = k, exponent
+
+    def check(self) -> None:
+        super().check()
+        value = checked_number("Power", "exponent", self.exponent, low=0, what="an integer >= 0")
+        if not value.is_integer():
+            raise InvalidParameterError(
+                f"Power: exponent={self.exponent!r} is not allowed; it must be an integer >= 0."
+            )
+
+    def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
+        return elementwise.integer_power(tiles[0], int(self.exponent))
+
+
+class Exp(_Combined):
+    """exp(k(x, y)); written ``gpukpca.kernels.exp(k)``."""
+
+    def __init__(self, k: Kernel) -> None:
+        self.k = k
+
+    def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
+        return elementwise.exp(tiles[0])
+
+
+class Modulated(_Combined):
+    """g(x) g(y) k(x, y); written ``gpukpca.kernels.modulate(k, g)``.
+
+    Parameters
+    ----------
+    k : Kernel
+    g : callable
+        Takes the rows X, shape (n, d), and returns an array of shape (n,) of the same library.
+    """
+
+    def __init__(self, k: Kernel, g: Callable[[Array], Array]) -> None:
+        self.k, self.g = k, g
+
+    def check(self) -> None:
+        super().check()
+        if not callable(self.g):
+            raise InvalidParameterError(f"Modulated: g={self.g!r} must be callable.")
+
+    def row_factors(self, X: Array) -> Array:
+        factors = self.g(X)
+        like = X if not is_sparse(X) else X.data
+        if getattr(factors, "shape", None) != (X.shape[0],):
+            raise InvalidParameterError(
+                f"Modulated: g must return an array of shape ({X.shape[0]},), one factor a row; it returned "
+                f"{type(factors).__name__} of shape {getattr(factors, 'shape', None)}."
+            )
+        namespace_of(factors, like)  # raises where g answered in another library or on another device
+        if not real_floating(factors):
+            return from_host(factors, like)
+        return cast(factors, like.dtype)
+
+    def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
+        T = tiles[0] if a.factors is None else elementwise.multiply(tiles[0], a.factors[:, None])
+        return T if b.factors is None else elementwise.multiply(T, b.factors[None, :])
+
+
+def exp(k: Kernel) -> Exp:
+    """The kernel exp(k(x, y)): the limit of sums of powers, positive semidefinite if k is."""
+    return Exp(k)
+
+
+def modulate(k: Kernel, g: Callable[[Array], Array]) -> Modulated:
+    """The kernel g(x) g(y) k(x, y) for any real function g of the rows."""
+    return Modulated(k, g)

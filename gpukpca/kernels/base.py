@@ -1,0 +1,281 @@
+"""What a kernel is: parameters, a way to prepare rows once, and a way to make one block of K from two slices."""
+
+from __future__ import annotations
+
+import inspect
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend import linalg
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    dtype_name,
+    is_foreign,
+    is_sparse,
+    namespace_of,
+    real_floating,
+)
+from gpukpca.exceptions import InvalidParameterError
+
+
+class Rows:
+    """Rows of one data set made ready for one kernel; slices of it are what a tile is made from.
+
+    Attributes
+    ----------
+    n_rows : int
+    """
+
+    n_rows: int
+
+    def slice(self, start: int, stop: int) -> Rows:
+        """The rows from `start` to `stop`, sharing memory."""
+        raise AttributeError("a kernel's rows must define slice(start, stop)")
+
+
+class DataRows(Rows):
+    """Rows kept as they are: an array (n, d) or a CSR matrix."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+        self.n_rows = int(data.shape[0])
+
+    def slice(self, start: int, stop: int) -> DataRows:
+        return DataRows(take_rows(self.data, start, stop))
+
+
+class Kernel:
+    """A kernel function k(x, y) that can be evaluated block by block on any array library.
+
+    A kernel is an immutable description in spirit: `get_params` and `set_params` follow scikit-learn's rules
+    (nested names such as ``k1__gamma`` included), so kernels can be cloned, pickled, printed and searched over.
+
+    Kernels combine: ``k1 + k2``, ``k1 * k2``, ``2.5 * k``, ``k ** 3``, `gpukpca.kernels.exp` and
+    `gpukpca.kernels.modulate`.
+
+    Attributes
+    ----------
+    positive_definite : bool or None
+        Whether every Gram matrix of the kernel is positive semidefinite; None where that is not known.
+    stored_only : bool
+        Whether K must be stored because its blocks cannot be recomputed cheaply.
+    scratch_tiles : int
+        Temporary arrays of a tile's size that `tile` needs beside its result.
+    exponentials : int
+        How dear the elementwise pass is, in exponentials an entry (for the plan's estimate).
+
+    Notes
+    -----
+    A subclass defines `prepare_rows`, `tile` and `tile_diagonal`, and stores its constructor's arguments under their
+    own names. Blocks may leave out terms that depend on one argument alone when rows were prepared with
+    ``centered=True``: double centring removes them, and leaving them out early keeps the digits that cancel
+    otherwise (features are centred; a flat kernel becomes k - 1).
+    """
+
+    positive_definite: bool | None = None
+    stored_only = False
+    scratch_tiles = 0
+    exponentials = 1
+
+    # -- evaluation ------------------------------------------------------------------------------------------------
+
+    def __call__(self, X: Array, Y: Array | None = None) -> Array:
+        """The kernel matrix between the rows of X and of Y.
+
+        Parameters
+        ----------
+        X : array or CSR matrix, shape (n, d)
+        Y : array or CSR matrix, shape (m, d), optional
+            Default: X itself; then the result is exactly symmetric with the exact diagonal.
+
+        Returns
+        -------
+        K : array, shape (n, m), in the library, dtype and device of X. Integers are computed in float64.
+
+        Notes
+        -----
+        Cost O(n m d). One block, made at once: `gpukpca.gram.gram_matrix` does the same tile by tile and with
+        threads.
+        """
+        X = as_rows(X)
+        kernel = self.resolve(X)
+        a = kernel.prepare(X)
+        if Y is None:
+            K = kernel.tile(a, a)
+            return linalg.symmetric_from_upper(K, kernel.tile_diagonal(a))
+        b = kernel.prepare(cast(as_rows(Y), X.dtype), like=a)
+        return kernel.tile(a, b)
+
+    def diagonal(self, X: Array) -> Array:
+        """k(x, x) of every row of X, shape (n,). Cost O(n d)."""
+        X = as_rows(X)
+        kernel = self.resolve(X)
+        return kernel.tile_diagonal(kernel.prepare(X))
+
+    # -- what a subclass defines -----------------------------------------------------------------------------------
+
+    def resolve(self, X: Array) -> Kernel:
+        """A copy in which parameters that depend on the data (``gamma="scale"``) are numbers, checked."""
+        parameters = {
+            name: value.resolve(X) if isinstance(value, Kernel) else value
+            for name, value in self.get_params(deep=False).items()
+        }
+        resolved = type(self)(**parameters)
+        resolved.check()
+        return resolved
+
+    def check(self) -> None:
+        """Raise `InvalidParameterError` for parameters out of range."""
+
+    def prepare(self, X: Array, like: Rows | None = None, centered: bool = False) -> Rows:
+        """Rows of X made ready, once per data set.
+
+        Parameters
+        ----------
+        X : array or CSR matrix, shape (n, d)
+        like : Rows, optional
+            The prepared training rows; new rows then use the training mean, scale and precision.
+        centered : bool
+            The result will only be used after double centring, so terms of one argument alone may be left out.
+            Ignored with `like`, which decides.
+        """
+        if X.shape[1] == 0:
+            raise InvalidParameterError(f"X has 0 features (shape={tuple(X.shape)}); a kernel needs at least one.")
+        with np.errstate(all="ignore"):  # data beyond the range of a dtype are met by a wider one, not by a warning
+            return self.prepare_rows(X, like, centered)
+
+    def prepare_rows(self, X: Array, like: Any, centered: bool) -> Rows:
+        """See `prepare`."""
+        return DataRows(X)
+
+    def tile(self, a: Any, b: Any, out: Array | None = None) -> Array:
+        """The block of K between two slices of prepared rows; `out` may be reused, the returned array counts."""
+        raise AttributeError(f"{type(self).__name__} must define tile(a, b, out=None)")
+
+    def tile_diagonal(self, a: Any) -> Array:
+        """The diagonal of the tile between `a` and itself, shape (a.n_rows,)."""
+        raise AttributeError(f"{type(self).__name__} must define tile_diagonal(a)")
+
+    # -- algebra ---------------------------------------------------------------------------------------------------
+
+    def __add__(self, other: Any) -> Kernel:
+        from gpukpca.kernels.algebra import Sum
+
+        return Sum(self, other) if isinstance(other, Kernel) else NotImplemented
+
+    def __mul__(self, other: Any) -> Kernel:
+        from gpukpca.kernels.algebra import Product, Scale
+
+        if isinstance(other, Kernel):
+            return Product(self, other)
+        return Scale(self, other) if isinstance(other, (int, float, np.number)) else NotImplemented
+
+    def __rmul__(self, other: Any) -> Kernel:
+        return self.__mul__(other)
+
+    def __pow__(self, exponent: Any) -> Kernel:
+        from gpukpca.kernels.algebra import Power
+
+        return Power(self, exponent)
+
+    # -- parameters, by scikit-learn's rules -----------------------------------------------------------------------
+
+    @classmethod
+    def parameter_names(cls) -> list[str]:
+        """Names of the constructor's arguments."""
+        if cls.__init__ is object.__init__:
+            return []
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Constructor arguments by name; with `deep` also those of kernels inside, as ``k1__gamma``."""
+        parameters: dict[str, Any] = {}
+        for name in self.parameter_names():
+            value = getattr(self, name)
+            parameters[name] = value
+            if deep and isinstance(value, Kernel):
+                parameters.update({f"{name}__{key}": inner for key, inner in value.get_params().items()})
+        return parameters
+
+    def set_params(self, **parameters: Any) -> Kernel:
+        """Set constructor arguments by name, nested names included; returns the kernel itself."""
+        names = self.parameter_names()
+        for key, value in parameters.items():
+            name, _, inner = key.partition("__")
+            if name not in names:
+                raise InvalidParameterError(
+                    f"{type(self).__name__} has no parameter {name!r}; it has {names}.{closest(name, names)}"
+                )
+            if inner:
+                getattr(self, name).set_params(**{inner: value})
+            else:
+                setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.get_params(deep=False).items())
+        return f"{type(self).__name__}({arguments})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.get_params() == other.get_params()  # type: ignore[attr-defined]
+
+    __hash__ = object.__hash__
+
+
+def as_rows(X: Any) -> Any:
+    """X as a two-dimensional floating-point array or CSR matrix; for callers that use a kernel by itself."""
+    if is_sparse(X):
+        X = X.tocsr()
+        return X if dtype_name(X.dtype) == "float32" and X.dtype.kind == "f" else X.astype(np.float64)
+    if not is_foreign(X):
+        X = np.asarray(X)
+        if X.dtype not in (np.float32, np.float64):
+            X = X.astype(np.float64)
+    elif not real_floating(X):
+        X = cast(X, accumulation_dtype(X))
+    if X.ndim != 2:
+        raise InvalidParameterError(
+            f"expected a two-dimensional array of rows, got {X.ndim} dimension(s) with shape {tuple(X.shape)}. "
+            "Reshape your data with X.reshape(-1, 1) for one feature or X.reshape(1, -1) for one sample."
+        )
+    return X
+
+
+def take_rows(X: Any, start: int, stop: int) -> Any:
+    """Rows from `start` to `stop` of an array or CSR matrix; X itself where that is all of it."""
+    if start == 0 and stop == X.shape[0]:
+        return X
+    return X[start:stop] if is_sparse(X) else X[start:stop, :]
+
+
+def feature_means(X: Any) -> Array:
+    """Means of the columns of a dense X, shape (d,), in the widest floating type.
+
+    Data near the largest number of its type would overflow in the sum, so it is divided by n first.
+    """
+    n = X.shape[0]
+    means = linalg.column_sums(X) / n
+    xp = namespace_of(means)
+    if bool(xp.all(xp.isfinite(means))):
+        return means
+    return linalg.column_sums(cast(X, accumulation_dtype(X)) / n)
+
+
+def checked_number(
+    owner: str, name: str, value: Any, *, low: float = -np.inf, strict: bool = False, what: str = "a finite number"
+) -> float:
+    """`value` as a float, or an error that names owner, parameter, value and what is allowed."""
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, (bool, np.bool_))
+    if is_number and np.isfinite(value) and (value > low if strict else value >= low):
+        return float(value)
+    raise InvalidParameterError(f"{owner}: {name}={value!r} is not allowed; {name} must be {what}.")
+
+
+def closest(word: Any, words: Any) -> str:
+    """«Did you mean ...?» where a word is near, else nothing."""
+    near = get_close_matches(str(word), [str(w) for w in words], n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,221 @@
+"""Kernels of the inner product: linear, polynomial, sigmoid, cosine."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend import elementwise, linalg
+from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, is_numpy, is_sparse, namespace_of, to_host
+from gpukpca.exceptions import InvalidParameterError, RankWarning
+from gpukpca.kernels.bandwidth import resolved_gamma
+from gpukpca.kernels.base import Kernel, Rows, checked_number, feature_means, take_rows
+
+
+class DotRows(Rows):
+    """Rows whose inner products, times `factor`, make the tile.
+
+    Attributes
+    ----------
+    data : array or CSR matrix, shape (n_rows, d)
+    factor : float
+        Folded into the right operand, which is a copy: so a block is never multiplied by its own buffer.
+    mean : array, shape (d,), or None
+        What was subtracted from the rows.
+    """
+
+    def __init__(self, data: Any, factor: float, mean: Array | None = None) -> None:
+        self.data, self.factor, self.mean = data, factor, mean
+        self.n_rows = int(data.shape[0])
+
+    def slice(self, start: int, stop: int) -> DotRows:
+        return DotRows(take_rows(self.data, start, stop), self.factor, self.mean)
+
+    @cached_property
+    def right(self) -> Any:
+        """The rows times `factor`, in memory of their own."""
+        return self.data * self.factor
+
+
+class _DotKernel(Kernel):
+    """A function of gamma x·y."""
+
+    def _factor(self) -> float:
+        return 1.0
+
+    def prepare_rows(self, X: Array, like: Any, centered: bool) -> DotRows:
+        return DotRows(X, self._factor())
+
+    def tile(self, a: DotRows, b: DotRows, out: Array | None = None) -> Array:
+        return self._function(linalg.row_products(a.data, b.right, out))
+
+    def tile_diagonal(self, a: DotRows) -> Array:
+        return self._function(row_square_sums(a.data) * a.factor)
+
+    def _function(self, T: Array) -> Array:
+        return T
+
+
+def row_square_sums(X: Any) -> Array:
+    """Squared Euclidean norms of the rows, in the dtype of X but accumulated in the widest type, shape (n,)."""
+    if is_sparse(X):
+        return np.asarray(X.multiply(X).sum(axis=1)).reshape(-1).astype(X.dtype)
+    if is_numpy(X):  # one pass without a temporary of the size of X
+        return np.einsum("ij,ij->i", X, X, dtype=np.float64).astype(X.dtype)
+    xp = namespace_of(X)
+    wide = cast(X, accumulation_dtype(X))
+    return cast(xp.sum(wide * wide, axis=1), X.dtype)
+
+
+class Linear(_DotKernel):
+    """k(x, y) = x·y: kernel PCA with it is PCA.
+
+    Notes
+    -----
+    Before double centring the features are centred in float64, so an offset of the data costs no digits.
+    """
+
+    positive_definite = True
+    exponentials = 0
+
+    def prepare_rows(self, X: Array, like: DotRows | None, centered: bool) -> DotRows:
+        if like is not None:
+            return DotRows(X if like.mean is None else _shifted(X, like.mean), 1.0, like.mean)
+        if not centered or is_sparse(X):
+            return DotRows(X, 1.0)
+        mean = feature_means(X)
+        return DotRows(_shifted(X, mean), 1.0, mean)
+
+
+def _shifted(X: Array, mean: Array) -> Array:
+    """X - mean in the dtype of the mean, returned in that of X."""
+    return cast(cast(X, mean.dtype) - mean[None, :], X.dtype)
+
+
+class Polynomial(_DotKernel):
+    """k(x, y) = (gamma x·y + coef0)^degree.
+
+    Parameters
+    ----------
+    degree : float, >= 0
+        An integer is computed by multiplication. Any other exponent needs gamma x·y + coef0 >= 0 for all pairs.
+    gamma : float > 0, None, "scale" or "median"
+        None is 1 / d.
+    coef0 : float
+    """
+
+    exponentials = 1
+
+    def __init__(self, degree: float = 3, gamma: float | str | None = None, coef0: float = 1.0) -> None:
+        self.degree, self.gamma, self.coef0 = degree, gamma, coef0
+
+    @property
+    def positive_definite(self) -> bool | None:  # type: ignore[override]
+        return True if self.coef0 >= 0 and float(self.degree).is_integer() else None
+
+    def check(self) -> None:
+        checked_number("Polynomial", "degree", self.degree, low=0, what="a number >= 0")
+        checked_number("Polynomial", "coef0", self.coef0)
+        checked_number("Polynomial", "gamma", self.gamma, low=0, what="a number >= 0")
+
+    def resolve(self, X: Array) -> Polynomial:
+        resolved = Polynomial(self.degree, resolved_gamma("Polynomial", self.gamma, X), self.coef0)
+        resolved.check()
+        return resolved
+
+    def _factor(self) -> float:
+        return float(self.gamma)  # type: ignore[arg-type]
+
+    def _function(self, T: Array) -> Array:
+        base = elementwise.add(T, float(self.coef0))
+        if float(self.degree).is_integer():
+            return elementwise.integer_power(base, int(self.degree))
+        xp = namespace_of(base)
+        if bool(xp.any(base < 0)):
+            raise InvalidParameterError(
+                f"Polynomial: NaN from power: degree={self.degree!r} is not an integer and gamma x·y + coef0 is "
+                "negative for some pair of rows. Use an integer degree, or a larger coef0."
+            )
+        return base ** float(self.degree)
+
+
+class Sigmoid(_DotKernel):
+    """k(x, y) = tanh(gamma x·y + coef0). Not positive semidefinite in general.
+
+    Parameters
+    ----------
+    gamma : float >= 0, None, "scale" or "median"
+        None is 1 / d.
+    coef0 : float
+    """
+
+    positive_definite = None
+    exponentials = 2
+
+    def __init__(self, gamma: float | str | None = None, coef0: float = 1.0) -> None:
+        self.gamma, self.coef0 = gamma, coef0
+
+    def check(self) -> None:
+        checked_number("Sigmoid", "coef0", self.coef0)
+        checked_number("Sigmoid", "gamma", self.gamma, low=0, what="a number >= 0")
+
+    def resolve(self, X: Array) -> Sigmoid:
+        resolved = Sigmoid(resolved_gamma("Sigmoid", self.gamma, X), self.coef0)
+        resolved.check()
+        return resolved
+
+    def _factor(self) -> float:
+        return float(self.gamma)  # type: ignore[arg-type]
+
+    def _function(self, T: Array) -> Array:
+        return elementwise.tanh(elementwise.add(T, float(self.coef0)))
+
+
+class Cosine(_DotKernel):
+    """k(x, y) = x·y / (‖x‖ ‖y‖), 0 where a row is zero.
+
+    Warns
+    -----
+    RankWarning
+        If a row is zero: its direction is not defined.
+    """
+
+    positive_definite = True
+    exponentials = 0
+
+    def prepare_rows(self, X: Array, like: Any, centered: bool) -> DotRows:
+        norms = _row_norms(X)
+        zeros = np.flatnonzero(norms == 0)
+        if zeros.size:
+            warnings.warn(
+                f"Cosine: {zeros.size} row(s) are zero, the first is row {zeros[0]}; their kernel values are set to 0.",
+                RankWarning,
+                stacklevel=2,
+            )
+        return DotRows(_scaled_rows(X, np.where(norms > 0, norms, 1.0)), 1.0)
+
+    def tile_diagonal(self, a: DotRows) -> Array:
+        squares = to_host(row_square_sums(a.data))
+        return from_host(np.where(squares > 0, 1.0, 0.0), row_square_sums(a.data))
+
+
+def _row_norms(X: Any) -> np.ndarray:
+    """Euclidean norms of the rows on the host, safe for huge and tiny rows of a dense X."""
+    if is_sparse(X):
+        return np.sqrt(row_square_sums(X.astype(np.float64)))
+    return linalg.column_norms(namespace_of(X).matrix_transpose(X))
+
+
+def _scaled_rows(X: Any, norms: np.ndarray) -> Any:
+    """Rows divided by their norms, in the dtype of X."""
+    if is_sparse(X):
+        import scipy.sparse
+
+        return (scipy.sparse.diags_array(1.0 / norms) @ X).tocsr().astype(X.dtype)
+    xp = namespace_of(X)
+    wide = cast(X, accumulation_dtype(X))
+    return cast(xp.divide(wide, from_host(norms, wide)[:, None]), X.dtype)

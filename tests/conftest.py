@@ -1,0 +1,125 @@
+"""Fixtures: one namespace at a time, the real data where they are, a generator."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import array_api_compat
+import numpy as np
+import pytest
+
+from gpukpca.backend.namespace import to_host
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """An array library on one device, for tests that run on all of them.
+
+    `array(a)` puts a host array there, keeping its dtype; `host(x)` brings one back.
+    """
+
+    name: str
+    module: Any
+    device: Any
+
+    def array(self, a: Any, dtype: Any = None) -> Any:
+        a = np.asarray(a, dtype=dtype)
+        if self.name == "numpy":
+            return a
+        return self.module.asarray(np.ascontiguousarray(a), device=self.device)
+
+    def dtype(self, name: str) -> Any:
+        return getattr(self.module, name)
+
+    @staticmethod
+    def host(x: Any) -> np.ndarray:
+        return to_host(x)
+
+    def owns(self, x: Any) -> bool:
+        """Whether x is an array of this library on this device."""
+        if self.name == "numpy":
+            return isinstance(x, np.ndarray)
+        return array_api_compat.array_namespace(x) == self.module and array_api_compat.device(x) == self.device
+
+
+def _numpy() -> Namespace:
+    import array_api_compat.numpy as module
+
+    return Namespace("numpy", module, None)
+
+
+def _strict(device: str) -> Namespace:
+    module = pytest.importorskip("array_api_strict")
+    module.set_array_api_strict_flags(data_dependent_shapes=False, boolean_indexing=False)
+    return Namespace("array_api_strict", module, module.Device(device))
+
+
+def _torch() -> Namespace:
+    torch = pytest.importorskip("torch")
+    import array_api_compat.torch as module
+
+    return Namespace("torch", module, torch.device("cpu"))
+
+
+def _cupy() -> Namespace:
+    if not _cuda_works():
+        pytest.skip("no CUDA device that CuPy can use")
+    import array_api_compat.cupy as module
+    import cupy
+
+    return Namespace("cupy", module, cupy.cuda.Device(0))
+
+
+def _cuda_works() -> bool:
+    from gpukpca.cuda.device import probe
+
+    return probe()[0]
+
+
+MAKERS = {
+    "numpy": _numpy,
+    "strict-cpu": lambda: _strict("CPU_DEVICE"),
+    "strict-device1": lambda: _strict("device1"),
+    "torch": _torch,
+    "cupy": _cupy,
+}
+
+
+@pytest.fixture(params=list(MAKERS))
+def xp(request: pytest.FixtureRequest) -> Namespace:
+    """Every numerical test takes this: NumPy, array-api-strict on two devices, torch and CuPy where they are."""
+    return MAKERS[request.param]()
+
+
+@pytest.fixture(params=["float64", "float32"])
+def dtype(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(20240229)
+
+
+def data_folder() -> Path | None:
+    """Where the real data are: GPUKPCA_DATA, else ../shared/data beside the checkout, else nowhere."""
+    given = os.environ.get("GPUKPCA_DATA")
+    folder = Path(given) if given else Path(__file__).resolve().parents[2] / "shared" / "data"
+    return folder if folder.is_dir() else None
+
+
+@pytest.fixture
+def real_data() -> Path:
+    folder = data_folder()
+    if folder is None:
+        pytest.skip("real data not found: set GPUKPCA_DATA to their folder")
+    return folder
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many tests ran on CuPy: `ci/test_gpu.sh` fails where that is none."""
+    ran = sum("[cupy" in report.nodeid or "-cupy" in report.nodeid for report in terminalreporter.getreports("passed"))
+    terminalreporter.write_line(f"tests passed on CuPy: {ran}")
