@@ -69,7 +69,7 @@ def integer_power(T: Array, exponent: int) -> Array:
     xp = namespace_of(T)
     if exponent == 0:
         return xp.ones_like(T)
-    result = None
+    result: Array = None
     while True:
         if exponent & 1:
             result = T if result is None else result * T
@@ -98,7 +98,8 @@ def matern(T: Array, nu: float) -> Array:
     """
     if nu == math.inf:
         return exp(T)
-    r = sqrt(multiply(T, -4.0 * nu))  # sqrt(2 nu) ||x - y|| / l
+    # sqrt(2 nu) ||x - y|| / l, held where exp(-r) is 0 already: infinity times 0 is not a number.
+    r = clip_above(sqrt(multiply(T, -4.0 * nu)), 800.0)
     if nu == 0.5:
         return exp(multiply(r, -1.0))
     polynomial = 1.0 + r if nu == 1.5 else 1.0 + r + r * r * (1.0 / 3.0)

@@ -128,7 +128,7 @@ def solve_positive_definite(A: Array, B: Array) -> Array:
     return namespace_of(A, B).linalg.solve(A, B)
 
 
-MIRROR_BLOCK = 256
+ROW_BLOCK = 256
 
 
 def symmetric_from_upper(K: Array, diagonal: Array) -> Array:
@@ -158,12 +158,25 @@ def add_to_diagonal(K: Array, value: float) -> Array:
     return K + value * xp.eye(K.shape[0], dtype=K.dtype, device=device_of(K))
 
 
+def subtract_outer_sum(K: Array, rows: Array, columns: Array) -> Array:
+    """K_ij - (r_i + c_j); in place where the library can.
+
+    The sum comes first, so that a symmetric K stays symmetric to the last bit.
+    """
+    if not writes_in_place(K):
+        return cast(cast(K, rows.dtype) - (rows[:, None] + columns[None, :]), K.dtype)
+    for start in range(0, K.shape[0], ROW_BLOCK):
+        stop = min(start + ROW_BLOCK, K.shape[0])
+        K[start:stop, :] -= rows[start:stop, None] + columns[None, :]
+    return K
+
+
 def mirror_upper(K: Array) -> None:
     """Copy the upper triangle of a square K onto the lower one, block by block (NumPy and CuPy)."""
+    xp = namespace_of(K)
     n = K.shape[0]
-    for start in range(0, n, MIRROR_BLOCK):
-        stop = min(start + MIRROR_BLOCK, n)
+    for start in range(0, n, ROW_BLOCK):
+        stop = min(start + ROW_BLOCK, n)
         K[stop:, start:stop] = K[start:stop, stop:].T
         block = K[start:stop, start:stop]
-        lower = np.tril_indices(stop - start, -1)
-        block[lower] = block.T[lower]
+        block[...] = xp.triu(block) + xp.triu(block, k=1).T

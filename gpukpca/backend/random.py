@@ -25,9 +25,9 @@ def generator(random_state: Any) -> np.random.Generator:
         return random_state
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(int(random_state.randint(0, 2**31 - 1)))
-    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
-        if 0 <= random_state < 2**32:
-            return np.random.default_rng(int(random_state))
+    is_integer = isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool)
+    if is_integer and 0 <= random_state < 2**32:
+        return np.random.default_rng(int(random_state))
     raise InvalidParameterError(
         f"random_state={random_state!r} is not allowed. Give None, an integer from 0 to 2**32 - 1, a "
         "numpy.random.Generator or a numpy.random.RandomState."
@@ -37,3 +37,8 @@ def generator(random_state: Any) -> np.random.Generator:
 def standard_normal(rng: np.random.Generator, shape: tuple[int, ...], like: Array) -> Array:
     """Independent N(0, 1) numbers with the dtype and on the device of `like`."""
     return from_host(rng.standard_normal(shape), like)
+
+
+def seeded_subset(n: int, size: int) -> np.ndarray:
+    """`size` of the numbers 0 … n - 1, ascending, the same ones in every run."""
+    return np.sort(np.random.default_rng(0).choice(n, size, replace=False))

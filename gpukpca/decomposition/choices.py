@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
@@ -67,7 +68,8 @@ def kernel_from(estimator: Any) -> Kernel:
         given = [name for name in ("gamma", "kernel_params") if getattr(estimator, name) is not None]
         if given:
             raise InvalidParameterError(
-                f"{given[0]} was given together with a kernel object; set it on the object: {type(kernel).__name__}(...)."
+                f"{given[0]} was given together with a kernel object; set it on the object: "
+                f"{type(kernel).__name__}(...)."
             )
         return clone(kernel) if isinstance(kernel, Kernel) else BlockCallable(clone(kernel))
     return PairwiseCallable(kernel, extra)
@@ -113,7 +115,7 @@ def check_parameters(estimator: Any) -> None:
     for name in ("fit_inverse_transform", "remove_zero_eig", "copy_X"):
         _check(e, name, isinstance(getattr(e, name), (bool, np.bool_)), "True or False")
     _check(e, "gram", e.gram in ("auto", "dense", "tiled"), '"auto", "dense" or "tiled"')
-    _check(e, "verbose", callable(e.verbose) or (isinstance(e.verbose, Integral) and e.verbose >= 0), "an integer >= 0")
+    _check(e, "verbose", callable(e.verbose) or (_is_switch(e.verbose)), "an integer >= 0")
     _check_solver(e)
 
 
@@ -161,8 +163,12 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))
 
 
+def _is_switch(value: Any) -> bool:
+    return isinstance(value, (int, np.integer, np.bool_)) and int(value) >= 0
+
+
 def _is_real(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_)) and bool(np.isfinite(value))
+    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_)) and math.isfinite(value)
 
 
 def kernel_gamma(kernel: Kernel, X: Array) -> float:

@@ -420,7 +420,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _set_preimage(self, X: Array, kernel: Kernel, projection: Array, scores: Array) -> None:
         for name in ("dual_coef_", "X_transformed_fit_", "_preimage"):
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
         if not self.fit_inverse_transform:
             return
         if isinstance(kernel, Linear):
@@ -529,10 +529,11 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.kernel != "precomputed"
-        tags.input_tags.pairwise = isinstance(self.kernel, Precomputed) or (
+        precomputed = isinstance(self.kernel, Precomputed) or (
             isinstance(self.kernel, str) and self.kernel == "precomputed"
         )
+        tags.input_tags.pairwise = precomputed
+        tags.input_tags.sparse = not precomputed and not self.fit_inverse_transform
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.array_api_support = True
         return tags

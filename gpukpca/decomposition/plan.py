@@ -180,7 +180,7 @@ def parsed_bytes(size: Any) -> int:
             size = int(float(match.group(1)) * UNITS[match.group(2).lower()])
     if isinstance(size, bool) or not isinstance(size, int) or size <= 0:
         raise InvalidParameterError(
-            f'memory_limit={size!r} is not allowed; give None, a number of bytes, or a string such as "4GiB" or "500MB".'
+            f"memory_limit={size!r} is not allowed; give None, a number of bytes, or a string such as '4GiB'."
         )
     return size
 

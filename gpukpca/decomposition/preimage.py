@@ -9,10 +9,10 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import add_to_diagonal, solve_positive_definite
 from gpukpca.backend.namespace import cast, namespace_of
+from gpukpca.backend.rows import feature_means
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import gram_matrix, kernel_matmat
 from gpukpca.kernels import Kernel
-from gpukpca.kernels.base import feature_means
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ SMALL_POSITIVE = {"float64": 1e-12, "float32": 2e-7}
 # With every residual above this share of the largest eigenvalue, nothing was found.
 USELESS_RESIDUAL = 0.1
 REMEDIES = (
-    "The kernel is not positive semidefinite on these data. Ask for fewer components, use another kernel (rbf, laplacian,"
-    " matern, poly with coef0 >= 0), or for sigmoid a smaller gamma."
+    "The kernel is not positive semidefinite on these data. Ask for fewer components, use another kernel (rbf, "
+    "laplacian, matern, poly with coef0 >= 0), or for sigmoid a smaller gamma."
 )
 
 
@@ -73,7 +73,9 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fra
     largest = float(np.max(values, initial=0.0))
     smallest = min(eigen.smallest_seen, float(np.min(values, initial=0.0)))
     rounding = max(eigen.null_threshold, n * EPS[dtype] * largest)
-    _refuse_negative(values, largest, smallest, rounding, dtype)
+    if fraction is None or eigen.spectrum is None:
+        # A fraction of the positive part never reaches the negative end of a complete spectrum.
+        _refuse_negative(values, largest, smallest, rounding, dtype)
     values = np.maximum(values, 0.0)
     indefinite = psd is not True and smallest < -rounding
     total = op.total_variance

@@ -12,7 +12,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 from sklearn import get_config
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_array, validate_data
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import (
@@ -75,24 +75,28 @@ def _library(x: Any) -> str:
 
 
 def _checked(estimator: Any, X: Any, reset: bool) -> Array:
+    given = X
     if is_foreign(X):
-        X = _foreign(estimator, X, reset)
+        X = _foreign(estimator, X)
+        given = _Shape(X.shape)  # hides the array, so that scikit-learn has nothing to convert
     else:
         _refuse_device_sparse(X)
         _warn_of_lost_digits(X)
-        X = validate_data(
-            estimator,
+        X = check_array(
             X,
-            reset=reset,
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
             ensure_all_finite=False,
+            estimator=estimator,
+            input_name="X",
         )
-    check_finite(X, f"{type(estimator).__name__} does not accept missing values; impute or drop them first.")
+    check_finite(X, f"{_name(estimator)} does not accept missing values; impute or drop them first.")
+    # Widths and feature names only, after finiteness as in scikit-learn.
+    validate_data(estimator, given if hasattr(given, "shape") else X, reset=reset, skip_check_array=True)
     return X
 
 
-def _foreign(estimator: Any, X: Array, reset: bool) -> Array:
+def _foreign(estimator: Any, X: Array) -> Array:
     """An array of another library, checked without leaving it."""
     known = (
         array_api_compat.is_cupy_array,
@@ -126,8 +130,6 @@ def _foreign(estimator: Any, X: Array, reset: bool) -> Array:
         X = cast(X, wide)
         if dtype_name(wide) == "float32":
             _warn_of_single_precision(X)
-    # Feature counts only: a wrapper hides the array, so that scikit-learn has nothing to convert.
-    validate_data(estimator, _Shape(X.shape), reset=reset, skip_check_array=True)
     return X
 
 
@@ -198,7 +200,7 @@ def square_kernel_matrix(K: Array) -> Array:
         K is asymmetric beyond 100 eps max|K|.
     """
     if is_sparse(K):
-        raise InvalidParameterError("a precomputed kernel matrix must be dense; pass K.toarray().")
+        raise InvalidParameterError("a precomputed kernel matrix must not be sparse; pass K.toarray().")
     if K.shape[0] != K.shape[1]:
         raise InvalidParameterError(
             f"a precomputed kernel matrix must be square in fit; got shape {tuple(K.shape)}. Pass K(X, X) to fit and "

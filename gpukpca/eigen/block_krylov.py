@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator

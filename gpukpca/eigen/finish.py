@@ -7,16 +7,15 @@ import math
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.backend.creation import arange
 from gpukpca.backend.linalg import column_norms, inner_products
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
-    device_of,
     dtype_name,
     epsilon,
     from_host,
     namespace_of,
-    to_host,
 )
 from gpukpca.eigen.result import EigenResult
 
@@ -62,7 +61,7 @@ def signs(U: Array) -> Array:
     modulus = xp.abs(U)
     near = modulus >= (1.0 - 8.0 * math.sqrt(epsilon(U))) * xp.max(modulus, axis=0)[None, :]
     first = xp.argmax(xp.astype(near, xp.int8), axis=0)
-    rows = xp.arange(U.shape[0], dtype=first.dtype, device=device_of(U))
+    rows = arange(U.shape[0], U, first.dtype)
     chosen = xp.sum(xp.where(rows[:, None] == first[None, :], U, xp.zeros_like(U)), axis=0)
     return xp.where(chosen < 0, -xp.ones_like(chosen), xp.ones_like(chosen))
 

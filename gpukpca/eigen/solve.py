@@ -57,8 +57,8 @@ def choose_solver(n: int, p: int, *, on_gpu: bool = False, tol: float = 0.0) -> 
 def top_eigh(
     op: SymmetricOperator,
     p: int,
-    *,
     solver: str | Solver = "auto",
+    *,
     rng: np.random.Generator | int | None = None,
     report: Any = None,
 ) -> EigenResult:
@@ -98,6 +98,10 @@ def top_eigh(
     Work is O(n^3) for `Dense`, and (number of passes) x (one product with a block) for `BlockKrylov`. Residuals above
     the tolerance are told by `EigenResult.converged`; estimators turn them into a warning.
     """
+    if not all(hasattr(op, name) for name in ("shape", "like", "to_dense")):
+        raise InvalidParameterError(
+            f"top_eigh needs a symmetric operator, got {type(op).__name__}; wrap a matrix as gpukpca.gram.DenseGram(K)."
+        )
     n = op.shape[0]
     if isinstance(p, bool) or not isinstance(p, (int, np.integer)) or not 1 <= p <= n:
         raise InvalidParameterError(f"p={p!r} is not allowed; it must be an integer with 1 <= p <= n = {n}.")

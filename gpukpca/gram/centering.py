@@ -8,19 +8,17 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
-from gpukpca.backend.linalg import column_sums
+from gpukpca.backend.creation import full
+from gpukpca.backend.linalg import column_sums, subtract_outer_sum
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
-    device_of,
     from_host,
     namespace_of,
     real_floating,
     to_host,
-    writes_in_place,
 )
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.product import host_indices
 
 ROW_PANEL = 256
 
@@ -55,12 +53,12 @@ def double_center(K: Array, *, overwrite: bool = False) -> Array:
         overwrite = True
     if K.ndim != 2 or K.shape[0] != K.shape[1]:
         raise InvalidParameterError(f"double centring needs a square matrix; got shape {tuple(K.shape)}.")
-    if not (overwrite and writes_in_place(K)):
+    if not overwrite:
         K = namespace_of(K).asarray(K, copy=True)
     columns = checked_means(column_sums(K) / K.shape[0])
     rows = columns if _is_symmetric(K) else column_sums(namespace_of(K).matrix_transpose(K)) / K.shape[0]
     half = float(namespace_of(K).sum(columns)) / K.shape[0] / 2.0
-    return _subtract_outer_sum(K, rows - half, columns - half)
+    return subtract_outer_sum(K, rows - half, columns - half)
 
 
 def _is_symmetric(K: Array) -> bool:
@@ -71,16 +69,6 @@ def _is_symmetric(K: Array) -> bool:
         if not bool(xp.all(K[start:stop, :] == xp.matrix_transpose(K[:, start:stop]))):
             return False
     return True
-
-
-def _subtract_outer_sum(K: Array, rows: Array, columns: Array) -> Array:
-    """K_ij - (r_i + c_j): the sum first, so that a symmetric K stays symmetric to the last bit."""
-    if not writes_in_place(K):
-        return cast(cast(K, rows.dtype) - (rows[:, None] + columns[None, :]), K.dtype)
-    for start in range(0, K.shape[0], ROW_PANEL):
-        stop = min(start + ROW_PANEL, K.shape[0])
-        K[start:stop, :] -= rows[start:stop, None] + columns[None, :]
-    return K
 
 
 def checked_means(means: Array) -> Array:
@@ -135,10 +123,9 @@ class CenteredGram:
         V = self.project(V)
         if self._means is not None:
             return self.project(self.base @ V)
-        xp = namespace_of(self.like)
         b = V.shape[1]
-        ones = xp.ones((self.shape[0], 1), dtype=V.dtype, device=device_of(self.like))
-        W = self.base @ xp.concat([V, ones], axis=1)
+        ones = full((self.shape[0], 1), 1.0, self.like, V.dtype)
+        W = self.base @ namespace_of(V, ones).concat([V, ones], axis=1)
         self._set_means(W[:, b])
         return self.project(W[:, :b])
 
@@ -148,8 +135,7 @@ class CenteredGram:
     @property
     def column_means(self) -> Array:
         if self._means is None:
-            ones = namespace_of(self.like).ones((self.shape[0], 1), dtype=self.dtype, device=device_of(self.like))
-            self._set_means((self.base @ ones)[:, 0])
+            self._set_means((self.base @ full((self.shape[0], 1), 1.0, self.like))[:, 0])
         return self._means
 
     @cached_property
@@ -179,7 +165,7 @@ class CenteredGram:
     def columns(self, indices: Any) -> Array:
         """The columns of H K H named by `indices`."""
         means = self.column_means
-        chosen = from_host(to_host(means)[host_indices(indices)], means)
+        chosen = from_host(to_host(means)[list(indices)], means)
         wide = cast(self.base.columns(indices), means.dtype) - means[:, None] - chosen[None, :]
         return cast(wide + self._grand_sum / self.shape[0], self.dtype)
 
@@ -191,7 +177,7 @@ class CenteredGram:
             self._means = checked_means(column_sums(K) / K.shape[0])
         means = cast(self._means, accumulation_dtype(K))
         half = float(xp.sum(means)) / K.shape[0] / 2.0
-        return _subtract_outer_sum(K, means - half, means - half)
+        return subtract_outer_sum(K, means - half, means - half)
 
     def factor(self) -> Array | None:
         """F - mean of its rows, where the base is known by a factor F."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gpukpca._typing import Array
-from gpukpca.backend.namespace import device_of, empty_like, item_size, namespace_of, writes_in_place
+from gpukpca.backend.creation import indices as index_array
+from gpukpca.backend.namespace import empty_like, item_size, namespace_of, writes_in_place
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.product import host_indices
 
 
 class DenseGram:
@@ -40,8 +40,7 @@ class DenseGram:
 
     def columns(self, indices: Any) -> Array:
         """The columns named by `indices`, shape (n, len(indices))."""
-        xp = namespace_of(self.K)
-        return xp.take(self.K, xp.asarray(host_indices(indices), device=device_of(self.K)), axis=1)
+        return namespace_of(self.K).take(self.K, index_array(indices, self.K), axis=1)
 
     def to_dense(self, overwrite: bool = False) -> Array:
         """The matrix: a copy, or with `overwrite` the stored array itself where it can be written to."""

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from gpukpca._typing import Array
+from gpukpca.backend.creation import full, writable
 from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import symmetric_from_upper
-from gpukpca.backend.namespace import cast, device_of, empty_like, namespace_of, writes_in_place
+from gpukpca.backend.namespace import cast, empty_like, namespace_of
+from gpukpca.backend.rows import as_rows, take_rows
 from gpukpca.backend.tiles import TileReport, map_tiles, worker_count
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.residence import tile_edge_for
-from gpukpca.kernels.base import Kernel, Rows, as_rows, take_rows
+from gpukpca.kernels.base import Kernel, Rows
 from gpukpca.kernels.given import checked_tile
 
 
 def edges(n: int, edge: int) -> list[tuple[int, int]]:
     """(start, stop) of consecutive slices of n rows."""
     return [(start, min(start + edge, n)) for start in range(0, n, edge)]
-
-
-def new_tile(like: Array, shape: tuple[int, int]) -> Array | None:
-    """Memory for a tile where the library can write into it, else None."""
-    return namespace_of(like).empty(shape, dtype=like.dtype, device=device_of(like)) if writes_in_place(like) else None
 
 
 def compute_tile(kernel: Kernel, a: Rows, b: Rows, like: Array, diagonal: bool, out: Array | None = None) -> Array:
@@ -99,20 +95,20 @@ def kernel_matmat(
 
     def panel(bounds: tuple[int, int]) -> Array:
         a = kernel.prepare(cast(take_rows(X, *bounds), Y.dtype), like=prepared)
-        buffer = new_tile(like, (a.n_rows, min(edge, prepared.n_rows)))
+        buffer = writable((a.n_rows, min(edge, prepared.n_rows)), like)
         total: Any = None
         for start, stop in inner:
             out = buffer if stop - start == edge else None
             tile = compute_tile(kernel, a, prepared.slice(start, stop), like, False, out)
             part = tile @ V[start:stop, :]
-            total = part if total is None else _added(total, part)
+            total = part if total is None else add(total, part)
         return total
 
     panels = edges(X.shape[0], edge)
     by_worker = map_tiles(panel, panels, workers, report)
     xp = namespace_of(like)
     if not panels:
-        return xp.zeros((0, V.shape[1]), dtype=Y.dtype, device=device_of(like))
+        return full((0, V.shape[1]), 0.0, like)
     return xp.concat(dealt_back(by_worker, len(panels)), axis=0)
 
 
@@ -120,13 +116,6 @@ def dealt_back(by_worker: list[list[Any]], count: int) -> list[Any]:
     """Results in the order of their tiles, undoing the round-robin deal of `map_tiles`."""
     workers = len(by_worker)
     return [by_worker[i % workers][i // workers] for i in range(count)]
-
-
-def _added(total: Array, part: Array) -> Array:
-    if writes_in_place(total):
-        total += part
-        return total
-    return total + part
 
 
 def gram_matrix(kernel: Kernel, X: Array, Y: Array | None = None, *, n_jobs: int | None = None) -> Array:
@@ -182,7 +171,7 @@ def _rectangle(kernel: Kernel, X: Array, Y: Array, n_jobs: int | None) -> Array:
         return compute_tile(kernel, rows_x, rows_y, like, diagonal=False)
     workers = worker_count(like, n_jobs)
     edge = tile_edge_for(max(X.shape[0], Y.shape[0]), workers, is_on_gpu(like))
-    K = new_tile(like, (X.shape[0], Y.shape[0]))
+    K = writable((X.shape[0], Y.shape[0]), like)
 
     def panel(bounds: tuple[int, int]) -> Array:
         a = rows_x.slice(*bounds)
@@ -196,8 +185,3 @@ def _rectangle(kernel: Kernel, X: Array, Y: Array, n_jobs: int | None) -> Array:
     panels = edges(X.shape[0], edge)
     by_worker = map_tiles(panel, panels, workers)
     return K if K is not None else namespace_of(like).concat(dealt_back(by_worker, len(panels)), axis=0)
-
-
-def host_indices(indices: Any) -> np.ndarray:
-    """Column indices as a host array of integers."""
-    return np.asarray(indices, dtype=np.int64).reshape(-1)

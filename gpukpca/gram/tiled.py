@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from gpukpca._typing import Array
+from gpukpca.backend.creation import writable
 from gpukpca.backend.device import free_bytes, is_on_gpu
 from gpukpca.backend.linalg import mirror_upper
 from gpukpca.backend.namespace import cast, empty_like, item_size, namespace_of
+from gpukpca.backend.rows import as_rows
 from gpukpca.backend.tiles import TileReport, map_tiles, worker_count
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.product import compute_tile, dealt_back, edges, host_indices, new_tile
+from gpukpca.gram.product import compute_tile, dealt_back, edges
 from gpukpca.gram.residence import Residence, full_cache_bytes, tile_edge_for, tiled_residence
-from gpukpca.kernels.base import Kernel, as_rows
+from gpukpca.kernels.base import Kernel, Rows
 
 
 class TiledGram:
@@ -68,7 +70,8 @@ class TiledGram:
         self.kernel = kernel.resolve(X)
         if self.kernel.stored_only:
             raise InvalidParameterError(
-                f"{type(kernel).__name__} cannot be evaluated tile by tile; store it: DenseGram(gram_matrix(kernel, X))."
+                f"{type(kernel).__name__} cannot be evaluated tile by tile; store it: "
+                "DenseGram(gram_matrix(kernel, X))."
             )
         self.shape = (int(X.shape[0]), int(X.shape[0]))
         self.dtype = X.dtype
@@ -121,7 +124,7 @@ class TiledGram:
             return kept
         if number >= self.residence.cached_tiles:
             return compute_tile(self.kernel, a, b, self.like, i == j, buffer)
-        tile = compute_tile(self.kernel, a, b, self.like, i == j, new_tile(self.like, (a.n_rows, b.n_rows)))
+        tile = compute_tile(self.kernel, a, b, self.like, i == j, writable((a.n_rows, b.n_rows), self.like))
         self._cache[number] = tile
         return tile
 
@@ -139,15 +142,15 @@ class TiledGram:
         """The columns of K named by `indices`, shape (n, len(indices))."""
         xp = namespace_of(self.like)
         columns = []
-        for index in host_indices(indices):
-            b = self.rows.slice(int(index), int(index) + 1)
+        for index in [int(index) for index in indices]:
+            b = self.rows.slice(index, index + 1)
             parts = [compute_tile(self.kernel, self.rows.slice(*e), b, self.like, False) for e in self._edges]
             columns.append(xp.concat(parts, axis=0))
         return xp.concat(columns, axis=1)
 
     def to_dense(self, overwrite: bool = False) -> Array:
         """K as a new square array, exactly symmetric."""
-        K = new_tile(self.like, self.shape)
+        K = writable(self.shape, self.like)
 
         def work(numbered: tuple[int, tuple[int, int]]) -> Array | None:
             number, (i, j) = numbered
@@ -191,8 +194,9 @@ class _Strand:
     def __init__(self, op: TiledGram, blocks: list[Array]) -> None:
         self.op, self.blocks = op, blocks
         self.sums: list[Any] = [None] * len(blocks)
-        self._buffer: Any = None
-        self._column, self._right = -1, None
+        self._buffer: Array | None = None
+        self._column = -1
+        self._right: Rows | None = None
 
     def use(self, number: int, i: int, j: int) -> None:
         """Add both products of tile (i, j)."""
@@ -208,7 +212,7 @@ class _Strand:
         if self._column != j:
             self._column, self._right = j, op.rows.slice(*op._edges[j])
         if self._buffer is None and number >= op.residence.cached_tiles:
-            self._buffer = new_tile(op.like, (op.residence.tile_edge, op.residence.tile_edge))
+            self._buffer = writable((op.residence.tile_edge, op.residence.tile_edge), op.like)
         return op.tile(number, i, j, op.rows.slice(*op._edges[i]), self._right, self._buffer)
 
     def _add(self, i: int, part: Array) -> None:

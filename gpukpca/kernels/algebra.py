@@ -11,7 +11,8 @@ from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise
-from gpukpca.backend.namespace import cast, from_host, is_sparse, namespace_of, real_floating
+from gpukpca.backend.namespace import cast, from_host, namespace_of, real_floating
+from gpukpca.backend.rows import place_of
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.base import Kernel, Rows, checked_number
 
@@ -173,7 +174,7 @@ class Modulated(_Combined):
 
     def row_factors(self, X: Array) -> Array:
         factors = self.g(X)
-        like = X if not is_sparse(X) else X.data
+        like = place_of(X)
         if getattr(factors, "shape", None) != (X.shape[0],):
             raise InvalidParameterError(
                 f"Modulated: g must return an array of shape ({X.shape[0]},), one factor a row; it returned "

@@ -10,15 +10,8 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend import linalg
-from gpukpca.backend.namespace import (
-    accumulation_dtype,
-    cast,
-    dtype_name,
-    is_foreign,
-    is_sparse,
-    namespace_of,
-    real_floating,
-)
+from gpukpca.backend.namespace import cast, namespace_of
+from gpukpca.backend.rows import as_rows, take_rows
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -102,19 +95,20 @@ class Kernel:
         threads.
         """
         X = as_rows(X)
-        kernel = self.resolve(X)
-        a = kernel.prepare(X)
-        if Y is None:
-            K = kernel.tile(a, a)
-            return linalg.symmetric_from_upper(K, kernel.tile_diagonal(a))
-        b = kernel.prepare(cast(as_rows(Y), X.dtype), like=a)
-        return kernel.tile(a, b)
+        namespace_of(X, X if Y is None else as_rows(Y))
+        with data_beyond_range_allowed():
+            kernel = self.resolve(X)
+            a = kernel.prepare(X)
+            if Y is None:
+                return linalg.symmetric_from_upper(kernel.tile(a, a), kernel.tile_diagonal(a))
+            return kernel.tile(a, kernel.prepare(cast(as_rows(Y), X.dtype), like=a))
 
     def diagonal(self, X: Array) -> Array:
         """k(x, x) of every row of X, shape (n,). Cost O(n d)."""
         X = as_rows(X)
-        kernel = self.resolve(X)
-        return kernel.tile_diagonal(kernel.prepare(X))
+        with data_beyond_range_allowed():
+            kernel = self.resolve(X)
+            return kernel.tile_diagonal(kernel.prepare(X))
 
     # -- what a subclass defines -----------------------------------------------------------------------------------
 
@@ -145,7 +139,7 @@ class Kernel:
         """
         if X.shape[1] == 0:
             raise InvalidParameterError(f"X has 0 features (shape={tuple(X.shape)}); a kernel needs at least one.")
-        with np.errstate(all="ignore"):  # data beyond the range of a dtype are met by a wider one, not by a warning
+        with data_beyond_range_allowed():
             return self.prepare_rows(X, like, centered)
 
     def prepare_rows(self, X: Array, like: Any, centered: bool) -> Rows:
@@ -172,7 +166,7 @@ class Kernel:
 
         if isinstance(other, Kernel):
             return Product(self, other)
-        return Scale(self, other) if isinstance(other, (int, float, np.number)) else NotImplemented
+        return Scale(self, float(other)) if isinstance(other, (int, float, np.number)) else NotImplemented
 
     def __rmul__(self, other: Any) -> Kernel:
         return self.__mul__(other)
@@ -221,48 +215,14 @@ class Kernel:
         return f"{type(self).__name__}({arguments})"
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.get_params() == other.get_params()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self.get_params() == other.get_params()
 
     __hash__ = object.__hash__
 
 
-def as_rows(X: Any) -> Any:
-    """X as a two-dimensional floating-point array or CSR matrix; for callers that use a kernel by itself."""
-    if is_sparse(X):
-        X = X.tocsr()
-        return X if dtype_name(X.dtype) == "float32" and X.dtype.kind == "f" else X.astype(np.float64)
-    if not is_foreign(X):
-        X = np.asarray(X)
-        if X.dtype not in (np.float32, np.float64):
-            X = X.astype(np.float64)
-    elif not real_floating(X):
-        X = cast(X, accumulation_dtype(X))
-    if X.ndim != 2:
-        raise InvalidParameterError(
-            f"expected a two-dimensional array of rows, got {X.ndim} dimension(s) with shape {tuple(X.shape)}. "
-            "Reshape your data with X.reshape(-1, 1) for one feature or X.reshape(1, -1) for one sample."
-        )
-    return X
-
-
-def take_rows(X: Any, start: int, stop: int) -> Any:
-    """Rows from `start` to `stop` of an array or CSR matrix; X itself where that is all of it."""
-    if start == 0 and stop == X.shape[0]:
-        return X
-    return X[start:stop] if is_sparse(X) else X[start:stop, :]
-
-
-def feature_means(X: Any) -> Array:
-    """Means of the columns of a dense X, shape (d,), in the widest floating type.
-
-    Data near the largest number of its type would overflow in the sum, so it is divided by n first.
-    """
-    n = X.shape[0]
-    means = linalg.column_sums(X) / n
-    xp = namespace_of(means)
-    if bool(xp.all(xp.isfinite(means))):
-        return means
-    return linalg.column_sums(cast(X, accumulation_dtype(X)) / n)
+def data_beyond_range_allowed() -> Any:
+    """No floating-point warnings: data beyond the range of a dtype are met by a wider one, and zeros are meant."""
+    return np.errstate(all="ignore")
 
 
 def checked_number(

@@ -7,7 +7,8 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend import linalg
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon
-from gpukpca.kernels.base import Kernel, as_rows
+from gpukpca.backend.rows import as_rows
+from gpukpca.kernels.base import Kernel
 
 
 def is_psd(kernel: Kernel, X: Array) -> bool:

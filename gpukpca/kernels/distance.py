@@ -16,17 +16,12 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
-from gpukpca.backend.namespace import (
-    accumulation_dtype,
-    cast,
-    device_of,
-    is_sparse,
-    namespace_of,
-)
+from gpukpca.backend.creation import full
+from gpukpca.backend.namespace import accumulation_dtype, cast, is_sparse, namespace_of
+from gpukpca.backend.rows import as_csr, dense_rows, feature_means, place_of, row_square_sums, take_rows, total_range
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.bandwidth import resolved_gamma
-from gpukpca.kernels.base import Kernel, Rows, checked_number, feature_means, take_rows
-from gpukpca.kernels.dot_product import row_square_sums
+from gpukpca.kernels.base import Kernel, Rows, checked_number
 
 # Bounds on kappa = max gamma ‖x - mean‖², the size of the numbers that cancel in T. The error of T is about u·kappa:
 # 2e-6 in float32 up to the first bound; beyond it the product is formed in float64, where the error stays under
@@ -107,7 +102,9 @@ class _EuclideanKernel(Kernel):
     can_be_flat = False
     # A kernel with a kink at distance 0 sees the square root of the rounding error there.
     smooth_at_zero = True
-    gamma: float | str | None
+
+    def __init__(self, gamma: Any = None) -> None:
+        self.gamma = gamma
 
     @classmethod
     def from_sigma(cls, sigma: float, **parameters: Any) -> Any:
@@ -130,7 +127,7 @@ class _EuclideanKernel(Kernel):
         if is_sparse(X):
             return self._sparse_rows(X, like, centered)
         if like is not None and is_sparse(like.data):
-            return self._sparse_rows(_csr(X), like, centered)
+            return self._sparse_rows(as_csr(X), like, centered)
         geometry = like.geometry if like is not None else self._geometry(X)
         rows = _scaled_rows(X, geometry, X.dtype)
         kappa = 0.5 * _largest_square_norm(rows)
@@ -147,7 +144,7 @@ class _EuclideanKernel(Kernel):
 
     def _geometry(self, X: Array) -> Geometry:
         """Mean and scale of a training set, with the data scaled down where squares would overflow."""
-        scale = math.sqrt(2.0 * float(self.gamma))  # type: ignore[arg-type]
+        scale = math.sqrt(2.0 * float(self.gamma))
         exponent = _large_exponent(X)
         scaled = X if exponent == 0 else X * 2.0**-exponent
         mean = feature_means(scaled)
@@ -163,7 +160,7 @@ class _EuclideanKernel(Kernel):
         """CSR rows: no centring (it would fill them), half norms beside them, products in float64."""
         geometry = (
             like.geometry if like is not None else Geometry(None, 0, math.sqrt(2.0 * float(self.gamma)), 0, False)
-        )  # type: ignore[arg-type]
+        )
         rows = X.astype(np.float64) * geometry.scale
         half_norms = 0.5 * row_square_sums(rows)
         if like is None:
@@ -177,7 +174,7 @@ class _EuclideanKernel(Kernel):
         return self._function(T, b.geometry.flat)
 
     def tile_diagonal(self, a: DistanceRows) -> Array:
-        return _constant(a.n_rows, 0.0 if a.geometry.flat else 1.0, a.data, a.dtype)
+        return full((a.n_rows,), 0.0 if a.geometry.flat else 1.0, place_of(a.data), a.dtype)
 
     def _function(self, T: Array, flat: bool) -> Array:
         raise AttributeError(f"{type(self).__name__} must define _function(T, flat)")
@@ -262,12 +259,6 @@ def _large_exponent(X: Array) -> int:
     return exponent if exponent > 400 else 0
 
 
-def _csr(X: Array) -> Any:
-    import scipy.sparse
-
-    return scipy.sparse.csr_array(X)
-
-
 class RBF(_EuclideanKernel):
     """Gaussian kernel k(x, y) = exp(-gamma ‖x - y‖²).
 
@@ -278,9 +269,6 @@ class RBF(_EuclideanKernel):
     """
 
     can_be_flat = True
-
-    def __init__(self, gamma: float | str | None = None) -> None:
-        self.gamma = gamma
 
     def _function(self, T: Array, flat: bool) -> Array:
         return elementwise.gaussian(T, flat)
@@ -299,7 +287,7 @@ class RationalQuadratic(_EuclideanKernel):
     can_be_flat = True
     exponentials = 4
 
-    def __init__(self, gamma: float | str | None = None, alpha: float = 1.0) -> None:
+    def __init__(self, gamma: Any = None, alpha: float = 1.0) -> None:
         self.gamma, self.alpha = gamma, alpha
 
     def check(self) -> None:
@@ -330,7 +318,7 @@ class Matern(_EuclideanKernel):
     exponentials = 3
     smoothness = (0.5, 1.5, 2.5, math.inf)
 
-    def __init__(self, gamma: float | str | None = None, nu: float = 1.5) -> None:
+    def __init__(self, gamma: Any = None, nu: float = 1.5) -> None:
         self.gamma, self.nu = gamma, nu
 
     @property
@@ -380,7 +368,7 @@ class Laplacian(Kernel):
     positive_definite = True
     scratch_tiles = 1
 
-    def __init__(self, gamma: float | str | None = None) -> None:
+    def __init__(self, gamma: Any = None) -> None:
         self.gamma = gamma
 
     def check(self) -> None:
@@ -392,34 +380,14 @@ class Laplacian(Kernel):
     def prepare_rows(self, X: Array, like: CityBlockRows | None, centered: bool) -> CityBlockRows:
         if like is not None:
             return CityBlockRows(X, like.flat)
-        return CityBlockRows(X, centered and float(self.gamma) * _largest_spread(X) <= FLAT)  # type: ignore[arg-type]
+        return CityBlockRows(X, centered and float(self.gamma) * total_range(X) <= FLAT)
 
     def tile(self, a: CityBlockRows, b: CityBlockRows, out: Array | None = None) -> Array:
-        left, right = _dense(a.data), _dense(b.data)
+        left, right = dense_rows(a.data), dense_rows(b.data)
         wide = accumulation_dtype(left)
         T = linalg.cityblock_distances(cast(left, wide), cast(right, wide))
-        T = elementwise.multiply(T, -float(self.gamma))  # type: ignore[arg-type]
+        T = elementwise.multiply(T, -float(self.gamma))
         return cast(elementwise.gaussian(T, b.flat), b.data.dtype)
 
     def tile_diagonal(self, a: CityBlockRows) -> Array:
-        return _constant(a.n_rows, 0.0 if a.flat else 1.0, a.data, a.data.dtype)
-
-
-def _constant(n: int, value: float, place: Any, dtype: Any) -> Array:
-    """n times `value`, where `place` is."""
-    return namespace_of(place).full((n,), value, dtype=dtype, device=device_of(place))
-
-
-def _dense(X: Any) -> Array:
-    return X.toarray() if is_sparse(X) else X
-
-
-def _largest_spread(X: Any) -> float:
-    """An upper bound on ‖x - y‖₁ over all pairs of rows: the sum over features of max - min."""
-    dense_max = X.max(axis=0).toarray() if is_sparse(X) else namespace_of(X).max(X, axis=0)
-    dense_min = X.min(axis=0).toarray() if is_sparse(X) else namespace_of(X).min(X, axis=0)
-    xp = namespace_of(dense_max)
-    spread = float(
-        xp.sum(cast(dense_max, accumulation_dtype(dense_max)) - cast(dense_min, accumulation_dtype(dense_min)))
-    )
-    return spread if math.isfinite(spread) else math.inf
+        return full((a.n_rows,), 0.0 if a.flat else 1.0, place_of(a.data))

@@ -10,10 +10,11 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
-from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, is_numpy, is_sparse, namespace_of, to_host
+from gpukpca.backend.namespace import cast, from_host, is_sparse, namespace_of, to_host
+from gpukpca.backend.rows import divided_rows, feature_means, row_norms, row_square_sums, take_rows
 from gpukpca.exceptions import InvalidParameterError, RankWarning
 from gpukpca.kernels.bandwidth import resolved_gamma
-from gpukpca.kernels.base import Kernel, Rows, checked_number, feature_means, take_rows
+from gpukpca.kernels.base import Kernel, Rows, checked_number
 
 
 class DotRows(Rows):
@@ -60,17 +61,6 @@ class _DotKernel(Kernel):
         return T
 
 
-def row_square_sums(X: Any) -> Array:
-    """Squared Euclidean norms of the rows, in the dtype of X but accumulated in the widest type, shape (n,)."""
-    if is_sparse(X):
-        return np.asarray(X.multiply(X).sum(axis=1)).reshape(-1).astype(X.dtype)
-    if is_numpy(X):  # one pass without a temporary of the size of X
-        return np.einsum("ij,ij->i", X, X, dtype=np.float64).astype(X.dtype)
-    xp = namespace_of(X)
-    wide = cast(X, accumulation_dtype(X))
-    return cast(xp.sum(wide * wide, axis=1), X.dtype)
-
-
 class Linear(_DotKernel):
     """k(x, y) = x·y: kernel PCA with it is PCA.
 
@@ -110,7 +100,7 @@ class Polynomial(_DotKernel):
 
     exponentials = 1
 
-    def __init__(self, degree: float = 3, gamma: float | str | None = None, coef0: float = 1.0) -> None:
+    def __init__(self, degree: float = 3, gamma: Any = None, coef0: float = 1.0) -> None:
         self.degree, self.gamma, self.coef0 = degree, gamma, coef0
 
     @property
@@ -128,7 +118,7 @@ class Polynomial(_DotKernel):
         return resolved
 
     def _factor(self) -> float:
-        return float(self.gamma)  # type: ignore[arg-type]
+        return float(self.gamma)
 
     def _function(self, T: Array) -> Array:
         base = elementwise.add(T, float(self.coef0))
@@ -156,7 +146,7 @@ class Sigmoid(_DotKernel):
     positive_definite = None
     exponentials = 2
 
-    def __init__(self, gamma: float | str | None = None, coef0: float = 1.0) -> None:
+    def __init__(self, gamma: Any = None, coef0: float = 1.0) -> None:
         self.gamma, self.coef0 = gamma, coef0
 
     def check(self) -> None:
@@ -169,7 +159,7 @@ class Sigmoid(_DotKernel):
         return resolved
 
     def _factor(self) -> float:
-        return float(self.gamma)  # type: ignore[arg-type]
+        return float(self.gamma)
 
     def _function(self, T: Array) -> Array:
         return elementwise.tanh(elementwise.add(T, float(self.coef0)))
@@ -188,7 +178,7 @@ class Cosine(_DotKernel):
     exponentials = 0
 
     def prepare_rows(self, X: Array, like: Any, centered: bool) -> DotRows:
-        norms = _row_norms(X)
+        norms = row_norms(X)
         zeros = np.flatnonzero(norms == 0)
         if zeros.size:
             warnings.warn(
@@ -196,26 +186,8 @@ class Cosine(_DotKernel):
                 RankWarning,
                 stacklevel=2,
             )
-        return DotRows(_scaled_rows(X, np.where(norms > 0, norms, 1.0)), 1.0)
+        return DotRows(divided_rows(X, np.where(norms > 0, norms, 1.0)), 1.0)
 
     def tile_diagonal(self, a: DotRows) -> Array:
         squares = to_host(row_square_sums(a.data))
         return from_host(np.where(squares > 0, 1.0, 0.0), row_square_sums(a.data))
-
-
-def _row_norms(X: Any) -> np.ndarray:
-    """Euclidean norms of the rows on the host, safe for huge and tiny rows of a dense X."""
-    if is_sparse(X):
-        return np.sqrt(row_square_sums(X.astype(np.float64)))
-    return linalg.column_norms(namespace_of(X).matrix_transpose(X))
-
-
-def _scaled_rows(X: Any, norms: np.ndarray) -> Any:
-    """Rows divided by their norms, in the dtype of X."""
-    if is_sparse(X):
-        import scipy.sparse
-
-        return (scipy.sparse.diags_array(1.0 / norms) @ X).tocsr().astype(X.dtype)
-    xp = namespace_of(X)
-    wide = cast(X, accumulation_dtype(X))
-    return cast(xp.divide(wide, from_host(norms, wide)[:, None]), X.dtype)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.namespace import cast, from_host, is_numpy, is_sparse, namespace_of, to_host
+from gpukpca.backend.namespace import cast, from_host, namespace_of, to_host
+from gpukpca.backend.rows import host_rows, place_of
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 from gpukpca.kernels.base import DataRows, Kernel
 
@@ -47,7 +48,7 @@ class PairwiseCallable(Kernel):
         self.function, self.parameters = function, parameters
 
     def tile(self, a: DataRows, b: DataRows, out: Array | None = None) -> Array:
-        left, right = _host_rows(a.data), _host_rows(b.data)
+        left, right = host_rows(a.data), host_rows(b.data)
         values = np.empty((a.n_rows, b.n_rows))
         # One data set against itself: the function is symmetric, so half of the calls are enough.
         symmetric = a.data is b.data
@@ -56,12 +57,12 @@ class PairwiseCallable(Kernel):
                 values[i, j] = self._value(left[i], right[j], i, j)
                 if symmetric:
                     values[j, i] = values[i, j]
-        return from_host(values, _place(b.data), b.data.dtype)
+        return from_host(values, place_of(b.data), b.data.dtype)
 
     def tile_diagonal(self, a: DataRows) -> Array:
-        rows = _host_rows(a.data)
+        rows = host_rows(a.data)
         values = [self._value(rows[i], rows[i], i, i) for i in range(a.n_rows)]
-        return from_host(np.asarray(values, dtype=np.float64), _place(a.data), a.data.dtype)
+        return from_host(np.asarray(values, dtype=np.float64), place_of(a.data), a.data.dtype)
 
     def _value(self, x: Array, y: Array, i: int, j: int) -> float:
         name = getattr(self.function, "__name__", repr(self.function))
@@ -97,16 +98,16 @@ class BlockCallable(Kernel):
         self.function = function
 
     def tile(self, a: DataRows, b: DataRows, out: Array | None = None) -> Array:
-        block = self.function(_host_rows(a.data), _host_rows(b.data))
+        block = self.function(host_rows(a.data), host_rows(b.data))
         check_block(self.function, block, (a.n_rows, b.n_rows))
-        return from_host(block, _place(b.data), b.data.dtype)
+        return from_host(block, place_of(b.data), b.data.dtype)
 
     def tile_diagonal(self, a: DataRows) -> Array:
-        rows = _host_rows(a.data)
+        rows = host_rows(a.data)
         values = np.concatenate(
             [np.diagonal(self.function(rows[i : i + 1], rows[i : i + 1])) for i in range(len(rows))]
         )
-        return from_host(values, _place(a.data), a.data.dtype)
+        return from_host(values, place_of(a.data), a.data.dtype)
 
 
 def check_block(owner: Any, block: Any, shape: tuple[int, int]) -> None:
@@ -148,11 +149,3 @@ def checked_tile(kernel: Kernel, tile: Any, a: Any, b: Any, like: Array) -> Arra
 
 def _spelled(value: float) -> str:
     return "NaN" if np.isnan(value) else str(value)
-
-
-def _host_rows(X: Any) -> np.ndarray:
-    return X if is_numpy(X) else to_host(X)
-
-
-def _place(X: Any) -> Array:
-    return X.data if is_sparse(X) else X

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Installs the package into an environment of its own and runs the main job on scikit-learn's digits, with a picture.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. ci/environment.sh
+environment demo "[plot]"
+mkdir -p .demo
+gpukpca info
+gpukpca fit digits --n-components 10 --kernel rbf --gamma scale \
+    --output .demo/digits.npz --plot .demo/digits.png --force "$@"
+echo "scores:  .demo/digits.npz"
+echo "picture: .demo/digits.png"

@@ -1,0 +1,18 @@
+# Sourced by the scripts beside it: `environment NAME EXTRAS` makes a virtual environment once and activates it.
+environment() {
+    local folder=".venv-$1" extras="$2"
+    local python="${PYTHON:-python3}"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+        echo "Python 3.11 or newer is needed; $("$python" --version 2>&1) was found. Set PYTHON to another one." >&2
+        return 1
+    }
+    local stamp="$folder/installed-$(cksum <pyproject.toml | cut -d' ' -f1)"
+    if [ ! -e "$stamp" ]; then
+        rm -rf "$folder"
+        "$python" -m venv "$folder"
+        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".$extras"
+        touch "$stamp"
+    fi
+    # shellcheck disable=SC1091
+    . "$folder/bin/activate"
+}

@@ -1,0 +1,142 @@
+"""Rows of data, dense or CSR: the standard has no sparse arrays, no ``einsum`` and no median."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from gpukpca._typing import Array
+from gpukpca.backend.creation import indices
+from gpukpca.backend.linalg import column_norms, column_sums
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    from_host,
+    is_foreign,
+    is_numpy,
+    is_sparse,
+    namespace_of,
+    real_floating,
+    to_host,
+)
+from gpukpca.backend.random import seeded_subset
+from gpukpca.exceptions import InvalidParameterError
+
+
+def as_rows(X: Any) -> Any:
+    """X as a two-dimensional floating-point array or CSR matrix; for callers that use a kernel by itself."""
+    if is_sparse(X):
+        X = X.tocsr()
+        return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
+    if not is_foreign(X):
+        X = np.asarray(X)
+        X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
+    elif not real_floating(X):
+        X = cast(X, accumulation_dtype(X))
+    if X.ndim != 2:
+        raise InvalidParameterError(
+            f"expected a two-dimensional array of rows, got {X.ndim} dimension(s) with shape {tuple(X.shape)}. "
+            "Reshape your data with X.reshape(-1, 1) for one feature or X.reshape(1, -1) for one sample."
+        )
+    return X
+
+
+def take_rows(X: Any, start: int, stop: int) -> Any:
+    """Rows from `start` to `stop`; X itself where that is all of it."""
+    if start == 0 and stop == X.shape[0]:
+        return X
+    return X[start:stop] if is_sparse(X) else X[start:stop, :]
+
+
+def place_of(X: Any) -> Array:
+    """A dense array that tells library, dtype and device of X."""
+    return X.data if is_sparse(X) else X
+
+
+def dense_rows(X: Any) -> Array:
+    """X without sparsity."""
+    return X.toarray() if is_sparse(X) else X
+
+
+def host_rows(X: Any) -> np.ndarray:
+    """X as a dense NumPy array."""
+    return X if is_numpy(X) else to_host(X)
+
+
+def as_csr(X: Array) -> Any:
+    """A dense host array as CSR."""
+    return scipy.sparse.csr_array(X)
+
+
+def feature_means(X: Array) -> Array:
+    """Means of the columns of a dense X, shape (d,), in the widest floating type.
+
+    Data near the largest number of its type would overflow in the sum, so then it is divided by n first.
+    """
+    n = X.shape[0]
+    means = column_sums(X) / n
+    xp = namespace_of(means)
+    if bool(xp.all(xp.isfinite(means))):
+        return means
+    return column_sums(cast(X, accumulation_dtype(X)) / n)
+
+
+def row_square_sums(X: Any) -> Array:
+    """Squared Euclidean norms of the rows, shape (n,), accumulated in the widest type, in the dtype of X."""
+    if is_sparse(X):
+        return np.asarray(X.multiply(X).sum(axis=1)).reshape(-1).astype(X.dtype)
+    if is_numpy(X):  # one pass without a temporary of the size of X
+        return np.einsum("ij,ij->i", X, X, dtype=np.float64).astype(X.dtype)
+    xp = namespace_of(X)
+    wide = cast(X, accumulation_dtype(X))
+    return cast(xp.sum(wide * wide, axis=1), X.dtype)
+
+
+def row_norms(X: Any) -> np.ndarray:
+    """Euclidean norms of the rows on the host, safe for huge and tiny rows of a dense X."""
+    if is_sparse(X):
+        return np.sqrt(row_square_sums(X.astype(np.float64)))
+    return column_norms(namespace_of(X).matrix_transpose(X))
+
+
+def divided_rows(X: Any, divisors: np.ndarray) -> Any:
+    """Every row divided by its divisor, in the dtype of X."""
+    if is_sparse(X):
+        return (scipy.sparse.diags_array(1.0 / divisors) @ X).tocsr().astype(X.dtype)
+    wide = cast(X, accumulation_dtype(X))
+    return cast(wide / from_host(divisors, wide)[:, None], X.dtype)
+
+
+def variance_of_entries(X: Any) -> float:
+    """Variance of all entries about their common mean, in the widest floating type."""
+    if is_sparse(X):
+        mean = float(X.mean(dtype=np.float64))
+        return float(X.multiply(X).astype(np.float64).mean()) - mean * mean
+    xp = namespace_of(X)
+    wide = accumulation_dtype(X)
+    count = X.shape[0] * X.shape[1]
+    mean = float(xp.sum(X, dtype=wide)) / count
+    centred = cast(X, wide) - mean
+    return float(xp.sum(centred * centred)) / count
+
+
+def sampled_rows(X: Any, most: int) -> np.ndarray:
+    """At most `most` rows of X on the host in float64, the same ones in every run."""
+    n = int(X.shape[0])
+    if n > most:
+        chosen = seeded_subset(n, most)
+        X = X[chosen] if is_sparse(X) else namespace_of(X).take(X, indices(chosen, X), axis=0)
+    return to_host(X).astype(np.float64)
+
+
+def total_range(X: Any) -> float:
+    """The sum over features of max - min: no two rows are further apart in the 1-norm."""
+    xp = namespace_of(place_of(X))
+    high = X.max(axis=0).toarray() if is_sparse(X) else xp.max(X, axis=0)
+    low = X.min(axis=0).toarray() if is_sparse(X) else xp.min(X, axis=0)
+    wide = accumulation_dtype(high)
+    total = float(xp.sum(cast(high, wide) - cast(low, wide)))
+    return total if math.isfinite(total) else math.inf
