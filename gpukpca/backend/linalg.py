@@ -17,6 +17,7 @@ from gpukpca.backend.namespace import (
     is_numpy,
     is_sparse,
     namespace_of,
+    overflow_allowed,
     to_host,
     writes_in_place,
 )
@@ -61,7 +62,8 @@ def _sum_over_features(a: Array, b: Array, function: Any) -> Array:
 
 def column_sums(V: Array) -> Array:
     """Sums of the columns of V, accumulated in the widest floating type, shape (b,)."""
-    return namespace_of(V).sum(V, axis=0, dtype=accumulation_dtype(V))
+    with overflow_allowed():
+        return namespace_of(V).sum(V, axis=0, dtype=accumulation_dtype(V))
 
 
 def column_norms(V: Array) -> np.ndarray:
@@ -100,10 +102,17 @@ def largest_eigenpairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
             values, vectors = scipy.linalg.eigh(
                 A.T, driver="evr", subset_by_index=(n - p, n - 1), overwrite_a=True, check_finite=False
             )
-        return values[::-1].astype(np.float64), np.ascontiguousarray(vectors[:, ::-1])
+        vectors = np.ascontiguousarray(vectors[:, ::-1])
+        return values[::-1].astype(np.float64), vectors if p == n else _reorthogonalized(vectors)
     xp = namespace_of(A)
     values, vectors = xp.linalg.eigh(A)
     return to_host(xp.flip(values, axis=0)[:p]).astype(np.float64), xp.flip(vectors, axis=1)[:, :p]
+
+
+def _reorthogonalized(U: Array) -> Array:
+    """One Newton step towards the nearest orthonormal U: bisection and inverse iteration lose a digit or two."""
+    gram = inner_products(U, U)
+    return U @ from_host(1.5 * np.eye(U.shape[1]) - 0.5 * gram, U)
 
 
 def all_eigenvalues(A: Array) -> np.ndarray:

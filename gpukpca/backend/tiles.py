@@ -14,11 +14,10 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any, TypeVar
 
-import numpy as np
 import scipy.linalg  # noqa: F401  (its BLAS must be loaded before the controller looks for BLAS libraries)
 from threadpoolctl import ThreadpoolController
 
-from gpukpca.backend.namespace import is_numpy, is_sparse
+from gpukpca.backend.namespace import is_numpy, is_sparse, overflow_allowed
 
 Result = TypeVar("Result")
 
@@ -70,6 +69,11 @@ def _blas_threads_now() -> int:
 _single_threaded_blas = _SingleThreadedBlas()
 
 
+def single_threaded_blas() -> _SingleThreadedBlas:
+    """A context in which BLAS uses one thread; `map_tiles` inside it still uses as many workers as before."""
+    return _single_threaded_blas
+
+
 def usable_cpus() -> int:
     """CPUs this process may run on."""
     if hasattr(os, "sched_getaffinity"):
@@ -113,7 +117,7 @@ def map_tiles(
     def run(worker: int) -> list[Result]:
         _hold_thread_local_blas()
         results = []
-        with np.errstate(all="ignore"):
+        with overflow_allowed():
             for tile in tiles[worker::workers]:
                 if stop.is_set():
                     break
@@ -134,12 +138,18 @@ def map_tiles(
 
 def _serial(work: Callable[[Any], Result], tiles: list[Any], report: TileReport | None) -> list[Result]:
     results = []
-    with np.errstate(all="ignore"):
+    with overflow_allowed():
         for count, tile in enumerate(tiles, start=1):
             results.append(work(tile))
             if report is not None:
                 report(count, len(tiles))
     return results
+
+
+def dealt_back(by_worker: list[list[Any]], count: int) -> list[Any]:
+    """Results in the order of their tiles, undoing the round-robin deal of `map_tiles`."""
+    workers = len(by_worker)
+    return [by_worker[i % workers][i // workers] for i in range(count)]
 
 
 def _hold_thread_local_blas() -> None:

@@ -1,8 +1,13 @@
 """The command line."""
 
+import sys
+
 
 def main() -> None:
     """Entry point of the console script."""
-    from gpukpca.cli.app import gpukpca
-
+    try:
+        from gpukpca.cli.app import gpukpca
+    except KeyboardInterrupt:
+        # Imports take a second or two, in which people change their minds.
+        sys.exit(130)
     gpukpca()

@@ -101,20 +101,20 @@ def check_parameters(estimator: Any) -> None:
     _check(e, "alpha", _is_real(e.alpha) and e.alpha >= 0, "a number >= 0")
     _check(e, "tol", _is_real(e.tol) and e.tol >= 0, "a number >= 0 (0: the default of the dtype)")
     gamma_rules = ", ".join(f'"{rule}"' for rule in GAMMA_RULES)
-    gamma_ok = e.gamma is None or (_is_real(e.gamma) and e.gamma >= 0) or e.gamma in GAMMA_RULES
+    gamma_ok = e.gamma is None or (_is_real(e.gamma) and e.gamma >= 0) or _is_word(e.gamma, *GAMMA_RULES)
     _check(e, "gamma", gamma_ok, f"None, a number >= 0, or one of {gamma_rules}")
     _check(e, "kernel_params", e.kernel_params is None or isinstance(e.kernel_params, dict), "None or a dict")
     _check(
         e, "max_iter", e.max_iter is None or (_is_integer(e.max_iter) and e.max_iter >= 1), "None or an integer >= 1"
     )
-    power_ok = e.iterated_power == "auto" or (_is_integer(e.iterated_power) and e.iterated_power >= 0)
+    power_ok = _is_word(e.iterated_power, "auto") or (_is_integer(e.iterated_power) and e.iterated_power >= 0)
     _check(e, "iterated_power", power_ok, '"auto" or an integer >= 0')
     _check(
         e, "n_jobs", e.n_jobs is None or (_is_integer(e.n_jobs) and e.n_jobs != 0), "None or an integer other than 0"
     )
     for name in ("fit_inverse_transform", "remove_zero_eig", "copy_X"):
         _check(e, name, isinstance(getattr(e, name), (bool, np.bool_)), "True or False")
-    _check(e, "gram", e.gram in ("auto", "dense", "tiled"), '"auto", "dense" or "tiled"')
+    _check(e, "gram", _is_word(e.gram, "auto", "dense", "tiled"), '"auto", "dense" or "tiled"')
     _check(e, "verbose", callable(e.verbose) or (_is_switch(e.verbose)), "an integer >= 0")
     _check_solver(e)
 
@@ -167,8 +167,17 @@ def _is_switch(value: Any) -> bool:
     return isinstance(value, (int, np.integer, np.bool_)) and int(value) >= 0
 
 
+def _is_word(value: Any, *words: str) -> bool:
+    return isinstance(value, str) and value in words
+
+
 def _is_real(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_)) and math.isfinite(value)
+    if not isinstance(value, Real) or isinstance(value, (bool, np.bool_)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond the largest float
+        return False
 
 
 def kernel_gamma(kernel: Kernel, X: Array) -> float:

@@ -27,6 +27,7 @@ from gpukpca.backend.namespace import (
     is_sparse,
     move,
     namespace_of,
+    overflow_allowed,
     to_host,
 )
 from gpukpca.backend.random import generator
@@ -42,7 +43,14 @@ from gpukpca.decomposition.spectrum import (
     warn_of_gap,
     warn_of_rank,
 )
-from gpukpca.decomposition.validation import check_finite, new_data, square_kernel_matrix, training_data
+from gpukpca.decomposition.validation import (
+    check_finite,
+    checked_scores,
+    has_negative_diagonal,
+    new_data,
+    square_kernel_matrix,
+    training_data,
+)
 from gpukpca.eigen import BlockKrylov, EigenResult, top_eigh
 from gpukpca.exceptions import IndefiniteKernelWarning, InvalidParameterError, RankWarning
 from gpukpca.gram import CenteredGram, DenseGram, TiledGram, gram_matrix, kernel_matmat
@@ -259,7 +267,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _fit(self, X: Any) -> Array:
         """Fit and return the scores; on any exception the estimator is as it was."""
-        with unchanged_on_error(self):
+        with unchanged_on_error(self), overflow_allowed():
             check_parameters(self)
             given, X = X, training_data(self, X)
             kernel = self._resolved_kernel(X)
@@ -330,16 +338,16 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         listener = listener_from(self.verbose)
         if isinstance(kernel, Precomputed):
             K = square_kernel_matrix(X)
-            if bool(namespace_of(K).any(namespace_of(K).linalg.diagonal(K) < 0)):
+            if has_negative_diagonal(K):
                 warnings.warn(
                     "the precomputed kernel matrix has a negative entry on its diagonal, so it is not positive "
                     "semidefinite.",
                     IndefiniteKernelWarning,
                     stacklevel=6,
                 )
-            return CenteredGram(DenseGram(K)), None
+            return CenteredGram(DenseGram(K, n_jobs=self.n_jobs)), None
         if kernel.stored_only:
-            return CenteredGram(DenseGram(gram_matrix(kernel, X, n_jobs=self.n_jobs))), None
+            return CenteredGram(DenseGram(gram_matrix(kernel, X, n_jobs=self.n_jobs), n_jobs=self.n_jobs)), None
         tiled = TiledGram(
             kernel,
             X,
@@ -351,7 +359,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         )
         if plan.residence.kind == "tiled":
             return CenteredGram(tiled), tiled.rows
-        return CenteredGram(DenseGram(tiled.to_dense())), tiled.rows
+        return CenteredGram(DenseGram(tiled.to_dense(), n_jobs=self.n_jobs)), tiled.rows
 
     def _solve(self, op: CenteredGram, plan: Plan, rng: np.random.Generator, start: Array | None = None) -> EigenResult:
         listener = listener_from(self.verbose)
@@ -462,21 +470,18 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Cost: m n kernel values, made tile by tile and never held together: memory O(m p) and one tile a thread.
         """
         check_is_fitted(self)
-        Y = new_data(self, X, self.X_fit_, "transform")
-        if isinstance(self.kernel_, Precomputed):
-            products = cast(Y, self.projection_.dtype) @ self.projection_
-        else:
-            products = kernel_matmat(
-                self.kernel_,
-                Y,
-                self.X_fit_,
-                self.projection_,
-                prepared=self._training_rows.get(self.kernel_, self.X_fit_),
-                n_jobs=self.n_jobs,
-            )
-        scores = products - self.offset_[None, :]
+        with overflow_allowed():
+            scores = self._scores(new_data(self, X, self.X_fit_, "transform"))
         synchronize(scores)
         return self._delivered(scores, X)
+
+    def _scores(self, Y: Array) -> Array:
+        """k(y, X) A - b for every row y."""
+        if isinstance(self.kernel_, Precomputed):
+            return cast(Y, self.projection_.dtype) @ self.projection_ - self.offset_[None, :]
+        rows = self._training_rows.get(self.kernel_, self.X_fit_)
+        products = kernel_matmat(self.kernel_, Y, self.X_fit_, self.projection_, prepared=rows, n_jobs=self.n_jobs)
+        return products - self.offset_[None, :]
 
     @WhenEnabled
     def inverse_transform(self, X: Any) -> Array:
@@ -501,18 +506,12 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         ValueError
             Wrong width, NaN or infinity.
         """
-        check_is_fitted(self, "X_transformed_fit_")
-        fitted = self.X_transformed_fit_
-        Z = X if is_foreign(X) else np.asarray(X, dtype=None if hasattr(X, "dtype") else np.float64)
-        p = fitted.shape[1]
-        if Z.ndim != 2 or Z.shape[1] != p:
-            raise ValueError(
-                f"inverse_transform expects scores of shape (m, n_components) with n_components = {p}; got shape "
-                f"{tuple(Z.shape)}."
+        check_is_fitted(self)
+        if not hasattr(self, "X_transformed_fit_"):
+            raise NotFittedError(
+                "this KernelPCA was fitted without fit_inverse_transform=True, so it has no inverse; fit it again."
             )
-        Z = cast(move(Z, fitted), fitted.dtype)
-        check_finite(Z, "Every score must be finite.", "The array of scores")
-        return self._delivered(self._preimage(Z), X)
+        return self._delivered(self._preimage(checked_scores(X, self.X_transformed_fit_)), X)
 
     def _delivered(self, scores: Array, X: Any) -> Array:
         """Results in the library of the input; on the host where a data frame will be made of them."""

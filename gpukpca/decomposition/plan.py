@@ -13,7 +13,8 @@ from gpukpca.backend.tiles import worker_count
 from gpukpca.decomposition.choices import solver_from
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
-from gpukpca.gram.residence import Residence, tiled_residence
+from gpukpca.gram.product import dense_row_bytes
+from gpukpca.gram.residence import SMALLEST_EDGE, Residence, tile_edge_for, tiled_residence
 from gpukpca.kernels import Kernel, Precomputed
 
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
@@ -103,27 +104,40 @@ def make_plan(estimator: Any, X: Array, kernel: Kernel, p: int) -> Plan:
 
 def _fitted_to_memory(draft: Plan, estimator: Any, X: Array, kernel: Kernel) -> Plan:
     """The draft with a residence and, where need be, a smaller solver."""
-    n, p, item = draft.n_samples, draft.n_components, item_size(X.dtype)
-    on_gpu = is_on_gpu(X)
-    stored = kernel.stored_only or estimator.gram == "dense"
     if kernel.stored_only and estimator.gram == "tiled":
         raise InvalidParameterError(
             'gram="tiled" needs a kernel that can be evaluated block by block; precomputed kernels and plain callables '
             'are stored. Use gram="auto".'
         )
+    fewest = None
     for solver, note in _solvers_to_try(draft, estimator):
-        fixed = _fixed_bytes(draft, X, kernel, estimator.copy_X) + solver.workspace_items(n, p, on_gpu) * item
-        if stored:
-            residence = Residence("dense", n, n, 0, draft.residence.workers)
-            # A precomputed matrix is the user's own; anything else is built.
-            needed = fixed + (0 if isinstance(kernel, Precomputed) else residence.cache_bytes(item))
-        else:
-            residence = tiled_residence(n, item, draft.residence.workers, draft.available_bytes - fixed, on_gpu)
-            needed = fixed + residence.cache_bytes(item)
-        if needed <= draft.available_bytes:
-            notes = draft.notes + ((note,) if note else ())
-            return replace(draft, solver=solver, residence=residence, predicted_bytes=needed, notes=notes)
-    raise MemoryBudgetError(_too_big(draft, needed, n, item))
+        for edge in _edges_to_try(draft, X, kernel):
+            needed, residence = _needs(draft, estimator, X, kernel, solver, edge)
+            if needed <= draft.available_bytes:
+                notes = draft.notes + ((note,) if note else ())
+                return replace(draft, solver=solver, residence=residence, predicted_bytes=needed, notes=notes)
+            fewest = needed if fewest is None else min(fewest, needed)
+    raise MemoryBudgetError(_too_big(draft, fewest or 0, item_size(X.dtype)))
+
+
+def _needs(draft: Plan, estimator: Any, X: Array, kernel: Kernel, solver: Any, edge: int) -> tuple[int, Residence]:
+    """Bytes for one way of doing it, and how K is then held: with as many tiles cached as fit."""
+    n, item, workers = draft.n_samples, item_size(X.dtype), draft.residence.workers
+    fixed = _fixed_bytes(draft, X, kernel, edge, estimator.copy_X)
+    fixed += solver.workspace_items(n, draft.n_components, is_on_gpu(X)) * item
+    if isinstance(kernel, Precomputed):  # the matrix is the user's own
+        return fixed, Residence("dense", n, n, 0, workers)
+    if kernel.stored_only or estimator.gram == "dense":
+        residence = Residence("dense", n, n, 0, workers)
+    else:
+        residence = tiled_residence(n, item, workers, draft.available_bytes - fixed, edge)
+    return fixed + residence.cache_bytes(item), residence
+
+
+def _edges_to_try(draft: Plan, X: Array, kernel: Kernel) -> list[int]:
+    """The usual edge of a tile, and a smaller one for tight limits."""
+    usual = tile_edge_for(draft.n_samples, draft.residence.workers, is_on_gpu(X), dense_row_bytes(kernel, X))
+    return [usual, SMALLEST_EDGE] if usual > SMALLEST_EDGE else [usual]
 
 
 def _solvers_to_try(draft: Plan, estimator: Any) -> list[tuple[Any, str]]:
@@ -141,20 +155,22 @@ def _solvers_to_try(draft: Plan, estimator: Any) -> list[tuple[Any, str]]:
     return tries
 
 
-def _fixed_bytes(draft: Plan, X: Array, kernel: Kernel, copies: bool) -> int:
+def _fixed_bytes(draft: Plan, X: Array, kernel: Kernel, edge: int, copies: bool) -> int:
     """Bytes that do not depend on how K is held: the model's data, prepared rows, tiles and sums of the workers."""
     n, d, p = draft.n_samples, draft.n_features, draft.n_components
     item = item_size(X.dtype)
     if isinstance(kernel, Precomputed):
         return n * p * item * 4
+    row_bytes = dense_row_bytes(kernel, X)
     data = (X.data.nbytes + X.indices.nbytes) if is_sparse(X) else n * d * item
-    edge = tiled_residence(n, item, draft.residence.workers, 0, is_on_gpu(X)).tile_edge
-    tiles = draft.residence.workers * edge * ((1 + kernel.scratch_tiles) * edge + d) * item
+    operand = -(-data // max(n, 1)) + 2 * row_bytes  # of one row, in the slices that a tile is made from
+    tiles = draft.residence.workers * edge * ((1 + kernel.scratch_tiles) * edge * item + operand)
     sums = draft.residence.workers * n * (p + 10) * item
     return data * (2 if copies else 1) + 2 * n * item + tiles + sums
 
 
-def _too_big(draft: Plan, needed: int, n: int, item: int) -> str:
+def _too_big(draft: Plan, needed: int, item: int) -> str:
+    n = draft.n_samples
     advice = ["a larger memory_limit", "float32 data"] if item == 8 else ["a larger memory_limit"]
     if draft.residence.kind == "dense" and not isinstance(draft.solver, BlockKrylov):
         advice.insert(0, f'eigen_solver="randomized" with at most {n // 5} components and gram="tiled"')

@@ -221,3 +221,29 @@ def square_kernel_matrix(K: Array) -> Array:
             stacklevel=4,
         )
     return 0.5 * K + 0.5 * xp.matrix_transpose(K)
+
+
+def has_negative_diagonal(K: Array) -> bool:
+    """Whether K has a negative diagonal entry beyond rounding, which no positive semidefinite matrix has."""
+    xp = namespace_of(K)
+    rounding = K.shape[0] * float(xp.finfo(K.dtype).eps) * float(xp.max(xp.abs(K)))
+    return bool(xp.any(xp.linalg.diagonal(K) < -rounding))
+
+
+def checked_scores(Z: Any, fitted: Array) -> Array:
+    """Scores for `inverse_transform`, where the fitted scores (n, p) live."""
+    if is_sparse(Z):
+        raise TypeError("sparse scores are not supported; pass Z.toarray().")
+    if not is_foreign(Z):
+        Z = check_array(Z, dtype=[np.float64, np.float32], ensure_all_finite=False, input_name="scores")
+    p = fitted.shape[1]
+    if Z.ndim != 2 or Z.shape[1] != p:
+        raise ValueError(
+            f"inverse_transform expects scores of shape (m, n_components) with n_components = {p}; got shape "
+            f"{tuple(Z.shape)}."
+        )
+    if namespace_of(Z).isdtype(Z.dtype, "complex floating"):
+        raise ValueError("Complex data not supported")
+    Z = cast(move(Z, fitted), fitted.dtype)
+    check_finite(Z, "Every score must be finite.", "The array of scores")
+    return Z

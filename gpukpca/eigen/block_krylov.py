@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import inner_products
 from gpukpca.backend.namespace import epsilon, from_host, namespace_of, to_host
 from gpukpca.backend.random import standard_normal
+from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.dense import Dense
 from gpukpca.eigen.finish import NULL_FACTOR, default_tolerance, finished, operator_size, residuals, rotated
 from gpukpca.eigen.result import EigenResult
@@ -27,6 +29,10 @@ MAX_BLOCKS = 24
 CPU_EXTRA = 8
 GPU_BLOCK = 64
 PROBES = 2
+ONE_THREAD_UP_TO = 20_000
+PASSES_WITH_START = 3
+# Verifications without progress after which the residual is taken for what rounding allows.
+MOST_STAGNANT = 3
 # Directions smaller than this many eps of the operator's size are rounding noise, not directions.
 DROP_FACTOR = 50.0
 
@@ -44,13 +50,13 @@ class BlockKrylov:
         Columns a pass. Default p + 8 on a CPU, at least 64 on a GPU. With fewer columns than p, members of a cluster
         of more equal eigenvalues than columns may be missed; a probe of fresh random directions looks for them.
     max_passes : int, optional
-        Most passes over the operator (default 300).
+        Most passes over the operator (default 300, more for a block narrower than p).
     passes : int, optional
         Exactly so many passes, whatever the residuals.
     max_blocks : int, optional
         Blocks kept in the basis before it is compressed to its best Ritz vectors (default 24).
     start : array, shape (n, k), optional
-        Directions to start from; random ones fill the block.
+        Directions to start from; random ones fill at least a quarter of the block.
 
     Notes
     -----
@@ -78,6 +84,13 @@ class BlockKrylov:
         b = self.width(n, p, on_gpu)
         return min(n, max(b * (self.max_blocks or MAX_BLOCKS), p + 3 * b))
 
+    def most_passes(self, p: int, b: int) -> int:
+        """Passes after which the iteration ends whatever the residuals."""
+        if self.passes is not None:
+            return max(1, self.passes)
+        # A narrow block needs more passes for as many columns.
+        return self.max_passes or MAX_PASSES * -(-p // b)
+
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
         """Items beside what the operator itself holds: basis, products, and a few blocks of temporaries."""
         return n * (2 * self.basis_columns(n, p, on_gpu) + 8 * self.width(n, p, on_gpu))
@@ -90,7 +103,9 @@ class BlockKrylov:
         if 5 * p > n:
             dense = Dense(tol=self.tol).solve(op, p, rng)
             return _renamed(dense, f"dense (asked for block Krylov, but p = {p} is more than a fifth of n = {n})")
-        return _Iteration(self, op, p, rng, report).run()
+        # The blocks of small problems are not worth a second BLAS thread, whose waiting costs more than its work.
+        with single_threaded_blas() if n <= ONE_THREAD_UP_TO else nullcontext():
+            return _Iteration(self, op, p, rng, report).run()
 
 
 class _Iteration:
@@ -102,16 +117,22 @@ class _Iteration:
         self.op, self.p, self.rng, self.report = op, p, rng, report
         self.n = op.shape[0]
         on_gpu = is_on_gpu(op.like)
-        self.b = settings.width(self.n, p, on_gpu)
         self.max_columns = settings.basis_columns(self.n, p, on_gpu)
         self.fixed = settings.passes is not None
-        self.limit = max(1, settings.passes if settings.passes is not None else settings.max_passes or MAX_PASSES)
+        self.b = settings.width(self.n, p, on_gpu)
+        self.limit = settings.most_passes(p, self.b)
+        # So few passes must still give p directions.
+        self.b = max(self.b, -(-p // self.limit))
         self.tol = settings.tol or default_tolerance(op.dtype)
         self.eps = epsilon(op.like)
         self.start = settings.start
         self.n_passes = self.n_products = self.restarts = 0
-        self.probe_until = 0
-        self.last_verified = float("inf")
+        # Before this pass nothing is believed: a start may lie in an invariant subspace that is not the top one.
+        self.probe_until = 0 if self.start is None else PASSES_WITH_START
+        self.seen: np.ndarray | None = None
+        self.first_look = 0
+        self.best_verified = float("inf")
+        self.stagnant = 0
         # The smallest Ritz value seen: an upper bound on the smallest eigenvalue, and so a proof of indefiniteness.
         self.smallest = 0.0
         self.Q: list[Array] = []
@@ -150,7 +171,8 @@ class _Iteration:
         return block is None or estimate <= self._target(theta)
 
     def _first_block(self) -> Array:
-        parts = [] if self.start is None else [self.start[:, : min(self.b, self.start.shape[1])]]
+        room = max(0, self.b - max(PROBES, self.b // 4))  # random directions always take part
+        parts = [] if self.start is None or room == 0 else [self.start[:, : min(room, self.start.shape[1])]]
         missing = self.b - (parts[0].shape[1] if parts else 0)
         if missing > 0:
             parts.append(standard_normal(self.rng, (self.n, missing), self.op.like))
@@ -226,21 +248,27 @@ class _Iteration:
         worst = float(np.max(residuals(U[:, : self.p], W[:, : self.p], values[: self.p]), initial=0.0))
         self._tell(worst, values)
         confirmed = worst <= self._target(values)
-        stagnant = worst > 0.5 * self.last_verified
-        if (confirmed or stagnant) and not self._needs_second_look():
+        self.stagnant = self.stagnant + 1 if worst > 0.5 * self.best_verified else 0
+        self.best_verified = min(worst, self.best_verified)
+        if (confirmed or self.stagnant == MOST_STAGNANT) and not self._needs_another_look(values):
             return self._result(values, U, W), W
-        self.last_verified = worst
         self.restarts += 1
         self.Q, self.W, self.T = [U], [W], np.diag(values)
         if self.n_passes < self.probe_until:
             return None, standard_normal(self.rng, (self.n, self.b), self.op.like)
         return None, W - U * from_host(values, U)[None, :]
 
-    def _needs_second_look(self) -> bool:
-        """A block narrower than p can hide members of a cluster: once more from random directions, as long again."""
-        if self.b >= self.p or self.probe_until:
+    def _needs_another_look(self, values: np.ndarray) -> bool:
+        """A block narrower than p can hide members of a cluster: on from random directions until nothing new shows."""
+        if self.b >= self.p:
             return False
-        self.probe_until = 2 * self.n_passes
+        values = values[: self.p]
+        if self.seen is not None and float(np.max(np.abs(values - self.seen))) <= self._target(values):
+            return False
+        self.seen = values
+        self.first_look = self.first_look or self.n_passes
+        self.stagnant, self.best_verified = 0, float("inf")
+        self.probe_until = self.n_passes + self.first_look
         return True
 
     def _from_basis(self, theta: np.ndarray, S: np.ndarray) -> EigenResult:

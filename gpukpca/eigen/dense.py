@@ -9,7 +9,7 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.linalg import all_eigenvalues, largest_eigenpairs
-from gpukpca.backend.namespace import namespace_of
+from gpukpca.backend.namespace import namespace_of, overflow_allowed
 from gpukpca.eigen.finish import default_tolerance, finished
 from gpukpca.eigen.result import EigenResult
 from gpukpca.exceptions import ConvergenceError
@@ -69,7 +69,7 @@ class Dense:
             op,
             values[:p],
             U,
-            op @ U,
+            _product(op, U),
             tolerance=self.tol or default_tolerance(op.dtype),
             next_eigenvalue=following,
             n_passes=1,
@@ -80,6 +80,11 @@ class Dense:
         )
 
 
+def _product(op: SymmetricOperator, U: Array) -> Array:
+    with overflow_allowed():  # looked for afterwards
+        return op @ U
+
+
 def scaled_to_unit(A: Array) -> tuple[Array, int]:
     """A divided by a power of two so that its largest modulus is about 1, and the exponent (0 for a zero matrix).
 
@@ -88,7 +93,7 @@ def scaled_to_unit(A: Array) -> tuple[Array, int]:
     xp = namespace_of(A)
     largest = max(abs(float(xp.max(A))), abs(float(xp.min(A))))
     exponent = int(np.frexp(largest)[1]) if np.isfinite(largest) and largest > 0 else 0
-    if -8 <= exponent <= 64:  # ordinary numbers: spare the pass
+    if -8 <= exponent <= 16:  # ordinary numbers: spare the pass
         return A, 0
     # Two factors: one alone may underflow.
     first = exponent // 2

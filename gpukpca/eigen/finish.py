@@ -18,6 +18,7 @@ from gpukpca.backend.namespace import (
     namespace_of,
 )
 from gpukpca.eigen.result import EigenResult
+from gpukpca.exceptions import InvalidParameterError
 
 # Eigenvalues of modulus up to this many eps of the operator's size are rounding noise; the same bound that the
 # accuracy of a dense solution is held to.
@@ -84,6 +85,12 @@ def finished(
     threshold = NULL_FACTOR * epsilon(U) * operator_size(op, np.append(eigenvalues, smallest_seen))
     eigenvalues = np.where(np.abs(eigenvalues) <= threshold, 0.0, eigenvalues)
     norms = residuals(U, W, eigenvalues)
+    xp = namespace_of(U)
+    if not np.all(np.abs(eigenvalues) <= float(xp.finfo(U.dtype).max)) or not np.all(np.isfinite(norms)):
+        raise InvalidParameterError(
+            f"overflow: the eigenvalues, up to {np.max(np.abs(eigenvalues)):.3g}, or products with the matrix do not "
+            f"fit into {dtype_name(U.dtype)}. Divide the matrix by a constant, or pass float64."
+        )
     largest = float(np.max(np.abs(eigenvalues))) if eigenvalues.size else 0.0
     sign = signs(U)[None, :]
     if next_eigenvalue is not None and abs(next_eigenvalue) <= threshold:

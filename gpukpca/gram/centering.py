@@ -13,12 +13,15 @@ from gpukpca.backend.linalg import column_sums, subtract_outer_sum
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
+    dtype_name,
     from_host,
     namespace_of,
+    overflow_allowed,
     real_floating,
     to_host,
 )
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.dense import DenseGram
 
 ROW_PANEL = 256
 
@@ -55,7 +58,7 @@ def double_center(K: Array, *, overwrite: bool = False) -> Array:
         raise InvalidParameterError(f"double centring needs a square matrix; got shape {tuple(K.shape)}.")
     if not overwrite:
         K = namespace_of(K).asarray(K, copy=True)
-    columns = checked_means(column_sums(K) / K.shape[0])
+    columns = checked_means(column_sums(K) / K.shape[0], DenseGram(K))
     rows = columns if _is_symmetric(K) else column_sums(namespace_of(K).matrix_transpose(K)) / K.shape[0]
     half = float(namespace_of(K).sum(columns)) / K.shape[0] / 2.0
     return subtract_outer_sum(K, rows - half, columns - half)
@@ -71,16 +74,22 @@ def _is_symmetric(K: Array) -> bool:
     return True
 
 
-def checked_means(means: Array) -> Array:
-    """The column means of a kernel matrix, or an error where they show NaN or infinity in it."""
+def checked_means(means: Array, base: Any) -> Array:
+    """The column means of a kernel matrix, or an error that says where they show NaN or infinity in it."""
     xp = namespace_of(means)
     finite = xp.isfinite(means)
     if bool(xp.all(finite)):
         return means
-    column = int(np.flatnonzero(~to_host(finite))[0])
+    j = int(np.flatnonzero(~to_host(finite))[0])
+    with overflow_allowed():
+        column = to_host(base.columns([j])).reshape(-1)
+    bad = np.flatnonzero(~np.isfinite(column))
+    owner = f"the kernel {type(base.kernel).__name__}" if hasattr(base, "kernel") else "the kernel matrix"
+    if bad.size and np.isnan(column[bad[0]]):
+        raise InvalidParameterError(f"{owner} returned NaN at ({bad[0]}, {j}).")
     raise InvalidParameterError(
-        f"the kernel matrix holds NaN or infinity (first in column {column}): the kernel overflows on these data. "
-        "Scale the features, or choose a smaller gamma, coef0 or degree."
+        f"{owner} overflows {dtype_name(base.dtype)} on these data: NaN or infinity, first in column {j}. Scale the "
+        "features, choose a smaller gamma, coef0 or degree, or pass float64."
     )
 
 
@@ -112,6 +121,8 @@ class CenteredGram:
         self.dtype = base.dtype
         self.like = base.like
         self._means: Array | None = None
+        # The ones of K 1, divided by a power of two so that the sums of a finite K are finite.
+        self._one = 2.0 ** -max(self.shape[0] - 1, 0).bit_length()
 
     def project(self, V: Array) -> Array:
         """H V: the projection onto vectors whose entries sum to zero, which hold the range."""
@@ -124,18 +135,19 @@ class CenteredGram:
         if self._means is not None:
             return self.project(self.base @ V)
         b = V.shape[1]
-        ones = full((self.shape[0], 1), 1.0, self.like, V.dtype)
+        ones = full((self.shape[0], 1), self._one, self.like, V.dtype)
         W = self.base @ namespace_of(V, ones).concat([V, ones], axis=1)
         self._set_means(W[:, b])
         return self.project(W[:, :b])
 
     def _set_means(self, row_sums: Array) -> None:
-        self._means = checked_means(cast(row_sums, accumulation_dtype(self.like)) / self.shape[0])
+        means = cast(row_sums, accumulation_dtype(self.like)) / (self.shape[0] * self._one)
+        self._means = checked_means(means, self.base)
 
     @property
     def column_means(self) -> Array:
         if self._means is None:
-            self._set_means((self.base @ full((self.shape[0], 1), 1.0, self.like))[:, 0])
+            self._set_means((self.base @ full((self.shape[0], 1), self._one, self.like))[:, 0])
         return self._means
 
     @cached_property
@@ -174,7 +186,7 @@ class CenteredGram:
         K = self.base.to_dense(overwrite)
         xp = namespace_of(K)
         if self._means is None:
-            self._means = checked_means(column_sums(K) / K.shape[0])
+            self._means = checked_means(column_sums(K) / K.shape[0], self.base)
         means = cast(self._means, accumulation_dtype(K))
         half = float(xp.sum(means)) / K.shape[0] / 2.0
         return subtract_outer_sum(K, means - half, means - half)

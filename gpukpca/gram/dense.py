@@ -7,7 +7,11 @@ from typing import Any
 from gpukpca._typing import Array
 from gpukpca.backend.creation import indices as index_array
 from gpukpca.backend.namespace import empty_like, item_size, namespace_of, writes_in_place
+from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.residence import edges
+
+SMALLEST_PANEL = 256
 
 
 class DenseGram:
@@ -18,9 +22,11 @@ class DenseGram:
     K : array, shape (n, n)
         Symmetric; that is trusted, not checked. Not copied and not changed, unless `to_dense(overwrite=True)` gives
         it away.
+    n_jobs : int, optional
+        Threads (NumPy only). None: as many as BLAS may use now.
     """
 
-    def __init__(self, K: Array) -> None:
+    def __init__(self, K: Array, *, n_jobs: int | None = None) -> None:
         if K.ndim != 2 or K.shape[0] != K.shape[1]:
             raise InvalidParameterError(f"a Gram matrix must be square; got shape {tuple(K.shape)}.")
         self.K = K
@@ -28,11 +34,17 @@ class DenseGram:
         self.dtype = K.dtype
         self.like = empty_like(K)
         self.products = 0
+        self.n_jobs = n_jobs
 
     def __matmul__(self, V: Array) -> Array:
-        """K @ V."""
+        """K @ V, by panels of rows with threads."""
         self.products += 1
-        return self.K @ V
+        workers = worker_count(self.like, self.n_jobs)
+        panels = edges(self.shape[0], max(SMALLEST_PANEL, -(-self.shape[0] // (4 * workers))))
+        if workers == 1:
+            panels = [(0, self.shape[0])]
+        by_worker = map_tiles(lambda rows: self.K[rows[0] : rows[1], :] @ V, panels, workers)
+        return namespace_of(self.K).concat(dealt_back(by_worker, len(panels)), axis=0)
 
     def diagonal(self) -> Array:
         """The diagonal, shape (n,)."""

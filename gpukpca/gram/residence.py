@@ -13,6 +13,7 @@ from dataclasses import dataclass
 CPU_TILE_EDGE = 1024
 GPU_TILE_EDGE = 4096
 SMALLEST_EDGE = 128
+LARGEST_SLICE = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,16 @@ class Residence:
         return f"tiled: {self.tiles} upper tiles of edge {self.tile_edge}, {kept} cached"
 
 
-def tile_edge_for(n: int, workers: int, on_gpu: bool) -> int:
-    """Edge of a tile: about a thousand on a CPU, smaller where K would give the workers too few tiles to share."""
+def tile_edge_for(n: int, workers: int, on_gpu: bool, row_bytes: int = 0) -> int:
+    """Edge of a tile: about a thousand on a CPU, smaller where K would give the workers too few tiles to share.
+
+    `row_bytes` is what one row takes once it is made dense; slices of such rows are held to 64 MiB.
+    """
+    edge = _tile_edge(n, workers, on_gpu)
+    return min(edge, max(1, LARGEST_SLICE // row_bytes)) if row_bytes else edge
+
+
+def _tile_edge(n: int, workers: int, on_gpu: bool) -> int:
     if on_gpu:
         return min(n, GPU_TILE_EDGE)
     if workers == 1:
@@ -80,11 +89,15 @@ def full_cache_bytes(n: int, edge: int, item_size: int) -> int:
     return entries * item_size
 
 
-def tiled_residence(n: int, item_size: int, workers: int, budget: int, on_gpu: bool = False) -> Residence:
+def tiled_residence(n: int, item_size: int, workers: int, budget: int, edge: int) -> Residence:
     """A tiled residence whose cache takes at most `budget` bytes (negative: nothing is cached)."""
-    edge = tile_edge_for(n, workers, on_gpu)
     everything = Residence("tiled", n, edge, 2**62, workers)
     if full_cache_bytes(n, edge, item_size) <= budget:
         return Residence("tiled", n, edge, everything.tiles, workers)
     cached = max(0, budget) // (edge * edge * item_size)
     return Residence("tiled", n, edge, min(cached, everything.tiles), workers)
+
+
+def edges(n: int, edge: int) -> list[tuple[int, int]]:
+    """(start, stop) of consecutive slices of n rows."""
+    return [(start, min(start + edge, n)) for start in range(0, n, edge)]

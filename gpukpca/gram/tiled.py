@@ -10,10 +10,10 @@ from gpukpca.backend.device import free_bytes, is_on_gpu
 from gpukpca.backend.linalg import mirror_upper
 from gpukpca.backend.namespace import cast, empty_like, item_size, namespace_of
 from gpukpca.backend.rows import as_rows
-from gpukpca.backend.tiles import TileReport, map_tiles, worker_count
+from gpukpca.backend.tiles import TileReport, dealt_back, map_tiles, worker_count
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.product import compute_tile, dealt_back, edges
-from gpukpca.gram.residence import Residence, full_cache_bytes, tile_edge_for, tiled_residence
+from gpukpca.gram.product import compute_tile, dense_row_bytes
+from gpukpca.gram.residence import Residence, edges, full_cache_bytes, tile_edge_for, tiled_residence
 from gpukpca.kernels.base import Kernel, Rows
 
 
@@ -80,23 +80,21 @@ class TiledGram:
         self.workers = worker_count(self.like, n_jobs)
         self.report = report
         self.products = 0
-        self.residence = self._residence(tile_edge, cached_tiles)
+        self.residence = self._residence(tile_edge, cached_tiles, dense_row_bytes(self.kernel, X))
         self._cache: dict[int, Array] = {}
         self._edges = edges(self.shape[0], self.residence.tile_edge)
         # Column by column of tiles, so that the right operand of a column is made ready once and used again.
         self._tiles = [(i, j) for j in range(len(self._edges)) for i in range(j + 1)]
 
-    def _residence(self, tile_edge: int | None, cached_tiles: int | None) -> Residence:
+    def _residence(self, tile_edge: int | None, cached_tiles: int | None, row_bytes: int) -> Residence:
         n = self.shape[0]
         if tile_edge is not None and tile_edge < 1:
             raise InvalidParameterError(f"tile_edge={tile_edge!r} is not allowed; it must be at least 1.")
-        if cached_tiles is None and tile_edge is None:
-            budget = free_bytes(self.like) // 2
-            return tiled_residence(n, item_size(self.dtype), self.workers, budget, is_on_gpu(self.like))
-        edge = tile_edge or tile_edge_for(n, self.workers, is_on_gpu(self.like))
+        edge = tile_edge or tile_edge_for(n, self.workers, is_on_gpu(self.like), row_bytes)
+        if cached_tiles is None:
+            return tiled_residence(n, item_size(self.dtype), self.workers, free_bytes(self.like) // 2, edge)
         everything = Residence("tiled", n, edge, 2**62, self.workers).tiles
-        cached = everything if cached_tiles is None else min(max(0, int(cached_tiles)), everything)
-        return Residence("tiled", n, edge, cached, self.workers)
+        return Residence("tiled", n, edge, min(max(0, int(cached_tiles)), everything), self.workers)
 
     # -- products --------------------------------------------------------------------------------------------------
 

@@ -53,6 +53,10 @@ class _Combined(Kernel):
         return any(part.stored_only for part in self.parts())
 
     @property
+    def densifies(self) -> bool:  # type: ignore[override]
+        return any(part.densifies for part in self.parts())
+
+    @property
     def scratch_tiles(self) -> int:  # type: ignore[override]
         return max(part.scratch_tiles for part in self.parts()) + len(self.parts()) - 1
 
@@ -88,7 +92,12 @@ class _Combined(Kernel):
 
 
 class Sum(_Combined):
-    """k1(x, y) + k2(x, y); written ``k1 + k2``."""
+    """k1(x, y) + k2(x, y); written ``k1 + k2``.
+
+    Parameters
+    ----------
+    k1, k2 : Kernel
+    """
 
     keeps_centering = True
 
@@ -100,7 +109,12 @@ class Sum(_Combined):
 
 
 class Product(_Combined):
-    """k1(x, y) · k2(x, y); written ``k1 * k2``."""
+    """k1(x, y) · k2(x, y); written ``k1 * k2``.
+
+    Parameters
+    ----------
+    k1, k2 : Kernel
+    """
 
     def __init__(self, k1: Kernel, k2: Kernel) -> None:
         self.k1, self.k2 = k1, k2
@@ -110,7 +124,13 @@ class Product(_Combined):
 
 
 class Scale(_Combined):
-    """factor · k(x, y) with a positive factor; written ``factor * k``."""
+    """factor · k(x, y); written ``factor * k``.
+
+    Parameters
+    ----------
+    k : Kernel
+    factor : float > 0
+    """
 
     keeps_centering = True
 
@@ -127,7 +147,13 @@ class Scale(_Combined):
 
 
 class Power(_Combined):
-    """k(x, y)^exponent with an integer exponent >= 0; written ``k ** exponent``."""
+    """k(x, y)^exponent; written ``k ** exponent``.
+
+    Parameters
+    ----------
+    k : Kernel
+    exponent : int >= 0
+    """
 
     def __init__(self, k: Kernel, exponent: int = 2) -> None:
         self.k, self.exponent = k, exponent
@@ -145,7 +171,12 @@ class Power(_Combined):
 
 
 class Exp(_Combined):
-    """exp(k(x, y)); written ``gpukpca.kernels.exp(k)``."""
+    """exp(k(x, y)); written ``gpukpca.kernels.exp(k)``.
+
+    Parameters
+    ----------
+    k : Kernel
+    """
 
     def __init__(self, k: Kernel) -> None:
         self.k = k
@@ -191,10 +222,30 @@ class Modulated(_Combined):
 
 
 def exp(k: Kernel) -> Exp:
-    """The kernel exp(k(x, y)): the limit of sums of powers, positive semidefinite if k is."""
+    """The kernel exp(k(x, y)): the limit of sums of powers, positive semidefinite if k is.
+
+    Parameters
+    ----------
+    k : Kernel
+
+    Returns
+    -------
+    Exp
+    """
     return Exp(k)
 
 
 def modulate(k: Kernel, g: Callable[[Array], Array]) -> Modulated:
-    """The kernel g(x) g(y) k(x, y) for any real function g of the rows."""
+    """The kernel g(x) g(y) k(x, y) for any real function g of the rows.
+
+    Parameters
+    ----------
+    k : Kernel
+    g : callable
+        Takes the rows X, shape (n, d), and returns an array of shape (n,) of the same library.
+
+    Returns
+    -------
+    Modulated
+    """
     return Modulated(k, g)

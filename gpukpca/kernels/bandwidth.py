@@ -8,9 +8,10 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from gpukpca._typing import Array
+from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.rows import sampled_rows, variance_of_entries
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.kernels.base import checked_number, data_beyond_range_allowed
+from gpukpca.kernels.base import checked_number
 
 GAMMA_RULES = ("scale", "median")
 MEDIAN_SAMPLE = 1000
@@ -40,7 +41,7 @@ def resolved_gamma(owner: str, gamma: Any, X: Array) -> float:
     if not isinstance(gamma, str):
         return checked_number(owner, "gamma", gamma, low=0, what='a number >= 0, None, "scale" or "median"')
     if gamma in GAMMA_RULES:
-        with data_beyond_range_allowed():
+        with overflow_allowed():
             spread = variance_of_entries(X) * d if gamma == "scale" else 2.0 * _median_distance(X) ** 2
     else:
         raise InvalidParameterError(

@@ -10,9 +10,11 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend import linalg
-from gpukpca.backend.namespace import cast, namespace_of
+from gpukpca.backend.namespace import cast, namespace_of, overflow_allowed
 from gpukpca.backend.rows import as_rows, take_rows
 from gpukpca.exceptions import InvalidParameterError
+
+LARGEST = float(np.finfo(np.float64).max)
 
 
 class Rows:
@@ -58,6 +60,8 @@ class Kernel:
         Whether K must be stored because its blocks cannot be recomputed cheaply.
     scratch_tiles : int
         Temporary arrays of a tile's size that `tile` needs beside its result.
+    densifies : bool
+        Whether CSR rows are made dense slice by slice.
     exponentials : int
         How dear the elementwise pass is, in exponentials an entry (for the plan's estimate).
 
@@ -71,6 +75,7 @@ class Kernel:
 
     positive_definite: bool | None = None
     stored_only = False
+    densifies = False
     scratch_tiles = 0
     exponentials = 1
 
@@ -96,7 +101,7 @@ class Kernel:
         """
         X = as_rows(X)
         namespace_of(X, X if Y is None else as_rows(Y))
-        with data_beyond_range_allowed():
+        with overflow_allowed():
             kernel = self.resolve(X)
             a = kernel.prepare(X)
             if Y is None:
@@ -106,7 +111,7 @@ class Kernel:
     def diagonal(self, X: Array) -> Array:
         """k(x, x) of every row of X, shape (n,). Cost O(n d)."""
         X = as_rows(X)
-        with data_beyond_range_allowed():
+        with overflow_allowed():
             kernel = self.resolve(X)
             return kernel.tile_diagonal(kernel.prepare(X))
 
@@ -139,7 +144,7 @@ class Kernel:
         """
         if X.shape[1] == 0:
             raise InvalidParameterError(f"X has 0 features (shape={tuple(X.shape)}); a kernel needs at least one.")
-        with data_beyond_range_allowed():
+        with overflow_allowed():
             return self.prepare_rows(X, like, centered)
 
     def prepare_rows(self, X: Array, like: Any, centered: bool) -> Rows:
@@ -220,17 +225,13 @@ class Kernel:
     __hash__ = object.__hash__
 
 
-def data_beyond_range_allowed() -> Any:
-    """No floating-point warnings: data beyond the range of a dtype are met by a wider one, and zeros are meant."""
-    return np.errstate(all="ignore")
-
-
 def checked_number(
     owner: str, name: str, value: Any, *, low: float = -np.inf, strict: bool = False, what: str = "a finite number"
 ) -> float:
     """`value` as a float, or an error that names owner, parameter, value and what is allowed."""
     is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, (bool, np.bool_))
-    if is_number and np.isfinite(value) and (value > low if strict else value >= low):
+    # The largest float bounds integers too, which can be larger.
+    if is_number and abs(value) <= LARGEST and (value > low if strict else value >= low):
         return float(value)
     raise InvalidParameterError(f"{owner}: {name}={value!r} is not allowed; {name} must be {what}.")
 

@@ -366,6 +366,7 @@ class Laplacian(Kernel):
     """
 
     positive_definite = True
+    densifies = True
     scratch_tiles = 1
 
     def __init__(self, gamma: Any = None) -> None:

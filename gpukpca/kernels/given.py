@@ -91,6 +91,7 @@ class BlockCallable(Kernel):
         Takes two NumPy arrays of rows; must be symmetric and deterministic.
     """
 
+    densifies = True
     scratch_tiles = 2
     exponentials = 5
 

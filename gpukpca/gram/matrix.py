@@ -1,0 +1,83 @@
+"""The kernel matrix itself, built tile by tile."""
+
+from __future__ import annotations
+
+from gpukpca._typing import Array
+from gpukpca.backend.creation import writable
+from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.namespace import cast, empty_like, namespace_of
+from gpukpca.backend.rows import as_rows
+from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.product import compute_tile, dense_row_bytes
+from gpukpca.gram.residence import edges, tile_edge_for
+from gpukpca.gram.tiled import TiledGram
+from gpukpca.kernels.base import Kernel
+
+
+def gram_matrix(kernel: Kernel, X: Array, Y: Array | None = None, *, n_jobs: int | None = None) -> Array:
+    """The kernel matrix, built tile by tile with threads.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    X : array or CSR matrix, shape (n, d)
+    Y : array or CSR matrix, shape (m, d), optional
+        Default: X itself; then the result is exactly symmetric with the exact diagonal.
+    n_jobs : int, optional
+        Threads (NumPy only). None: as many as BLAS may use now.
+
+    Returns
+    -------
+    K : array, shape (n, n) or (n, m), in the library, dtype and device of X
+
+    Raises
+    ------
+    InvalidParameterError, DeviceMismatchError
+        As `kernel_matmat`.
+
+    Notes
+    -----
+    Cost O(n m d), half of that for the symmetric case; memory n m items. Data-dependent parameters such as
+    ``gamma="scale"`` are taken from X.
+    """
+    X = as_rows(X)
+    kernel = kernel.resolve(X)
+    return _square(kernel, X, n_jobs, centered=False) if Y is None else _rectangle(kernel, X, as_rows(Y), n_jobs)
+
+
+def _square(kernel: Kernel, X: Array, n_jobs: int | None, centered: bool) -> Array:
+    if kernel.stored_only:
+        rows = kernel.prepare(X, centered=centered)
+        return compute_tile(kernel, rows, rows, empty_like(X), diagonal=False)
+    return TiledGram(kernel, X, cached_tiles=0, n_jobs=n_jobs, centered=centered).to_dense()
+
+
+def _rectangle(kernel: Kernel, X: Array, Y: Array, n_jobs: int | None) -> Array:
+    namespace_of(X, Y)
+    if X.shape[1] != Y.shape[1]:
+        raise InvalidParameterError(
+            f"X has {X.shape[1]} features and Y has {Y.shape[1]}; the rows of both must be of one width."
+        )
+    like = empty_like(X)
+    rows_x = kernel.prepare(X)
+    rows_y = kernel.prepare(cast(Y, X.dtype), like=rows_x)
+    if kernel.stored_only:
+        return compute_tile(kernel, rows_x, rows_y, like, diagonal=False)
+    workers = worker_count(like, n_jobs)
+    rows = max(X.shape[0], Y.shape[0])
+    edge = tile_edge_for(rows, workers, is_on_gpu(like), dense_row_bytes(kernel, Y))
+    K = writable((X.shape[0], Y.shape[0]), like)
+
+    def panel(bounds: tuple[int, int]) -> Array:
+        a = rows_x.slice(*bounds)
+        parts = [compute_tile(kernel, a, rows_y.slice(*inner), like, False) for inner in edges(rows_y.n_rows, edge)]
+        if K is None:
+            return namespace_of(like).concat(parts, axis=1)
+        for inner, part in zip(edges(rows_y.n_rows, edge), parts, strict=True):
+            K[slice(*bounds), slice(*inner)] = part
+        return None
+
+    panels = edges(X.shape[0], edge)
+    by_worker = map_tiles(panel, panels, workers)
+    return K if K is not None else namespace_of(like).concat(dealt_back(by_worker, len(panels)), axis=0)

@@ -1,0 +1,125 @@
+"""Plain float64 oracles: slow and obviously right. Nothing here imports the package."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import scipy.linalg
+
+Function = Callable[[np.ndarray, np.ndarray], float]
+
+# -- kernels of two vectors --------------------------------------------------------------------------------------------
+
+
+def square_distance(x: np.ndarray, y: np.ndarray) -> float:
+    return float(np.sum((x - y) ** 2))
+
+
+def linear(x: np.ndarray, y: np.ndarray) -> float:
+    return float(np.sum(x * y))
+
+
+def poly(degree: int, gamma: float, coef0: float) -> Function:
+    return lambda x, y: (gamma * linear(x, y) + coef0) ** degree
+
+
+def sigmoid(gamma: float, coef0: float) -> Function:
+    return lambda x, y: math.tanh(gamma * linear(x, y) + coef0)
+
+
+def cosine(x: np.ndarray, y: np.ndarray) -> float:
+    size = math.sqrt(linear(x, x)) * math.sqrt(linear(y, y))
+    return linear(x, y) / size if size > 0 else 0.0
+
+
+def rbf(gamma: float) -> Function:
+    return lambda x, y: math.exp(-gamma * square_distance(x, y))
+
+
+def laplacian(gamma: float) -> Function:
+    return lambda x, y: math.exp(-gamma * float(np.sum(np.abs(x - y))))
+
+
+def matern(gamma: float, nu: float) -> Function:
+    """Rasmussen & Williams (2006), eqs. 4.16 and 4.17, with length scale l = 1 / sqrt(2 gamma)."""
+    length = 1.0 / math.sqrt(2.0 * gamma)
+
+    def k(x: np.ndarray, y: np.ndarray) -> float:
+        r = math.sqrt(square_distance(x, y))
+        if nu == 0.5:
+            return math.exp(-r / length)
+        if nu == 1.5:
+            return (1 + math.sqrt(3) * r / length) * math.exp(-math.sqrt(3) * r / length)
+        if nu == 2.5:
+            return (1 + math.sqrt(5) * r / length + 5 * r**2 / (3 * length**2)) * math.exp(-math.sqrt(5) * r / length)
+        return math.exp(-(r**2) / (2 * length**2))
+
+    return k
+
+
+def rational_quadratic(gamma: float, alpha: float) -> Function:
+    return lambda x, y: (1 + gamma * square_distance(x, y) / alpha) ** -alpha
+
+
+# -- matrices ----------------------------------------------------------------------------------------------------------
+
+
+def gram(k: Function, X: np.ndarray, Y: np.ndarray | None = None) -> np.ndarray:
+    """K_ij = k(x_i, y_j), pair by pair, in float64."""
+    X = np.asarray(X, dtype=np.float64)
+    Y = X if Y is None else np.asarray(Y, dtype=np.float64)
+    return np.array([[k(x, y) for y in Y] for x in X]).reshape(len(X), len(Y))
+
+
+def centering(n: int) -> np.ndarray:
+    """H = I - 11'/n."""
+    return np.eye(n) - np.full((n, n), 1.0 / n)
+
+
+def centered(K: np.ndarray) -> np.ndarray:
+    """H K H with the explicit H."""
+    H = centering(len(K))
+    Kc = H @ np.asarray(K, dtype=np.float64) @ H
+    return (Kc + Kc.T) / 2
+
+
+def eigenpairs(A: np.ndarray, p: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The p largest eigenvalues by value, descending, and their vectors."""
+    values, vectors = np.linalg.eigh(np.asarray(A, dtype=np.float64))
+    return values[::-1][:p], vectors[:, ::-1][:, :p]
+
+
+def scores(K: np.ndarray, p: int) -> np.ndarray:
+    """Scores of the training points: U sqrt(lambda)."""
+    values, vectors = eigenpairs(centered(K), p)
+    return vectors * np.sqrt(np.maximum(values, 0.0))
+
+
+def projected(K_new: np.ndarray, K: np.ndarray, p: int) -> np.ndarray:
+    """Scores of new points: the centred kernel rows (K_new - 1'K/n) H times U / sqrt(lambda)."""
+    values, vectors = eigenpairs(centered(K), p)
+    rows = (K_new - K.mean(axis=0)[None, :]) @ centering(len(K))
+    return rows @ (vectors / np.sqrt(values))
+
+
+def count_above(A: np.ndarray, sigma: float) -> int:
+    """Number of eigenvalues of A greater than sigma, by the inertia of A - sigma I (Sylvester)."""
+    _, D, _ = scipy.linalg.ldl(np.asarray(A, dtype=np.float64) - sigma * np.eye(len(A)))
+    return int(np.sum(np.linalg.eigvalsh(D) > 0))
+
+
+def up_to_sign(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """A with the signs of its columns turned to agree with B."""
+    A, B = np.asarray(A, dtype=np.float64), np.asarray(B, dtype=np.float64)
+    return A * np.where(np.sum(A * B, axis=0) < 0, -1.0, 1.0)
+
+
+def with_spectrum(values: np.ndarray, seed: int) -> np.ndarray:
+    """Q diag(values) Q' with a Haar-distributed Q, exactly symmetric, in float64."""
+    n = len(values)
+    Q, R = np.linalg.qr(np.random.default_rng(seed).standard_normal((n, n)))
+    Q = Q * np.sign(np.diag(R))
+    A = (Q * np.asarray(values, dtype=np.float64)) @ Q.T
+    return (A + A.T) / 2

@@ -1,0 +1,274 @@
+"""The layering law, held by the source itself: imports and calls of every file, read with `ast`."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import gpukpca
+
+PACKAGE = Path(gpukpca.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# room -> level; gram and eigen are siblings that never import each other
+LEVELS = {
+    "_typing": 0,
+    "exceptions": 0,
+    "cuda": 1,
+    "backend": 2,
+    "kernels": 3,
+    "gram": 4,
+    "eigen": 4,
+    "decomposition": 5,
+    "cli": 6,
+    "model_selection": 6,
+    "persistence": 6,
+    "plotting": 6,
+}
+# What a room below the estimators may import of the package, beside itself, _typing and exceptions.
+MAY_IMPORT = {
+    "cuda": set(),
+    "backend": {"cuda"},
+    "kernels": {"backend"},
+    "gram": {"kernels", "backend"},
+    "eigen": {"backend"},
+}
+# Imports inside a function that close a cycle of modules, each for the reason given.
+LATE_IMPORTS = {
+    ("kernels/base.py", "kernels.algebra"),  # k1 + k2 makes a node, and a node is a kernel
+    ("gram/product.py", "gram.tiled"),  # gram_matrix is the dense matrix of a tiled operator, which uses its tiles
+}
+# Where a foreign library may be imported: rooms, or files.
+HOMES = {
+    "cupy": {"cuda"},
+    "cupyx": {"cuda"},
+    "sklearn": {"decomposition", "model_selection", "persistence", "plotting", "cli"},
+    "rich": {"cli"},
+    "click": {"cli"},
+    "matplotlib": {"plotting"},
+    "dask": {"gram/distributed.py"},
+    "threadpoolctl": {"backend", "cli"},
+    "torch": set(),
+    "array_api_strict": set(),
+    "pandas": set(),
+}
+BIGGEST_FILE = 24_000
+
+
+def short(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def room(path: Path) -> str:
+    """The first part of the path: a folder, or a module by itself."""
+    return short(path).split("/")[0].removesuffix(".py")
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(path: Path) -> list[tuple[str, bool]]:
+    """(dotted name, whether inside a function) of everything a file imports."""
+    found = []
+
+    def walk(node: ast.AST, inside: bool) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                found.extend((alias.name, inside) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                assert child.level == 0, f"{short(path)}: write «from gpukpca.room.file import name»"
+                found.extend((f"{child.module}.{alias.name}", inside) for alias in child.names)
+            walk(child, inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
+
+    walk(tree(path), False)
+    return found
+
+
+def module_of(name: str) -> str | None:
+    """The module of the package that a dotted name refers to, without «gpukpca.»; None for foreign names."""
+    parts = name.split(".")
+    if parts[0] != "gpukpca":
+        return None
+    for length in range(len(parts), 1, -1):
+        candidate = PACKAGE.joinpath(*parts[1:length])
+        if candidate.with_suffix(".py").exists() or (candidate / "__init__.py").exists():
+            return ".".join(parts[1:length])
+    return ""
+
+
+def dotted(node: ast.AST) -> str:
+    """«np.random.default_rng» of an attribute chain, else an empty string."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        base = dotted(node.value)
+        return f"{base}.{node.attr}" if base else ""
+    return ""
+
+
+def annotations(path: Path) -> set[ast.AST]:
+    """All nodes inside type annotations."""
+    nodes: set[ast.AST] = set()
+    for node in ast.walk(tree(path)):
+        for part in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            if isinstance(part, ast.AST):
+                nodes.update(ast.walk(part))
+    return nodes
+
+
+INNER = [path for path in FILES if path != PACKAGE / "__init__.py"]
+
+
+@pytest.mark.parametrize("path", INNER, ids=short)
+def test_every_file_belongs_to_a_room(path):
+    assert room(path) in LEVELS
+
+
+@pytest.mark.parametrize("path", INNER, ids=short)
+def test_imports_go_down(path):
+    own = room(path)
+    for name, _ in imports(path):
+        module = module_of(name)
+        if module is None:
+            continue
+        other = module.split(".")[0]
+        if other == "":  # «from gpukpca import ...» of the package itself: only those above everything else may
+            assert LEVELS[own] == 6, f"{short(path)} imports {name}: import from the room and file instead"
+            continue
+        if other == own:
+            continue
+        peers = LEVELS[other] == LEVELS[own] == 6  # the outermost rooms may use each other, without cycles
+        assert peers or LEVELS[other] < LEVELS[own], f"{short(path)} imports {name}, which is not below it"
+        if own in MAY_IMPORT and LEVELS[other] > 0:
+            assert other in MAY_IMPORT[own], f"{short(path)} may not import {name}"
+
+
+def test_siblings_do_not_know_each_other():
+    for path in FILES:
+        for own, other in (("gram", "eigen"), ("eigen", "gram")):
+            if room(path) == own:
+                assert not any((module_of(name) or "").split(".")[0] == other for name, _ in imports(path))
+
+
+def graph(late: bool) -> dict[str, set[str]]:
+    """Module -> modules it imports; with `late`, those inside functions as well (less the ones allowed)."""
+    edges: dict[str, set[str]] = {}
+    for path in INNER:
+        module = short(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        edges[module] = set()
+        for name, inside in imports(path):
+            target = module_of(name)
+            if target and target != module and (late or not inside) and (short(path), target) not in LATE_IMPORTS:
+                edges[module].add(target)
+    return edges
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at import", "at any time"])
+def test_no_cycle_between_modules(late):
+    edges = graph(late)
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, f"cycle: {' -> '.join([*path[path.index(module) :], module])}"
+        if module in done:
+            return
+        for target in sorted(edges.get(module, ())):
+            visit(target, (*path, module))
+        done.add(module)
+
+    for module in sorted(edges):
+        visit(module, ())
+
+
+def test_the_late_imports_that_are_allowed_are_still_there():
+    for file, target in LATE_IMPORTS:
+        assert any(module_of(name) == target and inside for name, inside in imports(PACKAGE / file))
+
+
+@pytest.mark.parametrize("library", HOMES)
+def test_foreign_libraries_stay_in_their_rooms(library):
+    for path in FILES:
+        for name, _ in imports(path):
+            if name.split(".")[0] == library:
+                home = room(path) in HOMES[library] or short(path) in HOMES[library]
+                assert home, f"{short(path)} imports {name}"
+
+
+@pytest.mark.parametrize("library", ["cupy", "cupyx", "matplotlib", "dask"])
+def test_optional_libraries_are_imported_when_used(library):
+    for path in FILES:
+        late = [inside for name, inside in imports(path) if name.split(".")[0] == library]
+        assert all(late), f"{short(path)} imports {library} at its top"
+
+
+def test_cuda_is_opened_only_inside_functions():
+    for path in FILES:
+        if room(path) == "backend":
+            assert all(inside for name, inside in imports(path) if (module_of(name) or "").startswith("cuda"))
+
+
+def test_cuda_knows_no_kernel_and_no_operator():
+    for path in FILES:
+        if room(path) == "cuda":
+            assert not [name for name, _ in imports(path) if (module_of(name) or "cuda").split(".")[0] != "cuda"]
+
+
+BELOW = [path for path in FILES if LEVELS.get(room(path), 6) < 5 and room(path) not in ("backend", "cuda")]
+
+
+@pytest.mark.parametrize("path", BELOW, ids=short)
+def test_below_the_estimators_only_the_shim_asks_whose_array_it_is(path):
+    assert not [name for name, _ in imports(path) if name.split(".")[0] == "array_api_compat"]
+    calls = [dotted(node.func) for node in ast.walk(tree(path)) if isinstance(node, ast.Call)]
+    assert not [call for call in calls if "array_api_compat" in call or call.split(".")[-1] == "is_cupy_array"]
+
+
+# A seeded sample of rows for the median rule, the same in every run.
+SEEDED_SAMPLE = {("kernels/bandwidth.py", "np.random.default_rng")}
+
+
+@pytest.mark.parametrize("path", FILES, ids=short)
+def test_random_numbers_come_from_the_shim(path):
+    if short(path) == "backend/random.py":
+        return
+    allowed = annotations(path)
+    chains = {dotted(node) for node in ast.walk(tree(path)) if isinstance(node, ast.Attribute) and node not in allowed}
+    random = {chain for chain in chains if chain.startswith(("np.random.", "numpy.random."))}
+    random -= {"np.random.Generator"}
+    if LEVELS.get(room(path), 6) >= 5:  # seeded generators of their own, but never the global state
+        random -= {"np.random.default_rng", "np.random.RandomState"}
+    assert not {chain for chain in random if (short(path), chain) not in SEEDED_SAMPLE}
+    assert not [name for name, _ in imports(path) if name.split(".")[0] == "random" or name.startswith("numpy.random")]
+
+
+@pytest.mark.parametrize("path", FILES, ids=short)
+def test_arguments_are_not_checked_with_assert(path):
+    assert not [node.lineno for node in ast.walk(tree(path)) if isinstance(node, ast.Assert)]
+
+
+@pytest.mark.parametrize("path", FILES, ids=short)
+def test_no_file_outgrows_its_room(path):
+    assert path.stat().st_size <= BIGGEST_FILE
+
+
+@pytest.mark.parametrize("path", FILES, ids=short)
+def test_nothing_is_left_for_later(path):
+    text = path.read_text(encoding="utf-8")
+    assert not [word for word in ("TODO", "FIXME", "XXX", "HACK") if word in text]
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.name == "__init__.py"], ids=short)
+def test_an_init_only_re_exports(path):
+    if short(path) == "cli/__init__.py":  # the console script needs a function that imports click late
+        return
+    kinds = (ast.ImportFrom, ast.Import, ast.Assign, ast.Expr)
+    assert all(isinstance(node, kinds) for node in tree(path).body)
+
+
+def test_modules_are_not_called_utils():
+    assert not [short(path) for path in FILES if path.stem in ("utils", "misc", "common", "helpers")]

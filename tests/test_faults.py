@@ -1,0 +1,856 @@
+"""Bad and extreme input: a clear error with nothing changed, or the right result; and what a fit promises around it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import array_api_compat
+import numpy as np
+import pytest
+import scipy.sparse
+from cases import CASES, Case, circle, data, gaussian, linear_gram, spectrum
+from conftest import Namespace
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from threadpoolctl import threadpool_limits
+
+import gpukpca
+from gpukpca import KernelPCA, kernels
+from gpukpca.backend.namespace import to_host
+from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, PrecisionWarning
+
+TIME_LIMIT = 2.0
+
+FIT_ERRORS = [case for case in CASES if case.error and case.method is None]
+CALL_ERRORS = [case for case in CASES if case.error and case.method is not None]
+RESULTS = [case for case in CASES if case.error is None]
+
+
+# -- tools -----------------------------------------------------------------------------------------------------------
+
+
+def is_array(x: Any) -> bool:
+    return array_api_compat.is_array_api_obj(x) or scipy.sparse.issparse(x)
+
+
+def contents(x: Any) -> Any:
+    """Something that changes when the values of x do."""
+    if scipy.sparse.issparse(x):
+        return [contents(getattr(x, part)) for part in ("data", "indices", "indptr", "row", "col") if hasattr(x, part)]
+    if isinstance(x, np.ndarray):
+        return (x.dtype, x.shape, repr(x.tolist()) if x.dtype == object else x.tobytes())
+    if array_api_compat.is_array_api_obj(x):
+        return contents(to_host(x))
+    return repr(x)
+
+
+def attributes(estimator: Any) -> dict[str, Any]:
+    """The attributes of an estimator; arrays with a copy of their contents, to be compared later."""
+    return {name: (value, contents(value) if is_array(value) else None) for name, value in vars(estimator).items()}
+
+
+def assert_unchanged(estimator: Any, before: dict[str, Any]) -> None:
+    now = attributes(estimator)
+    assert list(now) == list(before)
+    for name, (value, held) in before.items():
+        assert now[name][0] is value, name
+        assert now[name][1] == held, name
+
+
+def assert_finite(estimator: Any) -> None:
+    """No NaN and no infinity in anything that fit has set."""
+    for name, value in vars(estimator).items():
+        if name.endswith("_") and is_array(value):
+            host = value.toarray() if scipy.sparse.issparse(value) and value.shape[1] < 100 else value
+            host = host.data if scipy.sparse.issparse(host) else to_host(host)
+            if host.dtype.kind == "f":
+                assert np.all(np.isfinite(host)), name
+        elif name.endswith("_") and isinstance(value, float):
+            assert np.isfinite(value), name
+
+
+@contextmanager
+def only_these_warnings(expected: tuple, all_of_them: bool = True) -> Iterator[None]:
+    """Every warning is one of those expected; and every one expected came, unless `all_of_them` is False."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for seen in caught:
+        fits = [kind for kind, text in expected if issubclass(seen.category, kind) and text in str(seen.message)]
+        assert fits, f"unexpected {seen.category.__name__}: {seen.message}"
+    for kind, text in expected if all_of_them else ():
+        assert any(issubclass(seen.category, kind) and text in str(seen.message) for seen in caught), (
+            f"no {kind}: {text}"
+        )
+
+
+@contextmanager
+def within_time() -> Iterator[None]:
+    with threadpool_limits(1):  # threads that wait for a busy machine count as time
+        start = time.process_time()
+        yield
+        assert time.process_time() - start < TIME_LIMIT
+
+
+def raised_by(call: Any, case: Case) -> BaseException:
+    kind, text = case.error  # type: ignore[misc]
+    with only_these_warnings(case.warns, all_of_them=False), pytest.raises(kind) as caught, within_time():
+        call()
+    assert text in str(caught.value)
+    return caught.value
+
+
+# -- the table -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", FIT_ERRORS, ids=str)
+def test_bad_fit_raises_and_changes_nothing(case: Case) -> None:
+    X = case.fit()
+    held = contents(X)
+    estimator = KernelPCA(**case.parameters)
+    before = attributes(estimator)
+    raised_by(lambda: estimator.fit(X), case)
+    assert_unchanged(estimator, before)
+    raised_by(lambda: estimator.fit_transform(X), case)
+    assert_unchanged(estimator, before)
+    assert contents(X) == held
+
+
+@pytest.mark.parametrize("case", FIT_ERRORS, ids=str)
+def test_failed_refit_leaves_the_old_model_working(case: Case) -> None:
+    estimator = KernelPCA(2, kernel="rbf", gamma=0.5).fit(data())
+    old = estimator.get_params()
+    scores = estimator.transform(data(7, seed=1))
+    estimator.set_params(**KernelPCA(**case.parameters).get_params(deep=False))
+    before = attributes(estimator)
+    X = case.fit()
+    raised_by(lambda: estimator.fit(X), case)
+    assert_unchanged(estimator, before)
+    estimator.set_params(**old)
+    np.testing.assert_array_equal(estimator.transform(data(7, seed=1)), scores)
+
+
+@pytest.mark.parametrize("case", CALL_ERRORS, ids=str)
+def test_bad_call_raises_and_changes_nothing(case: Case) -> None:
+    estimator = KernelPCA(**case.parameters)
+    if case.fitted:
+        estimator.fit(case.fit())
+    given = case.given()
+    before, held = attributes(estimator), contents(given)
+    raised_by(lambda: getattr(estimator, case.method or "")(given), case)
+    assert_unchanged(estimator, before)
+    assert contents(given) == held
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.error and case.everywhere], ids=str)
+def test_bad_array_of_any_library_raises(case: Case, xp: Namespace) -> None:
+    estimator = KernelPCA(**case.parameters)
+    X = xp.array(case.fit())
+    if case.method is None:
+        before = attributes(estimator)
+        raised_by(lambda: estimator.fit(X), case)
+    else:
+        estimator.fit(X)
+        before = attributes(estimator)
+        given = xp.array(case.given())
+        raised_by(lambda: getattr(estimator, case.method or "")(given), case)
+    assert_unchanged(estimator, before)
+
+
+@pytest.mark.parametrize("case", RESULTS, ids=str)
+def test_extreme_input_gives_the_right_result(case: Case) -> None:
+    X = case.fit()
+    held = contents(X)
+    estimator = KernelPCA(**case.parameters)
+    with only_these_warnings(case.warns), within_time():
+        estimator.fit(X)
+    assert_finite(estimator)
+    with warnings.catch_warnings():
+        for kind, _ in case.warns:
+            warnings.simplefilter("ignore", kind)
+        assert np.all(np.isfinite(to_host(estimator.transform(X))))
+        if case.check is not None:
+            case.check(estimator, X, None)
+    assert contents(X) == held
+
+
+# -- atomic fit ------------------------------------------------------------------------------------------------------
+
+
+class Interrupted(kernels.RBF):
+    """Raises in the k-th tile."""
+
+    def __init__(self, gamma: float = 0.5, error: type[BaseException] = KeyboardInterrupt, k: int = 1) -> None:
+        super().__init__(gamma)
+        self.error, self.k = error, k
+
+    def resolve(self, X: Any) -> Interrupted:
+        resolved = Interrupted(self.gamma, self.error, self.k)
+        resolved.calls = 0
+        return resolved
+
+    def tile(self, a: Any, b: Any, out: Any = None) -> Any:
+        self.calls += 1
+        if self.calls >= self.k:
+            raise self.error("in a tile")
+        return super().tile(a, b, out)
+
+
+class OutOfTheBlue(Exception):
+    """An error of nobody's family."""
+
+
+STOPS = [KeyboardInterrupt, MemoryError, SystemExit, OutOfTheBlue, FloatingPointError]
+
+
+@pytest.mark.parametrize("error", STOPS)
+@pytest.mark.parametrize("k", [1, 2, 5])
+@pytest.mark.parametrize("parameters", [{"gram": "tiled"}, {"gram": "dense"}, {"fit_inverse_transform": True}])
+def test_stop_inside_a_tile_leaves_the_estimator_as_it_was(error: Any, k: int, parameters: dict[str, Any]) -> None:
+    X = data(600, 3)
+    estimator = KernelPCA(2, kernel="rbf", n_jobs=2).fit(X[:50])
+    scores = estimator.transform(X)
+    # A small limit keeps the tiles small and uncached, so that there is a fifth one.
+    estimator.set_params(kernel=Interrupted(error=error, k=k), eigen_solver="randomized", random_state=0, **parameters)
+    before = attributes(estimator)
+    with pytest.raises(error, match="in a tile"):
+        estimator.fit(X)
+    assert_unchanged(estimator, before)
+    np.testing.assert_array_equal(estimator.transform(X), scores)
+
+
+@pytest.mark.parametrize("error", STOPS)
+@pytest.mark.parametrize("k", [1, 2, 5, 465])
+def test_stop_inside_a_callable_leaves_the_estimator_as_it_was(error: type[BaseException], k: int) -> None:
+    calls = []
+
+    def kernel(x: Any, y: Any) -> float:
+        calls.append(1)
+        if len(calls) == k:
+            raise error("in a pair")
+        return float(x @ y)
+
+    X = data()
+    estimator = KernelPCA(2, kernel=kernel)
+    before = attributes(estimator)
+    with pytest.raises(error, match="in a pair"):
+        estimator.fit(X)
+    assert_unchanged(estimator, before)
+    assert len(calls) == k
+    calls[:] = [1] * 1000
+    fitted = estimator.fit(X)
+    np.testing.assert_allclose(fitted.eigenvalues_, spectrum(X @ X.T, 2), rtol=1e-10)
+
+
+def test_note_says_for_which_rows_a_callable_raised() -> None:
+    def kernel(x: Any, y: Any) -> float:
+        raise OutOfTheBlue
+
+    with pytest.raises(OutOfTheBlue) as caught:
+        KernelPCA(2, kernel=kernel).fit(data())
+    assert any("kernel" in note and "(0, 0)" in note for note in caught.value.__notes__)
+
+
+def test_stop_in_a_listener_leaves_the_estimator_as_it_was() -> None:
+    def listener(event: Any) -> None:
+        if event.stage == "pass":
+            raise KeyboardInterrupt
+
+    estimator = KernelPCA(2, kernel="rbf", eigen_solver="randomized", verbose=listener)
+    before = attributes(estimator)
+    with pytest.raises(KeyboardInterrupt):
+        estimator.fit(data(200))
+    assert_unchanged(estimator, before)
+
+
+def test_stop_in_the_solver_leaves_the_estimator_as_it_was() -> None:
+    class Broken:
+        def solve(self, op: Any, p: int, rng: Any, report: Any = None) -> Any:
+            raise MemoryError("no more")
+
+        def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
+            return 0
+
+    estimator = KernelPCA(2, kernel="rbf").fit(data())
+    scores = estimator.transform(data())
+    estimator.set_params(eigen_solver=Broken())
+    before = attributes(estimator)
+    with pytest.raises(MemoryError, match="no more"):
+        estimator.fit(data(20))
+    assert_unchanged(estimator, before)
+    np.testing.assert_array_equal(estimator.transform(data()), scores)
+
+
+@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.RankWarning")
+def test_stop_in_the_preimage_leaves_the_estimator_as_it_was() -> None:
+    estimator = KernelPCA(2, kernel="rbf", gamma=0.0, fit_inverse_transform=True, alpha=0.0)
+    before = attributes(estimator)
+    with pytest.raises(ValueError, match="alpha"):
+        estimator.fit(data())
+    assert_unchanged(estimator, before)
+
+
+def test_refit_without_inverse_leaves_nothing_of_the_old_inverse() -> None:
+    estimator = KernelPCA(2, kernel="rbf", fit_inverse_transform=True).fit(data())
+    estimator.set_params(fit_inverse_transform=False).fit(data())
+    assert not hasattr(estimator, "dual_coef_")
+    assert not hasattr(estimator, "X_transformed_fit_")
+
+
+def test_inverse_switched_on_after_fit_names_the_flag() -> None:
+    from sklearn.exceptions import NotFittedError
+
+    estimator = KernelPCA(2, kernel="rbf").fit(data())
+    estimator.fit_inverse_transform = True
+    with pytest.raises(NotFittedError, match="fit_inverse_transform"):
+        estimator.inverse_transform(data(5, 2))
+
+
+# -- input untouched -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("copy_X", [True, False])
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "poly", "sigmoid", "cosine", "laplacian", "matern"])
+def test_read_only_input_works_and_stays_as_it_is(kernel: str, copy_X: bool) -> None:
+    X = data()
+    X.flags.writeable = False
+    held = contents(X)
+    gamma = 0.01
+    estimator = KernelPCA(2, kernel=kernel, gamma=gamma, copy_X=copy_X).fit(X)
+    estimator.transform(X)
+    assert contents(X) == held
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "precomputed"])
+def test_read_only_memmap_works_and_the_file_stays_as_it_is(tmp_path: Path, kernel: str) -> None:
+    K = linear_gram()
+    path = tmp_path / "data.bin"
+    path.write_bytes(K.tobytes())
+    X = np.memmap(path, dtype=np.float64, mode="r", shape=K.shape)
+    estimator = KernelPCA(2, kernel=kernel).fit(X)
+    np.testing.assert_array_equal(estimator.transform(X), KernelPCA(2, kernel=kernel).fit(K).transform(K))
+    assert type(estimator.eigenvalues_) is np.ndarray
+    del X
+    assert path.read_bytes() == K.tobytes()
+
+
+def test_later_changes_of_the_data_do_not_reach_the_model(xp: Namespace) -> None:
+    X = xp.array(data())
+    estimator = KernelPCA(2, kernel="rbf").fit(X)
+    before = xp.host(estimator.transform(xp.array(data(5, seed=1))))
+    X[...] = 666.0
+    np.testing.assert_array_equal(xp.host(estimator.transform(xp.array(data(5, seed=1)))), before)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("step", [1, -1, 2])
+def test_memory_layout_does_not_matter(order: str, step: int) -> None:
+    base = np.asarray(data(60, 8), order=order)
+    X = base[::step, ::step]
+    expected = KernelPCA(2, kernel="rbf").fit(X.copy())
+    np.testing.assert_allclose(KernelPCA(2, kernel="rbf").fit(X).eigenvalues_, expected.eigenvalues_, rtol=1e-13)
+
+
+def test_data_changed_by_another_thread_during_fit_do_not_crash() -> None:
+    X = data(300)
+    stop = threading.Event()
+
+    def change() -> None:
+        while not stop.is_set():
+            X[:, 0] += 0.001
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        assert_finite(KernelPCA(2, kernel="rbf").fit(X))
+    finally:
+        stop.set()
+        thread.join()
+
+
+# -- data frames -----------------------------------------------------------------------------------------------------
+
+
+def test_data_frames_work_and_give_feature_names() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(data(), columns=list("abcd"))
+    held = frame.copy(deep=True)
+    estimator = KernelPCA(2, kernel="rbf").fit(frame)
+    assert list(estimator.feature_names_in_) == list("abcd")
+    expected = KernelPCA(2, kernel="rbf").fit(data()).transform(data())
+    np.testing.assert_allclose(estimator.transform(frame), expected, atol=1e-14)
+    pandas.testing.assert_frame_equal(frame, held)
+
+
+def test_data_frames_with_columns_in_another_order_are_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(data(), columns=list("abcd"))
+    estimator = KernelPCA(2, kernel="rbf").fit(frame)
+    with pytest.raises(ValueError, match="feature names should match"):
+        estimator.transform(frame[list("dcba")])
+
+
+def test_failed_refit_keeps_the_feature_names() -> None:
+    pandas = pytest.importorskip("pandas")
+    estimator = KernelPCA(2, kernel="rbf").fit(pandas.DataFrame(data(), columns=list("abcd")))
+    estimator.set_params(kernel="sigmoid", gamma=5.0, n_components=None)
+    with pytest.raises(ValueError, match="negative eigenvalues"):
+        estimator.fit(pandas.DataFrame(data(), columns=list("wxyz")))
+    assert list(estimator.feature_names_in_) == list("abcd")
+    assert estimator.n_features_in_ == 4
+
+
+def test_integer_columns_are_the_numbers_they_are() -> None:
+    pandas = pytest.importorskip("pandas")
+    whole = (40 * np.abs(data())).astype(np.int8)
+    estimator = KernelPCA(2).fit(pandas.DataFrame(whole, columns=list("abcd")))
+    expected = KernelPCA(2).fit(whole.astype(float)).eigenvalues_
+    np.testing.assert_allclose(estimator.eigenvalues_, expected, rtol=1e-13)
+
+
+# -- kernels ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_duplicates_have_kernel_value_one_and_the_matrix_is_symmetric(dtype: str, offset: float, xp: Namespace) -> None:
+    X = (data(40) + offset).astype(dtype)
+    X[20:] = X[:20]
+    for kernel in (
+        kernels.RBF(),
+        kernels.Laplacian(),
+        kernels.Matern(nu=0.5),
+        kernels.Matern(),
+        kernels.RationalQuadratic(),
+    ):
+        K = xp.host(gpukpca.gram.gram_matrix(kernel, xp.array(X)))
+        np.testing.assert_array_equal(K, K.T)
+        np.testing.assert_array_equal(np.diagonal(K), 1.0)
+        assert np.all(K <= 1.0)
+        np.testing.assert_allclose(np.diagonal(K[:20, 20:]), 1.0, rtol=0, atol=4e-6 if dtype == "float32" else 1e-8)
+
+
+@pytest.mark.parametrize("edge", [1, 7, 29, 30, 31, 64])
+def test_tile_size_does_not_matter(edge: int) -> None:
+    X = data()
+    tiled = gpukpca.gram.TiledGram(kernels.RBF(gamma=0.3), X, cached_tiles=0, tile_edge=edge)
+    whole = gaussian(X, 0.3)
+    V = data(30, 3, seed=1)
+    np.testing.assert_allclose(tiled @ V, whole @ V, rtol=0, atol=1e-13)
+
+
+def test_rows_and_columns_beyond_two_to_the_31st_entry_are_right() -> None:
+    n = 46_341  # n² > 2^31
+    X = data(n, 2)
+    last = X[-3:]
+    differences = last[:, None, :] - X[None, :, :]
+    expected = np.exp(-0.5 * np.sum(differences**2, axis=2))
+    operator = gpukpca.gram.TiledGram(kernels.RBF(0.5), X, cached_tiles=0)
+    np.testing.assert_allclose(operator.columns([n - 3, n - 2, n - 1]), expected.T, atol=1e-13)
+    V = data(n, 1, seed=1)
+    np.testing.assert_allclose(gpukpca.gram.kernel_matmat(kernels.RBF(0.5), last, X, V), expected @ V, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.PrecisionWarning")  # ten equal eigenvalues
+@pytest.mark.parametrize("seed", range(3))
+def test_near_points_never_give_a_negative_distance(seed: int) -> None:
+    X = np.repeat(1e3 * data(10, 3, seed), 3, axis=0) + 1e-9 * data(30, 3, seed + 1)
+    for kernel in ("rbf", "laplacian", "matern", "rational_quadratic"):
+        estimator = KernelPCA(2, kernel=kernel).fit(X)
+        assert_finite(estimator)
+
+
+@pytest.mark.parametrize("factor", [-1, 0, np.nan, np.inf])
+def test_scale_of_a_kernel_must_be_positive(factor: float) -> None:
+    with pytest.raises(InvalidParameterError, match="Scale: factor="):
+        KernelPCA(2, kernel=factor * kernels.RBF()).fit(data())
+    kernel = 2.0 * kernels.RBF()
+    kernel.set_params(factor=factor)
+    with pytest.raises(InvalidParameterError, match="Scale: factor="):
+        KernelPCA(2, kernel=kernel).fit(data())
+
+
+def test_kernel_of_two_devices_is_refused() -> None:
+    strict = pytest.importorskip("array_api_strict")
+    A = strict.asarray(data(), device=strict.Device("device1"))
+    B = strict.asarray(data())
+    with pytest.raises(DeviceMismatchError, match="different devices"):
+        kernels.RBF()(A, B)
+    with pytest.raises(DeviceMismatchError, match="different devices"):
+        gpukpca.gram.gram_matrix(kernels.RBF(), A, B)
+    with pytest.raises(DeviceMismatchError, match="array_api_strict, numpy"):
+        kernels.RBF()(A, data())
+    estimator = KernelPCA(2, kernel=kernels.modulate(kernels.RBF(), lambda X: B[:, 0]))
+    with pytest.raises(DeviceMismatchError, match="different devices"):
+        estimator.fit(A)
+
+
+def test_device_without_float64_computes_in_float32_and_says_so() -> None:
+    strict = pytest.importorskip("array_api_strict")
+    device = strict.Device("no_float64")
+    X = strict.asarray((10 * data()).astype(np.int32), device=device)
+    estimator = KernelPCA(2, kernel="rbf", gamma=0.001)
+    with pytest.warns(PrecisionWarning, match="float32"):
+        estimator.fit(X)
+    assert estimator.eigenvalues_.dtype == strict.float32
+    expected = spectrum(gaussian((10 * data()).astype(np.int32).astype(float), 0.001), 2)
+    np.testing.assert_allclose(to_host(estimator.eigenvalues_), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("fitted_on", ["numpy", "other"])
+def test_under_dispatch_new_data_must_be_where_fit_was(fitted_on: str) -> None:
+    strict = pytest.importorskip("array_api_strict")
+    A, B = data(), strict.asarray(data(), device=strict.Device("device1"))
+    first, second = (A, B) if fitted_on == "numpy" else (B, A)
+    estimator = KernelPCA(2, kernel="rbf").fit(first)
+    np.testing.assert_allclose(to_host(estimator.transform(second)), to_host(estimator.transform(first)), atol=1e-13)
+    pytest.importorskip("sklearn", minversion="1.9")
+    try:
+        with config_context(array_api_dispatch=True), pytest.raises(ValueError, match="must use the same namespace"):
+            estimator.transform(second)
+    except RuntimeError as error:
+        pytest.skip(f"array_api_dispatch is not available here: {error}")
+
+
+def test_results_are_where_the_input_was(xp: Namespace, dtype: str) -> None:
+    X = xp.array(data().astype(dtype))
+    estimator = KernelPCA(2, kernel="rbf", fit_inverse_transform=True).fit(X)
+    scores = estimator.transform(X)
+    for result in (scores, estimator.fit_transform(X), estimator.inverse_transform(scores), estimator.eigenvalues_):
+        assert xp.owns(result)
+        assert result.dtype == xp.dtype(dtype)
+
+
+def test_other_array_libraries_are_refused_by_name() -> None:
+    class Foreign:
+        __module__ = "nobody.arrays"
+        shape, ndim, dtype = (30, 4), 2, "float64"
+
+        def __array_namespace__(self, api_version: Any = None) -> Any:
+            return np
+
+    with pytest.raises(TypeError, match=r"nobody.*Supported"):
+        KernelPCA(2).fit(Foreign())
+
+
+# -- determinism -----------------------------------------------------------------------------------------------------
+
+
+def fitted_arrays(estimator: Any) -> dict[str, bytes]:
+    return {name: value.tobytes() for name, value in vars(estimator).items() if isinstance(value, np.ndarray)}
+
+
+SETTINGS = [
+    {"kernel": "rbf"},
+    {"kernel": "rbf", "eigen_solver": "randomized"},
+    {"kernel": "linear", "eigen_solver": "randomized"},
+    {"kernel": "poly", "fit_inverse_transform": True},
+    {"kernel": "laplacian", "gram": "dense"},
+]
+
+
+@pytest.mark.parametrize("seed", [0, 2**32 - 1, np.int64(5)])
+@pytest.mark.parametrize("parameters", SETTINGS, ids=str)
+def test_same_seed_gives_the_same_bits(parameters: dict[str, Any], seed: Any) -> None:
+    X = data(300)
+    first = fitted_arrays(KernelPCA(3, random_state=seed, n_jobs=2, **parameters).fit(X))
+    again = KernelPCA(3, random_state=seed, n_jobs=2, **parameters).fit(X)
+    assert fitted_arrays(again) == first
+    assert fitted_arrays(again.fit(X)) == first
+
+
+@pytest.mark.parametrize("make", [np.random.RandomState, np.random.default_rng])
+def test_generators_with_the_same_state_give_the_same_bits(make: Any) -> None:
+    X = data(300)
+    parameters = {"n_components": 2, "kernel": "rbf", "eigen_solver": "randomized"}
+    first = KernelPCA(random_state=make(3), **parameters).fit(X)
+    again = KernelPCA(random_state=make(3), **parameters).fit(X)
+    assert fitted_arrays(first) == fitted_arrays(again)
+
+
+def test_a_generator_is_consumed() -> None:
+    rng = np.random.default_rng(0)
+    before = copy.deepcopy(rng.bit_generator.state)
+    KernelPCA(2, kernel="rbf", eigen_solver="randomized", random_state=rng).fit(data(300))
+    assert rng.bit_generator.state != before
+
+
+def test_the_global_random_state_is_neither_read_nor_changed() -> None:
+    with warnings.catch_warnings():
+        before = np.random.get_state()[1].copy()  # noqa: NPY002
+        KernelPCA(2, kernel="rbf", eigen_solver="randomized").fit(data(300))
+        np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+
+
+def test_eight_threads_at_once_give_what_one_gives() -> None:
+    def fit(seed: int) -> dict[str, bytes]:
+        X = data(120, seed=seed)
+        if seed % 4 == 3:  # beyond the range of squares, so that floating-point flags are raised on the way
+            return fitted_arrays(KernelPCA(kernel="rbf", n_jobs=1).fit(1e155 * X))
+        solver = "randomized" if seed % 2 else "dense"
+        return fitted_arrays(KernelPCA(2, kernel="rbf", eigen_solver=solver, random_state=0, n_jobs=1).fit(X))
+
+    alone = [fit(seed) for seed in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(fit, range(8)))
+    assert together == alone
+
+
+def test_eight_threads_may_transform_with_one_model() -> None:
+    estimator = pickle.loads(pickle.dumps(KernelPCA(2, kernel="rbf").fit(data(200))))
+    X = data(300, seed=1)
+    expected = KernelPCA(2, kernel="rbf").fit(data(200)).transform(X)
+    with ThreadPoolExecutor(8) as pool:
+        for scores in pool.map(lambda _: estimator.transform(X), range(16)):
+            np.testing.assert_allclose(scores, expected, atol=1e-13)
+
+
+def test_floating_point_warnings_of_the_caller_are_his_own() -> None:
+    with np.errstate(all="raise"):
+        KernelPCA(2, kernel="rbf", fit_inverse_transform=True).fit(data()).transform(data())
+        KernelPCA(kernel="rbf").fit(1e200 * data())
+        KernelPCA(2, kernel="rbf").fit(1e-150 * data())
+
+
+# Kernel matrices of points on a circle are circulant: eigenvectors are cosines, with many entries of largest modulus.
+# A second circle at half the radius with other weights leaves simple eigenvalues beside the pairs.
+def symmetric_points() -> np.ndarray:
+    return np.vstack([circle(16) * [2.0, 1.0], circle(16) * [1.0, 0.5]])
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
+def test_last_bit_changes_do_not_flip_signs(kernel: str) -> None:
+    X = symmetric_points()
+    parameters = {"kernel": kernel, "gamma": 0.3, "n_components": 2}
+    reference = KernelPCA(**parameters).fit(X)
+    assert reference.gap_ > 1e-6
+    rng = np.random.default_rng(0)
+    for _ in range(350):
+        nudged = np.nextafter(X, X + rng.choice([-1.0, 1.0], X.shape))
+        vectors = KernelPCA(**parameters).fit(nudged).eigenvectors_
+        assert np.all(np.sum(vectors * reference.eigenvectors_, axis=0) > 0.99)
+
+
+def test_the_entry_of_largest_modulus_is_positive(dtype: str, xp: Namespace) -> None:
+    V = xp.host(KernelPCA(5, kernel="rbf").fit(xp.array(data().astype(dtype))).eigenvectors_)
+    assert np.all(V[np.argmax(np.abs(V), axis=0), np.arange(5)] > 0)
+
+
+# -- invariance ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "laplacian", "matern"])
+def test_translation_changes_nothing(kernel: str) -> None:
+    X = np.round(data() * 1024) / 1024
+    first = KernelPCA(3, kernel=kernel).fit(X)
+    moved = KernelPCA(3, kernel=kernel).fit(X + 2.0**20)
+    np.testing.assert_allclose(moved.eigenvalues_, first.eigenvalues_, rtol=1e-12)
+    np.testing.assert_allclose(moved.transform(X[:5] + 2.0**20), first.transform(X[:5]), atol=1e-10)
+
+
+def test_order_of_rows_changes_nothing() -> None:
+    X, order = data(), np.random.default_rng(1).permutation(30)
+    first, other = (KernelPCA(3, kernel="rbf").fit(rows) for rows in (X, X[order]))
+    np.testing.assert_allclose(other.eigenvalues_, first.eigenvalues_, rtol=1e-13)
+    signs = np.sign(np.sum(other.eigenvectors_ * first.eigenvectors_[order], axis=0))
+    np.testing.assert_allclose(other.eigenvectors_ * signs, first.eigenvectors_[order], atol=1e-12)
+
+
+def test_scaling_by_powers_of_two_with_gamma_changes_nothing() -> None:
+    X = data()
+    first = KernelPCA(3, kernel="rbf", gamma=0.25).fit(X)
+    for exponent in (-20, 3, 20):
+        scaled = KernelPCA(3, kernel="rbf", gamma=0.25 * 4.0**-exponent).fit(X * 2.0**exponent)
+        np.testing.assert_allclose(scaled.eigenvalues_, first.eigenvalues_, rtol=1e-14)
+
+
+def test_every_row_twice_doubles_the_eigenvalues() -> None:
+    X = data()
+    first = KernelPCA(3, kernel="rbf").fit(X)
+    twice = KernelPCA(3, kernel="rbf").fit(np.vstack([X, X]))
+    np.testing.assert_allclose(twice.eigenvalues_, 2 * first.eigenvalues_, rtol=1e-12)
+    signs = np.sign(np.sum(twice.transform(X) * first.transform(X), axis=0))
+    np.testing.assert_allclose(twice.transform(X) * signs, first.transform(X), atol=1e-10)
+
+
+def test_new_points_in_batches_give_what_they_give_together() -> None:
+    estimator = KernelPCA(3, kernel="rbf").fit(data())
+    X = data(50, seed=2)
+    one_by_one = np.vstack([estimator.transform(X[i : i + 1]) for i in range(50)])
+    np.testing.assert_allclose(one_by_one, estimator.transform(X), atol=1e-14)
+
+
+# -- round trips -----------------------------------------------------------------------------------------------------
+
+
+ESTIMATORS = [
+    {"n_components": 2},
+    {"n_components": 3, "kernel": "rbf", "gamma": "median", "fit_inverse_transform": True},
+    {"kernel": "poly", "n_components": 2, "fit_inverse_transform": True, "eigen_solver": "randomized"},
+    {"n_components": 0.9, "kernel": kernels.RBF(0.3) + 0.5 * kernels.Linear() ** 2},
+    {"n_components": 2, "kernel": "matern", "kernel_params": {"nu": 2.5}},
+]
+
+
+@pytest.mark.parametrize("parameters", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("trip", [lambda e: pickle.loads(pickle.dumps(e)), copy.deepcopy, copy.copy])
+def test_copies_give_the_same_bits(parameters: dict[str, Any], trip: Any) -> None:
+    estimator = KernelPCA(random_state=0, **parameters).fit(data())
+    other = trip(estimator)
+    X = data(9, seed=1)
+    np.testing.assert_array_equal(other.transform(X), estimator.transform(X))
+    if estimator.fit_inverse_transform:
+        Z = estimator.transform(X)
+        np.testing.assert_array_equal(other.inverse_transform(Z), estimator.inverse_transform(Z))
+    assert fitted_arrays(other) == fitted_arrays(estimator)
+
+
+def test_unfitted_estimators_and_their_kernels_can_be_pickled() -> None:
+    estimator = KernelPCA(3, kernel=kernels.exp(0.5 * kernels.RBF(2.0)) * kernels.Cosine())
+    other = pickle.loads(pickle.dumps(estimator))
+    assert repr(other) == repr(estimator)
+    assert other.kernel == estimator.kernel
+
+
+def test_pickle_holds_no_second_copy_of_the_data() -> None:
+    X = data(2000, 20)
+    size = len(pickle.dumps(KernelPCA(2, kernel="rbf", random_state=0).fit(X)))
+    assert size < 1.5 * X.nbytes
+
+
+@pytest.mark.parametrize("parameters", ESTIMATORS, ids=str)
+def test_clone_has_the_parameters_and_nothing_fitted(parameters: dict[str, Any]) -> None:
+    estimator = KernelPCA(**parameters).fit(data())
+    other = clone(estimator)
+    assert repr(other) == repr(estimator)
+    assert set(vars(other)) == set(estimator.get_params(deep=False))
+
+
+def test_fit_does_not_write_to_the_parameters() -> None:
+    kernel = kernels.RBF("scale") + kernels.Polynomial()
+    extra = {"nu": 1.5}
+    KernelPCA(2, kernel=kernel).fit(data())
+    KernelPCA(2, kernel="matern", kernel_params=extra).fit(data())
+    assert kernel == kernels.RBF("scale") + kernels.Polynomial()
+    assert extra == {"nu": 1.5}
+
+
+def test_parameters_of_kernel_objects_are_reached_by_name() -> None:
+    estimator = KernelPCA(2, kernel=kernels.RBF(0.1) + kernels.Linear())
+    assert estimator.get_params()["kernel__k1__gamma"] == 0.1
+    estimator.set_params(kernel__k1__gamma=0.7)
+    assert estimator.kernel.k1.gamma == 0.7
+    assert clone(estimator).get_params()["kernel__k1__gamma"] == 0.7
+    with pytest.raises(ValueError, match=r"no parameter 'gama'.*Did you mean 'gamma'"):
+        estimator.set_params(kernel__k1__gama=1.0)
+
+
+def test_changing_a_kernel_after_fit_does_not_change_the_model() -> None:
+    estimator = KernelPCA(2, kernel=kernels.RBF(0.1)).fit(data())
+    scores = estimator.transform(data())
+    estimator.set_params(kernel__gamma=5.0, n_components=1)
+    np.testing.assert_array_equal(estimator.transform(data()), scores)
+
+
+def test_unknown_keywords_are_refused() -> None:
+    with pytest.raises(TypeError, match="kernl"):
+        KernelPCA(2, kernl="rbf")
+    with pytest.raises(ValueError, match="kernl"):
+        KernelPCA(2).set_params(kernl="rbf")
+
+
+# -- grid search -----------------------------------------------------------------------------------------------------
+
+
+def search(grid: dict[str, Any], **parameters: Any) -> GridSearchCV:
+    pipeline = make_pipeline(KernelPCA(**{"n_components": 2, **parameters}), LogisticRegression())
+    return GridSearchCV(pipeline, {f"kernelpca__{name}": values for name, values in grid.items()}, cv=3)
+
+
+def labels() -> np.ndarray:
+    return (data()[:, 0] > 0).astype(int)
+
+
+def test_grid_search_over_the_parameters_of_a_kernel_object() -> None:
+    fitted = search({"kernel__gamma": [0.1, 1.0]}, kernel=kernels.RBF()).fit(data(), labels())
+    assert np.all(np.isfinite(fitted.cv_results_["mean_test_score"]))
+    assert fitted.best_estimator_[0].kernel_.gamma in (0.1, 1.0)
+
+
+def test_grid_search_scores_a_failing_candidate_nan_with_the_reason() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitted = search({"gamma": [0.001, -1.0]}, kernel="rbf").fit(data(), labels())
+    scores = fitted.cv_results_["mean_test_score"]
+    assert np.isfinite(scores[0])
+    assert np.isnan(scores[1])
+    assert any("gamma=-1.0 is not allowed" in str(seen.message) for seen in caught)
+
+
+def test_grid_search_scores_an_indefinite_candidate_nan_with_the_reason() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitted = search({"kernel": ["rbf", "sigmoid"]}, n_components=15, gamma=5.0).fit(data(), labels())
+    scores = fitted.cv_results_["mean_test_score"]
+    assert np.isfinite(scores[0])
+    assert np.isnan(scores[1])
+    assert any("negative eigenvalues" in str(seen.message) for seen in caught)
+
+
+def test_grid_search_where_all_candidates_fail_raises_with_the_reason() -> None:
+    with pytest.raises(ValueError, match=r"gamma=-1\.0 is not allowed"):
+        search({"gamma": [-1.0]}, kernel="rbf").fit(data(), labels())
+
+
+@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.RankWarning")
+def test_folds_smaller_than_the_components_are_scored() -> None:
+    fitted = search({"gamma": [0.1]}, kernel="rbf", n_components=25).fit(data(), labels())
+    assert np.all(np.isfinite(fitted.cv_results_["mean_test_score"]))
+
+
+# -- import ----------------------------------------------------------------------------------------------------------
+
+
+def python(code: str) -> str:
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    return ran.stdout.strip()
+
+
+UNWANTED = ("cupy", "torch", "dask", "matplotlib", "rich", "click", "pandas", "array_api_strict")
+
+
+@pytest.mark.parametrize("then", ["pass", "gpukpca.KernelPCA(2, kernel='rbf').fit(X).transform(X)"])
+def test_import_and_fit_load_no_optional_library(then: str) -> None:
+    # scikit-learn itself loads some of them where they are installed.
+    code = (
+        "import sys, numpy, sklearn.decomposition, sklearn.gaussian_process; before = set(sys.modules); import gpukpca;"
+        f"X = numpy.random.default_rng(0).standard_normal((40, 3)); {then}\n"
+        f"print([m for m in {UNWANTED} if m in set(sys.modules) - before])"
+    )
+    assert python(code) == "[]"
+
+
+def test_import_loads_no_heavy_library_at_all() -> None:
+    assert python("import sys, gpukpca; print({'cupy', 'torch', 'dask', 'matplotlib'} & set(sys.modules))") == "set()"
+
+
+def test_import_takes_little_more_than_scikit_learn() -> None:
+    code = (
+        "import time, sklearn.base, sklearn.decomposition, sklearn.gaussian_process;"
+        "start = time.process_time(); import gpukpca; print(time.process_time() - start)"
+    )
+    assert min(float(python(code)) for _ in range(2)) < 0.3

@@ -1,0 +1,458 @@
+"""Golden answers end to end: data, Gram matrix, centring, eigenpairs, projection, against closed forms."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import oracle
+import pytest
+import tolerances
+from threads import one_thread
+
+from gpukpca import KernelPCA
+from gpukpca.exceptions import PrecisionWarning, RankWarning
+from gpukpca.kernels import RBF, Polynomial
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    with one_thread():
+        yield
+
+
+SOLVERS = ("dense", "randomized")
+# lambda_k of exp(-g |x - y|^2) on n points of the circle, mpmath at 50 digits
+CIRCLE_64_1 = {1: 13.777234511932010186, 2: 5.967298131502936344, 3: 1.8426382489261374982}
+CIRCLE_64_1 |= {5: 0.0851047100280421, 8: 2.3991692917930502e-4}
+CIRCLE_256_HALF = {1: 53.225066329525363, 2: 12.784326884921226, 3: 2.0877587898404592}
+BROWNIAN_100 = {1: 1013.2951738692072805, 2: 253.38630889109574662, 3: 112.66246329333061202, 99: 0.25006169517570602}
+HYPERCUBE_6 = [3.7794906112378289] * 6 + [1.2713282116691817] * 15 + [0.42764371923035676] * 20
+DUPLICATES = 54.002160963605480819
+ORTHONORMAL = 0.63212055882855767
+PHI = (1 + math.sqrt(5)) / 2
+
+
+def model(p, dtype: str, solver: str, **parameters) -> KernelPCA:
+    """The iterative solver is asked for 100 eps."""
+    if solver != "dense":
+        parameters["tol"] = tolerances.ITERATIVE_TOL * tolerances.eps(dtype)
+    return KernelPCA(p, eigen_solver=solver, random_state=0, **parameters)
+
+
+def fitted(X, p, dtype: str, solver: str, **parameters) -> KernelPCA:
+    """Fitted, where p may lie in a cluster or above the rank: what those warn of is tested elsewhere."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrecisionWarning)
+        warnings.simplefilter("ignore", RankWarning)
+        return model(p, dtype, solver, **parameters).fit(X)
+
+
+def error(estimator: KernelPCA, exact, host=np.asarray) -> float:
+    """Largest error of an eigenvalue over the largest one."""
+    exact = np.asarray(exact, dtype=np.float64)
+    return float(np.max(np.abs(host(estimator.eigenvalues_).astype(np.float64) - exact)) / exact[0])
+
+
+def circle(n: int) -> np.ndarray:
+    angle = 2 * np.pi * np.arange(n) / n
+    return np.stack([np.cos(angle), np.sin(angle)], axis=1)
+
+
+def circle_spectrum(n: int, gamma: float, p: int) -> np.ndarray:
+    """lambda_k = sum_m exp(-g (2 - 2 cos(2 pi m / n))) cos(2 pi k m / n), k = 1, 1, 2, 2, ..."""
+    m = np.arange(n)
+    c = np.exp(-gamma * (2 - 2 * np.cos(2 * np.pi * m / n)))
+    values = [math.fsum(c * np.cos(2 * np.pi * ((k * m) % n) / n)) for k in range(1, n // 2 + 1)]
+    counts = [1 if 2 * k == n else 2 for k in range(1, n // 2 + 1)]
+    return np.sort(np.repeat(values, counts))[::-1][:p]
+
+
+# -- T1: the circle ----------------------------------------------------------------------------------------------------
+
+
+def test_the_formula_of_the_circle_gives_the_golden_digits():
+    for n, gamma, golden in ((64, 1.0, CIRCLE_64_1), (256, 0.5, CIRCLE_256_HALF)):
+        values = circle_spectrum(n, gamma, 16)
+        for k, exact in golden.items():
+            assert values[2 * k - 2] == pytest.approx(exact, rel=1e-12)
+            assert values[2 * k - 1] == pytest.approx(exact, rel=1e-12)
+
+
+@pytest.mark.parametrize(("n", "gamma", "golden"), [(64, 1.0, CIRCLE_64_1), (256, 0.5, CIRCLE_256_HALF)])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_circle(dtype, solver, n, gamma, golden):
+    estimator = fitted(circle(n).astype(dtype), 10, dtype, solver, kernel="rbf", gamma=gamma)
+    assert error(estimator, circle_spectrum(n, gamma, 10)) <= tolerances.golden("circle", dtype, solver)
+    bound = tolerances.golden("circle", dtype, solver) * golden[1]
+    for k, exact in golden.items():
+        if 2 * k <= 10:
+            assert np.max(np.abs(estimator.eigenvalues_[2 * k - 2 : 2 * k] - exact)) <= bound
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_circle_on_every_library(xp, dtype, solver):
+    estimator = fitted(xp.array(circle(64).astype(dtype)), 10, dtype, solver, kernel="rbf", gamma=1.0)
+    # At this n the rounding of the data themselves is part of the answer of every library but LAPACK's own.
+    bound = 3 * tolerances.golden("circle", dtype, solver)
+    assert error(estimator, circle_spectrum(64, 1.0, 10), xp.host) <= bound
+
+
+@pytest.mark.parametrize("n", [5, 63, 800])
+def test_circle_of_any_size(dtype, n):
+    p = min(10, n - 1)
+    for solver in SOLVERS:
+        estimator = fitted(circle(n).astype(dtype), p, dtype, solver, kernel="rbf", gamma=1.0)
+        assert error(estimator, circle_spectrum(n, 1.0, p)) <= 2 * tolerances.golden("circle", dtype, solver)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_circle_vectors_span_the_cosines_and_sines(dtype, solver):
+    n = 64
+    U = fitted(circle(n).astype(dtype), 10, dtype, solver, kernel="rbf", gamma=1.0).eigenvectors_.astype(np.float64)
+    j = np.arange(n)
+    values = circle_spectrum(n, 1.0, 12)
+    for k in range(1, 6):
+        pair = np.sqrt(2 / n) * np.stack([np.cos(2 * np.pi * k * j / n), np.sin(2 * np.pi * k * j / n)], axis=1)
+        found = U[:, 2 * k - 2 : 2 * k]
+        gap = min(values[2 * k - 2] - values[2 * k], (values[2 * k - 4] - values[2 * k - 2]) if k > 1 else np.inf)
+        outside = found - pair @ (pair.T @ found)
+        assert np.max(np.abs(outside)) <= tolerances.angle(dtype, solver, gap / values[0])
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_new_points_of_the_circle_have_the_scores_of_the_formula(xp, solver):
+    """z_k = sqrt(2 lambda_k / n) (cos k phi, sin k phi), up to a rotation of each pair."""
+    n = 64
+    phi = np.array([0.1, 1.0, 2.5, 6.0])
+    new = np.stack([np.cos(phi), np.sin(phi)], axis=1)
+    estimator = fitted(xp.array(circle(n)), 6, "float64", solver, kernel="rbf", gamma=1.0)
+    Z = xp.host(estimator.transform(xp.array(new)))
+    values = circle_spectrum(n, 1.0, 6)
+    # The formula is exact in the limit of n; aliases I_{n-k}(2g) are below 1e-40 here.
+    for k in range(1, 4):
+        pair = Z[:, 2 * k - 2 : 2 * k]
+        size = math.sqrt(2 * values[2 * k - 2] / n)
+        exact = size * np.stack([np.cos(k * phi), np.sin(k * phi)], axis=1)
+        left, _, right = np.linalg.svd(exact.T @ pair)
+        assert np.max(np.abs(exact @ (left @ right) - pair)) <= 1e-13 * values[0] / values[2 * k - 2]
+
+
+# -- T2: finite rank ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("degree", "shares"), [(2, [1, 1, 1 / 4, 1 / 4]), (3, [15 / 8] * 2 + [3 / 4] * 2 + [1 / 8] * 2)]
+)
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_polynomials_on_the_circle_have_finite_rank(xp, dtype, solver, degree, shares):
+    n = 60
+    X = xp.array(circle(n).astype(dtype))
+    exact = np.concatenate([np.array(shares) * n, np.zeros(10 - len(shares))])
+    with pytest.warns(RankWarning, match=f"only {len(shares)} of the 10"):
+        estimator = model(10, dtype, solver, kernel="poly", degree=degree, gamma=1.0, coef0=1.0).fit(X)
+    assert error(estimator, exact, xp.host) <= 3 * tolerances.golden("finite rank", dtype, solver)
+    assert np.all(xp.host(estimator.eigenvalues_)[len(shares) :] == 0.0)
+    scores = xp.host(estimator.transform(X))
+    assert np.all(scores[:, len(shares) :] == 0.0)
+
+
+def test_none_keeps_exactly_the_components_of_finite_rank(dtype):
+    X = circle(60).astype(dtype)
+    for degree, rank in ((2, 4), (3, 6)):
+        estimator = KernelPCA(kernel="poly", degree=degree, gamma=1.0, coef0=1.0).fit(X)
+        assert estimator.eigenvalues_.shape == (rank,)
+
+
+# -- T3: Brownian motion -----------------------------------------------------------------------------------------------
+
+
+def brownian_spectrum(n: int) -> np.ndarray:
+    return 1 / (4 * np.sin(np.pi * np.arange(1, n) / (2 * n)) ** 2)
+
+
+@pytest.mark.parametrize("conditional", [False, True], ids=["min", "-|x-y|/2"])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_brownian_motion(dtype, solver, conditional):
+    n = 100
+    x = np.arange(1.0, n + 1.0)
+    K = np.minimum(x[:, None], x[None, :]) if not conditional else -np.abs(x[:, None] - x[None, :]) / 2
+    estimator = fitted(K.astype(dtype), 10, dtype, solver, kernel="precomputed")
+    exact = brownian_spectrum(n)[:10]
+    for k, golden in BROWNIAN_100.items():
+        assert brownian_spectrum(n)[k - 1] == pytest.approx(golden, rel=1e-13)
+    bound = tolerances.golden("brownian", dtype, solver)
+    assert error(estimator, exact) <= bound
+    vectors = np.cos(np.pi * np.arange(1, 11)[None, :] * (np.arange(1, n + 1)[:, None] - 0.5) / n) * np.sqrt(2 / n)
+    gaps = -np.diff(brownian_spectrum(n)[:11]) / exact[0]
+    U = estimator.eigenvectors_.astype(np.float64)
+    difference = oracle.up_to_sign(U, vectors) - vectors
+    assert np.all(np.linalg.norm(difference, axis=0) <= tolerances.angle(dtype, solver, gaps))
+
+
+def test_brownian_motion_to_relative_accuracy(dtype):
+    """The ten largest eigenvalues to 2e-15 each, not only relative to the first."""
+    x = np.arange(1.0, 101.0)
+    K = np.minimum(x[:, None], x[None, :]).astype(dtype)
+    values = fitted(K, 10, dtype, "dense", kernel="precomputed").eigenvalues_.astype(np.float64)
+    exact = brownian_spectrum(100)[:10]
+    bound = tolerances.golden("brownian", dtype, "dense") * exact[0]
+    assert np.max(np.abs(values - exact)) <= bound
+
+
+def test_a_conditionally_definite_kernel_as_a_function_of_two_rows():
+    x = np.arange(1.0, 41.0)[:, None]
+    estimator = KernelPCA(5, kernel=lambda a, b: -abs(float(a[0] - b[0])) / 2).fit(x)
+    assert error(estimator, brownian_spectrum(40)[:5]) <= 1e-14
+
+
+# -- T5, T6, T8 --------------------------------------------------------------------------------------------------------
+
+
+def hypercube() -> np.ndarray:
+    return ((np.arange(64)[:, None] >> np.arange(6)[None, :]) & 1).astype(np.float64)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_hypercube_with_all_multiplicities(xp, dtype, solver):
+    X = xp.array(hypercube().astype(dtype))
+    for p in (6, 10, 21):
+        estimator = fitted(X, p, dtype, solver, kernel="rbf", gamma=0.7)
+        assert error(estimator, HYPERCUBE_6[:p], xp.host) <= 2 * tolerances.golden("hypercube", dtype, solver)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_large_hypercube_with_all_multiplicities(dtype, solver):
+    d, a = 9, math.exp(-0.7)
+    X = ((np.arange(2**d)[:, None] >> np.arange(d)[None, :]) & 1).astype(dtype)
+    exact = np.repeat([(1 + a) ** (d - k) * (1 - a) ** k for k in (1, 2)], [9, 36])[:40]
+    estimator = fitted(X, 40, dtype, solver, kernel="rbf", gamma=0.7)
+    assert error(estimator, exact) <= 2 * tolerances.golden("hypercube", dtype, solver)
+
+
+def test_a_cut_through_a_multiplicity_is_warned_of():
+    with pytest.warns(PrecisionWarning, match="10 and 11 are not separately determined"):
+        KernelPCA(10, kernel="rbf", gamma=0.7, eigen_solver="dense").fit(hypercube())
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_two_groups_of_duplicates(xp, dtype, solver):
+    X = np.concatenate([np.zeros((70, 3)), np.ones((130, 3))]).astype(dtype)
+    with pytest.warns(RankWarning, match="only 1 of the 4"):
+        estimator = model(4, dtype, solver, kernel="rbf", gamma=0.3).fit(xp.array(X))
+    bound = 3 * tolerances.golden("duplicates", dtype, solver)
+    assert abs(float(xp.host(estimator.eigenvalues_)[0]) - DUPLICATES) <= bound * DUPLICATES
+    assert np.all(xp.host(estimator.eigenvalues_)[1:] == 0.0)
+    scores = xp.host(estimator.transform(xp.array(X)))
+    assert np.unique(np.round(scores[:, 0], 4)).size == 2
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("n", [12, 100])
+def test_orthonormal_rows(dtype, solver, n):
+    estimator = fitted(np.eye(n, dtype=dtype), 10, dtype, solver, kernel="rbf", gamma=0.5)
+    # The mean of K that centring takes away grows with n; at n = 100 it is sixty times the eigenvalues.
+    bound = tolerances.golden("orthonormal", dtype, solver) if n < 100 else tolerances.eigenvalue(dtype, solver)
+    assert error(estimator, np.full(10, ORTHONORMAL)) <= bound
+
+
+# -- T9: the linear kernel is PCA --------------------------------------------------------------------------------------
+
+SINGULAR = {
+    "geometric": np.geomspace(1e3, 1.0, 8),
+    "clustered": np.array([5.0, 5.0, 5.0, 2.0, 2.0, 1.0, 1.0, 1.0]),
+}
+
+
+def linear_data(n: int, d: int, singular: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """X = U S V' with U'1 = 0, and U S."""
+    generator = np.random.default_rng(12)
+    k = len(singular)
+    U = np.linalg.qr(np.concatenate([np.ones((n, 1)), generator.standard_normal((n, k))], axis=1))[0][:, 1:]
+    V = np.linalg.qr(generator.standard_normal((d, k)))[0]
+    return (U * singular) @ V.T, U * singular
+
+
+@pytest.mark.parametrize("name", SINGULAR)
+@pytest.mark.parametrize("shape", [(120, 20), (30, 200)], ids=["primal", "dual"])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_the_linear_kernel_finds_the_singular_values(dtype, solver, shape, name):
+    X, _ = linear_data(*shape, SINGULAR[name])
+    p = 8 if name == "clustered" or shape[0] == 30 else 6
+    if 5 * p > shape[0]:
+        p = 5
+    estimator = fitted(X.astype(dtype), p, dtype, solver, kernel="linear")
+    assert error(estimator, SINGULAR[name][:p] ** 2) <= 2 * tolerances.golden("linear", dtype, solver)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_scores_of_the_linear_kernel_are_u_s(xp, solver):
+    X, scores = linear_data(60, 10, SINGULAR["geometric"])
+    estimator = model(4, "float64", solver).fit(xp.array(X))
+    found = xp.host(estimator.transform(xp.array(X)))
+    bound = tolerances.scores("float64", solver, SINGULAR["geometric"][:4] ** 2)
+    assert np.all(np.max(np.abs(oracle.up_to_sign(found, scores[:, :4]) - scores[:, :4]), axis=0) <= bound)
+
+
+@pytest.mark.parametrize(("offset", "bound"), [(1e4, 1e-14), (1e8, 1e-14)])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_offset_data_lose_only_what_rounding_the_data_loses(solver, offset, bound):
+    X, _ = linear_data(120, 20, np.geomspace(10.0, 1.0, 8))
+    X = X + offset
+    # The floor is the rounding of the data themselves, so the truth is that of the rounded data in extended precision.
+    wide = X.astype(np.longdouble)
+    centred = (wide - wide.mean(axis=0)).astype(np.float64)
+    exact = np.linalg.svd(centred, compute_uv=False)[:6] ** 2
+    estimator = model(6, "float64", solver).fit(X)
+    floor = 2.3e-16 * offset / 10.0  # the mean, and so the centred data, are rounded once
+    assert error(estimator, exact) <= bound + floor
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_offset_data_in_single_precision(xp, solver):
+    """Features centred with a float64 mean: 1.9e-7; with a float32 mean it would be 1.2e-5."""
+    X = (linear_data(120, 20, np.geomspace(10.0, 1.0, 8))[0] + 1e4).astype(np.float32)
+    centred = X.astype(np.float64) - X.astype(np.float64).mean(axis=0)
+    exact = np.linalg.svd(centred, compute_uv=False)[:6] ** 2
+    estimator = model(6, "float32", solver).fit(xp.array(X))
+    assert error(estimator, exact, xp.host) <= (4e-7 if solver == "dense" else 1e-6)
+
+
+# -- T10: the flat limit -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "rational_quadratic"])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_the_flat_limit_is_pca(xp, dtype, solver, kernel):
+    """lambda_k / (2 gamma) -> s_k^2 with an error O(gamma): 2e-7 at 1e-8."""
+    X = np.random.default_rng(4).standard_normal((100, 3)).astype(dtype)
+    centred = X.astype(np.float64) - X.astype(np.float64).mean(axis=0)
+    exact = np.linalg.svd(centred, compute_uv=False) ** 2
+    estimator = model(3, dtype, solver, kernel=kernel, gamma=1e-8).fit(xp.array(X))
+    found = xp.host(estimator.eigenvalues_).astype(np.float64) / 2e-8
+    bound = tolerances.golden("flat", dtype, solver) if dtype == "float64" else 1e-6 if solver != "dense" else 4e-7
+    assert np.max(np.abs(found - exact)) / exact[0] <= bound
+
+
+def test_new_points_of_a_flat_kernel_are_projected_as_by_pca(dtype):
+    generator = np.random.default_rng(4)
+    X, new = (generator.standard_normal((100, 3)).astype(dtype) for _ in range(2))
+    flat = KernelPCA(3, kernel="rbf", gamma=1e-8).fit(X).transform(new) / np.sqrt(2e-8)
+    plain = KernelPCA(3).fit(X).transform(new)
+    bound = {"float64": 1e-6, "float32": 2e-5}[dtype]
+    assert np.max(np.abs(oracle.up_to_sign(flat, plain) - plain)) <= bound * np.max(np.abs(plain))
+
+
+# -- T11: Mercer -------------------------------------------------------------------------------------------------------
+
+
+def mercer(k) -> np.ndarray:
+    """Eigenvalues of exp(-|x - y|^2 / 2) under N(0, 1): phi^-(2k+1)."""
+    return PHI ** -(2.0 * np.asarray(k) + 1)
+
+
+def test_mercer_by_gauss_hermite_nodes(dtype):
+    """sqrt(w) K sqrt(w) at 80 nodes: all even and odd k, by the solver alone (no centring)."""
+    from gpukpca.eigen import top_eigh
+    from gpukpca.gram import DenseGram, gram_matrix
+    from gpukpca.kernels import modulate
+
+    x, w = np.polynomial.hermite_e.hermegauss(80)
+    w = w / w.sum()
+    X = x[:, None].astype(dtype)
+    roots = np.sqrt(w).astype(dtype)
+    K = gram_matrix(modulate(RBF(0.5), lambda Z: roots), X)
+    values = top_eigh(DenseGram(K), 10, solver="dense").eigenvalues.astype(np.float64)
+    assert np.max(np.abs(values - mercer(np.arange(10)))) <= tolerances.golden("mercer", dtype, "dense")
+
+
+def test_mercer_on_normal_quantiles():
+    """Odd functions survive centring; the grid of quantiles gives 0.23607937 at n = 400."""
+    from scipy.stats import norm
+
+    x = norm.ppf((np.arange(400) + 0.5) / 400)[:, None]
+    values = KernelPCA(4, kernel="rbf", gamma=0.5).fit(x).eigenvalues_ / 400
+    assert values[0] == pytest.approx(0.23607937, abs=5e-9)
+    assert values[0] == pytest.approx(mercer(1), abs=2e-5)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_mercer_on_random_points(dtype, solver):
+    """lambda_1 / n within five standard deviations, 4.2 mu_1 / sqrt(n)."""
+    n = 400
+    x = np.random.default_rng(0).standard_normal((n, 1)).astype(dtype)
+    value = float(fitted(x, 5, dtype, solver, kernel="rbf", gamma=0.5).eigenvalues_[0]) / n
+    assert abs(value - mercer(1)) <= 4.2 * mercer(1) / math.sqrt(n)
+
+
+# -- T13: identities ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_identities_of_the_whole_chain(xp, dtype, solver):
+    generator = np.random.default_rng(5)
+    X = generator.standard_normal((80, 4)).astype(dtype)
+    Q = np.linalg.qr(generator.standard_normal((4, 4)))[0]
+
+    def values(Z, **parameters):
+        return xp.host(model(5, dtype, solver, **parameters).fit(xp.array(Z)).eigenvalues_).astype(np.float64)
+
+    plain = values(X, kernel="rbf", gamma=0.3)
+    bound = 3 * tolerances.eigenvalue(dtype, solver) * plain[0]
+    assert np.max(np.abs(values(X, kernel=RBF(0.1) * RBF(0.2)) - plain)) <= bound
+    assert np.max(np.abs(values(X[::-1].copy(), kernel="rbf", gamma=0.3) - plain)) <= bound
+    assert np.max(np.abs(values((X @ Q).astype(dtype), kernel="rbf", gamma=0.3) - plain)) <= bound
+    assert np.max(np.abs(values(X, kernel=2.5 * RBF(0.3)) - 2.5 * plain)) <= 2.5 * bound
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("exponent", [-40, -7, 9, 40])
+def test_a_power_of_two_between_data_and_gamma_is_bitwise_nothing(dtype, solver, exponent):
+    """X -> 2^k X, gamma -> 4^-k gamma."""
+    X = np.random.default_rng(6).standard_normal((70, 4)).astype(dtype)
+    plain = model(5, dtype, solver, kernel="rbf", gamma=0.3).fit(X)
+    scaled = model(5, dtype, solver, kernel="rbf", gamma=0.3 * 4.0**-exponent).fit((X * 2.0**exponent).astype(dtype))
+    assert np.array_equal(plain.eigenvalues_, scaled.eigenvalues_)
+    assert np.array_equal(plain.eigenvectors_, scaled.eigenvectors_)
+
+
+# -- T14: pre-images ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("p", [1, 3, 6])
+def test_the_inverse_of_the_linear_kernel_is_the_reconstruction_of_pca(xp, dtype, solver, p):
+    X = (np.random.default_rng(7).standard_normal((60, 6)) + 10.0).astype(dtype)
+    estimator = model(p, dtype, solver, fit_inverse_transform=True).fit(xp.array(X))
+    back = xp.host(estimator.inverse_transform(estimator.transform(xp.array(X)))).astype(np.float64)
+    mean = X.astype(np.float64).mean(axis=0)
+    _, _, V = np.linalg.svd(X.astype(np.float64) - mean, full_matrices=False)
+    expected = mean + (X.astype(np.float64) - mean) @ V[:p].T @ V[:p]
+    assert np.max(np.abs(back - expected)) <= (3000 if solver != "dense" else 300) * tolerances.eps(dtype) * 10
+
+
+# -- new points --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_new_points_are_projected_with_the_centred_row(xp, solver):
+    generator = np.random.default_rng(8)
+    X, new = generator.standard_normal((60, 3)), generator.standard_normal((11, 3))
+    k = oracle.poly(2, 0.5, 1.0)
+    estimator = model(4, "float64", solver, kernel="poly", degree=2, gamma=0.5).fit(xp.array(X))
+    found = xp.host(estimator.transform(xp.array(new)))
+    K, K_new = oracle.gram(k, X), oracle.gram(k, new, X)
+    expected = oracle.projected(K_new, K, 4)
+    assert np.max(np.abs(oracle.up_to_sign(found, expected) - expected)) <= 1e-11
+
+
+def test_the_raw_row_would_be_off_by_exactly_the_mean_row_times_a():
+    generator = np.random.default_rng(9)
+    X, new = generator.standard_normal((60, 3)), generator.standard_normal((11, 3))
+    kernel = Polynomial(2, 0.5, 1.0)
+    estimator = KernelPCA(4, kernel=kernel).fit(X)
+    m = kernel(X).mean(axis=0)
+    raw = kernel(new, X) @ estimator.projection_
+    assert np.max(np.abs(raw - estimator.transform(new) - m @ estimator.projection_)) <= 1e-12
+    assert np.max(np.abs(estimator.offset_ - m @ estimator.projection_)) <= 1e-13

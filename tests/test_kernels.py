@@ -1,0 +1,654 @@
+"""Kernels: every block against a loop over pairs, on every library, at the edges of the number range."""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import numpy as np
+import oracle
+import pytest
+import scipy.sparse
+import tolerances
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.spatial.distance import pdist
+from sklearn.base import clone
+from sklearn.gaussian_process import kernels as process
+from threads import one_thread
+
+from gpukpca import KernelPCA
+from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning
+from gpukpca.kernels import (
+    RBF,
+    BlockCallable,
+    Cosine,
+    Exp,
+    Kernel,
+    Laplacian,
+    Linear,
+    Matern,
+    Modulated,
+    PairwiseCallable,
+    Polynomial,
+    Power,
+    Product,
+    RationalQuadratic,
+    Scale,
+    Sigmoid,
+    Sum,
+    exp,
+    is_psd,
+    modulate,
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    with one_thread():
+        yield
+
+
+G = 0.3
+
+DOT = {
+    "linear": (Linear(), oracle.linear),
+    "poly3": (Polynomial(3, G, 1.0), oracle.poly(3, G, 1.0)),
+    "poly2-homogeneous": (Polynomial(2, G, 0.0), oracle.poly(2, G, 0.0)),
+    "poly5-negative": (Polynomial(5, 0.2, -0.5), oracle.poly(5, 0.2, -0.5)),
+    "sigmoid": (Sigmoid(G, 0.5), oracle.sigmoid(G, 0.5)),
+    "cosine": (Cosine(), oracle.cosine),
+}
+DISTANCE = {
+    "rbf": (RBF(G), oracle.rbf(G)),
+    "laplacian": (Laplacian(G), oracle.laplacian(G)),
+    "matern1/2": (Matern(G, 0.5), oracle.matern(G, 0.5)),
+    "matern3/2": (Matern(G, 1.5), oracle.matern(G, 1.5)),
+    "matern5/2": (Matern(G, 2.5), oracle.matern(G, 2.5)),
+    "matern-inf": (Matern(G, math.inf), oracle.matern(G, math.inf)),
+    "rational": (RationalQuadratic(G, 1.0), oracle.rational_quadratic(G, 1.0)),
+    "rational-alpha": (RationalQuadratic(G, 2.7), oracle.rational_quadratic(G, 2.7)),
+}
+PLAIN = DOT | DISTANCE
+ALGEBRA = {
+    "sum": (Linear() + RBF(G), lambda x, y: oracle.linear(x, y) + oracle.rbf(G)(x, y)),
+    "product": (Polynomial(2, G, 1.0) * RBF(G), lambda x, y: oracle.poly(2, G, 1.0)(x, y) * oracle.rbf(G)(x, y)),
+    "scale": (2.5 * Laplacian(G), lambda x, y: 2.5 * oracle.laplacian(G)(x, y)),
+    "power": (Cosine() ** 3, lambda x, y: oracle.cosine(x, y) ** 3),
+    "exp": (exp(Cosine()), lambda x, y: math.exp(oracle.cosine(x, y))),
+    "modulated": (
+        modulate(RBF(G), lambda X: 1.0 + X[:, 0] ** 2),
+        lambda x, y: (1 + x[0] ** 2) * (1 + y[0] ** 2) * oracle.rbf(G)(x, y),
+    ),
+    "nested": (
+        exp(0.5 * (Matern(G, 2.5) + Cosine() ** 2)) * RBF(0.1),
+        lambda x, y: math.exp(0.5 * (oracle.matern(G, 2.5)(x, y) + oracle.cosine(x, y) ** 2)) * oracle.rbf(0.1)(x, y),
+    ),
+}
+ALL = PLAIN | ALGEBRA
+UNIT_DIAGONAL = sorted(DISTANCE) + ["cosine"]
+
+
+def rows(n: int, d: int, dtype: str, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((n, d)).astype(dtype)
+
+
+def size(name: str, expected: np.ndarray) -> float:
+    """What the rounding errors of an entry are proportional to."""
+    return max(1.0, float(np.max(np.abs(expected)))) * (5.0 if name in ("poly5-negative", "nested") else 1.0)
+
+
+# -- against the oracle ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_rectangle_equals_the_loop_over_pairs(xp, dtype, name):
+    kernel, k = ALL[name]
+    X, Y = rows(23, 3, dtype), rows(11, 3, dtype, 1)
+    K = kernel(xp.array(X), xp.array(Y))
+    expected = oracle.gram(k, X, Y)
+    assert xp.owns(K)
+    assert K.dtype == xp.dtype(dtype)
+    assert np.max(np.abs(xp.host(K) - expected)) <= tolerances.kernel(dtype, size(name, expected))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_square_is_exactly_symmetric_with_the_diagonal_of_the_kernel(xp, dtype, name):
+    kernel, k = ALL[name]
+    X = rows(19, 3, dtype, 2)
+    K = xp.host(kernel(xp.array(X)))
+    expected = oracle.gram(k, X)
+    assert np.array_equal(K, K.T)
+    assert np.array_equal(np.diag(K), xp.host(kernel.diagonal(xp.array(X))))
+    assert np.max(np.abs(K - expected)) <= tolerances.kernel(dtype, size(name, expected))
+
+
+@pytest.mark.parametrize("name", UNIT_DIAGONAL)
+def test_diagonal_is_exactly_one(xp, dtype, name):
+    K = xp.host(PLAIN[name][0](xp.array(100 * rows(17, 4, dtype, 3))))
+    assert np.all(np.diag(K) == 1.0)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_one_row_and_one_feature(xp, name):
+    kernel, k = ALL[name]
+    X = np.array([[0.7]])
+    expected = oracle.gram(k, X)
+    assert abs(float(xp.host(kernel(xp.array(X)))[0, 0]) - expected[0, 0]) <= tolerances.kernel("float64", 10.0)
+    Y = np.array([[0.2], [1.1]])
+    assert np.max(np.abs(xp.host(kernel(xp.array(X), xp.array(Y))) - oracle.gram(k, X, Y))) <= 1e-14 * 10
+
+
+def test_integers_are_computed_in_float64(xp):
+    X = np.array([[1, 2], [3, 5]])
+    K = RBF(0.1)(xp.array(X))
+    assert K.dtype == xp.dtype("float64")
+    assert np.max(np.abs(xp.host(K) - oracle.gram(oracle.rbf(0.1), X))) <= 1e-15
+
+
+def test_lists_are_rows():
+    assert np.array_equal(Linear()([[1.0, 2.0], [3.0, 4.0]]), np.array([[5.0, 11.0], [11.0, 25.0]]))
+
+
+def test_cosine_of_zero_rows_is_zero_and_warns(xp):
+    X = np.array([[0.0, 0.0], [1.0, 2.0]])
+    with pytest.warns(RankWarning, match="row 0"):
+        K = xp.host(Cosine()(xp.array(X)))
+    assert np.array_equal(K[0], [0.0, 0.0])
+    assert K[1, 1] == 1.0
+
+
+def test_user_arrays_are_untouched():
+    X, Y = rows(30, 4, "float64"), rows(20, 4, "float64", 1)
+    before = X.copy(), Y.copy()
+    X.flags.writeable = Y.flags.writeable = False
+    for kernel, _ in ALL.values():
+        kernel(X)
+        kernel(X, Y)
+        kernel.diagonal(X)
+    assert np.array_equal(X, before[0])
+    assert np.array_equal(Y, before[1])
+
+
+# -- the edges of the number range -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [1e4, 1e8])
+@pytest.mark.parametrize("name", DISTANCE)
+def test_an_offset_of_the_data_costs_no_digits(xp, dtype, name, offset):
+    kernel, k = DISTANCE[name]
+    X = (rows(15, 3, "float64", 4) + offset).astype(dtype)
+    Y = (rows(7, 3, "float64", 5) + offset).astype(dtype)
+    a, b = xp.array(X), xp.array(Y)
+    assert np.max(np.abs(xp.host(kernel(a)) - oracle.gram(k, X))) <= tolerances.kernel(dtype, 2.0)
+    assert np.max(np.abs(xp.host(kernel(a, b)) - oracle.gram(k, X, Y))) <= tolerances.kernel(dtype, 2.0)
+
+
+HUGE = [("float64", 1e155), ("float64", 1e200), ("float64", 1e300), ("float32", 1e20), ("float32", 1e35)]
+
+
+@pytest.mark.parametrize(("dtype", "factor"), HUGE)
+@pytest.mark.parametrize("name", DISTANCE)
+def test_huge_data_give_the_identity_and_duplicates_give_one(xp, name, dtype, factor):
+    X = rows(9, 3, "float64", 6)
+    X[5] = X[2]
+    X = (X * factor).astype(dtype)
+    expected = np.eye(9)
+    expected[5, 2] = expected[2, 5] = 1.0
+    K = xp.host(DISTANCE[name][0](xp.array(X)))
+    assert np.max(np.abs(K - expected)) <= 1e-15
+    K = xp.host(DISTANCE[name][0](xp.array(X), xp.array(X[:4])))
+    assert np.max(np.abs(K - expected[:, :4])) <= 1e-15
+
+
+@pytest.mark.parametrize(("dtype", "factor"), [("float64", 1e155), ("float64", 1e200), ("float32", 1e25)])
+def test_cosine_does_not_depend_on_the_size_of_the_data(xp, dtype, factor):
+    X = rows(9, 3, dtype, 6)
+    for scale in (factor, 1.0 / factor):
+        scaled = (X * scale).astype(dtype)
+        K = xp.host(Cosine()(xp.array(scaled)))
+        assert np.max(np.abs(K - oracle.gram(oracle.cosine, X))) <= tolerances.kernel(dtype)
+
+
+@pytest.mark.parametrize(("dtype", "factor"), [("float64", 1e-170), ("float32", 1e-30)])
+@pytest.mark.parametrize("name", DISTANCE)
+def test_tiny_data_give_ones(xp, name, dtype, factor):
+    X = (rows(9, 3, "float64", 7) * factor).astype(dtype)
+    K = xp.host(DISTANCE[name][0](xp.array(X)))
+    assert np.all(K == 1.0)
+
+
+@pytest.mark.parametrize(("dtype", "factor"), [("float64", 2.0**500), ("float64", 2.0**-500), ("float32", 2.0**-50)])
+def test_a_power_of_two_between_data_and_gamma_is_bitwise_nothing(xp, dtype, factor):
+    X = rows(13, 3, dtype, 8)
+    K = xp.host(RBF(0.5)(xp.array(X)))
+    scaled = xp.host(RBF(0.5 / factor**2)(xp.array((X * factor).astype(dtype))))
+    assert np.array_equal(K, scaled)
+
+
+@pytest.mark.parametrize("gamma", [1e-8, 1e-12])
+@pytest.mark.parametrize("name", ["rbf", "rational", "laplacian", "matern-inf"])
+def test_a_flat_kernel_keeps_its_differences_where_it_will_be_centred(xp, dtype, name, gamma):
+    kernel = DISTANCE[name][0].__class__(**DISTANCE[name][0].get_params() | {"gamma": gamma})
+    X = rows(12, 3, dtype, 9)
+    prepared = kernel.prepare(xp.array(X), centered=True)
+    tile = xp.host(kernel.tile(prepared, prepared)).astype(np.float64)
+    # To first order in gamma all of them are 1 - gamma times a distance.
+    distance = oracle.square_distance if name != "laplacian" else lambda x, y: float(np.sum(np.abs(x - y)))
+    expected = -gamma * oracle.gram(distance, X)
+    largest = np.max(np.abs(expected))
+    assert np.max(np.abs(tile - expected)) <= largest * (tolerances.kernel(dtype) + 10 * largest)
+
+
+def test_gamma_zero_gives_ones(xp):
+    for kernel in (RBF(0.0), Laplacian(0.0), RationalQuadratic(0.0), Matern(0.0, 0.5), Matern(0.0, 2.5)):
+        assert np.all(xp.host(kernel(xp.array(rows(6, 2, "float64")))) == 1.0)
+
+
+@pytest.mark.parametrize("name", DISTANCE)
+def test_near_pairs_and_duplicates_keep_their_digits(xp, name):
+    kernel, k = DISTANCE[name]
+    X = rows(8, 3, "float64", 10)
+    X = np.concatenate([X, X[:3], X[:3] + 1e-9, X[:3] + 1e-5, X[:3] + 1e-3])
+    K = xp.host(kernel(xp.array(X)))
+    assert np.max(np.abs(K - oracle.gram(k, X))) <= (1e-12 if name == "matern1/2" else 1e-14)
+
+
+@pytest.mark.parametrize("gamma", [1.0, 100.0, 1e4, 1e6])
+def test_a_narrow_kernel_is_as_exact_as_a_wide_one(xp, dtype, gamma):
+    """Neighbours on a fine grid: gamma times a distance is about one, gamma times a norm is not."""
+    X = (np.arange(14)[:, None] / math.sqrt(gamma) + np.array([[0.0, 0.25]])).astype(dtype)
+    X = np.concatenate([X, X + np.array([[50.0, 0.0]], dtype=dtype)])
+    K = xp.host(RBF(gamma)(xp.array(X)))
+    bound = {"float64": 2e-10, "float32": 5e-6}[dtype]
+    assert np.max(np.abs(K - oracle.gram(oracle.rbf(gamma), X))) <= bound
+
+
+def test_integer_powers_of_negative_bases_are_exact(xp, dtype):
+    X = np.array([[1.0], [-2.0], [3.0]], dtype=dtype)
+    for degree in range(8):  # 9**7 is still an integer of float32
+        K = xp.host(Polynomial(degree, 1.0, 0.0)(xp.array(X)))
+        assert np.array_equal(K, (X @ X.T).astype(np.float64) ** degree)
+        assert np.array_equal(xp.host((Linear() ** degree)(xp.array(X))), K)
+
+
+def test_a_broken_power_of_a_negative_base_is_an_error_that_says_so(xp):
+    with pytest.raises(InvalidParameterError, match="integer degree"):
+        Polynomial(2.5, 1.0, 0.0)(xp.array(np.array([[1.0], [-1.0]])))
+    K = xp.host(Polynomial(2.5, 1.0, 3.0)(xp.array(np.array([[1.0], [-1.0]]))))
+    assert np.max(np.abs(K - np.array([[4.0, 2.0], [2.0, 4.0]]) ** 2.5)) <= 1e-13
+
+
+# -- algebra -----------------------------------------------------------------------------------------------------------
+
+
+def test_product_of_gaussians_is_the_gaussian_of_the_sum(xp, dtype):
+    X = xp.array(rows(21, 3, dtype, 11))
+    assert np.max(np.abs(xp.host((RBF(0.2) * RBF(0.5))(X)) - xp.host(RBF(0.7)(X)))) <= tolerances.kernel(dtype)
+
+
+def test_modulated_exponential_of_the_inner_product_is_the_gaussian(xp, dtype):
+    """exp(2 g x.y) exp(-g |x|^2) exp(-g |y|^2)."""
+    gamma = 0.2
+    X = 0.5 * rows(21, 3, dtype, 12)
+
+    def decay(Z):
+        return xp.module.exp(-gamma * xp.module.sum(Z * Z, axis=1))
+
+    K = xp.host(modulate(exp(Scale(Linear(), 2 * gamma)), decay)(xp.array(X)))
+    assert np.max(np.abs(K - xp.host(RBF(gamma)(xp.array(X))))) <= tolerances.kernel(dtype)
+
+
+def test_sum_of_kernels_is_the_kernel_of_stacked_features(xp, dtype):
+    """(x.y) + (x.y)^2: features x and vec(x x')."""
+    X = rows(14, 3, dtype, 13)
+    stacked = np.concatenate([X, np.einsum("ni,nj->nij", X, X).reshape(14, 9)], axis=1)
+    K = xp.host((Linear() + Polynomial(2, 1.0, 0.0))(xp.array(X)))
+    expected = xp.host(Linear()(xp.array(stacked)))
+    assert np.max(np.abs(K - expected)) <= tolerances.kernel(dtype, np.max(np.abs(expected)))
+
+
+def test_operators_build_the_nodes():
+    assert RBF(1.0) + Linear() == Sum(RBF(1.0), Linear())
+    assert RBF(1.0) * Linear() == Product(RBF(1.0), Linear())
+    assert 2 * RBF(1.0) == RBF(1.0) * 2.0 == Scale(RBF(1.0), 2.0)
+    assert np.float64(2) * RBF(1.0) == Scale(RBF(1.0), 2.0)
+    assert RBF(1.0) ** 3 == Power(RBF(1.0), 3)
+    assert exp(RBF(1.0)) == Exp(RBF(1.0))
+    g = np.sum
+    assert modulate(Linear(), g) == Modulated(Linear(), g)
+
+
+@pytest.mark.parametrize("wrong", [lambda: RBF(1.0) + 1, lambda: 1 + RBF(1.0), lambda: RBF(1.0) * "a"])
+def test_what_is_no_kernel_cannot_be_added(wrong):
+    with pytest.raises(TypeError):
+        wrong()
+
+
+@pytest.mark.parametrize("factor", [0, -1.0, math.nan, math.inf, "2", True])
+def test_a_scale_must_be_a_positive_number(factor):
+    with pytest.raises(InvalidParameterError, match="factor"):
+        Scale(RBF(1.0), factor)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        RBF(-1.0),
+        RBF(math.nan),
+        RBF("wide"),
+        Polynomial(-1),
+        Polynomial(2, 1.0, math.inf),
+        Sigmoid(-0.1),
+        Matern(1.0, 2.0),
+        RationalQuadratic(1.0, 0.0),
+        Laplacian(-2.0),
+        RBF(1.0) ** 0.5,
+        RBF(1.0) ** -1,
+        Sum(RBF(1.0), 3),
+        Modulated(RBF(1.0), 3),
+        RBF(True),
+    ],
+    ids=repr,
+)
+def test_parameters_out_of_range_are_refused_when_the_kernel_is_used(kernel):
+    with pytest.raises(InvalidParameterError):
+        kernel(np.ones((2, 2)))
+
+
+def test_modulation_must_return_one_factor_a_row():
+    with pytest.raises(InvalidParameterError, match="one factor a row"):
+        modulate(RBF(1.0), lambda X: X)(np.ones((3, 2)))
+
+
+def test_no_features_are_refused():
+    with pytest.raises(InvalidParameterError, match="0 features"):
+        RBF(1.0)(np.ones((3, 0)))
+
+
+def test_one_dimension_is_refused():
+    with pytest.raises(InvalidParameterError, match="two-dimensional"):
+        RBF(1.0)(np.ones(3))
+
+
+def test_two_devices_do_not_meet():
+    strict = pytest.importorskip("array_api_strict")
+    X = strict.asarray(np.ones((3, 2)), device=strict.Device("CPU_DEVICE"))
+    Y = strict.asarray(np.ones((3, 2)), device=strict.Device("device1"))
+    for kernel in (RBF(1.0), Linear(), Laplacian(1.0)):
+        with pytest.raises(DeviceMismatchError, match="device"):
+            kernel(X, Y)
+        with pytest.raises(DeviceMismatchError, match="librar"):
+            kernel(X, np.ones((3, 2)))
+
+
+# -- parameters --------------------------------------------------------------------------------------------------------
+
+
+def test_nested_parameters_are_got_and_set():
+    kernel = Sum(Scale(RBF(0.5), 2.0), Power(Polynomial(2, 1.0, 3.0), 2))
+    parameters = kernel.get_params()
+    assert parameters["k1__k__gamma"] == 0.5
+    assert parameters["k2__k__coef0"] == 3.0
+    kernel.set_params(k1__k__gamma=0.25, k2__exponent=3)
+    assert kernel.k1.k.gamma == 0.25
+    assert kernel.k2.exponent == 3
+
+
+def test_unknown_parameters_are_refused_with_a_hint():
+    with pytest.raises(InvalidParameterError, match=r"Did you mean 'gamma'\?"):
+        RBF().set_params(gama=1.0)
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL) - {"modulated"}))
+def test_clone_pickle_repr_and_equality(name):
+    kernel = ALL[name][0]
+    copies = [clone(kernel), pickle.loads(pickle.dumps(kernel))]
+    copies.append(eval(repr(kernel), globals() | {"inf": math.inf}))
+    for copy in copies:
+        assert copy is not kernel
+        assert copy == kernel
+        assert copy.get_params().keys() == kernel.get_params().keys()
+    assert kernel != RBF(0.123)
+
+
+def test_a_kernel_is_not_changed_by_its_use():
+    kernel = RBF("scale") + Polynomial(2)
+    before = repr(kernel)
+    kernel(rows(5, 2, "float64"))
+    kernel.resolve(rows(5, 2, "float64"))
+    assert repr(kernel) == before
+    assert kernel.k1.gamma == "scale"
+
+
+def test_a_subclass_must_define_its_tile():
+    class Empty(Kernel):
+        pass
+
+    with pytest.raises(AttributeError, match="Empty must define tile"):
+        Empty()(np.ones((2, 2)))
+
+
+# -- gamma -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", [RBF, Laplacian, Matern, RationalQuadratic, Sigmoid, Polynomial])
+def test_gamma_rules_follow_their_formulas(xp, kernel):
+    X = rows(31, 4, "float64", 14) * np.array([1.0, 2.0, 3.0, 4.0]) + 5.0
+    a = xp.array(X)
+    assert kernel().resolve(a).gamma == 0.25
+    assert kernel(gamma="scale").resolve(a).gamma == pytest.approx(1 / (4 * X.var()), rel=1e-14)
+    assert kernel(gamma="median").resolve(a).gamma == pytest.approx(1 / (2 * np.median(pdist(X)) ** 2), rel=1e-14)
+
+
+def test_gamma_scale_survives_an_offset_in_float32(xp):
+    X = (rows(200, 3, "float64", 15) + 1e4).astype(np.float32)
+    expected = 1 / (3 * X.astype(np.float64).var())
+    assert RBF("scale").resolve(xp.array(X)).gamma == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_median_of_many_rows_is_that_of_a_seeded_sample(xp):
+    X = rows(1500, 2, "float64", 16)
+    first, second = (RBF("median").resolve(xp.array(X)).gamma for _ in range(2))
+    assert first == second
+    assert first == pytest.approx(1 / (2 * np.median(pdist(X)) ** 2), rel=0.1)
+    assert first == RBF("median").resolve(X).gamma
+
+
+@pytest.mark.parametrize("rule", ["scale", "median"])
+def test_data_without_spread_fall_back_to_one_over_d(xp, rule):
+    assert RBF(rule).resolve(xp.array(np.ones((5, 4)))).gamma == 0.25
+
+
+@pytest.mark.parametrize("rule", ["scale", "median"])
+@pytest.mark.parametrize("exponent", [300, -300])
+def test_gamma_rules_make_the_kernel_independent_of_the_unit(rule, exponent):
+    X = rows(20, 3, "float64", 17)
+    K, scaled = RBF(rule)(X), RBF(rule)(X * 2.0**exponent)
+    assert np.max(np.abs(K - scaled)) <= tolerances.kernel("float64")
+
+
+@pytest.mark.parametrize("rule", ["scale", "median"])
+@pytest.mark.parametrize("factor", [1e155, 1e200])
+def test_gamma_rules_on_huge_data_do_not_warn(rule, factor):
+    K = RBF(rule)(rows(9, 3, "float64", 17) * factor)
+    assert np.all(np.isfinite(K))
+
+
+@pytest.mark.parametrize("kernel", [RBF, Matern, RationalQuadratic])
+def test_from_sigma_is_one_over_two_sigma_squared(kernel):
+    assert kernel.from_sigma(2.0).gamma == 0.125
+    with pytest.raises(InvalidParameterError, match="sigma"):
+        kernel.from_sigma(0.0)
+
+
+# -- positive semidefinite ---------------------------------------------------------------------------------------------
+
+
+def test_is_psd_of_positive_definite_kernels(xp, dtype):
+    X = xp.array(rows(40, 3, dtype, 18))
+    for kernel in (RBF(0.5), Laplacian(0.5), Matern(0.5, 1.5), Polynomial(3, 0.5, 1.0), Linear(), Cosine()):
+        assert is_psd(kernel, X)
+
+
+def test_is_psd_finds_the_negative_eigenvalue_of_a_sigmoid(xp, dtype):
+    # tanh(x y - 1) on {0, 1}: the diagonal entry of 0 is tanh(-1) < 0.
+    assert not is_psd(Sigmoid(1.0, -1.0), xp.array(np.array([[0.0], [1.0]], dtype=dtype)))
+
+
+def test_is_psd_on_a_far_narrow_range_in_float32(xp):
+    """513 points from 500 to 501, length scale 1, float32: without centred features an eigenvalue is -0.1."""
+    X = np.linspace(500, 501, 513, dtype=np.float32)[:, None]
+    assert is_psd(RBF.from_sigma(1.0), xp.array(X))
+    K = xp.host(RBF.from_sigma(1.0)(xp.array(X))).astype(np.float64)
+    assert np.linalg.eigvalsh(K)[0] >= -20 * tolerances.eps("float32") * 513
+
+
+# -- sparse rows -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL) - {"modulated", "cosine", "power", "exp", "nested"}))
+@pytest.mark.parametrize("container", [scipy.sparse.csr_matrix, scipy.sparse.csr_array])
+def test_csr_rows_equal_dense_rows(dtype, name, container):
+    kernel = ALL[name][0]
+    generator = np.random.default_rng(19)
+    X = (generator.standard_normal((25, 8)) * (generator.random((25, 8)) < 0.4)).astype(dtype)
+    Y = X[:9] * np.float32(0.5)
+    dense, bound = kernel(X), tolerances.kernel(dtype, max(1.0, np.max(np.abs(kernel(X)))) * 2)
+    K = kernel(container(X))
+    assert K.dtype == X.dtype
+    assert np.array_equal(K, K.T)
+    assert np.max(np.abs(K - dense)) <= bound
+    assert np.max(np.abs(kernel(container(X), container(Y)) - kernel(X, Y))) <= bound
+    assert np.max(np.abs(kernel.diagonal(container(X)) - kernel.diagonal(X))) <= bound
+
+
+def test_csr_cosine_with_empty_rows(dtype):
+    X = np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0], [0.0, 3.0, 1.0]], dtype=dtype)
+    with pytest.warns(RankWarning):
+        K = Cosine()(scipy.sparse.csr_array(X))
+    assert np.max(np.abs(K - oracle.gram(oracle.cosine, X))) <= tolerances.kernel(dtype)
+
+
+def test_csr_rows_through_kernel_pca_equal_dense_rows():
+    generator = np.random.default_rng(20)
+    X = generator.standard_normal((60, 9)) * (generator.random((60, 9)) < 0.4)
+    for kernel in ("linear", "rbf", "poly", "laplacian"):
+        dense, sparse = (KernelPCA(4, kernel=kernel).fit(Z) for Z in (X, scipy.sparse.csr_array(X)))
+        assert np.max(np.abs(dense.eigenvalues_ - sparse.eigenvalues_)) <= 1e-12 * dense.eigenvalues_[0]
+        new = scipy.sparse.csr_array(X[:7])
+        assert np.max(np.abs(sparse.transform(new) - dense.transform(X[:7]))) <= 1e-10
+
+
+# -- other people's kernels --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nu", [0.5, 1.5, 2.5, math.inf])
+@pytest.mark.parametrize("gamma", [0.05, 0.8, 7.0])
+def test_matern_equals_scikit_learns_with_the_same_length_scale(nu, gamma):
+    X = rows(30, 3, "float64", 21)
+    expected = process.Matern(length_scale=1 / math.sqrt(2 * gamma), nu=nu)(X)
+    assert np.max(np.abs(Matern(gamma, nu)(X) - expected)) <= 1e-13
+
+
+@pytest.mark.parametrize("alpha", [0.3, 1.0, 20.0])
+def test_rational_quadratic_equals_scikit_learns_with_the_same_length_scale(alpha):
+    X = rows(30, 3, "float64", 22)
+    expected = process.RationalQuadratic(length_scale=1 / math.sqrt(2 * G), alpha=alpha)(X)
+    assert np.max(np.abs(RationalQuadratic(G, alpha)(X) - expected)) <= 1e-13
+
+
+PROCESS_KERNELS = [
+    process.ConstantKernel(2.0) * process.RBF(1.3) + process.Matern(0.8, nu=1.5),
+    process.RationalQuadratic(1.2, 0.7),
+    process.RBF([0.5, 1.0, 2.0]),
+    process.ExpSineSquared(1.5, 2.0) + process.DotProduct(0.5),
+]
+
+
+@pytest.mark.parametrize("kernel", PROCESS_KERNELS, ids=str)
+def test_process_kernels_of_scikit_learn_work_by_blocks(kernel):
+    X, new = rows(70, 3, "float64", 23), rows(9, 3, "float64", 24)
+    model = KernelPCA(3, kernel=kernel).fit(X)
+    values, _ = oracle.eigenpairs(oracle.centered(kernel(X)), 3)
+    assert np.max(np.abs(model.eigenvalues_ - values)) <= tolerances.eigenvalue("float64") * values[0] * 2
+    expected = oracle.projected(kernel(new, X), kernel(X), 3)
+    assert np.max(np.abs(oracle.up_to_sign(model.transform(new), expected) - expected)) <= 1e-11
+
+
+def test_block_callables_answer_where_they_were_asked(xp, dtype):
+    kernel = BlockCallable(lambda A, B: A @ B.T)
+    X = rows(12, 3, dtype, 25)
+    K = kernel(xp.array(X))
+    assert xp.owns(K)
+    assert K.dtype == xp.dtype(dtype)
+    assert np.max(np.abs(xp.host(K) - X @ X.T)) <= tolerances.kernel(dtype, 10.0)
+
+
+def test_pairwise_callables_are_called_for_every_pair(xp):
+    kernel = PairwiseCallable(lambda x, y, power: float(x @ y) ** power, {"power": 2})
+    X, Y = rows(6, 3, "float64", 26), rows(4, 3, "float64", 27)
+    K = xp.host(kernel(xp.array(X), xp.array(Y)))
+    assert np.max(np.abs(K - (X @ Y.T) ** 2)) <= 1e-13
+    K = xp.host(kernel(xp.array(X)))
+    assert np.max(np.abs(K - (X @ X.T) ** 2)) <= 1e-13
+
+
+def _undefined(x, y):
+    return math.nan
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (PairwiseCallable(lambda x, y: x), "must return a number"),
+        (PairwiseCallable(_undefined), r"_undefined returned NaN at \(0, 0\)"),
+        (BlockCallable(lambda A, B: np.zeros((1, 1))), "must return a block of shape"),
+        (BlockCallable(lambda A, B: np.full((len(A), len(B)), np.inf)), r"returned inf at \(0, 0\)"),
+    ],
+)
+def test_callables_that_answer_nonsense_are_named(kernel, message):
+    with pytest.raises(InvalidParameterError, match=message):
+        kernel(np.ones((3, 2)))
+
+
+# -- properties --------------------------------------------------------------------------------------------------------
+
+FINITE = arrays(np.float64, st.tuples(st.integers(1, 6), st.integers(1, 3)), elements=st.floats(-1e3, 1e3))
+ANY_SIZE = arrays(np.float64, st.tuples(st.integers(1, 5), st.integers(1, 2)), elements=st.floats(-1e300, 1e300))
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(FINITE)
+def test_property_symmetric_unit_diagonal_and_bounded(X):
+    for name in DISTANCE:
+        K = DISTANCE[name][0](X)
+        assert np.array_equal(K, K.T)
+        assert np.all(np.diag(K) == 1.0)
+        assert np.all(K >= 0.0)
+        assert np.all(K <= 1.0)
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(FINITE)
+def test_property_blocks_equal_the_oracle(X):
+    for name in DISTANCE:
+        kernel, k = DISTANCE[name]
+        assert np.max(np.abs(kernel(X) - oracle.gram(k, X))) <= 2e-10
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(ANY_SIZE)
+def test_property_numbers_of_any_size_stay_finite(X):
+    for name in DISTANCE:
+        K = DISTANCE[name][0](X)
+        assert np.all(np.isfinite(K))
+        assert np.all((K >= 0.0) & (K <= 1.0))
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(FINITE, st.floats(1e-6, 1e3))
+def test_property_a_rectangle_is_a_part_of_the_square(X, gamma):
+    K, part = RBF(gamma)(X), RBF(gamma)(X, X[:2])
+    assert np.max(np.abs(K[:, :2] - part)) <= 2e-10

@@ -1,0 +1,149 @@
+"""The plan: decided before anything large is allocated, printable, held to the memory limit."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from gpukpca import KernelPCA, Plan, Progress
+from gpukpca.backend.device import host_free_bytes
+from gpukpca.decomposition.plan import parsed_bytes, spelled_bytes
+from gpukpca.eigen import BlockKrylov, Dense
+from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
+from gpukpca.gram.residence import Residence, full_cache_bytes, tile_edge_for, tiled_residence
+
+
+@pytest.fixture
+def X(rng: np.random.Generator) -> np.ndarray:
+    return rng.standard_normal((2000, 10))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("4GiB", 4 * 2**30), ("500MB", 500 * 10**6), ("1.5 gib", 3 * 2**29), (" 2g ", 2 * 2**30), ("77", 77), (123, 123)],
+)
+def test_sizes_are_read(text: object, size: int) -> None:
+    assert parsed_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["four", "4 Gx", "-1GiB", 0, -5, True, 1.5, "", "1e400GiB"])
+def test_wrong_sizes_say_what_is_right(text: object) -> None:
+    with pytest.raises(InvalidParameterError, match="4GiB"):
+        parsed_bytes(text)
+
+
+@pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 * 2**40, "3.0 TiB")])
+def test_sizes_are_spelled(size: int, text: str) -> None:
+    assert spelled_bytes(size) == text
+
+
+@pytest.mark.parametrize("n", [1, 2, 255, 256, 257, 1024, 4096, 4097, 20_000])
+@pytest.mark.parametrize("workers", [1, 2, 64])
+def test_tiles_cover_the_upper_triangle(n: int, workers: int) -> None:
+    edge = tile_edge_for(n, workers, on_gpu=False)
+    assert 1 <= edge <= max(n, 1)
+    residence = tiled_residence(n, 8, workers, budget=2**62, edge=edge)
+    entries = full_cache_bytes(n, edge, 1)
+    assert residence.cached_tiles == residence.tiles
+    # Every pair at least once, and beyond that no more than the other halves of the diagonal tiles.
+    assert n * (n + 1) // 2 <= entries <= n * (n + edge) // 2 + edge * edge
+
+
+def test_a_budget_is_filled_with_whole_tiles() -> None:
+    residence = tiled_residence(10_240, 4, 2, budget=10 * 1024 * 1024 * 4 + 5, edge=1024)
+    assert (residence.cached_tiles, residence.tile_edge) == (10, 1024)
+    assert tiled_residence(10_240, 4, 2, budget=-7, edge=1024).cached_tiles == 0
+    assert residence.cache_bytes(4) <= 10 * 1024 * 1024 * 4 + 5
+
+
+def test_a_full_cache_is_about_half_of_the_square_matrix() -> None:
+    tiled = tiled_residence(20_000, 4, 2, budget=2**62, edge=1024)
+    assert tiled.cache_bytes(4) < 0.53 * Residence("dense", 20_000, 20_000, 0, 2).cache_bytes(4)
+
+
+def test_the_plan_is_kept_and_can_be_read(X: np.ndarray) -> None:
+    model = KernelPCA(3, kernel="rbf", random_state=0).fit(X)
+    assert isinstance(model.plan_, Plan)
+    text = str(model.plan_)
+    for words in ("2000 x 10", "float64", "RBF(gamma=0.1)", "block Krylov for 3 components", "tiled", "predicted"):
+        assert words in text
+
+
+def test_little_memory_keeps_fewer_tiles_and_the_same_answer(X: np.ndarray) -> None:
+    roomy = KernelPCA(3, kernel="rbf", random_state=0).fit(X)
+    tight = KernelPCA(3, kernel="rbf", random_state=0, memory_limit="8MiB").fit(X)
+    assert tight.plan_.residence.cached_tiles < roomy.plan_.residence.cached_tiles
+    assert tight.plan_.predicted_bytes <= 8 * 2**20
+    np.testing.assert_allclose(tight.eigenvalues_, roomy.eigenvalues_, rtol=1e-13)
+
+
+def test_memory_stays_near_the_prediction(X: np.ndarray) -> None:
+    KernelPCA(3, kernel="rbf").fit(X[:100])  # imports and thread pools out of the way
+    model = KernelPCA(3, kernel="rbf", random_state=0, memory_limit="10MiB")
+    tracemalloc.start()
+    try:
+        model.fit(X)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= 1.1 * model.plan_.predicted_bytes
+
+
+def test_auto_takes_the_smaller_path_and_says_so(X: np.ndarray) -> None:
+    data = X[:1400]
+    small = KernelPCA(3, kernel="rbf", random_state=0, memory_limit="12MB").fit(data)
+    large = KernelPCA(3, kernel="rbf", random_state=0).fit(data)
+    assert isinstance(large.plan_.solver, Dense)
+    assert isinstance(small.plan_.solver, BlockKrylov)
+    assert "does not fit" in " ".join(small.plan_.notes)
+    np.testing.assert_allclose(small.eigenvalues_, large.eigenvalues_, rtol=1e-12)
+
+
+def test_the_impossible_is_an_error_before_anything_is_allocated() -> None:
+    X = np.zeros((200_000, 1), dtype=np.float32)
+    X[:, 0] = np.arange(200_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(MemoryBudgetError, match=r"needs .* GiB .* are allowed or free\. Try"):
+            KernelPCA(3, kernel="rbf", eigen_solver="dense", memory_limit="4GiB").fit(X)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 * X.nbytes
+
+
+def test_stored_kernels_are_not_tiled(X: np.ndarray) -> None:
+    with pytest.raises(InvalidParameterError, match='gram="auto"'):
+        KernelPCA(2, kernel="precomputed", gram="tiled").fit(X[:50] @ X[:50].T)
+
+
+@pytest.mark.parametrize("gram", ["auto", "dense", "tiled"])
+@pytest.mark.parametrize("solver", ["dense", "randomized"])
+def test_residence_and_solver_are_independent(X: np.ndarray, gram: str, solver: str) -> None:
+    reference = KernelPCA(4, kernel="rbf", eigen_solver="dense").fit(X[:600])
+    model = KernelPCA(4, kernel="rbf", eigen_solver=solver, gram=gram, random_state=0).fit(X[:600])
+    assert model.plan_.residence.kind == ("dense" if gram == "dense" else "tiled")
+    np.testing.assert_allclose(model.eigenvalues_, reference.eigenvalues_, rtol=1e-12)
+
+
+def test_progress_reaches_a_callable(X: np.ndarray) -> None:
+    events: list[Progress] = []
+    model = KernelPCA(3, kernel="rbf", random_state=0, verbose=events.append).fit(X)
+    passes = [event for event in events if event.stage == "pass"]
+    assert [event.done for event in passes] == list(range(1, model.n_passes_ + 1))
+    assert passes[-1].residual is not None
+    assert passes[-1].residual <= passes[-1].tolerance  # type: ignore[operator]
+    assert events[0].stage == "plan"
+
+
+def test_verbose_prints_a_line_a_pass(X: np.ndarray, capsys: pytest.CaptureFixture[str]) -> None:
+    model = KernelPCA(3, kernel="rbf", random_state=0, verbose=1).fit(X)
+    err = capsys.readouterr().err
+    assert sum(line.startswith("pass ") for line in err.splitlines()) == model.n_passes_
+    assert "memory" in err
+
+
+def test_free_memory_is_a_sensible_number() -> None:
+    assert 2**20 < host_free_bytes() < 2**50

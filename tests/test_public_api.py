@@ -1,0 +1,125 @@
+"""What the rooms export: complete, sorted, documented."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pkgutil
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import gpukpca
+
+ROOMS = ["gpukpca", "gpukpca.kernels", "gpukpca.gram", "gpukpca.eigen", "gpukpca.decomposition"]
+NAMES = [(room, name) for room in ROOMS for name in import_module(room).__all__]
+PUBLIC = {f"{room}.{name}": getattr(import_module(room), name) for room, name in NAMES if name not in ("__version__",)}
+FUNCTIONS = {name: value for name, value in PUBLIC.items() if inspect.isfunction(value)}
+CLASSES = {name: value for name, value in PUBLIC.items() if inspect.isclass(value)}
+
+
+def order(name: str) -> tuple[int, str]:
+    """The order of isort: constants, classes, the rest."""
+    return (0 if name.isupper() and len(name) > 1 else 1 if name[0].isupper() else 2, name)
+
+
+@pytest.mark.parametrize("room", [*ROOMS, "gpukpca.exceptions"])
+def test_all_is_sorted_and_without_repetition(room):
+    names = list(import_module(room).__all__)
+    assert names == sorted(set(names), key=order)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_all_is_complete(room):
+    """Every name that an __init__ imports from the package is in its __all__."""
+    tree = ast.parse(Path(import_module(room).__file__).read_text(encoding="utf-8"))
+    imported = {
+        alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert imported <= set(import_module(room).__all__)
+
+
+@pytest.mark.parametrize(("room", "name"), NAMES)
+def test_every_public_name_exists_and_is_documented(room, name):
+    value = getattr(import_module(room), name)
+    if name != "__version__":
+        assert len(inspect.getdoc(value) or "") > 10
+
+
+def test_every_exception_is_exported_and_documented():
+    module = gpukpca.exceptions
+    classes = {
+        name for name, value in vars(module).items() if inspect.isclass(value) and value.__module__ == module.__name__
+    }
+    assert classes == set(module.__all__)
+    assert all(getattr(module, name).__doc__ for name in classes)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_public_functions_have_numpydoc_docstrings(name):
+    function = FUNCTIONS[name]
+    text = inspect.getdoc(function)
+    parameters = list(inspect.signature(function).parameters)
+    if parameters:
+        assert "Parameters\n----------" in text
+        assert "Returns\n-------" in text
+    for parameter in parameters:
+        assert parameter in text.split("Returns\n")[0]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_public_classes_document_what_they_are_made_of(name):
+    cls = CLASSES[name]
+    text = inspect.getdoc(cls)
+    parameters = [p for p in inspect.signature(cls.__init__).parameters if p not in ("self", "args", "kwargs")]
+    if parameters:
+        assert "Parameters\n----------" in text or "Attributes\n----------" in text
+    for parameter in parameters:
+        assert parameter in text
+
+
+METHODS = [
+    (name, method)
+    for name, cls in CLASSES.items()
+    for method, value in vars(cls).items()
+    if not method.startswith("_") and (inspect.isfunction(value) or isinstance(value, property | classmethod))
+]
+
+
+@pytest.mark.parametrize(("name", "method"), METHODS)
+def test_public_methods_are_documented_here_or_in_a_base(name, method):
+    """A property may instead be named among the attributes of its class or of a base."""
+    cls = CLASSES[name]
+    own = [vars(base).get(method) for base in cls.__mro__]
+    described = any(isinstance(value, property) for value in own) and any(
+        method in (base.__doc__ or "") for base in cls.__mro__
+    )
+    assert described or any(getattr(value, "__doc__", None) for value in own)
+
+
+@pytest.mark.parametrize(
+    "module", [info.name for info in pkgutil.walk_packages(gpukpca.__path__, "gpukpca.")], ids=lambda name: name
+)
+def test_every_module_says_what_it_is_for(module):
+    path = Path(gpukpca.__file__).parent.joinpath(*module.split(".")[1:])
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
+
+
+def test_the_import_is_silent_and_opens_no_optional_library():
+    code = (
+        "import sys, gpukpca; "
+        "print(sorted({name.split('.')[0] for name in sys.modules} & {'cupy', 'torch', 'matplotlib', 'dask', 'click'}))"
+    )
+    run = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+    assert run.stderr == ""
+
+
+def test_the_version_is_the_one_of_the_distribution():
+    from importlib.metadata import version
+
+    assert gpukpca.__version__ == version("gpukpca")

@@ -1,0 +1,49 @@
+"""Every snippet of the README runs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def test_python_snippets_run_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    namespace: dict[str, Any] = {}
+    snippets = blocks("python")
+    assert len(snippets) >= 4
+    for snippet in snippets:
+        exec(compile(snippet, "README.md", "exec"), namespace)
+    assert "components carry 90 % of the variance" in capsys.readouterr().out
+
+
+def test_command_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpukpca.cli.app import gpukpca
+
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    rows = [",".join([f"s{i}", *(f"{v:.3f}" for v in rng.standard_normal(4)), "ab"[i % 2]]) for i in range(30)]
+    Path("table.csv").write_text("\n".join(["name,u,v,w,x,kind", *rows]) + "\n", encoding="utf-8")
+    lines = [line for block in blocks("bash") for line in block.splitlines() if line.startswith("gpukpca ")]
+    assert len(lines) >= 3
+    for line in lines:
+        extra = ["--force"] if " fit " in line else []
+        result = CliRunner().invoke(gpukpca, shlex.split(line)[1:] + extra)
+        assert result.exit_code == 0, (line, result.output)
+    assert Path("digits.png").stat().st_size > 10_000
+
+
+def test_scripts_that_are_named_exist() -> None:
+    text = README.read_text(encoding="utf-8")
+    for script in set(re.findall(r"ci/\w+\.sh", text)):
+        assert (README.parent / script).exists(), script
