@@ -105,6 +105,13 @@ def circle(n: int = 64) -> np.ndarray:
     return np.column_stack([np.cos(angles), np.sin(angles)])
 
 
+def with_outlier(factor: float) -> np.ndarray:
+    """Data whose first row is far away: that must not cost the others their digits."""
+    X = data()
+    X[0] *= factor
+    return X
+
+
 def linear_gram(n: int = 30) -> np.ndarray:
     X = data(n)
     return X @ X.T
@@ -791,6 +798,25 @@ KERNELS = [
             rtol=10 * U32,
         ),
     ),
+    *[
+        Case(
+            "B11",
+            f"one row {c:g} times as far {dtype}",
+            {"n_components": 3, "kernel": "rbf", "gamma": 0.25},
+            fit=lambda c=c, dtype=dtype: with_outlier(c).astype(dtype),
+            check=eigenvalues_are(
+                lambda X: spectrum(gaussian(X.astype(float), 0.25), 3), rtol=1e-10 if dtype == "float64" else 1e-5
+            ),
+        )
+        for c, dtype in itertools.product((1e4, 1e8, 1e12, 1e18), ("float64", "float32"))
+    ],
+    Case(
+        "B11",
+        "one row 1e200 times as far",
+        {"n_components": 3, "kernel": "laplacian", "gamma": 0.25},
+        fit=lambda: with_outlier(1e200),
+        check=same_as({"n_components": 3, "kernel": "laplacian", "gamma": 0.25}, lambda X: np.clip(X, -1e9, 1e9)),
+    ),
     Case(
         "B15",
         "cosine of a zero row",
@@ -1119,6 +1145,32 @@ RESULTS = [
         method="inverse_transform",
         given=lambda: scipy.sparse.csr_array(data(5, 2)),
         error=((ValueError, TypeError), "parse"),
+    ),
+    Case(
+        "E8",
+        "transform that overflows",
+        {"n_components": 2, "kernel": "poly"},
+        method="transform",
+        given=lambda: 1e200 * data(),
+        error=(ValueError, "overflow"),
+        everywhere=True,
+    ),
+    Case(
+        "E8",
+        "inverse that overflows",
+        INVERSE | {"kernel": "poly"},
+        method="inverse_transform",
+        given=lambda: 1e200 * (1.0 + np.abs(data(5, 2))),
+        error=(ValueError, "overflow"),
+    ),
+    Case(
+        "E8",
+        "scores beyond float32",
+        INVERSE,
+        fit=lambda: data().astype(np.float32),
+        method="inverse_transform",
+        given=lambda: 1e200 * (1.0 + np.abs(data(5, 2))),
+        error=(ValueError, "float32"),
     ),
     Case(
         "E12",

@@ -382,6 +382,22 @@ def test_data_changed_by_another_thread_during_fit_do_not_crash() -> None:
         thread.join()
 
 
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "poly", "sigmoid", "laplacian", "matern", "rational_quadratic"])
+def test_dense_and_sparse_rows_may_be_mixed(kernel: str) -> None:
+    X, X_new = data(), data(7, seed=1)
+    parameters = {"n_components": 2, "kernel": kernel, "gamma": 0.01}
+    dense = KernelPCA(**parameters).fit(X)
+    sparse = KernelPCA(**parameters).fit(scipy.sparse.csr_array(X))
+    expected = dense.transform(X_new)
+    np.testing.assert_allclose(dense.transform(scipy.sparse.csr_array(X_new)), expected, atol=1e-12)
+    np.testing.assert_allclose(sparse.transform(X_new), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("limit", [10**8, np.int64(10**8), "100MB", "0.1 GB", "100000k"])
+def test_memory_limits_are_numbers_or_texts(limit: Any) -> None:
+    assert KernelPCA(2, kernel="rbf", memory_limit=limit).fit(data()).plan_.available_bytes >= 10**8
+
+
 # -- data frames -----------------------------------------------------------------------------------------------------
 
 

@@ -140,7 +140,8 @@ def from_host(a: Any, like: Any, dtype: Any = None) -> Array:
     xp = namespace_of(like)
     wanted = dtype or like.dtype
     # Cast on the host: a device without float64 cannot take the array as it is.
-    host = np.ascontiguousarray(np.asarray(a), dtype=dtype_name(wanted))
+    # A copy, not ascontiguousarray: that keeps the negative stride of a reversed array of length one.
+    host = np.array(a, dtype=dtype_name(wanted), order="C")
     return xp.asarray(host, dtype=wanted, device=device_of(like))
 
 

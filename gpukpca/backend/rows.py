@@ -66,9 +66,9 @@ def host_rows(X: Any) -> np.ndarray:
     return X if is_numpy(X) else to_host(X)
 
 
-def as_csr(X: Array) -> Any:
-    """A dense host array as CSR."""
-    return scipy.sparse.csr_array(X)
+def as_csr(X: Any) -> Any:
+    """A host array as CSR."""
+    return X.tocsr() if is_sparse(X) else scipy.sparse.csr_array(X)
 
 
 def feature_means(X: Array) -> Array:

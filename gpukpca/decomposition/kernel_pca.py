@@ -472,6 +472,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         check_is_fitted(self)
         with overflow_allowed():
             scores = self._scores(new_data(self, X, self.X_fit_, "transform"))
+            check_finite(scores, "The kernel overflows on the new points.", "The array of scores")
         synchronize(scores)
         return self._delivered(scores, X)
 
@@ -511,7 +512,10 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise NotFittedError(
                 "this KernelPCA was fitted without fit_inverse_transform=True, so it has no inverse; fit it again."
             )
-        return self._delivered(self._preimage(checked_scores(X, self.X_transformed_fit_)), X)
+        with overflow_allowed():
+            points = self._preimage(checked_scores(X, self.X_transformed_fit_))
+            check_finite(points, "The kernel overflows on these scores.", "The array of points")
+        return self._delivered(points, X)
 
     def _delivered(self, scores: Array, X: Any) -> Array:
         """Results in the library of the input; on the host where a data frame will be made of them."""

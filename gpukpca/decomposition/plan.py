@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 from gpukpca._typing import Array
@@ -194,11 +195,11 @@ def parsed_bytes(size: Any) -> int:
         match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)\s*", size)
         if match and match.group(2).lower() in UNITS:
             size = int(float(match.group(1)) * UNITS[match.group(2).lower()])
-    if isinstance(size, bool) or not isinstance(size, int) or size <= 0:
+    if isinstance(size, bool) or not isinstance(size, Integral) or size <= 0:
         raise InvalidParameterError(
             f"memory_limit={size!r} is not allowed; give None, a number of bytes, or a string such as '4GiB'."
         )
-    return size
+    return int(size)
 
 
 def spelled_bytes(size: int) -> str:

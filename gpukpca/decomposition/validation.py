@@ -82,18 +82,22 @@ def _checked(estimator: Any, X: Any, reset: bool) -> Array:
     else:
         _refuse_device_sparse(X)
         _warn_of_lost_digits(X)
-        X = check_array(
-            X,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_all_finite=False,
-            estimator=estimator,
-            input_name="X",
-        )
+        X = _host(estimator, X)
     check_finite(X, f"{_name(estimator)} does not accept missing values; impute or drop them first.")
     # Widths and feature names only, after finiteness as in scikit-learn.
     validate_data(estimator, given if hasattr(given, "shape") else X, reset=reset, skip_check_array=True)
     return X
+
+
+def _host(estimator: Any, X: Any) -> Array:
+    """A host container as a floating-point array or CSR matrix."""
+    kinds = [np.float64, np.float32]
+    try:
+        return check_array(
+            X, accept_sparse="csr", dtype=kinds, ensure_all_finite=False, estimator=estimator, input_name="X"
+        )
+    except OverflowError as error:
+        raise ValueError(f"Input X contains an integer beyond float64: {error}.") from error
 
 
 def _foreign(estimator: Any, X: Array) -> Array:

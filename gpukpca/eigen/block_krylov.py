@@ -254,9 +254,11 @@ class _Iteration:
             return self._result(values, U, W), W
         self.restarts += 1
         self.Q, self.W, self.T = [U], [W], np.diag(values)
+        remainder = W - U * from_host(values, U)[None, :]
         if self.n_passes < self.probe_until:
-            return None, standard_normal(self.rng, (self.n, self.b), self.op.like)
-        return None, W - U * from_host(values, U)[None, :]
+            fresh = standard_normal(self.rng, (self.n, self.b), self.op.like)
+            remainder = namespace_of(U).concat([remainder, self._size() * fresh], axis=1)
+        return None, remainder
 
     def _needs_another_look(self, values: np.ndarray) -> bool:
         """A block narrower than p can hide members of a cluster: on from random directions until nothing new shows."""

@@ -8,7 +8,7 @@ features first changes no distance and removes the cancellation that an offset c
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -40,26 +40,27 @@ class Geometry:
     Attributes
     ----------
     mean : array, shape (d,), or None
-        Subtracted first, in units of 2**exponent.
+        Subtracted first; None where rows are kept as they are.
+    gamma : float
     exponent : int
-        The data were divided by 2**exponent to keep their squares finite; 0 for ordinary data.
-    scale : float
-        sqrt(2 gamma).
-    remaining : int
-        T must still be multiplied by 2**remaining (only for data beyond all range).
+        Rows kept as they are were divided by 2**exponent, so that their squares are finite; 0 for ordinary data.
     flat : bool
         The tile holds k - 1.
     """
 
     mean: Array | None
-    exponent: int
-    scale: float
-    remaining: int
-    flat: bool
+    gamma: float
+    exponent: int = 0
+    flat: bool = False
+
+    @property
+    def scale(self) -> float:
+        """sqrt(2 gamma)."""
+        return math.sqrt(2.0 * self.gamma)
 
 
 class DistanceRows(Rows):
-    """Rows [s, -‖s‖²/2, 1], or only s where distances are differences, or CSR s with its half norms.
+    """Rows [s, -‖s‖²/2, 1], or s or x alone where distances are differences, or CSR s with its half norms.
 
     Attributes
     ----------
@@ -91,7 +92,7 @@ class DistanceRows(Rows):
 
     @property
     def points(self) -> Array:
-        """s alone."""
+        """The coordinates alone."""
         return self.data[:, : self.data.shape[1] - 2] if self.by_product else self.data
 
 
@@ -124,47 +125,55 @@ class _EuclideanKernel(Kernel):
     # -- rows ------------------------------------------------------------------------------------------------------
 
     def prepare_rows(self, X: Array, like: DistanceRows | None, centered: bool) -> DistanceRows:
-        if is_sparse(X):
+        if is_sparse(X) and (like is None or is_sparse(like.data)):
             return self._sparse_rows(X, like, centered)
-        if like is not None and is_sparse(like.data):
-            return self._sparse_rows(as_csr(X), like, centered)
-        geometry = like.geometry if like is not None else self._geometry(X)
+        if like is not None:
+            return self._new_rows(_matching(X, like), like)
+        geometry = Geometry(feature_means(X), float(self.gamma))
+        rows, kappa = self._product_rows(X, geometry)
+        if rows is None:
+            # Differences of the rows as they are: a mean that one far-out row dominates would cost the others digits.
+            exponent = _large_exponent(X)
+            wide = cast(X, accumulation_dtype(X))
+            geometry = Geometry(None, float(self.gamma), exponent)
+            return DistanceRows(wide * 2.0**-exponent if exponent else wide, geometry, False, X.dtype)
+        flat = self.can_be_flat and centered and 4.0 * kappa <= FLAT
+        return DistanceRows(rows, replace(geometry, flat=flat), True, X.dtype)
+
+    def _new_rows(self, X: Array, like: DistanceRows) -> DistanceRows:
+        """Rows in the coordinates of the training rows."""
+        geometry = like.geometry
+        if is_sparse(X):
+            return self._sparse_rows(X, like, False)
+        wide = accumulation_dtype(X)
+        if geometry.mean is None:
+            rows = cast(X, wide)
+            return DistanceRows(rows * 2.0**-geometry.exponent if geometry.exponent else rows, geometry, False, X.dtype)
+        rows, _ = self._product_rows(X, geometry)
+        if rows is None:
+            return DistanceRows(_scaled_rows(X, geometry, wide), geometry, False, X.dtype)
+        return DistanceRows(rows, geometry, True, X.dtype)
+
+    def _product_rows(self, X: Array, geometry: Geometry) -> tuple[Array | None, float]:
+        """[s, -‖s‖²/2, 1] in the narrowest dtype that resolves the distances, None where none does; and kappa."""
         rows = _scaled_rows(X, geometry, X.dtype)
         kappa = 0.5 * _largest_square_norm(rows)
-        if like is None:
-            geometry = self._with_flatness(geometry, kappa, centered)
         wide = accumulation_dtype(X)
-        bound = KAPPA_FLOAT32 if X.dtype != wide else KAPPA_FLOAT64
-        if self.smooth_at_zero and kappa <= bound and geometry.remaining == 0:
-            return DistanceRows(_augmented(rows), geometry, True, X.dtype)
-        del rows
-        rows = _scaled_rows(X, geometry, wide)
-        by_product = kappa <= KAPPA_FLOAT64 and geometry.remaining == 0
-        return DistanceRows(_augmented(rows) if by_product else rows, geometry, by_product, X.dtype)
-
-    def _geometry(self, X: Array) -> Geometry:
-        """Mean and scale of a training set, with the data scaled down where squares would overflow."""
-        scale = math.sqrt(2.0 * float(self.gamma))
-        exponent = _large_exponent(X)
-        scaled = X if exponent == 0 else X * 2.0**-exponent
-        mean = feature_means(scaled)
-        # What is undone by one exact factor is; only where s itself would overflow does a factor remain for T.
-        remaining = 2 * exponent if exponent and scale > 2.0 ** (400 - exponent) else 0
-        return Geometry(mean, exponent, scale, remaining, flat=False)
-
-    def _with_flatness(self, geometry: Geometry, kappa: float, centered: bool) -> Geometry:
-        flat = self.can_be_flat and centered and geometry.remaining == 0 and 4.0 * kappa <= FLAT
-        return Geometry(geometry.mean, geometry.exponent, geometry.scale, geometry.remaining, flat)
+        bound = KAPPA_FLOAT32 if X.dtype != wide and self.smooth_at_zero else KAPPA_FLOAT64
+        if kappa <= bound and (self.smooth_at_zero or X.dtype == wide):
+            return _augmented(rows), kappa
+        if kappa > KAPPA_FLOAT64:
+            return None, kappa
+        return _augmented(_scaled_rows(X, geometry, wide)), kappa
 
     def _sparse_rows(self, X: Any, like: DistanceRows | None, centered: bool) -> DistanceRows:
         """CSR rows: no centring (it would fill them), half norms beside them, products in float64."""
-        geometry = (
-            like.geometry if like is not None else Geometry(None, 0, math.sqrt(2.0 * float(self.gamma)), 0, False)
-        )
+        geometry = like.geometry if like is not None else Geometry(None, float(self.gamma))
         rows = X.astype(np.float64) * geometry.scale
         half_norms = 0.5 * row_square_sums(rows)
         if like is None:
-            geometry = self._with_flatness(geometry, float(half_norms.max(initial=0.0)), centered)
+            flat = self.can_be_flat and centered and 4.0 * float(half_norms.max(initial=0.0)) <= FLAT
+            geometry = replace(geometry, flat=flat)
         return DistanceRows(rows, geometry, True, X.dtype, half_norms)
 
     # -- tiles -----------------------------------------------------------------------------------------------------
@@ -207,9 +216,13 @@ def _same_precision(a: DistanceRows, b: DistanceRows) -> tuple[Array, Array]:
 
 def _by_differences(a: DistanceRows, b: DistanceRows) -> Array:
     wide = accumulation_dtype(a.data)
-    T = elementwise.multiply(linalg.squared_distances(cast(a.points, wide), cast(b.points, wide)), -0.5)
-    if a.geometry.remaining:
-        half = 2.0 ** min(a.geometry.remaining // 2, 1023)  # in two steps: the whole factor may not be a number
+    geometry = b.geometry
+    T = linalg.squared_distances(cast(a.points, wide), cast(b.points, wide))
+    if geometry.mean is not None:
+        return cast(elementwise.multiply(T, -0.5), b.dtype)
+    T = elementwise.multiply(T, -geometry.gamma)
+    if geometry.exponent:
+        half = 2.0 ** min(geometry.exponent, 1023)  # in two steps: the whole factor may not be a number
         T = elementwise.multiply(elementwise.multiply(T, half), half)
     return cast(T, b.dtype)
 
@@ -223,16 +236,19 @@ def _has_near_pair(T: Array) -> bool:
     return bool(xp.any(T > NEAR))
 
 
+def _matching(X: Any, like: DistanceRows) -> Any:
+    """X dense or CSR, as the training rows are."""
+    return as_csr(X) if is_sparse(like.data) else dense_rows(X)
+
+
 def _scaled_rows(X: Array, geometry: Geometry, dtype: Any) -> Array:
     """s = sqrt(2 gamma) (X - mean), differences in the widest type, by panels so that no wide copy of X is made."""
     xp = namespace_of(X)
-    factor = geometry.scale if geometry.remaining else math.ldexp(geometry.scale, geometry.exponent)
+    mean = geometry.mean
     panels = []
     for start in range(0, X.shape[0], ROW_PANEL):
-        panel = cast(X[start : min(start + ROW_PANEL, X.shape[0]), :], geometry.mean.dtype)  # type: ignore[union-attr]
-        if geometry.exponent:
-            panel = panel * 2.0**-geometry.exponent
-        panels.append(cast((panel - geometry.mean[None, :]) * factor, dtype))  # type: ignore[index]
+        panel = cast(X[start : min(start + ROW_PANEL, X.shape[0]), :], mean.dtype)  # type: ignore[union-attr]
+        panels.append(cast((panel - mean[None, :]) * geometry.scale, dtype))  # type: ignore[index]
     return panels[0] if len(panels) == 1 else xp.concat(panels, axis=0)
 
 

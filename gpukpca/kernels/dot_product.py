@@ -11,7 +11,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
 from gpukpca.backend.namespace import cast, from_host, is_sparse, namespace_of, to_host
-from gpukpca.backend.rows import divided_rows, feature_means, row_norms, row_square_sums, take_rows
+from gpukpca.backend.rows import dense_rows, divided_rows, feature_means, row_norms, row_square_sums, take_rows
 from gpukpca.exceptions import InvalidParameterError, RankWarning
 from gpukpca.kernels.bandwidth import resolved_gamma
 from gpukpca.kernels.base import Kernel, Rows, checked_number
@@ -74,7 +74,7 @@ class Linear(_DotKernel):
 
     def prepare_rows(self, X: Array, like: DotRows | None, centered: bool) -> DotRows:
         if like is not None:
-            return DotRows(X if like.mean is None else _shifted(X, like.mean), 1.0, like.mean)
+            return DotRows(X if like.mean is None else _shifted(dense_rows(X), like.mean), 1.0, like.mean)
         if not centered or is_sparse(X):
             return DotRows(X, 1.0)
         mean = feature_means(X)
