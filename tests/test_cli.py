@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from gpukpca import KernelPCA, Progress
-from gpukpca.cli import inputs, report
+from gpukpca.cli import report, table
 from gpukpca.cli.app import gpukpca
 from gpukpca.cli.inputs import read_input, standardized
 from gpukpca.exceptions import MemoryBudgetError
@@ -251,7 +251,7 @@ def test_more_than_the_free_memory_is_refused_with_both_numbers(monkeypatch: pyt
     text("foods.csv", FOODS)
     np.savez("x.npz", x=np.zeros((100, 100)))
     np.save("u.npy", np.zeros((100, 100), dtype=np.uint8))
-    monkeypatch.setattr(inputs, "host_free_bytes", lambda: 1000)
+    monkeypatch.setattr(table, "host_free_bytes", lambda: 1000)
     for name, needed in (("foods.csv", "1.3 KiB"), ("x.npz", "78.1 KiB"), ("u.npy", "78.1 KiB")):
         with pytest.raises(MemoryBudgetError, match=f"{needed} of memory, and 1000 B are free"):
             read_input(name)

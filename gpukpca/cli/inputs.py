@@ -2,59 +2,27 @@
 
 from __future__ import annotations
 
-import csv
 import math
-import re
 import zipfile
 import zlib
-from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gpukpca.backend.device import host_free_bytes
-from gpukpca.decomposition.plan import spelled_bytes
+from gpukpca.cli.table import Table, check_room
+from gpukpca.cli.text import read_text
 from gpukpca.decomposition.validation import check_finite
-from gpukpca.exceptions import MemoryBudgetError
 from gpukpca.kernels.base import closest
 
 BUNDLED = ("digits", "iris", "wine", "breast_cancer")
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 # Where an archive holds several matrices.
 USUAL_KEYS = ("X", "x_train", "data")
-# A comma is also the decimal sign of half the world, so it is tried last.
-DELIMITERS = {"\t": "tab", ";": "semicolon", ",": "comma"}
-MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "-")
-SAMPLE_CHARACTERS = 65536
-SAMPLE_ROWS = 50
-# Text, its cells and the numbers made of them are in memory together.
-MEMORY_OF_TEXT = 2.5
 PANEL = 8192
-
-
-@dataclass(frozen=True)
-class Table:
-    """What was read.
-
-    Attributes
-    ----------
-    X : array, shape (n, d)
-    source : str
-        Where it came from and how it was understood.
-    labels : array (n,) or None
-        Integers, floats or strings.
-    sample_names, feature_names : tuple of str or None
-    """
-
-    X: np.ndarray
-    source: str
-    labels: np.ndarray | None = None
-    sample_names: tuple[str, ...] | None = None
-    feature_names: tuple[str, ...] | None = None
 
 
 def read_input(
@@ -119,15 +87,6 @@ def standardized(X: np.ndarray) -> tuple[np.ndarray, int]:
     return scaled, int(np.sum(constant))
 
 
-def check_room(needed: float, what: str, advice: str = "") -> None:
-    """Raise `MemoryBudgetError` where `needed` bytes are not free."""
-    free = host_free_bytes()
-    if needed > free:
-        raise MemoryBudgetError(
-            f"{what} needs about {spelled_bytes(int(needed))} of memory, and {spelled_bytes(free)} are free.{advice}"
-        )
-
-
 def _read(source: str, key: str | None, label_column: str | None, index_column: str | None) -> Table:
     """The table as it is in the file."""
     path = Path(source)
@@ -138,7 +97,7 @@ def _read(source: str, key: str | None, label_column: str | None, index_column: 
     suffix = path.suffix.lower()
     if suffix in TEXT_SUFFIXES:
         _refuse_options("a text file", key=key)
-        return _read_text(path, label_column, index_column)
+        return read_text(path, label_column, index_column)
     if suffix == ".npz":
         return _read_npz(path, key, label_column, index_column)
     if suffix == ".npy":
@@ -296,194 +255,3 @@ def _read_bundled(name: str) -> Table:
     bunch = getattr(datasets, f"load_{name}")()
     labels = np.asarray(bunch.target_names)[bunch.target]
     return Table(bunch.data, f"{name}, bundled with scikit-learn", labels, None, tuple(map(str, bunch.feature_names)))
-
-
-# -- text --------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a text file is written."""
-
-    path: Path
-    delimiter: str
-    decimal: str
-    header: tuple[str, ...] | None
-    width: int
-    index: int | None
-    label: int | None
-
-    @property
-    def kept(self) -> list[int]:
-        """Columns of numbers."""
-        return [i for i in range(self.width) if i not in (self.index, self.label)]
-
-    def describe(self) -> str:
-        """«foods.csv, separated by comma, header in the first line»."""
-        header = "no header" if self.header is None else "header in the first line"
-        decimal = ", decimal comma" if self.decimal == "," else ""
-        separated = f"separated by {DELIMITERS[self.delimiter]}, " if self.width > 1 else ""
-        return f"{self.path.name}, {separated}{header}{decimal}"
-
-
-def _read_text(path: Path, label_column: str | None, index_column: str | None) -> Table:
-    size = path.stat().st_size
-    check_room(
-        MEMORY_OF_TEXT * size, f"{path} ({spelled_bytes(size)})", " Save it as .npy, which is read as a memory map."
-    )
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            layout = _layout(path, _sample(file), label_column, index_column)
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return _read_rows(layout, _rows(path, file, layout.delimiter))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8.") from error
-
-
-def _sample(file: Any) -> list[str]:
-    """The first lines, whole."""
-    text = file.read(SAMPLE_CHARACTERS)
-    lines = text.splitlines(keepends=True)
-    return lines[:-1] if len(text) == SAMPLE_CHARACTERS and len(lines) > 1 else lines
-
-
-def _rows(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Line number and stripped cells of every row; blank lines and trailing rows of empty cells left out."""
-    reader = csv.reader(lines, delimiter=delimiter)
-    empty: list[tuple[int, list[str]]] = []
-    try:
-        for raw in reader:
-            cells = [cell.strip() for cell in raw]
-            if any(cells):
-                yield from empty
-                empty.clear()
-                yield reader.line_num, cells
-            elif len(cells) > 1 and not empty:
-                empty.append((reader.line_num, cells))
-    except csv.Error as error:
-        raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
-
-
-def _layout(path: Path, sample: list[str], label_column: str | None, index_column: str | None) -> Layout:
-    """Delimiter, decimal sign, header and columns from the first lines."""
-    delimiter = _delimiter(path, sample)
-    rows = [cells for _, cells in _rows(path, sample, delimiter)][:SAMPLE_ROWS]
-    if not rows:
-        raise ValueError(f"{path} holds no rows.")
-    first, decimal = rows[0], _decimal(rows, delimiter)
-    index = _column(path, "--index-column", index_column, first)
-    label = _column(path, "--label-column", label_column, first)
-    by_name = any(i is not None and first[i] == given for i, given in ((index, index_column), (label, label_column)))
-    header = by_name or _is_header(first, [i for i in (index, label) if i is not None], decimal)
-    layout = Layout(path, delimiter, decimal, tuple(first) if header else None, len(first), index, label)
-    if not layout.kept:
-        raise ValueError(f"{path} has no column of numbers beside names and labels.")
-    return layout
-
-
-def _delimiter(path: Path, sample: list[str]) -> str:
-    """The first of tab, semicolon and comma that splits most rows into as many cells as the first row."""
-    for delimiter in DELIMITERS:
-        widths = [len(cells) for _, cells in _rows(path, sample, delimiter)][:SAMPLE_ROWS]
-        if widths and widths[0] > 1 and 2 * widths.count(widths[0]) >= len(widths):
-            return delimiter
-    return ","
-
-
-def _decimal(rows: list[list[str]], delimiter: str) -> str:
-    """«,» where the sample has numbers with a comma and none with a point."""
-    cells = [cell for row in rows for cell in row]
-    commas = any(re.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?", cell) for cell in cells)
-    points = any("." in cell and _number(cell, ".") is not None for cell in cells)
-    return "," if delimiter != "," and commas and not points else "."
-
-
-def _column(path: Path, option: str, wanted: str | None, first: list[str]) -> int | None:
-    """Position of a column given by number from 0 (negative: from the end) or by name."""
-    if wanted is None:
-        return None
-    if re.fullmatch(r"-?\d{1,9}", wanted) and -len(first) <= int(wanted) < len(first):
-        return int(wanted) % len(first)
-    if first.count(wanted) == 1:
-        return first.index(wanted)
-    many = first.count(wanted)
-    names = ", ".join(first[:12]) + (", ..." if len(first) > 12 else "")
-    what = f"{many} columns are called so; give a number" if many else f"the first line is: {names}"
-    raise ValueError(f"{option} {wanted!r}: no such column of the {len(first)} in {path} ({what}).")
-
-
-def _is_header(first: list[str], special: list[int], decimal: str) -> bool:
-    """Whether the first row names columns: text and no number outside the columns of names and labels."""
-    if any(first[i] == "" for i in special):
-        return True
-    cells = [cell for i, cell in enumerate(first) if i not in special]
-    texts = [cell for cell in cells if cell.lower() not in MISSING]
-    return bool(texts) and all(_number(cell, decimal) is None for cell in texts)
-
-
-def _number(cell: str, decimal: str) -> float | None:
-    """The finite number in a cell, None where there is none."""
-    if decimal == ",":
-        cell = "" if "." in cell else cell.replace(",", ".")
-    try:
-        value = float(cell)
-    except ValueError:
-        return None
-    # Python reads 1_000 as a number; no table means it.
-    return value if math.isfinite(value) and "_" not in cell else None
-
-
-def _read_rows(layout: Layout, rows: Iterator[tuple[int, list[str]]]) -> Table:
-    """All rows below the header, as numbers, names and labels."""
-    if layout.header is not None:
-        next(rows)
-    values, names, labels = array("d"), [], []
-    for line, cells in rows:
-        if len(cells) != layout.width:
-            raise ValueError(_ragged(layout, line, len(cells)))
-        numbers = [_number(cells[i], layout.decimal) for i in layout.kept]
-        if None in numbers:
-            raise ValueError(_no_number(layout, line, cells, layout.kept[numbers.index(None)]))
-        values.extend(numbers)  # type: ignore[arg-type]  # no None is left
-        if layout.index is not None:
-            names.append(cells[layout.index])
-        if layout.label is not None:
-            labels.append(cells[layout.label])
-    if not values:
-        raise ValueError(f"{layout.path} has a header and no rows.")
-    return Table(
-        X=np.frombuffer(values).reshape(-1, len(layout.kept)),
-        source=layout.describe(),
-        labels=_as_numbers(labels) if labels else None,
-        sample_names=tuple(names) or None,
-        feature_names=None if layout.header is None else tuple(layout.header[i] for i in layout.kept),
-    )
-
-
-def _ragged(layout: Layout, line: int, width: int) -> str:
-    column = min(width, layout.width) + 1
-    return (
-        f"{layout.path}, line {line}, column {column}: the row has {width} cells, and the first row {layout.width} "
-        f"(separated by {DELIMITERS[layout.delimiter]})."
-    )
-
-
-def _no_number(layout: Layout, line: int, cells: list[str], column: int) -> str:
-    """What is wrong with a cell, and what to do."""
-    cell = cells[column]
-    called = f" ({layout.header[column]})" if layout.header is not None and layout.header[column] else ""
-    where = f"{layout.path}, line {line}, column {column + 1}{called}"
-    if cell.lower() in MISSING:
-        return f"{where}: {cell!r} is a missing value; impute or drop missing values first."
-    if _number(cell, "," if layout.decimal == "." else ".") is not None:
-        mark = {",": "a decimal comma", ".": "a decimal point"}
-        return f"{where}: {cell!r} is not a number with {mark[layout.decimal]}, as the first rows have."
-    return f"{where}: {cell!r} is not a number. A column of names or labels: --index-column or --label-column {column}."
-
-
-def _as_numbers(labels: list[str]) -> np.ndarray:
-    """Integers where all labels are, else floats where all are, else the strings."""
-    if all(re.fullmatch(r"[+-]?\d{1,18}", label) for label in labels):
-        return np.array([int(label) for label in labels])
-    numbers = [_number(label, ".") for label in labels]
-    return np.array(labels) if None in numbers else np.array(numbers, dtype=np.float64)

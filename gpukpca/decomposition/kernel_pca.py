@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +29,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.random import generator
 from gpukpca.decomposition.choices import check_parameters, kernel_from, kernel_gamma
+from gpukpca.decomposition.fitting import TrainingRows, WhenEnabled, unchanged_on_error
 from gpukpca.decomposition.plan import Plan, make_plan
 from gpukpca.decomposition.preimage import LinearPreimage, RidgePreimage
 from gpukpca.decomposition.progress import Progress, listener_from, pass_report, tile_report
@@ -58,43 +56,6 @@ from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.base import Rows
 
 FIRST_GUESS = 16
-
-
-class TrainingRows:
-    """The training rows made ready for the kernel, kept for speed and left out of pickles."""
-
-    def __init__(self, rows: Rows | None = None) -> None:
-        self._rows = rows
-
-    def get(self, kernel: Kernel, X: Array) -> Rows:
-        """The rows, made again where a pickle left them out."""
-        if self._rows is None:
-            self._rows = kernel.prepare(X, centered=True)
-        return self._rows
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_rows": None}
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> TrainingRows:
-        return TrainingRows()
-
-
-class WhenEnabled:
-    """A method that exists only with ``fit_inverse_transform=True``, and says so otherwise."""
-
-    def __init__(self, method: Any) -> None:
-        self.method = method
-        self.__doc__ = method.__doc__
-
-    def __get__(self, estimator: Any, owner: Any = None) -> Any:
-        if estimator is None:
-            return self.method
-        if not estimator.fit_inverse_transform:
-            raise NotFittedError(
-                "The fit_inverse_transform parameter was not set to True when instantiating, so the inverse transform "
-                "is not available. Create the estimator with fit_inverse_transform=True and fit it again."
-            )
-        return self.method.__get__(estimator, owner)
 
 
 class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -329,7 +290,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 plan,
                 op,
                 rows,
-                truncated(eigen, keep),
+                eigen.truncated(keep),
                 Spectrum(spectrum.eigenvalues[:keep], spectrum.total_variance),
             )
 
@@ -393,7 +354,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             keep = len(spectrum.eigenvalues)
             warn_of_rank(spectrum.eigenvalues, n)
             warn_of_gap(eigen, keep)
-        eigen = truncated(eigen, keep)
+        eigen = eigen.truncated(keep)
         values = spectrum.eigenvalues[:keep]
         like = op.like
         inverse_roots = np.zeros(keep)
@@ -544,30 +505,3 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
 def _is_fraction(n_components: Any) -> bool:
     return isinstance(n_components, (float, np.floating))
-
-
-def truncated(eigen: EigenResult, keep: int) -> EigenResult:
-    """The first `keep` pairs."""
-    if keep == eigen.eigenvalues.shape[0]:
-        return eigen
-    return replace(
-        eigen,
-        eigenvalues=eigen.eigenvalues[:keep],
-        eigenvectors=eigen.eigenvectors[:, :keep],
-        products=eigen.products[:, :keep],
-        residual_norms=eigen.residual_norms[:keep],
-        converged=eigen.converged[:keep],
-        next_eigenvalue=float(eigen.eigenvalues[keep]),
-    )
-
-
-@contextmanager
-def unchanged_on_error(estimator: Any) -> Iterator[None]:
-    """Put the attributes back on any exception, KeyboardInterrupt and MemoryError included."""
-    before = copy.copy(vars(estimator))
-    try:
-        yield
-    except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(before)
-        raise

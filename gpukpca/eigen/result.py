@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -64,3 +64,17 @@ class EigenResult:
         if self.next_eigenvalue is None or self.eigenvalues.shape[0] == 0:
             return None
         return float(self.eigenvalues[-1]) - self.next_eigenvalue
+
+    def truncated(self, keep: int) -> EigenResult:
+        """The result with the first `keep` pairs only."""
+        if keep == self.eigenvalues.shape[0]:
+            return self
+        return replace(
+            self,
+            eigenvalues=self.eigenvalues[:keep],
+            eigenvectors=self.eigenvectors[:, :keep],
+            products=self.products[:, :keep],
+            residual_norms=self.residual_norms[:keep],
+            converged=self.converged[:keep],
+            next_eigenvalue=float(self.eigenvalues[keep]),
+        )
