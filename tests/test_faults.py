@@ -221,10 +221,10 @@ STOPS = [KeyboardInterrupt, MemoryError, SystemExit, OutOfTheBlue, FloatingPoint
 @pytest.mark.parametrize("k", [1, 2, 5])
 @pytest.mark.parametrize("parameters", [{"gram": "tiled"}, {"gram": "dense"}, {"fit_inverse_transform": True}])
 def test_stop_inside_a_tile_leaves_the_estimator_as_it_was(error: Any, k: int, parameters: dict[str, Any]) -> None:
-    X = data(600, 3)
+    X = data(700, 3)
     estimator = KernelPCA(2, kernel="rbf", n_jobs=2).fit(X[:50])
     scores = estimator.transform(X)
-    # A small limit keeps the tiles small and uncached, so that there is a fifth one.
+    # Many enough for several tiles.
     estimator.set_params(kernel=Interrupted(error=error, k=k), eigen_solver="randomized", random_state=0, **parameters)
     before = attributes(estimator)
     with pytest.raises(error, match="in a tile"):

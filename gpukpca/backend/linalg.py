@@ -134,7 +134,10 @@ def solve_positive_definite(A: Array, B: Array) -> Array:
     if is_numpy(A):
         factor = scipy.linalg.cho_factor(A.T, overwrite_a=True, check_finite=False)
         return scipy.linalg.cho_solve(factor, B, check_finite=False)
-    return namespace_of(A, B).linalg.solve(A, B)
+    try:
+        return namespace_of(A, B).linalg.solve(A, B)
+    except RuntimeError as error:  # what PyTorch raises
+        raise np.linalg.LinAlgError(str(error)) from error
 
 
 ROW_BLOCK = 256

@@ -84,7 +84,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Learn the pre-image, so that `inverse_transform` works.
     eigen_solver : "auto", "dense", "randomized", "arpack" or a solver object
         "randomized" is block Krylov iteration, stopped by residuals; "arpack" is another name for it. "auto" is dense
-        for n <= 1500 (4000 on a GPU) or more than n/5 components, else block Krylov.
+        for n <= 500 (4000 on a GPU) or more than n/5 components, else block Krylov.
     tol : float >= 0
         Residuals ``||Kc u - λ u||`` are at most tol λ₁. 0 is 1e-8 in float64 and 1e-5 in float32; 100 eps (2.2e-14,
         1.2e-5) can be reached.
@@ -232,8 +232,9 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             check_parameters(self)
             given, X = X, training_data(self, X)
             kernel = self._resolved_kernel(X)
+            X = self._own(X, given, kernel)
             plan, op, rows, eigen, spectrum = self._decompose(X, kernel)
-            scores = self._commit(given, X, kernel, plan, op, rows, eigen, spectrum)
+            scores = self._commit(X, kernel, plan, op, rows, eigen, spectrum)
             synchronize(scores)
             return scores
 
@@ -335,7 +336,6 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _commit(
         self,
-        given: Any,
         X: Array,
         kernel: Kernel,
         plan: Plan,
@@ -383,7 +383,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.plan_ = plan
         self.solver_ = eigen.solver
         self.device_ = plan.device
-        self.X_fit_ = self._kept(X, given, kernel)
+        self.X_fit_ = X
         self._training_rows = TrainingRows(rows)
         return scores
 
@@ -399,8 +399,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self.dual_coef_ = self._preimage.dual_coef
         self.X_transformed_fit_ = scores
 
-    def _kept(self, X: Array, given: Any, kernel: Kernel) -> Array:
-        """X for later transforms: a copy if one was asked for and none was made on the way."""
+    def _own(self, X: Array, given: Any, kernel: Kernel) -> Array:
+        """X for this fit and later transforms: a copy if one was asked for and none was made on the way."""
         if not self.copy_X or isinstance(kernel, Precomputed):
             return X
         if is_numpy(X):

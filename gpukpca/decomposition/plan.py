@@ -16,7 +16,7 @@ from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram.product import dense_row_bytes
 from gpukpca.gram.residence import SMALLEST_EDGE, Residence, tile_edge_for, tiled_residence
-from gpukpca.kernels import Kernel, Precomputed
+from gpukpca.kernels import Kernel, Linear, Precomputed
 
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -124,8 +124,9 @@ def _fitted_to_memory(draft: Plan, estimator: Any, X: Array, kernel: Kernel) -> 
 def _needs(draft: Plan, estimator: Any, X: Array, kernel: Kernel, solver: Any, edge: int) -> tuple[int, Residence]:
     """Bytes for one way of doing it, and how K is then held: with as many tiles cached as fit."""
     n, item, workers = draft.n_samples, item_size(X.dtype), draft.residence.workers
-    fixed = _fixed_bytes(draft, X, kernel, edge, estimator.copy_X)
-    fixed += solver.workspace_items(n, draft.n_components, is_on_gpu(X)) * item
+    fixed = _fixed_bytes(draft, X, kernel, edge, estimator)
+    if hasattr(solver, "workspace_items"):  # a solver of the user's own need not say
+        fixed += solver.workspace_items(n, draft.n_components, is_on_gpu(X)) * item
     if isinstance(kernel, Precomputed):  # the matrix is the user's own
         return fixed, Residence("dense", n, n, 0, workers)
     if kernel.stored_only or estimator.gram == "dense":
@@ -146,17 +147,18 @@ def _solvers_to_try(draft: Plan, estimator: Any) -> list[tuple[Any, str]]:
     n, p = draft.n_samples, draft.n_components
     tries: list[tuple[Any, str]] = [(draft.solver, "")]
     automatic = isinstance(estimator.eigen_solver, str) and estimator.eigen_solver == "auto"
-    iterative = draft.solver
+    iterative, so_far = draft.solver, ""
     if automatic and isinstance(draft.solver, Dense) and 5 * p <= n:
         iterative = BlockKrylov(tol=float(estimator.tol), max_passes=estimator.max_iter)
-        tries.append((iterative, "the dense solver does not fit into memory; block Krylov instead"))
+        so_far = "the dense solver does not fit into memory; block Krylov instead"
+        tries.append((iterative, so_far))
     if isinstance(iterative, BlockKrylov) and iterative.max_blocks is None and 5 * p <= n:
         few = f"the basis of block Krylov is held to {FEWEST_BLOCKS} blocks to fit into memory"
-        tries.append((replace(iterative, max_blocks=FEWEST_BLOCKS), few))
+        tries.append((replace(iterative, max_blocks=FEWEST_BLOCKS), f"{so_far}; {few}" if so_far else few))
     return tries
 
 
-def _fixed_bytes(draft: Plan, X: Array, kernel: Kernel, edge: int, copies: bool) -> int:
+def _fixed_bytes(draft: Plan, X: Array, kernel: Kernel, edge: int, estimator: Any) -> int:
     """Bytes that do not depend on how K is held: the model's data, prepared rows, tiles and sums of the workers."""
     n, d, p = draft.n_samples, draft.n_features, draft.n_components
     item = item_size(X.dtype)
@@ -167,7 +169,9 @@ def _fixed_bytes(draft: Plan, X: Array, kernel: Kernel, edge: int, copies: bool)
     operand = -(-data // max(n, 1)) + 2 * row_bytes  # of one row, in the slices that a tile is made from
     tiles = draft.residence.workers * edge * ((1 + kernel.scratch_tiles) * edge * item + operand)
     sums = draft.residence.workers * n * (p + 10) * item
-    return data * (2 if copies else 1) + 2 * n * item + tiles + sums
+    # The ridge pre-image holds the kernel matrix of the scores, and a right-hand side.
+    ridge = (n * n + 2 * n * d) * item if estimator.fit_inverse_transform and not isinstance(kernel, Linear) else 0
+    return data * (2 if estimator.copy_X else 1) + 2 * n * item + tiles + sums + ridge
 
 
 def _too_big(draft: Plan, needed: int, item: int) -> str:

@@ -56,7 +56,7 @@ def new_data(estimator: Any, X: Any, fitted: Array, method: str) -> Array:
                 f"{type(estimator).__name__} was fitted on {_library(fitted)} arrays and cannot take sparse input; "
                 "pass X.toarray() or an array of that library."
             )
-        return X
+        return to_host(X) if is_foreign(X) else X
     return move(X, fitted)
 
 
@@ -81,6 +81,7 @@ def _checked(estimator: Any, X: Any, reset: bool) -> Array:
         given = _Shape(X.shape)  # hides the array, so that scikit-learn has nothing to convert
     else:
         _refuse_device_sparse(X)
+        _refuse_what_is_not_numbers(X)
         _warn_of_lost_digits(X)
         X = _host(estimator, X)
     check_finite(X, f"{_name(estimator)} does not accept missing values; impute or drop them first.")
@@ -92,6 +93,8 @@ def _checked(estimator: Any, X: Any, reset: bool) -> Array:
 def _host(estimator: Any, X: Any) -> Array:
     """A host container as a floating-point array or CSR matrix."""
     kinds = [np.float64, np.float32]
+    if isinstance(X, np.ndarray) and X.dtype.kind == "f" and not X.dtype.isnative:
+        X = X.astype(X.dtype.newbyteorder("="))
     try:
         return check_array(
             X, accept_sparse="csr", dtype=kinds, ensure_all_finite=False, estimator=estimator, input_name="X"
@@ -113,6 +116,8 @@ def _foreign(estimator: Any, X: Array) -> Array:
             "matrices, pandas data frames, and lists of numbers."
         )
     xp = namespace_of(X)
+    if array_api_compat.is_torch_array(X):
+        X = X.detach()  # a fit is no part of anybody's graph
     if X.ndim != 2:
         what = {0: "scalar array", 1: "1D array"}.get(X.ndim)
         if what is None:
@@ -159,6 +164,17 @@ def _refuse_device_sparse(X: Any) -> None:
         raise TypeError("sparse CuPy matrices are not supported; pass X.toarray(), or X.get() for SciPy CSR.")
 
 
+def _refuse_what_is_not_numbers(X: Any) -> None:
+    """Dates would become counts of nanoseconds in silence, and two columns of one name cannot be told apart."""
+    if hasattr(X, "columns") and len(set(X.columns)) < len(X.columns):
+        names = list(X.columns)
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"Input X has several columns named {twice!r}; feature names must be unique.")
+    dtypes = list(X.dtypes) if hasattr(X, "dtypes") and hasattr(X, "columns") else [getattr(X, "dtype", None)]
+    if any(getattr(dtype, "kind", "") in "mM" for dtype in dtypes if dtype is not None):
+        raise TypeError("Input X holds dates or time differences; turn them into numbers first.")
+
+
 def _warn_of_lost_digits(X: Any) -> None:
     """Types that float64 cannot hold exactly."""
     dtype = getattr(X, "dtype", None)
@@ -185,14 +201,19 @@ def check_finite(X: Any, advice: str, what: str = "Input X") -> None:
 
 
 def _raise_not_finite(X: Any, advice: str, what: str) -> None:
-    host = X.toarray() if is_sparse(X) else to_host(X)
+    host = X.data[:, None] if is_sparse(X) else to_host(X)
     for test, word, note in ((np.isnan, "NaN", ""), (np.isinf, "infinity", f" or a value too large for {host.dtype}")):
         bad = np.argwhere(test(host))
         if len(bad):
+            row, column = _csr_position(X, bad[0][0]) if is_sparse(X) else bad[0]
             raise ValueError(
-                f"{what} contains {word}{note}: {len(bad)} value(s), the first in row {bad[0][0]}, column "
-                f"{bad[0][1]}. {advice}"
+                f"{what} contains {word}{note}: {len(bad)} value(s), the first in row {row}, column {column}. {advice}"
             )
+
+
+def _csr_position(X: Any, entry: int) -> tuple[int, int]:
+    """Row and column of a stored entry."""
+    return int(np.searchsorted(X.indptr, entry, side="right")) - 1, int(X.indices[entry])
 
 
 def square_kernel_matrix(K: Array) -> Array:

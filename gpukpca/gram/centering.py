@@ -15,6 +15,8 @@ from gpukpca.backend.namespace import (
     cast,
     dtype_name,
     from_host,
+    is_foreign,
+    is_sparse,
     namespace_of,
     overflow_allowed,
     real_floating,
@@ -49,12 +51,14 @@ def double_center(K: Array, *, overwrite: bool = False) -> Array:
     -----
     Means are accumulated in float64. Cost O(n²); no second matrix with `overwrite` on NumPy and CuPy.
     """
-    if not hasattr(K, "__array_namespace__") and not hasattr(K, "dtype"):
+    if is_sparse(K):
+        raise InvalidParameterError("double centring fills a sparse matrix; pass K.toarray().")
+    if not is_foreign(K):
         K = np.asarray(K)
     if not real_floating(K):
         K = cast(K, accumulation_dtype(K))
         overwrite = True
-    if K.ndim != 2 or K.shape[0] != K.shape[1]:
+    if K.ndim != 2 or K.shape[0] != K.shape[1] or K.shape[0] == 0:
         raise InvalidParameterError(f"double centring needs a square matrix; got shape {tuple(K.shape)}.")
     if not overwrite:
         K = namespace_of(K).asarray(K, copy=True)
@@ -87,9 +91,10 @@ def checked_means(means: Array, base: Any) -> Array:
     owner = f"the kernel {type(base.kernel).__name__}" if hasattr(base, "kernel") else "the kernel matrix"
     if bad.size and np.isnan(column[bad[0]]):
         raise InvalidParameterError(f"{owner} returned NaN at ({bad[0]}, {j}).")
+    kind = dtype_name(base.dtype)
     raise InvalidParameterError(
-        f"{owner} overflows {dtype_name(base.dtype)} on these data: NaN or infinity, first in column {j}. Scale the "
-        "features, choose a smaller gamma, coef0 or degree, or pass float64."
+        f"{owner} overflows {kind} on these data: NaN or infinity, first in column {j}. Scale the features, or choose a "
+        f"smaller gamma, coef0 or degree{', or pass float64' if kind == 'float32' else ''}."
     )
 
 

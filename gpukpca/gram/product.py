@@ -75,7 +75,7 @@ def kernel_matmat(
     Notes
     -----
     Cost: m n kernel values and 2 m n b operations; memory O((m + n) b) and one tile a thread, and n (d + 2) items for
-    the prepared Y. Each thread owns whole panels of rows of the result, so sums do not depend on the thread count.
+    the prepared Y. Each thread owns whole panels of rows of the result.
     """
     X, Y = as_rows(X), as_rows(Y)
     like = empty_like(Y)

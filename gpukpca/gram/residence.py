@@ -13,6 +13,7 @@ from dataclasses import dataclass
 CPU_TILE_EDGE = 1024
 GPU_TILE_EDGE = 4096
 SMALLEST_EDGE = 128
+ONE_TILE_UP_TO = 640
 LARGEST_SLICE = 64 * 2**20
 
 
@@ -76,7 +77,7 @@ def _tile_edge(n: int, workers: int, on_gpu: bool) -> int:
         return min(n, GPU_TILE_EDGE)
     if workers == 1:
         return max(1, min(n, CPU_TILE_EDGE))
-    if n <= 2 * SMALLEST_EDGE:
+    if n <= ONE_TILE_UP_TO:  # starting threads costs more than they save
         return max(1, n)
     # At least about four tiles along a side, so that the triangle splits evenly between the workers.
     return min(CPU_TILE_EDGE, max(SMALLEST_EDGE, -(-n // (4 * min(workers, 8)))))

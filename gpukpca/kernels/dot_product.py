@@ -181,8 +181,9 @@ class Cosine(_DotKernel):
         norms = row_norms(X)
         zeros = np.flatnonzero(norms == 0)
         if zeros.size:
+            first = "" if like is not None else f", the first is row {zeros[0]}"  # new rows come in panels
             warnings.warn(
-                f"Cosine: {zeros.size} row(s) are zero, the first is row {zeros[0]}; their kernel values are set to 0.",
+                f"Cosine: {zeros.size} row(s) are zero{first}; their kernel values are set to 0.",
                 RankWarning,
                 stacklevel=2,
             )

@@ -122,7 +122,9 @@ def check_block(owner: Any, block: Any, shape: tuple[int, int]) -> None:
     host = to_host(block)
     if not np.all(np.isfinite(host)):
         i, j = np.argwhere(~np.isfinite(host))[0]
-        raise InvalidParameterError(f"the kernel {name} returned {_spelled(float(host[i, j]))} at ({i}, {j})")
+        raise InvalidParameterError(
+            f"the kernel {name} returned {_spelled(float(host[i, j]))} at ({i}, {j}) of a block of shape {shape}"
+        )
 
 
 def checked_tile(kernel: Kernel, tile: Any, a: Any, b: Any, like: Array) -> Array:
