@@ -93,8 +93,8 @@ def checked_means(means: Array, base: Any) -> Array:
         raise InvalidParameterError(f"{owner} returned NaN at ({bad[0]}, {j}).")
     kind = dtype_name(base.dtype)
     raise InvalidParameterError(
-        f"{owner} overflows {kind} on these data: NaN or infinity, first in column {j}. Scale the features, or choose a "
-        f"smaller gamma, coef0 or degree{', or pass float64' if kind == 'float32' else ''}."
+        f"{owner} overflows {kind} on these data: NaN or infinity, first in column {j}. Scale the features, or choose "
+        f"a smaller gamma, coef0 or degree{', or pass float64' if kind == 'float32' else ''}."
     )
 
 
