@@ -7,7 +7,6 @@ itself is here. Errors say what came, what was expected and what to do next.
 __all__ = [
     "ConvergenceError",
     "ConvergenceWarning",
-    "DeviceFallbackWarning",
     "DeviceMismatchError",
     "IndefiniteKernelError",
     "IndefiniteKernelWarning",
@@ -55,7 +54,3 @@ class IndefiniteKernelWarning(UserWarning):
 
 class PrecisionWarning(UserWarning):
     """Digits were lost before the work began, or the answer is less determined than its digits suggest."""
-
-
-class DeviceFallbackWarning(UserWarning):
-    """A device that was there could not be used; the work went on elsewhere."""

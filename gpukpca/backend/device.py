@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ def free_bytes(x: Any) -> int:
         from gpukpca.cuda import device as cuda_device
 
         return cuda_device.free_bytes(x)
+    if is_on_gpu(x):  # a PyTorch tensor; its library is loaded already
+        return int(sys.modules["torch"].cuda.mem_get_info(x.device)[0])
     return host_free_bytes()
 
 

@@ -6,7 +6,6 @@ of one matrix product live here as well, because each is worth one fused pass on
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from gpukpca._typing import Array
@@ -24,11 +23,6 @@ def _apply(name: str, T: Array, *operands: Any) -> Array:
 def add(T: Array, other: Any) -> Array:
     """T + other, other an array that broadcasts or a number."""
     return T if isinstance(other, (int, float)) and other == 0 else _apply("add", T, other)
-
-
-def subtract(T: Array, other: Any) -> Array:
-    """T - other."""
-    return _apply("subtract", T, other)
 
 
 def multiply(T: Array, other: Any) -> Array:
@@ -92,12 +86,10 @@ def rational_quadratic(T: Array, alpha: float, flat: bool) -> Array:
 
 
 def matern(T: Array, nu: float) -> Array:
-    """Matérn correlation of smoothness 1/2, 3/2, 5/2 or infinity; T holds -||x - y||² / (2 l²).
+    """Matérn correlation of smoothness 1/2, 3/2 or 5/2; T holds -||x - y||² / (2 l²).
 
     Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), eqs. 4.16 and 4.17.
     """
-    if nu == math.inf:
-        return exp(T)
     # sqrt(2 nu) ||x - y|| / l, held where exp(-r) is 0 already: infinity times 0 is not a number.
     r = clip_above(sqrt(multiply(T, -4.0 * nu)), 800.0)
     if nu == 0.5:

@@ -9,6 +9,7 @@ import scipy.linalg
 from scipy.spatial.distance import cdist
 
 from gpukpca._typing import Array
+from gpukpca.backend.creation import arange
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -32,8 +33,8 @@ def row_products(a: Any, b: Any, out: Array | None = None) -> Array:
     if is_sparse(a) or is_sparse(b):
         product = a @ b.T
         return np.asarray(product.toarray() if is_sparse(product) else product)
-    if is_numpy(a):
-        return np.matmul(a, b.T, out=out)
+    if writes_in_place(a):
+        return namespace_of(a).matmul(a, b.T, out=out)
     return a @ namespace_of(a).matrix_transpose(b)
 
 
@@ -115,6 +116,18 @@ def _reorthogonalized(U: Array) -> Array:
     return U @ from_host(1.5 * np.eye(U.shape[1]) - 0.5 * gram, U)
 
 
+def ritz_pairs(T: np.ndarray, keep: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """The `keep` largest eigenpairs of a small symmetric host matrix, descending, and its smallest eigenvalue."""
+    k = T.shape[0]
+    if keep < k and k > SMALL_MATRIX:
+        values, vectors = scipy.linalg.eigh(T, subset_by_index=(k - keep, k - 1), driver="evr", check_finite=False)
+        lowest = scipy.linalg.eigh(T, eigvals_only=True, subset_by_index=(0, 0), driver="evr", check_finite=False)
+        if len(values) == keep and len(lowest) == 1:  # bisection can lose members of a cluster
+            return values[::-1], vectors[:, ::-1], float(lowest[0])
+    values, vectors = np.linalg.eigh(T)
+    return values[::-1][:keep], vectors[:, ::-1][:, :keep], float(values[0])
+
+
 def all_eigenvalues(A: Array) -> np.ndarray:
     """Every eigenvalue of a symmetric A, ascending, on the host; A may be overwritten."""
     if is_numpy(A):
@@ -134,13 +147,41 @@ def solve_positive_definite(A: Array, B: Array) -> Array:
     if is_numpy(A):
         factor = scipy.linalg.cho_factor(A.T, overwrite_a=True, check_finite=False)
         return scipy.linalg.cho_solve(factor, B, check_finite=False)
+    xp = namespace_of(A, B)
     try:
-        return namespace_of(A, B).linalg.solve(A, B)
+        # Definiteness is tested by the factor; two triangular solves are not in the standard, so `solve` follows.
+        positive = bool(xp.all(xp.isfinite(xp.linalg.cholesky(A))))
+        solution = xp.linalg.solve(A, B)
     except RuntimeError as error:  # what PyTorch raises
         raise np.linalg.LinAlgError(str(error)) from error
+    if not positive:  # CuPy gives NaN
+        raise np.linalg.LinAlgError("the matrix is not positive definite")
+    return solution
 
 
 ROW_BLOCK = 256
+# Up to this size all eigenpairs of a host matrix cost no more than some.
+SMALL_MATRIX = 256
+
+
+def largest_asymmetry(K: Array) -> tuple[float, int, int]:
+    """max |K_ij - K_ji| and where it is; by panels, so that nothing of the size of K is made."""
+    xp = namespace_of(K)
+    n, worst = K.shape[0], (0.0, 0, 0)
+    for start in range(0, n, ROW_BLOCK):
+        stop = min(start + ROW_BLOCK, n)
+        difference = xp.abs(K[start:stop, :] - xp.matrix_transpose(K[:, start:stop]))
+        largest = float(xp.max(difference))
+        if largest > worst[0]:
+            i, j = divmod(int(xp.argmax(xp.reshape(difference, (-1,)))), n)
+            worst = (largest, start + i, j)
+    return worst
+
+
+def largest_modulus(K: Array) -> float:
+    """max |K_ij|."""
+    xp = namespace_of(K)
+    return max(float(xp.max(K)), -float(xp.min(K)))
 
 
 def symmetric_from_upper(K: Array, diagonal: Array) -> Array:
@@ -151,12 +192,12 @@ def symmetric_from_upper(K: Array, diagonal: Array) -> Array:
     n = K.shape[0]
     if writes_in_place(K):
         mirror_upper(K)
-        every = namespace_of(K).arange(n)
+        every = arange(n, K)
         K[every, every] = diagonal
         return K
     xp = namespace_of(K)
     upper = xp.triu(K, k=1)
-    rows = xp.arange(n, device=device_of(K))
+    rows = arange(n, K)
     return xp.where(rows[:, None] == rows[None, :], diagonal[:, None], upper + xp.matrix_transpose(upper))
 
 
@@ -164,7 +205,7 @@ def add_to_diagonal(K: Array, value: float) -> Array:
     """K + value I; in place where the library can."""
     xp = namespace_of(K)
     if writes_in_place(K):
-        every = xp.arange(K.shape[0])
+        every = arange(K.shape[0], K)
         K[every, every] += value
         return K
     return K + value * xp.eye(K.shape[0], dtype=K.dtype, device=device_of(K))

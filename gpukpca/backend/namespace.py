@@ -9,7 +9,7 @@ import array_api_compat.numpy
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.exceptions import DeviceMismatchError
+from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 
 
 def is_numpy(x: Any) -> bool:
@@ -45,6 +45,11 @@ def namespace_of(*arrays: Any) -> Any:
     if all(type(x) is np.ndarray for x in arrays):  # by far the most frequent case, and asked for in every step
         return array_api_compat.numpy
     dense = [np.empty(0) if is_sparse(x) else x for x in arrays if x is not None]
+    for x in dense:
+        if not array_api_compat.is_array_api_obj(x):
+            raise InvalidParameterError(
+                f"expected an array, got {type(x).__name__}; convert it with numpy.asarray first."
+            )
     try:
         xp = array_api_compat.array_namespace(*dense)
     except TypeError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.random import seeded_subset
 from gpukpca.exceptions import InvalidParameterError
 
+ROW_PANEL = 4096
+
 
 def as_rows(X: Any) -> Any:
     """X as a two-dimensional floating-point array or CSR matrix; for callers that use a kernel by itself."""
@@ -42,6 +45,15 @@ def as_rows(X: Any) -> Any:
             "Reshape your data with X.reshape(-1, 1) for one feature or X.reshape(1, -1) for one sample."
         )
     return X
+
+
+def check_widths(X: Any, Y: Any) -> None:
+    """Raise where the rows of X and Y live in different places or have different widths."""
+    namespace_of(X, Y)
+    if X.shape[1] != Y.shape[1]:
+        raise InvalidParameterError(
+            f"X has {X.shape[1]} features and Y has {Y.shape[1]}; the rows of both must be of one width."
+        )
 
 
 def take_rows(X: Any, start: int, stop: int) -> Any:
@@ -95,19 +107,35 @@ def row_square_sums(X: Any) -> Array:
     return cast(xp.sum(wide * wide, axis=1), X.dtype)
 
 
+def by_panels(X: Array, function: Callable[[Array, int, int], Array]) -> Array:
+    """``function(X[start:stop], start, stop)`` over panels of rows, joined: no wide copy of the whole of X is made."""
+    n = X.shape[0]
+    bounds = [(start, min(start + ROW_PANEL, n)) for start in range(0, n, ROW_PANEL)] or [(0, 0)]
+    panels = [function(X[start:stop, :], start, stop) for start, stop in bounds]
+    return panels[0] if len(panels) == 1 else namespace_of(X).concat(panels, axis=0)
+
+
+def shifted_rows(X: Array, mean: Array, scale: float, dtype: Any) -> Array:
+    """scale (X - mean) as `dtype`, the difference taken in the dtype of the mean."""
+    return by_panels(X, lambda panel, *_: cast((cast(panel, mean.dtype) - mean[None, :]) * scale, dtype))
+
+
 def row_norms(X: Any) -> np.ndarray:
     """Euclidean norms of the rows on the host, safe for huge and tiny rows of a dense X."""
     if is_sparse(X):
         return np.sqrt(row_square_sums(X.astype(np.float64)))
-    return column_norms(namespace_of(X).matrix_transpose(X))
+    xp, n = namespace_of(X), X.shape[0]
+    bounds = [(start, min(start + ROW_PANEL, n)) for start in range(0, n, ROW_PANEL)]
+    return np.concatenate([column_norms(xp.matrix_transpose(X[start:stop, :])) for start, stop in bounds])
 
 
 def divided_rows(X: Any, divisors: np.ndarray) -> Any:
     """Every row divided by its divisor, in the dtype of X."""
     if is_sparse(X):
         return (scipy.sparse.diags_array(1.0 / divisors) @ X).tocsr().astype(X.dtype)
-    wide = cast(X, accumulation_dtype(X))
-    return cast(wide / from_host(divisors, wide)[:, None], X.dtype)
+    wide = accumulation_dtype(X)
+    columns = from_host(divisors, X, wide)[:, None]
+    return by_panels(X, lambda panel, start, stop: cast(cast(panel, wide) / columns[start:stop, :], X.dtype))
 
 
 def variance_of_entries(X: Any) -> float:
@@ -119,8 +147,12 @@ def variance_of_entries(X: Any) -> float:
     wide = accumulation_dtype(X)
     count = X.shape[0] * X.shape[1]
     mean = float(xp.sum(X, dtype=wide)) / count
-    centred = cast(X, wide) - mean
-    return float(xp.sum(centred * centred)) / count
+
+    def square_sum(panel: Array, *_: int) -> Array:
+        centred = cast(panel, wide) - mean
+        return xp.sum(centred * centred, axis=0)[None, :]
+
+    return float(xp.sum(by_panels(X, square_sum))) / count
 
 
 def sampled_rows(X: Any, most: int) -> np.ndarray:

@@ -87,7 +87,7 @@ def blas_threads() -> int:
 
 
 def worker_count(like: Any, n_jobs: int | None = None) -> int:
-    """Workers for tiles of arrays like `like`: min(BLAS's limit now, usable CPUs, `n_jobs`), 1 outside NumPy.
+    """Workers for tiles of arrays like `like`: min(BLAS's limit now, usable CPUs), or `n_jobs`; 1 outside NumPy.
 
     A process that limits BLAS, as joblib's workers do, so gets serial products by itself. Negative `n_jobs` counts
     from the number of CPUs as in scikit-learn: -1 means all.
@@ -117,12 +117,16 @@ def map_tiles(
     def run(worker: int) -> list[Result]:
         _hold_thread_local_blas()
         results = []
-        with overflow_allowed():
-            for tile in tiles[worker::workers]:
-                if stop.is_set():
-                    break
-                results.append(work(tile))
-                done[worker] += 1
+        try:
+            with overflow_allowed():
+                for tile in tiles[worker::workers]:
+                    if stop.is_set():
+                        break
+                    results.append(work(tile))
+                    done[worker] += 1
+        except BaseException:
+            stop.set()
+            raise
         return results
 
     with _single_threaded_blas, ThreadPoolExecutor(workers) as pool:

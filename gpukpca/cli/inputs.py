@@ -16,7 +16,7 @@ import numpy as np
 from gpukpca.cli.table import Table, check_room
 from gpukpca.cli.text import read_text
 from gpukpca.decomposition.validation import check_finite
-from gpukpca.kernels.base import closest
+from gpukpca.kernels.parameters import closest
 
 BUNDLED = ("digits", "iris", "wine", "breast_cancer")
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")

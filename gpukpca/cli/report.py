@@ -117,7 +117,7 @@ def write_scores(file: IO[bytes], suffix: str, model: KernelPCA, scores: np.ndar
     }
     optional = {"labels": table.labels, "sample_names": table.sample_names, "feature_names": table.feature_names}
     arrays |= {name: np.asarray(values) for name, values in optional.items() if values is not None}
-    np.savez(file, allow_pickle=False, **arrays)
+    np.savez(file, **arrays)  # no array of objects among them: labels are numbers or text
 
 
 def _write_csv(file: IO[bytes], scores: np.ndarray, names: tuple[str, ...] | None) -> None:

@@ -30,7 +30,7 @@ from gpukpca.kernels import (
     Sigmoid,
 )
 from gpukpca.kernels.bandwidth import GAMMA_RULES
-from gpukpca.kernels.base import closest
+from gpukpca.kernels.parameters import closest
 
 # Name -> the kernel made of the estimator's gamma, degree, coef0 and, beyond scikit-learn, kernel_params.
 NAMED_KERNELS: dict[str, Callable[[Any, dict[str, Any]], Kernel]] = {
@@ -99,7 +99,7 @@ def check_parameters(estimator: Any) -> None:
     _check(e, "degree", _is_real(e.degree) and e.degree >= 0, "a number >= 0")
     _check(e, "coef0", _is_real(e.coef0), "a finite number")
     _check(e, "alpha", _is_real(e.alpha) and e.alpha >= 0, "a number >= 0")
-    _check(e, "tol", _is_real(e.tol) and e.tol >= 0, "a number >= 0 (0: the default of the dtype)")
+    _check(e, "tol", _is_real(e.tol) and 0 <= e.tol < 1, "a number in [0, 1) (0: the default of the dtype)")
     gamma_rules = ", ".join(f'"{rule}"' for rule in GAMMA_RULES)
     gamma_ok = e.gamma is None or (_is_real(e.gamma) and e.gamma >= 0) or _is_word(e.gamma, *GAMMA_RULES)
     _check(e, "gamma", gamma_ok, f"None, a number >= 0, or one of {gamma_rules}")
@@ -115,7 +115,7 @@ def check_parameters(estimator: Any) -> None:
     for name in ("fit_inverse_transform", "remove_zero_eig", "copy_X"):
         _check(e, name, isinstance(getattr(e, name), (bool, np.bool_)), "True or False")
     _check(e, "gram", _is_word(e.gram, "auto", "dense", "tiled"), '"auto", "dense" or "tiled"')
-    _check(e, "verbose", callable(e.verbose) or (_is_switch(e.verbose)), "an integer >= 0")
+    _check(e, "verbose", callable(e.verbose) or _is_switch(e.verbose), "an integer >= 0 or a callable")
     _check_solver(e)
 
 

@@ -268,21 +268,19 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self, X: Array, kernel: Kernel, fraction: float, rng: np.random.Generator
     ) -> tuple[Plan, CenteredGram, Rows | None, EigenResult, Spectrum]:
         n = int(X.shape[0])
-        p = min(n, FIRST_GUESS)
-        plan = make_plan(self, X, kernel, p)
-        op, rows = self._operator(X, kernel, plan)
+        first = make_plan(self, X, kernel, min(n, FIRST_GUESS))
+        # The dense solver's work hardly depends on p: it is asked for everything, once.
+        p = min(n, FIRST_GUESS) if isinstance(first.solver, BlockKrylov) else n
+        op, rows = self._operator(X, kernel, first)
         start: Array | None = None
         while True:
-            if not isinstance(plan.solver, BlockKrylov):
-                # The dense solver's work hardly depends on p: ask it for everything, once.
-                p = n
-                plan = make_plan(self, X, kernel, p)
+            # The operator stays what it is, whatever the solver needs beside it.
+            plan = replace(make_plan(self, X, kernel, p, first.available_bytes), residence=first.residence)
             eigen = self._solve(op, plan, rng, start)
             spectrum = checked_spectrum(eigen, op, kernel.positive_definite, fraction)
             enough = spectrum.components_for(fraction)
             if enough is None and p < n:
-                start, p = eigen.eigenvectors, min(n, 2 * p)
-                plan = make_plan(self, X, kernel, p)
+                start, p = eigen.eigenvectors, 2 * p if isinstance(plan.solver, BlockKrylov) and 10 * p <= n else n
                 continue
             # No variance at all: one component of eigenvalue zero.
             keep = enough or max(1, int(np.sum(spectrum.eigenvalues > 0)))
@@ -363,8 +361,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         projection = eigen.eigenvectors * scale
         scores = eigen.products * scale
         wide = accumulation_dtype(like)
-        xp = namespace_of(like)
-        offset = xp.sum(op.column_means[:, None] * cast(projection, wide), axis=0)
+        offset = (op.column_means[None, :] @ cast(projection, wide))[0, :]
         self._set_preimage(X, kernel, projection, scores)
         degrees = max(n - 1, 1)
         self.eigenvalues_ = from_host(values, like)
@@ -404,7 +401,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if not self.copy_X or isinstance(kernel, Precomputed):
             return X
         if is_numpy(X):
-            return X.copy() if not isinstance(given, np.ndarray) or np.shares_memory(X, given) else X
+            return X.copy() if not isinstance(given, np.ndarray) or np.may_share_memory(X, given) else X
         if is_sparse(X):
             return X.copy()
         return namespace_of(X).asarray(X, copy=True) if X is given else X

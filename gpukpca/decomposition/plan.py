@@ -72,8 +72,8 @@ def solver_name(solver: Any) -> str:
     return {Dense: "dense", BlockKrylov: "block Krylov"}.get(type(solver), type(solver).__name__)
 
 
-def make_plan(estimator: Any, X: Array, kernel: Kernel, p: int) -> Plan:
-    """Residence and solver for `p` components within the memory limit.
+def make_plan(estimator: Any, X: Array, kernel: Kernel, p: int, limit: int | None = None) -> Plan:
+    """Residence and solver for `p` components within the memory limit, or within `limit` bytes where that is given.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def make_plan(estimator: Any, X: Array, kernel: Kernel, p: int) -> Plan:
     """
     like = empty_like(X)
     n, d = int(X.shape[0]), int(X.shape[1])
-    limit = memory_limit(estimator.memory_limit, like)
+    limit = limit or memory_limit(estimator.memory_limit, like)
     workers = worker_count(like, estimator.n_jobs)
     solver, why = solver_from(estimator, n, p, is_on_gpu(like))
     draft = Plan(
@@ -163,7 +163,7 @@ def _fixed_bytes(draft: Plan, X: Array, kernel: Kernel, edge: int, estimator: An
     n, d, p = draft.n_samples, draft.n_features, draft.n_components
     item = item_size(X.dtype)
     if isinstance(kernel, Precomputed):
-        return n * p * item * 4
+        return n * n * item + n * p * item * 4  # the symmetric part, where the matrix is not symmetric to the last bit
     row_bytes = dense_row_bytes(kernel, X)
     data = (X.data.nbytes + X.indices.nbytes) if is_sparse(X) else n * d * item
     operand = -(-data // max(n, 1)) + 2 * row_bytes  # of one row, in the slices that a tile is made from
@@ -199,6 +199,8 @@ def parsed_bytes(size: Any) -> int:
         match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)\s*", size)
         if match and match.group(2).lower() in UNITS:
             size = int(float(match.group(1)) * UNITS[match.group(2).lower()])
+    if isinstance(size, float) and size.is_integer():
+        size = int(size)
     if isinstance(size, bool) or not isinstance(size, Integral) or size <= 0:
         raise InvalidParameterError(
             f"memory_limit={size!r} is not allowed; give None, a number of bytes, or a string such as '4GiB'."

@@ -56,6 +56,7 @@ class RidgePreimage:
     kernel: Kernel
     scores: Array
     dual_coef: Array
+    n_jobs: int | None = None
 
     @classmethod
     def fitted(cls, X: Array, scores: Array, kernel: Kernel, alpha: float, n_jobs: int | None) -> RidgePreimage:
@@ -69,10 +70,10 @@ class RidgePreimage:
             raise _not_solvable(alpha) from error
         if not bool(xp.all(xp.isfinite(dual_coef))):
             raise _not_solvable(alpha)
-        return cls(kernel, scores, dual_coef)
+        return cls(kernel, scores, dual_coef, n_jobs)
 
     def __call__(self, Z: Array) -> Array:
-        return kernel_matmat(self.kernel, Z, self.scores, self.dual_coef)
+        return kernel_matmat(self.kernel, Z, self.scores, self.dual_coef, n_jobs=self.n_jobs)
 
 
 def _not_solvable(alpha: float) -> InvalidParameterError:

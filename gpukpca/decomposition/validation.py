@@ -15,6 +15,7 @@ from sklearn import get_config
 from sklearn.utils.validation import check_array, validate_data
 
 from gpukpca._typing import Array
+from gpukpca.backend.linalg import largest_asymmetry, largest_modulus
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -232,13 +233,10 @@ def square_kernel_matrix(K: Array) -> Array:
             "K(X_new, X) to transform."
         )
     xp = namespace_of(K)
-    difference = xp.abs(K - xp.matrix_transpose(K))
-    largest = float(xp.max(difference))
+    largest, i, j = largest_asymmetry(K)
     if largest == 0.0:
         return K
-    if largest > 100.0 * float(xp.finfo(K.dtype).eps) * float(xp.max(xp.abs(K))):
-        where = int(xp.argmax(xp.reshape(difference, (-1,))))
-        i, j = divmod(where, K.shape[0])
+    if largest > 100.0 * float(xp.finfo(K.dtype).eps) * largest_modulus(K):
         warnings.warn(
             f"the precomputed kernel matrix is not symmetric: |K - Kᵀ| reaches {largest:.3g} at ({i}, {j}). Its "
             "symmetric part (K + Kᵀ)/2 is used.",
@@ -251,7 +249,7 @@ def square_kernel_matrix(K: Array) -> Array:
 def has_negative_diagonal(K: Array) -> bool:
     """Whether K has a negative diagonal entry beyond rounding, which no positive semidefinite matrix has."""
     xp = namespace_of(K)
-    rounding = K.shape[0] * float(xp.finfo(K.dtype).eps) * float(xp.max(xp.abs(K)))
+    rounding = K.shape[0] * float(xp.finfo(K.dtype).eps) * largest_modulus(K)
     return bool(xp.any(xp.linalg.diagonal(K) < -rounding))
 
 

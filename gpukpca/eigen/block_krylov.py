@@ -10,8 +10,9 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.linalg import inner_products
-from gpukpca.backend.namespace import epsilon, from_host, namespace_of, to_host
+from gpukpca.backend.elementwise import add
+from gpukpca.backend.linalg import inner_products, ritz_pairs
+from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, namespace_of, to_host
 from gpukpca.backend.random import standard_normal
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.dense import Dense
@@ -212,10 +213,10 @@ class _Iteration:
     # -- Rayleigh–Ritz ---------------------------------------------------------------------------------------------
 
     def _ritz(self) -> tuple[np.ndarray, np.ndarray]:
-        """All Ritz values, descending, and their coordinates in the basis."""
-        theta, S = np.linalg.eigh(self.T)
-        self.smallest = min(self.smallest, float(theta[0]))
-        return theta[::-1], S[:, ::-1]
+        """The largest Ritz values, descending, and their coordinates in the basis."""
+        theta, S, smallest = ritz_pairs(self.T, min(self.T.shape[0], self.p + self.b))
+        self.smallest = min(self.smallest, smallest)
+        return theta, S
 
     def _estimated_residual(self, S: np.ndarray, remainder: Array) -> float:
         """Largest residual of the first p Ritz pairs, from the part of the last product outside the basis."""
@@ -302,10 +303,10 @@ class _Iteration:
 
     def _combined(self, blocks: list[Array], S: np.ndarray) -> Array:
         """The blocks side by side, times S."""
-        total, row = None, 0
+        S, total, row = from_host(S, blocks[0]), None, 0
         for block in blocks:
-            part = block @ from_host(S[row : row + block.shape[1]], block)
-            total = part if total is None else total + part
+            part = block @ S[row : row + block.shape[1], :]
+            total = part if total is None else add(total, part)
             row += block.shape[1]
         return total
 
@@ -374,8 +375,12 @@ class _Iteration:
 
 
 def inner_products_of(blocks: list[Array], W: Array) -> np.ndarray:
-    """Coefficients of W in an orthonormal basis given by blocks, on the host."""
-    return np.concatenate([inner_products(block, W) for block in blocks], axis=0)
+    """Coefficients of W in an orthonormal basis given by blocks, on the host; one copy from the device."""
+    xp = namespace_of(W)
+    wide = accumulation_dtype(W)
+    W = cast(W, wide)
+    products = [xp.matrix_transpose(cast(block, wide)) @ W for block in blocks]
+    return to_host(products[0] if len(products) == 1 else xp.concat(products, axis=0)).astype(np.float64)
 
 
 def _ldexp(W: Array, exponent: int) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.creation import full
-from gpukpca.backend.linalg import column_sums, subtract_outer_sum
+from gpukpca.backend.linalg import column_sums, largest_asymmetry, subtract_outer_sum
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -24,8 +24,6 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.dense import DenseGram
-
-ROW_PANEL = 256
 
 
 def double_center(K: Array, *, overwrite: bool = False) -> Array:
@@ -63,19 +61,9 @@ def double_center(K: Array, *, overwrite: bool = False) -> Array:
     if not overwrite:
         K = namespace_of(K).asarray(K, copy=True)
     columns = checked_means(column_sums(K) / K.shape[0], DenseGram(K))
-    rows = columns if _is_symmetric(K) else column_sums(namespace_of(K).matrix_transpose(K)) / K.shape[0]
+    rows = columns if largest_asymmetry(K)[0] == 0.0 else column_sums(namespace_of(K).matrix_transpose(K)) / K.shape[0]
     half = float(namespace_of(K).sum(columns)) / K.shape[0] / 2.0
     return subtract_outer_sum(K, rows - half, columns - half)
-
-
-def _is_symmetric(K: Array) -> bool:
-    """Whether K equals its transpose to the last bit; by panels, so that nothing of the size of K is made."""
-    xp = namespace_of(K)
-    for start in range(0, K.shape[0], ROW_PANEL):
-        stop = min(start + ROW_PANEL, K.shape[0])
-        if not bool(xp.all(K[start:stop, :] == xp.matrix_transpose(K[:, start:stop]))):
-            return False
-    return True
 
 
 def checked_means(means: Array, base: Any) -> Array:

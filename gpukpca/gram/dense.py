@@ -40,9 +40,8 @@ class DenseGram:
         """K @ V, by panels of rows with threads."""
         self.products += 1
         workers = worker_count(self.like, self.n_jobs)
-        panels = edges(self.shape[0], max(SMALLEST_PANEL, -(-self.shape[0] // (4 * workers))))
-        if workers == 1:
-            panels = [(0, self.shape[0])]
+        n = self.shape[0]
+        panels = edges(n, n if workers == 1 else max(SMALLEST_PANEL, -(-n // (4 * workers))))
         by_worker = map_tiles(lambda rows: self.K[rows[0] : rows[1], :] @ V, panels, workers)
         return namespace_of(self.K).concat(dealt_back(by_worker, len(panels)), axis=0)
 

@@ -6,9 +6,8 @@ from gpukpca._typing import Array
 from gpukpca.backend.creation import writable
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import cast, empty_like, namespace_of
-from gpukpca.backend.rows import as_rows
+from gpukpca.backend.rows import as_rows, check_widths
 from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
-from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import compute_tile, dense_row_bytes
 from gpukpca.gram.residence import edges, tile_edge_for
 from gpukpca.gram.tiled import TiledGram
@@ -43,22 +42,18 @@ def gram_matrix(kernel: Kernel, X: Array, Y: Array | None = None, *, n_jobs: int
     """
     X = as_rows(X)
     kernel = kernel.resolve(X)
-    return _square(kernel, X, n_jobs, centered=False) if Y is None else _rectangle(kernel, X, as_rows(Y), n_jobs)
+    return _square(kernel, X, n_jobs) if Y is None else _rectangle(kernel, X, as_rows(Y), n_jobs)
 
 
-def _square(kernel: Kernel, X: Array, n_jobs: int | None, centered: bool) -> Array:
+def _square(kernel: Kernel, X: Array, n_jobs: int | None) -> Array:
     if kernel.stored_only:
-        rows = kernel.prepare(X, centered=centered)
+        rows = kernel.prepare(X)
         return compute_tile(kernel, rows, rows, empty_like(X), diagonal=False)
-    return TiledGram(kernel, X, cached_tiles=0, n_jobs=n_jobs, centered=centered).to_dense()
+    return TiledGram(kernel, X, cached_tiles=0, n_jobs=n_jobs).to_dense()
 
 
 def _rectangle(kernel: Kernel, X: Array, Y: Array, n_jobs: int | None) -> Array:
-    namespace_of(X, Y)
-    if X.shape[1] != Y.shape[1]:
-        raise InvalidParameterError(
-            f"X has {X.shape[1]} features and Y has {Y.shape[1]}; the rows of both must be of one width."
-        )
+    check_widths(X, Y)
     like = empty_like(X)
     rows_x = kernel.prepare(X)
     rows_y = kernel.prepare(cast(Y, X.dtype), like=rows_x)
@@ -71,11 +66,11 @@ def _rectangle(kernel: Kernel, X: Array, Y: Array, n_jobs: int | None) -> Array:
 
     def panel(bounds: tuple[int, int]) -> Array:
         a = rows_x.slice(*bounds)
-        parts = [compute_tile(kernel, a, rows_y.slice(*inner), like, False) for inner in edges(rows_y.n_rows, edge)]
+        tiles = (compute_tile(kernel, a, rows_y.slice(*inner), like, False) for inner in edges(rows_y.n_rows, edge))
         if K is None:
-            return namespace_of(like).concat(parts, axis=1)
-        for inner, part in zip(edges(rows_y.n_rows, edge), parts, strict=True):
-            K[slice(*bounds), slice(*inner)] = part
+            return namespace_of(like).concat(list(tiles), axis=1)
+        for inner, tile in zip(edges(rows_y.n_rows, edge), tiles, strict=True):
+            K[slice(*bounds), slice(*inner)] = tile
         return None
 
     panels = edges(X.shape[0], edge)

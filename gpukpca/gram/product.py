@@ -57,7 +57,7 @@ def kernel_matmat(
     tile_edge : int, optional
         Default: about 1000 on a CPU, 4096 on a GPU.
     n_jobs : int, optional
-        Threads (NumPy only). None: as many as BLAS may use now.
+        Threads (NumPy only). None: as many as BLAS may use now. The last digits may depend on it.
     report : callable, optional
         Called with (tiles done, tiles in all).
 
@@ -99,8 +99,7 @@ def kernel_matmat(
         buffer = writable((a.n_rows, min(edge, prepared.n_rows)), like)
         total: Any = None
         for start, stop in inner:
-            out = buffer if stop - start == edge else None
-            tile = compute_tile(kernel, a, prepared.slice(start, stop), like, False, out)
+            tile = compute_tile(kernel, a, prepared.slice(start, stop), like, False, buffer)
             part = tile @ V[start:stop, :]
             total = part if total is None else add(total, part)
         return total

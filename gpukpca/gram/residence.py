@@ -38,14 +38,9 @@ class Residence:
     workers: int
 
     @property
-    def tiles_a_side(self) -> int:
-        """Tiles along one edge of K."""
-        return -(-self.n // self.tile_edge)
-
-    @property
     def tiles(self) -> int:
         """Upper tiles of K, the diagonal ones included."""
-        return self.tiles_a_side * (self.tiles_a_side + 1) // 2
+        return upper_tiles(self.n, self.tile_edge)
 
     def cache_bytes(self, item_size: int) -> int:
         """Bytes of K that stay in memory."""
@@ -83,6 +78,12 @@ def _tile_edge(n: int, workers: int, on_gpu: bool) -> int:
     return min(CPU_TILE_EDGE, max(SMALLEST_EDGE, -(-n // (4 * min(workers, 8)))))
 
 
+def upper_tiles(n: int, edge: int) -> int:
+    """Tiles of the upper triangle, the diagonal ones included."""
+    side = -(-n // edge)
+    return side * (side + 1) // 2
+
+
 def full_cache_bytes(n: int, edge: int, item_size: int) -> int:
     """Bytes of all upper tiles."""
     full, rest = divmod(n, edge)
@@ -92,11 +93,10 @@ def full_cache_bytes(n: int, edge: int, item_size: int) -> int:
 
 def tiled_residence(n: int, item_size: int, workers: int, budget: int, edge: int) -> Residence:
     """A tiled residence whose cache takes at most `budget` bytes (negative: nothing is cached)."""
-    everything = Residence("tiled", n, edge, 2**62, workers)
+    everything = upper_tiles(n, edge)
     if full_cache_bytes(n, edge, item_size) <= budget:
-        return Residence("tiled", n, edge, everything.tiles, workers)
-    cached = max(0, budget) // (edge * edge * item_size)
-    return Residence("tiled", n, edge, min(cached, everything.tiles), workers)
+        return Residence("tiled", n, edge, everything, workers)
+    return Residence("tiled", n, edge, min(max(0, budget) // (edge * edge * item_size), everything), workers)
 
 
 def edges(n: int, edge: int) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from gpukpca.backend.rows import as_rows
 from gpukpca.backend.tiles import TileReport, dealt_back, map_tiles, worker_count
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import compute_tile, dense_row_bytes
-from gpukpca.gram.residence import Residence, edges, full_cache_bytes, tile_edge_for, tiled_residence
+from gpukpca.gram.residence import Residence, edges, full_cache_bytes, tile_edge_for, tiled_residence, upper_tiles
 from gpukpca.kernels.base import Kernel, Rows
 
 
@@ -93,8 +93,7 @@ class TiledGram:
         edge = tile_edge or tile_edge_for(n, self.workers, is_on_gpu(self.like), row_bytes)
         if cached_tiles is None:
             return tiled_residence(n, item_size(self.dtype), self.workers, free_bytes(self.like) // 2, edge)
-        everything = Residence("tiled", n, edge, 2**62, self.workers).tiles
-        return Residence("tiled", n, edge, min(max(0, int(cached_tiles)), everything), self.workers)
+        return Residence("tiled", n, edge, min(max(0, int(cached_tiles)), upper_tiles(n, edge)), self.workers)
 
     # -- products --------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,8 @@ from gpukpca.backend import elementwise
 from gpukpca.backend.namespace import cast, from_host, namespace_of, real_floating
 from gpukpca.backend.rows import place_of
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.kernels.base import Kernel, Rows, checked_number
+from gpukpca.kernels.base import Kernel, Rows
+from gpukpca.kernels.parameters import checked_number
 
 
 class CombinedRows(Rows):
@@ -165,6 +166,10 @@ class Power(_Combined):
             raise InvalidParameterError(
                 f"Power: exponent={self.exponent!r} is not allowed; it must be an integer >= 0."
             )
+
+    @property
+    def scratch_tiles(self) -> int:  # type: ignore[override]
+        return super().scratch_tiles + 2
 
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
         return elementwise.integer_power(tiles[0], int(self.exponent))

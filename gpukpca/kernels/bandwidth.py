@@ -11,7 +11,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.rows import sampled_rows, variance_of_entries
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.kernels.base import checked_number
+from gpukpca.kernels.parameters import checked_number
 
 GAMMA_RULES = ("scale", "median")
 MEDIAN_SAMPLE = 1000
@@ -26,8 +26,8 @@ def resolved_gamma(owner: str, gamma: Any, X: Array) -> float:
         Named in the error.
     gamma : float >= 0, None, "scale" or "median"
         None is 1/d; "scale" is 1 / (d · Var(X)) over all entries; "median" is 1 / (2 m²) with m the median Euclidean
-        distance between the rows of a sample of at most 1000 (the same rows in every run). Data without spread give
-        1/d for both.
+        distance between the distinct rows of a sample of at most 1000 (the same rows in every run). Data
+        without spread give 1/d for both.
     X : array or CSR matrix, shape (n, d)
 
     Raises
@@ -47,10 +47,19 @@ def resolved_gamma(owner: str, gamma: Any, X: Array) -> float:
         raise InvalidParameterError(
             f'{owner}: gamma={gamma!r} is not allowed; gamma must be a number >= 0, None, "scale" or "median".'
         )
-    return 1.0 / spread if np.isfinite(spread) and spread > 0 else 1.0 / d
+    if spread == 0:
+        return 1.0 / d
+    with overflow_allowed():
+        value = float(1.0 / np.float64(spread))
+    if 0 < value < np.inf:
+        return value
+    raise InvalidParameterError(
+        f"{owner}: gamma={gamma!r} is beyond the range of a number for data of this size; scale the features."
+    )
 
 
 def _median_distance(X: Any) -> float:
-    """Median distance between the rows of a seeded sample."""
+    """Median distance between distinct rows of a seeded sample."""
     distances = pdist(sampled_rows(X, MEDIAN_SAMPLE))
+    distances = distances[distances > 0]
     return float(np.median(distances)) if distances.size else 0.0

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend import linalg
-from gpukpca.backend.namespace import cast, namespace_of, overflow_allowed
-from gpukpca.backend.rows import as_rows, take_rows
+from gpukpca.backend.namespace import cast, overflow_allowed
+from gpukpca.backend.rows import as_rows, check_widths, take_rows
 from gpukpca.exceptions import InvalidParameterError
-
-LARGEST = float(np.finfo(np.float64).max)
+from gpukpca.kernels.bandwidth import resolved_gamma
+from gpukpca.kernels.parameters import closest
 
 
 class Rows:
@@ -100,13 +99,15 @@ class Kernel:
         threads.
         """
         X = as_rows(X)
-        namespace_of(X, X if Y is None else as_rows(Y))
+        if Y is not None:
+            Y = as_rows(Y)
+            check_widths(X, Y)
         with overflow_allowed():
             kernel = self.resolve(X)
             a = kernel.prepare(X)
             if Y is None:
                 return linalg.symmetric_from_upper(kernel.tile(a, a), kernel.tile_diagonal(a))
-            return kernel.tile(a, kernel.prepare(cast(as_rows(Y), X.dtype), like=a))
+            return kernel.tile(a, kernel.prepare(cast(Y, X.dtype), like=a))
 
     def diagonal(self, X: Array) -> Array:
         """k(x, x) of every row of X, shape (n,). Cost O(n d)."""
@@ -123,6 +124,8 @@ class Kernel:
             name: value.resolve(X) if isinstance(value, Kernel) else value
             for name, value in self.get_params(deep=False).items()
         }
+        if "gamma" in parameters:
+            parameters["gamma"] = resolved_gamma(type(self).__name__, parameters["gamma"], X)
         resolved = type(self)(**parameters)
         resolved.check()
         return resolved
@@ -223,20 +226,3 @@ class Kernel:
         return type(self) is type(other) and self.get_params() == other.get_params()
 
     __hash__ = object.__hash__
-
-
-def checked_number(
-    owner: str, name: str, value: Any, *, low: float = -np.inf, strict: bool = False, what: str = "a finite number"
-) -> float:
-    """`value` as a float, or an error that names owner, parameter, value and what is allowed."""
-    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, (bool, np.bool_))
-    # The largest float bounds integers too, which can be larger.
-    if is_number and abs(value) <= LARGEST and (value > low if strict else value >= low):
-        return float(value)
-    raise InvalidParameterError(f"{owner}: {name}={value!r} is not allowed; {name} must be {what}.")
-
-
-def closest(word: Any, words: Any) -> str:
-    """«Did you mean ...?» where a word is near, else nothing."""
-    near = get_close_matches(str(word), [str(w) for w in words], n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""

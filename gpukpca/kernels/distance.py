@@ -18,10 +18,19 @@ from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
 from gpukpca.backend.creation import full
 from gpukpca.backend.namespace import accumulation_dtype, cast, is_sparse, namespace_of
-from gpukpca.backend.rows import as_csr, dense_rows, feature_means, place_of, row_square_sums, take_rows, total_range
+from gpukpca.backend.rows import (
+    as_csr,
+    dense_rows,
+    feature_means,
+    place_of,
+    row_square_sums,
+    shifted_rows,
+    take_rows,
+    total_range,
+)
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.kernels.bandwidth import resolved_gamma
-from gpukpca.kernels.base import Kernel, Rows, checked_number
+from gpukpca.kernels.base import Kernel, Rows
+from gpukpca.kernels.parameters import checked_number
 
 # Bounds on kappa = max gamma ‖x - mean‖², the size of the numbers that cancel in T. The error of T is about u·kappa:
 # 2e-6 in float32 up to the first bound; beyond it the product is formed in float64, where the error stays under
@@ -30,7 +39,6 @@ KAPPA_FLOAT32 = 32.0
 KAPPA_FLOAT64 = 5e5
 # Below this bound on gamma ‖x - y‖² the kernel is so flat that 1 swamps its differences: the tile holds k - 1.
 FLAT = 0.1
-ROW_PANEL = 4096
 
 
 @dataclass(frozen=True)
@@ -116,12 +124,6 @@ class _EuclideanKernel(Kernel):
     def check(self) -> None:
         checked_number(type(self).__name__, "gamma", self.gamma, low=0, what="a number >= 0")
 
-    def resolve(self, X: Array) -> Kernel:
-        parameters = self.get_params(deep=False) | {"gamma": resolved_gamma(type(self).__name__, self.gamma, X)}
-        resolved = type(self)(**parameters)
-        resolved.check()
-        return resolved
-
     # -- rows ------------------------------------------------------------------------------------------------------
 
     def prepare_rows(self, X: Array, like: DistanceRows | None, centered: bool) -> DistanceRows:
@@ -151,20 +153,21 @@ class _EuclideanKernel(Kernel):
             return DistanceRows(rows * 2.0**-geometry.exponent if geometry.exponent else rows, geometry, False, X.dtype)
         rows, _ = self._product_rows(X, geometry)
         if rows is None:
-            return DistanceRows(_scaled_rows(X, geometry, wide), geometry, False, X.dtype)
+            return DistanceRows(shifted_rows(X, geometry.mean, geometry.scale, wide), geometry, False, X.dtype)
         return DistanceRows(rows, geometry, True, X.dtype)
 
     def _product_rows(self, X: Array, geometry: Geometry) -> tuple[Array | None, float]:
         """[s, -‖s‖²/2, 1] in the narrowest dtype that resolves the distances, None where none does; and kappa."""
-        rows = _scaled_rows(X, geometry, X.dtype)
+        rows = shifted_rows(X, geometry.mean, geometry.scale, X.dtype)
         kappa = 0.5 * _largest_square_norm(rows)
         wide = accumulation_dtype(X)
         bound = KAPPA_FLOAT32 if X.dtype != wide and self.smooth_at_zero else KAPPA_FLOAT64
         if kappa <= bound and (self.smooth_at_zero or X.dtype == wide):
             return _augmented(rows), kappa
+        del rows
         if kappa > KAPPA_FLOAT64:
             return None, kappa
-        return _augmented(_scaled_rows(X, geometry, wide)), kappa
+        return _augmented(shifted_rows(X, geometry.mean, geometry.scale, wide)), kappa
 
     def _sparse_rows(self, X: Any, like: DistanceRows | None, centered: bool) -> DistanceRows:
         """CSR rows: no centring (it would fill them), half norms beside them, products in float64."""
@@ -239,17 +242,6 @@ def _has_near_pair(T: Array) -> bool:
 def _matching(X: Any, like: DistanceRows) -> Any:
     """X dense or CSR, as the training rows are."""
     return as_csr(X) if is_sparse(like.data) else dense_rows(X)
-
-
-def _scaled_rows(X: Array, geometry: Geometry, dtype: Any) -> Array:
-    """s = sqrt(2 gamma) (X - mean), differences in the widest type, by panels so that no wide copy of X is made."""
-    xp = namespace_of(X)
-    mean = geometry.mean
-    panels = []
-    for start in range(0, X.shape[0], ROW_PANEL):
-        panel = cast(X[start : min(start + ROW_PANEL, X.shape[0]), :], mean.dtype)  # type: ignore[union-attr]
-        panels.append(cast((panel - mean[None, :]) * geometry.scale, dtype))  # type: ignore[index]
-    return panels[0] if len(panels) == 1 else xp.concat(panels, axis=0)
 
 
 def _augmented(rows: Array) -> Array:
@@ -390,9 +382,6 @@ class Laplacian(Kernel):
 
     def check(self) -> None:
         checked_number("Laplacian", "gamma", self.gamma, low=0, what="a number >= 0")
-
-    def resolve(self, X: Array) -> Laplacian:
-        return Laplacian(resolved_gamma("Laplacian", self.gamma, X))
 
     def prepare_rows(self, X: Array, like: CityBlockRows | None, centered: bool) -> CityBlockRows:
         if like is not None:

@@ -10,11 +10,19 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
-from gpukpca.backend.namespace import cast, from_host, is_sparse, namespace_of, to_host
-from gpukpca.backend.rows import dense_rows, divided_rows, feature_means, row_norms, row_square_sums, take_rows
+from gpukpca.backend.namespace import cast, is_sparse, namespace_of
+from gpukpca.backend.rows import (
+    dense_rows,
+    divided_rows,
+    feature_means,
+    row_norms,
+    row_square_sums,
+    shifted_rows,
+    take_rows,
+)
 from gpukpca.exceptions import InvalidParameterError, RankWarning
-from gpukpca.kernels.bandwidth import resolved_gamma
-from gpukpca.kernels.base import Kernel, Rows, checked_number
+from gpukpca.kernels.base import Kernel, Rows
+from gpukpca.kernels.parameters import checked_number
 
 
 class DotRows(Rows):
@@ -74,16 +82,13 @@ class Linear(_DotKernel):
 
     def prepare_rows(self, X: Array, like: DotRows | None, centered: bool) -> DotRows:
         if like is not None:
-            return DotRows(X if like.mean is None else _shifted(dense_rows(X), like.mean), 1.0, like.mean)
+            return DotRows(
+                X if like.mean is None else shifted_rows(dense_rows(X), like.mean, 1.0, X.dtype), 1.0, like.mean
+            )
         if not centered or is_sparse(X):
             return DotRows(X, 1.0)
         mean = feature_means(X)
-        return DotRows(_shifted(X, mean), 1.0, mean)
-
-
-def _shifted(X: Array, mean: Array) -> Array:
-    """X - mean in the dtype of the mean, returned in that of X."""
-    return cast(cast(X, mean.dtype) - mean[None, :], X.dtype)
+        return DotRows(shifted_rows(X, mean, 1.0, X.dtype), 1.0, mean)
 
 
 class Polynomial(_DotKernel):
@@ -99,6 +104,7 @@ class Polynomial(_DotKernel):
     """
 
     exponentials = 1
+    scratch_tiles = 2
 
     def __init__(self, degree: float = 3, gamma: Any = None, coef0: float = 1.0) -> None:
         self.degree, self.gamma, self.coef0 = degree, gamma, coef0
@@ -111,11 +117,6 @@ class Polynomial(_DotKernel):
         checked_number("Polynomial", "degree", self.degree, low=0, what="a number >= 0")
         checked_number("Polynomial", "coef0", self.coef0)
         checked_number("Polynomial", "gamma", self.gamma, low=0, what="a number >= 0")
-
-    def resolve(self, X: Array) -> Polynomial:
-        resolved = Polynomial(self.degree, resolved_gamma("Polynomial", self.gamma, X), self.coef0)
-        resolved.check()
-        return resolved
 
     def _factor(self) -> float:
         return float(self.gamma)
@@ -153,11 +154,6 @@ class Sigmoid(_DotKernel):
         checked_number("Sigmoid", "coef0", self.coef0)
         checked_number("Sigmoid", "gamma", self.gamma, low=0, what="a number >= 0")
 
-    def resolve(self, X: Array) -> Sigmoid:
-        resolved = Sigmoid(resolved_gamma("Sigmoid", self.gamma, X), self.coef0)
-        resolved.check()
-        return resolved
-
     def _factor(self) -> float:
         return float(self.gamma)
 
@@ -190,5 +186,5 @@ class Cosine(_DotKernel):
         return DotRows(divided_rows(X, np.where(norms > 0, norms, 1.0)), 1.0)
 
     def tile_diagonal(self, a: DotRows) -> Array:
-        squares = to_host(row_square_sums(a.data))
-        return from_host(np.where(squares > 0, 1.0, 0.0), row_square_sums(a.data))
+        squares = row_square_sums(a.data)
+        return cast(squares > 0, squares.dtype)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.namespace import cast, from_host, namespace_of, to_host
+from gpukpca.backend.namespace import from_host, namespace_of, to_host
 from gpukpca.backend.rows import host_rows, place_of
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 from gpukpca.kernels.base import DataRows, Kernel
@@ -147,7 +147,7 @@ def checked_tile(kernel: Kernel, tile: Any, a: Any, b: Any, like: Array) -> Arra
         raise InvalidParameterError(
             f"the kernel {name} must return blocks of dtype {like.dtype}; it returned {tile.dtype}."
         )
-    return cast(tile, like.dtype)
+    return tile
 
 
 def _spelled(value: float) -> str:
