@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import re
+import warnings
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -103,6 +104,12 @@ def _layout(path: Path, sample: list[str], label_column: str | None, index_colum
     layout = Layout(path, delimiter, decimal, tuple(first) if header else None, len(first), index, label)
     if not layout.kept:
         raise ValueError(f"{path} has no column of numbers beside names and labels.")
+    if header and not first[0].strip() and 0 in layout.kept:
+        warnings.warn(
+            "the first column has no name and is taken for data; if it counts the rows, give --index-column 0.",
+            UserWarning,
+            stacklevel=2,
+        )
     return layout
 
 

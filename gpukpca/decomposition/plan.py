@@ -177,7 +177,7 @@ def _fixed_bytes(draft: Plan, X: Array, kernel: Kernel, edge: int, estimator: An
 def _too_big(draft: Plan, needed: int, item: int) -> str:
     n = draft.n_samples
     advice = ["a larger memory_limit", "float32 data"] if item == 8 else ["a larger memory_limit"]
-    if draft.residence.kind == "dense" and not isinstance(draft.solver, BlockKrylov):
+    if (isinstance(draft.solver, Dense) and draft.solver_reason == "asked for") or 5 * draft.n_components > n:
         advice.insert(0, f'eigen_solver="randomized" with at most {n // 5} components and gram="tiled"')
     return (
         f"the fit needs {spelled_bytes(needed)} (of which the square kernel matrix would take "

@@ -103,10 +103,10 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fra
 
 def _refuse_negative(values: np.ndarray, largest: float, smallest: float, rounding: float, dtype: str) -> None:
     lowest = float(np.min(values, initial=0.0))
-    if lowest < 0 and largest <= 0 and lowest < -rounding:
+    if largest <= 0 and smallest < -rounding:
         raise IndefiniteKernelError(
             f"All eigenvalues are negative: the largest is {np.max(values):.4g}, the smallest seen {smallest:.4g}. "
-            f"{REMEDIES}"
+            f"{REMEDIES} A matrix of distances is no kernel matrix: pass -D**2 / 2."
         )
     if lowest < -max(SIGNIFICANT_NEGATIVE[dtype] * largest, rounding):
         raise IndefiniteKernelError(

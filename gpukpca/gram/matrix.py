@@ -11,7 +11,7 @@ from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
 from gpukpca.gram.product import compute_tile, dense_row_bytes
 from gpukpca.gram.residence import edges, tile_edge_for
 from gpukpca.gram.tiled import TiledGram
-from gpukpca.kernels.base import Kernel
+from gpukpca.kernels.base import Kernel, resolved_on
 
 
 def gram_matrix(kernel: Kernel, X: Array, Y: Array | None = None, *, n_jobs: int | None = None) -> Array:
@@ -41,7 +41,7 @@ def gram_matrix(kernel: Kernel, X: Array, Y: Array | None = None, *, n_jobs: int
     ``gamma="scale"`` are taken from X.
     """
     X = as_rows(X)
-    kernel = kernel.resolve(X)
+    kernel = resolved_on(kernel, X)
     return _square(kernel, X, n_jobs) if Y is None else _rectangle(kernel, X, as_rows(Y), n_jobs)
 
 

@@ -14,7 +14,7 @@ from gpukpca.backend.rows import as_rows, take_rows
 from gpukpca.backend.tiles import TileReport, dealt_back, map_tiles, worker_count
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.residence import edges, tile_edge_for
-from gpukpca.kernels.base import Kernel, Rows
+from gpukpca.kernels.base import Kernel, Rows, resolved_on
 from gpukpca.kernels.given import checked_tile
 
 
@@ -86,7 +86,7 @@ def kernel_matmat(
             "(n, b)."
         )
     if prepared is None:
-        kernel = kernel.resolve(Y)
+        kernel = resolved_on(kernel, Y)
         prepared = kernel.prepare(Y)
     V = cast(V, Y.dtype)
     workers = worker_count(like, n_jobs)

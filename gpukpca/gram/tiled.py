@@ -14,7 +14,7 @@ from gpukpca.backend.tiles import TileReport, dealt_back, map_tiles, worker_coun
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import compute_tile, dense_row_bytes
 from gpukpca.gram.residence import Residence, edges, full_cache_bytes, tile_edge_for, tiled_residence, upper_tiles
-from gpukpca.kernels.base import Kernel, Rows
+from gpukpca.kernels.base import Kernel, Rows, resolved_on
 
 
 class TiledGram:
@@ -67,7 +67,7 @@ class TiledGram:
         report: TileReport | None = None,
     ) -> None:
         X = as_rows(X)
-        self.kernel = kernel.resolve(X)
+        self.kernel = resolved_on(kernel, X)
         if self.kernel.stored_only:
             raise InvalidParameterError(
                 f"{type(kernel).__name__} cannot be evaluated tile by tile; store it: "

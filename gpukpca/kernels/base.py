@@ -226,3 +226,13 @@ class Kernel:
         return type(self) is type(other) and self.get_params() == other.get_params()
 
     __hash__ = object.__hash__
+
+
+def resolved_on(kernel: Any, X: Array) -> Kernel:
+    """The kernel with numbers in place of rules, or an error that says what a kernel is."""
+    if isinstance(kernel, Kernel):
+        return kernel.resolve(X)
+    raise InvalidParameterError(
+        f"expected a kernel object such as gpukpca.kernels.RBF(gamma=0.1), got {kernel!r}. Names and plain functions "
+        "are for KernelPCA."
+    )
