@@ -70,8 +70,9 @@ def test_mnist_20000_tiled_nothing_cached_peak_memory() -> None:
     """In processes of their own: 20 000 × 784 float32, K never stored, under 600 MB in all; same answer as cached."""
     mnist(1)  # skips where the data are absent
     script = """
-        import resource, sys, time
+        import sys, time
         from benchmarks.datasets import mnist
+        from gpukpca.cli.report import peak_memory_mib
         from gpukpca.eigen import BlockKrylov, top_eigh
         from gpukpca.gram import CenteredGram, TiledGram
         from gpukpca.kernels import RBF
@@ -79,7 +80,7 @@ def test_mnist_20000_tiled_nothing_cached_peak_memory() -> None:
         start = time.perf_counter()
         result = top_eigh(CenteredGram(op), 10, solver=BlockKrylov(), rng=0)
         seconds = time.perf_counter() - start
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000, seconds, result.n_passes, *result.eigenvalues)
+        print(peak_memory_mib() * 1.048576, seconds, result.n_passes, *result.eigenvalues)
     """
     nothing, everything = _run(script, "0"), _run(script, "1000000")
     for what, run in (("nothing cached", nothing), ("all cached", everything)):

@@ -92,8 +92,8 @@ def test_memory_stays_near_the_prediction(X: np.ndarray) -> None:
 
 
 def test_auto_takes_the_smaller_path_and_says_so(X: np.ndarray) -> None:
-    data = X[:480]
-    small = KernelPCA(3, kernel="rbf", random_state=0, memory_limit="2.4MB").fit(data)
+    data = X[:390]
+    small = KernelPCA(3, kernel="rbf", random_state=0, memory_limit="1.5MB").fit(data)
     large = KernelPCA(3, kernel="rbf", random_state=0).fit(data)
     assert isinstance(large.plan_.solver, Dense)
     assert isinstance(small.plan_.solver, BlockKrylov)

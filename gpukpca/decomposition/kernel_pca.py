@@ -84,7 +84,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Learn the pre-image, so that `inverse_transform` works.
     eigen_solver : "auto", "dense", "randomized", "arpack" or a solver object
         "randomized" is block Krylov iteration, stopped by residuals; "arpack" is another name for it. "auto" is dense
-        for n <= 500 (4000 on a GPU) or more than n/5 components, else block Krylov.
+        for n <= 400 (4000 on a GPU) or more than n/5 components, else block Krylov.
     tol : float >= 0
         Residuals ``||Kc u - λ u||`` are at most tol λ₁. 0 is 1e-8 in float64 and 1e-5 in float32; 100 eps (2.2e-14,
         1.2e-5) can be reached.

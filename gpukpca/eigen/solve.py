@@ -15,7 +15,7 @@ from gpukpca.eigen.result import EigenResult
 from gpukpca.exceptions import InvalidParameterError
 
 # Up to here LAPACK or cuSOLVER on the whole matrix is the faster one (measured on two cores; a guess for GPUs).
-DENSE_UP_TO_CPU = 500
+DENSE_UP_TO_CPU = 400
 DENSE_UP_TO_GPU = 4000
 
 
@@ -48,7 +48,7 @@ def choose_solver(n: int, p: int, *, on_gpu: bool = False, tol: float = 0.0) -> 
     Returns
     -------
     Dense or BlockKrylov
-        Dense for n up to 500 (4000 on a GPU) or p > n/5. It never picks an approximation.
+        Dense for n up to 400 (4000 on a GPU) or p > n/5. It never picks an approximation.
     """
     dense = n <= (DENSE_UP_TO_GPU if on_gpu else DENSE_UP_TO_CPU) or 5 * p > n
     return Dense(tol=tol) if dense else BlockKrylov(tol=tol)

@@ -74,8 +74,8 @@ def _tile_edge(n: int, workers: int, on_gpu: bool) -> int:
         return max(1, min(n, CPU_TILE_EDGE))
     if n <= ONE_TILE_UP_TO:  # starting threads costs more than they save
         return max(1, n)
-    # At least about four tiles along a side, so that the triangle splits evenly between the workers.
-    return min(CPU_TILE_EDGE, max(SMALLEST_EDGE, -(-n // (4 * min(workers, 8)))))
+    # A few tiles along a side, so that the triangle splits evenly between the workers.
+    return min(CPU_TILE_EDGE, max(SMALLEST_EDGE, -(-n // (2 * min(workers, 8)))))
 
 
 def upper_tiles(n: int, edge: int) -> int:
