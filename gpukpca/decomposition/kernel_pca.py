@@ -87,7 +87,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         for n <= 400 (4000 on a GPU) or more than n/5 components, else block Krylov.
     tol : float >= 0
         Residuals ``||Kc u - λ u||`` are at most tol λ₁. 0 is 1e-8 in float64 and 1e-5 in float32; 100 eps (2.2e-14,
-        1.2e-5) can be reached.
+        1.2e-5) can be reached; a tol below what rounding allows is raised to that.
     max_iter : int, optional
         Most passes over K for block Krylov (default 300).
     iterated_power : "auto" or int >= 0
@@ -350,7 +350,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             keep = int(np.sum(carrying_variance(spectrum.eigenvalues, dtype_name(op.dtype))))
         else:
             keep = len(spectrum.eigenvalues)
-            warn_of_rank(spectrum.eigenvalues, n)
+            warn_of_rank(spectrum.eigenvalues, eigen, op)
             warn_of_gap(eigen, keep)
         eigen = eigen.truncated(keep)
         values = spectrum.eigenvalues[:keep]

@@ -26,6 +26,8 @@ SIGNIFICANT_NEGATIVE = {"float64": 1e-5, "float32": 5e-3}
 SMALL_POSITIVE = {"float64": 1e-12, "float32": 2e-7}
 # With every residual above this share of the largest eigenvalue, nothing was found.
 USELESS_RESIDUAL = 0.1
+# Where rounding reaches this share of the largest eigenvalue, digits are missing that the user counts on.
+DROWNED = 0.01
 REMEDIES = (
     "The kernel is not positive semidefinite on these data. Ask for fewer components, use another kernel (rbf, "
     "laplacian, matern, poly with coef0 >= 0), or for sigmoid a smaller gamma."
@@ -127,13 +129,24 @@ def carrying_variance(eigenvalues: np.ndarray, dtype: str) -> np.ndarray:
     return eigenvalues > SMALL_POSITIVE[dtype] * float(np.max(eigenvalues, initial=0.0))
 
 
-def warn_of_rank(eigenvalues: np.ndarray, n: int) -> None:
-    """Fewer components carry variance than were asked for."""
+def warn_of_rank(eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram) -> None:
+    """Fewer components carry variance than were asked for, or than the dtype can tell from rounding."""
+    n, dtype = op.shape[0], dtype_name(op.dtype)
     rank = int(np.sum(eigenvalues > 0))
+    drowned = eigen.null_threshold > DROWNED * max(float(np.max(eigenvalues, initial=0.0)), EPS[dtype] * op.noise_scale)
+    # A constant kernel leaves no variance but the rounding of its sums, and has nothing to resolve.
+    if drowned and op.total_variance > 4.0 * EPS[dtype] * op.noise_scale:
+        warnings.warn(
+            f"{dtype} cannot resolve these components: centring cancels numbers of size {op.noise_scale:.3g}, and "
+            f"eigenvalues below {eigen.null_threshold:.3g} drown in their rounding. "
+            f"{'Pass float64, or subtract' if dtype == 'float32' else 'Subtract'} the feature means first.",
+            PrecisionWarning,
+            stacklevel=5,
+        )
     if rank < len(eigenvalues):
         warnings.warn(
             f"only {rank} of the {len(eigenvalues)} components carry variance: the centred kernel matrix of {n} "
-            f"sample(s) has rank {rank}. The others have eigenvalue 0 and zero scores.",
+            f"sample(s) has rank {rank} to the rounding of {dtype}. The others have eigenvalue 0 and zero scores.",
             RankWarning,
             stacklevel=5,
         )

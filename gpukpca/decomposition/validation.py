@@ -167,6 +167,8 @@ def _refuse_device_sparse(X: Any) -> None:
 
 def _refuse_what_is_not_numbers(X: Any) -> None:
     """Dates would become counts of nanoseconds in silence, and two columns of one name cannot be told apart."""
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+        raise ValueError("Input X has masked entries, and KernelPCA takes no missing values; fill or drop them first.")
     if hasattr(X, "columns") and len(set(X.columns)) < len(X.columns):
         names = list(X.columns)
         twice = next(name for name in names if names.count(name) > 1)

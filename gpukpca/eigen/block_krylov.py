@@ -15,10 +15,10 @@ from gpukpca.backend.linalg import inner_products, ritz_pairs
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, namespace_of, to_host
 from gpukpca.backend.random import standard_normal
 from gpukpca.backend.tiles import single_threaded_blas
-from gpukpca.eigen.dense import Dense
+from gpukpca.eigen.dense import Dense, check_tolerance
 from gpukpca.eigen.finish import NULL_FACTOR, default_tolerance, finished, operator_size, residuals, rotated
 from gpukpca.eigen.result import EigenResult
-from gpukpca.exceptions import ConvergenceError
+from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 
 # Called after every pass with (passes so far, most allowed, largest relative residual or None, tolerance).
 PassReport = Callable[[int, int, float | None, float], None]
@@ -74,6 +74,13 @@ class BlockKrylov:
     passes: int | None = None
     max_blocks: int | None = None
     start: Array | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        check_tolerance(self.tol)
+        for name in ("block_size", "max_passes", "passes", "max_blocks"):
+            value = getattr(self, name)
+            if value is not None and value < (0 if name == "passes" else 1):
+                raise InvalidParameterError(f"BlockKrylov: {name}={value!r} is not allowed; it must be at least 1.")
 
     def width(self, n: int, p: int, on_gpu: bool) -> int:
         """Columns of a block."""
@@ -363,8 +370,11 @@ class _Iteration:
     # -- bookkeeping -----------------------------------------------------------------------------------------------
 
     def _size(self) -> float:
-        """Size of the operator, in scaled units: rounding errors of a product are eps times this."""
-        noise = float(np.ldexp(operator_size(self.op, np.zeros(0)), -(self.exponent or 0)))
+        """Size of the operator, in scaled units: rounding errors of a product are eps times this.
+
+        What centring cancels errs entry by entry with random signs, which costs a factor of sqrt(n) less.
+        """
+        noise = float(np.ldexp(operator_size(self.op, np.zeros(0)), -(self.exponent or 0))) / self.n**0.5
         return max(noise, -self.smallest, float(np.max(np.abs(np.diag(self.T)), initial=0.0)))
 
     def _tell(self, residual: float, theta: np.ndarray) -> None:

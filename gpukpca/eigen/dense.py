@@ -12,7 +12,7 @@ from gpukpca.backend.linalg import all_eigenvalues, largest_eigenpairs
 from gpukpca.backend.namespace import namespace_of, overflow_allowed
 from gpukpca.eigen.finish import default_tolerance, finished
 from gpukpca.eigen.result import EigenResult
-from gpukpca.exceptions import ConvergenceError
+from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,9 @@ class Dense:
 
     tol: float = 0.0
     full_spectrum: bool = False
+
+    def __post_init__(self) -> None:
+        check_tolerance(self.tol)
 
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
         """Items beside what the operator itself holds."""
@@ -83,6 +86,12 @@ class Dense:
 def _product(op: SymmetricOperator, U: Array) -> Array:
     with overflow_allowed():  # looked for afterwards
         return op @ U
+
+
+def check_tolerance(tol: float) -> None:
+    """Raise `InvalidParameterError` for a tolerance outside [0, 1)."""
+    if not 0 <= tol < 1:
+        raise InvalidParameterError(f"tol={tol!r} is not allowed; it must be a number in [0, 1) (0: the default).")
 
 
 def scaled_to_unit(A: Array) -> tuple[Array, int]:

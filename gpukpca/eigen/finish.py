@@ -101,7 +101,7 @@ def finished(
         products=W * sign,
         residual_norms=from_host(norms, U),
         converged=norms <= max(tolerance * largest, threshold),
-        tolerance=tolerance,
+        tolerance=max(tolerance, threshold / largest) if largest > 0 else tolerance,
         next_eigenvalue=next_eigenvalue,
         null_threshold=threshold,
         n_passes=n_passes,

@@ -27,7 +27,8 @@ class EigenResult:
     converged : array of bool, shape (p,), on the host
         Residual at most the tolerance times the largest eigenvalue.
     tolerance : float
-        What `converged` was judged by, relative to the largest eigenvalue.
+        What `converged` was judged by, relative to the largest eigenvalue: what was asked for, or what rounding lets
+        be reached if that is more.
     next_eigenvalue : float or None
         Eigenvalue p + 1: exact from `Dense`, a lower bound from `BlockKrylov`, None where it is not known.
     null_threshold : float

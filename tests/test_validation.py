@@ -1,0 +1,127 @@
+"""What first readers ran into: ownership of data, inputs that only look like numbers, advice that helps."""
+
+from __future__ import annotations
+
+import tracemalloc
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from scipy.spatial.distance import cdist
+
+from gpukpca import KernelPCA
+from gpukpca.eigen import BlockKrylov, Dense
+from gpukpca.exceptions import (
+    IndefiniteKernelError,
+    InvalidParameterError,
+    MemoryBudgetError,
+    PrecisionWarning,
+)
+from gpukpca.gram import TiledGram, gram_matrix, kernel_matmat
+from gpukpca.kernels import RBF
+
+
+@pytest.fixture
+def X(rng: np.random.Generator) -> np.ndarray:
+    return rng.standard_normal((700, 5))
+
+
+@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.IndefiniteKernelWarning")
+@pytest.mark.parametrize("kernel", ["linear", "poly", "rbf", "sigmoid", "cosine", "laplacian", "matern"])
+def test_a_fitted_model_does_not_follow_changes_of_the_callers_array(X: np.ndarray, kernel: str) -> None:
+    given = X.copy()
+    model = KernelPCA(2, kernel=kernel, gamma=0.01, random_state=0).fit(given)
+    before = model.transform(X)
+    given[:] = 7.0
+    np.testing.assert_array_equal(model.transform(X), before)
+
+
+def test_the_preimage_is_in_the_plan() -> None:
+    X = np.random.default_rng(0).standard_normal((2000, 5))
+    with pytest.raises(MemoryBudgetError, match="needs"):
+        KernelPCA(2, kernel="rbf", fit_inverse_transform=True, memory_limit="12MiB").fit(X)
+    model = KernelPCA(2, kernel="rbf", fit_inverse_transform=True, memory_limit="60MiB", random_state=0)
+    tracemalloc.start()
+    try:
+        model.fit(X)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= 60 * 2**20
+
+
+def test_a_fraction_keeps_the_plan_of_its_operator(X: np.ndarray) -> None:
+    model = KernelPCA(0.6, kernel="rbf", memory_limit="3MiB", random_state=0).fit(X)
+    assert model.plan_.n_components == model.eigenvalues_.shape[0]
+    assert model.plan_.residence.cached_tiles < model.plan_.residence.tiles
+    full = KernelPCA(0.6, kernel="rbf", eigen_solver="dense").fit(X)
+    assert full.eigenvalues_.shape == model.eigenvalues_.shape
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda X: X.astype("M8[ns]"), TypeError, "dates"),
+        (lambda X: pd.DataFrame({"t": pd.date_range("2020", periods=5)}), TypeError, "dates"),
+        (lambda X: pd.DataFrame(X[:, :2], columns=["a", "a"]), ValueError, "several columns named 'a'"),
+        (lambda X: np.ma.masked_greater(X, 1.0), ValueError, "masked"),
+        (lambda X: [[10**400], [1]], ValueError, "beyond float64"),
+    ],
+    ids=["dates", "data frame of dates", "columns of one name", "masked", "huge integer"],
+)
+def test_what_only_looks_like_numbers_is_refused(X: np.ndarray, make, error, words: str) -> None:
+    with pytest.raises(error, match=words):
+        KernelPCA(1, kernel="rbf").fit(make(X))
+
+
+def test_a_missing_value_in_a_wide_csr_matrix_is_found_without_filling_it() -> None:
+    W = scipy.sparse.random_array((10, 10**7), density=1e-6, format="csr", rng=np.random.default_rng(0))
+    W.data[5] = np.nan
+    column = W.indices[5]
+    with pytest.raises(ValueError, match=f"NaN: 1 value.* column {column}"):
+        KernelPCA(2).fit(W)
+
+
+def test_big_endian_float32_stays_float32(X: np.ndarray) -> None:
+    assert KernelPCA(2).fit(X.astype(">f4")).eigenvalues_.dtype == np.float32
+
+
+def test_distances_are_not_similarities(X: np.ndarray) -> None:
+    with pytest.raises(IndefiniteKernelError, match=r"-D\*\*2 / 2"):
+        KernelPCA(2, kernel="precomputed").fit(cdist(X[:60], X[:60]))
+
+
+@pytest.mark.parametrize(("kernel", "degree"), [("poly", 2), ("cosine", 3)])
+@pytest.mark.parametrize("solver", ["dense", "randomized"])
+def test_float32_says_where_it_cannot_resolve(rng: np.random.Generator, kernel: str, degree: int, solver: str) -> None:
+    X = (rng.standard_normal((600, 40)) + 100.0).astype(np.float32)
+    exact = KernelPCA(3, kernel=kernel, degree=degree).fit(X.astype(np.float64)).eigenvalues_
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        model = KernelPCA(3, kernel=kernel, degree=degree, eigen_solver=solver, random_state=0).fit(X)
+    assert any(w.category is PrecisionWarning and "float32 cannot resolve" in str(w.message) for w in seen)
+    np.testing.assert_allclose(model.eigenvalues_, exact, rtol=1e-2)
+
+
+@pytest.mark.parametrize("call", [gram_matrix, TiledGram, lambda k, X: kernel_matmat(k, X, X, X)])
+def test_a_kernel_is_an_object_below_the_estimators(X: np.ndarray, call) -> None:
+    with pytest.raises(InvalidParameterError, match="RBF"):
+        call("rbf", X)
+
+
+def test_widths_must_agree(X: np.ndarray) -> None:
+    with pytest.raises(InvalidParameterError, match="5 features and Y has 4"):
+        RBF(1.0)(X, X[:, :4])
+
+
+@pytest.mark.parametrize("make", [lambda: Dense(tol=-1), lambda: BlockKrylov(tol=2), lambda: BlockKrylov(block_size=0)])
+def test_solvers_check_their_options(make) -> None:
+    with pytest.raises(InvalidParameterError, match="not allowed"):
+        make()
+
+
+def test_the_median_rule_looks_past_duplicates(rng: np.random.Generator) -> None:
+    X = np.vstack([np.zeros((50, 5)), rng.standard_normal((10, 5))])
+    assert KernelPCA(2, kernel="rbf", gamma="median").fit(X).gamma_ != 0.2
