@@ -110,7 +110,9 @@ def map_tiles(
     ends every worker at its next tile.
     """
     if workers == 1 or len(tiles) <= 1:
-        return [_serial(work, tiles, report)]
+        # Also here one BLAS thread: what another thread's product is doing must not change the last digits of this one.
+        with _single_threaded_blas:
+            return [_serial(work, tiles, report)]
     done = [0] * workers
     stop = threading.Event()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +11,12 @@ import numpy as np
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.linalg import all_eigenvalues, largest_eigenpairs
 from gpukpca.backend.namespace import namespace_of, overflow_allowed
+from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.finish import default_tolerance, finished
 from gpukpca.eigen.result import EigenResult
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
+
+ONE_THREAD_UP_TO = 400
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,11 @@ class Dense:
 
     def solve(self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: Any = None) -> EigenResult:
         """See `gpukpca.eigen.top_eigh`."""
+        # On small matrices a second BLAS thread gains nothing, and with one the digits do not depend on other threads.
+        with single_threaded_blas() if op.shape[0] <= ONE_THREAD_UP_TO else nullcontext():
+            return self._solve(op, p)
+
+    def _solve(self, op: SymmetricOperator, p: int) -> EigenResult:
         n = op.shape[0]
         A, exponent = scaled_to_unit(op.to_dense())
         spectrum = None
