@@ -54,7 +54,7 @@ def namespace_of(*arrays: Any) -> Any:
         xp = array_api_compat.array_namespace(*dense)
     except TypeError as error:
         raise DeviceMismatchError(
-            f"arrays of different libraries cannot be combined: {', '.join(sorted({_library(x) for x in dense}))}. "
+            f"arrays of different libraries cannot be combined: {', '.join(sorted({library_of(x) for x in dense}))}. "
             "Move them to one library and device first."
         ) from error
     devices = [array_api_compat.device(x) for x in dense]
@@ -66,7 +66,8 @@ def namespace_of(*arrays: Any) -> Any:
     return xp
 
 
-def _library(x: Any) -> str:
+def library_of(x: Any) -> str:
+    """Name of the package that the type of `x` comes from."""
     return type(x).__module__.partition(".")[0]
 
 

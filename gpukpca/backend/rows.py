@@ -73,11 +73,6 @@ def dense_rows(X: Any) -> Array:
     return X.toarray() if is_sparse(X) else X
 
 
-def host_rows(X: Any) -> np.ndarray:
-    """X as a dense NumPy array."""
-    return X if is_numpy(X) else to_host(X)
-
-
 def as_csr(X: Any) -> Any:
     """A host array as CSR."""
     return X.tocsr() if is_sparse(X) else scipy.sparse.csr_array(X)

@@ -23,6 +23,7 @@ from gpukpca.backend.namespace import (
     is_foreign,
     is_numpy,
     is_sparse,
+    library_of,
     move,
     namespace_of,
     real_floating,
@@ -54,7 +55,7 @@ def new_data(estimator: Any, X: Any, fitted: Array, method: str) -> Array:
     if is_sparse(fitted) or is_sparse(X):
         if is_foreign(fitted):
             raise TypeError(
-                f"{type(estimator).__name__} was fitted on {_library(fitted)} arrays and cannot take sparse input; "
+                f"{type(estimator).__name__} was fitted on {library_of(fitted)} arrays and cannot take sparse input; "
                 "pass X.toarray() or an array of that library."
             )
         return to_host(X) if is_foreign(X) else X
@@ -66,13 +67,9 @@ def _check_same_place(estimator: Any, X: Array, fitted: Array, method: str) -> N
     if get_config()["array_api_dispatch"] and not same_place(X, place):
         raise ValueError(
             f"Inputs passed to {type(estimator).__name__}.{method}() must use the same namespace and the same device "
-            f"as those passed to fit(). The model was fitted on {_library(place)}, the input is from {_library(X)}. "
-            "Move the input, or switch array_api_dispatch off to have it moved."
+            f"as those passed to fit(). The model was fitted on {library_of(place)}, the input is from "
+            f"{library_of(X)}. Move the input, or switch array_api_dispatch off to have it moved."
         )
-
-
-def _library(x: Any) -> str:
-    return type(x).__module__.partition(".")[0]
 
 
 def _checked(estimator: Any, X: Any, reset: bool) -> Array:
@@ -109,12 +106,12 @@ def _foreign(estimator: Any, X: Array) -> Array:
     known = (
         array_api_compat.is_cupy_array,
         array_api_compat.is_torch_array,
-        lambda x: _library(x) == "array_api_strict",
+        lambda x: library_of(x) == "array_api_strict",
     )
     if not any(is_known(X) for is_known in known):
         raise TypeError(
-            f"arrays of {_library(X)} are not supported. Supported: NumPy, CuPy, PyTorch, array-api-strict, SciPy CSR "
-            "matrices, pandas data frames, and lists of numbers."
+            f"arrays of {library_of(X)} are not supported. Supported: NumPy, CuPy, PyTorch, array-api-strict, SciPy "
+            "CSR matrices, pandas data frames, and lists of numbers."
         )
     xp = namespace_of(X)
     if array_api_compat.is_torch_array(X):

@@ -110,7 +110,8 @@ class BlockKrylov:
         n = op.shape[0]
         if 5 * p > n:
             dense = Dense(tol=self.tol).solve(op, p, rng)
-            return _renamed(dense, f"dense (asked for block Krylov, but p = {p} is more than a fifth of n = {n})")
+            why = f"dense (asked for block Krylov, but p = {p} is more than a fifth of n = {n})"
+            return replace(dense, solver=why)
         # The blocks of small problems are not worth a second BLAS thread, whose waiting costs more than its work.
         with single_threaded_blas() if n <= ONE_THREAD_UP_TO else nullcontext():
             return _Iteration(self, op, p, rng, report).run()
@@ -410,7 +411,3 @@ def _first_unit_vector(like: Array, n: int) -> Array:
     unit = np.zeros((n, 1))
     unit[0, 0] = 1.0
     return from_host(unit, like)
-
-
-def _renamed(result: EigenResult, solver: str) -> EigenResult:
-    return replace(result, solver=solver)

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import from_host, namespace_of, to_host
-from gpukpca.backend.rows import host_rows, place_of
+from gpukpca.backend.rows import place_of
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 from gpukpca.kernels.base import DataRows, Kernel
 
@@ -48,7 +48,7 @@ class PairwiseCallable(Kernel):
         self.function, self.parameters = function, parameters
 
     def tile(self, a: DataRows, b: DataRows, out: Array | None = None) -> Array:
-        left, right = host_rows(a.data), host_rows(b.data)
+        left, right = to_host(a.data), to_host(b.data)
         values = np.empty((a.n_rows, b.n_rows))
         # One data set against itself: the function is symmetric, so half of the calls are enough.
         symmetric = a.data is b.data
@@ -60,7 +60,7 @@ class PairwiseCallable(Kernel):
         return from_host(values, place_of(b.data), b.data.dtype)
 
     def tile_diagonal(self, a: DataRows) -> Array:
-        rows = host_rows(a.data)
+        rows = to_host(a.data)
         values = [self._value(rows[i], rows[i], i, i) for i in range(a.n_rows)]
         return from_host(np.asarray(values, dtype=np.float64), place_of(a.data), a.data.dtype)
 
@@ -99,12 +99,12 @@ class BlockCallable(Kernel):
         self.function = function
 
     def tile(self, a: DataRows, b: DataRows, out: Array | None = None) -> Array:
-        block = self.function(host_rows(a.data), host_rows(b.data))
+        block = self.function(to_host(a.data), to_host(b.data))
         check_block(self.function, block, (a.n_rows, b.n_rows))
         return from_host(block, place_of(b.data), b.data.dtype)
 
     def tile_diagonal(self, a: DataRows) -> Array:
-        rows = host_rows(a.data)
+        rows = to_host(a.data)
         values = np.concatenate(
             [np.diagonal(self.function(rows[i : i + 1], rows[i : i + 1])) for i in range(len(rows))]
         )
