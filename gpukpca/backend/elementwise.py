@@ -6,10 +6,15 @@ of one matrix product live here as well, because each is worth one fused pass on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from gpukpca._typing import Array
-from gpukpca.backend.namespace import namespace_of, writes_in_place
+from gpukpca.backend.creation import writable
+from gpukpca.backend.namespace import cast, is_numpy, item_size, namespace_of, writes_in_place
+
+# A strip of a tile that stays in a core's own cache while several passes go over it.
+STRIP_BYTES = 256 * 1024
 
 
 def _apply(name: str, T: Array, *operands: Any) -> Array:
@@ -18,6 +23,37 @@ def _apply(name: str, T: Array, *operands: Any) -> Array:
     if writes_in_place(T):
         return function(T, *operands, out=T)
     return function(T, *operands)
+
+
+def in_strips(T: Array, function: Callable[[Array], Array]) -> Array:
+    """``function(T)`` for an elementwise function, a strip of rows at a time: passes and temporaries stay in cache."""
+    if not is_numpy(T):
+        return function(T)
+    for start, stop in _strips(T.shape, item_size(T.dtype)):
+        strip = T[start:stop, :]
+        result = function(strip)
+        if result is not strip:
+            strip[...] = result
+    return T
+
+
+def from_strips(shape: tuple[int, int], like: Array, make: Callable[[int, int], Array], out: Any = None) -> Array:
+    """The array whose rows from start to stop are ``make(start, stop)``, in the dtype of `like`; `out` may be used.
+
+    For tiles that begin in a wider dtype: the wide numbers exist for one strip only.
+    """
+    if not is_numpy(like):
+        return cast(make(0, shape[0]), like.dtype)
+    if out is None or out.dtype != like.dtype:
+        out = writable(shape, like)
+    for start, stop in _strips(shape, 8):
+        out[start:stop, :] = make(start, stop)
+    return out
+
+
+def _strips(shape: tuple[int, ...], size: int) -> list[tuple[int, int]]:
+    rows = max(8, STRIP_BYTES // max(1, shape[1] * size))
+    return [(start, min(start + rows, shape[0])) for start in range(0, shape[0], rows)]
 
 
 def add(T: Array, other: Any) -> Array:

@@ -9,7 +9,7 @@ import scipy.linalg
 from scipy.spatial.distance import cdist
 
 from gpukpca._typing import Array
-from gpukpca.backend.creation import arange
+from gpukpca.backend.creation import arange, indices
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -82,10 +82,18 @@ def column_norms(V: Array) -> np.ndarray:
 
 
 def inner_products(A: Array, B: Array) -> np.ndarray:
-    """``A.T @ B`` on the host, accumulated in the widest floating type; small, (a, b)."""
-    xp = namespace_of(A, B)
-    wide = accumulation_dtype(A)
-    return to_host(xp.matrix_transpose(cast(A, wide)) @ cast(B, wide)).astype(np.float64)
+    """``A.T @ B`` on the host, accumulated in the widest floating type; small, (a, b).
+
+    Narrow arrays are widened a panel of rows at a time, so nothing of their size is made.
+    """
+    xp, wide, n = namespace_of(A, B), accumulation_dtype(A), A.shape[0]
+    panel = n if A.dtype == wide and B.dtype == wide else INNER_PANEL
+    total: Array = None
+    for start in range(0, n, max(1, panel)):
+        rows = slice(start, min(start + panel, n))
+        part = xp.matrix_transpose(cast(A[rows, :], wide)) @ cast(B[rows, :], wide)
+        total = part if total is None else total + part
+    return np.zeros((A.shape[1], B.shape[1])) if total is None else to_host(total).astype(np.float64)
 
 
 def largest_eigenpairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
@@ -160,6 +168,7 @@ def solve_positive_definite(A: Array, B: Array) -> Array:
 
 
 ROW_BLOCK = 256
+INNER_PANEL = 8192
 # Up to this size all eigenpairs of a host matrix cost no more than some.
 SMALL_MATRIX = 256
 
@@ -184,21 +193,26 @@ def largest_modulus(K: Array) -> float:
     return max(float(xp.max(K)), -float(xp.min(K)))
 
 
+def with_diagonal(K: Array, diagonal: Array) -> Array:
+    """K with its diagonal replaced; in place where the library can."""
+    rows = arange(K.shape[0], K)
+    if writes_in_place(K):
+        K[rows, rows] = diagonal
+        return K
+    return namespace_of(K).where(rows[:, None] == rows[None, :], diagonal[:, None], K)
+
+
 def symmetric_from_upper(K: Array, diagonal: Array) -> Array:
     """K with its upper triangle mirrored and the diagonal replaced; in place where the library can.
 
     Rounding in a matrix product is not symmetric, and the standard cannot assign to a part of an array.
     """
-    n = K.shape[0]
     if writes_in_place(K):
         mirror_upper(K)
-        every = arange(n, K)
-        K[every, every] = diagonal
-        return K
+        return with_diagonal(K, diagonal)
     xp = namespace_of(K)
     upper = xp.triu(K, k=1)
-    rows = arange(n, K)
-    return xp.where(rows[:, None] == rows[None, :], diagonal[:, None], upper + xp.matrix_transpose(upper))
+    return with_diagonal(upper + xp.matrix_transpose(upper), diagonal)
 
 
 def add_to_diagonal(K: Array, value: float) -> Array:
@@ -233,3 +247,44 @@ def mirror_upper(K: Array) -> None:
         K[stop:, start:stop] = K[start:stop, stop:].T
         block = K[start:stop, start:stop]
         block[...] = xp.triu(block) + xp.triu(block, k=1).T
+
+
+def with_entries(C: Array, rows: Any, values: Array) -> Array:
+    """C with C[rows[j], j] = values[j]; in place where the library can. `rows` are host integers."""
+    chosen = indices(rows, C)
+    if writes_in_place(C):
+        C[chosen, arange(C.shape[1], C)] = values
+        return C
+    every = arange(C.shape[0], C, chosen.dtype)
+    return namespace_of(C).where(every[:, None] == chosen[None, :], values[None, :], C)
+
+
+def pivot_order(A: np.ndarray, floor: float) -> np.ndarray:
+    """Pivots of the Cholesky factor of a small host matrix, the largest residual first, while it is above `floor`.
+
+    A matrix that is not positive semidefinite is told by nothing here.
+    """
+    _, pivots, rank, _ = scipy.linalg.lapack.dpstrf(A, tol=floor, lower=1)
+    return pivots[:rank].astype(np.int64) - 1
+
+
+def triangular_inverse(L: np.ndarray) -> np.ndarray:
+    """The inverse of a small lower triangular host matrix."""
+    return scipy.linalg.solve_triangular(L, np.eye(len(L)), lower=True, check_finite=False)
+
+
+def orthonormal_columns(V: Array) -> Array:
+    """An orthonormal basis Q of a block with QR, twice where its columns are nearly dependent; Q spans V at least."""
+    xp = namespace_of(V)
+    Q, R = xp.linalg.qr(V, mode="reduced")
+    pivots = np.abs(np.diagonal(to_host(R)))
+    if pivots.size and float(np.min(pivots)) < 0.1 * float(np.max(pivots)):
+        Q, _ = xp.linalg.qr(Q, mode="reduced")
+    return Q
+
+
+def solve_triangular(L: np.ndarray, B: np.ndarray, transposed: bool = False) -> np.ndarray:
+    """``L⁻¹ B``, or ``L⁻ᵀ B``, for a lower triangular host matrix."""
+    if not len(L):
+        return np.zeros((0, B.shape[1]))
+    return scipy.linalg.solve_triangular(L, B, lower=True, trans="T" if transposed else "N", check_finite=False)

@@ -17,6 +17,15 @@ def is_numpy(x: Any) -> bool:
     return isinstance(x, np.ndarray)
 
 
+def is_memory_map(x: Any) -> bool:
+    """Whether `x` is a NumPy array whose memory is a file."""
+    while isinstance(x, np.ndarray):
+        if isinstance(x, np.memmap):
+            return True
+        x = x.base
+    return False
+
+
 def is_sparse(x: Any) -> bool:
     """Whether `x` is one of SciPy's sparse containers, which the standard does not know."""
     return hasattr(x, "tocsr") and hasattr(x, "nnz") and type(x).__module__.startswith("scipy.")

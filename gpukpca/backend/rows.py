@@ -15,6 +15,7 @@ from gpukpca.backend.linalg import column_norms, column_sums
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
+    device_of,
     from_host,
     is_foreign,
     is_numpy,
@@ -22,6 +23,7 @@ from gpukpca.backend.namespace import (
     namespace_of,
     real_floating,
     to_host,
+    writes_in_place,
 )
 from gpukpca.backend.random import seeded_subset
 from gpukpca.exceptions import InvalidParameterError
@@ -61,6 +63,25 @@ def take_rows(X: Any, start: int, stop: int) -> Any:
     if start == 0 and stop == X.shape[0]:
         return X
     return X[start:stop] if is_sparse(X) else X[start:stop, :]
+
+
+def pick_rows(X: Any, chosen: Any) -> Any:
+    """The rows (entries of a vector) named by host integers, in their order, as a copy."""
+    if is_sparse(X):
+        return X[np.asarray(chosen, dtype=np.int64).reshape(-1)]
+    if writes_in_place(X):  # NumPy's `take` first copies the whole of an array that is not in C order
+        return X[indices(chosen, X)]
+    return namespace_of(X).take(X, indices(chosen, X), axis=0)
+
+
+def take_columns(X: Array, chosen: Any) -> Array:
+    """The columns of a dense X named by a host sequence of integers, as a copy."""
+    return namespace_of(X).take(X, indices(chosen, X), axis=1)
+
+
+def read_rows(X: Array, start: int, stop: int) -> Array:
+    """Rows from `start` to `stop` in memory of their own: what a slice of a memory map is not."""
+    return namespace_of(X).asarray(X[start:stop, :], copy=True)
 
 
 def place_of(X: Any) -> Array:
@@ -103,11 +124,27 @@ def row_square_sums(X: Any) -> Array:
 
 
 def by_panels(X: Array, function: Callable[[Array, int, int], Array]) -> Array:
-    """``function(X[start:stop], start, stop)`` over panels of rows, joined: no wide copy of the whole of X is made."""
-    n = X.shape[0]
-    bounds = [(start, min(start + ROW_PANEL, n)) for start in range(0, n, ROW_PANEL)] or [(0, 0)]
-    panels = [function(X[start:stop, :], start, stop) for start, stop in bounds]
-    return panels[0] if len(panels) == 1 else namespace_of(X).concat(panels, axis=0)
+    """``function(X[start:stop], start, stop)`` over panels of rows, joined: no wide copy of the whole of X is made.
+
+    The function answers with as many rows as it is given.
+    """
+    bounds = row_panels(X.shape[0])
+    if len(bounds) == 1:
+        return function(X, 0, X.shape[0])
+    panels = (function(X[start:stop, :], start, stop) for start, stop in bounds)
+    if not writes_in_place(X):
+        return namespace_of(X).concat(list(panels), axis=0)
+    first = next(panels)
+    joined = namespace_of(X).empty((X.shape[0], *first.shape[1:]), dtype=first.dtype, device=device_of(X))
+    joined[: bounds[0][1], ...] = first
+    for (start, stop), panel in zip(bounds[1:], panels, strict=True):
+        joined[start:stop, ...] = panel
+    return joined
+
+
+def row_panels(n: int) -> list[tuple[int, int]]:
+    """(start, stop) of panels of rows; at least one, which may be empty."""
+    return [(start, min(start + ROW_PANEL, n)) for start in range(0, n, ROW_PANEL)] or [(0, 0)]
 
 
 def shifted_rows(X: Array, mean: Array, scale: float, dtype: Any) -> Array:
@@ -119,9 +156,9 @@ def row_norms(X: Any) -> np.ndarray:
     """Euclidean norms of the rows on the host, safe for huge and tiny rows of a dense X."""
     if is_sparse(X):
         return np.sqrt(row_square_sums(X.astype(np.float64)))
-    xp, n = namespace_of(X), X.shape[0]
-    bounds = [(start, min(start + ROW_PANEL, n)) for start in range(0, n, ROW_PANEL)]
-    return np.concatenate([column_norms(xp.matrix_transpose(X[start:stop, :])) for start, stop in bounds])
+    xp = namespace_of(X)
+    panels = [X[start:stop, :] for start, stop in row_panels(X.shape[0])]
+    return np.concatenate([column_norms(xp.matrix_transpose(panel)) for panel in panels])
 
 
 def divided_rows(X: Any, divisors: np.ndarray) -> Any:
@@ -142,12 +179,11 @@ def variance_of_entries(X: Any) -> float:
     wide = accumulation_dtype(X)
     count = X.shape[0] * X.shape[1]
     mean = float(xp.sum(X, dtype=wide)) / count
-
-    def square_sum(panel: Array, *_: int) -> Array:
-        centred = cast(panel, wide) - mean
-        return xp.sum(centred * centred, axis=0)[None, :]
-
-    return float(xp.sum(by_panels(X, square_sum))) / count
+    squares = 0.0
+    for start, stop in row_panels(X.shape[0]):
+        centred = cast(X[start:stop, :], wide) - mean
+        squares += float(xp.sum(centred * centred))
+    return squares / count
 
 
 def sampled_rows(X: Any, most: int) -> np.ndarray:
@@ -167,3 +203,19 @@ def total_range(X: Any) -> float:
     wide = accumulation_dtype(high)
     total = float(xp.sum(cast(high, wide) - cast(low, wide)))
     return total if math.isfinite(total) else math.inf
+
+
+def constant_columns(X: Array) -> np.ndarray:
+    """Which columns of a dense X hold one value only, on the host, shape (d,)."""
+    xp = namespace_of(X)
+    return to_host(xp.max(X, axis=0) == xp.min(X, axis=0))
+
+
+def largest_square_norm(X: Array, mean: Array, scale: float) -> float:
+    """max over the rows of ||scale (x - mean)||², in the widest type; infinity where it overflows."""
+    xp, largest = namespace_of(X), 0.0
+    for start, stop in row_panels(X.shape[0]):
+        if start < stop:
+            rows = (cast(X[start:stop, :], mean.dtype) - mean[None, :]) * scale
+            largest = max(largest, float(xp.max(row_square_sums(rows))))
+    return largest if math.isfinite(largest) else math.inf

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from gpukpca.backend.namespace import is_numpy, is_sparse, overflow_allowed
 
 Result = TypeVar("Result")
 
-# Called by the main thread between waits with (tiles done, tiles in all).
+# Called by the calling thread after its tiles with (tiles done, tiles in all).
 TileReport = Callable[[int, int], None]
 
 
@@ -102,53 +102,70 @@ def worker_count(like: Any, n_jobs: int | None = None) -> int:
 
 
 def map_tiles(
-    work: Callable[[Any], Result], tiles: list[Any], workers: int, report: TileReport | None = None
+    work: Callable[[Any], Result],
+    tiles: list[Any],
+    workers: int,
+    report: TileReport | None = None,
+    *,
+    threads: bool = True,
 ) -> list[list[Result]]:
     """Apply `work` to every tile, worker w taking tiles w, w + workers, ...; results grouped by worker, in order.
 
-    The pool lives for one call and is never kept, so that a fork in between is safe. An interrupt or an exception
-    ends every worker at its next tile.
+    The calling thread is worker 0; the other threads live for one call and are never kept, so that a fork in between
+    is safe. An interrupt or an exception ends every worker at its next tile. Without `threads`, for work that is not
+    worth starting any, the calling thread does it all, dealt in the same way.
     """
-    if workers == 1 or len(tiles) <= 1:
-        # Also here one BLAS thread: what another thread's product is doing must not change the last digits of this one.
-        with _single_threaded_blas:
-            return [_serial(work, tiles, report)]
-    done = [0] * workers
+    # Also with one worker one BLAS thread: what another thread's product does must not change the last digits here.
+    with _single_threaded_blas:
+        if workers == 1 or len(tiles) <= 1 or not threads:
+            return _serial(work, tiles, workers, report)
+        return _threaded(work, tiles, workers, report)
+
+
+def _serial(
+    work: Callable[[Any], Result], tiles: list[Any], workers: int, report: TileReport | None
+) -> list[list[Result]]:
+    results: list[list[Result]] = [[] for _ in range(workers)]
+    with overflow_allowed():
+        for number, tile in enumerate(tiles):
+            results[number % workers].append(work(tile))
+            if report is not None:
+                report(number + 1, len(tiles))
+    return results
+
+
+def _threaded(
+    work: Callable[[Any], Result], tiles: list[Any], workers: int, report: TileReport | None
+) -> list[list[Result]]:
+    results: list[list[Result]] = [[] for _ in range(workers)]
     stop = threading.Event()
 
-    def run(worker: int) -> list[Result]:
-        _hold_thread_local_blas()
-        results = []
+    def run(worker: int) -> None:
         try:
             with overflow_allowed():
                 for tile in tiles[worker::workers]:
                     if stop.is_set():
                         break
-                    results.append(work(tile))
-                    done[worker] += 1
+                    results[worker].append(work(tile))
+                    if worker == 0 and report is not None:
+                        report(sum(map(len, results)), len(tiles))
         except BaseException:
             stop.set()
             raise
-        return results
 
-    with _single_threaded_blas, ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(run, worker) for worker in range(workers)]
+    def run_in_thread(worker: int) -> None:
+        _hold_thread_local_blas()
+        run(worker)
+
+    with ThreadPoolExecutor(workers - 1) as pool:
+        futures = [pool.submit(run_in_thread, worker) for worker in range(1, workers)]
         try:
-            if report is not None:
-                while wait(futures, timeout=0.2).not_done and not any(f.done() and f.exception() for f in futures):
-                    report(sum(done), len(tiles))
-            return [future.result() for future in futures]
-        finally:
+            run(0)
+        except BaseException:
             stop.set()
-
-
-def _serial(work: Callable[[Any], Result], tiles: list[Any], report: TileReport | None) -> list[Result]:
-    results = []
-    with overflow_allowed():
-        for count, tile in enumerate(tiles, start=1):
-            results.append(work(tile))
-            if report is not None:
-                report(count, len(tiles))
+            raise
+        for future in futures:
+            future.result()
     return results
 
 

@@ -8,7 +8,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.creation import full, writable
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import add
-from gpukpca.backend.linalg import symmetric_from_upper
+from gpukpca.backend.linalg import with_diagonal
 from gpukpca.backend.namespace import cast, empty_like, is_sparse, namespace_of
 from gpukpca.backend.rows import as_rows, take_rows
 from gpukpca.backend.tiles import TileReport, dealt_back, map_tiles, worker_count
@@ -17,6 +17,8 @@ from gpukpca.gram.residence import edges, tile_edge_for
 from gpukpca.kernels.base import Kernel, Rows, resolved_on
 from gpukpca.kernels.given import checked_tile
 
+STREAMED_EDGES = 8
+
 
 def dense_row_bytes(kernel: Kernel, X: Any) -> int:
     """Bytes of a CSR row that the kernel makes dense, 0 where it does not."""
@@ -24,11 +26,11 @@ def dense_row_bytes(kernel: Kernel, X: Any) -> int:
 
 
 def compute_tile(kernel: Kernel, a: Rows, b: Rows, like: Array, diagonal: bool, out: Array | None = None) -> Array:
-    """One block of K; on the diagonal exactly symmetric with the exact k(x, x)."""
+    """One block of K; on the diagonal of K with the exact k(x, x)."""
     if out is not None and out.shape != (a.n_rows, b.n_rows):
         out = None
     tile = checked_tile(kernel, kernel.tile(a, b, out), a, b, like)
-    return symmetric_from_upper(tile, kernel.tile_diagonal(a)) if diagonal else tile
+    return with_diagonal(tile, kernel.tile_diagonal(a)) if diagonal else tile
 
 
 def kernel_matmat(
@@ -55,7 +57,7 @@ def kernel_matmat(
         ``kernel.prepare(Y)``, where it is at hand. With rows prepared for centring, the result is only right for
         V whose columns sum to zero.
     tile_edge : int, optional
-        Default: about 1000 on a CPU, 4096 on a GPU.
+        Default: 640 on a CPU, 4096 on a GPU.
     n_jobs : int, optional
         Threads (NumPy only). None: as many as BLAS may use now. The last digits may depend on it.
     report : callable, optional
@@ -95,7 +97,7 @@ def kernel_matmat(
     inner = edges(prepared.n_rows, edge)
 
     def panel(bounds: tuple[int, int]) -> Array:
-        a = kernel.prepare(cast(take_rows(X, *bounds), Y.dtype), like=prepared)
+        a = kernel.prepare(cast(take_rows(X, *bounds), Y.dtype), like=prepared.template)
         buffer = writable((a.n_rows, min(edge, prepared.n_rows)), like)
         total: Any = None
         for start, stop in inner:
@@ -104,7 +106,8 @@ def kernel_matmat(
             total = part if total is None else add(total, part)
         return total
 
-    panels = edges(X.shape[0], edge)
+    # Where the rows of Y must be read for every panel of X, there had better be few panels.
+    panels = edges(X.shape[0], edge if prepared.in_memory else STREAMED_EDGES * edge)
     by_worker = map_tiles(panel, panels, workers, report)
     xp = namespace_of(like)
     if not panels:

@@ -7,14 +7,27 @@ from typing import Any
 from gpukpca._typing import Array
 from gpukpca.backend.creation import writable
 from gpukpca.backend.device import free_bytes, is_on_gpu
-from gpukpca.backend.linalg import mirror_upper
+from gpukpca.backend.linalg import mirror_upper, symmetric_from_upper
 from gpukpca.backend.namespace import cast, empty_like, item_size, namespace_of
 from gpukpca.backend.rows import as_rows
 from gpukpca.backend.tiles import TileReport, dealt_back, map_tiles, worker_count
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.columns import kernel_columns
 from gpukpca.gram.product import compute_tile, dense_row_bytes
-from gpukpca.gram.residence import Residence, edges, full_cache_bytes, tile_edge_for, tiled_residence, upper_tiles
+from gpukpca.gram.residence import (
+    Residence,
+    edges,
+    full_cache_bytes,
+    tile_edge_for,
+    tile_order,
+    tiled_residence,
+    upper_tiles,
+)
+from gpukpca.gram.streamed import StreamedRows
 from gpukpca.kernels.base import Kernel, Rows, resolved_on
+
+# A product of stored tiles with fewer multiplications than this is over before threads have started.
+LIGHT_PRODUCT = 6e7
 
 
 class TiledGram:
@@ -30,7 +43,7 @@ class TiledGram:
     cached_tiles : int, optional
         How many upper tiles to keep. Default: as many as fit into half of the free memory.
     tile_edge : int, optional
-        Default: about 1000 on a CPU, 4096 on a GPU.
+        Default: 640 on a CPU, 4096 on a GPU.
     n_jobs : int, optional
         Threads (NumPy only). None: as many as BLAS may use now. The result depends on the number of threads in the
         last digits, and on nothing else.
@@ -39,6 +52,11 @@ class TiledGram:
         which keeps the digits of offset data and of flat kernels. The operator is then not K itself.
     report : callable, optional
         Called with (tiles done, tiles in all) during a product.
+    template : Rows, optional
+        ``kernel.template(X, centered)``, where it is at hand; it then decides about `centered`.
+    panel : int
+        0 holds the rows of X made ready in memory. Else they are read from X (a memory map) when they are wanted, and
+        those of so many tile columns are held.
 
     Attributes
     ----------
@@ -65,6 +83,8 @@ class TiledGram:
         n_jobs: int | None = None,
         centered: bool = False,
         report: TileReport | None = None,
+        template: Rows | None = None,
+        panel: int = 0,
     ) -> None:
         X = as_rows(X)
         self.kernel = resolved_on(kernel, X)
@@ -76,24 +96,28 @@ class TiledGram:
         self.shape = (int(X.shape[0]), int(X.shape[0]))
         self.dtype = X.dtype
         self.like = empty_like(X)
-        self.rows = self.kernel.prepare(X, centered=centered)
         self.workers = worker_count(self.like, n_jobs)
         self.report = report
         self.products = 0
-        self.residence = self._residence(tile_edge, cached_tiles, dense_row_bytes(self.kernel, X))
+        self.residence = self._residence(tile_edge, cached_tiles, dense_row_bytes(self.kernel, X), panel)
+        template = template or self.kernel.template(X, centered)
+        self.rows: Rows
+        if panel:
+            self.rows = StreamedRows(self.kernel, X, template, self.residence.rows_held)
+        else:
+            self.rows = self.kernel.prepare(X, like=template)
         self._cache: dict[int, Array] = {}
         self._edges = edges(self.shape[0], self.residence.tile_edge)
-        # Column by column of tiles, so that the right operand of a column is made ready once and used again.
-        self._tiles = [(i, j) for j in range(len(self._edges)) for i in range(j + 1)]
+        self._tiles = tile_order(len(self._edges), panel)
 
-    def _residence(self, tile_edge: int | None, cached_tiles: int | None, row_bytes: int) -> Residence:
+    def _residence(self, tile_edge: int | None, cached_tiles: int | None, row_bytes: int, panel: int = 0) -> Residence:
         n = self.shape[0]
         if tile_edge is not None and tile_edge < 1:
             raise InvalidParameterError(f"tile_edge={tile_edge!r} is not allowed; it must be at least 1.")
         edge = tile_edge or tile_edge_for(n, self.workers, is_on_gpu(self.like), row_bytes)
         if cached_tiles is None:
-            return tiled_residence(n, item_size(self.dtype), self.workers, free_bytes(self.like) // 2, edge)
-        return Residence("tiled", n, edge, min(max(0, int(cached_tiles)), upper_tiles(n, edge)), self.workers)
+            return tiled_residence(n, item_size(self.dtype), self.workers, free_bytes(self.like) // 2, edge, panel)
+        return Residence("tiled", n, edge, min(max(0, int(cached_tiles)), upper_tiles(n, edge)), self.workers, panel)
 
     # -- products --------------------------------------------------------------------------------------------------
 
@@ -110,7 +134,8 @@ class TiledGram:
             number, (i, j) = numbered
             strands[number % self.workers].use(number, i, j)
 
-        map_tiles(work, list(enumerate(self._tiles)), self.workers, self.report)
+        heavy = len(self._cache) < len(self._tiles) or self.shape[0] ** 2 * V.shape[1] > LIGHT_PRODUCT
+        map_tiles(work, list(enumerate(self._tiles)), self.workers, self.report, threads=heavy)
         self.products += 1
         return xp.concat([_summed([s.sums[i] for s in strands]) for i in range(len(self._edges))], axis=0)
 
@@ -133,17 +158,17 @@ class TiledGram:
 
     def diagonal(self) -> Array:
         """k(x, x) of every row, shape (n,)."""
-        return self.kernel.tile_diagonal(self.rows)
+        parts = [self.kernel.tile_diagonal(self.rows.slice(*bounds)) for bounds in self._edges]
+        return namespace_of(self.like).concat(parts, axis=0)
 
     def columns(self, indices: Any) -> Array:
-        """The columns of K named by `indices`, shape (n, len(indices))."""
-        xp = namespace_of(self.like)
-        columns = []
-        for index in [int(index) for index in indices]:
-            b = self.rows.slice(index, index + 1)
-            parts = [compute_tile(self.kernel, self.rows.slice(*e), b, self.like, False) for e in self._edges]
-            columns.append(xp.concat(parts, axis=0))
-        return xp.concat(columns, axis=1)
+        """The columns of K named by `indices`, shape (n, len(indices)), made with threads."""
+        edge = self.residence.tile_edge
+        return kernel_columns(self.kernel, self.rows, indices, self.like, tile_edge=edge, workers=self.workers)
+
+    def block(self, rows: Any, columns: Any) -> Array:
+        """The entries of K in the named rows and columns."""
+        return compute_tile(self.kernel, self.rows.take(rows), self.rows.take(columns), self.like, False)
 
     def to_dense(self, overwrite: bool = False) -> Array:
         """K as a new square array, exactly symmetric."""
@@ -168,6 +193,8 @@ class TiledGram:
         """The square matrix from the upper tiles, where the library cannot assign to parts."""
         xp = namespace_of(self.like)
         upper = dict(zip(self._tiles, tiles, strict=True))
+        for i in range(len(self._edges)):
+            upper[i, i] = symmetric_from_upper(upper[i, i], xp.linalg.diagonal(upper[i, i]))
         count = len(self._edges)
         rows = [
             xp.concat([upper[i, j] if i <= j else xp.matrix_transpose(upper[j, i]) for j in range(count)], axis=1)

@@ -12,7 +12,7 @@ from typing import Any
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise
 from gpukpca.backend.namespace import cast, from_host, namespace_of, real_floating
-from gpukpca.backend.rows import place_of
+from gpukpca.backend.rows import pick_rows, place_of
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.base import Kernel, Rows
 from gpukpca.kernels.parameters import checked_number
@@ -28,6 +28,18 @@ class CombinedRows(Rows):
     def slice(self, start: int, stop: int) -> CombinedRows:
         factors = None if self.factors is None else self.factors[start:stop]
         return CombinedRows([part.slice(start, stop) for part in self.parts], factors)
+
+    def take(self, indices: Any) -> CombinedRows:
+        factors = None if self.factors is None else pick_rows(self.factors, indices)
+        return CombinedRows([part.take(indices) for part in self.parts], factors)
+
+    @property
+    def shifted(self) -> bool:
+        return any(part.shifted for part in self.parts)
+
+    @property
+    def row_bytes(self) -> int:
+        return sum(part.row_bytes for part in self.parts)
 
 
 class _Combined(Kernel):
@@ -64,6 +76,10 @@ class _Combined(Kernel):
     @property
     def exponentials(self) -> int:  # type: ignore[override]
         return sum(part.exponentials for part in self.parts())
+
+    def template(self, X: Array, centered: bool = False) -> CombinedRows:
+        keep = centered and self.keeps_centering
+        return CombinedRows([part.template(X, keep) for part in self.parts()])
 
     def prepare_rows(self, X: Array, like: CombinedRows | None, centered: bool) -> CombinedRows:
         likes = like.parts if like is not None else [None] * len(self.parts())
@@ -166,10 +182,6 @@ class Power(_Combined):
             raise InvalidParameterError(
                 f"Power: exponent={self.exponent!r} is not allowed; it must be an integer >= 0."
             )
-
-    @property
-    def scratch_tiles(self) -> int:  # type: ignore[override]
-        return super().scratch_tiles + 2
 
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
         return elementwise.integer_power(tiles[0], int(self.exponent))

@@ -10,7 +10,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend import linalg
 from gpukpca.backend.namespace import cast, overflow_allowed
-from gpukpca.backend.rows import as_rows, check_widths, take_rows
+from gpukpca.backend.rows import as_rows, check_widths, pick_rows, take_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.bandwidth import resolved_gamma
 from gpukpca.kernels.parameters import closest
@@ -22,13 +22,35 @@ class Rows:
     Attributes
     ----------
     n_rows : int
+    in_memory : bool
+        Whether slices cost nothing; False where they are read from a file.
     """
 
     n_rows: int
+    in_memory = True
 
     def slice(self, start: int, stop: int) -> Rows:
         """The rows from `start` to `stop`, sharing memory."""
         raise AttributeError("a kernel's rows must define slice(start, stop)")
+
+    def take(self, indices: Any) -> Rows:
+        """The rows named by a host sequence of integers, in its order, as a copy."""
+        raise AttributeError("a kernel's rows must define take(indices)")
+
+    @property
+    def shifted(self) -> bool:
+        """Whether tiles hold k minus a constant: then the uncentred matrix is not positive semidefinite by itself."""
+        return False
+
+    @property
+    def template(self) -> Rows:
+        """What new rows must be made ready like (`Kernel.prepare`)."""
+        return self
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that a row takes beside the data themselves; 0 for rows kept as they are."""
+        return 0
 
 
 class DataRows(Rows):
@@ -40,6 +62,9 @@ class DataRows(Rows):
 
     def slice(self, start: int, stop: int) -> DataRows:
         return DataRows(take_rows(self.data, start, stop))
+
+    def take(self, indices: Any) -> DataRows:
+        return DataRows(pick_rows(self.data, indices))
 
 
 class Kernel:
@@ -153,6 +178,22 @@ class Kernel:
     def prepare_rows(self, X: Array, like: Any, centered: bool) -> Rows:
         """See `prepare`."""
         return DataRows(X)
+
+    def template(self, X: Array, centered: bool = False) -> Rows:
+        """What is learned from a whole training set (mean, precision, flatness), without its rows.
+
+        ``prepare(part, like=template(X, centered))`` makes any part of X ready. A subclass whose rows depend on the
+        whole of X should define it; this one prepares all of X.
+        """
+        return self.prepare(X, centered=centered)
+
+    def feature_count(self, d: int) -> int | None:
+        """Dimension of the feature space for data of d features, where features can be written down; else None."""
+        return None
+
+    def features(self, X: Array, template: Rows) -> Array:
+        """phi(x) of every row of a dense X, shape (n, feature_count(d)): inner products of them make a tile."""
+        raise AttributeError(f"{type(self).__name__} has no features that can be written down")
 
     def tile(self, a: Any, b: Any, out: Array | None = None) -> Array:
         """The block of K between two slices of prepared rows; `out` may be reused, the returned array counts."""

@@ -16,12 +16,17 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
-from gpukpca.backend.creation import full
-from gpukpca.backend.namespace import accumulation_dtype, cast, is_sparse, namespace_of
+from gpukpca.backend.creation import full, indices
+from gpukpca.backend.elementwise import clip_above, from_strips, in_strips
+from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, is_sparse, item_size, namespace_of
 from gpukpca.backend.rows import (
     as_csr,
+    by_panels,
+    constant_columns,
     dense_rows,
     feature_means,
+    largest_square_norm,
+    pick_rows,
     place_of,
     row_square_sums,
     shifted_rows,
@@ -37,6 +42,8 @@ from gpukpca.kernels.parameters import checked_number
 # 1e-10 up to the second; beyond that distances are differences, at the price of a slower loop.
 KAPPA_FLOAT32 = 32.0
 KAPPA_FLOAT64 = 5e5
+# Constant features are left out of the product where they are more than one in so many (pictures with a margin).
+LEAST_CONSTANT = 50
 # Below this bound on gamma ‖x - y‖² the kernel is so flat that 1 swamps its differences: the tile holds k - 1.
 FLAT = 0.1
 
@@ -54,12 +61,19 @@ class Geometry:
         Rows kept as they are were divided by 2**exponent, so that their squares are finite; 0 for ordinary data.
     flat : bool
         The tile holds k - 1.
+    wide : bool
+        The matrix product is formed in the widest type.
+    varying : host array of int, or None
+        The features that are not constant in the training set, where leaving the others out of the product pays: a
+        constant feature only adds to the norms of new rows.
     """
 
     mean: Array | None
     gamma: float
     exponent: int = 0
     flat: bool = False
+    wide: bool = False
+    varying: np.ndarray | None = None
 
     @property
     def scale(self) -> float:
@@ -90,18 +104,39 @@ class DistanceRows(Rows):
         norms = None if self.half_norms is None else self.half_norms[start:stop]
         return DistanceRows(take_rows(self.data, start, stop), self.geometry, self.by_product, self.dtype, norms)
 
+    def take(self, indices: Any) -> DistanceRows:
+        norms = None if self.half_norms is None else pick_rows(self.half_norms, indices)
+        return DistanceRows(pick_rows(self.data, indices), self.geometry, self.by_product, self.dtype, norms)
+
+    @property
+    def shifted(self) -> bool:
+        return self.geometry.flat
+
+    @property
+    def row_bytes(self) -> int:
+        if self.half_norms is not None:
+            return 0  # counted with the data: how many entries a sparse row has varies
+        return int(self.data.shape[1]) * item_size(self.data.dtype)
+
     @cached_property
     def right(self) -> Array:
         """The rows [s, 1, -‖s‖²/2], in memory of their own."""
-        xp = namespace_of(self.data)
-        d = self.data.shape[1] - 2
+        xp, d = namespace_of(self.data), self.data.shape[1] - 2
         parts = [self.data[:, :d], self.data[:, d + 1 : d + 2], self.data[:, d : d + 1]]
         return xp.concat(parts, axis=1)
 
     @property
     def points(self) -> Array:
-        """The coordinates alone."""
-        return self.data[:, : self.data.shape[1] - 2] if self.by_product else self.data
+        """The coordinates alone; those of constant features are 0 in every training row."""
+        if not self.by_product:
+            return self.data
+        xp, d = namespace_of(self.data), self.data.shape[1] - 2
+        points = self.data[:, :d]
+        if self.geometry.varying is None or self.geometry.mean is None:
+            return points
+        places = np.full(self.geometry.mean.shape[0], d)
+        places[self.geometry.varying] = np.arange(d)
+        return xp.take(xp.concat([points, xp.zeros_like(points[:, :1])], axis=1), indices(places, points), axis=1)
 
 
 class _EuclideanKernel(Kernel):
@@ -126,64 +161,80 @@ class _EuclideanKernel(Kernel):
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
+    def template(self, X: Array, centered: bool = False) -> DistanceRows:
+        if is_sparse(X):
+            return self._sparse_rows(X[:0], self._sparse_geometry(X, centered))
+        return self._rows(X[:0, :], self._geometry(X, centered))
+
     def prepare_rows(self, X: Array, like: DistanceRows | None, centered: bool) -> DistanceRows:
         if is_sparse(X) and (like is None or is_sparse(like.data)):
-            return self._sparse_rows(X, like, centered)
-        if like is not None:
-            return self._new_rows(_matching(X, like), like)
-        geometry = Geometry(feature_means(X), float(self.gamma))
-        rows, kappa = self._product_rows(X, geometry)
-        if rows is None:
-            # Differences of the rows as they are: a mean that one far-out row dominates would cost the others digits.
-            exponent = _large_exponent(X)
-            wide = cast(X, accumulation_dtype(X))
-            geometry = Geometry(None, float(self.gamma), exponent)
-            return DistanceRows(wide * 2.0**-exponent if exponent else wide, geometry, False, X.dtype)
-        flat = self.can_be_flat and centered and 4.0 * kappa <= FLAT
-        return DistanceRows(rows, replace(geometry, flat=flat), True, X.dtype)
+            return self._sparse_rows(X, self._sparse_geometry(X, centered) if like is None else like.geometry)
+        if like is None:
+            return self._rows(X, self._geometry(X, centered))
+        X = _matching(X, like)
+        return self._sparse_rows(X, like.geometry) if is_sparse(X) else self._rows(X, like.geometry)
 
-    def _new_rows(self, X: Array, like: DistanceRows) -> DistanceRows:
-        """Rows in the coordinates of the training rows."""
-        geometry = like.geometry
-        if is_sparse(X):
-            return self._sparse_rows(X, like, False)
+    def _geometry(self, X: Array, centered: bool) -> Geometry:
+        """Mean, precision and flatness of a training set; two sweeps over X."""
+        gamma = float(self.gamma)
+        constant = constant_columns(X)
+        mean = _exact_means(X, constant)
+        geometry = Geometry(mean, gamma)
+        kappa = 0.5 * largest_square_norm(X, mean, geometry.scale)
+        if kappa > KAPPA_FLOAT64:
+            # Differences of the rows as they are: a mean that one far-out row dominates would cost the others digits.
+            return Geometry(None, gamma, _large_exponent(X))
+        return replace(
+            geometry,
+            flat=self.can_be_flat and centered and 4.0 * kappa <= FLAT,
+            wide=self._needs_wide(X, kappa),
+            varying=_worth_leaving_out(constant) if self.smooth_at_zero else None,
+        )
+
+    def _needs_wide(self, X: Array, kappa: float) -> bool:
+        return X.dtype != accumulation_dtype(X) and not (self.smooth_at_zero and kappa <= KAPPA_FLOAT32)
+
+    def _rows(self, X: Array, geometry: Geometry) -> DistanceRows:
+        """Rows in the coordinates of the training set; new rows may be further out than any of it."""
         wide = accumulation_dtype(X)
         if geometry.mean is None:
             rows = cast(X, wide)
             return DistanceRows(rows * 2.0**-geometry.exponent if geometry.exponent else rows, geometry, False, X.dtype)
-        rows, _ = self._product_rows(X, geometry)
-        if rows is None:
-            return DistanceRows(shifted_rows(X, geometry.mean, geometry.scale, wide), geometry, False, X.dtype)
-        return DistanceRows(rows, geometry, True, X.dtype)
-
-    def _product_rows(self, X: Array, geometry: Geometry) -> tuple[Array | None, float]:
-        """[s, -‖s‖²/2, 1] in the narrowest dtype that resolves the distances, None where none does; and kappa."""
-        rows = shifted_rows(X, geometry.mean, geometry.scale, X.dtype)
-        kappa = 0.5 * _largest_square_norm(rows)
-        wide = accumulation_dtype(X)
-        bound = KAPPA_FLOAT32 if X.dtype != wide and self.smooth_at_zero else KAPPA_FLOAT64
-        if kappa <= bound and (self.smooth_at_zero or X.dtype == wide):
-            return _augmented(rows), kappa
-        del rows
+        kappa = 0.5 * largest_square_norm(X, geometry.mean, geometry.scale)
         if kappa > KAPPA_FLOAT64:
-            return None, kappa
-        return _augmented(shifted_rows(X, geometry.mean, geometry.scale, wide)), kappa
+            return DistanceRows(shifted_rows(X, geometry.mean, geometry.scale, wide), geometry, False, X.dtype)
+        dtype = wide if geometry.wide or self._needs_wide(X, kappa) else X.dtype
+        return DistanceRows(_augmented_rows(X, geometry, dtype), geometry, True, X.dtype)
 
-    def _sparse_rows(self, X: Any, like: DistanceRows | None, centered: bool) -> DistanceRows:
-        """CSR rows: no centring (it would fill them), half norms beside them, products in float64."""
-        geometry = like.geometry if like is not None else Geometry(None, float(self.gamma))
+    def _sparse_geometry(self, X: Any, centered: bool) -> Geometry:
+        """No centring (it would fill the rows), products in float64."""
+        gamma = float(self.gamma)
+        kappa = gamma * float(row_square_sums(X.astype(np.float64)).max(initial=0.0))
+        return Geometry(None, gamma, flat=self.can_be_flat and centered and 4.0 * kappa <= FLAT)
+
+    def _sparse_rows(self, X: Any, geometry: Geometry) -> DistanceRows:
+        """CSR rows with their half norms beside them."""
         rows = X.astype(np.float64) * geometry.scale
-        half_norms = 0.5 * row_square_sums(rows)
-        if like is None:
-            flat = self.can_be_flat and centered and 4.0 * float(half_norms.max(initial=0.0)) <= FLAT
-            geometry = replace(geometry, flat=flat)
-        return DistanceRows(rows, geometry, True, X.dtype, half_norms)
+        return DistanceRows(rows, geometry, True, X.dtype, 0.5 * row_square_sums(rows))
 
     # -- tiles -----------------------------------------------------------------------------------------------------
 
     def tile(self, a: DistanceRows, b: DistanceRows, out: Array | None = None) -> Array:
-        T = negative_scaled_distances(a, b, out, exact_near_zero=not self.smooth_at_zero)
-        return self._function(T, b.geometry.flat)
+        flat = b.geometry.flat
+        if is_sparse(a.data):
+            return self._function(_sparse_distances(a, b), flat)
+        if a.by_product and b.by_product and a.data.dtype == b.data.dtype == b.dtype and self.smooth_at_zero:
+            T = linalg.row_products(a.data, b.right, out)
+            return in_strips(T, lambda strip: self._function(clip_above(strip, 0.0), flat))
+        like = full((0,), 0.0, place_of(b.data), b.dtype)
+        return from_strips((a.n_rows, b.n_rows), like, lambda start, stop: self._strip(a.slice(start, stop), b), out)
+
+    def _strip(self, a: DistanceRows, b: DistanceRows) -> Array:
+        """A few rows of a tile whose distances need a wider type than the tile, or differences."""
+        T = _by_product(a, b) if a.by_product and b.by_product else None
+        if T is None or (not self.smooth_at_zero and _has_near_pair(T)):
+            T = _by_differences(a, b)
+        return self._function(cast(T, b.dtype), b.geometry.flat)
 
     def tile_diagonal(self, a: DistanceRows) -> Array:
         return full((a.n_rows,), 0.0 if a.geometry.flat else 1.0, place_of(a.data), a.dtype)
@@ -192,29 +243,21 @@ class _EuclideanKernel(Kernel):
         raise AttributeError(f"{type(self).__name__} must define _function(T, flat)")
 
 
-def negative_scaled_distances(a: DistanceRows, b: DistanceRows, out: Array | None, exact_near_zero: bool) -> Array:
-    """T = -gamma ‖x - y‖² between two slices, at most 0, in the dtype of the finished tile."""
-    if is_sparse(a.data):
-        T = linalg.row_products(a.data, b.data)
-        T -= a.half_norms[:, None]  # type: ignore[index]
-        T -= b.half_norms[None, :]  # type: ignore[index]
-        return cast(elementwise.clip_above(T, 0.0), b.dtype)
-    if not (a.by_product and b.by_product):
-        return _by_differences(a, b)
-    left, right = _same_precision(a, b)
-    usable = out if out is not None and out.dtype == left.dtype else None
-    T = elementwise.clip_above(linalg.row_products(left, right, usable), 0.0)
-    if exact_near_zero and _has_near_pair(T):
-        return _by_differences(a, b)
-    return cast(T, b.dtype)
+def _sparse_distances(a: DistanceRows, b: DistanceRows) -> Array:
+    """T = -gamma ‖x - y‖² between two slices of CSR rows, at most 0."""
+    T = linalg.row_products(a.data, b.data)
+    T -= a.half_norms[:, None]  # type: ignore[index]
+    T -= b.half_norms[None, :]  # type: ignore[index]
+    return cast(elementwise.clip_above(T, 0.0), b.dtype)
 
 
-def _same_precision(a: DistanceRows, b: DistanceRows) -> tuple[Array, Array]:
-    """Left and right operand in the wider of the two dtypes: far-out new rows may have asked for float64."""
-    if a.data.dtype == b.data.dtype:
-        return a.data, b.right
-    wide = accumulation_dtype(a.data)
-    return cast(a.data, wide), cast(b.right, wide)
+def _by_product(a: DistanceRows, b: DistanceRows) -> Array:
+    """T by a product in the wider of the two dtypes: far-out new rows may have asked for float64."""
+    left, right = a.data, b.right
+    if left.dtype != right.dtype:
+        wide = accumulation_dtype(left)
+        left, right = cast(left, wide), cast(right, wide)
+    return elementwise.clip_above(linalg.row_products(left, right), 0.0)
 
 
 def _by_differences(a: DistanceRows, b: DistanceRows) -> Array:
@@ -222,12 +265,12 @@ def _by_differences(a: DistanceRows, b: DistanceRows) -> Array:
     geometry = b.geometry
     T = linalg.squared_distances(cast(a.points, wide), cast(b.points, wide))
     if geometry.mean is not None:
-        return cast(elementwise.multiply(T, -0.5), b.dtype)
+        return elementwise.multiply(T, -0.5)
     T = elementwise.multiply(T, -geometry.gamma)
     if geometry.exponent:
         half = 2.0 ** min(geometry.exponent, 1023)  # in two steps: the whole factor may not be a number
         T = elementwise.multiply(elementwise.multiply(T, half), half)
-    return cast(T, b.dtype)
+    return T
 
 
 # With u·kappa under 1e-10, a pair at less than this T is near enough for a kink at zero to show rounding.
@@ -244,17 +287,34 @@ def _matching(X: Any, like: DistanceRows) -> Any:
     return as_csr(X) if is_sparse(like.data) else dense_rows(X)
 
 
-def _augmented(rows: Array) -> Array:
-    """[s, -‖s‖²/2, 1]."""
-    xp = namespace_of(rows)
-    half_norms = 0.5 * row_square_sums(rows)
-    return xp.concat([rows, -half_norms[:, None], xp.ones_like(half_norms)[:, None]], axis=1)
+def _augmented_rows(X: Array, geometry: Geometry, dtype: Any) -> Array:
+    """The rows [s, -‖s‖²/2, 1] of X, a panel at a time."""
+
+    mean: Array = geometry.mean
+
+    def panel(rows: Array, *_: int) -> Array:
+        xp = namespace_of(rows)
+        s = cast((cast(rows, mean.dtype) - mean[None, :]) * geometry.scale, dtype)
+        half_norms = 0.5 * row_square_sums(s)
+        if geometry.varying is not None:
+            s = xp.take(s, indices(geometry.varying, s), axis=1)
+        return xp.concat([s, -half_norms[:, None], xp.ones_like(half_norms)[:, None]], axis=1)
+
+    return by_panels(X, panel)
 
 
-def _largest_square_norm(rows: Array) -> float:
-    xp = namespace_of(rows)
-    largest = float(xp.max(row_square_sums(rows))) if rows.shape[0] else 0.0
-    return largest if math.isfinite(largest) else math.inf
+def _exact_means(X: Array, constant: np.ndarray) -> Array:
+    """Feature means; that of a constant feature is the constant, to the last bit."""
+    means = feature_means(X)
+    if not X.shape[0] or not constant.any():
+        return means
+    xp = namespace_of(means)
+    return xp.where(from_host(constant, means) > 0, cast(X[0, :], means.dtype), means)
+
+
+def _worth_leaving_out(constant: np.ndarray) -> np.ndarray | None:
+    """The features that vary, where the constant ones are a noticeable share of the work."""
+    return np.flatnonzero(~constant) if LEAST_CONSTANT * constant.sum() > len(constant) else None
 
 
 def _large_exponent(X: Array) -> int:
@@ -322,7 +382,6 @@ class Matern(_EuclideanKernel):
     nu = 1/2 has a kink at distance 0; tiles with near pairs are computed from differences, which is slower.
     """
 
-    scratch_tiles = 2
     exponentials = 3
     smoothness = (0.5, 1.5, 2.5, math.inf)
 
@@ -358,6 +417,13 @@ class CityBlockRows(Rows):
     def slice(self, start: int, stop: int) -> CityBlockRows:
         return CityBlockRows(take_rows(self.data, start, stop), self.flat)
 
+    def take(self, indices: Any) -> CityBlockRows:
+        return CityBlockRows(pick_rows(self.data, indices), self.flat)
+
+    @property
+    def shifted(self) -> bool:
+        return self.flat
+
 
 class Laplacian(Kernel):
     """k(x, y) = exp(-gamma ‖x - y‖₁).
@@ -375,7 +441,6 @@ class Laplacian(Kernel):
 
     positive_definite = True
     densifies = True
-    scratch_tiles = 1
 
     def __init__(self, gamma: Any = None) -> None:
         self.gamma = gamma
@@ -383,17 +448,23 @@ class Laplacian(Kernel):
     def check(self) -> None:
         checked_number("Laplacian", "gamma", self.gamma, low=0, what="a number >= 0")
 
+    def template(self, X: Array, centered: bool = False) -> CityBlockRows:
+        flat = centered and float(self.gamma) * total_range(X) <= FLAT
+        return CityBlockRows(take_rows(X, 0, 0), flat)
+
     def prepare_rows(self, X: Array, like: CityBlockRows | None, centered: bool) -> CityBlockRows:
-        if like is not None:
-            return CityBlockRows(X, like.flat)
-        return CityBlockRows(X, centered and float(self.gamma) * total_range(X) <= FLAT)
+        return CityBlockRows(X, (like or self.template(X, centered)).flat)
 
     def tile(self, a: CityBlockRows, b: CityBlockRows, out: Array | None = None) -> Array:
         left, right = dense_rows(a.data), dense_rows(b.data)
-        wide = accumulation_dtype(left)
-        T = linalg.cityblock_distances(cast(left, wide), cast(right, wide))
-        T = elementwise.multiply(T, -float(self.gamma))
-        return cast(elementwise.gaussian(T, b.flat), b.data.dtype)
+        wide, dtype = accumulation_dtype(left), b.data.dtype
+        left, right = cast(left, wide), cast(right, wide)
+
+        def strip(start: int, stop: int) -> Array:
+            T = linalg.cityblock_distances(left[start:stop, :], right)
+            return elementwise.gaussian(elementwise.multiply(T, -float(self.gamma)), b.flat)
+
+        return from_strips((a.n_rows, b.n_rows), full((0,), 0.0, place_of(b.data), dtype), strip, out)
 
     def tile_diagonal(self, a: CityBlockRows) -> Array:
         return full((a.n_rows,), 0.0 if a.flat else 1.0, place_of(a.data))

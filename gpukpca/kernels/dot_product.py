@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections import Counter
 from functools import cached_property
+from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
-from gpukpca.backend.namespace import cast, is_sparse, namespace_of
+from gpukpca.backend.namespace import accumulation_dtype, cast, is_sparse, item_size, namespace_of
 from gpukpca.backend.rows import (
+    by_panels,
     dense_rows,
     divided_rows,
     feature_means,
+    pick_rows,
     row_norms,
     row_square_sums,
     shifted_rows,
@@ -35,14 +40,23 @@ class DotRows(Rows):
         Folded into the right operand, which is a copy: so a block is never multiplied by its own buffer.
     mean : array, shape (d,), or None
         What was subtracted from the rows.
+    copied : bool
+        Whether the rows were made, so that they take memory beside the data.
     """
 
-    def __init__(self, data: Any, factor: float, mean: Array | None = None) -> None:
-        self.data, self.factor, self.mean = data, factor, mean
+    def __init__(self, data: Any, factor: float, mean: Array | None = None, copied: bool = False) -> None:
+        self.data, self.factor, self.mean, self.copied = data, factor, mean, copied
         self.n_rows = int(data.shape[0])
 
     def slice(self, start: int, stop: int) -> DotRows:
-        return DotRows(take_rows(self.data, start, stop), self.factor, self.mean)
+        return DotRows(take_rows(self.data, start, stop), self.factor, self.mean, self.copied)
+
+    def take(self, indices: Any) -> DotRows:
+        return DotRows(pick_rows(self.data, indices), self.factor, self.mean)
+
+    @property
+    def row_bytes(self) -> int:
+        return int(self.data.shape[1]) * item_size(self.data.dtype) if self.copied else 0
 
     @cached_property
     def right(self) -> Any:
@@ -56,11 +70,14 @@ class _DotKernel(Kernel):
     def _factor(self) -> float:
         return 1.0
 
+    def template(self, X: Array, centered: bool = False) -> DotRows:
+        return DotRows(take_rows(X, 0, 0), self._factor())
+
     def prepare_rows(self, X: Array, like: Any, centered: bool) -> DotRows:
         return DotRows(X, self._factor())
 
     def tile(self, a: DotRows, b: DotRows, out: Array | None = None) -> Array:
-        return self._function(linalg.row_products(a.data, b.right, out))
+        return elementwise.in_strips(linalg.row_products(a.data, b.right, out), self._function)
 
     def tile_diagonal(self, a: DotRows) -> Array:
         return self._function(row_square_sums(a.data) * a.factor)
@@ -80,15 +97,22 @@ class Linear(_DotKernel):
     positive_definite = True
     exponentials = 0
 
+    def template(self, X: Array, centered: bool = False) -> DotRows:
+        mean = feature_means(X) if centered and not is_sparse(X) else None
+        return DotRows(take_rows(X, 0, 0), 1.0, mean, copied=mean is not None)
+
     def prepare_rows(self, X: Array, like: DotRows | None, centered: bool) -> DotRows:
-        if like is not None:
-            return DotRows(
-                X if like.mean is None else shifted_rows(dense_rows(X), like.mean, 1.0, X.dtype), 1.0, like.mean
-            )
-        if not centered or is_sparse(X):
+        mean = (like or self.template(X, centered)).mean
+        if mean is None:
             return DotRows(X, 1.0)
-        mean = feature_means(X)
-        return DotRows(shifted_rows(X, mean, 1.0, X.dtype), 1.0, mean)
+        return DotRows(shifted_rows(dense_rows(X), mean, 1.0, X.dtype), 1.0, mean, copied=True)
+
+    def feature_count(self, d: int) -> int:
+        return d
+
+    def features(self, X: Array, template: Rows) -> Array:
+        """The rows themselves, centred where the template says so."""
+        return self.prepare(X, like=template).data  # type: ignore[attr-defined]
 
 
 class Polynomial(_DotKernel):
@@ -104,7 +128,6 @@ class Polynomial(_DotKernel):
     """
 
     exponentials = 1
-    scratch_tiles = 2
 
     def __init__(self, degree: float = 3, gamma: Any = None, coef0: float = 1.0) -> None:
         self.degree, self.gamma, self.coef0 = degree, gamma, coef0
@@ -120,6 +143,34 @@ class Polynomial(_DotKernel):
 
     def _factor(self) -> float:
         return float(self.gamma)
+
+    def feature_count(self, d: int) -> int | None:
+        """Monomials of degree up to `degree`, or of that degree alone where coef0 is 0."""
+        if not float(self.degree).is_integer() or self.coef0 < 0:
+            return None
+        variables = d if self.coef0 == 0 else d + 1
+        return math.comb(variables - 1 + int(self.degree), int(self.degree))
+
+    def features(self, X: Array, template: Rows) -> Array:
+        """Every monomial, times the root of its share of (gamma x·y + coef0)^degree (multinomial theorem)."""
+        return by_panels(X, lambda panel, *_: self._monomials(panel))
+
+    def _monomials(self, X: Array) -> Array:
+        """sqrt(multinomial) times the products of `degree` of the variables sqrt(gamma) x and sqrt(coef0)."""
+        xp, degree = namespace_of(X), int(self.degree)
+        wide = accumulation_dtype(X)
+        variables = cast(X, wide) * math.sqrt(float(self.gamma))
+        if self.coef0 > 0:
+            constant = xp.zeros_like(variables[:, :1]) + math.sqrt(float(self.coef0))
+            variables = xp.concat([variables, constant], axis=1)
+        columns = []
+        for chosen in combinations_with_replacement(range(variables.shape[1]), degree):
+            ways = math.factorial(degree) / math.prod(math.factorial(count) for count in Counter(chosen).values())
+            column = xp.zeros_like(variables[:, :1]) + math.sqrt(ways)
+            for variable in chosen:
+                column = column * variables[:, variable : variable + 1]
+            columns.append(column)
+        return cast(xp.concat(columns, axis=1), X.dtype)
 
     def _function(self, T: Array) -> Array:
         base = elementwise.add(T, float(self.coef0))
@@ -173,17 +224,22 @@ class Cosine(_DotKernel):
     positive_definite = True
     exponentials = 0
 
+    def template(self, X: Array, centered: bool = False) -> DotRows:
+        return DotRows(take_rows(X, 0, 0), 1.0, copied=True)
+
     def prepare_rows(self, X: Array, like: Any, centered: bool) -> DotRows:
         norms = row_norms(X)
         zeros = np.flatnonzero(norms == 0)
         if zeros.size:
-            first = "" if like is not None else f", the first is row {zeros[0]}"  # new rows come in panels
+            first = (
+                "" if like is not None and like.n_rows else f", the first is row {zeros[0]}"
+            )  # new rows come in panels
             warnings.warn(
                 f"Cosine: {zeros.size} row(s) are zero{first}; their kernel values are set to 0.",
                 RankWarning,
                 stacklevel=2,
             )
-        return DotRows(divided_rows(X, np.where(norms > 0, norms, 1.0)), 1.0)
+        return DotRows(divided_rows(X, np.where(norms > 0, norms, 1.0)), 1.0, copied=True)
 
     def tile_diagonal(self, a: DotRows) -> Array:
         squares = row_square_sums(a.data)

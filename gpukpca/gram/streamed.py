@@ -1,0 +1,65 @@
+"""Rows that stay where they are, in a memory map: read and made ready slice by slice, the latest of them kept."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any
+
+from gpukpca._typing import Array
+from gpukpca.backend.rows import pick_rows, read_rows
+from gpukpca.kernels.base import Kernel, Rows
+
+
+class StreamedRows(Rows):
+    """Rows of X made ready for a kernel when a slice of them is wanted.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    X : array, shape (n, d)
+        Usually a memory map.
+    template : Rows
+        What the kernel learned from the whole of X.
+    keep : int
+        Most rows kept ready; the slices used last stay.
+
+    Attributes
+    ----------
+    n_rows : int
+    rows_read : int
+        Rows read so far.
+    """
+
+    in_memory = False
+
+    def __init__(self, kernel: Kernel, X: Array, template: Rows, keep: int) -> None:
+        self.kernel, self.X, self._template, self.keep = kernel, X, template, keep
+        self.n_rows = int(X.shape[0])
+        self.rows_read = 0
+        self._kept: OrderedDict[tuple[int, int], Rows] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def template(self) -> Rows:
+        return self._template
+
+    @property
+    def shifted(self) -> bool:
+        return self._template.shifted
+
+    def slice(self, start: int, stop: int) -> Rows:
+        """The rows from `start` to `stop`, from memory or read anew."""
+        with self._lock:  # two workers that want the same slice read it once
+            rows = self._kept.pop((start, stop), None) or self._read(start, stop)
+            self._kept[start, stop] = rows
+            while len(self._kept) > 1 and sum(e - s for s, e in self._kept) > self.keep:
+                self._kept.popitem(last=False)
+            return rows
+
+    def _read(self, start: int, stop: int) -> Rows:
+        self.rows_read += stop - start
+        return self.kernel.prepare(read_rows(self.X, start, stop), like=self._template)
+
+    def take(self, indices: Any) -> Rows:
+        return self.kernel.prepare(pick_rows(self.X, indices), like=self._template)
