@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -9,10 +10,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.backend.columns import Columns
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import inner_products, ritz_pairs
-from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, namespace_of, to_host
+from gpukpca.backend.namespace import epsilon, from_host, namespace_of, to_host
 from gpukpca.backend.random import standard_normal
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.dense import Dense, check_tolerance
@@ -24,16 +25,22 @@ from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 PassReport = Callable[[int, int, float | None, float], None]
 
 MAX_PASSES = 300
-# Blocks in the basis before it is compressed: enough that ordinary spectra never see a restart.
-MAX_BLOCKS = 24
+# Blocks in the basis before it is compressed. Measured on real data: with 8 blocks as many passes as with 24.
+MAX_BLOCKS = 8
+# Before this pass ordinary spectra have not converged, and looking costs a small eigenproblem.
+FIRST_LOOK = 3
 # Extra columns on a CPU; on a GPU a pass costs the same up to about 64 columns.
 CPU_EXTRA = 8
 GPU_BLOCK = 64
 PROBES = 2
 ONE_THREAD_UP_TO = 20_000
 PASSES_WITH_START = 3
+# Products added up over the passes err by this many times what rounding allows at best.
+SUMMED_PRODUCTS = 2.0
 # Verifications without progress after which the residual is taken for what rounding allows.
 MOST_STAGNANT = 3
+# In units of sqrt(eps): Newton's step squares the distance from orthonormal.
+NEARLY_ORTHONORMAL = 0.3
 # Directions smaller than this many eps of the operator's size are rounding noise, not directions.
 DROP_FACTOR = 50.0
 
@@ -55,14 +62,17 @@ class BlockKrylov:
     passes : int, optional
         Exactly so many passes, whatever the residuals.
     max_blocks : int, optional
-        Blocks kept in the basis before it is compressed to its best Ritz vectors (default 24).
+        Blocks kept in the basis before it is compressed to its best Ritz vectors (default 8).
     start : array, shape (n, k), optional
-        Directions to start from; random ones fill at least a quarter of the block.
+        Directions to start from; random ones fill at least a quarter of the block, and three passes are made at least,
+        so that what the start does not know of is found.
 
     Notes
     -----
     Work: one product with a block a pass, and O(n (m b) b) for the basis of m blocks of b columns. Memory: the basis
-    and its products, 2 n m b items. Random numbers are drawn on the host.
+    and its products, 2 n m b items, taken at the start. Random numbers are drawn on the host. The residuals are those
+    of the operator's own products; where `tol` is near what rounding allows, one more pass multiplies the eigenvectors
+    themselves.
 
     Musco & Musco, arXiv 1504.05477 (block Krylov for the top eigenvectors); Wu & Simon, SIAM J. Matrix Anal. Appl. 22
     (2000) (thick restart); Chen et al., arXiv 2508.06486 (the choice of the block size).
@@ -90,7 +100,9 @@ class BlockKrylov:
     def basis_columns(self, n: int, p: int, on_gpu: bool) -> int:
         """Most columns that the basis ever has."""
         b = self.width(n, p, on_gpu)
-        return min(n, max(b * (self.max_blocks or MAX_BLOCKS), p + 3 * b))
+        blocks = self.max_blocks * b if self.max_blocks else MAX_BLOCKS * max(b, p + CPU_EXTRA)
+        # A restart keeps up to p + b columns, and the block after it may be as wide again and half as wide.
+        return min(n, max(blocks, 2 * p + 3 * b + 2 * PROBES))
 
     def most_passes(self, p: int, b: int) -> int:
         """Passes after which the iteration ends whatever the residuals."""
@@ -144,8 +156,8 @@ class _Iteration:
         self.stagnant = 0
         # The smallest Ritz value seen: an upper bound on the smallest eigenvalue, and so a proof of indefiniteness.
         self.smallest = 0.0
-        self.Q: list[Array] = []
-        self.W: list[Array] = []
+        self.Q = Columns(self.n, self.max_columns, op.like)
+        self.W = Columns(self.n, self.max_columns, op.like)
         self.T = np.zeros((0, 0))
         # Entries of the products are divided by 2**exponent, so that squares neither overflow nor vanish.
         self.exponent: int | None = None
@@ -156,6 +168,11 @@ class _Iteration:
         block: Array | None = self._first_block()
         while True:
             remainder = self._extend(block)
+            if self._is_early():
+                block = self._next_block(remainder)
+                if block is not None and self._has_room_for(block):
+                    self._tell(None, np.zeros(0))
+                    continue
             theta, S = self._ritz()
             estimate = self._estimated_residual(S, remainder)
             self._tell(estimate, theta)
@@ -163,21 +180,42 @@ class _Iteration:
                 return self._from_basis(theta, S)
             block = self._next_block(remainder)
             if self._may_stop(block, estimate, theta):
-                result, remainder = self._verified(theta, S)
+                result, remainder = self._stopped(theta, S)
                 if result is not None:
                     return result
                 block = self._next_block(remainder)
                 theta, S = self._ritz()
             if block is None or self.n_passes >= self.limit:
                 return self._from_basis(theta, S)
-            if self._columns() + block.shape[1] > self.max_columns:
+            if not self._has_room_for(block):
                 self._compress(theta, S)
 
+    def _is_early(self) -> bool:
+        """Whether it is too early to look at residuals."""
+        return self.n_passes < self.limit and (self.n_passes < FIRST_LOOK or self.Q.count < self.p or self.fixed)
+
+    def _has_room_for(self, block: Array) -> bool:
+        return self.Q.count + block.shape[1] <= self.max_columns
+
     def _may_stop(self, block: Array | None, estimate: float, theta: np.ndarray) -> bool:
-        """Whether it is worth a pass to look at the true residuals."""
-        if self.fixed or self._columns() < self.p or self.n_passes < self.probe_until:
+        """Whether the residuals may be small enough."""
+        if self.fixed or self.Q.count < self.p or self.n_passes < self.probe_until:
             return False
         return block is None or estimate <= self._target(theta)
+
+    def _stopped(self, theta: np.ndarray, S: np.ndarray) -> tuple[EigenResult | None, Array | None]:
+        """The result with residuals of the products made so far, or of one more pass where rounding matters."""
+        rounding = NULL_FACTOR * self.eps * max(self._size(), float(np.max(np.abs(theta[: self.p]), initial=0.0)))
+        if self.b >= self.p and self._target(theta) >= SUMMED_PRODUCTS * rounding:
+            keep = min(self.p + 1, self.Q.count)
+            U, W = self.Q.combined(S[:, :keep]), self.W.combined(S[:, :keep])
+            if self._worst(U, W, theta) <= self._target(theta):
+                return self._result(theta[:keep], U, W), None
+        return self._verified(theta, S)
+
+    def _worst(self, U: Array, W: Array, values: np.ndarray) -> float:
+        """Largest residual of the first p pairs."""
+        return float(np.max(residuals(U[:, : self.p], W[:, : self.p], values[: self.p]), initial=0.0))
 
     def _first_block(self) -> Array:
         room = max(0, self.b - max(PROBES, self.b // 4))  # random directions always take part
@@ -193,7 +231,9 @@ class _Iteration:
     def _extend(self, block: Array) -> Array:
         """Multiply a new orthonormal block, append it, and return what of the product lies outside the basis."""
         W = self._multiplied(block)
-        coefficients = inner_products_of(self.Q + [block], W)
+        self.Q.append(block)
+        self.W.append(W)
+        coefficients = self.Q.products_with(W)
         k, b = self.T.shape[0], block.shape[1]
         T = np.zeros((k + b, k + b))
         T[:k, :k] = self.T
@@ -201,9 +241,7 @@ class _Iteration:
         T[k:, :k] = coefficients[:k].T
         T[k:, k:] = (coefficients[k:] + coefficients[k:].T) / 2.0
         self.T = T
-        self.Q.append(block)
-        self.W.append(W)
-        return self._outside(W, coefficients)
+        return W - self.Q.combined(coefficients)
 
     def _multiplied(self, V: Array) -> Array:
         """op @ V, scaled; counted as one pass."""
@@ -248,13 +286,13 @@ class _Iteration:
         gives the product that scores are made of, and lets random directions show an eigenvalue that was missed.
         Where it does not confirm, the iteration goes on from it.
         """
-        keep = min(self.p + max(1, self.b // 2), self._columns())
-        U = self._combined(self.Q, S[:, :keep])
+        keep = min(self.p + max(1, self.b // 2), self.Q.count)
         probes = standard_normal(self.rng, (self.n, PROBES), self.op.like)
-        U = self._orthonormal(self._projected(namespace_of(U).concat([U, probes], axis=1)), floor=0.0)
+        U = namespace_of(probes).concat([self.Q.combined(S[:, :keep]), probes], axis=1)
+        U = self._orthonormal(self._projected(U), floor=0.0)
         W = self._multiplied(U)
         values, U, W = rotated(U, W)
-        worst = float(np.max(residuals(U[:, : self.p], W[:, : self.p], values[: self.p]), initial=0.0))
+        worst = self._worst(U, W, values)
         self._tell(worst, values)
         confirmed = worst <= self._target(values)
         self.stagnant = self.stagnant + 1 if worst > 0.5 * self.best_verified else 0
@@ -262,7 +300,9 @@ class _Iteration:
         if (confirmed or self.stagnant == MOST_STAGNANT) and not self._needs_another_look(values):
             return self._result(values, U, W), W
         self.restarts += 1
-        self.Q, self.W, self.T = [U], [W], np.diag(values)
+        self.Q.replace(U)
+        self.W.replace(W)
+        self.T = np.diag(values)
         remainder = W - U * from_host(values, U)[None, :]
         if self.n_passes < self.probe_until:
             fresh = standard_normal(self.rng, (self.n, self.b), self.op.like)
@@ -284,9 +324,8 @@ class _Iteration:
 
     def _from_basis(self, theta: np.ndarray, S: np.ndarray) -> EigenResult:
         """The best of the basis when no pass is left: products of Ritz vectors by linearity."""
-        keep = min(self.p + 1, self._columns())
-        U, W = self._combined(self.Q, S[:, :keep]), self._combined(self.W, S[:, :keep])
-        return self._result(theta[:keep], U, W)
+        keep = min(self.p + 1, self.Q.count)
+        return self._result(theta[:keep], self.Q.combined(S[:, :keep]), self.W.combined(S[:, :keep]))
 
     def _result(self, values: np.ndarray, U: Array, W: Array) -> EigenResult:
         exponent = self.exponent or 0
@@ -306,49 +345,40 @@ class _Iteration:
 
     # -- the basis -------------------------------------------------------------------------------------------------
 
-    def _columns(self) -> int:
-        return sum(block.shape[1] for block in self.Q)
-
-    def _combined(self, blocks: list[Array], S: np.ndarray) -> Array:
-        """The blocks side by side, times S."""
-        S, total, row = from_host(S, blocks[0]), None, 0
-        for block in blocks:
-            part = block @ S[row : row + block.shape[1], :]
-            total = part if total is None else add(total, part)
-            row += block.shape[1]
-        return total
-
     def _compress(self, theta: np.ndarray, S: np.ndarray) -> None:
         """Thick restart: keep the best Ritz vectors; their residuals all lie in the block that comes next."""
-        keep = min(self.p + self.b, self._columns() - self.b)
-        self.Q, self.W = [self._combined(self.Q, S[:, :keep])], [self._combined(self.W, S[:, :keep])]
+        keep = min(self.p + self.b, self.Q.count - self.b)
+        self.Q.replace(self.Q.combined(S[:, :keep]))
+        self.W.replace(self.W.combined(S[:, :keep]))
         self.T = np.diag(theta[:keep])
         self.restarts += 1
 
-    def _outside(self, W: Array, coefficients: np.ndarray | None = None) -> Array:
-        """W minus its projection on the basis."""
-        if coefficients is None:
-            coefficients = inner_products_of(self.Q, W)
-        return W - self._combined(self.Q, coefficients)
+    def _outside(self, V: Array) -> Array:
+        """V minus its projection on the basis."""
+        return V - self.Q.combined(self.Q.products_with(V))
 
     def _next_block(self, remainder: Array) -> Array | None:
         """Orthonormal directions of the remainder that are not rounding noise; None when the basis is closed.
 
         While the basis has fewer than p columns, random directions make up for what is missing.
         """
-        room = self.n - self._columns()
+        room = self.n - self.Q.count
         if room <= 0:
             return None
         block = self._orthonormal(remainder, floor=DROP_FACTOR * self.eps * self._size())
         found = 0 if block is None else block.shape[1]
-        if found < self.b and self._columns() + found < self.p:
+        if found < self.b and self.Q.count + found < self.p:
             random = standard_normal(self.rng, (self.n, min(self.b - found, room)), self.op.like)
             block = random if block is None else namespace_of(block).concat([block, random], axis=1)
             block = self._orthonormal(self._outside(block), floor=0.0)
         if block is None:
             return None
         # Twice is enough: the second projection makes small directions orthogonal to the basis to rounding.
-        return self._orthonormal(self._projected(self._outside(block)), floor=0.5)
+        block = self._projected(self._outside(block))
+        gram = inner_products(block, block)
+        if float(np.max(np.abs(gram - np.eye(len(gram))))) <= NEARLY_ORTHONORMAL * math.sqrt(self.eps):
+            return block @ from_host(1.5 * np.eye(len(gram)) - 0.5 * gram, block)  # Newton's step, to rounding
+        return self._orthonormal(block, floor=0.5)
 
     def _projected(self, V: Array) -> Array:
         project = getattr(self.op, "project", None)
@@ -378,20 +408,14 @@ class _Iteration:
         noise = float(np.ldexp(operator_size(self.op, np.zeros(0)), -(self.exponent or 0))) / self.n**0.5
         return max(noise, -self.smallest, float(np.max(np.abs(np.diag(self.T)), initial=0.0)))
 
-    def _tell(self, residual: float, theta: np.ndarray) -> None:
+    def _tell(self, residual: float | None, theta: np.ndarray) -> None:
         if self.report is None:
+            return
+        if residual is None:
+            self.report(self.n_passes, self.limit, None, self.tol)
             return
         largest = float(np.max(np.abs(theta[: self.p]), initial=0.0))
         self.report(self.n_passes, self.limit, residual / largest if largest > 0 else 0.0, self.tol)
-
-
-def inner_products_of(blocks: list[Array], W: Array) -> np.ndarray:
-    """Coefficients of W in an orthonormal basis given by blocks, on the host; one copy from the device."""
-    xp = namespace_of(W)
-    wide = accumulation_dtype(W)
-    W = cast(W, wide)
-    products = [xp.matrix_transpose(cast(block, wide)) @ W for block in blocks]
-    return to_host(products[0] if len(products) == 1 else xp.concat(products, axis=0)).astype(np.float64)
 
 
 def _ldexp(W: Array, exponent: int) -> Array:
