@@ -42,3 +42,21 @@ def standard_normal(rng: np.random.Generator, shape: tuple[int, ...], like: Arra
 def seeded_subset(n: int, size: int) -> np.ndarray:
     """`size` of the numbers 0 … n - 1, ascending, the same ones in every run."""
     return np.sort(np.random.default_rng(0).choice(n, size, replace=False))
+
+
+def uniform(rng: np.random.Generator, size: int) -> np.ndarray:
+    """Independent numbers, uniform on [0, 1), on the host."""
+    return rng.random(size)
+
+
+def weighted_draws(rng: np.random.Generator, weights: np.ndarray, size: int) -> np.ndarray:
+    """`size` independent indices, each i with probability weights[i] / sum; not all weights may be zero."""
+    cumulative = np.cumsum(weights / np.max(weights))
+    drawn = np.searchsorted(cumulative, rng.random(size) * cumulative[-1], side="right")
+    # Rounding can make the product reach the sum itself.
+    return np.minimum(drawn, np.flatnonzero(weights)[-1])
+
+
+def random_subset(rng: np.random.Generator, n: int, size: int) -> np.ndarray:
+    """`size` different numbers of 0 … n - 1, in random order."""
+    return rng.choice(n, size, replace=False)

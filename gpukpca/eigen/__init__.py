@@ -1,8 +1,24 @@
-"""The largest eigenpairs of symmetric operators, each with a residual."""
+"""The largest eigenpairs of symmetric operators, each with a residual; low-rank factors with a certificate."""
 
 from gpukpca.eigen.block_krylov import BlockKrylov
 from gpukpca.eigen.dense import Dense
+from gpukpca.eigen.growing import PivotedCholesky
+from gpukpca.eigen.low_rank import LowRank
+from gpukpca.eigen.nystrom import Nystrom, landmark_cholesky, spread_cholesky
+from gpukpca.eigen.pivoted_cholesky import pivoted_cholesky
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solve import choose_solver, top_eigh
 
-__all__ = ["BlockKrylov", "Dense", "EigenResult", "choose_solver", "top_eigh"]
+__all__ = [
+    "BlockKrylov",
+    "Dense",
+    "EigenResult",
+    "LowRank",
+    "Nystrom",
+    "PivotedCholesky",
+    "choose_solver",
+    "landmark_cholesky",
+    "pivoted_cholesky",
+    "spread_cholesky",
+    "top_eigh",
+]

@@ -1,9 +1,22 @@
-"""Gram matrices: built, centred, and multiplied without being stored."""
+"""Gram matrices: built, centred, factored, and multiplied without being stored."""
 
+from gpukpca.gram.anchored import AnchoredGram
 from gpukpca.gram.centering import CenteredGram, double_center
+from gpukpca.gram.columns import kernel_columns
 from gpukpca.gram.dense import DenseGram
+from gpukpca.gram.factored import FactoredGram
 from gpukpca.gram.matrix import gram_matrix
 from gpukpca.gram.product import kernel_matmat
 from gpukpca.gram.tiled import TiledGram
 
-__all__ = ["CenteredGram", "DenseGram", "TiledGram", "double_center", "gram_matrix", "kernel_matmat"]
+__all__ = [
+    "AnchoredGram",
+    "CenteredGram",
+    "DenseGram",
+    "FactoredGram",
+    "TiledGram",
+    "double_center",
+    "gram_matrix",
+    "kernel_columns",
+    "kernel_matmat",
+]

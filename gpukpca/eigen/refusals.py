@@ -1,0 +1,68 @@
+"""What a factor of K cannot be made from, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import SymmetricOperator
+from gpukpca.backend.namespace import dtype_name, overflow_allowed, to_host
+from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
+
+# A negative residual beyond this share of the largest diagonal entry is no rounding of any kernel in this library.
+INDEFINITE = {"float64": 1e-6, "float32": 1e-3}
+REMEDY = (
+    "Nyström needs a positive semidefinite kernel: use another one (rbf, laplacian, matern, poly with coef0 >= 0), for "
+    "sigmoid a smaller gamma, or an exact solver."
+)
+
+
+def checked_count(name: str, value: Any) -> int:
+    """A positive integer, or an error."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise InvalidParameterError(f"{name}={value!r} is not allowed; it must be an integer >= 1.")
+    return int(value)
+
+
+def checked_tolerance(tol: float) -> float:
+    """A number in [0, 1), or an error."""
+    if isinstance(tol, bool) or not isinstance(tol, (int, float, np.number)) or not 0 <= tol < 1:
+        raise InvalidParameterError(f"tol={tol!r} is not allowed; it must be a number in [0, 1) (0: no stop).")
+    return float(tol)
+
+
+def checked_diagonal(op: SymmetricOperator) -> np.ndarray:
+    """The diagonal on the host in float64: finite, and not negative beyond rounding."""
+    with overflow_allowed():
+        diagonal = to_host(op.diagonal()).astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(diagonal))
+    if bad.size:
+        raise not_finite(op, int(bad[0]), int(bad[0]), float(diagonal[bad[0]]))
+    if not np.sum(diagonal / max(diagonal.size, 1)) <= np.finfo(np.float64).max / max(diagonal.size, 1):
+        raise not_finite(op, int(np.argmax(diagonal)), int(np.argmax(diagonal)), np.inf)
+    lowest = int(np.argmin(diagonal)) if diagonal.size else 0
+    if diagonal.size and diagonal[lowest] < -INDEFINITE[dtype_name(op.dtype)] * np.max(np.abs(diagonal)):
+        raise indefinite(op, f"k(x, x) = {diagonal[lowest]:.4g} for row {lowest}")
+    return np.maximum(diagonal, 0.0)
+
+
+def indefinite(op: SymmetricOperator, why: str) -> IndefiniteKernelError:
+    """The error for a matrix that shows a negative eigenvalue."""
+    return IndefiniteKernelError(f"{owner(op)} is not positive semidefinite on these data: {why}. {REMEDY}")
+
+
+def not_finite(op: SymmetricOperator, i: int, j: int, value: float) -> InvalidParameterError:
+    """The error for an entry that is NaN or infinite, or whose products are."""
+    if np.isnan(value):
+        return InvalidParameterError(f"{owner(op)} returned NaN at ({i}, {j}).")
+    kind = dtype_name(op.dtype)
+    return InvalidParameterError(
+        f"{owner(op)} overflows {kind} on these data: infinity at ({i}, {j}). Scale the features, or choose a smaller "
+        f"gamma, coef0 or degree{', or pass float64' if kind == 'float32' else ''}."
+    )
+
+
+def owner(op: Any) -> str:
+    """Whose matrix it is, for messages."""
+    return f"the kernel {type(op.kernel).__name__}" if hasattr(op, "kernel") else "the kernel matrix"

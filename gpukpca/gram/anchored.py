@@ -1,0 +1,91 @@
+"""K seen from one of its points: the same centred matrix, positive semidefinite where K is so only conditionally."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.backend.linalg import column_sums, subtract_outer_sum
+from gpukpca.backend.namespace import accumulation_dtype, cast, namespace_of
+from gpukpca.backend.rows import pick_rows
+from gpukpca.exceptions import InvalidParameterError
+
+
+class AnchoredGram:
+    """k(x, y) - k(x, x₀) - k(x₀, y) + k(x₀, x₀) as an operator: inner products of the features minus that of x₀.
+
+    Double centring gives the same matrix as for k itself. A k that is only conditionally positive semidefinite (the
+    flat form k - 1, or -‖x - y‖/2) becomes positive semidefinite to rounding.
+
+    Parameters
+    ----------
+    base : SymmetricOperator
+    anchor : int
+        Index of x₀. A point far from all others costs digits.
+
+    Attributes
+    ----------
+    shape, dtype, like
+        See `gpukpca._typing.SymmetricOperator`.
+    base : SymmetricOperator
+    anchor : int
+
+    Notes
+    -----
+    One column of the base is computed once and kept: n items. The rest costs what it costs in the base.
+    Schoenberg, Trans. Amer. Math. Soc. 44 (1938).
+    """
+
+    def __init__(self, base: SymmetricOperator, anchor: int = 0) -> None:
+        n = base.shape[0]
+        if not 0 <= anchor < n:
+            raise InvalidParameterError(f"anchor={anchor!r} is not allowed; it must be an index from 0 to {n - 1}.")
+        self.base, self.anchor = base, anchor
+        self.shape = base.shape
+        self.dtype = base.dtype
+        self.like = base.like
+        for name in ("kernel", "workers"):
+            if hasattr(base, name):
+                setattr(self, name, getattr(base, name))
+
+    @cached_property
+    def _column(self) -> Array:
+        """k(x, x₀) - k(x₀, x₀) / 2 of every row: what is subtracted for x and for y."""
+        wide = cast(self.base.columns([self.anchor])[:, 0], accumulation_dtype(self.like))
+        return wide - 0.5 * float(wide[self.anchor])
+
+    def __matmul__(self, V: Array) -> Array:
+        """The product with a block V, shape (n, b)."""
+        xp = namespace_of(self.like, V)
+        V = cast(V, self.dtype)
+        c, wide = self._column, self._column.dtype
+        along_c = xp.sum(c[:, None] * cast(V, wide), axis=0)
+        return cast(cast(self.base @ V, wide) - c[:, None] * column_sums(V)[None, :] - along_c[None, :], self.dtype)
+
+    def diagonal(self) -> Array:
+        """‖φ(x) - φ(x₀)‖² of every row, shape (n,)."""
+        return cast(cast(self.base.diagonal(), self._column.dtype) - 2.0 * self._column, self.dtype)
+
+    def columns(self, indices: Any) -> Array:
+        """The columns named by `indices`, shape (n, len(indices))."""
+        return subtract_outer_sum(self.base.columns(indices), self._column, pick_rows(self._column, indices))
+
+    def block(self, rows: Any, columns: Any) -> Array:
+        """The entries in the named rows and columns."""
+        direct = getattr(self.base, "block", None)
+        K = direct(rows, columns) if direct is not None else pick_rows(self.base.columns(columns), rows)
+        return subtract_outer_sum(K, pick_rows(self._column, rows), pick_rows(self._column, columns))
+
+    def to_dense(self, overwrite: bool = False) -> Array:
+        """The matrix as a square array; with `overwrite` it may take the storage of the base."""
+        return subtract_outer_sum(self.base.to_dense(overwrite), self._column, self._column)
+
+    def factor(self) -> Array | None:
+        """F minus its row of the anchor, where the base is known by a factor F."""
+        F = self.base.factor()
+        return None if F is None else F - F[self.anchor : self.anchor + 1, :]
+
+    def bytes_needed(self) -> int:
+        """What the base holds, and one column."""
+        return self.base.bytes_needed() + self.shape[0] * 8

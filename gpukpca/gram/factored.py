@@ -1,0 +1,84 @@
+"""K known by a factor: K = F Fᵀ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpukpca._typing import Array
+from gpukpca.backend.linalg import inner_products, symmetric_from_upper
+from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, from_host, item_size, namespace_of
+from gpukpca.backend.rows import by_panels, pick_rows
+from gpukpca.exceptions import InvalidParameterError
+
+
+class FactoredGram:
+    """The symmetric positive semidefinite matrix F Fᵀ as an operator.
+
+    Parameters
+    ----------
+    F : array, shape (n, k)
+        Kept as it is: not copied, not changed.
+
+    Attributes
+    ----------
+    shape, dtype, like
+        See `gpukpca._typing.SymmetricOperator`.
+    F : array, shape (n, k)
+    products : int
+        Products made so far.
+
+    Notes
+    -----
+    A product with b columns costs 4 n k b operations; no other array of the size of F is made. ``Fᵀ V`` is accumulated
+    in the widest floating type.
+    """
+
+    def __init__(self, F: Array) -> None:
+        if F.ndim != 2:
+            raise InvalidParameterError(f"a factor must have two dimensions, n rows and k columns; got {F.ndim}.")
+        self.F = F
+        self.shape = (int(F.shape[0]), int(F.shape[0]))
+        self.dtype = F.dtype
+        self.like = empty_like(F)
+        self.products = 0
+
+    def __matmul__(self, V: Array) -> Array:
+        """F (Fᵀ V), shape (n, b)."""
+        self.products += 1
+        V = cast(V, self.dtype)
+        return self.F @ from_host(inner_products(self.F, V), self.F)
+
+    def diagonal(self) -> Array:
+        """Squared norms of the rows of F, shape (n,)."""
+        wide = accumulation_dtype(self.F)
+        xp = namespace_of(self.F)
+
+        def squares(panel: Array, *_: int) -> Array:
+            panel = cast(panel, wide)
+            return cast(xp.sum(panel * panel, axis=1), self.dtype)
+
+        return by_panels(self.F, squares)
+
+    def columns(self, indices: Any) -> Array:
+        """The columns of F Fᵀ named by `indices`, shape (n, len(indices))."""
+        return self.F @ namespace_of(self.F).matrix_transpose(pick_rows(self.F, indices))
+
+    def block(self, rows: Any, columns: Any) -> Array:
+        """The entries of F Fᵀ in the named rows and columns."""
+        right = pick_rows(self.F, columns)
+        return pick_rows(self.F, rows) @ namespace_of(right).matrix_transpose(right)
+
+    def to_dense(self, overwrite: bool = False) -> Array:
+        """F Fᵀ as a new square array, exactly symmetric. Cost 2 n² k."""
+        transposed = namespace_of(self.F).matrix_transpose(self.F)
+        # By panels: one buffer times its own transpose takes BLAS's syrk path, which crashes for large shapes.
+        K = by_panels(self.F, lambda panel, *_: panel @ transposed)
+        return symmetric_from_upper(K, self.diagonal())
+
+    def factor(self) -> Array:
+        """F."""
+        return self.F
+
+    def bytes_needed(self) -> int:
+        """Bytes of F."""
+        return self.shape[0] * int(self.F.shape[1]) * item_size(self.dtype)
