@@ -12,9 +12,9 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import Kernel as ProcessKernel
 
 from gpukpca._typing import Array
-from gpukpca.eigen import BlockKrylov, Dense, choose_solver
+from gpukpca.eigen import BlockKrylov, Dense, Nystrom, choose_solver
 from gpukpca.eigen.solve import SOLVER_NAMES
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
 from gpukpca.kernels import (
     RBF,
     BlockCallable,
@@ -44,6 +44,9 @@ NAMED_KERNELS: dict[str, Callable[[Any, dict[str, Any]], Kernel]] = {
     "rational_quadratic": lambda e, extra: RationalQuadratic(gamma=e.gamma, **extra),
     "precomputed": lambda e, extra: Precomputed(**extra),
 }
+
+# What an estimator's eigen_solver may be called; Nyström is a model, not a solver of a given operator.
+EIGEN_SOLVERS = (*SOLVER_NAMES, "nystrom")
 
 
 def kernel_from(estimator: Any) -> Kernel:
@@ -80,12 +83,16 @@ def solver_from(estimator: Any, n: int, p: int, on_gpu: bool) -> tuple[Any, str]
     wanted = estimator.eigen_solver
     fixed = None if estimator.iterated_power == "auto" else int(estimator.iterated_power)
     iterative = BlockKrylov(tol=float(estimator.tol), max_passes=estimator.max_iter, passes=fixed)
+    if isinstance(wanted, Nystrom):
+        return wanted, "asked for: an approximation with a certificate"
     if not isinstance(wanted, str):
         return wanted, "solver object given"
     if wanted == "dense":
         return Dense(tol=float(estimator.tol)), "asked for"
     if wanted in ("randomized", "arpack"):
         return iterative, "asked for"
+    if wanted == "nystrom":
+        return Nystrom(tol=float(estimator.tol)), "asked for: an approximation with a certificate"
     if isinstance(choose_solver(n, p, on_gpu=on_gpu), Dense):
         why = f"n = {n} is small" if 5 * p <= n else f"p = {p} is more than a fifth of n = {n}"
         return Dense(tol=float(estimator.tol)), why
@@ -132,13 +139,14 @@ def _check_n_components(value: Any) -> None:
 
 def _check_solver(e: Any) -> None:
     if isinstance(e.eigen_solver, str):
-        if e.eigen_solver not in SOLVER_NAMES:
+        if e.eigen_solver not in EIGEN_SOLVERS:
             raise InvalidParameterError(
-                f"eigen_solver={e.eigen_solver!r} is not known; give one of {', '.join(map(repr, SOLVER_NAMES))}, or a "
-                f"solver object.{closest(e.eigen_solver, SOLVER_NAMES)}"
+                f"eigen_solver={e.eigen_solver!r} is not known; give one of {', '.join(map(repr, EIGEN_SOLVERS))}, or "
+                f"a solver object.{closest(e.eigen_solver, EIGEN_SOLVERS)}"
             )
         return
-    if not hasattr(e.eigen_solver, "solve") or isinstance(e.eigen_solver, type):
+    is_solver = hasattr(e.eigen_solver, "solve") or isinstance(e.eigen_solver, Nystrom)
+    if isinstance(e.eigen_solver, type) or not is_solver:
         raise InvalidParameterError(
             f"eigen_solver={e.eigen_solver!r} is not a solver; give a name or an object such as "
             "gpukpca.eigen.BlockKrylov(tol=1e-6)."
@@ -184,3 +192,24 @@ def kernel_gamma(kernel: Kernel, X: Array) -> float:
     """gamma of a resolved kernel; 1/d for kernels without one, as scikit-learn reports it."""
     gamma = getattr(kernel, "gamma", None)
     return float(gamma) if isinstance(gamma, Real) else 1.0 / int(X.shape[1])
+
+
+def wants_certificate(eigen_solver: Any) -> bool:
+    """Whether Nyström was asked for."""
+    return isinstance(eigen_solver, Nystrom) or (isinstance(eigen_solver, str) and eigen_solver == "nystrom")
+
+
+def refuse_indefinite(kernel: Kernel) -> None:
+    """Nyström's certificate holds for positive semidefinite kernels; a matrix or function of the user's is tried.
+
+    Raises
+    ------
+    IndefiniteKernelError
+    """
+    own = isinstance(kernel, (Precomputed, PairwiseCallable, BlockCallable))
+    if kernel.positive_definite is not True and not own:
+        raise IndefiniteKernelError(
+            f"Nyström needs a positive semidefinite kernel, and {kernel!r} is not known to be one. Use another kernel "
+            '(rbf, laplacian, matern, poly with coef0 >= 0), or eigen_solver="randomized". For a kernel class of your '
+            "own set positive_definite = True if it is so."
+        )

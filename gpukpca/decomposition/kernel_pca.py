@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn import get_config
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import synchronize
 from gpukpca.backend.namespace import (
-    accumulation_dtype,
     cast,
-    dtype_name,
     from_host,
     is_foreign,
+    is_memory_map,
     is_numpy,
     is_sparse,
     move,
@@ -27,35 +24,28 @@ from gpukpca.backend.namespace import (
     overflow_allowed,
     to_host,
 )
-from gpukpca.backend.random import generator
-from gpukpca.decomposition.choices import check_parameters, kernel_from, kernel_gamma
-from gpukpca.decomposition.fitting import TrainingRows, WhenEnabled, unchanged_on_error
-from gpukpca.decomposition.plan import Plan, make_plan
-from gpukpca.decomposition.preimage import LinearPreimage, RidgePreimage
-from gpukpca.decomposition.progress import Progress, listener_from, pass_report, tile_report
-from gpukpca.decomposition.spectrum import (
-    Spectrum,
-    carrying_variance,
-    checked_spectrum,
-    warn_of_convergence,
-    warn_of_gap,
-    warn_of_rank,
+from gpukpca.backend.rows import take_columns
+from gpukpca.decomposition.choices import (
+    check_parameters,
+    kernel_from,
+    kernel_gamma,
 )
+from gpukpca.decomposition.fitting import TrainingRows, WhenEnabled, unchanged_on_error
+from gpukpca.decomposition.model import (
+    Model,
+)
+from gpukpca.decomposition.plan import Plan
+from gpukpca.decomposition.preimage import LinearPreimage, RidgePreimage
+from gpukpca.decomposition.routes import fitted_model, planned
 from gpukpca.decomposition.validation import (
     check_finite,
     checked_scores,
-    has_negative_diagonal,
     new_data,
-    square_kernel_matrix,
     training_data,
 )
-from gpukpca.eigen import BlockKrylov, EigenResult, top_eigh
-from gpukpca.exceptions import IndefiniteKernelWarning, InvalidParameterError, RankWarning
-from gpukpca.gram import CenteredGram, DenseGram, TiledGram, gram_matrix, kernel_matmat
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram import kernel_matmat
 from gpukpca.kernels import Kernel, Linear, Precomputed
-from gpukpca.kernels.base import Rows
-
-FIRST_GUESS = 16
 
 
 class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -233,10 +223,38 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             given, X = X, training_data(self, X)
             kernel = self._resolved_kernel(X)
             X = self._own(X, given, kernel)
-            plan, op, rows, eigen, spectrum = self._decompose(X, kernel)
-            scores = self._commit(X, kernel, plan, op, rows, eigen, spectrum)
-            synchronize(scores)
-            return scores
+            plan, model = fitted_model(self, X, kernel)
+            self._commit(X, kernel, plan, model)
+            synchronize(model.scores)
+            return model.scores
+
+    def plan(self, X: Any) -> Plan:
+        """What `fit` of X would do, and what memory it would take; nothing is fitted, and the estimator stays as it is.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (n, d); the kernel matrix (n, n) with kernel="precomputed"
+
+        Returns
+        -------
+        Plan
+            ``print(plan)`` says it in words. With a fraction for n_components the plan is for the first guess.
+
+        Raises
+        ------
+        MemoryBudgetError
+            Nothing fits into the memory allowed.
+        InvalidParameterError, ValueError, TypeError
+            As in `fit`.
+
+        Notes
+        -----
+        Cost: a few sweeps over X.
+        """
+        with overflow_allowed():
+            check_parameters(self)
+            X = training_data(clone(self), X)
+            return planned(self, X, self._resolved_kernel(X))[0]
 
     def _resolved_kernel(self, X: Array) -> Kernel:
         kernel = kernel_from(self)
@@ -246,159 +264,60 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise InvalidParameterError("Inverse transform not implemented for sparse matrices!")
         return kernel.resolve(X)
 
-    def _decompose(self, X: Array, kernel: Kernel) -> tuple[Plan, CenteredGram, Rows | None, EigenResult, Spectrum]:
-        """Eigenpairs for the components asked for; a fraction is reached by growing p."""
-        n = int(X.shape[0])
-        rng = generator(self.random_state)
-        if _is_fraction(self.n_components):
-            return self._decompose_fraction(X, kernel, float(self.n_components), rng)
-        p = n if self.n_components is None else min(int(self.n_components), n)
-        if self.n_components is not None and self.n_components > n:
-            warnings.warn(
-                f"n_components={self.n_components} is more than the {n} sample(s); {n} components are computed.",
-                RankWarning,
-                stacklevel=5,
-            )
-        plan = make_plan(self, X, kernel, p)
-        op, rows = self._operator(X, kernel, plan)
-        eigen = self._solve(op, plan, rng)
-        return plan, op, rows, eigen, checked_spectrum(eigen, op, kernel.positive_definite, None)
-
-    def _decompose_fraction(
-        self, X: Array, kernel: Kernel, fraction: float, rng: np.random.Generator
-    ) -> tuple[Plan, CenteredGram, Rows | None, EigenResult, Spectrum]:
-        n = int(X.shape[0])
-        first = make_plan(self, X, kernel, min(n, FIRST_GUESS))
-        # The dense solver's work hardly depends on p: it is asked for everything, once.
-        p = min(n, FIRST_GUESS) if isinstance(first.solver, BlockKrylov) else n
-        op, rows = self._operator(X, kernel, first)
-        start: Array | None = None
-        while True:
-            # The operator stays what it is, whatever the solver needs beside it.
-            plan = replace(make_plan(self, X, kernel, p, first.available_bytes), residence=first.residence)
-            eigen = self._solve(op, plan, rng, start)
-            spectrum = checked_spectrum(eigen, op, kernel.positive_definite, fraction)
-            enough = spectrum.components_for(fraction)
-            if enough is None and p < n:
-                start, p = eigen.eigenvectors, 2 * p if isinstance(plan.solver, BlockKrylov) and 10 * p <= n else n
-                continue
-            # No variance at all: one component of eigenvalue zero.
-            keep = enough or max(1, int(np.sum(spectrum.eigenvalues > 0)))
-            plan = replace(plan, n_components=keep)
-            return (
-                plan,
-                op,
-                rows,
-                eigen.truncated(keep),
-                Spectrum(spectrum.eigenvalues[:keep], spectrum.total_variance),
-            )
-
-    def _operator(self, X: Array, kernel: Kernel, plan: Plan) -> tuple[CenteredGram, Rows | None]:
-        """The centred Gram operator, and the prepared rows where there are any."""
-        listener = listener_from(self.verbose)
-        if isinstance(kernel, Precomputed):
-            K = square_kernel_matrix(X)
-            if has_negative_diagonal(K):
-                warnings.warn(
-                    "the precomputed kernel matrix has a negative entry on its diagonal, so it is not positive "
-                    "semidefinite.",
-                    IndefiniteKernelWarning,
-                    stacklevel=6,
-                )
-            return CenteredGram(DenseGram(K, n_jobs=self.n_jobs)), None
-        if kernel.stored_only:
-            return CenteredGram(DenseGram(gram_matrix(kernel, X, n_jobs=self.n_jobs), n_jobs=self.n_jobs)), None
-        tiled = TiledGram(
-            kernel,
-            X,
-            cached_tiles=plan.residence.cached_tiles if plan.residence.kind == "tiled" else 0,
-            tile_edge=plan.residence.tile_edge if plan.residence.kind == "tiled" else None,
-            n_jobs=self.n_jobs,
-            centered=True,
-            report=tile_report(listener),
-        )
-        if plan.residence.kind == "tiled":
-            return CenteredGram(tiled), tiled.rows
-        return CenteredGram(DenseGram(tiled.to_dense(), n_jobs=self.n_jobs)), tiled.rows
-
-    def _solve(self, op: CenteredGram, plan: Plan, rng: np.random.Generator, start: Array | None = None) -> EigenResult:
-        listener = listener_from(self.verbose)
-        if listener is not None:
-            listener(Progress("plan", str(plan)))
-        solver = plan.solver
-        if start is not None and isinstance(solver, BlockKrylov):
-            solver = replace(solver, start=start)
-        eigen = top_eigh(op, plan.n_components, solver=solver, rng=rng, report=pass_report(listener))
-        check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
-        return eigen
-
-    def _commit(
-        self,
-        X: Array,
-        kernel: Kernel,
-        plan: Plan,
-        op: CenteredGram,
-        rows: Rows | None,
-        eigen: EigenResult,
-        spectrum: Spectrum,
-    ) -> Array:
-        """Set the fitted attributes (the only place that does) and return the scores."""
-        n = op.shape[0]
-        warn_of_convergence(eigen)
-        drop = self.n_components is None or bool(self.remove_zero_eig)
-        if drop:
-            keep = int(np.sum(carrying_variance(spectrum.eigenvalues, dtype_name(op.dtype))))
-        else:
-            keep = len(spectrum.eigenvalues)
-            warn_of_rank(spectrum.eigenvalues, eigen, op)
-            warn_of_gap(eigen, keep)
-        eigen = eigen.truncated(keep)
-        values = spectrum.eigenvalues[:keep]
-        like = op.like
-        inverse_roots = np.zeros(keep)
-        np.divide(1.0, np.sqrt(values), out=inverse_roots, where=values > 0)
-        scale = from_host(inverse_roots, like)[None, :]
-        projection = eigen.eigenvectors * scale
-        scores = eigen.products * scale
-        wide = accumulation_dtype(like)
-        offset = (op.column_means[None, :] @ cast(projection, wide))[0, :]
-        self._set_preimage(X, kernel, projection, scores)
-        degrees = max(n - 1, 1)
-        self.eigenvalues_ = from_host(values, like)
+    def _commit(self, X: Array, kernel: Kernel, plan: Plan, model: Model) -> None:
+        """Set the fitted attributes; the only place that does."""
+        eigen, spectrum, like = model.eigen, model.spectrum, model.projection
+        degrees = max(int(X.shape[0]) - 1, 1)
+        self._set_preimage(X, kernel, model)
+        self.eigenvalues_ = from_host(spectrum.eigenvalues, like)
         self.eigenvectors_ = eigen.eigenvectors
-        self.explained_variance_ = from_host(values / degrees, like)
-        self.explained_variance_ratio_ = from_host(spectrum.ratios[:keep], like)
+        self.explained_variance_ = from_host(spectrum.eigenvalues / degrees, like)
+        self.explained_variance_ratio_ = from_host(spectrum.ratios, like)
         self.total_variance_ = spectrum.total_variance / degrees
         self.residual_norms_ = eigen.residual_norms
         self.converged_ = bool(np.all(eigen.converged))
         self.gap_ = eigen.gap
         self.n_passes_ = eigen.n_passes
-        self.projection_ = projection
-        self.offset_ = cast(offset, like.dtype)
+        self.projection_ = model.projection
+        self.offset_ = model.offset
         self.kernel_ = kernel
         self.gamma_ = kernel_gamma(kernel, X)
         self.plan_ = plan
         self.solver_ = eigen.solver
         self.device_ = plan.device
-        self.X_fit_ = X
-        self._training_rows = TrainingRows(rows)
-        return scores
+        self.X_fit_ = model.basis
+        self._training_rows = TrainingRows(model.rows)
+        self._set_certificate(model, degrees)
 
-    def _set_preimage(self, X: Array, kernel: Kernel, projection: Array, scores: Array) -> None:
-        for name in ("dual_coef_", "X_transformed_fit_", "_preimage"):
+    def _set_certificate(self, model: Model, degrees: int) -> None:
+        """What only an approximation has."""
+        for name in ("certificate_", "landmarks_", "total_variance_interval_"):
             self.__dict__.pop(name, None)
+        if model.certificate is None:
+            return
+        low, high = model.total_interval or (model.spectrum.total_variance, model.spectrum.total_variance)
+        self.certificate_ = model.certificate
+        self.total_variance_interval_ = (low / degrees, high / degrees)
+        if model.landmarks is not None:
+            self.landmarks_ = model.landmarks
+
+    def _set_preimage(self, X: Array, kernel: Kernel, model: Model) -> None:
+        for name in ("dual_coef_", "X_transformed_fit_", "_preimage", "_axes"):
+            self.__dict__.pop(name, None)
+        if isinstance(kernel, Linear) and not is_sparse(X) and model.landmarks is None:
+            self._axes = LinearPreimage.fitted(X, model.projection)
         if not self.fit_inverse_transform:
             return
-        if isinstance(kernel, Linear):
-            self._preimage: Any = LinearPreimage.fitted(X, projection)
+        if hasattr(self, "_axes"):
+            self._preimage: Any = self._axes
         else:
-            self._preimage = RidgePreimage.fitted(X, scores, kernel, float(self.alpha), self.n_jobs)
+            self._preimage = RidgePreimage.fitted(X, model.scores, kernel, float(self.alpha), self.n_jobs)
             self.dual_coef_ = self._preimage.dual_coef
-        self.X_transformed_fit_ = scores
+        self.X_transformed_fit_ = model.scores
 
     def _own(self, X: Array, given: Any, kernel: Kernel) -> Array:
         """X for this fit and later transforms: a copy if one was asked for and none was made on the way."""
-        if not self.copy_X or isinstance(kernel, Precomputed):
+        if not self.copy_X or isinstance(kernel, Precomputed) or is_memory_map(X):
             return X
         if is_numpy(X):
             return X.copy() if not isinstance(given, np.ndarray) or np.may_share_memory(X, given) else X
@@ -437,7 +356,11 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _scores(self, Y: Array) -> Array:
         """k(y, X) A - b for every row y."""
         if isinstance(self.kernel_, Precomputed):
-            return cast(Y, self.projection_.dtype) @ self.projection_ - self.offset_[None, :]
+            K = cast(Y, self.projection_.dtype)
+            K = take_columns(K, self.landmarks_) if hasattr(self, "landmarks_") else K
+            return K @ self.projection_ - self.offset_[None, :]
+        if hasattr(self, "_axes") and not is_sparse(Y):
+            return self._axes.scores(Y)
         rows = self._training_rows.get(self.kernel_, self.X_fit_)
         products = kernel_matmat(self.kernel_, Y, self.X_fit_, self.projection_, prepared=rows, n_jobs=self.n_jobs)
         return products - self.offset_[None, :]
@@ -498,7 +421,3 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.array_api_support = True
         return tags
-
-
-def _is_fraction(n_components: Any) -> bool:
-    return isinstance(n_components, (float, np.floating))

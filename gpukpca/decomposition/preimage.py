@@ -9,7 +9,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import add_to_diagonal, solve_positive_definite
 from gpukpca.backend.namespace import cast, namespace_of
-from gpukpca.backend.rows import feature_means
+from gpukpca.backend.rows import by_panels, feature_means, row_panels
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import gram_matrix, kernel_matmat
 from gpukpca.kernels import Kernel
@@ -22,22 +22,38 @@ class LinearPreimage:
     Attributes
     ----------
     components : array, shape (p, d)
-    mean : array, shape (d,)
+    mean, wide_mean : array, shape (d,)
+        In the dtype of X, and in the widest.
     """
 
     components: Array
     mean: Array
+    wide_mean: Array
 
     @classmethod
     def fitted(cls, X: Array, projection: Array) -> LinearPreimage:
         """Axes V = Xcᵀ A with the projection A = U λ^(-1/2)."""
         xp = namespace_of(X)
         mean = feature_means(X)
-        centred = cast(cast(X, mean.dtype) - mean[None, :], X.dtype)
-        return cls(xp.matrix_transpose(projection) @ centred, cast(mean, X.dtype))
+        components: Array = None
+        for start, stop in row_panels(X.shape[0]):
+            centred = cast(cast(X[start:stop, :], mean.dtype) - mean[None, :], X.dtype)
+            part = xp.matrix_transpose(projection[start:stop, :]) @ centred
+            components = part if components is None else components + part
+        return cls(components, cast(mean, X.dtype), mean)
 
     def __call__(self, Z: Array) -> Array:
         return Z @ self.components + self.mean[None, :]
+
+    def scores(self, Y: Array) -> Array:
+        """The scores of new rows: (y - mean) V, a panel at a time; d products a row, not n."""
+        axes = namespace_of(self.components).matrix_transpose(self.components)
+        wide = self.wide_mean
+
+        def panel(rows: Array, *_: int) -> Array:
+            return cast(cast(rows, wide.dtype) - wide[None, :], axes.dtype) @ axes
+
+        return by_panels(Y, panel)
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ class Progress:
 
     Attributes
     ----------
-    stage : "plan", "tiles" or "pass"
+    stage : "plan", "tiles", "pass" or "rank"
     text : str
         The event in words.
     done, total : int
-        Tiles of this pass, or passes; the total of passes is an upper limit.
+        Tiles of this pass, passes, or landmarks; the total of passes is an upper limit.
     residual, tolerance : float or None
         Largest relative residual so far, and where the solver stops.
     """
@@ -61,5 +61,16 @@ def pass_report(listener: Listener | None) -> Callable[[int, int, float | None, 
     def report(done: int, total: int, residual: float | None, tolerance: float) -> None:
         reached = "" if residual is None else f", largest relative residual {residual:.1e} (stops at {tolerance:.0e})"
         listener(Progress("pass", f"pass {done}{reached}", done, total, residual, tolerance))
+
+    return report
+
+
+def rank_report(listener: Listener | None) -> Callable[[int, int, float], None] | None:
+    """What a factorization calls after a block of landmarks."""
+    if listener is None:
+        return None
+
+    def report(done: int, total: int, left: float) -> None:
+        listener(Progress("rank", f"{done} of {total} landmarks, {left:.2e} of the trace left", done, total))
 
     return report

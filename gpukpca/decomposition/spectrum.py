@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -43,10 +43,17 @@ class Spectrum:
     eigenvalues : array on the host, shape (p,), descending, none negative
     total_variance : float
         In the units of the eigenvalues, the denominator of the ratios.
+    dtype : "float64" or "float32"
+        What they were computed in.
     """
 
     eigenvalues: np.ndarray
     total_variance: float
+    dtype: str = "float64"
+
+    def truncated(self, keep: int) -> Spectrum:
+        """The first `keep` eigenvalues, with the same total."""
+        return replace(self, eigenvalues=self.eigenvalues[:keep])
 
     @property
     def ratios(self) -> np.ndarray:
@@ -85,9 +92,9 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fra
         total = 0.0
     if not indefinite:
         # The trace carries the rounding of what was cancelled; what was found is there at least.
-        return Spectrum(values, max(total, float(np.sum(values))))
+        return Spectrum(values, max(total, float(np.sum(values))), dtype)
     if eigen.spectrum is not None:
-        return Spectrum(values, float(np.sum(np.maximum(eigen.spectrum, 0.0))))
+        return Spectrum(values, float(np.sum(np.maximum(eigen.spectrum, 0.0))), dtype)
     if fraction is not None:
         raise IndefiniteKernelError(
             f"n_components={fraction} needs the positive part of the variance, but the kernel matrix has negative "
@@ -100,7 +107,7 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fra
         IndefiniteKernelWarning,
         stacklevel=5,
     )
-    return Spectrum(values, total if total > 0 else float(np.sum(values)))
+    return Spectrum(values, total if total > 0 else float(np.sum(values)), dtype)
 
 
 def _refuse_negative(values: np.ndarray, largest: float, smallest: float, rounding: float, dtype: str) -> None:

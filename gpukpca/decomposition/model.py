@@ -1,0 +1,191 @@
+"""What a fit leaves: eigenpairs, scores, and the affine map of new points; from an operator, or from landmarks."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.elementwise import add
+from gpukpca.backend.linalg import column_sums, inner_products, solve_triangular
+from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from_host, to_host
+from gpukpca.backend.rows import pick_rows
+from gpukpca.decomposition.convergence import ConvergenceWarning
+from gpukpca.decomposition.spectrum import Spectrum
+from gpukpca.eigen import EigenResult, LowRank, Nystrom, PivotedCholesky
+from gpukpca.eigen.finish import default_tolerance
+from gpukpca.exceptions import RankWarning
+from gpukpca.gram import AnchoredGram, CenteredGram, FactoredGram
+from gpukpca.kernels.base import Rows
+
+
+@dataclass(frozen=True)
+class Model:
+    """A fitted kernel PCA: scores(x) = k(x, basis) A - b.
+
+    Attributes
+    ----------
+    eigen : EigenResult
+    spectrum : Spectrum
+        Checked eigenvalues, as many as `eigen` has, and the total variance.
+    scores : array, shape (n, p)
+    projection : array, shape (m, p)
+        A.
+    offset : array, shape (p,)
+        b.
+    basis : array or CSR matrix, shape (m, d)
+        The training rows, or the landmarks.
+    rows : Rows or None
+        The basis made ready, where it is at hand.
+    landmarks : host array of int, or None
+        Which training rows the basis consists of, if not of all.
+    certificate : float or None
+        Bound on what every eigenvalue may be too small by; None where residuals bound the error.
+    total_interval : (float, float)
+        Between these lies the total variance.
+    """
+
+    eigen: EigenResult
+    spectrum: Spectrum
+    scores: Array
+    projection: Array
+    offset: Array
+    basis: Any
+    rows: Rows | None
+    landmarks: np.ndarray | None = None
+    certificate: float | None = None
+    total_interval: tuple[float, float] | None = None
+
+    def truncated(self, keep: int) -> Model:
+        """The model with the first `keep` components only."""
+        return replace(
+            self,
+            eigen=self.eigen.truncated(keep),
+            spectrum=self.spectrum.truncated(keep),
+            scores=self.scores[:, :keep],
+            projection=self.projection[:, :keep],
+            offset=self.offset[:keep],
+        )
+
+
+def inverse_roots(values: np.ndarray) -> np.ndarray:
+    """1 / sqrt(value), 0 where the value is 0."""
+    roots = np.zeros(len(values))
+    np.divide(1.0, np.sqrt(values), out=roots, where=values > 0)
+    return roots
+
+
+def exact_model(X: Any, op: CenteredGram, rows: Rows | None, eigen: EigenResult, spectrum: Spectrum) -> Model:
+    """The model whose basis is all training rows: A = U λ^(-1/2), b = mᵀA with the column means m of K."""
+    scale = from_host(inverse_roots(spectrum.eigenvalues), op.like)[None, :]
+    projection = eigen.eigenvectors * scale
+    wide = accumulation_dtype(op.like)
+    offset = (op.column_means[None, :] @ cast(projection, wide))[0, :]
+    return Model(eigen, spectrum, eigen.products * scale, projection, cast(offset, op.dtype), basis=X, rows=rows)
+
+
+# -- Nyström -----------------------------------------------------------------------------------------------------------
+
+
+def nystrom_model(
+    X: Any, op: Any, settings: Nystrom, p: int | None, rng: np.random.Generator, report: Any = None
+) -> Model:
+    """The model of K ≈ F Fᵀ whose basis is the landmarks, with p components, or as many as F has columns.
+
+    With F = K(X, S) L⁻ᵀ, S the landmarks and K(S, S) = L Lᵀ, a point x has the features f(x) = L⁻¹ k(S, x). Their PCA
+    with axes V gives A = L⁻ᵀ V and b = mean(f) V.
+    """
+    rows = getattr(op, "rows", None)
+    anchored = AnchoredGram(op) if rows is not None and rows.shifted else None
+    factor = settings.factor(anchored or op, p or 1, rng, report)
+    F, means = factor.F, column_sums(factor.F) / op.shape[0]
+    F = add(F, -cast(means, F.dtype)[None, :])  # in place where the library can: F is as large as memory allows
+    eigen = LowRank().solve(FactoredGram(F), p or max(1, factor.rank), rng)
+    values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
+    spectrum, interval = _total(F, values, factor)
+    scale = inverse_roots(values)
+    axes = inner_products(F, eigen.eigenvectors) * scale[None, :]
+    A = solve_triangular(factor.pivot_factor, axes, transposed=True)
+    b = to_host(means).astype(np.float64) @ axes
+    landmarks = factor.pivots
+    if anchored is not None:
+        A, b, landmarks = _without_anchor(A, b, landmarks, anchored)
+    return Model(
+        _certified(eigen, factor, settings.tol),
+        spectrum,
+        eigen.products * from_host(scale, op.like)[None, :],
+        from_host(A, op.like),
+        from_host(b, op.like),
+        basis=pick_rows(X, landmarks),
+        rows=None if rows is None else rows.take(landmarks),
+        landmarks=landmarks,
+        certificate=factor.certificate,
+        total_interval=interval,
+    )
+
+
+def _total(F: Array, values: np.ndarray, factor: PivotedCholesky) -> tuple[Spectrum, tuple[float, float]]:
+    """Eigenvalues with the total variance: at least that of F, at most as much more as the factor leaves.
+
+    The upper end is reported, so that shares of the variance are not too large. It is also the better estimate: what
+    is left has no mean to speak of.
+    """
+    low = float(np.trace(inner_products(F, F))) if F.shape[1] else 0.0
+    high = max(low + factor.certificate, float(np.sum(values)))
+    dtype = dtype_name(F.dtype)
+    return Spectrum(values, high if low > 0 or factor.residual_trace > factor.rounding else 0.0, dtype), (low, high)
+
+
+def _certified(eigen: EigenResult, factor: PivotedCholesky, tol: float) -> EigenResult:
+    """The result with bounds on the residuals of K itself in place of those of F Fᵀ."""
+    norms = to_host(eigen.residual_norms).astype(np.float64) + factor.certificate
+    largest = float(np.max(to_host(eigen.eigenvalues), initial=0.0))
+    tolerance = tol or default_tolerance(factor.F.dtype)
+    return replace(
+        eigen,
+        residual_norms=from_host(norms, eigen.residual_norms),
+        converged=np.full(len(norms), factor.certificate <= tolerance * largest),
+        tolerance=tolerance,
+        next_eigenvalue=None if eigen.next_eigenvalue is None else eigen.next_eigenvalue + factor.certificate,
+        n_passes=0,
+        n_products=factor.n_columns,
+        solver=f"Nyström (rank {factor.rank}, stopped: {factor.stopped})",
+    )
+
+
+def _without_anchor(
+    A: np.ndarray, b: np.ndarray, landmarks: np.ndarray, anchored: AnchoredGram
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same map in terms of k itself, with the anchor x₀ as one more landmark.
+
+    k'(x, s) = k(x, s) - k(x, x₀) - k(x₀, s) + k(x₀, x₀), so A gets a row -1ᵀA, and b the constant terms.
+    """
+    x0 = np.asarray([anchored.anchor])
+    own = to_host(anchored.base.columns(x0))[:, 0].astype(np.float64)
+    constant = (own[landmarks] - own[anchored.anchor]) @ A
+    return np.concatenate([A, -A.sum(axis=0, keepdims=True)]), b + constant, np.concatenate([landmarks, x0])
+
+
+def warn_of_certificate(model: Model, settings: Nystrom) -> None:
+    """The rank was spent before the tolerance was met, or more components were asked for than there are landmarks."""
+    values = model.spectrum.eigenvalues
+    largest = float(np.max(values, initial=0.0))
+    if settings.tol and model.certificate is not None and model.certificate > settings.tol * largest:
+        warnings.warn(
+            f"the rank was spent before the tolerance was met: eigenvalues may be too small by up to "
+            f"{model.certificate:.3g}, {model.certificate / largest:.1e} of the largest (tol = {settings.tol:.0e}). "
+            "Allow a larger rank, or a larger tol.",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+    missing = int(np.sum(values <= 0))
+    if missing:
+        warnings.warn(
+            f"only {len(values) - missing} of the {len(values)} components carry variance in an approximation of this "
+            "rank. The others have eigenvalue 0 and zero scores.",
+            RankWarning,
+            stacklevel=5,
+        )

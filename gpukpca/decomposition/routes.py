@@ -1,0 +1,208 @@
+"""From data and a kernel to a model, by the way that the plan chose: tiles, a stored matrix, a factor, or landmarks."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.random import generator
+from gpukpca.decomposition.choices import refuse_indefinite, wants_certificate
+from gpukpca.decomposition.model import Model, exact_model, nystrom_model, warn_of_certificate
+from gpukpca.decomposition.plan import Plan, make_plan
+from gpukpca.decomposition.progress import Progress, listener_from, pass_report, rank_report, tile_report
+from gpukpca.decomposition.spectrum import (
+    Spectrum,
+    carrying_variance,
+    checked_spectrum,
+    warn_of_convergence,
+    warn_of_gap,
+    warn_of_rank,
+)
+from gpukpca.decomposition.validation import check_finite, has_negative_diagonal, square_kernel_matrix
+from gpukpca.decomposition.warm_start import components_of_sample
+from gpukpca.eigen import BlockKrylov, EigenResult, Nystrom, top_eigh
+from gpukpca.exceptions import IndefiniteKernelWarning, InvalidParameterError, RankWarning
+from gpukpca.gram import CenteredGram, DenseGram, FactoredGram, TiledGram, gram_matrix
+from gpukpca.kernels import Kernel, Precomputed
+from gpukpca.kernels.base import Rows
+
+# Components asked for first where a share of the variance is wanted.
+FIRST_GUESS = 16
+
+
+def planned(estimator: Any, X: Array, kernel: Kernel) -> tuple[Plan, Rows | None]:
+    """The plan for the components asked for, and what the kernel learned from X."""
+    template = None if kernel.stored_only else kernel.template(X, centered=True)
+    n, wanted = int(X.shape[0]), estimator.n_components
+    p = FIRST_GUESS if is_fraction(wanted) else n if wanted is None else int(wanted)
+    return make_plan(estimator, X, kernel, min(p, n), template), template
+
+
+def fitted_model(estimator: Any, X: Array, kernel: Kernel) -> tuple[Plan, Model]:
+    """The model for the components asked for, and the plan that was carried out."""
+    n, wanted = int(X.shape[0]), estimator.n_components
+    if wanted is not None and wanted > n:
+        warnings.warn(
+            f"n_components={wanted} is more than the {n} sample(s); {n} components are computed.",
+            RankWarning,
+            stacklevel=5,
+        )
+    plan, template = planned(estimator, X, kernel)
+    listener = listener_from(estimator.verbose)
+    if listener is not None:
+        listener(Progress("plan", str(plan)))
+    route = _Route(estimator, X, kernel, template, generator(estimator.random_state))
+    return route.approximate(plan) if isinstance(plan.solver, Nystrom) else route.exact(plan)
+
+
+def is_fraction(n_components: Any) -> bool:
+    """Whether a share of the variance is meant."""
+    return isinstance(n_components, (float, np.floating))
+
+
+class _Route:
+    """One fit under way."""
+
+    def __init__(
+        self, estimator: Any, X: Array, kernel: Kernel, template: Rows | None, rng: np.random.Generator
+    ) -> None:
+        self.estimator, self.X, self.kernel, self.template, self.rng = estimator, X, kernel, template, rng
+        self.n = int(X.shape[0])
+        self.listener = listener_from(estimator.verbose)
+        self.drops_zeros = estimator.n_components is None or bool(estimator.remove_zero_eig)
+
+    # -- exact -----------------------------------------------------------------------------------------------------
+
+    def exact(self, plan: Plan) -> tuple[Plan, Model]:
+        """Eigenpairs of the centred kernel matrix, each with its residual."""
+        op, rows = self._centered(plan)
+        start = self._start(op, plan)
+        if is_fraction(self.estimator.n_components):
+            plan, eigen, spectrum = self._grown(op, plan, start)
+        else:
+            eigen = self._solve(op, plan, start)
+            spectrum = checked_spectrum(eigen, op, self.kernel.positive_definite, None)
+        warn_of_convergence(eigen)
+        keep = self._kept(spectrum)
+        if not self.drops_zeros:
+            warn_of_rank(spectrum.eigenvalues, eigen, op)
+            warn_of_gap(eigen, keep)
+        model = exact_model(self.X, op, rows, eigen.truncated(keep), spectrum.truncated(keep))
+        if wants_certificate(self.estimator.eigen_solver):  # the exact low-rank way took its place
+            model = replace(model, certificate=eigen.null_threshold)
+        return plan, model
+
+    def _kept(self, spectrum: Spectrum) -> int:
+        """How many components remain."""
+        if not self.drops_zeros:
+            return len(spectrum.eigenvalues)
+        return int(np.sum(carrying_variance(spectrum.eigenvalues, spectrum.dtype)))
+
+    def _grown(self, op: CenteredGram, first: Plan, start: Array | None) -> tuple[Plan, EigenResult, Spectrum]:
+        """Eigenpairs that reach the share of variance asked for, by growing p."""
+        fraction = float(self.estimator.n_components)
+        # The other solvers' work hardly depends on p: they are asked for everything, once.
+        p = first.n_components if isinstance(first.solver, BlockKrylov) else first.residence.rank or self.n
+        while True:
+            plan = self._replanned(first, p)
+            eigen = self._solve(op, plan, start)
+            spectrum = checked_spectrum(eigen, op, self.kernel.positive_definite, fraction)
+            enough = spectrum.components_for(fraction)
+            if enough is None and p < self.n and isinstance(first.solver, BlockKrylov):
+                start, p = eigen.eigenvectors, 2 * p if 10 * p <= self.n else self.n
+                continue
+            # No variance at all: one component of eigenvalue zero.
+            keep = enough or max(1, int(np.sum(spectrum.eigenvalues > 0)))
+            return replace(plan, n_components=keep), eigen.truncated(keep), spectrum.truncated(keep)
+
+    def _replanned(self, first: Plan, p: int) -> Plan:
+        """The plan for another p; the operator stays what it is, whatever the solver needs beside it."""
+        if p == first.n_components or not isinstance(first.solver, BlockKrylov):
+            return replace(first, n_components=p)
+        plan = make_plan(self.estimator, self.X, self.kernel, p, self.template, first.available_bytes)
+        return replace(plan, residence=first.residence)
+
+    def _centered(self, plan: Plan) -> tuple[CenteredGram, Rows | None]:
+        """The centred Gram operator, and the prepared rows where there are any."""
+        if plan.residence.kind == "factored" and self.template is not None:
+            return CenteredGram(FactoredGram(self.kernel.features(self.X, self.template))), None
+        op, rows = self._uncentered(plan)
+        if plan.residence.kind == "dense" and isinstance(op, TiledGram):
+            op = DenseGram(op.to_dense(), n_jobs=self.estimator.n_jobs)
+        return CenteredGram(op), rows
+
+    def _uncentered(self, plan: Plan) -> tuple[Any, Rows | None]:
+        """The Gram operator of a kernel that is stored, or evaluated tile by tile."""
+        n_jobs = self.estimator.n_jobs
+        if isinstance(self.kernel, Precomputed):
+            return DenseGram(_checked_matrix(self.X), n_jobs=n_jobs), None
+        if self.kernel.stored_only:
+            return DenseGram(gram_matrix(self.kernel, self.X, n_jobs=n_jobs), n_jobs=n_jobs), None
+        in_tiles = plan.residence.kind != "dense"
+        tiled = TiledGram(
+            self.kernel,
+            self.X,
+            cached_tiles=plan.residence.cached_tiles if in_tiles else 0,
+            tile_edge=plan.residence.tile_edge if in_tiles else None,
+            n_jobs=n_jobs,
+            report=tile_report(self.listener),
+            template=self.template,
+            panel=plan.residence.panel,
+        )
+        return tiled, tiled.rows
+
+    def _start(self, op: CenteredGram, plan: Plan) -> Array | None:
+        """Directions that the iteration starts from, where a pass is dear."""
+        if not plan.start_landmarks or not isinstance(op.base, TiledGram):
+            return None
+        width = plan.solver.width(self.n, plan.n_components, on_gpu=False)
+        return components_of_sample(op.base, self.X, plan.start_landmarks, width, self.rng)
+
+    def _solve(self, op: CenteredGram, plan: Plan, start: Array | None) -> EigenResult:
+        solver = plan.solver
+        if start is not None and isinstance(solver, BlockKrylov):
+            solver = replace(solver, start=start)
+        eigen = top_eigh(op, plan.n_components, solver=solver, rng=self.rng, report=pass_report(self.listener))
+        check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
+        return eigen
+
+    # -- approximate -----------------------------------------------------------------------------------------------
+
+    def approximate(self, plan: Plan) -> tuple[Plan, Model]:
+        """The Nyström model."""
+        refuse_indefinite(self.kernel)
+        wanted = self.estimator.n_components
+        p = None if wanted is None or is_fraction(wanted) else plan.n_components
+        op, _ = self._uncentered(plan)
+        model = nystrom_model(self.X, op, plan.solver, p, self.rng, rank_report(self.listener))
+        keep = _certain_components(float(wanted), model.spectrum) if is_fraction(wanted) else self._kept(model.spectrum)
+        model = model.truncated(keep)
+        warn_of_certificate(model, plan.solver)
+        return replace(plan, n_components=keep), model
+
+
+def _checked_matrix(K: Array) -> Array:
+    """A precomputed kernel matrix, symmetric, with a warning where it cannot be positive semidefinite."""
+    K = square_kernel_matrix(K)
+    if has_negative_diagonal(K):
+        warnings.warn(
+            "the precomputed kernel matrix has a negative entry on its diagonal, so it is not positive semidefinite.",
+            IndefiniteKernelWarning,
+            stacklevel=8,
+        )
+    return K
+
+
+def _certain_components(fraction: float, spectrum: Spectrum) -> int:
+    """Components that hold a share of the variance for certain, or an error that says what the landmarks hold."""
+    enough = spectrum.components_for(fraction)
+    if enough is None:
+        raise InvalidParameterError(
+            f"n_components={fraction}: the approximation is known to hold {float(np.sum(spectrum.ratios)):.4f} of the "
+            "variance. Allow a larger rank, Nystrom(rank=...), or use an exact solver."
+        )
+    return enough
