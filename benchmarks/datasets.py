@@ -6,21 +6,51 @@ import os
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 
-def mnist(n: int, dtype: str = "float32") -> np.ndarray:
-    """The first n training digits, pixels in [0, 1], shape (n, 784); skips where the file is absent."""
+def load(data: str, n: int, d: int, dtype: str) -> np.ndarray:
+    """The first n rows of a data set, shape (n, d); pixels in [0, 1], USPS in [-1, 1]."""
+    if data in REAL:
+        with np.load(path_of(data)) as archive:
+            X = archive["x_train"][:n].astype(dtype)
+        if data == "mnist":
+            X /= 255
+    elif data == "digits":
+        from sklearn.datasets import load_digits
+
+        X = load_digits().data[:n].astype(dtype) / 16
+    else:
+        X = GENERATORS[data](n, d).astype(dtype)
+    if X.shape != (n, d):
+        raise ValueError(f"{data} has shape {X.shape}; the case says {(n, d)}.")
+    return X
+
+
+def why_absent(data: str) -> str | None:
+    """A sentence where a data set is not at hand, else None."""
+    if data not in REAL or path_of(data).exists():
+        return None
+    return f"{data} not found: set GPUKPCA_DATA to the folder that holds {REAL[data]}"
+
+
+def path_of(data: str) -> Path:
+    """Where the file of a real data set should be."""
     given = os.environ.get("GPUKPCA_DATA")
     folder = Path(given) if given else Path(__file__).resolve().parents[2] / "shared" / "data"
-    path = folder / "mnist" / "mnist.npz"
-    if not path.exists():
-        pytest.skip("MNIST not found: set GPUKPCA_DATA to the folder that holds mnist/mnist.npz")
-    with np.load(path) as archive:
-        return (archive["x_train"][:n] / 255.0).astype(dtype)
+    return folder / REAL[data]
 
 
-def gaussian(n: int, d: int, dtype: str = "float64") -> np.ndarray:
-    """Independent normal entries with decaying scales, shape (n, d)."""
+def gaussian(n: int, d: int) -> np.ndarray:
+    """Independent normal entries with decaying scales."""
+    return np.random.default_rng(0).standard_normal((n, d)) * np.linspace(2.0, 0.2, d)
+
+
+def clusters(n: int, d: int) -> np.ndarray:
+    """Twelve round clouds: eleven eigenvalues far above the others."""
     rng = np.random.default_rng(0)
-    return (rng.standard_normal((n, d)) * np.linspace(2.0, 0.2, d)).astype(dtype)
+    centres = 3.0 * rng.standard_normal((12, d))
+    return centres[rng.integers(12, size=n)] + rng.standard_normal((n, d))
+
+
+REAL = {"mnist": "mnist/mnist.npz", "usps": "usps/usps.npz"}
+GENERATORS = {"gaussian": gaussian, "clusters": clusters}

@@ -114,7 +114,7 @@ def test_what_ran_is_printed():
         "150 x 4 from iris",
         "cpu, float64",
         "Linear()",
-        "dense: n = 150 is small",
+        "features span the feature space",
         "1 over K",
         "MiB",
         "s.npz",

@@ -84,10 +84,11 @@ def column_norms(V: Array) -> np.ndarray:
 def inner_products(A: Array, B: Array) -> np.ndarray:
     """``A.T @ B`` on the host, accumulated in the widest floating type; small, (a, b).
 
-    Narrow arrays are widened a panel of rows at a time, so nothing of their size is made.
+    By panels of rows: narrow ones are widened without a copy of the whole, and A = B, one buffer with its own
+    transpose, stays small (`row_products` says why).
     """
     xp, wide, n = namespace_of(A, B), accumulation_dtype(A), A.shape[0]
-    panel = n if A.dtype == wide and B.dtype == wide else INNER_PANEL
+    panel = WIDE_PANEL if A.dtype == wide and B.dtype == wide else INNER_PANEL
     total: Array = None
     for start in range(0, n, max(1, panel)):
         rows = slice(start, min(start + panel, n))
@@ -168,7 +169,9 @@ def solve_positive_definite(A: Array, B: Array) -> Array:
 
 
 ROW_BLOCK = 256
-INNER_PANEL = 8192
+# Rows that are widened together: few enough to stay in cache with a basis of some hundred columns.
+INNER_PANEL = 1024
+WIDE_PANEL = 8192
 # Up to this size all eigenpairs of a host matrix cost no more than some.
 SMALL_MATRIX = 256
 

@@ -1,4 +1,4 @@
-"""The commands: `gpukpca fit` and `gpukpca info`. Every failure is one line on the standard error and an exit code."""
+"""The commands `gpukpca fit`, `plan` and `info`. Every failure is one line on the standard error and an exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import IO, Any, NoReturn
 import click
 from rich.console import Console
 
-from gpukpca import KernelPCA, __version__
+from gpukpca import KernelPCA, Nystrom, __version__
 from gpukpca.backend.device import host_free_bytes
 from gpukpca.backend.tiles import usable_cpus
 from gpukpca.cli.inputs import BUNDLED, Table, read_input, standardized
@@ -34,14 +34,14 @@ from gpukpca.cli.report import (
     write_scores,
 )
 from gpukpca.cuda.device import probe
-from gpukpca.decomposition.choices import NAMED_KERNELS, check_parameters
+from gpukpca.decomposition.choices import EIGEN_SOLVERS, NAMED_KERNELS, check_parameters
 from gpukpca.decomposition.plan import parsed_bytes, spelled_bytes
-from gpukpca.eigen.solve import SOLVER_NAMES
+from gpukpca.eigen.nystrom import LANDMARKS
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 
 BAD_INPUT, INTERRUPTED = 2, 130
 DEFAULT_COMPONENTS = 10
-SCORE_SUFFIXES, PLOT_SUFFIXES = (".npz", ".csv"), (".png", ".pdf", ".svg")
+SCORE_SUFFIXES, PLOT_SUFFIXES = (".npz", ".csv", ".npy"), (".png", ".pdf", ".svg")
 FAILURES = (ValueError, TypeError, MemoryError, OSError, ConvergenceError)
 # Option -> the kernels that read it.
 KERNELS_OF = {
@@ -148,6 +148,84 @@ def gpukpca(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
+MODEL_OPTIONS = (
+    click.argument("source", metavar="INPUT"),
+    click.option(
+        "-n",
+        "--n-components",
+        type=COUNT_OR_SHARE,
+        metavar="COUNT|SHARE",
+        help=f"How many components, or the share of the variance to reach, such as 0.9. "
+        f"[default: {DEFAULT_COMPONENTS}, or as many as there are samples]",
+    ),
+    click.option(
+        "-k",
+        "--kernel",
+        type=click.Choice(list(NAMED_KERNELS)),
+        default="rbf",
+        show_default=True,
+        help="With precomputed, INPUT is the kernel matrix.",
+    ),
+    click.option(
+        "--gamma",
+        type=GAMMA,
+        metavar="NUMBER|scale|median",
+        help="scale: 1/(d var(X)); median: from the median distance. [default: 1/d, d the number of columns]",
+    ),
+    click.option("--degree", type=float, default=3, show_default=True, help="Of poly."),
+    click.option("--coef0", type=float, default=1, show_default=True, help="Of poly and sigmoid."),
+    click.option("--scale", is_flag=True, help="Standardise every column: mean 0, standard deviation 1."),
+    click.option("--eigen-solver", type=click.Choice(EIGEN_SOLVERS), default="auto", show_default=True),
+    click.option("--rank", type=click.IntRange(min=1), help="Landmarks of nystrom. [default: 500, or 10 a component]"),
+    click.option(
+        "--landmarks",
+        type=click.Choice(list(LANDMARKS)),
+        default="rpcholesky",
+        show_default=True,
+        help="How nystrom draws them.",
+    ),
+    click.option(
+        "--gram",
+        type=click.Choice(["auto", "dense", "tiled"]),
+        default="auto",
+        show_default=True,
+        help="How the kernel matrix is held.",
+    ),
+    click.option("--memory-limit", metavar="BYTES", help="Such as 4GiB. [default: 85 % of what is free]"),
+    click.option(
+        "--dtype",
+        type=click.Choice(["float32", "float64"]),
+        help="Compute in this. [default: as the file has it, float64 for integers and text]",
+    ),
+    click.option(
+        "--tol",
+        type=float,
+        default=0.0,
+        show_default=True,
+        help="Largest relative residual; 0: 1e-8 in float64, 1e-5 in float32.",
+    ),
+    click.option("--max-iter", type=int, help="Most passes over the kernel matrix."),
+    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random start."),
+    click.option("--n-jobs", type=int, help="Threads; -1: all CPUs."),
+    click.option("--key", help="Array of an .npz file. [default: its only matrix, or X, x_train or data]"),
+    click.option(
+        "--label-column",
+        metavar="NAME|NUMBER",
+        help="Labels that colour the plot: a column of a .csv file, counted from 0, or an array of an .npz file.",
+    ),
+    click.option("--index-column", metavar="NAME|NUMBER", help="Names of the rows, given in the same way."),
+    click.option("--transpose", is_flag=True, help="Swap rows and columns after reading, names included."),
+    click.option("--debug", is_flag=True, help="Print the traceback of an error."),
+)
+
+
+def with_model_options(command: Any) -> Any:
+    """A command that takes an input and everything that a model is made of."""
+    for option in reversed(MODEL_OPTIONS):
+        command = option(command)
+    return command
+
+
 @gpukpca.command(
     short_help="Principal components of a file or a bundled set.",
     help=f"""Principal components of INPUT: a .npy, .npz or .csv file whose rows are samples, or a bundled set
@@ -155,80 +233,41 @@ def gpukpca(context: click.Context) -> None:
 
     Example: gpukpca fit digits --kernel rbf --gamma scale -n 10 --output scores.npz --plot plot.png""",
 )
-@click.argument("source", metavar="INPUT")
-@click.option(
-    "-n",
-    "--n-components",
-    type=COUNT_OR_SHARE,
-    metavar="COUNT|SHARE",
-    help=f"How many components, or the share of the variance to reach, such as 0.9. "
-    f"[default: {DEFAULT_COMPONENTS}, or as many as there are samples]",
-)
-@click.option(
-    "-k",
-    "--kernel",
-    type=click.Choice(list(NAMED_KERNELS)),
-    default="rbf",
-    show_default=True,
-    help="With precomputed, INPUT is the kernel matrix.",
-)
-@click.option(
-    "--gamma",
-    type=GAMMA,
-    metavar="NUMBER|scale|median",
-    help="scale: 1/(d var(X)); median: from the median distance. [default: 1/d, d the number of columns]",
-)
-@click.option("--degree", type=float, default=3, show_default=True, help="Of poly.")
-@click.option("--coef0", type=float, default=1, show_default=True, help="Of poly and sigmoid.")
-@click.option("--scale", is_flag=True, help="Standardise every column: mean 0, standard deviation 1.")
-@click.option("--eigen-solver", type=click.Choice(SOLVER_NAMES), default="auto", show_default=True)
-@click.option(
-    "--gram",
-    type=click.Choice(["auto", "dense", "tiled"]),
-    default="auto",
-    show_default=True,
-    help="How the kernel matrix is held.",
-)
-@click.option("--memory-limit", metavar="BYTES", help="Such as 4GiB. [default: 85 % of what is free]")
-@click.option(
-    "--dtype",
-    type=click.Choice(["float32", "float64"]),
-    help="Compute in this. [default: as the file has it, float64 for integers and text]",
-)
-@click.option(
-    "--tol",
-    type=float,
-    default=0.0,
-    show_default=True,
-    help="Largest relative residual; 0: 1e-8 in float64, 1e-5 in float32.",
-)
-@click.option("--max-iter", type=int, help="Most passes over the kernel matrix.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random start.")
-@click.option("--n-jobs", type=int, help="Threads; -1: all CPUs.")
-@click.option("--key", help="Array of an .npz file. [default: its only matrix, or X, x_train or data]")
-@click.option(
-    "--label-column",
-    metavar="NAME|NUMBER",
-    help="Labels that colour the plot: a column of a .csv file, counted from 0, or an array of an .npz file.",
-)
-@click.option("--index-column", metavar="NAME|NUMBER", help="Names of the rows, given in the same way.")
-@click.option("--transpose", is_flag=True, help="Swap rows and columns after reading, names included.")
+@with_model_options
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     required=True,
-    help="Scores and spectrum as .npz, or scores as .csv.",
+    help="Scores and spectrum as .npz, or scores as .csv or .npy.",
 )
 @click.option("--plot", type=click.Path(path_type=Path), help="Spectrum and scores as .png, .pdf or .svg.")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors.")
-@click.option("--debug", is_flag=True, help="Print the traceback of an error.")
 def fit(**options: Any) -> None:
     """Principal components of a file or a bundled set."""
     wanted = SimpleNamespace(**options)
     with failures_in_one_line(wanted.debug), warnings_in_one_line():
         run_fit(wanted)
+
+
+@gpukpca.command(
+    short_help="What a fit would do, and the memory it would take.",
+    help="""What `gpukpca fit INPUT` with the same options would do: solver, how the kernel matrix is held, memory,
+    bytes read. Nothing is fitted.
+
+    Example: gpukpca plan X.npy --kernel rbf -n 20 --memory-limit 8GiB""",
+)
+@with_model_options
+def plan(**options: Any) -> None:
+    """What a fit would do, and the memory it would take."""
+    wanted = SimpleNamespace(**options)
+    with failures_in_one_line(wanted.debug), warnings_in_one_line():
+        table, _ = read_table(wanted)
+        model = model_from(wanted, 0)
+        if wanted.n_components is None:
+            model.set_params(n_components=min(DEFAULT_COMPONENTS, table.X.shape[0]))
+        click.echo(model.plan(table.X))
 
 
 # -- fit ---------------------------------------------------------------------------------------------------------------
@@ -274,12 +313,24 @@ def model_from(wanted: SimpleNamespace, listener: Any) -> KernelPCA:
         parsed_bytes(wanted.memory_limit)
     names = ("n_components", "kernel", "gamma", "degree", "coef0", "eigen_solver", "tol", "max_iter", "n_jobs", "gram")
     parameters = {name: getattr(wanted, name) for name in (*names, "memory_limit")}
+    parameters |= landmark_parameters(wanted)
     # Nobody changes X after the fit, so no copy of it is needed.
     model = KernelPCA(**parameters, random_state=wanted.seed, copy_X=False, verbose=listener)
     check_parameters(model)
     if wanted.scale and wanted.kernel == "precomputed":
         raise InvalidParameterError("--scale standardises columns of data; a precomputed kernel matrix has none.")
     return model
+
+
+def landmark_parameters(wanted: SimpleNamespace) -> dict[str, Any]:
+    """The solver object that --rank and --landmarks mean, which then has the tolerance; nothing without nystrom."""
+    given = wanted.rank is not None or wanted.landmarks != "rpcholesky"
+    if wanted.eigen_solver != "nystrom":
+        if given:
+            raise ValueError("--rank and --landmarks are for --eigen-solver nystrom.")
+        return {}
+    solver = Nystrom(wanted.rank, wanted.landmarks, wanted.tol)
+    return {"eigen_solver": solver, "tol": 0}
 
 
 def read_table(wanted: SimpleNamespace) -> tuple[Table, str]:
@@ -298,6 +349,7 @@ def facts_of(wanted: SimpleNamespace, model: KernelPCA, table: Table, scaled: st
     """What is kept as metadata, in JSON's types."""
     parameters = model.get_params(deep=False)
     parameters.pop("verbose")
+    parameters["eigen_solver"] = str(parameters["eigen_solver"])
     return {
         "versions": versions(),
         "input": table.source,
@@ -310,6 +362,7 @@ def facts_of(wanted: SimpleNamespace, model: KernelPCA, table: Table, scaled: st
         "solver": model.solver_,
         "passes": model.n_passes_,
         "converged": model.converged_,
+        "certificate": getattr(model, "certificate_", None),
         "seconds": seconds,
         "peak_memory_mib": peak_memory_mib(),
         "written": [str(path) for path in (wanted.output, wanted.plot) if path is not None],

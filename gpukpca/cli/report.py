@@ -102,9 +102,12 @@ def _mode_for(path: Path) -> int:
 
 
 def write_scores(file: IO[bytes], suffix: str, model: KernelPCA, scores: np.ndarray, table: Table, facts: dict) -> None:
-    """Scores and all that belongs to them as .npz, or scores alone as .csv."""
+    """Scores and all that belongs to them as .npz, or scores alone as .csv or .npy."""
     if suffix == ".csv":
         _write_csv(file, scores, table.sample_names)
+        return
+    if suffix == ".npy":
+        np.save(file, scores)
         return
     arrays: dict[str, Any] = {
         "scores": scores,
@@ -114,6 +117,7 @@ def write_scores(file: IO[bytes], suffix: str, model: KernelPCA, scores: np.ndar
         "residual_norms": model.residual_norms_,
         "total_variance": model.total_variance_,
         "metadata": np.array(json.dumps(facts)),
+        **({"certificate": facts["certificate"]} if facts["certificate"] is not None else {}),
     }
     optional = {"labels": table.labels, "sample_names": table.sample_names, "feature_names": table.feature_names}
     arrays |= {name: np.asarray(values) for name, values in optional.items() if values is not None}
@@ -179,6 +183,8 @@ class ProgressBar:
         """Take one event."""
         if event.stage == "tiles":
             self._update(self.tiles, event.done / max(event.total, 1), f"{event.done} of {event.total} tiles")
+        if event.stage == "rank":
+            self._update(self.tiles, event.done / max(event.total, 1), f"{event.done} of {event.total} landmarks")
         if event.stage == "pass":
             self._update(self.tiles, 1.0, "")
             self._update(self.passes, self._share(event), _pass_in_words(event))
@@ -236,12 +242,22 @@ def show_run(console: Console, model: KernelPCA, facts: dict[str, Any]) -> None:
         ("K", plan.residence.describe()),
         ("solver", f"{model.solver_}: {plan.solver_reason}"),
         *(("note", note) for note in plan.notes),
-        ("passes", f"{model.n_passes_} over K"),
+        ("passes", f"{model.n_passes_} over K" if model.n_passes_ else ""),
+        ("certificate", _certificate_in_words(model)),
+        ("read", f"{spelled_bytes(plan.bytes_read)} in every pass" if plan.bytes_read else ""),
         ("time", f"{facts['seconds']:.2f} s to fit"),
         ("memory", f"{peak}{predicted}, {allowed}"),
         *(("written", name) for name in facts["written"]),
     ]
     show_pairs(console, lines)
+
+
+def _certificate_in_words(model: KernelPCA) -> str:
+    if not hasattr(model, "certificate_"):
+        return ""
+    largest = float(model.eigenvalues_[0]) if len(model.eigenvalues_) else 0.0
+    share = f", {model.certificate_ / largest:.1e} of the largest" if largest > 0 else ""
+    return f"every eigenvalue is too small by at most {model.certificate_:.3g}{share}"
 
 
 def show_pairs(console: Console, lines: list[tuple[str, str]]) -> None:

@@ -24,7 +24,7 @@ from gpukpca.backend.namespace import (
     overflow_allowed,
     to_host,
 )
-from gpukpca.backend.rows import take_columns
+from gpukpca.backend.rows import take_columns, take_rows
 from gpukpca.decomposition.choices import (
     check_parameters,
     kernel_from,
@@ -39,6 +39,7 @@ from gpukpca.decomposition.preimage import LinearPreimage, RidgePreimage
 from gpukpca.decomposition.routes import fitted_model, planned
 from gpukpca.decomposition.validation import (
     check_finite,
+    checked_out,
     checked_scores,
     new_data,
     training_data,
@@ -46,6 +47,9 @@ from gpukpca.decomposition.validation import (
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import kernel_matmat
 from gpukpca.kernels import Kernel, Linear, Precomputed
+
+# Rows whose scores are written together where they go to an array of the caller's.
+OUT_PANEL = 65_536
 
 
 class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -327,16 +331,19 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     # -- new points ------------------------------------------------------------------------------------------------
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: Any, out: Any = None) -> Array:
         """Scores of new points.
 
         Parameters
         ----------
         X : array, CSR matrix or data frame, shape (m, d); K(X, X_fit) of shape (m, n) with kernel="precomputed"
+            A memory map is read by panels of rows.
+        out : NumPy array, shape (m, p), optional
+            The scores are written here, a panel at a time: a memory map for more of them than memory holds.
 
         Returns
         -------
-        array, shape (m, p), in the library of X and the dtype of fit
+        array, shape (m, p), in the library of X and the dtype of fit; `out` where it is given
 
         Raises
         ------
@@ -348,10 +355,24 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """
         check_is_fitted(self)
         with overflow_allowed():
-            scores = self._scores(new_data(self, X, self.X_fit_, "transform"))
-            check_finite(scores, "The kernel overflows on the new points.", "The array of scores")
+            Y = new_data(self, X, self.X_fit_, "transform")
+            if out is not None:
+                return self._write_scores(Y, checked_out(out, (int(Y.shape[0]), self._n_features_out)))
+            scores = self._checked_scores(Y)
         synchronize(scores)
         return self._delivered(scores, X)
+
+    def _checked_scores(self, Y: Array) -> Array:
+        scores = self._scores(Y)
+        check_finite(scores, "The kernel overflows on the new points.", "The array of scores")
+        return scores
+
+    def _write_scores(self, Y: Array, out: Any) -> Any:
+        """The scores of Y, written to a host array a panel at a time."""
+        for start in range(0, int(Y.shape[0]), OUT_PANEL):
+            stop = min(start + OUT_PANEL, int(Y.shape[0]))
+            out[start:stop] = to_host(self._checked_scores(take_rows(Y, start, stop)))
+        return out
 
     def _scores(self, Y: Array) -> Array:
         """k(y, X) A - b for every row y."""

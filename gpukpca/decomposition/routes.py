@@ -12,7 +12,8 @@ from gpukpca._typing import Array
 from gpukpca.backend.random import generator
 from gpukpca.decomposition.choices import refuse_indefinite, wants_certificate
 from gpukpca.decomposition.model import Model, exact_model, nystrom_model, warn_of_certificate
-from gpukpca.decomposition.plan import Plan, make_plan
+from gpukpca.decomposition.plan import Plan
+from gpukpca.decomposition.planning import make_plan
 from gpukpca.decomposition.progress import Progress, listener_from, pass_report, rank_report, tile_report
 from gpukpca.decomposition.spectrum import (
     Spectrum,

@@ -252,6 +252,17 @@ def has_negative_diagonal(K: Array) -> bool:
     return bool(xp.any(xp.linalg.diagonal(K) < -rounding))
 
 
+def checked_out(out: Any, shape: tuple[int, int]) -> np.ndarray:
+    """An array on the host that scores can be written to, or an error."""
+    if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype.kind != "f" or not out.flags.writeable:
+        what = f"{out.dtype} of shape {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
+        raise InvalidParameterError(
+            f"out must be a writable NumPy array (a memory map, say) of floating-point numbers with shape {shape}; got "
+            f"{what}."
+        )
+    return out
+
+
 def checked_scores(Z: Any, fitted: Array) -> Array:
     """Scores for `inverse_transform`, where the fitted scores (n, p) live."""
     if is_sparse(Z):

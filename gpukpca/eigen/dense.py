@@ -17,6 +17,7 @@ from gpukpca.eigen.result import EigenResult
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 
 ONE_THREAD_UP_TO = 400
+CENTRING_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,9 @@ class Dense:
         """Items beside what the operator itself holds."""
         if on_gpu:
             return 6 * n * n
-        square = 3 if p >= n else 1
-        return (square + (1 if self.full_spectrum else 0)) * n * n + (4 * p + 40) * n
+        squares = 2 if self.full_spectrum else 1
+        # Centring works by blocks of rows, before LAPACK needs its own.
+        return squares * n * n + max(4 * p + 40, CENTRING_ROWS) * n
 
     def solve(self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: Any = None) -> EigenResult:
         """See `gpukpca.eigen.top_eigh`."""

@@ -31,7 +31,6 @@ from gpukpca.backend.rows import pick_rows
 from gpukpca.backend.tiles import dealt_back, map_tiles, single_threaded_blas, worker_count
 from gpukpca.eigen.refusals import (
     INDEFINITE,
-    checked_count,
     checked_diagonal,
     checked_tolerance,
     indefinite,
@@ -52,7 +51,7 @@ SMALLEST_BLOCK, LARGEST_BLOCK = 8, 128
 # The certificate is compared with the largest eigenvalue each time F has grown by a quarter.
 GROWTH = 1.25
 # Entries of F that a panel of rows holds in the widest type.
-CPU_PANEL, GPU_PANEL = 2**21, 2**26
+CPU_PANEL, GPU_PANEL = 2**18, 2**26
 
 
 @dataclass(frozen=True)
@@ -111,12 +110,12 @@ class Growing:
     """A factor F while it grows, with the diagonal of K - F Fᵀ for F as it is stored."""
 
     def __init__(
-        self, op: SymmetricOperator, rank: int, tol: float, report: RankReport | None, block: int | None = None
+        self, op: SymmetricOperator, rank: int, block: int, tol: float = 0.0, report: RankReport | None = None
     ) -> None:
         self.op, self.tol, self.report = op, checked_tolerance(tol), report
         self.n = int(op.shape[0])
-        self.rank = min(self.n, checked_count("rank", rank))
-        self.block = default_block(self.rank) if block is None else checked_count("block_size", block)
+        self.rank = rank
+        self.block = min(block, LARGEST_BLOCK)
         self.workers = getattr(op, "workers", None) or worker_count(op.like)
         self.wide = accumulation_dtype(op.like)
         self.diagonal = checked_diagonal(op)
@@ -242,7 +241,7 @@ class Growing:
         residual = K - rows @ rows.T
         np.fill_diagonal(residual, self.residuals[candidates])
         levels = np.maximum(levels * np.diagonal(residual)[draws], self.floors()[candidates][draws])
-        most = min(self.block, LARGEST_BLOCK, self.rank - len(self.pivots))
+        most = min(self.block, self.rank - len(self.pivots))
         accepted, L, lowest = sequential_pivots(residual, draws, levels, most)
         self._check_definite(lowest, "of a candidate")
         chosen = candidates[accepted]

@@ -13,7 +13,7 @@ from gpukpca.backend.linalg import pivot_order
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, namespace_of, to_host
 from gpukpca.backend.random import random_subset, uniform, weighted_draws
 from gpukpca.backend.rows import by_panels, pick_rows
-from gpukpca.eigen.growing import Growing, PivotedCholesky, RankReport
+from gpukpca.eigen.growing import Growing, PivotedCholesky, RankReport, default_block
 from gpukpca.eigen.pivoted_cholesky import pivoted_cholesky
 from gpukpca.eigen.refusals import checked_count, checked_tolerance
 from gpukpca.exceptions import InvalidParameterError
@@ -58,8 +58,8 @@ def landmark_cholesky(
     ``block(rows, columns)`` evaluates its columns once more for that.
     """
     chosen = checked_landmarks(landmarks, op.shape[0])
-    growing = Growing(op, len(chosen), tol, report)
-    block = growing.block
+    block = default_block(len(chosen))
+    growing = Growing(op, len(chosen), block, tol, report)
     floor = float(np.min(growing.floors()[chosen]))
     order = chosen[pivot_order(_among(growing, chosen, block), floor)]
     start = 0
@@ -104,7 +104,8 @@ def spread_cholesky(
 
     Arthur & Vassilvitskii, SODA 2007 (the seeds); Oglic & Gärtner, ICML 2017 (as landmarks).
     """
-    growing = Growing(op, rank, tol, report)
+    rank = min(checked_count("rank", rank), op.shape[0])
+    growing = Growing(op, rank, default_block(rank), tol, report)
     # No two points are further apart; equal, so the first landmark is drawn evenly.
     distances = np.full(growing.n, 4.0 * growing.size)
     size = 1

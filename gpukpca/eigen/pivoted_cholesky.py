@@ -6,7 +6,8 @@ import numpy as np
 
 from gpukpca._typing import SymmetricOperator
 from gpukpca.backend.random import uniform, weighted_draws
-from gpukpca.eigen.growing import Growing, PivotedCholesky, RankReport
+from gpukpca.eigen.growing import Growing, PivotedCholesky, RankReport, default_block
+from gpukpca.eigen.refusals import checked_count
 
 # Candidates for one accepted pivot, and in all, where most are rejected.
 MOST_A_PIVOT, MOST_CANDIDATES = 4, 512
@@ -63,8 +64,9 @@ def pivoted_cholesky(
     Chen, Epperly, Tropp & Webber, Comm. Pure Appl. Math. 78 (2025), arXiv 2207.06503 (the method and its error);
     Epperly, Tropp & Webber, arXiv 2410.03969, algorithm 2 (rejection inside blocks).
     """
-    growing = Growing(op, rank, tol, report, block_size)
-    block = size = growing.block
+    rank = min(checked_count("rank", rank), op.shape[0])
+    block = default_block(rank) if block_size is None else checked_count("block_size", block_size)
+    growing, size = Growing(op, rank, block, tol, report), block
     while growing.goes_on():
         # Among few candidates a row may be drawn twice: if it was rejected, it has another chance.
         candidates, draws = np.unique(weighted_draws(rng, growing.weights(), size), return_inverse=True)

@@ -39,8 +39,9 @@ def checked_diagonal(op: SymmetricOperator) -> np.ndarray:
     bad = np.flatnonzero(~np.isfinite(diagonal))
     if bad.size:
         raise not_finite(op, int(bad[0]), int(bad[0]), float(diagonal[bad[0]]))
-    if not np.sum(diagonal / max(diagonal.size, 1)) <= np.finfo(np.float64).max / max(diagonal.size, 1):
-        raise not_finite(op, int(np.argmax(diagonal)), int(np.argmax(diagonal)), np.inf)
+    with overflow_allowed():
+        if not np.isfinite(np.sum(diagonal)):
+            raise overflow(op, "its trace is infinite")
     lowest = int(np.argmin(diagonal)) if diagonal.size else 0
     if diagonal.size and diagonal[lowest] < -INDEFINITE[dtype_name(op.dtype)] * np.max(np.abs(diagonal)):
         raise indefinite(op, f"k(x, x) = {diagonal[lowest]:.4g} for row {lowest}")
@@ -56,10 +57,15 @@ def not_finite(op: SymmetricOperator, i: int, j: int, value: float) -> InvalidPa
     """The error for an entry that is NaN or infinite, or whose products are."""
     if np.isnan(value):
         return InvalidParameterError(f"{owner(op)} returned NaN at ({i}, {j}).")
+    return overflow(op, f"infinity at ({i}, {j})")
+
+
+def overflow(op: SymmetricOperator, where: str) -> InvalidParameterError:
+    """The error for numbers beyond the range of the dtype."""
     kind = dtype_name(op.dtype)
     return InvalidParameterError(
-        f"{owner(op)} overflows {kind} on these data: infinity at ({i}, {j}). Scale the features, or choose a smaller "
-        f"gamma, coef0 or degree{', or pass float64' if kind == 'float32' else ''}."
+        f"{owner(op)} overflows {kind} on these data: {where}. Scale the features, or choose a smaller gamma, coef0 or "
+        f"degree{', or pass float64' if kind == 'float32' else ''}."
     )
 
 

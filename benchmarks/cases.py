@@ -1,0 +1,133 @@
+"""The cases: data, size, kernel and accuracy of one problem, and who takes part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# What gpukpca and the peers "matched" to it are asked for: residuals relative to the largest eigenvalue.
+TOLERANCE = {"float32": 1e-5, "float64": 1e-8}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem; plain values alone, so that it travels to another process as JSON.
+
+    Attributes
+    ----------
+    name : str
+        For ``-k`` and for the record.
+    contestants : tuple of str
+        Keys of `benchmarks.peers.PEERS`; ratios are to the first.
+    data, n, d, dtype
+        What `benchmarks.datasets.load` takes.
+    p : int
+        Components; in a product the columns of the block.
+    kernel : str
+        With the gamma below, degree 3 and coef0 1.
+    gamma : float
+        0 is 1/(d Var(X)), made a number before any contestant sees it.
+    task : "fit", "transform" or "product"
+        What the clock runs over; see `benchmarks.contestant`.
+    new : int
+        Rows to transform.
+    rank : int
+        Of the Nyström models.
+    rounds, repeats : int
+        Processes for each contestant; runs in each of them, for what takes milliseconds.
+    most_mib : int, optional
+        Promised of the first contestant: the whole process stays below.
+    large : bool
+        Only with ``--large``.
+    """
+
+    name: str
+    contestants: tuple[str, ...]
+    data: str
+    n: int
+    d: int
+    dtype: str = "float32"
+    p: int = 10
+    kernel: str = "rbf"
+    gamma: float = 0.0
+    task: str = "fit"
+    new: int = 0
+    rank: int = 500
+    rounds: int = 3
+    repeats: int = 1
+    most_mib: int | None = None
+    large: bool = False
+
+    @property
+    def tol(self) -> float:
+        """Residual asked for, relative to the largest eigenvalue."""
+        return TOLERANCE[self.dtype]
+
+
+ON_DEVICE = ("gpukpca on CuPy", "plain CuPy", "TorchDR on CUDA")
+ITERATIVE = (
+    "gpukpca",
+    "sklearn arpack, matched",
+    "sklearn arpack, default",
+    "sklearn randomized, default",
+    "gpukpca on CuPy",
+)
+FULL = ("gpukpca", "sklearn dense", "TorchDR", "plain NumPy", *ON_DEVICE)
+NYSTROM = ("gpukpca, Nystrom", "sklearn Nystroem + PCA")
+PAIR = ("gpukpca", "sklearn arpack, matched")
+KERNELS = ("rbf", "laplacian", "poly", "cosine")
+PASSES = {"nothing-cached": ("pass, nothing cached", "GEMM X Y^T"), "cached": ("pass, all cached", "GEMM K V")}
+OTHER_DATA = {"digits": (1797, 64), "usps": (7291, 256), "clusters": (5000, 20)}
+
+CASES = [
+    Case("mnist-10000", ITERATIVE, "mnist", 10_000, 784),
+    Case("gaussian-10000", ITERATIVE, "gaussian", 10_000, 50, "float64"),
+    Case("small-200", ("gpukpca", "sklearn auto"), "gaussian", 200, 20, "float64", p=5, rounds=2, repeats=100),
+    Case("small-500", ("gpukpca", "sklearn auto"), "gaussian", 500, 20, "float64", p=5, rounds=2, repeats=50),
+    Case("small-2000", ("gpukpca", "sklearn auto"), "gaussian", 2000, 20, "float64", p=5, rounds=2, repeats=10),
+    Case("full-2000", FULL, "gaussian", 2000, 20, rounds=1, repeats=3),
+    Case("full-5000", FULL, "gaussian", 5000, 20, large=True),
+    Case("mnist-10000-p20", ("gpukpca", "sklearn auto"), "mnist", 10_000, 784, p=20, rounds=1, large=True),
+    Case("mnist-10000-p50", ("gpukpca", "sklearn auto"), "mnist", 10_000, 784, p=50, rounds=1, large=True),
+    Case(
+        "mnist-20000-nothing-cached",
+        ("gpukpca, nothing cached", "gpukpca", "sklearn arpack, matched", "sklearn arpack, default"),
+        *("mnist", 20_000, 784),
+        most_mib=600,
+        large=True,
+    ),
+    Case("tiled-100000", ("gpukpca", "gpukpca on CuPy"), "gaussian", 100_000, 20, rounds=1, large=True),
+    Case("nystrom-1000000", NYSTROM, "gaussian", 1_000_000, 20, rounds=1, large=True),
+    Case(
+        "transform-100000",
+        (*PAIR, "gpukpca on CuPy"),
+        *("gaussian", 20_000, 20),
+        task="transform",
+        new=100_000,
+        large=True,
+    ),
+    *(
+        Case(f"product-20000-{kind}", names, "mnist", 20_000, 784, p=26, task="product", repeats=3, large=True)
+        for kind, names in PASSES.items()
+    ),
+]
+
+# With ten components scikit-learn's automatic choice is the dense solver.
+SCALING = [
+    Case(
+        f"scaling-{n}",
+        ("gpukpca", "sklearn arpack, matched", "sklearn auto", "plain NumPy", *NYSTROM, *ON_DEVICE),
+        *("gaussian", n, 20),
+        rounds=3 if n < 10_000 else 1,
+        large=True,
+    )
+    for n in (1000, 2000, 5000, 10_000, 20_000, 50_000)
+]
+
+SWEEPS = [
+    *SCALING,
+    *(Case(f"kernel-{k}", PAIR, "gaussian", 2000, 20, "float64", kernel=k, rounds=1, repeats=3) for k in KERNELS),
+    *(Case(f"dtype-{t}", PAIR, "gaussian", 5000, 20, t, rounds=1, repeats=3, large=True) for t in TOLERANCE),
+    *(Case(f"p-{p}", PAIR, "gaussian", 4000, 20, p=p, rounds=1, repeats=3, large=True) for p in (2, 10, 50, 200)),
+    *(Case(f"d-{d}", PAIR, "gaussian", 4000, d, rounds=1, repeats=3, large=True) for d in (2, 20, 200, 2000)),
+    *(Case(f"data-{s}", PAIR, s, n, d, rounds=1, repeats=3, large=True) for s, (n, d) in OTHER_DATA.items()),
+]

@@ -1,0 +1,348 @@
+"""Choosing the way of a fit: solver, residence of K, tile edge, block width, within the memory allowed.
+
+Every way states its bytes from the shapes alone; the first that fits is taken. `tests/test_plan.py` holds the figures
+to what a fit allocates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any
+
+from gpukpca._typing import Array
+from gpukpca.backend.device import describe_device, is_on_gpu
+from gpukpca.backend.linalg import INNER_PANEL
+from gpukpca.backend.namespace import dtype_name, empty_like, is_memory_map, is_sparse, item_size
+from gpukpca.backend.rows import place_of
+from gpukpca.backend.tiles import worker_count
+from gpukpca.decomposition.choices import solver_from
+from gpukpca.decomposition.plan import Plan, memory_limit, spelled_bytes
+from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
+from gpukpca.eigen.growing import default_block
+from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
+from gpukpca.gram.product import dense_row_bytes
+from gpukpca.gram.residence import SMALLEST_EDGE, Residence, tile_edge_for, tiled_residence
+from gpukpca.kernels import Kernel, Linear, Precomputed
+from gpukpca.kernels.base import Rows
+
+FEWEST_BLOCKS = 4
+# Of the limit, what rows of a memory map may take once they are made ready; beyond it they are read in every pass.
+SHARE_FOR_ROWS = 0.25
+# Where a pass recomputes K, columns are cheap beside it: measured, p + 30 of them save two passes of seven, and a start
+# from the components of 1000 rows one more.
+DEAR_EXTRA = 30
+DEAR_BLOCKS = 6
+START_LANDMARKS = 1000
+# Features up to which the small eigenproblem of a factor is solved whole.
+LARGEST_SMALL_PROBLEM = 2000
+# Of a factor with k columns: vectors of length n in float64, and arrays of k² that LAPACK and we hold at once.
+LANDMARK_VECTORS = 6
+SMALL_PROBLEM_SQUARES = 7.5
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a plan is made for: the facts that no choice changes.
+
+    Attributes
+    ----------
+    estimator : estimator with checked parameters
+    X : array or CSR matrix
+    kernel : Kernel
+        With numbers in place of rules.
+    template : Rows or None
+        What the kernel learned from X; None for stored kernels.
+    p : int
+    limit : int
+        Bytes that may be allocated.
+    workers : int
+    """
+
+    estimator: Any
+    X: Any
+    kernel: Kernel
+    template: Rows | None
+    p: int
+    limit: int
+    workers: int
+
+    @property
+    def n(self) -> int:
+        """Samples."""
+        return int(self.X.shape[0])
+
+    @property
+    def item(self) -> int:
+        """Bytes of an item."""
+        return item_size(self.X.dtype)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether X is on a device."""
+        return is_on_gpu(place_of(self.X))
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of X."""
+        if is_sparse(self.X):
+            return int(self.X.data.nbytes + self.X.indices.nbytes + self.X.indptr.nbytes)
+        return self.n * int(self.X.shape[1]) * self.item
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row made ready for the kernel."""
+        if self.template is None:
+            return 0
+        if is_sparse(self.X):  # in float64, and its norm
+            return -(-self.data_bytes * 12 // (4 + self.item) // max(self.n, 1)) + 8
+        return self.template.row_bytes
+
+
+def make_plan(
+    estimator: Any, X: Array, kernel: Kernel, p: int, template: Rows | None = None, limit: int | None = None
+) -> Plan:
+    """Residence and solver for `p` components within the memory limit, or within `limit` bytes where that is given.
+
+    Raises
+    ------
+    MemoryBudgetError
+        Not even the smallest way fits; names what is needed, what is allowed, and what to change.
+    """
+    like = empty_like(X)
+    limit = limit or memory_limit(estimator.memory_limit, like)
+    if template is None and not kernel.stored_only:
+        template = kernel.template(X, centered=True)
+    job = Job(estimator, X, kernel, template, p, limit, worker_count(like, estimator.n_jobs))
+    fewest: int | None = None
+    for way in _ways(job):
+        if way.predicted_bytes <= limit:
+            return way
+        fewest = way.predicted_bytes if fewest is None else min(fewest, way.predicted_bytes)
+    raise MemoryBudgetError(_too_big(job, fewest or 0))
+
+
+def _ways(job: Job) -> Iterator[Plan]:
+    """Plans for the job in the order in which they are wanted; the first that fits is taken."""
+    e = job.estimator
+    solver, why = solver_from(e, job.n, job.p, job.on_gpu)
+    if job.kernel.stored_only and e.gram == "tiled":
+        raise InvalidParameterError(
+            'gram="tiled" needs a kernel that can be evaluated block by block; precomputed kernels and plain callables '
+            'are stored. Use gram="auto".'
+        )
+    features = _explicit_features(job)
+    if features and isinstance(solver, (Dense, BlockKrylov, Nystrom)):
+        yield _factored_plan(job, features)
+    if isinstance(solver, Nystrom):
+        yield from _nystrom_plans(job, solver, why)
+        return
+    if isinstance(solver, Dense) and job.kernel.positive_definite is not True:
+        solver = Dense(tol=solver.tol, full_spectrum=True)
+    for candidate, note in _solvers_to_try(job, solver):
+        for edge in _edges_to_try(job):
+            yield _exact_plan(job, candidate, why, edge, (note,) if note else ())
+
+
+def _plan(job: Job, solver: Any, why: str, residence: Residence, needed: int, **more: Any) -> Plan:
+    return Plan(
+        n_samples=job.n,
+        n_features=int(job.X.shape[1]),
+        n_components=job.p,
+        dtype=dtype_name(job.X.dtype),
+        device=describe_device(place_of(job.X)),
+        kernel=repr(job.kernel),
+        solver=solver,
+        solver_reason=why,
+        residence=residence,
+        predicted_bytes=needed,
+        available_bytes=job.limit,
+        **more,
+    )
+
+
+# -- K by tiles, or stored -------------------------------------------------------------------------------------------
+
+
+def _exact_plan(job: Job, solver: Any, why: str, edge: int, notes: tuple[str, ...]) -> Plan:
+    """One solver and one tile edge, with as many tiles cached as fit; a wide block where a pass is dear."""
+    plan = _with_cache(job, solver, why, edge, notes)
+    if plan.residence.is_fully_cached:
+        return plan
+    plan = replace(plan, notes=(*plan.notes, _recomputed(plan.residence)))
+    if not isinstance(solver, BlockKrylov) or solver.block_size or solver.passes or solver.max_blocks:
+        return plan
+    wide = replace(solver, block_size=min(job.n, job.p + DEAR_EXTRA), max_blocks=DEAR_BLOCKS)
+    start = START_LANDMARKS if job.n >= 4 * START_LANDMARKS else 0
+    dear = _with_cache(job, wide, why, edge, notes)
+    dear = replace(dear, start_landmarks=start, notes=(*notes, _recomputed(dear.residence)))
+    return dear if dear.predicted_bytes <= job.limit else plan
+
+
+def _recomputed(residence: Residence) -> str:
+    every = residence.tiles - residence.cached_tiles
+    return f"K does not fit into memory: {every} of {residence.tiles} tiles are made anew in every pass"
+
+
+def _with_cache(job: Job, solver: Any, why: str, edge: int, notes: tuple[str, ...]) -> Plan:
+    """A plan with as many tiles cached as fit beside everything else."""
+    n, item = job.n, job.item
+    if isinstance(job.kernel, Precomputed):  # the matrix is the user's own
+        residence = Residence("dense", n, n, 0, job.workers)
+        # Its symmetric part, should it not be symmetric to the last bit.
+        return _plan(job, solver, why, residence, n * n * item + _solver_bytes(job, solver), notes=notes)
+    if job.kernel.stored_only or job.estimator.gram == "dense":
+        residence = Residence("dense", n, n, 0, job.workers)
+        held = _fixed_bytes(job, solver, edge, n) + _solver_bytes(job, solver) + residence.cache_bytes(item)
+        return _plan(job, solver, why, residence, max(held, _preimage_bytes(job)), notes=notes)
+    panel = _panel(job, edge)
+    rows = Residence("tiled", n, edge, 0, job.workers, panel).rows_held
+    held = _fixed_bytes(job, solver, edge, rows) + _solver_bytes(job, solver)
+    # Tiles that are kept need no buffer; those made anew have one in every worker.
+    buffers = job.workers * edge * edge * item
+    residence = tiled_residence(n, item, job.workers, job.limit - held, edge, panel)
+    if not residence.is_fully_cached:
+        held += buffers
+        residence = tiled_residence(n, item, job.workers, job.limit - held, edge, panel)
+    read = residence.rows_read() * int(job.X.shape[1]) * item
+    needed = max(held + residence.cache_bytes(item), _preimage_bytes(job))
+    return _plan(job, solver, why, residence, needed, notes=notes, bytes_read=read)
+
+
+def _panel(job: Job, edge: int) -> int:
+    """Tile columns whose rows are held at once, where X is a memory map too large to be held made ready; else 0."""
+    row = max(job.row_bytes, int(job.X.shape[1]) * job.item)
+    if not is_memory_map(job.X) or job.n * row <= SHARE_FOR_ROWS * job.limit:
+        return 0
+    return max(1, int(SHARE_FOR_ROWS * job.limit) // (row * edge) - 2 * job.workers)
+
+
+def _fixed_bytes(job: Job, solver: Any, edge: int, rows: int, sliced: bool = True) -> int:
+    """Bytes that do not depend on how K is held: the model's data, prepared rows, tiles and sums of the workers."""
+    d, item = int(job.X.shape[1]), job.item
+    copy = job.data_bytes if job.estimator.copy_X and not is_memory_map(job.X) else 0
+    densified = 3 * dense_row_bytes(job.kernel, job.X)
+    slices = edge * (max(job.row_bytes, d * item if not is_sparse(job.X) else 0) + densified)
+    tiles = job.workers * (job.kernel.scratch_tiles * edge * edge * item + (slices if sliced else 0))
+    return copy + rows * job.row_bytes + tiles
+
+
+def _preimage_bytes(job: Job) -> int:
+    """After the decomposition the ridge pre-image holds the kernel matrix of the scores, and two arrays like X."""
+    if not job.estimator.fit_inverse_transform or isinstance(job.kernel, Linear):
+        return 0
+    tiles = job.workers * tile_edge_for(job.n, job.workers, job.on_gpu) ** 2
+    return (job.n * (job.n + 3 * int(job.X.shape[1]) + 8 * job.p) + tiles) * job.item
+
+
+def _solver_bytes(job: Job, solver: Any) -> int:
+    """What the solver and its products take beside the operator; a solver of the user's own need not say."""
+    n, p = job.n, job.p
+    own = solver.workspace_items(n, p, job.on_gpu) * job.item if hasattr(solver, "workspace_items") else 0
+    columns = solver.width(n, p, job.on_gpu) if isinstance(solver, BlockKrylov) else p
+    return own + job.workers * n * columns * job.item + _widened_bytes(job, solver)
+
+
+def _widened_bytes(job: Job, solver: Any) -> int:
+    """What float32 data take in float64 for a while: panels of the basis, vectors for their residuals."""
+    if job.item == 8:
+        return 0
+    if isinstance(solver, BlockKrylov):
+        columns = solver.basis_columns(job.n, job.p, job.on_gpu) + solver.width(job.n, job.p, job.on_gpu)
+        return 8 * columns * min(job.n, INNER_PANEL)
+    return 16 * job.n * (job.p + 1) if isinstance(solver, LowRank) else 0
+
+
+def _edges_to_try(job: Job) -> list[int]:
+    """The usual edge of a tile, and a smaller one for tight limits."""
+    usual = tile_edge_for(job.n, job.workers, job.on_gpu, dense_row_bytes(job.kernel, job.X))
+    return [usual, SMALLEST_EDGE] if usual > SMALLEST_EDGE else [usual]
+
+
+def _solvers_to_try(job: Job, solver: Any) -> list[tuple[Any, str]]:
+    """The chosen solver, then smaller ones that may stand in for it, each with what to say about it."""
+    e, n, p = job.estimator, job.n, job.p
+    tries: list[tuple[Any, str]] = [(solver, "")]
+    automatic = isinstance(e.eigen_solver, str) and e.eigen_solver == "auto"
+    iterative, so_far = solver, ""
+    if automatic and isinstance(solver, Dense) and 5 * p <= n:
+        iterative = BlockKrylov(tol=float(e.tol), max_passes=e.max_iter)
+        so_far = "the dense solver does not fit into memory; block Krylov instead"
+        tries.append((iterative, so_far))
+    if isinstance(iterative, BlockKrylov) and iterative.max_blocks is None and 5 * p <= n:
+        few = f"the basis of block Krylov is held to {FEWEST_BLOCKS} blocks to fit into memory"
+        tries.append((replace(iterative, max_blocks=FEWEST_BLOCKS), f"{so_far}; {few}" if so_far else few))
+    return tries
+
+
+# -- K by a factor -----------------------------------------------------------------------------------------------------
+
+
+def _explicit_features(job: Job) -> int:
+    """Columns of an exact factor of K, where the kernel's features are fewer than the samples; else 0."""
+    e = job.estimator
+    named = isinstance(e.eigen_solver, str) and e.eigen_solver in ("auto", "nystrom")
+    wanted = (named or isinstance(e.eigen_solver, Nystrom)) and e.gram == "auto"
+    if not wanted or is_sparse(job.X):
+        return 0
+    count = job.kernel.feature_count(int(job.X.shape[1])) or 0
+    return count if count < job.n else 0
+
+
+def _factored_plan(job: Job, count: int) -> Plan:
+    """The exact low-rank way: features of all samples, and the eigenproblem of their small product."""
+    p = min(job.p, count) if job.estimator.n_components is None else job.p
+    tol = float(job.estimator.tol)
+    small = count <= LARGEST_SMALL_PROBLEM or 5 * p > count
+    solver: Any = LowRank(tol=tol) if small else BlockKrylov(tol=tol, max_passes=job.estimator.max_iter)
+    copy = job.data_bytes if job.estimator.copy_X and not is_memory_map(job.X) else 0
+    factor = job.n * count * job.item  # once as it is, and centred
+    needed = copy + 2 * factor + 2 * count * count * 8
+    needed += solver.workspace_items(job.n, p, job.on_gpu) * job.item + _widened_bytes(job, solver)
+    needed = max(needed, copy + _preimage_bytes(job))
+    residence = Residence("factored", job.n, job.n, 0, job.workers, rank=count)
+    why = f"{count} features span the feature space, fewer than the {job.n} samples: exact"
+    return replace(_plan(job, solver, why, residence, needed), n_components=p)
+
+
+def _nystrom_plans(job: Job, wanted: Nystrom, why: str) -> Iterator[Plan]:
+    """The approximation by landmarks, with the rank asked for."""
+    rank = wanted.rank_for(job.n, job.p)
+    if isinstance(job.estimator.n_components, Integral) and rank < job.p:
+        raise InvalidParameterError(
+            f"n_components={job.estimator.n_components} needs at least as many landmarks, and rank={wanted.rank} was "
+            "given to Nystrom; raise the rank."
+        )
+    p = min(job.p, rank)
+    solver = replace(wanted, rank=rank)
+    for edge in _edges_to_try(job):
+        panel = _panel(job, edge)
+        rows = Residence("tiled", job.n, edge, 0, job.workers, panel).rows_held
+        held = 0 if isinstance(job.kernel, Precomputed) else _fixed_bytes(job, solver, edge, rows, sliced=bool(panel))
+        held += job.n * (rank * job.item + 8 * LANDMARK_VECTORS) + _landmark_peak(job, rank, p)
+        residence = Residence("factored", job.n, edge, 0, job.workers, panel, rank)
+        read = job.n * int(job.X.shape[1]) * job.item if panel else 0
+        yield replace(_plan(job, solver, why, residence, held, bytes_read=read), n_components=p)
+
+
+def _landmark_peak(job: Job, rank: int, p: int) -> int:
+    """Beside F: blocks of columns while it grows, then the small eigenproblem, then the vectors."""
+    small = 8 * rank * rank
+    growing = 2 * default_block(rank) * job.n * job.item + 2 * small
+    vectors = LowRank().workspace_items(job.n, p, job.on_gpu) * job.item + _widened_bytes(job, LowRank()) + 2 * small
+    return max(growing, int(SMALL_PROBLEM_SQUARES * small), vectors)
+
+
+def _too_big(job: Job, needed: int) -> str:
+    n, e = job.n, job.estimator
+    advice = ["a larger memory_limit", "float32 data"] if job.item == 8 else ["a larger memory_limit"]
+    if e.eigen_solver == "dense" or 5 * job.p > n:
+        advice.insert(0, f'eigen_solver="randomized" with at most {n // 5} components and gram="tiled"')
+    if job.kernel.positive_definite and not (e.eigen_solver == "nystrom" or isinstance(e.eigen_solver, Nystrom)):
+        advice.append('the approximation eigen_solver="nystrom"')
+    return (
+        f"the fit needs {spelled_bytes(needed)} (of which the square kernel matrix would take "
+        f"{spelled_bytes(n * n * job.item)}), and {spelled_bytes(job.limit)} are allowed or free. Try "
+        f"{', or '.join(advice)}."
+    )
