@@ -32,6 +32,8 @@ FEWEST_BLOCKS = 4
 SHARE_FOR_ROWS = 0.25
 # Where a pass recomputes K, columns are cheap beside it: measured, p + 30 of them save two passes of seven, and a start
 # from the components of 1000 rows one more.
+# With more than this share of the tiles cached it is not.
+CHEAP_SHARE = 0.7
 DEAR_EXTRA = 30
 DEAR_BLOCKS = 6
 START_LANDMARKS = 1000
@@ -171,6 +173,8 @@ def _exact_plan(job: Job, solver: Any, why: str, edge: int, notes: tuple[str, ..
     if plan.residence.is_fully_cached:
         return plan
     plan = replace(plan, notes=(*plan.notes, _recomputed(plan.residence)))
+    if plan.residence.cached_tiles > CHEAP_SHARE * plan.residence.tiles:
+        return plan
     if not isinstance(solver, BlockKrylov) or solver.block_size or solver.passes or solver.max_blocks:
         return plan
     wide = replace(solver, block_size=min(job.n, job.p + DEAR_EXTRA), max_blocks=DEAR_BLOCKS)

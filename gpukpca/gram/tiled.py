@@ -27,7 +27,7 @@ from gpukpca.gram.streamed import StreamedRows
 from gpukpca.kernels.base import Kernel, Rows, resolved_on
 
 # A product of stored tiles with fewer multiplications than this is over before threads have started.
-LIGHT_PRODUCT = 6e7
+LIGHT_PRODUCT = 2e7
 
 
 class TiledGram:
