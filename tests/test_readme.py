@@ -18,7 +18,10 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README.read_text(encoding="utf-8"), flags=re.M | re.S)
 
 
-def test_python_snippets_run_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_snippets_run_in_order(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # one of them writes files
     namespace: dict[str, Any] = {}
     snippets = blocks("python")
     assert len(snippets) >= 4

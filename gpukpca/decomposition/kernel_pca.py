@@ -76,12 +76,15 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Ridge of the pre-image.
     fit_inverse_transform : bool
         Learn the pre-image, so that `inverse_transform` works.
-    eigen_solver : "auto", "dense", "randomized", "arpack" or a solver object
+    eigen_solver : "auto", "dense", "randomized", "arpack", "nystrom", a solver object or a `Nystrom` object
         "randomized" is block Krylov iteration, stopped by residuals; "arpack" is another name for it. "auto" is dense
-        for n <= 400 (4000 on a GPU) or more than n/5 components, else block Krylov.
+        for n <= 400 (4000 on a GPU) or more than n/5 components, else block Krylov; for the linear kernel with d < n,
+        and polynomial ones with fewer monomials than n, the small eigenproblem of the features. "nystrom" approximates
+        K from a few of its columns, with a bound on the error of every eigenvalue; "auto" never does.
     tol : float >= 0
-        Residuals ``||Kc u - λ u||`` are at most tol λ₁. 0 is 1e-8 in float64 and 1e-5 in float32; 100 eps (2.2e-14,
-        1.2e-5) can be reached; a tol below what rounding allows is raised to that.
+        Residuals ``||Kc u - λ u||`` (with Nyström the certificate) are at most tol λ₁. 0 is 1e-8 in float64 and 1e-5
+        in float32; 100 eps (2.2e-14, 1.2e-5) can be reached; a tol below what rounding allows is raised to that. With
+        Nyström 0 uses up the rank.
     max_iter : int, optional
         Most passes over K for block Krylov (default 300).
     iterated_power : "auto" or int >= 0
@@ -116,12 +119,14 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     total_variance_ : float
         That trace / (n - 1).
     residual_norms_ : array (p,)
-        ``||Kc u - λ u||₂``, recomputed from the operator; each eigenvalue is that near to a true one.
+        ``||Kc u - λ u||₂``, from products with K; each eigenvalue is that near to a true one. With Nyström a bound.
     converged_ : bool
     gap_ : float or None
         λ_p - λ_{p+1} where it is known.
-    n_passes_ : int
-        Passes over K.
+    n_passes_, n_products_ : int
+        Passes over K, and columns multiplied by it in all of them (with Nyström: columns of K evaluated).
+    solver_seconds_ : float
+        Wall time of the eigenpairs, products with K included.
     projection_, offset_ : array (n, p), (p,)
         A and b of ``scores(x) = k(x, X) A - b``. For translation-invariant and linear kernels k stands for the kernel
         less terms that centring removes.
@@ -129,6 +134,13 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         With numbers in place of None and names.
     gamma_ : float
     X_fit_ : array (n, d)
+        With Nyström the landmarks alone, and `projection_` has as many rows.
+    certificate_ : float
+        Only with Nyström: every true eigenvalue lies between `eigenvalues_` and `eigenvalues_` + certificate_.
+    total_variance_interval_ : (float, float)
+        Only with Nyström: between these lies the total variance; `total_variance_` is the upper end.
+    landmarks_ : host array of int
+        Only with Nyström: the rows of X that are the landmarks.
     X_transformed_fit_, dual_coef_ : array (n, p), (n, d)
         Only with ``fit_inverse_transform=True``; `dual_coef_` not for the linear kernel, whose inverse is exact.
     plan_ : Plan
@@ -282,6 +294,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.converged_ = bool(np.all(eigen.converged))
         self.gap_ = eigen.gap
         self.n_passes_ = eigen.n_passes
+        self.n_products_ = eigen.n_products
+        self.solver_seconds_ = eigen.seconds
         self.projection_ = model.projection
         self.offset_ = model.offset
         self.kernel_ = kernel

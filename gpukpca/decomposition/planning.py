@@ -37,6 +37,8 @@ CHEAP_SHARE = 0.7
 DEAR_EXTRA = 30
 DEAR_BLOCKS = 6
 START_LANDMARKS = 1000
+# The start costs 2 of n / 1000 of a pass that fills the cache, and saves one or two passes.
+SAMPLE_PAYS, SAMPLE_PAYS_WHERE_DEAR = 40, 4
 # Features up to which the small eigenproblem of a factor is solved whole.
 LARGEST_SMALL_PROBLEM = 2000
 # Of a factor with k columns: vectors of length n in float64, and arrays of k² that LAPACK and we hold at once.
@@ -170,18 +172,24 @@ def _plan(job: Job, solver: Any, why: str, residence: Residence, needed: int, **
 def _exact_plan(job: Job, solver: Any, why: str, edge: int, notes: tuple[str, ...]) -> Plan:
     """One solver and one tile edge, with as many tiles cached as fit; a wide block where a pass is dear."""
     plan = _with_cache(job, solver, why, edge, notes)
+    if isinstance(solver, BlockKrylov) and _free_to_start(solver) and job.n >= SAMPLE_PAYS * START_LANDMARKS:
+        plan = replace(plan, start_landmarks=START_LANDMARKS if plan.residence.kind == "tiled" else 0)
     if plan.residence.is_fully_cached:
         return plan
     plan = replace(plan, notes=(*plan.notes, _recomputed(plan.residence)))
-    if plan.residence.cached_tiles > CHEAP_SHARE * plan.residence.tiles:
-        return plan
-    if not isinstance(solver, BlockKrylov) or solver.block_size or solver.passes or solver.max_blocks:
+    cheap = plan.residence.cached_tiles > CHEAP_SHARE * plan.residence.tiles
+    if cheap or not isinstance(solver, BlockKrylov) or not _free_to_start(solver) or solver.block_size:
         return plan
     wide = replace(solver, block_size=min(job.n, job.p + DEAR_EXTRA), max_blocks=DEAR_BLOCKS)
-    start = START_LANDMARKS if job.n >= 4 * START_LANDMARKS else 0
+    start = START_LANDMARKS if job.n >= SAMPLE_PAYS_WHERE_DEAR * START_LANDMARKS else 0
     dear = _with_cache(job, wide, why, edge, notes)
     dear = replace(dear, start_landmarks=start, notes=(*notes, _recomputed(dear.residence)))
     return dear if dear.predicted_bytes <= job.limit else plan
+
+
+def _free_to_start(solver: BlockKrylov) -> bool:
+    """Whether nobody fixed the passes, the start or the size of the basis."""
+    return solver.passes is None and solver.start is None and solver.max_blocks is None
 
 
 def _recomputed(residence: Residence) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -179,7 +180,9 @@ class _Route:
         wanted = self.estimator.n_components
         p = None if wanted is None or is_fraction(wanted) else plan.n_components
         op, _ = self._uncentered(plan)
+        started = time.perf_counter()
         model = nystrom_model(self.X, op, plan.solver, p, self.rng, rank_report(self.listener))
+        model = replace(model, eigen=replace(model.eigen, seconds=time.perf_counter() - started))
         keep = _certain_components(float(wanted), model.spectrum) if is_fraction(wanted) else self._kept(model.spectrum)
         model = model.truncated(keep)
         warn_of_certificate(model, plan.solver)

@@ -43,6 +43,8 @@ class EigenResult:
         The smallest eigenvalue (`Dense` with the full spectrum) or an upper bound on it.
     spectrum : array of shape (n,) on the host, or None
         All eigenvalues, ascending, where the solver computed them.
+    seconds : float
+        Wall time of the solution, products included.
     """
 
     eigenvalues: Array
@@ -58,6 +60,7 @@ class EigenResult:
     solver: str
     smallest_seen: float
     spectrum: np.ndarray | None = field(default=None, repr=False)
+    seconds: float = 0.0
 
     @property
     def gap(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 from gpukpca._typing import Array
@@ -109,6 +110,9 @@ class TiledGram:
         self._cache: dict[int, Array] = {}
         self._edges = edges(self.shape[0], self.residence.tile_edge)
         self._tiles = tile_order(len(self._edges), panel)
+        # What a worker does in one go: a tile, or, where rows are read, all tiles of a panel that share a left operand.
+        numbered = list(enumerate(self._tiles))
+        self._shares = [list(share) for _, share in groupby(numbered, lambda tile: tile[1][0] if panel else tile[0])]
 
     def _residence(self, tile_edge: int | None, cached_tiles: int | None, row_bytes: int, panel: int = 0) -> Residence:
         n = self.shape[0]
@@ -130,12 +134,12 @@ class TiledGram:
         blocks = [V[start:stop, :] for start, stop in self._edges]
         strands = [_Strand(self, blocks) for _ in range(self.workers)]
 
-        def work(numbered: tuple[int, tuple[int, int]]) -> None:
-            number, (i, j) = numbered
-            strands[number % self.workers].use(number, i, j)
+        def work(turn: int) -> None:
+            for number, (i, j) in self._shares[turn]:
+                strands[turn % self.workers].use(number, i, j)
 
         heavy = len(self._cache) < len(self._tiles) or self.shape[0] ** 2 * V.shape[1] > LIGHT_PRODUCT
-        map_tiles(work, list(enumerate(self._tiles)), self.workers, self.report, threads=heavy)
+        map_tiles(work, list(range(len(self._shares))), self.workers, self.report, threads=heavy)
         self.products += 1
         return xp.concat([_summed([s.sums[i] for s in strands]) for i in range(len(self._edges))], axis=0)
 
