@@ -1,4 +1,4 @@
-"""The fast parts of a pass beside their readable twins, at odd sizes: strips, wide strips, constant features, threads."""
+"""The fast parts of a pass beside their readable twins, at odd sizes: strips, constant features, panels, threads."""
 
 from __future__ import annotations
 

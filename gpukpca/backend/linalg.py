@@ -130,9 +130,8 @@ def ritz_pairs(T: np.ndarray, keep: int) -> tuple[np.ndarray, np.ndarray, float]
     k = T.shape[0]
     if keep < k and k > SMALL_MATRIX:
         values, vectors = scipy.linalg.eigh(T, subset_by_index=(k - keep, k - 1), driver="evr", check_finite=False)
-        lowest = scipy.linalg.eigh(T, eigvals_only=True, subset_by_index=(0, 0), driver="evr", check_finite=False)
-        if len(values) == keep and len(lowest) == 1:  # bisection can lose members of a cluster
-            return values[::-1], vectors[:, ::-1], float(lowest[0])
+        if len(values) == keep:  # bisection can lose members of a cluster
+            return values[::-1], vectors[:, ::-1], smallest_eigenvalue(T)
     values, vectors = np.linalg.eigh(T)
     return values[::-1][:keep], vectors[:, ::-1][:, :keep], float(values[0])
 
@@ -146,6 +145,12 @@ def leading_ritz_pairs(T: np.ndarray, keep: int) -> tuple[np.ndarray, np.ndarray
             return values[::-1], vectors[:, ::-1]
     values, vectors = np.linalg.eigh(T)
     return values[::-1][:keep], vectors[:, ::-1][:, :keep]
+
+
+def smallest_eigenvalue(T: np.ndarray) -> float:
+    """Of a small symmetric host matrix."""
+    lowest = scipy.linalg.eigh(T, eigvals_only=True, subset_by_index=(0, 0), driver="evr", check_finite=False)
+    return float(lowest[0]) if len(lowest) else float(np.linalg.eigvalsh(T)[0])
 
 
 def all_eigenvalues(A: Array) -> np.ndarray:

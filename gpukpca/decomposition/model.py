@@ -105,11 +105,12 @@ def nystrom_model(
     F = add(F, -cast(means, F.dtype)[None, :])  # in place where the library can: F is as large as memory allows
     eigen = LowRank().solve(FactoredGram(F), p or max(1, factor.rank), rng)
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
-    spectrum, interval = _total(F, values, factor)
+    mean = to_host(means).astype(np.float64)
+    spectrum, interval = _total(factor, mean, values)
     scale = inverse_roots(values)
     axes = inner_products(F, eigen.eigenvectors) * scale[None, :]
     A = solve_triangular(factor.pivot_factor, axes, transposed=True)
-    b = to_host(means).astype(np.float64) @ axes
+    b = mean @ axes
     landmarks = factor.pivots
     if anchored is not None:
         A, b, landmarks = _without_anchor(A, b, landmarks, anchored)
@@ -127,16 +128,17 @@ def nystrom_model(
     )
 
 
-def _total(F: Array, values: np.ndarray, factor: PivotedCholesky) -> tuple[Spectrum, tuple[float, float]]:
+def _total(factor: PivotedCholesky, means: np.ndarray, values: np.ndarray) -> tuple[Spectrum, tuple[float, float]]:
     """Eigenvalues with the total variance: at least that of F, at most as much more as the factor leaves.
 
     The upper end is reported, so that shares of the variance are not too large. It is also the better estimate: what
     is left has no mean to speak of.
     """
-    low = float(np.trace(inner_products(F, F))) if F.shape[1] else 0.0
+    n = factor.F.shape[0]
+    low = max(0.0, factor.trace - factor.residual_trace - n * float(means @ means))
     high = max(low + factor.certificate, float(np.sum(values)))
-    dtype = dtype_name(F.dtype)
-    return Spectrum(values, high if low > 0 or factor.residual_trace > factor.rounding else 0.0, dtype), (low, high)
+    nothing = float(np.max(values, initial=0.0)) == 0.0 and factor.residual_trace <= factor.rounding
+    return Spectrum(values, 0.0 if nothing else high, dtype_name(factor.F.dtype)), (low, high)
 
 
 def _certified(eigen: EigenResult, factor: PivotedCholesky, tol: float) -> EigenResult:

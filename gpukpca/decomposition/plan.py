@@ -64,6 +64,10 @@ class Plan:
             f"memory    {spelled_bytes(self.predicted_bytes)} predicted, {spelled_bytes(self.available_bytes)} allowed",
             f"workers   {self.residence.workers}",
         ]
+        if isinstance(self.solver, BlockKrylov):
+            n, p, on_gpu = self.n_samples, self.n_components, self.device.startswith("cuda")
+            width, most = self.solver.width(n, p, on_gpu), self.solver.basis_columns(n, p, on_gpu)
+            lines.append(f"block     {width} columns a pass, at most {most} kept")
         if self.start_landmarks:
             lines.append(f"start     components of {self.start_landmarks} random rows")
         if self.bytes_read:
@@ -73,8 +77,6 @@ class Plan:
 
 def solver_name(solver: Any) -> str:
     """«dense», «block Krylov» or the class of a solver object."""
-    if isinstance(solver, BlockKrylov) and solver.block_size:
-        return f"block Krylov (block of {solver.block_size})"
     if isinstance(solver, Nystrom):
         return f"Nyström ({solver.landmarks} landmarks, rank {solver.rank})"
     return {Dense: "dense", BlockKrylov: "block Krylov", LowRank: "low rank"}.get(type(solver), type(solver).__name__)

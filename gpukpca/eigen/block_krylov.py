@@ -12,7 +12,7 @@ import numpy as np
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.columns import Columns
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, ritz_pairs
+from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, ritz_pairs, smallest_eigenvalue
 from gpukpca.backend.namespace import epsilon, from_host, namespace_of, to_host
 from gpukpca.backend.random import standard_normal
 from gpukpca.backend.tiles import single_threaded_blas
@@ -183,7 +183,7 @@ class _Iteration:
                 return self._from_basis()
             block = self._next_block(remainder)
             if self._may_stop(block, estimate, theta):
-                result, remainder = self._stopped()
+                result, remainder = self._stopped(theta, S)
                 if result is not None:
                     return result
                 block = self._next_block(remainder)
@@ -205,16 +205,15 @@ class _Iteration:
             return False
         return block is None or estimate <= self._target(theta)
 
-    def _stopped(self) -> tuple[EigenResult | None, Array | None]:
+    def _stopped(self, theta: np.ndarray, S: np.ndarray) -> tuple[EigenResult | None, Array | None]:
         """The result with residuals of the products made so far, or of one more pass where rounding matters."""
-        theta, S = self._ritz()
         rounding = NULL_FACTOR * self.eps * max(self._size(), float(np.max(np.abs(theta[: self.p]), initial=0.0)))
         if self.b >= self.p and self._target(theta) >= SUMMED_PRODUCTS * rounding:
-            keep = min(self.p + 1, self.Q.count)
-            U, W = self.Q.combined(S[:, :keep]), self.W.combined(S[:, :keep])
+            U, W = self.Q.combined(S), self.W.combined(S)
             if self._worst(U, W, theta) <= self._target(theta):
-                return self._result(theta[:keep], U, W), None
-        return self._verified(theta, S)
+                self.smallest = min(self.smallest, smallest_eigenvalue(self.T))
+                return self._result(theta, U, W), None
+        return self._verified(*self._ritz())
 
     def _worst(self, U: Array, W: Array, values: np.ndarray) -> float:
         """Largest residual of the first p pairs."""
@@ -262,9 +261,9 @@ class _Iteration:
     # -- Rayleigh–Ritz ---------------------------------------------------------------------------------------------
 
     def _leading_ritz(self) -> tuple[np.ndarray, np.ndarray]:
-        """The p largest Ritz values, descending, and their coordinates in the basis: enough to look at residuals."""
+        """The p + 1 largest Ritz values, descending, and their coordinates in the basis."""
         self.smallest = min(self.smallest, float(np.min(np.diag(self.T))))
-        return leading_ritz_pairs(self.T, min(self.T.shape[0], self.p))
+        return leading_ritz_pairs(self.T, min(self.T.shape[0], self.p + 1))
 
     def _ritz(self) -> tuple[np.ndarray, np.ndarray]:
         """As many Ritz pairs as a restart keeps, and the smallest Ritz value."""
