@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import metadata
@@ -246,9 +246,7 @@ def with_model_options(command: Any) -> Any:
 @click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors.")
 def fit(**options: Any) -> None:
     """Principal components of a file or a bundled set."""
-    wanted = SimpleNamespace(**options)
-    with failures_in_one_line(wanted.debug), warnings_in_one_line():
-        run_fit(wanted)
+    run(run_fit, options)
 
 
 @gpukpca.command(
@@ -261,13 +259,28 @@ def fit(**options: Any) -> None:
 @with_model_options
 def plan(**options: Any) -> None:
     """What a fit would do, and the memory it would take."""
+    run(run_plan, options)
+
+
+def run(work: Callable[[SimpleNamespace], None], options: dict[str, Any]) -> None:
+    """Do the work of a command, with failures and warnings in one line each."""
     wanted = SimpleNamespace(**options)
     with failures_in_one_line(wanted.debug), warnings_in_one_line():
-        table, _ = read_table(wanted)
-        model = model_from(wanted, 0)
-        if wanted.n_components is None:
-            model.set_params(n_components=min(DEFAULT_COMPONENTS, table.X.shape[0]))
-        click.echo(model.plan(table.X))
+        work(wanted)
+
+
+def run_plan(wanted: SimpleNamespace) -> None:
+    """Check, read, and print the plan."""
+    model = model_from(wanted, 0)
+    table, _ = read_table(wanted)
+    default_components(wanted, model, table)
+    click.echo(model.plan(table.X))
+
+
+def default_components(wanted: SimpleNamespace, model: KernelPCA, table: Table) -> None:
+    """As many components as there are samples, where nobody said how many and ten are too many."""
+    if wanted.n_components is None:
+        model.set_params(n_components=min(DEFAULT_COMPONENTS, table.X.shape[0]))
 
 
 # -- fit ---------------------------------------------------------------------------------------------------------------
@@ -280,8 +293,7 @@ def run_fit(wanted: SimpleNamespace) -> None:
     with ProgressBar(console) as bar:
         model = model_from(wanted, bar if console.is_terminal and not wanted.quiet else 0)
         table, scaled = read_table(wanted)
-        if wanted.n_components is None:
-            model.set_params(n_components=min(DEFAULT_COMPONENTS, table.X.shape[0]))
+        default_components(wanted, model, table)
         started = time.perf_counter()
         scores = model.fit_transform(table.X)
         seconds = time.perf_counter() - started

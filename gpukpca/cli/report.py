@@ -211,7 +211,8 @@ def _pass_in_words(event: FitProgress) -> str:
 def show_components(console: Console, model: KernelPCA) -> None:
     """The table of components."""
     table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("component", "eigenvalue", "variance ratio", "cumulative", "residual"):
+    residual = "residual" if model.n_passes_ else "residual at most"
+    for column in ("component", "eigenvalue", "variance ratio", "cumulative", residual):
         table.add_column(column, justify="right", no_wrap=True)
     ratios = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
     rows = zip(model.eigenvalues_, ratios, np.cumsum(ratios), model.residual_norms_, strict=True)

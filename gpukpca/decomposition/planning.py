@@ -17,7 +17,7 @@ from gpukpca.backend.linalg import INNER_PANEL
 from gpukpca.backend.namespace import dtype_name, empty_like, is_memory_map, is_sparse, item_size
 from gpukpca.backend.rows import place_of
 from gpukpca.backend.tiles import worker_count
-from gpukpca.decomposition.choices import solver_from
+from gpukpca.decomposition.choices import refuse_indefinite, solver_from
 from gpukpca.decomposition.plan import Plan, memory_limit, spelled_bytes
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.growing import default_block
@@ -320,6 +320,7 @@ def _factored_plan(job: Job, count: int) -> Plan:
 
 def _nystrom_plans(job: Job, wanted: Nystrom, why: str) -> Iterator[Plan]:
     """The approximation by landmarks, with the rank asked for."""
+    refuse_indefinite(job.kernel)
     rank = wanted.rank_for(job.n, job.p)
     if isinstance(job.estimator.n_components, Integral) and rank < job.p:
         raise InvalidParameterError(

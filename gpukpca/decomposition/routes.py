@@ -11,7 +11,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.random import generator
-from gpukpca.decomposition.choices import refuse_indefinite, wants_certificate
+from gpukpca.decomposition.choices import wants_certificate
 from gpukpca.decomposition.model import Model, exact_model, nystrom_model, warn_of_certificate
 from gpukpca.decomposition.plan import Plan
 from gpukpca.decomposition.planning import make_plan
@@ -176,7 +176,6 @@ class _Route:
 
     def approximate(self, plan: Plan) -> tuple[Plan, Model]:
         """The Nyström model."""
-        refuse_indefinite(self.kernel)
         wanted = self.estimator.n_components
         p = None if wanted is None or is_fraction(wanted) else plan.n_components
         op, _ = self._uncentered(plan)
