@@ -43,7 +43,7 @@ SAMPLE_PAYS, SAMPLE_PAYS_WHERE_DEAR = 40, 4
 LARGEST_SMALL_PROBLEM = 2000
 # Of a factor with k columns: vectors of length n in float64, and arrays of k² that LAPACK and we hold at once.
 LANDMARK_VECTORS = 6
-SMALL_PROBLEM_SQUARES = 7.5
+SMALL_PROBLEM_SQUARES = 8.2
 
 
 @dataclass(frozen=True)
@@ -203,22 +203,24 @@ def _with_cache(job: Job, solver: Any, why: str, edge: int, notes: tuple[str, ..
     if isinstance(job.kernel, Precomputed):  # the matrix is the user's own
         residence = Residence("dense", n, n, 0, job.workers)
         # Its symmetric part, should it not be symmetric to the last bit.
-        return _plan(job, solver, why, residence, n * n * item + _solver_bytes(job, solver), notes=notes)
+        held = n * n * item + _solver_bytes(job, solver) + job.workers * n * _columns(job, solver) * item
+        return _plan(job, solver, why, residence, held, notes=notes)
     if job.kernel.stored_only or job.estimator.gram == "dense":
         residence = Residence("dense", n, n, 0, job.workers)
-        held = _fixed_bytes(job, solver, edge, n) + _solver_bytes(job, solver) + residence.cache_bytes(item)
+        held = _row_bytes(job, n) + _solver_bytes(job, solver) + residence.cache_bytes(item)
+        held += _passing_bytes(job, solver, edge, buffered=False)
         return _plan(job, solver, why, residence, max(held, _preimage_bytes(job)), notes=notes)
     panel = _panel(job, edge)
     rows = Residence("tiled", n, edge, 0, job.workers, panel).rows_held
-    held = _fixed_bytes(job, solver, edge, rows) + _solver_bytes(job, solver)
+    held = _row_bytes(job, rows) + _solver_bytes(job, solver)
     # Tiles that are kept need no buffer; those made anew have one in every worker.
-    buffers = job.workers * edge * edge * item
-    residence = tiled_residence(n, item, job.workers, job.limit - held, edge, panel)
-    if not residence.is_fully_cached:
-        held += buffers
-        residence = tiled_residence(n, item, job.workers, job.limit - held, edge, panel)
+    for buffered in (False, True):
+        needed = held + _passing_bytes(job, solver, edge, buffered)
+        residence = tiled_residence(n, item, job.workers, job.limit - needed, edge, panel)
+        if residence.is_fully_cached:
+            break
     read = residence.rows_read() * int(job.X.shape[1]) * item
-    needed = max(held + residence.cache_bytes(item), _preimage_bytes(job))
+    needed = max(needed + residence.cache_bytes(item), _preimage_bytes(job))
     return _plan(job, solver, why, residence, needed, notes=notes, bytes_read=read)
 
 
@@ -230,14 +232,29 @@ def _panel(job: Job, edge: int) -> int:
     return max(1, int(SHARE_FOR_ROWS * job.limit) // (row * edge) - 2 * job.workers)
 
 
-def _fixed_bytes(job: Job, solver: Any, edge: int, rows: int, sliced: bool = True) -> int:
-    """Bytes that do not depend on how K is held: the model's data, prepared rows, tiles and sums of the workers."""
-    d, item = int(job.X.shape[1]), job.item
+def _row_bytes(job: Job, rows: int) -> int:
+    """The model's copy of the data, and so many rows made ready for the kernel."""
     copy = job.data_bytes if job.estimator.copy_X and not is_memory_map(job.X) else 0
-    densified = 3 * dense_row_bytes(job.kernel, job.X)
-    slices = edge * (max(job.row_bytes, d * item if not is_sparse(job.X) else 0) + densified)
-    tiles = job.workers * (job.kernel.scratch_tiles * edge * edge * item + (slices if sliced else 0))
-    return copy + rows * job.row_bytes + tiles
+    return copy + rows * job.row_bytes
+
+
+def _passing_bytes(job: Job, solver: Any, edge: int, buffered: bool) -> int:
+    """What comes and goes: in a pass tiles, slices of rows and sums of every worker; between passes wide panels."""
+    slices = edge * _slice_bytes(job)
+    tiles = (job.kernel.scratch_tiles + (1 if buffered else 0)) * edge * edge * job.item
+    sums = job.n * _columns(job, solver) * job.item
+    return max(job.workers * (tiles + slices + sums), _widened_bytes(job, solver))
+
+
+def _slice_bytes(job: Job) -> int:
+    """Of a row in the slices that a tile is made from."""
+    row = max(job.row_bytes, 0 if is_sparse(job.X) else int(job.X.shape[1]) * job.item)
+    return row + 3 * dense_row_bytes(job.kernel, job.X)
+
+
+def _columns(job: Job, solver: Any) -> int:
+    """Columns that are multiplied in a pass."""
+    return solver.width(job.n, job.p, job.on_gpu) if isinstance(solver, BlockKrylov) else job.p
 
 
 def _preimage_bytes(job: Job) -> int:
@@ -249,11 +266,8 @@ def _preimage_bytes(job: Job) -> int:
 
 
 def _solver_bytes(job: Job, solver: Any) -> int:
-    """What the solver and its products take beside the operator; a solver of the user's own need not say."""
-    n, p = job.n, job.p
-    own = solver.workspace_items(n, p, job.on_gpu) * job.item if hasattr(solver, "workspace_items") else 0
-    columns = solver.width(n, p, job.on_gpu) if isinstance(solver, BlockKrylov) else p
-    return own + job.workers * n * columns * job.item + _widened_bytes(job, solver)
+    """What the solver takes beside the operator; a solver of the user's own need not say."""
+    return solver.workspace_items(job.n, job.p, job.on_gpu) * job.item if hasattr(solver, "workspace_items") else 0
 
 
 def _widened_bytes(job: Job, solver: Any) -> int:
@@ -332,7 +346,8 @@ def _nystrom_plans(job: Job, wanted: Nystrom, why: str) -> Iterator[Plan]:
     for edge in _edges_to_try(job):
         panel = _panel(job, edge)
         rows = Residence("tiled", job.n, edge, 0, job.workers, panel).rows_held
-        held = 0 if isinstance(job.kernel, Precomputed) else _fixed_bytes(job, solver, edge, rows, sliced=bool(panel))
+        held = 0 if isinstance(job.kernel, Precomputed) else _row_bytes(job, rows)
+        held += job.workers * edge * _slice_bytes(job) if panel else 0
         held += job.n * (rank * job.item + 8 * LANDMARK_VECTORS) + _landmark_peak(job, rank, p)
         residence = Residence("factored", job.n, edge, 0, job.workers, panel, rank)
         read = job.n * int(job.X.shape[1]) * job.item if panel else 0
