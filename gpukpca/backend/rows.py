@@ -29,6 +29,8 @@ from gpukpca.backend.random import seeded_subset
 from gpukpca.exceptions import InvalidParameterError
 
 ROW_PANEL = 4096
+# Entries of a panel, whatever the width of the rows: 8 MiB in float64.
+PANEL_ENTRIES = 2**20
 
 
 def as_rows(X: Any) -> Any:
@@ -76,6 +78,8 @@ def pick_rows(X: Any, chosen: Any) -> Any:
 
 def take_columns(X: Array, chosen: Any) -> Array:
     """The columns of a dense X named by a host sequence of integers, as a copy."""
+    if writes_in_place(X):  # `take` first copies the whole of an array that is not in C order
+        return X[:, indices(chosen, X)]
     return namespace_of(X).take(X, indices(chosen, X), axis=1)
 
 
@@ -128,7 +132,7 @@ def by_panels(X: Array, function: Callable[[Array, int, int], Array]) -> Array:
 
     The function answers with as many rows as it is given.
     """
-    bounds = row_panels(X.shape[0])
+    bounds = row_panels(X)
     if len(bounds) == 1:
         return function(X, 0, X.shape[0])
     panels = (function(X[start:stop, :], start, stop) for start, stop in bounds)
@@ -142,9 +146,10 @@ def by_panels(X: Array, function: Callable[[Array, int, int], Array]) -> Array:
     return joined
 
 
-def row_panels(n: int) -> list[tuple[int, int]]:
-    """(start, stop) of panels of rows; at least one, which may be empty."""
-    return [(start, min(start + ROW_PANEL, n)) for start in range(0, n, ROW_PANEL)] or [(0, 0)]
+def row_panels(X: Any) -> list[tuple[int, int]]:
+    """(start, stop) of panels of the rows of X; at least one, which may be empty."""
+    n, rows = int(X.shape[0]), max(1, min(ROW_PANEL, PANEL_ENTRIES // max(1, int(X.shape[1]))))
+    return [(start, min(start + rows, n)) for start in range(0, n, rows)] or [(0, 0)]
 
 
 def shifted_rows(X: Array, mean: Array, scale: float, dtype: Any) -> Array:
@@ -157,7 +162,7 @@ def row_norms(X: Any) -> np.ndarray:
     if is_sparse(X):
         return np.sqrt(row_square_sums(X.astype(np.float64)))
     xp = namespace_of(X)
-    panels = [X[start:stop, :] for start, stop in row_panels(X.shape[0])]
+    panels = [X[start:stop, :] for start, stop in row_panels(X)]
     return np.concatenate([column_norms(xp.matrix_transpose(panel)) for panel in panels])
 
 
@@ -180,7 +185,7 @@ def variance_of_entries(X: Any) -> float:
     count = X.shape[0] * X.shape[1]
     mean = float(xp.sum(X, dtype=wide)) / count
     squares = 0.0
-    for start, stop in row_panels(X.shape[0]):
+    for start, stop in row_panels(X):
         centred = cast(X[start:stop, :], wide) - mean
         squares += float(xp.sum(centred * centred))
     return squares / count
@@ -191,7 +196,7 @@ def sampled_rows(X: Any, most: int) -> np.ndarray:
     n = int(X.shape[0])
     if n > most:
         chosen = seeded_subset(n, most)
-        X = X[chosen] if is_sparse(X) else namespace_of(X).take(X, indices(chosen, X), axis=0)
+        X = pick_rows(X, chosen)
     return to_host(X).astype(np.float64)
 
 
@@ -214,7 +219,7 @@ def constant_columns(X: Array) -> np.ndarray:
 def largest_square_norm(X: Array, mean: Array, scale: float) -> float:
     """max over the rows of ||scale (x - mean)||², in the widest type; infinity where it overflows."""
     xp, largest = namespace_of(X), 0.0
-    for start, stop in row_panels(X.shape[0]):
+    for start, stop in row_panels(X):
         if start < stop:
             rows = (cast(X[start:stop, :], mean.dtype) - mean[None, :]) * scale
             largest = max(largest, float(xp.max(row_square_sums(rows))))

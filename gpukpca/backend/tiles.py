@@ -161,11 +161,10 @@ def _threaded(
         futures = [pool.submit(run_in_thread, worker) for worker in range(1, workers)]
         try:
             run(0)
-        except BaseException:
+            for future in futures:
+                future.result()
+        finally:  # an interrupt while this thread waits ends the others too
             stop.set()
-            raise
-        for future in futures:
-            future.result()
     return results
 
 

@@ -15,22 +15,26 @@ from gpukpca.kernels.base import Rows
 
 
 class TrainingRows:
-    """The training rows made ready for the kernel, kept for speed and left out of pickles."""
+    """The basis made ready for the kernel, kept for speed; pickles keep only what was learned from the training set.
 
-    def __init__(self, rows: Rows | None = None) -> None:
+    With landmarks for a basis, mean and flatness cannot be learned again from what the model holds.
+    """
+
+    def __init__(self, rows: Rows | None, template: Rows | None) -> None:
         self._rows = rows
+        self._template = template
 
     def get(self, kernel: Kernel, X: Array) -> Rows:
         """The rows, made again where a pickle left them out."""
         if self._rows is None:
-            self._rows = kernel.prepare(X, centered=True)
+            self._rows = kernel.prepare(X, like=self._template, centered=True)
         return self._rows
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_rows": None}
+        return {"_rows": None, "_template": self._template}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TrainingRows:
-        return TrainingRows()
+        return TrainingRows(None, self._template)
 
 
 class WhenEnabled:

@@ -304,7 +304,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.solver_ = eigen.solver
         self.device_ = plan.device
         self.X_fit_ = model.basis
-        self._training_rows = TrainingRows(model.rows)
+        self._training_rows = TrainingRows(model.rows, model.template)
         self._set_certificate(model, degrees)
 
     def _set_certificate(self, model: Model, degrees: int) -> None:

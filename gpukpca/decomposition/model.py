@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,14 +11,17 @@ from gpukpca._typing import Array
 from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import column_sums, inner_products, solve_triangular
 from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from_host, to_host
+from gpukpca.backend.random import random_subset
 from gpukpca.backend.rows import pick_rows
-from gpukpca.decomposition.convergence import ConvergenceWarning
+from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.decomposition.spectrum import Spectrum
 from gpukpca.eigen import EigenResult, LowRank, Nystrom, PivotedCholesky
 from gpukpca.eigen.finish import default_tolerance
 from gpukpca.exceptions import RankWarning
 from gpukpca.gram import AnchoredGram, CenteredGram, FactoredGram
 from gpukpca.kernels.base import Rows
+
+ANCHOR_CANDIDATES = 32
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Model:
         The training rows, or the landmarks.
     rows : Rows or None
         The basis made ready, where it is at hand.
+    template : Rows or None
+        What the kernel learned from the training set.
     landmarks : host array of int, or None
         Which training rows the basis consists of, if not of all.
     certificate : float or None
@@ -55,6 +59,7 @@ class Model:
     offset: Array
     basis: Any
     rows: Rows | None
+    template: Rows | None = None
     landmarks: np.ndarray | None = None
     certificate: float | None = None
     total_interval: tuple[float, float] | None = None
@@ -99,19 +104,22 @@ def nystrom_model(
     with axes V gives A = L⁻ᵀ V and b = mean(f) V.
     """
     rows = getattr(op, "rows", None)
-    anchored = AnchoredGram(op) if rows is not None and rows.shifted else None
+    n = int(op.shape[0])
+    anchored = AnchoredGram(op, _central_row(op, rng)) if rows is not None and rows.shifted else None
     factor = settings.factor(anchored or op, p or 1, rng, report)
-    F, means = factor.F, column_sums(factor.F) / op.shape[0]
-    F = add(F, -cast(means, F.dtype)[None, :])  # in place where the library can: F is as large as memory allows
-    eigen = LowRank().solve(FactoredGram(F), p or max(1, factor.rank), rng)
-    values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
+    F, means = factor.F, column_sums(factor.F) / n
     mean = to_host(means).astype(np.float64)
+    F = add(F, -cast(means, F.dtype)[None, :])  # in place where the library can: F is as large as memory allows
+    eigen = LowRank().solve(FactoredGram(F, n * float(mean @ mean)), p or max(1, factor.rank), rng)
+    values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
     spectrum, interval = _total(factor, mean, values)
     scale = inverse_roots(values)
     axes = inner_products(F, eigen.eigenvectors) * scale[None, :]
     A = solve_triangular(factor.pivot_factor, axes, transposed=True)
     b = mean @ axes
     landmarks = factor.pivots
+    if not len(landmarks):  # K is zero, and so are the scores; a basis wants a row
+        A, landmarks = np.zeros((1, A.shape[1])), np.zeros(1, dtype=np.int64)
     if anchored is not None:
         A, b, landmarks = _without_anchor(A, b, landmarks, anchored)
     return Model(
@@ -128,6 +136,12 @@ def nystrom_model(
     )
 
 
+def _central_row(op: Any, rng: np.random.Generator) -> int:
+    """Of a few random rows the one most like all others: an anchor far from them would cost their digits."""
+    candidates = random_subset(rng, op.shape[0], min(op.shape[0], ANCHOR_CANDIDATES))
+    return int(candidates[int(np.argmax(to_host(column_sums(op.columns(candidates)))))])
+
+
 def _total(factor: PivotedCholesky, means: np.ndarray, values: np.ndarray) -> tuple[Spectrum, tuple[float, float]]:
     """Eigenvalues with the total variance: at least that of F, at most as much more as the factor leaves.
 
@@ -135,8 +149,9 @@ def _total(factor: PivotedCholesky, means: np.ndarray, values: np.ndarray) -> tu
     is left has no mean to speak of.
     """
     n = factor.F.shape[0]
-    low = max(0.0, factor.trace - factor.residual_trace - n * float(means @ means))
-    high = max(low + factor.certificate, float(np.sum(values)))
+    held = factor.trace - factor.residual_trace - n * float(means @ means)
+    low = max(0.0, held - factor.rounding)
+    high = max(held + factor.certificate, float(np.sum(values)))
     nothing = float(np.max(values, initial=0.0)) == 0.0 and factor.residual_trace <= factor.rounding
     return Spectrum(values, 0.0 if nothing else high, dtype_name(factor.F.dtype)), (low, high)
 
@@ -176,18 +191,16 @@ def warn_of_certificate(model: Model, settings: Nystrom) -> None:
     values = model.spectrum.eigenvalues
     largest = float(np.max(values, initial=0.0))
     if settings.tol and model.certificate is not None and model.certificate > settings.tol * largest:
-        warnings.warn(
+        warn_caller(
             f"the rank was spent before the tolerance was met: eigenvalues may be too small by up to "
-            f"{model.certificate:.3g}, {model.certificate / largest:.1e} of the largest (tol = {settings.tol:.0e}). "
-            "Allow a larger rank, or a larger tol.",
+            f"{model.certificate:.3g}, and the largest is {largest:.3g} (tol = {settings.tol:.0e}). Allow"
+            "  a larger rank, or a larger tol.",
             ConvergenceWarning,
-            stacklevel=5,
         )
     missing = int(np.sum(values <= 0))
     if missing:
-        warnings.warn(
+        warn_caller(
             f"only {len(values) - missing} of the {len(values)} components carry variance in an approximation of this "
             "rank. The others have eigenvalue 0 and zero scores.",
             RankWarning,
-            stacklevel=5,
         )

@@ -41,6 +41,9 @@ START_LANDMARKS = 1000
 SAMPLE_PAYS, SAMPLE_PAYS_WHERE_DEAR = 40, 4
 # Features up to which the small eigenproblem of a factor is solved whole.
 LARGEST_SMALL_PROBLEM = 2000
+# Monomials are written down where they are few, or few beside the samples; measured with n / 2 of them, tiles are three
+# times faster and in half the memory.
+MONOMIALS_PAY, FEW_MONOMIALS = 8, 200
 # Of a factor with k columns: vectors of length n in float64, and arrays of k² that LAPACK and we hold at once.
 LANDMARK_VECTORS = 6
 SMALL_PROBLEM_SQUARES = 8.2
@@ -180,7 +183,8 @@ def _exact_plan(job: Job, solver: Any, why: str, edge: int, notes: tuple[str, ..
     cheap = plan.residence.cached_tiles > CHEAP_SHARE * plan.residence.tiles
     if cheap or not isinstance(solver, BlockKrylov) or not _free_to_start(solver) or solver.block_size:
         return plan
-    wide = replace(solver, block_size=min(job.n, job.p + DEAR_EXTRA), max_blocks=DEAR_BLOCKS)
+    columns = max(solver.width(job.n, job.p, job.on_gpu), job.p + DEAR_EXTRA)
+    wide = replace(solver, block_size=min(job.n, columns), max_blocks=DEAR_BLOCKS)
     start = START_LANDMARKS if job.n >= SAMPLE_PAYS_WHERE_DEAR * START_LANDMARKS else 0
     dear = _with_cache(job, wide, why, edge, notes)
     dear = replace(dear, start_landmarks=start, notes=(*notes, _recomputed(dear.residence)))
@@ -229,13 +233,14 @@ def _panel(job: Job, edge: int) -> int:
     row = max(job.row_bytes, int(job.X.shape[1]) * job.item)
     if not is_memory_map(job.X) or job.n * row <= SHARE_FOR_ROWS * job.limit:
         return 0
-    return max(1, int(SHARE_FOR_ROWS * job.limit) // (row * edge) - 2 * job.workers)
+    return max(1, int(SHARE_FOR_ROWS * job.limit) // (2 * row * edge) - 2 * job.workers)
 
 
 def _row_bytes(job: Job, rows: int) -> int:
     """The model's copy of the data, and so many rows made ready for the kernel."""
     copy = job.data_bytes if job.estimator.copy_X and not is_memory_map(job.X) else 0
-    return copy + rows * job.row_bytes
+    # Slices that are kept while X is read keep the operand that was made of them, as wide again.
+    return copy + rows * job.row_bytes * (2 if rows < job.n else 1)
 
 
 def _passing_bytes(job: Job, solver: Any, edge: int, buffered: bool) -> int:
@@ -257,9 +262,9 @@ def _columns(job: Job, solver: Any) -> int:
     return solver.width(job.n, job.p, job.on_gpu) if isinstance(solver, BlockKrylov) else job.p
 
 
-def _preimage_bytes(job: Job) -> int:
+def _preimage_bytes(job: Job, landmarks: bool = False) -> int:
     """After the decomposition the ridge pre-image holds the kernel matrix of the scores, and two arrays like X."""
-    if not job.estimator.fit_inverse_transform or isinstance(job.kernel, Linear):
+    if not job.estimator.fit_inverse_transform or (isinstance(job.kernel, Linear) and not landmarks):
         return 0
     tiles = job.workers * tile_edge_for(job.n, job.workers, job.on_gpu) ** 2
     return (job.n * (job.n + 3 * int(job.X.shape[1]) + 8 * job.p) + tiles) * job.item
@@ -313,7 +318,10 @@ def _explicit_features(job: Job) -> int:
     if not wanted or is_sparse(job.X):
         return 0
     count = job.kernel.feature_count(int(job.X.shape[1])) or 0
-    return count if count < job.n else 0
+    largest = (
+        job.n - 1 if isinstance(job.kernel, Linear) else max(job.n // MONOMIALS_PAY, min(job.n - 1, FEW_MONOMIALS))
+    )
+    return count if count <= largest else 0
 
 
 def _factored_plan(job: Job, count: int) -> Plan:
@@ -349,6 +357,7 @@ def _nystrom_plans(job: Job, wanted: Nystrom, why: str) -> Iterator[Plan]:
         held = 0 if isinstance(job.kernel, Precomputed) else _row_bytes(job, rows)
         held += job.workers * edge * _slice_bytes(job) if panel else 0
         held += job.n * (rank * job.item + 8 * LANDMARK_VECTORS) + _landmark_peak(job, rank, p)
+        held = max(held, _preimage_bytes(job, landmarks=True))
         residence = Residence("factored", job.n, edge, 0, job.workers, panel, rank)
         read = job.n * int(job.X.shape[1]) * job.item if panel else 0
         yield replace(_plan(job, solver, why, residence, held, bytes_read=read), n_components=p)

@@ -36,7 +36,7 @@ class LinearPreimage:
         xp = namespace_of(X)
         mean = feature_means(X)
         components: Array = None
-        for start, stop in row_panels(X.shape[0]):
+        for start, stop in row_panels(X):
             centred = cast(cast(X[start:stop, :], mean.dtype) - mean[None, :], X.dtype)
             part = xp.matrix_transpose(projection[start:stop, :]) @ centred
             components = part if components is None else components + part

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-import warnings
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.random import generator
 from gpukpca.decomposition.choices import wants_certificate
+from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.model import Model, exact_model, nystrom_model, warn_of_certificate
 from gpukpca.decomposition.plan import Plan
 from gpukpca.decomposition.planning import make_plan
@@ -48,10 +49,9 @@ def fitted_model(estimator: Any, X: Array, kernel: Kernel) -> tuple[Plan, Model]
     """The model for the components asked for, and the plan that was carried out."""
     n, wanted = int(X.shape[0]), estimator.n_components
     if wanted is not None and wanted > n:
-        warnings.warn(
+        warn_caller(
             f"n_components={wanted} is more than the {n} sample(s); {n} components are computed.",
             RankWarning,
-            stacklevel=5,
         )
     plan, template = planned(estimator, X, kernel)
     listener = listener_from(estimator.verbose)
@@ -96,7 +96,7 @@ class _Route:
         model = exact_model(self.X, op, rows, eigen.truncated(keep), spectrum.truncated(keep))
         if wants_certificate(self.estimator.eigen_solver):  # the exact low-rank way took its place
             model = replace(model, certificate=eigen.null_threshold)
-        return plan, model
+        return plan, replace(model, template=self._empty_template())
 
     def _kept(self, spectrum: Spectrum) -> int:
         """How many components remain."""
@@ -161,8 +161,10 @@ class _Route:
         """Directions that the iteration starts from, where a pass is dear."""
         if not plan.start_landmarks or not isinstance(op.base, TiledGram):
             return None
-        width = plan.solver.width(self.n, plan.n_components, on_gpu=False)
-        return components_of_sample(op.base, self.X, plan.start_landmarks, width, self.rng)
+        width = plan.solver.width(self.n, plan.n_components, on_gpu=is_on_gpu(op.like))
+        # A centred sample of m rows has m - 1 components, of which the leading ones are worth something.
+        columns = min(width, plan.start_landmarks // 2)
+        return components_of_sample(op.base, self.X, plan.start_landmarks, columns, self.rng)
 
     def _solve(self, op: CenteredGram, plan: Plan, start: Array | None) -> EigenResult:
         solver = plan.solver
@@ -185,17 +187,20 @@ class _Route:
         keep = _certain_components(float(wanted), model.spectrum) if is_fraction(wanted) else self._kept(model.spectrum)
         model = model.truncated(keep)
         warn_of_certificate(model, plan.solver)
-        return replace(plan, n_components=keep), model
+        return replace(plan, n_components=keep), replace(model, template=self._empty_template())
+
+    def _empty_template(self) -> Rows | None:
+        """What the kernel learned, without rows: a kernel of the user's may answer with all of them."""
+        return None if self.template is None else self.template.slice(0, 0)
 
 
 def _checked_matrix(K: Array) -> Array:
     """A precomputed kernel matrix, symmetric, with a warning where it cannot be positive semidefinite."""
     K = square_kernel_matrix(K)
     if has_negative_diagonal(K):
-        warnings.warn(
+        warn_caller(
             "the precomputed kernel matrix has a negative entry on its diagonal, so it is not positive semidefinite.",
             IndefiniteKernelWarning,
-            stacklevel=8,
         )
     return K
 

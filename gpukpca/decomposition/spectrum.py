@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gpukpca.backend.namespace import dtype_name, to_host
-from gpukpca.decomposition.convergence import ConvergenceWarning
+from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.eigen import EigenResult
 from gpukpca.exceptions import (
     ConvergenceError,
@@ -101,11 +100,10 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fra
             f"eigenvalues (at most {smallest:.4g}; the largest is {largest:.4g}) and is too large to compute them all. "
             "Give a number of components."
         )
-    warnings.warn(
+    warn_caller(
         f"the kernel matrix has negative eigenvalues (at most {smallest:.4g}; the largest is {largest:.4g}): "
         "explained_variance_ratio_ is relative to the trace, which they reduce.",
         IndefiniteKernelWarning,
-        stacklevel=5,
     )
     return Spectrum(values, total if total > 0 else float(np.sum(values)), dtype)
 
@@ -123,11 +121,10 @@ def _refuse_negative(values: np.ndarray, largest: float, smallest: float, roundi
             f"{smallest:.4g}, the largest {largest:.4g}. {REMEDIES}"
         )
     if lowest < -rounding:
-        warnings.warn(
+        warn_caller(
             f"negative eigenvalues of the kernel matrix, down to {lowest:.4g} beside a largest of {largest:.4g}, are "
             "set to 0.",
             IndefiniteKernelWarning,
-            stacklevel=6,
         )
 
 
@@ -143,19 +140,17 @@ def warn_of_rank(eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram) 
     drowned = eigen.null_threshold > DROWNED * max(float(np.max(eigenvalues, initial=0.0)), EPS[dtype] * op.noise_scale)
     # A constant kernel leaves no variance but the rounding of its sums, and has nothing to resolve.
     if drowned and op.total_variance > 4.0 * EPS[dtype] * op.noise_scale:
-        warnings.warn(
+        warn_caller(
             f"{dtype} cannot resolve these components: centring cancels numbers of size {op.noise_scale:.3g}, and "
             f"eigenvalues below {eigen.null_threshold:.3g} drown in their rounding. "
             f"{'Pass float64, or subtract' if dtype == 'float32' else 'Subtract'} the feature means first.",
             PrecisionWarning,
-            stacklevel=5,
         )
     if rank < len(eigenvalues):
-        warnings.warn(
+        warn_caller(
             f"only {rank} of the {len(eigenvalues)} components carry variance: the centred kernel matrix of {n} "
             f"sample(s) has rank {rank} to the rounding of {dtype}. The others have eigenvalue 0 and zero scores.",
             RankWarning,
-            stacklevel=5,
         )
 
 
@@ -166,11 +161,10 @@ def warn_of_gap(eigen: EigenResult, p: int) -> None:
         return
     # null_threshold is 20 eps times the size of the matrix.
     if gap < 5.0 * eigen.null_threshold:
-        warnings.warn(
+        warn_caller(
             f"components {p} and {p + 1} are not separately determined: their eigenvalues differ by {gap:.3g}. Their "
             "subspace is; take one component more or less.",
             PrecisionWarning,
-            stacklevel=5,
         )
 
 
@@ -186,10 +180,9 @@ def warn_of_convergence(eigen: EigenResult) -> None:
             f'largest eigenvalue {largest:.4g}. Allow more passes (max_iter), or use eigen_solver="dense".'
         )
     worst = ", ".join(f"{i + 1} ({norms[i] / largest:.1e})" for i in np.flatnonzero(~eigen.converged)[:10])
-    warnings.warn(
+    warn_caller(
         f"{int(np.sum(~eigen.converged))} of {len(norms)} components have a residual above tol = {eigen.tolerance:.0e} "
         f"of the largest eigenvalue after {eigen.n_passes} passes: components {worst}. Allow more passes (max_iter), a "
         "larger tol, or use the dense solver.",
         ConvergenceWarning,
-        stacklevel=5,
     )

@@ -6,7 +6,6 @@ checks would turn them into float64 NumPy arrays silently.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import array_api_compat
@@ -30,6 +29,7 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
+from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
 
 ROW_PANEL = 8192
@@ -152,9 +152,7 @@ class _Shape:
 
 
 def _warn_of_single_precision(X: Array) -> None:
-    warnings.warn(
-        f"the device {getattr(X, 'device', '')} has no float64; computing in float32.", PrecisionWarning, stacklevel=5
-    )
+    warn_caller(f"the device {getattr(X, 'device', '')} has no float64; computing in float32.", PrecisionWarning)
 
 
 def _refuse_device_sparse(X: Any) -> None:
@@ -181,13 +179,11 @@ def _warn_of_lost_digits(X: Any) -> None:
     if not isinstance(dtype, np.dtype):
         return
     if dtype == np.longdouble and dtype != np.float64:
-        warnings.warn("extended precision is reduced to float64.", PrecisionWarning, stacklevel=5)
+        warn_caller("extended precision is reduced to float64.", PrecisionWarning)
     if dtype in (np.uint64, np.int64) and X.size and is_numpy(X):
         largest = max(abs(int(X.max())), abs(int(X.min())))
         if largest > 2**53:
-            warnings.warn(
-                f"integers up to {largest} exceed 2**53 and lose digits in float64.", PrecisionWarning, stacklevel=5
-            )
+            warn_caller(f"integers up to {largest} exceed 2**53 and lose digits in float64.", PrecisionWarning)
 
 
 def check_finite(X: Any, advice: str, what: str = "Input X") -> None:
@@ -236,11 +232,10 @@ def square_kernel_matrix(K: Array) -> Array:
     if largest == 0.0:
         return K
     if largest > 100.0 * float(xp.finfo(K.dtype).eps) * largest_modulus(K):
-        warnings.warn(
+        warn_caller(
             f"the precomputed kernel matrix is not symmetric: |K - Kᵀ| reaches {largest:.3g} at ({i}, {j}). Its "
             "symmetric part (K + Kᵀ)/2 is used.",
             UserWarning,
-            stacklevel=4,
         )
     return 0.5 * K + 0.5 * xp.matrix_transpose(K)
 

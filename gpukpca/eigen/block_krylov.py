@@ -13,7 +13,7 @@ from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.columns import Columns
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, ritz_pairs, smallest_eigenvalue
-from gpukpca.backend.namespace import epsilon, from_host, namespace_of, to_host
+from gpukpca.backend.namespace import cast, epsilon, from_host, move, namespace_of, to_host
 from gpukpca.backend.random import standard_normal
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.dense import Dense, check_tolerance
@@ -213,7 +213,7 @@ class _Iteration:
             if self._worst(U, W, theta) <= self._target(theta):
                 self.smallest = min(self.smallest, smallest_eigenvalue(self.T))
                 return self._result(theta, U, W), None
-        return self._verified(*self._ritz())
+        return self._verified(self._ritz()[1])
 
     def _worst(self, U: Array, W: Array, values: np.ndarray) -> float:
         """Largest residual of the first p pairs."""
@@ -221,14 +221,23 @@ class _Iteration:
 
     def _first_block(self) -> Array:
         room = max(0, self.b - max(PROBES, self.b // 4))  # random directions always take part
-        parts = [] if self.start is None or room == 0 else [self.start[:, : min(room, self.start.shape[1])]]
-        missing = self.b - (parts[0].shape[1] if parts else 0)
-        if missing > 0:
-            parts.append(standard_normal(self.rng, (self.n, missing), self.op.like))
+        start = None if self.start is None or room == 0 else self._checked_start(self.start)
+        if start is not None:  # of length one, like the random ones: no size of a start may drown them
+            start = self._orthonormal(self._projected(start[:, : min(room, start.shape[1])]), floor=0.0)
+        parts = [] if start is None else [start]
+        missing = self.b - (start.shape[1] if start is not None else 0)
+        parts.append(standard_normal(self.rng, (self.n, missing), self.op.like) * self.n**-0.5)
         block = self._projected(parts[0] if len(parts) == 1 else namespace_of(self.op.like).concat(parts, axis=1))
         block = self._orthonormal(block, floor=0.0)
         # A centred problem on so few points that nothing is left beside the constant vector.
         return block if block is not None else _first_unit_vector(self.op.like, self.n)
+
+    def _checked_start(self, start: Array) -> Array:
+        if start.ndim != 2 or start.shape[0] != self.n:
+            raise InvalidParameterError(
+                f"BlockKrylov: start of shape {tuple(start.shape)} does not fit; expected ({self.n}, k)."
+            )
+        return cast(move(start, self.op.like), self.op.dtype)
 
     def _extend(self, block: Array) -> Array:
         """Multiply a new orthonormal block, append it, and return what of the product lies outside the basis."""
@@ -286,7 +295,7 @@ class _Iteration:
         largest = float(np.max(np.abs(wanted), initial=0.0))
         return max(self.tol * largest, NULL_FACTOR * self.eps * max(self._size(), largest))
 
-    def _verified(self, theta: np.ndarray, S: np.ndarray) -> tuple[EigenResult | None, Array]:
+    def _verified(self, S: np.ndarray) -> tuple[EigenResult | None, Array]:
         """Multiply the Ritz vectors themselves, with a few random probes: the result, or None and a new remainder.
 
         The residuals of the stopping test come from products added up over many passes. This pass makes them true,

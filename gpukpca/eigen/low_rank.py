@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +12,14 @@ from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.linalg import inner_products, orthonormal_columns, ritz_pairs
 from gpukpca.backend.namespace import epsilon, from_host, namespace_of
 from gpukpca.backend.random import standard_normal
+from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.dense import check_tolerance
 from gpukpca.eigen.finish import default_tolerance, finished, rotated
 from gpukpca.eigen.result import EigenResult
 from gpukpca.exceptions import InvalidParameterError
+
+# Small problems are not worth a second BLAS thread, whose waiting costs more than its work.
+ONE_THREAD_UP_TO = 5000
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,10 @@ class LowRank:
 
     def solve(self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: Any = None) -> EigenResult:
         """See `gpukpca.eigen.top_eigh`."""
+        with single_threaded_blas() if op.shape[0] <= ONE_THREAD_UP_TO else nullcontext():
+            return self._solve(op, p, rng)
+
+    def _solve(self, op: SymmetricOperator, p: int, rng: np.random.Generator) -> EigenResult:
         F = op.factor()
         if F is None:
             raise InvalidParameterError("LowRank needs an operator that is known by a factor, such as FactoredGram(F).")

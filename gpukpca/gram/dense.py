@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpukpca._typing import Array
-from gpukpca.backend.creation import indices as index_array
 from gpukpca.backend.namespace import empty_like, item_size, namespace_of, writes_in_place
-from gpukpca.backend.rows import pick_rows
+from gpukpca.backend.rows import pick_rows, take_columns
 from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.residence import edges
@@ -52,11 +51,11 @@ class DenseGram:
 
     def columns(self, indices: Any) -> Array:
         """The columns named by `indices`, shape (n, len(indices))."""
-        return namespace_of(self.K).take(self.K, index_array(indices, self.K), axis=1)
+        return take_columns(self.K, indices)
 
     def block(self, rows: Any, columns: Any) -> Array:
         """The entries in the named rows and columns."""
-        return pick_rows(self.columns(columns), rows)
+        return take_columns(pick_rows(self.K, rows), columns)
 
     def to_dense(self, overwrite: bool = False) -> Array:
         """The matrix: a copy, or with `overwrite` the stored array itself where it can be written to."""

@@ -18,6 +18,8 @@ class FactoredGram:
     ----------
     F : array, shape (n, k)
         Kept as it is: not copied, not changed.
+    noise_scale : float
+        Size of what was cancelled when F was centred: rank decisions depend on it.
 
     Attributes
     ----------
@@ -33,10 +35,11 @@ class FactoredGram:
     in the widest floating type.
     """
 
-    def __init__(self, F: Array) -> None:
+    def __init__(self, F: Array, noise_scale: float = 0.0) -> None:
         if F.ndim != 2:
             raise InvalidParameterError(f"a factor must have two dimensions, n rows and k columns; got {F.ndim}.")
         self.F = F
+        self.noise_scale = noise_scale
         self.shape = (int(F.shape[0]), int(F.shape[0]))
         self.dtype = F.dtype
         self.like = empty_like(F)

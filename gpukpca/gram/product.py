@@ -110,6 +110,6 @@ def kernel_matmat(
     panels = edges(X.shape[0], edge if prepared.in_memory else STREAMED_EDGES * edge)
     by_worker = map_tiles(panel, panels, workers, report)
     xp = namespace_of(like)
-    if not panels:
-        return full((0, V.shape[1]), 0.0, like)
+    if not panels or not inner:
+        return full((X.shape[0], V.shape[1]), 0.0, like)
     return xp.concat(dealt_back(by_worker, len(panels)), axis=0)

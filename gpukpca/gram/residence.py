@@ -85,7 +85,7 @@ class Residence:
 
 
 def tile_edge_for(n: int, workers: int, on_gpu: bool, row_bytes: int = 0) -> int:
-    """Edge of a tile: about a thousand on a CPU, smaller where K would give the workers too few tiles to share.
+    """Edge of a tile: 640 on a CPU, smaller where K would give the workers too few tiles to share.
 
     `row_bytes` is what one row takes once it is made dense; slices of such rows are held to 64 MiB.
     """

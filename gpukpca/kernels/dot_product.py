@@ -29,6 +29,9 @@ from gpukpca.exceptions import InvalidParameterError, RankWarning
 from gpukpca.kernels.base import Kernel, Rows
 from gpukpca.kernels.parameters import checked_number
 
+# Of polynomials whose monomials are written down: the factorials stay within the range of numbers.
+LARGEST_DEGREE = 20
+
 
 class DotRows(Rows):
     """Rows whose inner products, times `factor`, make the tile.
@@ -146,7 +149,7 @@ class Polynomial(_DotKernel):
 
     def feature_count(self, d: int) -> int | None:
         """Monomials of degree up to `degree`, or of that degree alone where coef0 is 0."""
-        if not float(self.degree).is_integer() or self.coef0 < 0:
+        if not float(self.degree).is_integer() or self.coef0 < 0 or self.degree > LARGEST_DEGREE:
             return None
         variables = d if self.coef0 == 0 else d + 1
         return math.comb(variables - 1 + int(self.degree), int(self.degree))
