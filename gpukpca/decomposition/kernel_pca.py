@@ -79,7 +79,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     eigen_solver : "auto", "dense", "randomized", "arpack", "nystrom", a solver object or a `Nystrom` object
         "randomized" is block Krylov iteration, stopped by residuals; "arpack" is another name for it. "auto" is dense
         for n <= 400 (4000 on a GPU) or more than n/5 components, else block Krylov; for the linear kernel with d < n,
-        and polynomial ones with fewer monomials than n, the small eigenproblem of the features. "nystrom" approximates
+        and polynomial ones with at most n/8 monomials or 200, the small eigenproblem of the features (dense X and
+        gram="auto"). "nystrom" approximates
         K from a few of its columns, with a bound on the error of every eigenvalue; "auto" never does.
     tol : float >= 0
         Residuals ``||Kc u - λ u||`` (with Nyström the certificate) are at most tol λ₁. 0 is 1e-8 in float64 and 1e-5
