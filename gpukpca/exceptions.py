@@ -7,7 +7,10 @@ itself is here. Errors say what came, what was expected and what to do next.
 __all__ = [
     "ConvergenceError",
     "ConvergenceWarning",
+    "DeviceFallbackWarning",
+    "DeviceLostError",
     "DeviceMismatchError",
+    "DeviceUnavailableError",
     "IndefiniteKernelError",
     "IndefiniteKernelWarning",
     "InvalidParameterError",
@@ -27,6 +30,14 @@ class IndefiniteKernelError(ValueError):
 
 class DeviceMismatchError(ValueError):
     """Two arrays that must meet live on different devices or in different libraries."""
+
+
+class DeviceUnavailableError(RuntimeError):
+    """A device was asked for that is not there or cannot compute."""
+
+
+class DeviceLostError(RuntimeError):
+    """A device failed in a way that no later call in this process survives; the process must be started again."""
 
 
 class MemoryBudgetError(MemoryError):
@@ -50,6 +61,10 @@ class RankWarning(UserWarning):
 
 class IndefiniteKernelWarning(UserWarning):
     """A kernel matrix is not positive semidefinite, and a reported number depends on it."""
+
+
+class DeviceFallbackWarning(UserWarning):
+    """Something was done in another place or by another method than asked for, because a device cannot do it."""
 
 
 class PrecisionWarning(UserWarning):

@@ -39,6 +39,7 @@ MAY_IMPORT = {
 # Imports inside a function that close a cycle of modules, each for the reason given.
 LATE_IMPORTS = {
     ("kernels/base.py", "kernels.algebra"),  # k1 + k2 makes a node, and a node is a kernel
+    ("eigen/dense.py", "eigen.block_krylov"),  # each solver hands over to the other what it cannot do
 }
 # Where a foreign library may be imported: rooms, or files.
 HOMES = {

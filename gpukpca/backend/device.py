@@ -1,20 +1,35 @@
-"""Memory and names of devices: the standard knows devices only as opaque objects."""
+"""Devices: what there is to allocate, where to compute, and what their errors mean.
+
+The standard knows devices only as opaque objects: no memory, no current one, no faults.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import array_api_compat
+import numpy as np
 
-from gpukpca.backend.namespace import device_of, is_numpy, is_sparse
+from gpukpca._typing import Array
+from gpukpca.backend.namespace import device_of, is_cupy, is_numpy, is_sparse
+from gpukpca.exceptions import DeviceLostError, DeviceUnavailableError, InvalidParameterError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Why no device can be used any more in this process; empty while none was lost.
+_lost: list[str] = []
 
 
 def is_on_gpu(x: Any) -> bool:
     """Whether `x` lives on a CUDA device."""
-    if array_api_compat.is_cupy_array(x):
+    if is_cupy(x):
         return True
     return array_api_compat.is_torch_array(x) and str(x.device).startswith("cuda")
 
@@ -23,7 +38,7 @@ def describe_device(x: Any) -> str:
     """«cpu», «cuda:0 NVIDIA H200» or the name that the library gives."""
     if is_numpy(x) or is_sparse(x):
         return "cpu"
-    if array_api_compat.is_cupy_array(x):
+    if is_cupy(x):
         from gpukpca.cuda import device as cuda_device
 
         return cuda_device.describe(x.device.id)
@@ -32,7 +47,7 @@ def describe_device(x: Any) -> str:
 
 def free_bytes(x: Any) -> int:
     """Bytes that can be allocated where `x` lives, container limits honoured."""
-    if array_api_compat.is_cupy_array(x):
+    if is_cupy(x):
         from gpukpca.cuda import device as cuda_device
 
         return cuda_device.free_bytes(x)
@@ -41,12 +56,149 @@ def free_bytes(x: Any) -> int:
     return host_free_bytes()
 
 
+def release_unused(x: Any) -> None:
+    """Give back memory that the pool of the device of `x` holds and nobody uses."""
+    if is_cupy(x):
+        from gpukpca.cuda import device as cuda_device
+
+        cuda_device.release_unused(x)
+
+
+def is_device_error(error: BaseException) -> bool:
+    """Whether CuPy raised it."""
+    return type(error).__module__.partition(".")[0] in ("cupy", "cupy_backends")
+
+
 def synchronize(x: Any) -> None:
     """Wait for the device of `x`, so that a fault is raised in the call that caused it."""
-    if array_api_compat.is_cupy_array(x):
+    if is_cupy(x):
         from gpukpca.cuda import device as cuda_device
 
         cuda_device.synchronize(x)
+
+
+# -- where to compute --------------------------------------------------------------------------------------------------
+
+
+def parsed_device(device: Any) -> tuple[str, int | None]:
+    """("cuda", 1) of "cuda:1", ("cuda", None) of "cuda"; also "cpu", "auto", and "" for None.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    if device is None:
+        return "", None
+    match = re.fullmatch(r"(cpu|auto|cuda)(?::([0-9]+))?", device) if isinstance(device, str) else None
+    if match is None or (match[2] and match[1] != "cuda"):
+        raise InvalidParameterError(
+            f'device={device!r} is not allowed; give None (where the data are), "auto", "cpu", "cuda" or "cuda:1".'
+        )
+    return match[1], int(match[2]) if match[2] else None
+
+
+def cuda_place(index: int | None, dtype: str) -> tuple[Array | None, str]:
+    """A zero-size CuPy array on a device that works (default: the current one), or None and why there is none."""
+    from gpukpca.cuda import device as cuda_device
+
+    if _lost:
+        return None, _lost[0]
+    works, what = cuda_device.probe(index)
+    return (cuda_device.empty_on(index, dtype), what) if works else (None, what)
+
+
+def cuda_is_installed() -> bool:
+    """Whether a CuPy package is there, whatever it can do; nothing is imported."""
+    from gpukpca.cuda import device as cuda_device
+
+    return cuda_device.is_installed()
+
+
+def placed_rows(X: np.ndarray, like: Array) -> Array:
+    """Host rows (n, d) on the CUDA device of `like`, copied in batches: no second copy of the whole on the host."""
+    from gpukpca.cuda import device as cuda_device
+
+    rows = max(1, TRANSFER_BYTES // max(1, X.itemsize * int(np.prod(X.shape[1:]))))
+    bounds = ((start, min(start + rows, len(X))) for start in range(0, len(X), rows))
+    parts = ((start, stop, np.ascontiguousarray(X[start:stop])) for start, stop in bounds)
+    return cuda_device.filled(X.shape, X.dtype, like.device.id, parts)
+
+
+# Of host rows copied to a device together.
+TRANSFER_BYTES = 64 * 2**20
+
+
+# -- faults ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def working_on(like: Any) -> Iterator[None]:
+    """The device of `like` is current inside, float32 is float32, and faults of the device become the library's.
+
+    Raises
+    ------
+    DeviceLostError
+        The device failed, now or before in this process.
+    DeviceUnavailableError
+        CUDA was used before this process was forked.
+    """
+    if not is_cupy(like):
+        yield
+        return
+    from gpukpca.cuda import device as cuda_device
+    from gpukpca.cuda import precision
+
+    if _lost:
+        raise DeviceLostError(_lost[0])
+    try:
+        with cuda_device.current(like), precision.full_precision():
+            yield
+        cuda_device.note_use()
+    except Exception as error:
+        kind = cuda_device.fault(error)
+        if kind == "forked":
+            raise DeviceUnavailableError(
+                "CUDA was used before this process was forked, and does not survive that; start processes with "
+                '«spawn» (multiprocessing.get_context("spawn"), or joblib\'s default backend).'
+            ) from error
+        if kind == "lost":
+            _lost.append(
+                f"the CUDA device failed ({str(error).splitlines()[0]}); nothing can be computed on it in this process "
+                "any more. Restart the process; the CPU still works."
+            )
+            raise DeviceLostError(_lost[0]) from error
+        raise
+
+
+def on_its_device(function: Function) -> Function:
+    """The function, run with the device of its first CuPy argument current: CuPy computes on the current one only."""
+
+    @wraps(function)
+    def placed(*arguments: Any, **named: Any) -> Any:
+        if "cupy" not in sys.modules:
+            return function(*arguments, **named)
+        every = (*arguments, *named.values())
+        with working_on(next((x for a in every if is_cupy(x := getattr(a, "like", a))), None)):
+            return function(*arguments, **named)
+
+    return cast(Function, placed)
+
+
+def precision_warning(like: Any) -> str:
+    """What lowers float32 products on the device of `like` below float32; nothing where all is well."""
+    if not is_cupy(like):
+        return ""
+    from gpukpca.cuda import precision
+
+    switches = precision.tf32_switches()
+    with working_on(like):
+        lost = bool(switches) and precision.loses_digits()
+    if lost:
+        return f"{', '.join(switches)} rounds float32 products to TF32, which cannot be kept out; pass float64"
+    return f"{', '.join(switches)} asks for TF32; it is kept out of this computation" if switches else ""
+
+
+# -- host memory -------------------------------------------------------------------------------------------------------
 
 
 def host_free_bytes() -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend.creation import writable
-from gpukpca.backend.namespace import cast, is_numpy, item_size, namespace_of, writes_in_place
+from gpukpca.backend.namespace import cast, is_cupy, is_numpy, item_size, namespace_of, writes_in_place
 
 # A strip of a tile that stays in a core's own cache while several passes go over it.
 STRIP_BYTES = 256 * 1024
@@ -110,25 +110,58 @@ def integer_power(T: Array, exponent: int) -> Array:
         T = T * T if result is T else multiply(T, T)
 
 
-def gaussian(T: Array, flat: bool) -> Array:
-    """exp(T), or exp(T) - 1 for a flat kernel; T holds -gamma ||x - y||²."""
+def gaussian(T: Array, flat: bool, scale: float = 1.0, dtype: Any = None) -> Array:
+    """exp(min(scale T, 0)), or that minus 1 for a flat kernel, as `dtype`; scale T is -gamma ||x - y||² or alike."""
+    if is_cupy(T):
+        from gpukpca.cuda.elementwise import gaussian as fused
+
+        return fused(T, flat, scale, dtype or T.dtype)
+    T = clip_above(multiply(cast(T, dtype or T.dtype), scale), 0.0)
     return expm1(T) if flat else exp(T)
 
 
-def rational_quadratic(T: Array, alpha: float, flat: bool) -> Array:
-    """(1 - T / alpha)^(-alpha), or that minus 1; T holds -gamma ||x - y||²."""
-    T = _apply("log1p", multiply(T, -1.0 / alpha))
-    return gaussian(multiply(T, -alpha), flat)
+def rational_quadratic(T: Array, alpha: float, flat: bool, dtype: Any = None) -> Array:
+    """(1 - min(T, 0) / alpha)^(-alpha), or that minus 1, as `dtype`; T holds -gamma ||x - y||²."""
+    if is_cupy(T):
+        from gpukpca.cuda.elementwise import rational_quadratic as fused
+
+        return fused(T, alpha, flat, dtype or T.dtype)
+    T = _apply("log1p", multiply(clip_above(cast(T, dtype or T.dtype), 0.0), -1.0 / alpha))
+    T = multiply(T, -alpha)
+    return expm1(T) if flat else exp(T)
 
 
-def matern(T: Array, nu: float) -> Array:
-    """Matérn correlation of smoothness 1/2, 3/2 or 5/2; T holds -||x - y||² / (2 l²).
+def matern(T: Array, nu: float, dtype: Any = None) -> Array:
+    """Matérn correlation of smoothness 1/2, 3/2 or 5/2 as `dtype`; T holds -||x - y||² / (2 l²), rounding above 0.
 
     Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), eqs. 4.16 and 4.17.
     """
+    if is_cupy(T):
+        from gpukpca.cuda.elementwise import matern as fused
+
+        return fused(T, nu, dtype or T.dtype)
     # sqrt(2 nu) ||x - y|| / l, held where exp(-r) is 0 already: infinity times 0 is not a number.
-    r = clip_above(sqrt(multiply(T, -4.0 * nu)), 800.0)
+    squares = multiply(clip_above(cast(T, dtype or T.dtype), 0.0), -4.0 * nu)
+    r = clip_above(sqrt(squares), 800.0)
     if nu == 0.5:
         return exp(multiply(r, -1.0))
     polynomial = 1.0 + r if nu == 1.5 else 1.0 + r + r * r * (1.0 / 3.0)
     return multiply(polynomial, exp(multiply(r, -1.0)))
+
+
+def polynomial(T: Array, constant: float, degree: int) -> Array:
+    """(T + constant) ** degree, degree an integer >= 0."""
+    if is_cupy(T):
+        from gpukpca.cuda.elementwise import polynomial as fused
+
+        return fused(T, constant, degree)
+    return integer_power(add(T, constant), degree)
+
+
+def sigmoid(T: Array, constant: float) -> Array:
+    """tanh(T + constant)."""
+    if is_cupy(T):
+        from gpukpca.cuda.elementwise import sigmoid as fused
+
+        return fused(T, constant)
+    return tanh(add(T, constant))

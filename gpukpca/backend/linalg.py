@@ -10,11 +10,13 @@ from scipy.spatial.distance import cdist
 
 from gpukpca._typing import Array
 from gpukpca.backend.creation import arange, indices
+from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
     device_of,
     from_host,
+    is_cupy,
     is_numpy,
     is_sparse,
     namespace_of,
@@ -42,6 +44,10 @@ def squared_distances(a: Array, b: Array) -> Array:
     """Squared Euclidean distances by differences (no matrix product, no cancellation); equal rows give exactly 0."""
     if is_numpy(a):
         return cdist(a, b, "sqeuclidean")
+    if is_cupy(a):
+        from gpukpca.cuda.distances import sqeuclidean
+
+        return cast(sqeuclidean(a, b), a.dtype)
     return _sum_over_features(a, b, lambda difference: difference * difference)
 
 
@@ -49,6 +55,10 @@ def cityblock_distances(a: Array, b: Array) -> Array:
     """Sums of absolute differences; the Laplacian kernel has no matrix product."""
     if is_numpy(a):
         return cdist(a, b, "cityblock")
+    if is_cupy(a):
+        from gpukpca.cuda.distances import cityblock
+
+        return cast(cityblock(a, b), a.dtype)
     return _sum_over_features(a, b, namespace_of(a).abs)
 
 
@@ -88,13 +98,20 @@ def inner_products(A: Array, B: Array) -> np.ndarray:
     transpose, stays small (`row_products` says why).
     """
     xp, wide, n = namespace_of(A, B), accumulation_dtype(A), A.shape[0]
-    panel = WIDE_PANEL if A.dtype == wide and B.dtype == wide else INNER_PANEL
+    panel = inner_panel(A, is_wide=A.dtype == wide and B.dtype == wide)
     total: Array = None
     for start in range(0, n, max(1, panel)):
         rows = slice(start, min(start + panel, n))
         part = xp.matrix_transpose(cast(A[rows, :], wide)) @ cast(B[rows, :], wide)
         total = part if total is None else total + part
     return np.zeros((A.shape[1], B.shape[1])) if total is None else to_host(total).astype(np.float64)
+
+
+def inner_panel(like: Array, is_wide: bool) -> int:
+    """Rows that `inner_products` widens together."""
+    if is_on_gpu(like):
+        return GPU_PANEL
+    return WIDE_PANEL if is_wide else INNER_PANEL
 
 
 def largest_eigenpairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
@@ -114,9 +131,26 @@ def largest_eigenpairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
             )
         vectors = np.ascontiguousarray(vectors[:, ::-1])
         return values[::-1].astype(np.float64), vectors if p == n else _reorthogonalized(vectors)
-    xp = namespace_of(A)
-    values, vectors = xp.linalg.eigh(A)
-    return to_host(xp.flip(values, axis=0)[:p]).astype(np.float64), xp.flip(vectors, axis=1)[:, :p]
+    values, vectors = all_eigenpairs(A)
+    return values[::-1][:p], namespace_of(A).flip(vectors, axis=1)[:, :p]
+
+
+def all_eigenpairs(A: Array) -> tuple[np.ndarray, Array]:
+    """Every eigenvalue of a symmetric A, ascending, on the host in float64, and the vectors; A may be overwritten.
+
+    Where only all pairs can be had; on CuPy a proposal of cuSOLVER, which the caller verifies.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        The library reports a failure.
+    """
+    if is_cupy(A):
+        from gpukpca.cuda.eigh import syevd
+
+        return syevd(A)
+    values, vectors = namespace_of(A).linalg.eigh(A)
+    return to_host(values).astype(np.float64), vectors
 
 
 def _reorthogonalized(U: Array) -> Array:
@@ -154,11 +188,10 @@ def smallest_eigenvalue(T: np.ndarray) -> float:
 
 
 def all_eigenvalues(A: Array) -> np.ndarray:
-    """Every eigenvalue of a symmetric A, ascending, on the host; A may be overwritten."""
-    if is_numpy(A):
-        values = scipy.linalg.eigh(A.T, eigvals_only=True, driver="evr", overwrite_a=True, check_finite=False)
-        return values.astype(np.float64)
-    return to_host(namespace_of(A).linalg.eigvalsh(A)).astype(np.float64)
+    """Every eigenvalue of a symmetric A, ascending, by LAPACK on the host; a NumPy array may be overwritten."""
+    host = A if is_numpy(A) else np.array(to_host(A))
+    values = scipy.linalg.eigh(host.T, eigvals_only=True, driver="evr", overwrite_a=True, check_finite=False)
+    return values.astype(np.float64)
 
 
 def solve_positive_definite(A: Array, B: Array) -> Array:
@@ -188,6 +221,8 @@ ROW_BLOCK = 256
 # Rows that are widened together: few enough to stay in cache with a basis of some hundred columns.
 INNER_PANEL = 1024
 WIDE_PANEL = 8192
+# On a device: many enough that launches do not count, 320 MiB with a basis of 640 columns.
+GPU_PANEL = 65_536
 # Up to this size all eigenpairs of a host matrix cost no more than some.
 SMALL_MATRIX = 256
 
@@ -290,11 +325,6 @@ def pivot_order(A: np.ndarray, floor: float) -> np.ndarray:
 def triangular_inverse(L: np.ndarray) -> np.ndarray:
     """The inverse of a small lower triangular host matrix."""
     return scipy.linalg.solve_triangular(L, np.eye(len(L)), lower=True, check_finite=False)
-
-
-def orthonormal_columns(V: Array) -> Array:
-    """Orthonormal columns that span V at least: Householder's, whatever the condition of V."""
-    return namespace_of(V).linalg.qr(V, mode="reduced")[0]
 
 
 def solve_triangular(L: np.ndarray, B: np.ndarray, transposed: bool = False) -> np.ndarray:

@@ -17,6 +17,11 @@ def is_numpy(x: Any) -> bool:
     return isinstance(x, np.ndarray)
 
 
+def is_cupy(x: Any) -> bool:
+    """Whether `x` is a CuPy array: the shortcuts of the shim ask."""
+    return array_api_compat.is_cupy_array(x)
+
+
 def is_memory_map(x: Any) -> bool:
     """Whether `x` is a NumPy array whose memory is a file."""
     while isinstance(x, np.ndarray):
@@ -40,7 +45,7 @@ def is_foreign(x: Any) -> bool:
 
 def writes_in_place(x: Any) -> bool:
     """Whether elementwise functions on `x` take ``out=``, which the standard lacks."""
-    return is_numpy(x) or array_api_compat.is_cupy_array(x)
+    return is_numpy(x) or is_cupy(x)
 
 
 def namespace_of(*arrays: Any) -> Any:
@@ -141,7 +146,7 @@ def to_host(x: Any) -> np.ndarray:
         return np.asarray(x)
     if is_sparse(x):
         return np.asarray(x.toarray())
-    if array_api_compat.is_cupy_array(x):
+    if is_cupy(x):
         return x.get()
     if array_api_compat.is_torch_array(x):
         return x.detach().cpu().numpy()

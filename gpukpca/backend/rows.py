@@ -11,6 +11,7 @@ import scipy.sparse
 
 from gpukpca._typing import Array
 from gpukpca.backend.creation import indices
+from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import column_norms, column_sums
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -31,6 +32,8 @@ from gpukpca.exceptions import InvalidParameterError
 ROW_PANEL = 4096
 # Entries of a panel, whatever the width of the rows: 8 MiB in float64.
 PANEL_ENTRIES = 2**20
+# Launches are dear on a device, and its reductions want less than 2**31 entries: 512 MiB in float64.
+GPU_PANEL_ENTRIES = 2**26
 
 
 def as_rows(X: Any) -> Any:
@@ -109,11 +112,22 @@ def feature_means(X: Array) -> Array:
     Data near the largest number of its type would overflow in the sum, so then it is divided by n first.
     """
     n = X.shape[0]
-    means = column_sums(X) / n
+    means = _panel_sums(X, column_sums) / n
     xp = namespace_of(means)
     if bool(xp.all(xp.isfinite(means))):
         return means
-    return column_sums(cast(X, accumulation_dtype(X)) / n)
+    return _panel_sums(X, lambda rows: column_sums(cast(rows, accumulation_dtype(X)) / n))
+
+
+def _panel_sums(X: Array, sums: Callable[[Array], Array]) -> Array:
+    """Sums over the rows of X; by panels on devices, whose reductions count entries with 32 bits."""
+    if not is_on_gpu(X):
+        return sums(X)
+    total: Array = None
+    for start, stop in row_panels(X):
+        part = sums(X[start:stop, :])
+        total = part if total is None else total + part
+    return total
 
 
 def row_square_sums(X: Any) -> Array:
@@ -148,7 +162,9 @@ def by_panels(X: Array, function: Callable[[Array, int, int], Array]) -> Array:
 
 def row_panels(X: Any) -> list[tuple[int, int]]:
     """(start, stop) of panels of the rows of X; at least one, which may be empty."""
-    n, rows = int(X.shape[0]), max(1, min(ROW_PANEL, PANEL_ENTRIES // max(1, int(X.shape[1]))))
+    n, d = int(X.shape[0]), max(1, int(X.shape[1]))
+    rows = GPU_PANEL_ENTRIES // d if is_on_gpu(X) else min(ROW_PANEL, PANEL_ENTRIES // d)
+    rows = max(1, rows)
     return [(start, min(start + rows, n)) for start in range(0, n, rows)] or [(0, 0)]
 
 
@@ -203,17 +219,26 @@ def sampled_rows(X: Any, most: int) -> np.ndarray:
 def total_range(X: Any) -> float:
     """The sum over features of max - min: no two rows are further apart in the 1-norm."""
     xp = namespace_of(place_of(X))
-    high = X.max(axis=0).toarray() if is_sparse(X) else xp.max(X, axis=0)
-    low = X.min(axis=0).toarray() if is_sparse(X) else xp.min(X, axis=0)
+    low, high = (X.min(axis=0).toarray(), X.max(axis=0).toarray()) if is_sparse(X) else feature_bounds(X)
     wide = accumulation_dtype(high)
     total = float(xp.sum(cast(high, wide) - cast(low, wide)))
     return total if math.isfinite(total) else math.inf
 
 
+def feature_bounds(X: Array) -> tuple[Array, Array]:
+    """Smallest and largest entry of every column of a dense X, shapes (d,)."""
+    xp = namespace_of(X)
+    bounds = row_panels(X) if is_on_gpu(X) else [(0, X.shape[0])]
+    low, high = (
+        xp.stack([extreme(X[start:stop, :], axis=0) for start, stop in bounds]) for extreme in (xp.min, xp.max)
+    )
+    return xp.min(low, axis=0), xp.max(high, axis=0)
+
+
 def constant_columns(X: Array) -> np.ndarray:
     """Which columns of a dense X hold one value only, on the host, shape (d,)."""
-    xp = namespace_of(X)
-    return to_host(xp.max(X, axis=0) == xp.min(X, axis=0))
+    low, high = feature_bounds(X)
+    return to_host(low == high)
 
 
 def largest_square_norm(X: Array, mean: Array, scale: float) -> float:

@@ -1,9 +1,23 @@
-"""Which CUDA devices there are, how much memory is free, and waiting for work to end."""
+"""Which CUDA devices there are, whether they work, how much memory is free, what an error of theirs means."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
+
+INSTALL = 'pip install "gpukpca[cuda12]" (or "gpukpca[cuda13]") on a machine with an NVIDIA GPU and its driver'
+# Errors after which no call to the device of this process succeeds any more (CUDA runtime API, cudaError):
+# ECC, NVLink, illegal address, launch timeout, assertion, hardware stack, instruction, misalignment, address space,
+# program counter, launch failure, unknown.
+STICKY = frozenset({214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719, 999})
+# cudaErrorInitializationError: what a forked child gets.
+AFTER_FORK = 3
+
+# The process in which CUDA was first used: CUDA does not survive a fork.
+_used_in: int | None = None
 
 
 def is_installed() -> bool:
@@ -11,25 +25,67 @@ def is_installed() -> bool:
     return find_spec("cupy") is not None
 
 
-def probe() -> tuple[bool, str]:
+def probe(index: int | None = None) -> tuple[bool, str]:
     """Whether a device can compute, and a sentence that says what was found.
 
-    CuPy imports on machines without a driver, and `getDeviceCount` raises there, so the only honest answer comes
-    from a small product on the device.
+    CuPy imports on machines without a driver, `getDeviceCount` raises there, and a device may be there whose kernels
+    cannot be built, so the only honest answer comes from work: a compiled kernel, a product, and a small eigenproblem.
+
+    Parameters
+    ----------
+    index : int, optional
+        Default: the current device.
     """
     if not is_installed():
-        return False, "CuPy is not installed"
+        return False, f"CuPy is not installed; {INSTALL}"
+    if was_forked():
+        return False, "CUDA was used before this process was forked; start processes with «spawn»"
     try:
         import cupy
-
+    except Exception as error:  # a missing library, another NumPy: an import may fail in any way
+        return False, f"CuPy is installed but cannot be imported: {_told(error)}"
+    try:
         if not cupy.is_available():
             return False, "CuPy is installed, but no CUDA device or driver was found"
-        block = cupy.eye(8, dtype=cupy.float32)
-        if float((block @ block).sum()) != 8.0:
-            return False, "a CUDA device was found, but a small matrix product on it is wrong"
-    except Exception as error:  # an import or a driver may fail in any way; the caller only wants to know why
-        return False, f"CuPy cannot be used: {type(error).__name__}: {error}"
-    return True, describe(0)
+        found = int(cupy.cuda.runtime.getDeviceCount())
+        index = int(cupy.cuda.runtime.getDevice()) if index is None else index
+        if index >= found:
+            return False, f"there is no device cuda:{index}; {found} found"
+        with cupy.cuda.Device(index):
+            fault = _small_work(cupy)
+    except Exception as error:  # no kernel image, no cuSOLVER, a broken driver
+        return False, f"a CUDA device was found, but it cannot be used: {_told(error)}"
+    if fault:
+        return False, fault
+    note_use()
+    return True, describe(index)
+
+
+def _small_work(cupy: Any) -> str:
+    """What is wrong with small problems on the current device; nothing if they are solved."""
+    block = cupy.ElementwiseKernel("T x", "T y", "y = x * x", "gpukpca_probe")(cupy.full((8, 8), 2.0, cupy.float32))
+    if float((block @ block).sum()) != 8 * 8 * 8 * 16.0:
+        return "a CUDA device was found, but a small matrix product on it is wrong"
+    values = cupy.linalg.eigh(block)[0].get()
+    if abs(float(values[-1]) - 32.0) > 1e-3 or abs(float(values[0])) > 1e-3:
+        return "a CUDA device was found, but a small eigenproblem on it is wrong"
+    return ""
+
+
+def _told(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0].strip() if lines else 'nothing said'}"
+
+
+def note_use() -> None:
+    """Remember the process in which CUDA works."""
+    global _used_in
+    _used_in = os.getpid() if _used_in is None else _used_in
+
+
+def was_forked() -> bool:
+    """Whether CUDA was used in a parent of this process."""
+    return _used_in is not None and _used_in != os.getpid()
 
 
 def describe(index: int) -> str:
@@ -40,14 +96,42 @@ def describe(index: int) -> str:
     return f"cuda:{index} {name.decode() if isinstance(name, bytes) else name}"
 
 
+def empty_on(index: int | None, dtype: Any) -> Any:
+    """A zero-size array on a device (default: the current one)."""
+    import cupy
+
+    with cupy.cuda.Device(index):
+        return cupy.empty((0,), dtype)
+
+
+@contextmanager
+def current(array: Any) -> Iterator[None]:
+    """The device of `array` is the current one inside; the one before is put back, also on errors."""
+    with array.device:
+        yield
+
+
 def free_bytes(array: Any) -> int:
-    """Free memory on the device of `array`, blocks that CuPy's pool holds unused included."""
+    """Bytes that can be allocated on the device of `array`: blocks that CuPy's pool holds unused count, its limit too.
+
+    With an allocator of the user's own CuPy's pool is empty, and what the device says is all there is to ask.
+    """
     import cupy
 
     with array.device:
         free, _ = cupy.cuda.runtime.memGetInfo()
         pool = cupy.get_default_memory_pool()
-        return int(free) + int(pool.free_bytes())
+        available = int(free) + int(pool.free_bytes())
+        limit = int(pool.get_limit())
+        return min(available, max(0, limit - int(pool.used_bytes()))) if limit else available
+
+
+def release_unused(array: Any) -> None:
+    """Give blocks that CuPy's pool holds unused back to the device, where another program may have wanted them."""
+    import cupy
+
+    with array.device:
+        cupy.get_default_memory_pool().free_all_blocks()
 
 
 def synchronize(array: Any) -> None:
@@ -56,3 +140,30 @@ def synchronize(array: Any) -> None:
 
     with array.device:
         cupy.cuda.get_current_stream().synchronize()
+
+
+def filled(shape: tuple[int, ...], dtype: Any, index: int, parts: Any) -> Any:
+    """An array on a device made of host arrays (start, stop, rows), copied one after another."""
+    import cupy
+
+    with cupy.cuda.Device(index):
+        X = cupy.empty(shape, dtype)
+        for start, stop, rows in parts:
+            X[start:stop].set(rows)
+        return X
+
+
+def fault(error: BaseException) -> str:
+    """«lost» where the process can use the device no more, «forked», or nothing for every other error."""
+    import cupy
+
+    status = getattr(error, "status", None)
+    if isinstance(error, cupy.cuda.runtime.CUDARuntimeError):
+        return "lost" if status in STICKY else "forked" if status == AFTER_FORK and was_forked() else ""
+    # cuBLAS, cuSOLVER and the driver have numbers of their own; the runtime knows what they mean for the process.
+    if type(error).__module__.startswith("cupy"):
+        try:
+            cupy.cuda.runtime.deviceSynchronize()
+        except cupy.cuda.runtime.CUDARuntimeError as now:
+            return "lost" if getattr(now, "status", None) in STICKY else ""
+    return ""

@@ -20,3 +20,14 @@ def warn_caller(message: str, category: type[Warning]) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("gpukpca", "sklearn"):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+# Told in this process already.
+_told: set[str] = set()
+
+
+def warn_once(message: str, category: type[Warning]) -> None:
+    """`warn_caller`, once in a process for every message: what a machine lacks does not change from fit to fit."""
+    if message not in _told:
+        _told.add(message)
+        warn_caller(message, category)

@@ -1,8 +1,11 @@
-"""What estimators share: a fit that changes nothing when it fails, rows kept for speed, methods that need a flag."""
+"""What estimators share: a fit that changes nothing when it fails, the map of new points, methods that need a flag."""
 
 from __future__ import annotations
 
 import copy
+import io
+import pickle
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,31 +13,64 @@ from typing import Any
 from sklearn.exceptions import NotFittedError
 
 from gpukpca._typing import Array
+from gpukpca.backend.namespace import is_cupy, to_host
+from gpukpca.decomposition.attempts import ENDS_WITHOUT_LOCALS, forget_locals
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.base import Rows
 
 
-class TrainingRows:
-    """The basis made ready for the kernel, kept for speed; pickles keep only what was learned from the training set.
+class MapArrays:
+    """The affine map of new points, scores(x) = k(x, basis) A - b, where it is computed.
 
-    With landmarks for a basis, mean and flatness cannot be learned again from what the model holds.
+    Attributes
+    ----------
+    basis : array or CSR matrix, shape (m, d)
+    projection, offset : array, shape (m, p), (p,)
+        A and b.
     """
 
-    def __init__(self, rows: Rows | None, template: Rows | None) -> None:
-        self._rows = rows
-        self._template = template
+    def __init__(self, basis: Any, projection: Array, offset: Array, rows: Rows | None, template: Rows | None) -> None:
+        self.basis, self.projection, self.offset = basis, projection, offset
+        self._rows, self._template = rows, template
 
-    def get(self, kernel: Kernel, X: Array) -> Rows:
-        """The rows, made again where a pickle left them out."""
+    @property
+    def like(self) -> Array:
+        """A zero-size array where the map is computed."""
+        return self.offset[:0]
+
+    def prepared(self, kernel: Kernel) -> Rows:
+        """The basis made ready for the kernel, kept for speed, and made again where a pickle left it out.
+
+        With landmarks for a basis, mean and flatness cannot be learned again from what the model holds: they are kept.
+        """
         if self._rows is None:
-            self._rows = kernel.prepare(X, like=self._template, centered=True)
+            self._rows = kernel.prepare(self.basis, like=self._template, centered=True)
         return self._rows
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_rows": None, "_template": self._template}
+        return vars(self) | {"_rows": None}
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> TrainingRows:
-        return TrainingRows(None, self._template)
+
+def on_host(state: Any) -> Any:
+    """A copy of an object in which arrays of a CUDA device are NumPy arrays; the object itself where it has none."""
+    if "cupy" not in sys.modules:
+        return state
+    buffer = io.BytesIO()
+    pickler = _ToHost(buffer)
+    pickler.dump(state)
+    return pickle.loads(buffer.getvalue()) if pickler.found else state
+
+
+class _ToHost(pickle.Pickler):
+    """Writes CuPy arrays as the NumPy arrays that hold their numbers."""
+
+    found = False
+
+    def reducer_override(self, thing: Any) -> Any:
+        if not is_cupy(thing):
+            return NotImplemented
+        self.found = True
+        return to_host, (to_host(thing),)
 
 
 class WhenEnabled:
@@ -61,7 +97,9 @@ def unchanged_on_error(estimator: Any) -> Iterator[None]:
     before = copy.copy(vars(estimator))
     try:
         yield
-    except BaseException:
+    except BaseException as error:
         vars(estimator).clear()
         vars(estimator).update(before)
+        if isinstance(error, ENDS_WITHOUT_LOCALS):
+            forget_locals(error)
         raise

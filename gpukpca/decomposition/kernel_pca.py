@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import synchronize
+from gpukpca.backend.device import synchronize, working_on
 from gpukpca.backend.namespace import (
     cast,
+    dtype_name,
     from_host,
     is_foreign,
     is_memory_map,
@@ -22,18 +24,21 @@ from gpukpca.backend.namespace import (
     move,
     namespace_of,
     overflow_allowed,
+    same_place,
     to_host,
 )
-from gpukpca.backend.rows import take_columns, take_rows
+from gpukpca.backend.rows import pick_rows, place_of, take_columns, take_rows
+from gpukpca.decomposition.attempts import within_memory
 from gpukpca.decomposition.choices import (
     check_parameters,
     kernel_from,
     kernel_gamma,
 )
-from gpukpca.decomposition.fitting import TrainingRows, WhenEnabled, unchanged_on_error
+from gpukpca.decomposition.fitting import MapArrays, WhenEnabled, on_host, unchanged_on_error
 from gpukpca.decomposition.model import (
     Model,
 )
+from gpukpca.decomposition.placement import Placement, at_full_precision, panels_of, placement_for
 from gpukpca.decomposition.plan import Plan
 from gpukpca.decomposition.preimage import LinearPreimage, RidgePreimage
 from gpukpca.decomposition.routes import fitted_model, planned
@@ -97,6 +102,9 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     copy_X : bool
         Keep a copy of X for `transform`; with False a reference, which must not be changed later. X itself is never
         written to.
+    device : None, "auto", "cpu", "cuda" or "cuda:N"
+        Where to compute. None: where X is. "cuda": data on the host are copied to the GPU in batches, and all results
+        come back as they came; "auto" does so where a GPU works, else stays on the CPU.
     n_jobs : int, optional
         Threads for the tiles of K (NumPy). None: what BLAS may use now; -1: all CPUs.
     gram : "auto", "dense" or "tiled"
@@ -148,16 +156,20 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         What was decided and why, with predicted memory.
     solver_, device_ : str
         What ran, and where.
+    fallbacks_ : tuple of str
+        What was tried first and did not work: a device, its solver, memory. Empty in most fits.
     n_features_in_, feature_names_in_
 
     Raises
     ------
     InvalidParameterError, IndefiniteKernelError, MemoryBudgetError, ConvergenceError, ValueError, TypeError
         From `fit`, which then leaves the estimator as it was.
+    DeviceUnavailableError, DeviceLostError
+        No CUDA device works; one failed, and the process must be started again.
 
     Warns
     -----
-    ConvergenceWarning, RankWarning, IndefiniteKernelWarning, PrecisionWarning
+    ConvergenceWarning, RankWarning, IndefiniteKernelWarning, PrecisionWarning, DeviceFallbackWarning
 
     Notes
     -----
@@ -187,6 +199,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         random_state: Any = None,
         copy_X: Any = True,
         n_jobs: Any = None,
+        device: Any = None,
         gram: Any = "auto",
         memory_limit: Any = None,
         verbose: Any = 0,
@@ -207,6 +220,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.random_state = random_state
         self.copy_X = copy_X
         self.n_jobs = n_jobs
+        self.device = device
         self.gram = gram
         self.memory_limit = memory_limit
         self.verbose = verbose
@@ -235,15 +249,28 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _fit(self, X: Any) -> Array:
         """Fit and return the scores; on any exception the estimator is as it was."""
-        with unchanged_on_error(self), overflow_allowed():
+        with unchanged_on_error(self), working_on(X), overflow_allowed():
             check_parameters(self)
-            given, X = X, training_data(self, X)
-            kernel = self._resolved_kernel(X)
-            X = self._own(X, given, kernel)
-            plan, model = fitted_model(self, X, kernel)
-            self._commit(X, kernel, plan, model)
-            synchronize(model.scores)
-            return model.scores
+            data = training_data(self, X)
+            place = at_full_precision(placement_for(self, data), data)
+            with working_on(place.work):
+
+                def attempt(limit: int, story: tuple[str, ...]) -> Array:
+                    return self._fitted(X, data, place, limit, story)
+
+                return within_memory(attempt, self.memory_limit, place.work)
+
+    def _fitted(self, given: Any, data: Array, place: Placement, limit: int, story: tuple[str, ...]) -> Array:
+        """One attempt within `limit` bytes; the scores, where they were computed."""
+        place.check_size(data, limit)
+        X = place.brought(data)
+        kernel = self._resolved_kernel(X)
+        data = self._own(data, given, kernel)
+        X = X if place.moved else data
+        plan, model = fitted_model(self, X, kernel, place, limit)
+        self._commit(data, X, kernel, plan, model, place, story)
+        synchronize(model.scores)
+        return model.scores
 
     def plan(self, X: Any) -> Plan:
         """What `fit` of X would do, and what memory it would take; nothing is fitted, and the estimator stays as it is.
@@ -271,7 +298,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         with overflow_allowed():
             check_parameters(self)
             X = training_data(clone(self), X)
-            return planned(self, X, self._resolved_kernel(X))[0]
+            place = placement_for(self, X)
+            return planned(self, X, self._resolved_kernel(X), place)[0]
 
     def _resolved_kernel(self, X: Array) -> Kernel:
         kernel = kernel_from(self)
@@ -281,31 +309,35 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise InvalidParameterError("Inverse transform not implemented for sparse matrices!")
         return kernel.resolve(X)
 
-    def _commit(self, X: Array, kernel: Kernel, plan: Plan, model: Model) -> None:
-        """Set the fitted attributes; the only place that does."""
-        eigen, spectrum, like = model.eigen, model.spectrum, model.projection
+    def _commit(
+        self, data: Any, X: Any, kernel: Kernel, plan: Plan, model: Model, place: Placement, story: tuple[str, ...]
+    ) -> None:
+        """Set the fitted attributes, where the data came from; the only place that does."""
+        eigen, spectrum, home = model.eigen, model.spectrum, place.returned
         degrees = max(int(X.shape[0]) - 1, 1)
-        self._set_preimage(X, kernel, model)
+        like = home(model.projection)
+        self._set_preimage(X, kernel, model, place)
         self.eigenvalues_ = from_host(spectrum.eigenvalues, like)
-        self.eigenvectors_ = eigen.eigenvectors
+        self.eigenvectors_ = home(eigen.eigenvectors)
         self.explained_variance_ = from_host(spectrum.eigenvalues / degrees, like)
         self.explained_variance_ratio_ = from_host(spectrum.ratios, like)
         self.total_variance_ = spectrum.total_variance / degrees
-        self.residual_norms_ = eigen.residual_norms
+        self.residual_norms_ = home(eigen.residual_norms)
         self.converged_ = bool(np.all(eigen.converged))
         self.gap_ = eigen.gap
         self.n_passes_ = eigen.n_passes
         self.n_products_ = eigen.n_products
         self.solver_seconds_ = eigen.seconds
-        self.projection_ = model.projection
-        self.offset_ = model.offset
+        self.projection_ = like
+        self.offset_ = home(model.offset)
         self.kernel_ = kernel
         self.gamma_ = kernel_gamma(kernel, X)
         self.plan_ = plan
         self.solver_ = eigen.solver
         self.device_ = plan.device
-        self.X_fit_ = model.basis
-        self._training_rows = TrainingRows(model.rows, model.template)
+        self.fallbacks_ = (*((place.note,) if place.note else ()), *story, *eigen.fallbacks)
+        self.X_fit_ = model.basis if not place.moved else _rows_of(data, model.landmarks)
+        self._map = MapArrays(model.basis, model.projection, model.offset, model.rows, model.template)
         self._set_certificate(model, degrees)
 
     def _set_certificate(self, model: Model, degrees: int) -> None:
@@ -320,7 +352,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if model.landmarks is not None:
             self.landmarks_ = model.landmarks
 
-    def _set_preimage(self, X: Array, kernel: Kernel, model: Model) -> None:
+    def _set_preimage(self, X: Array, kernel: Kernel, model: Model, place: Placement) -> None:
         for name in ("dual_coef_", "X_transformed_fit_", "_preimage", "_axes"):
             self.__dict__.pop(name, None)
         if isinstance(kernel, Linear) and not is_sparse(X) and model.landmarks is None:
@@ -331,8 +363,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self._preimage: Any = self._axes
         else:
             self._preimage = RidgePreimage.fitted(X, model.scores, kernel, float(self.alpha), self.n_jobs)
-            self.dual_coef_ = self._preimage.dual_coef
-        self.X_transformed_fit_ = model.scores
+            self.dual_coef_ = place.returned(self._preimage.dual_coef)
+        self.X_transformed_fit_ = place.returned(model.scores)
 
     def _own(self, X: Array, given: Any, kernel: Kernel) -> Array:
         """X for this fit and later transforms: a copy if one was asked for and none was made on the way."""
@@ -369,37 +401,41 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Cost: m n kernel values, made tile by tile and never held together: memory O(m p) and one tile a thread.
         """
         check_is_fitted(self)
-        with overflow_allowed():
+        work = self._map.like
+        with working_on(X), working_on(work), overflow_allowed():
             Y = new_data(self, X, self.X_fit_, "transform")
+            shape = (int(Y.shape[0]), self._n_features_out)
             if out is not None:
-                return self._write_scores(Y, checked_out(out, (int(Y.shape[0]), self._n_features_out)))
+                return self._write_scores(Y, checked_out(out, shape))
+            if not same_place(place_of(Y), work) and is_numpy(Y):
+                return self._delivered(self._write_scores(Y, np.empty(shape, dtype_name(work.dtype))), X)
             scores = self._checked_scores(Y)
-        synchronize(scores)
-        return self._delivered(scores, X)
+            synchronize(scores)
+            return self._delivered(scores, X)
 
     def _checked_scores(self, Y: Array) -> Array:
-        scores = self._scores(Y)
+        scores = self._scores(Y if is_sparse(Y) else move(Y, self._map.like))
         check_finite(scores, "The kernel overflows on the new points.", "The array of scores")
         return scores
 
     def _write_scores(self, Y: Array, out: Any) -> Any:
         """The scores of Y, written to a host array a panel at a time."""
-        for start in range(0, int(Y.shape[0]), OUT_PANEL):
-            stop = min(start + OUT_PANEL, int(Y.shape[0]))
+        for start, stop in panels_of(Y, OUT_PANEL):
             out[start:stop] = to_host(self._checked_scores(take_rows(Y, start, stop)))
         return out
 
     def _scores(self, Y: Array) -> Array:
         """k(y, X) A - b for every row y."""
+        model = self._map
         if isinstance(self.kernel_, Precomputed):
-            K = cast(Y, self.projection_.dtype)
+            K = cast(Y, model.projection.dtype)
             K = take_columns(K, self.landmarks_) if hasattr(self, "landmarks_") else K
-            return K @ self.projection_ - self.offset_[None, :]
+            return K @ model.projection - model.offset[None, :]
         if hasattr(self, "_axes") and not is_sparse(Y):
             return self._axes.scores(Y)
-        rows = self._training_rows.get(self.kernel_, self.X_fit_)
-        products = kernel_matmat(self.kernel_, Y, self.X_fit_, self.projection_, prepared=rows, n_jobs=self.n_jobs)
-        return products - self.offset_[None, :]
+        rows = model.prepared(self.kernel_)
+        products = kernel_matmat(self.kernel_, Y, model.basis, model.projection, prepared=rows, n_jobs=self.n_jobs)
+        return products - model.offset[None, :]
 
     @WhenEnabled
     def inverse_transform(self, X: Any) -> Array:
@@ -429,10 +465,10 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise NotFittedError(
                 "this KernelPCA was fitted without fit_inverse_transform=True, so it has no inverse; fit it again."
             )
-        with overflow_allowed():
-            points = self._preimage(checked_scores(X, self.X_transformed_fit_))
+        with working_on(X), working_on(self._map.like), overflow_allowed():
+            points = self._preimage(checked_scores(X, self._map.like, self._n_features_out))
             check_finite(points, "The kernel overflows on these scores.", "The array of points")
-        return self._delivered(points, X)
+            return self._delivered(points, X)
 
     def _delivered(self, scores: Array, X: Any) -> Array:
         """Results in the library of the input; on the host where a data frame will be made of them."""
@@ -440,6 +476,16 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if wanted != "default" or not is_foreign(X):
             return to_host(scores)
         return move(scores, X)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles: arrays of a CUDA device as NumPy arrays, so that any machine can read them."""
+        return on_host(super().__getstate__())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> KernelPCA:
+        """A copy stays where it is."""
+        twin = type(self)(**self.get_params(deep=False))
+        twin.__dict__.update(deepcopy(self.__dict__, memo))
+        return twin
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 
@@ -457,3 +503,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.array_api_support = True
         return tags
+
+
+def _rows_of(X: Any, chosen: np.ndarray | None) -> Any:
+    """The chosen rows; all of them for None."""
+    return X if chosen is None else pick_rows(X, chosen)

@@ -13,11 +13,11 @@ from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import describe_device, is_on_gpu
-from gpukpca.backend.linalg import INNER_PANEL
+from gpukpca.backend.linalg import inner_panel
 from gpukpca.backend.namespace import dtype_name, empty_like, is_memory_map, is_sparse, item_size
-from gpukpca.backend.rows import place_of
 from gpukpca.backend.tiles import worker_count
 from gpukpca.decomposition.choices import refuse_indefinite, solver_from
+from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import Plan, memory_limit, spelled_bytes
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.growing import default_block
@@ -30,6 +30,7 @@ from gpukpca.kernels.base import Rows
 FEWEST_BLOCKS = 4
 # Of the limit, what rows of a memory map may take once they are made ready; beyond it they are read in every pass.
 SHARE_FOR_ROWS = 0.25
+SMALLEST_EDGE_ON_GPU = 512
 # Where a pass recomputes K, columns are cheap beside it: measured, p + 30 of them save two passes of seven, and a start
 # from the components of 1000 rows one more.
 # With more than this share of the tiles cached it is not.
@@ -64,6 +65,8 @@ class Job:
     p : int
     limit : int
         Bytes that may be allocated.
+    place : Placement
+        Where the fit computes; X may not be there yet.
     workers : int
     """
 
@@ -73,6 +76,7 @@ class Job:
     template: Rows | None
     p: int
     limit: int
+    place: Placement
     workers: int
 
     @property
@@ -87,8 +91,19 @@ class Job:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether X is on a device."""
-        return is_on_gpu(place_of(self.X))
+        """Whether the fit computes on a GPU."""
+        return is_on_gpu(self.place.work)
+
+    @property
+    def maps_file(self) -> bool:
+        """Whether X is read from its file while it is used."""
+        return is_memory_map(self.X) and not self.place.moved
+
+    @property
+    def copy_bytes(self) -> int:
+        """Bytes of the fit's own copy of X, where it has one."""
+        own = self.place.moved or (self.estimator.copy_X and not self.maps_file)
+        return self.data_bytes if own else 0
 
     @property
     def data_bytes(self) -> int:
@@ -108,20 +123,28 @@ class Job:
 
 
 def make_plan(
-    estimator: Any, X: Array, kernel: Kernel, p: int, template: Rows | None = None, limit: int | None = None
+    estimator: Any,
+    X: Array,
+    kernel: Kernel,
+    p: int,
+    template: Rows | None = None,
+    limit: int | None = None,
+    place: Placement | None = None,
 ) -> Plan:
     """Residence and solver for `p` components within the memory limit, or within `limit` bytes where that is given.
+
+    `place` is where the fit computes; by default where X is.
 
     Raises
     ------
     MemoryBudgetError
         Not even the smallest way fits; names what is needed, what is allowed, and what to change.
     """
-    like = empty_like(X)
-    limit = limit or memory_limit(estimator.memory_limit, like)
+    place = place or Placement(empty_like(X), empty_like(X))
+    limit = limit or memory_limit(estimator.memory_limit, place.work)
     if template is None and not kernel.stored_only:
         template = kernel.template(X, centered=True)
-    job = Job(estimator, X, kernel, template, p, limit, worker_count(like, estimator.n_jobs))
+    job = Job(estimator, X, kernel, template, p, limit, place, worker_count(place.work, estimator.n_jobs))
     fewest: int | None = None
     for way in _ways(job):
         if way.predicted_bytes <= limit:
@@ -158,7 +181,7 @@ def _plan(job: Job, solver: Any, why: str, residence: Residence, needed: int, **
         n_features=int(job.X.shape[1]),
         n_components=job.p,
         dtype=dtype_name(job.X.dtype),
-        device=describe_device(place_of(job.X)),
+        device=describe_device(job.place.work),
         kernel=repr(job.kernel),
         solver=solver,
         solver_reason=why,
@@ -231,16 +254,15 @@ def _with_cache(job: Job, solver: Any, why: str, edge: int, notes: tuple[str, ..
 def _panel(job: Job, edge: int) -> int:
     """Tile columns whose rows are held at once, where X is a memory map too large to be held made ready; else 0."""
     row = max(job.row_bytes, int(job.X.shape[1]) * job.item)
-    if not is_memory_map(job.X) or job.n * row <= SHARE_FOR_ROWS * job.limit:
+    if not job.maps_file or job.n * row <= SHARE_FOR_ROWS * job.limit:
         return 0
     return max(1, int(SHARE_FOR_ROWS * job.limit) // (2 * row * edge) - 2 * job.workers)
 
 
 def _row_bytes(job: Job, rows: int) -> int:
     """The model's copy of the data, and so many rows made ready for the kernel."""
-    copy = job.data_bytes if job.estimator.copy_X and not is_memory_map(job.X) else 0
     # Slices that are kept while X is read keep the operand that was made of them, as wide again.
-    return copy + rows * job.row_bytes * (2 if rows < job.n else 1)
+    return job.copy_bytes + rows * job.row_bytes * (2 if rows < job.n else 1)
 
 
 def _passing_bytes(job: Job, solver: Any, edge: int, buffered: bool) -> int:
@@ -277,17 +299,19 @@ def _solver_bytes(job: Job, solver: Any) -> int:
 
 def _widened_bytes(job: Job, solver: Any) -> int:
     """What float32 data take in float64 for a while: panels of the basis, vectors for their residuals."""
-    if job.item == 8:
+    if job.item == 8 and not job.on_gpu:  # a device copies slices that are not contiguous
         return 0
     if isinstance(solver, BlockKrylov):
         columns = solver.basis_columns(job.n, job.p, job.on_gpu) + solver.width(job.n, job.p, job.on_gpu)
-        return 8 * columns * min(job.n, INNER_PANEL)
+        return 8 * columns * min(job.n, inner_panel(job.place.work, is_wide=False))
     return 16 * job.n * (job.p + 1) if isinstance(solver, LowRank) else 0
 
 
 def _edges_to_try(job: Job) -> list[int]:
     """The usual edge of a tile, and a smaller one for tight limits."""
     usual = tile_edge_for(job.n, job.workers, job.on_gpu, dense_row_bytes(job.kernel, job.X))
+    if job.on_gpu:  # by halves: launches are dear, and what a tile needs falls by four
+        return [max(1, usual // 2**k) for k in range(max(1, (usual // SMALLEST_EDGE_ON_GPU).bit_length()))]
     return [usual, SMALLEST_EDGE] if usual > SMALLEST_EDGE else [usual]
 
 
@@ -330,11 +354,10 @@ def _factored_plan(job: Job, count: int) -> Plan:
     tol = float(job.estimator.tol)
     small = count <= LARGEST_SMALL_PROBLEM or 5 * p > count
     solver: Any = LowRank(tol=tol) if small else BlockKrylov(tol=tol, max_passes=job.estimator.max_iter)
-    copy = job.data_bytes if job.estimator.copy_X and not is_memory_map(job.X) else 0
     factor = job.n * count * job.item  # once as it is, and centred
-    needed = copy + 2 * factor + 2 * count * count * 8
+    needed = job.copy_bytes + 2 * factor + 2 * count * count * 8
     needed += solver.workspace_items(job.n, p, job.on_gpu) * job.item + _widened_bytes(job, solver)
-    needed = max(needed, copy + _preimage_bytes(job))
+    needed = max(needed, job.copy_bytes + _preimage_bytes(job))
     residence = Residence("factored", job.n, job.n, 0, job.workers, rank=count)
     why = f"{count} features span the feature space, fewer than the {job.n} samples: exact"
     return replace(_plan(job, solver, why, residence, needed), n_components=p)

@@ -14,6 +14,7 @@ from gpukpca.backend.random import generator
 from gpukpca.decomposition.choices import wants_certificate
 from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.model import Model, exact_model, nystrom_model, warn_of_certificate
+from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import Plan
 from gpukpca.decomposition.planning import make_plan
 from gpukpca.decomposition.progress import Progress, listener_from, pass_report, rank_report, tile_report
@@ -22,6 +23,7 @@ from gpukpca.decomposition.spectrum import (
     carrying_variance,
     checked_spectrum,
     warn_of_convergence,
+    warn_of_fallbacks,
     warn_of_gap,
     warn_of_rank,
 )
@@ -37,27 +39,29 @@ from gpukpca.kernels.base import Rows
 FIRST_GUESS = 16
 
 
-def planned(estimator: Any, X: Array, kernel: Kernel) -> tuple[Plan, Rows | None]:
+def planned(
+    estimator: Any, X: Array, kernel: Kernel, place: Placement, limit: int | None = None
+) -> tuple[Plan, Rows | None]:
     """The plan for the components asked for, and what the kernel learned from X."""
     template = None if kernel.stored_only else kernel.template(X, centered=True)
     n, wanted = int(X.shape[0]), estimator.n_components
     p = FIRST_GUESS if is_fraction(wanted) else n if wanted is None else int(wanted)
-    return make_plan(estimator, X, kernel, min(p, n), template), template
+    return make_plan(estimator, X, kernel, min(p, n), template, limit, place), template
 
 
-def fitted_model(estimator: Any, X: Array, kernel: Kernel) -> tuple[Plan, Model]:
-    """The model for the components asked for, and the plan that was carried out."""
+def fitted_model(estimator: Any, X: Array, kernel: Kernel, place: Placement, limit: int) -> tuple[Plan, Model]:
+    """The model for the components asked for, within `limit` bytes, and the plan that was carried out."""
     n, wanted = int(X.shape[0]), estimator.n_components
     if wanted is not None and wanted > n:
         warn_caller(
             f"n_components={wanted} is more than the {n} sample(s); {n} components are computed.",
             RankWarning,
         )
-    plan, template = planned(estimator, X, kernel)
+    plan, template = planned(estimator, X, kernel, place, limit)
     listener = listener_from(estimator.verbose)
     if listener is not None:
         listener(Progress("plan", str(plan)))
-    route = _Route(estimator, X, kernel, template, generator(estimator.random_state))
+    route = _Route(estimator, X, kernel, template, place, generator(estimator.random_state))
     return route.approximate(plan) if isinstance(plan.solver, Nystrom) else route.exact(plan)
 
 
@@ -70,9 +74,16 @@ class _Route:
     """One fit under way."""
 
     def __init__(
-        self, estimator: Any, X: Array, kernel: Kernel, template: Rows | None, rng: np.random.Generator
+        self,
+        estimator: Any,
+        X: Array,
+        kernel: Kernel,
+        template: Rows | None,
+        place: Placement,
+        rng: np.random.Generator,
     ) -> None:
         self.estimator, self.X, self.kernel, self.template, self.rng = estimator, X, kernel, template, rng
+        self.place = place
         self.n = int(X.shape[0])
         self.listener = listener_from(estimator.verbose)
         self.drops_zeros = estimator.n_components is None or bool(estimator.remove_zero_eig)
@@ -89,6 +100,7 @@ class _Route:
             eigen = self._solve(op, plan, start)
             spectrum = checked_spectrum(eigen, op, self.kernel.positive_definite, None)
         warn_of_convergence(eigen)
+        warn_of_fallbacks(eigen)
         keep = self._kept(spectrum)
         if not self.drops_zeros:
             warn_of_rank(spectrum.eigenvalues, eigen, op)
@@ -125,7 +137,7 @@ class _Route:
         """The plan for another p; the operator stays what it is, whatever the solver needs beside it."""
         if p == first.n_components or not isinstance(first.solver, BlockKrylov):
             return replace(first, n_components=p)
-        plan = make_plan(self.estimator, self.X, self.kernel, p, self.template, first.available_bytes)
+        plan = make_plan(self.estimator, self.X, self.kernel, p, self.template, first.available_bytes, self.place)
         return replace(plan, residence=first.residence)
 
     def _centered(self, plan: Plan) -> tuple[CenteredGram, Rows | None]:

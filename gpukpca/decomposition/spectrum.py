@@ -11,6 +11,7 @@ from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.eigen import EigenResult
 from gpukpca.exceptions import (
     ConvergenceError,
+    DeviceFallbackWarning,
     IndefiniteKernelError,
     IndefiniteKernelWarning,
     PrecisionWarning,
@@ -151,6 +152,15 @@ def warn_of_rank(eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram) 
             f"only {rank} of the {len(eigenvalues)} components carry variance: the centred kernel matrix of {n} "
             f"sample(s) has rank {rank} to the rounding of {dtype}. The others have eigenvalue 0 and zero scores.",
             RankWarning,
+        )
+
+
+def warn_of_fallbacks(eigen: EigenResult) -> None:
+    """A device's solver failed, and another one stood in for it."""
+    if eigen.fallbacks:
+        n = eigen.eigenvectors.shape[0]
+        warn_caller(
+            f"n = {n}: {'; '.join(eigen.fallbacks)}. The components come from: {eigen.solver}.", DeviceFallbackWarning
         )
 
 

@@ -44,10 +44,10 @@ def training_data(estimator: Any, X: Any) -> Array:
 
 
 def new_data(estimator: Any, X: Any, fitted: Array, method: str) -> Array:
-    """X of `transform`, where the fitted arrays live, with the width seen in fit.
+    """X of `transform`, checked, with the width seen in fit; still where it came from.
 
-    Under scikit-learn's ``array_api_dispatch=True`` an input from another library or device is a ValueError; else it
-    is moved.
+    Under scikit-learn's ``array_api_dispatch=True`` an input from another library or device than the data of fit is a
+    ValueError.
     """
     host = not is_foreign(X)
     _check_same_place(estimator, X if not host else np.empty(0), fitted, method)
@@ -59,7 +59,7 @@ def new_data(estimator: Any, X: Any, fitted: Array, method: str) -> Array:
                 "pass X.toarray() or an array of that library."
             )
         return to_host(X) if is_foreign(X) else X
-    return move(X, fitted)
+    return X
 
 
 def _check_same_place(estimator: Any, X: Array, fitted: Array, method: str) -> None:
@@ -258,13 +258,12 @@ def checked_out(out: Any, shape: tuple[int, int]) -> np.ndarray:
     return out
 
 
-def checked_scores(Z: Any, fitted: Array) -> Array:
-    """Scores for `inverse_transform`, where the fitted scores (n, p) live."""
+def checked_scores(Z: Any, like: Array, p: int) -> Array:
+    """Scores (m, p) for `inverse_transform`, in the library, dtype and device of `like`."""
     if is_sparse(Z):
         raise TypeError("sparse scores are not supported; pass Z.toarray().")
     if not is_foreign(Z):
         Z = check_array(Z, dtype=[np.float64, np.float32], ensure_all_finite=False, input_name="scores")
-    p = fitted.shape[1]
     if Z.ndim != 2 or Z.shape[1] != p:
         raise ValueError(
             f"inverse_transform expects scores of shape (m, n_components) with n_components = {p}; got shape "
@@ -272,6 +271,6 @@ def checked_scores(Z: Any, fitted: Array) -> Array:
         )
     if namespace_of(Z).isdtype(Z.dtype, "complex floating"):
         raise ValueError("Complex data not supported")
-    Z = cast(move(Z, fitted), fitted.dtype)
+    Z = cast(move(Z, like), like.dtype)
     check_finite(Z, "Every score must be finite.", "The array of scores")
     return Z

@@ -13,7 +13,8 @@ from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.columns import Columns
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, ritz_pairs, smallest_eigenvalue
-from gpukpca.backend.namespace import cast, epsilon, from_host, move, namespace_of, to_host
+from gpukpca.backend.namespace import cast, epsilon, from_host, move, namespace_of
+from gpukpca.backend.orthonormal import orthonormal_factors
 from gpukpca.backend.random import standard_normal
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.dense import Dense, check_tolerance
@@ -406,9 +407,8 @@ class _Iteration:
         """An orthonormal basis of the directions of V with singular values above `floor`; None where none is left."""
         if V.shape[1] > V.shape[0]:
             V = V[:, : V.shape[0]]
-        xp = namespace_of(V)
-        Q, R = xp.linalg.qr(V, mode="reduced")
-        left, sizes, _ = np.linalg.svd(to_host(R).astype(np.float64))
+        Q, R = orthonormal_factors(V)
+        left, sizes, _ = np.linalg.svd(R, full_matrices=False)
         rank = int(np.sum(sizes > max(floor, 10.0 * self.eps * float(np.max(sizes, initial=0.0)))))
         if rank == 0:
             return None

@@ -1,16 +1,24 @@
-"""The whole matrix to LAPACK or cuSOLVER."""
+"""The whole matrix to LAPACK or cuSOLVER; what is done when cuSOLVER fails is decided here."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
-from gpukpca.backend.linalg import all_eigenvalues, largest_eigenpairs
-from gpukpca.backend.namespace import namespace_of, overflow_allowed
+from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.linalg import (
+    all_eigenpairs,
+    all_eigenvalues,
+    column_sums,
+    inner_products,
+    largest_eigenpairs,
+)
+from gpukpca.backend.namespace import epsilon, from_host, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.finish import default_tolerance, finished
 from gpukpca.eigen.result import EigenResult
@@ -18,6 +26,8 @@ from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 
 ONE_THREAD_UP_TO = 400
 CENTRING_ROWS = 256
+# In units of sqrt(n) eps: what no correct answer of a device's solver is off by.
+WRONG = 100.0
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,10 @@ class Dense:
 
     Notes
     -----
+    On a device the answer is verified (order, trace, orthonormality, residuals); where it is wrong, or the solver fails
+    or does not take n, the same is tried with the norm scaled to one, then block Krylov, then LAPACK on the host, and
+    `EigenResult.fallbacks` says so.
+
     Work O(n³) whatever p is. Memory: the matrix and LAPACK's workspace, about 1.2 n² items for p < n and 3 n² for
     p = n on a CPU, beside what the operator holds.
     """
@@ -54,6 +68,8 @@ class Dense:
 
     def solve(self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: Any = None) -> EigenResult:
         """See `gpukpca.eigen.top_eigh`."""
+        if is_on_gpu(op.like):
+            return self._on_device(op, p, rng)
         # On small matrices a second BLAS thread gains nothing, and with one the digits do not depend on other threads.
         with single_threaded_blas() if op.shape[0] <= ONE_THREAD_UP_TO else nullcontext():
             return self._solve(op, p)
@@ -77,7 +93,12 @@ class Dense:
             spectrum = np.ldexp(spectrum, exponent)
         elif p == n:
             spectrum = values[::-1]
-        following = float(values[p]) if p < n else None
+        return self._result(op, p, values, vectors, spectrum)
+
+    def _result(
+        self, op: SymmetricOperator, p: int, values: np.ndarray, vectors: Array, spectrum: np.ndarray | None
+    ) -> EigenResult:
+        """From eigenvalues (host, descending, at least p + 1 of them if there are) and vectors in their order."""
         U = namespace_of(vectors).asarray(vectors[:, :p], copy=True)  # a slice would be copied by every product
         return finished(
             op,
@@ -85,13 +106,81 @@ class Dense:
             U,
             _product(op, U),
             tolerance=self.tol or default_tolerance(op.dtype),
-            next_eigenvalue=following,
+            next_eigenvalue=float(values[p]) if p < op.shape[0] else None,
             n_passes=1,
             n_products=p,
             solver="dense",
             smallest_seen=float(spectrum[0] if spectrum is not None else values[-1]),
             spectrum=spectrum,
         )
+
+    # -- on a device, where the library's answer is verified and others stand by -----------------------------------
+
+    def _on_device(self, op: SymmetricOperator, p: int, rng: np.random.Generator) -> EigenResult:
+        """cuSOLVER; again with the norm scaled to one; block Krylov; LAPACK on the host: the first that is right."""
+        from gpukpca.eigen.block_krylov import BlockKrylov
+
+        ways: list[tuple[str, Callable[[], EigenResult]]] = [
+            ("the device's dense solver", lambda: self._by_library(op, p, scaled_to_unit)),
+            ("the same after scaling the norm", lambda: self._by_library(op, p, scaled_to_norm)),
+        ]
+        if 5 * p <= op.shape[0] and not self.full_spectrum:
+            ways.append(("block Krylov", lambda: BlockKrylov(tol=self.tol).solve(op, p, rng)))
+        ways.append(("LAPACK on the host", lambda: self._by_host(op, p)))
+        fallbacks: list[str] = []
+        for name, way in ways:
+            try:
+                return replace(way(), fallbacks=tuple(fallbacks))
+            except (np.linalg.LinAlgError, ConvergenceError) as error:
+                fallbacks.append(f"{name}: {error}")
+        raise ConvergenceError(f"no dense solution: {'; '.join(fallbacks)}")
+
+    def _by_library(self, op: SymmetricOperator, p: int, scaled: Callable[[Array], tuple[Array, int]]) -> EigenResult:
+        """All eigenpairs from the library of the array, verified."""
+        A, exponent = scaled(op.to_dense())
+        trace = float(column_sums(namespace_of(A).linalg.diagonal(A)[:, None])[0])
+        values, vectors = all_eigenpairs(A)
+        _check_values(values, trace, epsilon(op.like))
+        spectrum = np.ldexp(values, exponent)
+        descending = namespace_of(vectors).flip(vectors, axis=1)
+        result = self._result(op, p, spectrum[::-1], descending, spectrum)
+        _check_vectors(result)
+        return result
+
+    def _by_host(self, op: SymmetricOperator, p: int) -> EigenResult:
+        """LAPACK on a copy of the matrix; only the vectors go back."""
+        A, exponent = scaled_to_unit(to_host(op.to_dense()))
+        spectrum = np.ldexp(all_eigenvalues(A.copy()), exponent) if self.full_spectrum else None
+        values, vectors = largest_eigenpairs(A, min(p + 1, op.shape[0]))
+        result = self._result(op, p, np.ldexp(values, exponent), from_host(vectors, op.like), spectrum)
+        return replace(result, solver="dense (on the host)")
+
+
+def _check_values(values: np.ndarray, trace: float, eps: float) -> None:
+    """Raise where eigenvalues (ascending) of a matrix with this trace cannot be right.
+
+    Errors of single values, some eps of the largest, add up like random numbers.
+    """
+    if not np.all(np.isfinite(values)):
+        raise np.linalg.LinAlgError("NaN or infinity among the eigenvalues of a finite matrix")
+    if np.any(np.diff(values) < 0):
+        raise np.linalg.LinAlgError("the eigenvalues are not in order")
+    size = float(np.max(np.abs(values), initial=0.0))
+    if abs(float(np.sum(values)) - trace) > WRONG * len(values) ** 0.5 * eps * size:
+        raise np.linalg.LinAlgError(f"the eigenvalues sum to {float(np.sum(values)):.6g}, and the trace is {trace:.6g}")
+
+
+def _check_vectors(result: EigenResult) -> None:
+    """Raise where vectors are not orthonormal, or residuals larger than rounding explains."""
+    U = result.eigenvectors
+    allowed = WRONG * U.shape[0] ** 0.5 * epsilon(U)
+    skew = float(np.max(np.abs(inner_products(U, U) - np.eye(U.shape[1]))))
+    if not skew <= allowed:
+        raise np.linalg.LinAlgError(f"the eigenvectors are not orthonormal: off by {skew:.1e}")
+    size = max(float(np.max(np.abs(to_host(result.eigenvalues)))), result.null_threshold)
+    worst = float(np.max(to_host(result.residual_norms)))
+    if not (worst <= allowed * size or bool(np.all(result.converged))):
+        raise np.linalg.LinAlgError(f"the residuals reach {worst:.3g}, the largest eigenvalue is {size:.3g}")
 
 
 def _product(op: SymmetricOperator, U: Array) -> Array:
@@ -118,3 +207,12 @@ def scaled_to_unit(A: Array) -> tuple[Array, int]:
     # Two factors: one alone may underflow.
     first = exponent // 2
     return A * 2.0**-first * 2.0 ** -(exponent - first), exponent
+
+
+def scaled_to_norm(A: Array) -> tuple[Array, int]:
+    """A divided by a power of two so that its norm is about 1, and the exponent (0 for a zero matrix)."""
+    xp = namespace_of(A)
+    A, first = scaled_to_unit(A)
+    norm = float(xp.max(column_sums(xp.abs(A))))  # no eigenvalue exceeds it
+    second = int(np.frexp(norm)[1]) if norm > 0 else 0
+    return A * 2.0**-second, first + second

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
-from gpukpca.backend.linalg import inner_products, orthonormal_columns, ritz_pairs
+from gpukpca.backend.linalg import inner_products, ritz_pairs
 from gpukpca.backend.namespace import epsilon, from_host, namespace_of
+from gpukpca.backend.orthonormal import orthonormal_columns
 from gpukpca.backend.random import standard_normal
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.dense import check_tolerance

@@ -45,6 +45,8 @@ class EigenResult:
         All eigenvalues, ascending, where the solver computed them.
     seconds : float
         Wall time of the solution, products included.
+    fallbacks : tuple of str
+        What failed on a device before this way was taken, in order.
     """
 
     eigenvalues: Array
@@ -61,6 +63,7 @@ class EigenResult:
     smallest_seen: float
     spectrum: np.ndarray | None = field(default=None, repr=False)
     seconds: float = 0.0
+    fallbacks: tuple[str, ...] = ()
 
     @property
     def gap(self) -> float | None:

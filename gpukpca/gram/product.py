@@ -57,7 +57,7 @@ def kernel_matmat(
         ``kernel.prepare(Y)``, where it is at hand. With rows prepared for centring, the result is only right for
         V whose columns sum to zero.
     tile_edge : int, optional
-        Default: 640 on a CPU, 4096 on a GPU.
+        Default: 640 on a CPU, 8192 or 4096 on a GPU.
     n_jobs : int, optional
         Threads (NumPy only). None: as many as BLAS may use now. The last digits may depend on it.
     report : callable, optional

@@ -10,9 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # Measured on two cores: from 512 to 768 alike, 1024 up to 15 % slower (float64), as a tile should stay in cache between
-# its product, its exponentials and its two uses. Devices need tiles that outlast a kernel launch.
+# its product, its exponentials and its two uses.
 CPU_TILE_EDGE = 640
-GPU_TILE_EDGE = 4096
+# Tiles of less than about 32 million entries end before their three launches are queued; a small K wants some tiles all
+# the same, as those on the diagonal waste half of their work.
+GPU_TILE_EDGES = (8192, 4096)
+TILES_ALONG_A_SIDE = 8
 SMALLEST_EDGE = 128
 ONE_TILE_UP_TO = 640
 LARGEST_SLICE = 64 * 2**20
@@ -85,7 +88,7 @@ class Residence:
 
 
 def tile_edge_for(n: int, workers: int, on_gpu: bool, row_bytes: int = 0) -> int:
-    """Edge of a tile: 640 on a CPU, smaller where K would give the workers too few tiles to share.
+    """Edge of a tile: 640 on a CPU, 8192 or 4096 on a GPU; smaller where the workers would have too few to share.
 
     `row_bytes` is what one row takes once it is made dense; slices of such rows are held to 64 MiB.
     """
@@ -95,7 +98,8 @@ def tile_edge_for(n: int, workers: int, on_gpu: bool, row_bytes: int = 0) -> int
 
 def _tile_edge(n: int, workers: int, on_gpu: bool) -> int:
     if on_gpu:
-        return min(n, GPU_TILE_EDGE)
+        large, small = GPU_TILE_EDGES
+        return min(n, large if n >= TILES_ALONG_A_SIDE * large else small)
     if workers == 1:
         return max(1, min(n, CPU_TILE_EDGE))
     if n <= ONE_TILE_UP_TO:  # starting threads costs more than they save

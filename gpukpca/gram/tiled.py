@@ -44,7 +44,7 @@ class TiledGram:
     cached_tiles : int, optional
         How many upper tiles to keep. Default: as many as fit into half of the free memory.
     tile_edge : int, optional
-        Default: 640 on a CPU, 4096 on a GPU.
+        Default: 640 on a CPU, 8192 or 4096 on a GPU.
     n_jobs : int, optional
         Threads (NumPy only). None: as many as BLAS may use now. The result depends on the number of threads in the
         last digits, and on nothing else.

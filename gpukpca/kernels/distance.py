@@ -17,7 +17,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
 from gpukpca.backend.creation import full, indices
-from gpukpca.backend.elementwise import clip_above, from_strips, in_strips
+from gpukpca.backend.elementwise import from_strips, in_strips
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, is_sparse, item_size, namespace_of
 from gpukpca.backend.rows import (
     as_csr,
@@ -225,7 +225,7 @@ class _EuclideanKernel(Kernel):
             return self._function(_sparse_distances(a, b), flat)
         if a.by_product and b.by_product and a.data.dtype == b.data.dtype == b.dtype and self.smooth_at_zero:
             T = linalg.row_products(a.data, b.right, out)
-            return in_strips(T, lambda strip: self._function(clip_above(strip, 0.0), flat))
+            return in_strips(T, lambda strip: self._function(strip, flat))
         like = full((0,), 0.0, place_of(b.data), b.dtype)
         return from_strips((a.n_rows, b.n_rows), like, lambda start, stop: self._strip(a.slice(start, stop), b), out)
 
@@ -234,21 +234,22 @@ class _EuclideanKernel(Kernel):
         T = _by_product(a, b) if a.by_product and b.by_product else None
         if T is None or (not self.smooth_at_zero and _has_near_pair(T)):
             T = _by_differences(a, b)
-        return self._function(cast(T, b.dtype), b.geometry.flat)
+        return self._function(T, b.geometry.flat, b.dtype)
 
     def tile_diagonal(self, a: DistanceRows) -> Array:
         return full((a.n_rows,), 0.0 if a.geometry.flat else 1.0, place_of(a.data), a.dtype)
 
-    def _function(self, T: Array, flat: bool) -> Array:
-        raise AttributeError(f"{type(self).__name__} must define _function(T, flat)")
+    def _function(self, T: Array, flat: bool, dtype: Any = None) -> Array:
+        """Kernel values as `dtype` (default: that of T) from T, which rounding may have left above 0."""
+        raise AttributeError(f"{type(self).__name__} must define _function(T, flat, dtype)")
 
 
 def _sparse_distances(a: DistanceRows, b: DistanceRows) -> Array:
-    """T = -gamma ‖x - y‖² between two slices of CSR rows, at most 0."""
+    """T = -gamma ‖x - y‖² between two slices of CSR rows."""
     T = linalg.row_products(a.data, b.data)
     T -= a.half_norms[:, None]  # type: ignore[index]
     T -= b.half_norms[None, :]  # type: ignore[index]
-    return cast(elementwise.clip_above(T, 0.0), b.dtype)
+    return cast(T, b.dtype)
 
 
 def _by_product(a: DistanceRows, b: DistanceRows) -> Array:
@@ -257,7 +258,7 @@ def _by_product(a: DistanceRows, b: DistanceRows) -> Array:
     if left.dtype != right.dtype:
         wide = accumulation_dtype(left)
         left, right = cast(left, wide), cast(right, wide)
-    return elementwise.clip_above(linalg.row_products(left, right), 0.0)
+    return linalg.row_products(left, right)
 
 
 def _by_differences(a: DistanceRows, b: DistanceRows) -> Array:
@@ -338,8 +339,8 @@ class RBF(_EuclideanKernel):
 
     can_be_flat = True
 
-    def _function(self, T: Array, flat: bool) -> Array:
-        return elementwise.gaussian(T, flat)
+    def _function(self, T: Array, flat: bool, dtype: Any = None) -> Array:
+        return elementwise.gaussian(T, flat, dtype=dtype)
 
 
 class RationalQuadratic(_EuclideanKernel):
@@ -362,8 +363,8 @@ class RationalQuadratic(_EuclideanKernel):
         super().check()
         checked_number("RationalQuadratic", "alpha", self.alpha, low=0, strict=True, what="a number > 0")
 
-    def _function(self, T: Array, flat: bool) -> Array:
-        return elementwise.rational_quadratic(T, float(self.alpha), flat)
+    def _function(self, T: Array, flat: bool, dtype: Any = None) -> Array:
+        return elementwise.rational_quadratic(T, float(self.alpha), flat, dtype)
 
 
 class Matern(_EuclideanKernel):
@@ -403,8 +404,10 @@ class Matern(_EuclideanKernel):
                 f"Matern: nu={self.nu!r} is not allowed; nu must be one of 0.5, 1.5, 2.5 and inf."
             )
 
-    def _function(self, T: Array, flat: bool) -> Array:
-        return elementwise.gaussian(T, flat) if self.nu == math.inf else elementwise.matern(T, self.nu)
+    def _function(self, T: Array, flat: bool, dtype: Any = None) -> Array:
+        if self.nu == math.inf:
+            return elementwise.gaussian(T, flat, dtype=dtype)
+        return elementwise.matern(T, self.nu, dtype)
 
 
 class CityBlockRows(Rows):
@@ -462,7 +465,7 @@ class Laplacian(Kernel):
 
         def strip(start: int, stop: int) -> Array:
             T = linalg.cityblock_distances(left[start:stop, :], right)
-            return elementwise.gaussian(elementwise.multiply(T, -float(self.gamma)), b.flat)
+            return elementwise.gaussian(T, b.flat, -float(self.gamma), dtype)
 
         return from_strips((a.n_rows, b.n_rows), full((0,), 0.0, place_of(b.data), dtype), strip, out)
 

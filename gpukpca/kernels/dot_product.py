@@ -176,9 +176,9 @@ class Polynomial(_DotKernel):
         return cast(xp.concat(columns, axis=1), X.dtype)
 
     def _function(self, T: Array) -> Array:
-        base = elementwise.add(T, float(self.coef0))
         if float(self.degree).is_integer():
-            return elementwise.integer_power(base, int(self.degree))
+            return elementwise.polynomial(T, float(self.coef0), int(self.degree))
+        base = elementwise.add(T, float(self.coef0))
         xp = namespace_of(base)
         if bool(xp.any(base < 0)):
             raise InvalidParameterError(
@@ -212,7 +212,7 @@ class Sigmoid(_DotKernel):
         return float(self.gamma)
 
     def _function(self, T: Array) -> Array:
-        return elementwise.tanh(elementwise.add(T, float(self.coef0)))
+        return elementwise.sigmoid(T, float(self.coef0))
 
 
 class Cosine(_DotKernel):

@@ -1,0 +1,66 @@
+"""Orthonormal columns: by Householder on a CPU; on a device, where its panels are slow, by products alone.
+
+The standard has `qr` and nothing else.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+
+from gpukpca._typing import Array
+from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.linalg import column_norms, inner_products, triangular_inverse
+from gpukpca.backend.namespace import from_host, namespace_of, to_host
+
+# The Gram matrices are float64 on every device that has it.
+UNIT_ROUNDOFF = 1.1e-16
+# Beside the b largest entries of a sum over n rows: the shift that makes Cholesky succeed whatever the condition.
+SHIFT = 11.0
+# After the shifted step nothing is left of directions that were rounding noise; those with less than this are dropped.
+NOTHING_LEFT = 1e-13
+
+
+def orthonormal_factors(V: Array) -> tuple[Array, np.ndarray]:
+    """Q (n, r) with orthonormal columns and R (r, b) on the host in float64 with V = Q R, for a tall block V (n, b).
+
+    r is b, or less where columns of V depend on each other and the block is on a device.
+    """
+    if is_on_gpu(V):
+        return shifted_cholesky_qr(V)
+    Q, R = namespace_of(V).linalg.qr(V, mode="reduced")
+    return Q, to_host(R).astype(np.float64)
+
+
+def orthonormal_columns(V: Array) -> Array:
+    """Orthonormal columns, as many as V has, that span V at least; V of full rank on a device."""
+    Q, R = orthonormal_factors(V)
+    if R.shape[0] == R.shape[1]:
+        return Q
+    return namespace_of(V).linalg.qr(V, mode="reduced")[0]
+
+
+def shifted_cholesky_qr(V: Array) -> tuple[Array, np.ndarray]:
+    """See `orthonormal_factors`; three Gram matrices and three products, whatever the condition of V.
+
+    The shift in the first factor brings the condition below 1e8; the eigenvectors of the second Gram matrix show the
+    rank and turn the block orthonormal to some digits, and a last factor to all of them.
+
+    Fukaya, Kannan, Nakatsukasa, Yamamoto & Yanagisawa, SIAM J. Sci. Comput. 42 (2020) A477 (shifted CholeskyQR3);
+    Stathopoulos & Wu, SIAM J. Sci. Comput. 23 (2002) 2165 (the step by eigenvectors).
+    """
+    n, b = V.shape
+    norms = column_norms(V)
+    norms = np.where(norms > 0, norms, 1.0)
+    scaled = V / from_host(norms, V)[None, :]  # squares of huge or tiny columns stay in range
+    G = inner_products(scaled, scaled)
+    shift = SHIFT * UNIT_ROUNDOFF * (n * b + b * (b + 1)) * float(np.max(np.diag(G), initial=0.0))
+    L = scipy.linalg.cholesky(G + max(shift, UNIT_ROUNDOFF) * np.eye(b), lower=True)
+    Q = scaled @ from_host(triangular_inverse(L).T, V)
+    w, Z = np.linalg.eigh(inner_products(Q, Q))
+    keep = w > NOTHING_LEFT * max(float(w[-1]), UNIT_ROUNDOFF)
+    roots, Z = np.sqrt(w[keep]), Z[:, keep]
+    Q = Q @ from_host(Z / roots[None, :], V)
+    R = roots[:, None] * (Z.T @ L.T) * norms[None, :]
+    L = scipy.linalg.cholesky(inner_products(Q, Q), lower=True)
+    return Q @ from_host(triangular_inverse(L).T, V), L.T @ R

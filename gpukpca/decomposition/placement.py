@@ -1,0 +1,146 @@
+"""Where an estimator computes and where its results go: the parameter `device`, and what is done without one.
+
+Data stay where they are with ``device=None``. Elsewhere they are copied once, in batches, and what the user sees goes
+back to the library of the data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.device import (
+    cuda_is_installed,
+    cuda_place,
+    describe_device,
+    is_on_gpu,
+    parsed_device,
+    placed_rows,
+    precision_warning,
+)
+from gpukpca.backend.namespace import (
+    dtype_name,
+    empty_like,
+    is_cupy,
+    is_memory_map,
+    is_sparse,
+    item_size,
+    move,
+    same_place,
+    to_host,
+)
+from gpukpca.decomposition.convergence import warn_once
+from gpukpca.decomposition.plan import spelled_bytes
+from gpukpca.exceptions import (
+    DeviceFallbackWarning,
+    DeviceUnavailableError,
+    InvalidParameterError,
+    MemoryBudgetError,
+    PrecisionWarning,
+)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a fit computes, and where its results go.
+
+    Attributes
+    ----------
+    work, home : array, shape (0,)
+        Tell library, dtype and device: of the computation, and of the data as they came.
+    note : str
+        Why it is not computed where it was asked for; empty where it is.
+    """
+
+    work: Array
+    home: Array
+    note: str = ""
+
+    @property
+    def moved(self) -> bool:
+        """Whether the computation is elsewhere than the data."""
+        return not same_place(self.work, self.home)
+
+    def brought(self, X: Any) -> Any:
+        """Data where the computation is, in memory of the fit's own unless they are there already."""
+        return X if not self.moved or X is None else _copied(X, self.work)
+
+    def check_size(self, X: Any, limit: int) -> None:
+        """Raise `MemoryBudgetError` where a copy of X alone is more than `limit` bytes."""
+        needed = int(np.prod(X.shape)) * item_size(X.dtype) if self.moved else 0
+        if needed > limit:
+            raise MemoryBudgetError(
+                f"the data take {spelled_bytes(needed)} on {describe_device(self.work)}, and {spelled_bytes(limit)} "
+                'are allowed or free there. Try device="cpu", float32 data, or a larger memory_limit.'
+            )
+
+    def returned(self, A: Any) -> Any:
+        """A result where the data came from."""
+        return A if not self.moved or A is None else move(A, self.home)
+
+
+def placement_for(estimator: Any, X: Any) -> Placement:
+    """Where `estimator.device` says that X is computed.
+
+    Raises
+    ------
+    InvalidParameterError
+        No such device name, or sparse rows on a GPU.
+    DeviceUnavailableError
+        device="cuda", and no CUDA device works.
+
+    Warns
+    -----
+    DeviceFallbackWarning
+        device="auto", CuPy is installed, and it cannot be used; once in a process for every cause.
+    """
+    wanted, index = parsed_device(estimator.device)
+    home = empty_like(X)
+    if wanted == "cpu":
+        return Placement(np.empty(0, dtype_name(X.dtype)) if is_on_gpu(X) else home, home)
+    stays = is_on_gpu(X) and (index is None or not is_cupy(X) or X.device.id == index)
+    if not wanted or stays:
+        return Placement(home, home)
+    if is_sparse(X):
+        if wanted == "cuda":
+            raise InvalidParameterError(
+                'sparse rows are computed on the CPU; pass X.toarray(), or device="auto" or "cpu".'
+            )
+        return Placement(home, home, "sparse rows are computed on the CPU")
+    work, found = cuda_place(index, dtype_name(X.dtype))
+    if work is not None:
+        return Placement(work, home)
+    if wanted == "cuda":
+        raise DeviceUnavailableError(f"device={estimator.device!r}: {found}.")
+    if cuda_is_installed():
+        warn_once(f'device="auto": {found}. Computing on the CPU.', DeviceFallbackWarning)
+    return Placement(home, home, f"on the CPU: {found}")
+
+
+def at_full_precision(place: Placement, X: Any) -> Placement:
+    """The placement, with a note where the environment asks for products in less than float32.
+
+    Warns
+    -----
+    PrecisionWarning
+        The environment asks for TF32; once in a process.
+    """
+    if dtype_name(X.dtype) == "float64" or not (found := precision_warning(place.work)):
+        return place
+    warn_once(f"{found}.", PrecisionWarning)
+    return replace(place, note=place.note or found)
+
+
+def panels_of(X: Any, rows: int) -> list[tuple[int, int]]:
+    """(start, stop) of panels of so many rows; at least one, which may be empty."""
+    n = int(X.shape[0])
+    return [(start, min(start + rows, n)) for start in range(0, n, rows)] or [(0, 0)]
+
+
+def _copied(X: Any, like: Array) -> Array:
+    """X in new memory on another device; a memory map is read as it is copied."""
+    host = X if is_memory_map(X) else to_host(X)
+    return placed_rows(host, like) if is_cupy(like) else move(host, like)
