@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import array_api_compat
+import fake_cupy
 import numpy as np
 import pytest
 
+from gpukpca.backend import device as devices
 from gpukpca.backend.namespace import to_host
+from gpukpca.cuda import device as cuda_device
+from gpukpca.decomposition import convergence
 
 
 @dataclass(frozen=True)
@@ -87,12 +94,46 @@ if find_spec("torch"):
     MAKERS["torch"] = _torch
 if _cuda_works():
     MAKERS["cupy"] = _cupy
+elif find_spec("cupy") is None:
+    # In the place of the real one, under a name that neither `-k cupy` nor the count at the end takes for it.
+    MAKERS["fakecuda"] = _cupy
 
 
 @pytest.fixture(params=list(MAKERS))
-def xp(request: pytest.FixtureRequest) -> Namespace:
-    """Every numerical test takes this: NumPy, array-api-strict on two devices, torch and CuPy where they are."""
-    return MAKERS[request.param]()
+def xp(request: pytest.FixtureRequest) -> Iterator[Namespace]:
+    """Every numerical test takes this: NumPy, array-api-strict on two devices, torch and CuPy where they are.
+
+    Where CuPy is not, a fake of it that computes with NumPy takes its place while the test runs.
+    """
+    with fake_cupy.installed() if request.param == "fakecuda" else nullcontext():
+        yield MAKERS[request.param]()
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process remembers of its devices, and of what it has told once."""
+    monkeypatch.setattr(devices, "_lost", [])
+    monkeypatch.setattr(convergence, "_told", set())
+    monkeypatch.setattr(cuda_device, "_used_in", None)
+    monkeypatch.setattr(cuda_device, "_working", {})
+
+
+@pytest.fixture(params=["cupy"] if "cupy" in MAKERS else ["fakecuda"])
+def cuda(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The module `cupy`: the real one where it works, else the fake."""
+    if "cupy" not in MAKERS and find_spec("cupy") is not None:
+        pytest.skip("the real CuPy is installed and finds no device")
+    with fake_cupy.installed() if request.param == "fakecuda" else nullcontext():
+        yield importlib.import_module("cupy")
+
+
+@pytest.fixture
+def fake_cuda() -> Iterator[Any]:
+    """The fake CuPy, for tests of what a device can do wrong; the value is the module `cupy`."""
+    if find_spec("cupy") is not None:
+        pytest.skip("the real CuPy is installed, and the fake must not hide it")
+    with fake_cupy.installed() as cupy:
+        yield cupy
 
 
 @pytest.fixture(params=["float64", "float32"])

@@ -147,7 +147,8 @@ def to_host(x: Any) -> np.ndarray:
     if is_sparse(x):
         return np.asarray(x.toarray())
     if is_cupy(x):
-        return x.get()
+        with x.device:  # it need not be the current one
+            return x.get()
     if array_api_compat.is_torch_array(x):
         return x.detach().cpu().numpy()
     xp = namespace_of(x)

@@ -20,7 +20,7 @@ import click
 from rich.console import Console
 
 from gpukpca import KernelPCA, Nystrom, __version__
-from gpukpca.backend.device import host_free_bytes
+from gpukpca.backend.device import cuda_place, free_bytes, host_free_bytes
 from gpukpca.backend.tiles import usable_cpus
 from gpukpca.cli.inputs import BUNDLED, Table, read_input, standardized
 from gpukpca.cli.report import (
@@ -37,12 +37,12 @@ from gpukpca.cuda.device import probe
 from gpukpca.decomposition.choices import EIGEN_SOLVERS, NAMED_KERNELS, check_parameters
 from gpukpca.decomposition.plan import parsed_bytes, spelled_bytes
 from gpukpca.eigen.nystrom import LANDMARKS
-from gpukpca.exceptions import ConvergenceError, InvalidParameterError
+from gpukpca.exceptions import ConvergenceError, DeviceLostError, DeviceUnavailableError, InvalidParameterError
 
 BAD_INPUT, INTERRUPTED = 2, 130
 DEFAULT_COMPONENTS = 10
 SCORE_SUFFIXES, PLOT_SUFFIXES = (".npz", ".csv", ".npy"), (".png", ".pdf", ".svg")
-FAILURES = (ValueError, TypeError, MemoryError, OSError, ConvergenceError)
+FAILURES = (ValueError, TypeError, MemoryError, OSError, ConvergenceError, DeviceUnavailableError, DeviceLostError)
 # Option -> the kernels that read it.
 KERNELS_OF = {
     "gamma": ("poly", "rbf", "sigmoid", "laplacian", "matern", "rational_quadratic"),
@@ -191,6 +191,13 @@ MODEL_OPTIONS = (
         show_default=True,
         help="How the kernel matrix is held.",
     ),
+    click.option(
+        "--device",
+        metavar="auto|cpu|cuda|cuda:N",
+        default="auto",
+        show_default=True,
+        help="auto: a GPU where one works, else the CPU.",
+    ),
     click.option("--memory-limit", metavar="BYTES", help="Such as 4GiB. [default: 85 % of what is free]"),
     click.option(
         "--dtype",
@@ -324,7 +331,7 @@ def model_from(wanted: SimpleNamespace, listener: Any) -> KernelPCA:
     if wanted.memory_limit is not None:
         parsed_bytes(wanted.memory_limit)
     names = ("n_components", "kernel", "gamma", "degree", "coef0", "eigen_solver", "tol", "max_iter", "n_jobs", "gram")
-    parameters = {name: getattr(wanted, name) for name in (*names, "memory_limit")}
+    parameters = {name: getattr(wanted, name) for name in (*names, "device", "memory_limit")}
     parameters |= landmark_parameters(wanted)
     # Nobody changes X after the fit, so no copy of it is needed.
     model = KernelPCA(**parameters, random_state=wanted.seed, copy_X=False, verbose=listener)
@@ -372,6 +379,7 @@ def facts_of(wanted: SimpleNamespace, model: KernelPCA, table: Table, scaled: st
         "device": model.device_,
         "dtype": model.plan_.dtype,
         "solver": model.solver_,
+        "fallbacks": list(model.fallbacks_),
         "passes": model.n_passes_,
         "converged": model.converged_,
         "certificate": getattr(model, "certificate_", None),
@@ -410,7 +418,7 @@ def info() -> None:
     console = Console()
     lines = [
         ("cpu", f"{usable_cpus()} usable core(s), {spelled_bytes(host_free_bytes())} of memory free"),
-        ("cuda", found if works else f"none: {found}"),
+        ("cuda", f"{found}{_device_memory()}" if works else f"none: {found}"),
         *versions().items(),
     ]
     for library in threadpool_info():
@@ -418,6 +426,12 @@ def info() -> None:
             name, threads = library["internal_api"], library["num_threads"]
             lines.append(("blas", f"{name} {library['version'] or ''}, {threads} thread(s)"))
     show_pairs(console, lines)
+
+
+def _device_memory() -> str:
+    """What is free on the current CUDA device."""
+    like, _ = cuda_place(None, "float32")
+    return "" if like is None else f", {spelled_bytes(free_bytes(like))} of memory free"
 
 
 def versions() -> dict[str, str]:

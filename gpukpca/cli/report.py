@@ -242,7 +242,7 @@ def show_run(console: Console, model: KernelPCA, facts: dict[str, Any]) -> None:
         ("kernel", plan.kernel),
         ("K", plan.residence.describe()),
         ("solver", f"{model.solver_}: {plan.solver_reason}"),
-        *(("note", note) for note in plan.notes),
+        *(("note", note) for note in (*plan.notes, *model.fallbacks_)),
         ("passes", f"{model.n_passes_} over K" if model.n_passes_ else ""),
         ("certificate", _certificate_in_words(model)),
         ("read", f"{spelled_bytes(plan.bytes_read)} in every pass" if plan.bytes_read else ""),

@@ -18,6 +18,8 @@ AFTER_FORK = 3
 
 # The process in which CUDA was first used: CUDA does not survive a fork.
 _used_in: int | None = None
+# Devices that worked in this process, and how they are called: asking them costs milliseconds, and some memory.
+_working: dict[int, str] = {}
 
 
 def is_installed() -> bool:
@@ -45,20 +47,30 @@ def probe(index: int | None = None) -> tuple[bool, str]:
     except Exception as error:  # a missing library, another NumPy: an import may fail in any way
         return False, f"CuPy is installed but cannot be imported: {_told(error)}"
     try:
+        current = None if index is None and not _working else _index(cupy, index)
+        if current in _working:
+            return True, _working[current]
         if not cupy.is_available():
             return False, "CuPy is installed, but no CUDA device or driver was found"
         found = int(cupy.cuda.runtime.getDeviceCount())
-        index = int(cupy.cuda.runtime.getDevice()) if index is None else index
+        index = _index(cupy, index)
         if index >= found:
             return False, f"there is no device cuda:{index}; {found} found"
         with cupy.cuda.Device(index):
             fault = _small_work(cupy)
+    except MemoryError:  # a full device is a device; whoever wants memory will be told
+        return True, describe(_index(cupy, index))
     except Exception as error:  # no kernel image, no cuSOLVER, a broken driver
         return False, f"a CUDA device was found, but it cannot be used: {_told(error)}"
     if fault:
         return False, fault
     note_use()
-    return True, describe(index)
+    _working[index] = describe(index)
+    return True, _working[index]
+
+
+def _index(cupy: Any, index: int | None) -> int:
+    return int(cupy.cuda.runtime.getDevice()) if index is None else index
 
 
 def _small_work(cupy: Any) -> str:

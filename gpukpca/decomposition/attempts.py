@@ -5,7 +5,6 @@ Host memory that the system promised is there; what a user's own function raises
 
 from __future__ import annotations
 
-import gc
 import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -23,36 +22,66 @@ SHARES = (1.0, 1.0, 0.5)
 ENDS_WITHOUT_LOCALS = (MemoryError, KeyboardInterrupt, DeviceLostError)
 
 
-def within_memory(attempt: Callable[[int, tuple[str, ...]], Result], given_limit: Any, like: Array) -> Result:
-    """``attempt(limit in bytes, what went wrong before)``, tried again where memory runs out.
+class Budget:
+    """What an attempt may allocate, and what became of those before it.
+
+    Attributes
+    ----------
+    story : tuple of str
+        What went wrong so far.
+    """
+
+    def __init__(self, given: Any, like: Any) -> None:
+        self.story: tuple[str, ...] = ()
+        self._given, self._like = given, like
+        self._share, self._allowed = SHARES[0], 0
+
+    def limit(self, like: Array) -> int:
+        """Bytes where `like` lives; after a failure no more than what is free now."""
+        self._like = like
+        allowed = memory_limit(self._given, like)
+        if self.story:
+            allowed = int(self._share * min(allowed, SHARE_OF_FREE * free_bytes(like)))
+        self._allowed = allowed
+        return allowed
+
+    def spent(self, error: MemoryError, share: float) -> None:
+        """Note a failure, and let go of all that it holds."""
+        within = f" within {spelled_bytes(self._allowed)}" if self._allowed else ""
+        self.story = (*self.story, f"memory ran out{within} ({(str(error).splitlines() or ['no reason given'])[0]})")
+        self._share = share
+        forget_locals(error)
+        release_unused(self._like)
+
+    def refusal(self) -> MemoryBudgetError:
+        """The end of the story."""
+        return MemoryBudgetError(
+            f"{'; then '.join(self.story)}. {spelled_bytes(free_bytes(self._like))} are free now. Something else takes "
+            "the memory, or it is in pieces: end other programs, or set a smaller memory_limit."
+        )
+
+
+def within_memory(attempt: Callable[[Budget], Result], given_limit: Any, X: Any) -> Result:
+    """The first attempt that finds the memory it wants.
 
     Raises
     ------
     MemoryBudgetError
         The plan does not fit, or no attempt could allocate what it had planned.
     """
-    limit = memory_limit(given_limit, like)
-    story: tuple[str, ...] = ()
-    for share in SHARES:
-        allowed = limit if not story else int(share * min(limit, SHARE_OF_FREE * free_bytes(like)))
+    budget = Budget(given_limit, X)
+    for following in (*SHARES[1:], 0.0):
         try:
-            return attempt(allowed, story)
+            return attempt(budget)
         except MemoryBudgetError:
-            if not story:
+            if not budget.story:
                 raise
             break
         except MemoryError as error:
             if not is_device_error(error):
                 raise
-            said = str(error).splitlines() or ["no memory"]
-            story = (*story, f"memory ran out within {spelled_bytes(allowed)} ({said[0]})")
-            forget_locals(error)
-        gc.collect()
-        release_unused(like)
-    raise MemoryBudgetError(
-        f"{'; then '.join(story)}. {spelled_bytes(free_bytes(like))} are free now. Something else takes the memory, or "
-        "it is in pieces: end other programs, or set a smaller memory_limit."
-    ) from None
+            budget.spent(error, following)
+    raise budget.refusal()
 
 
 def forget_locals(error: BaseException) -> None:

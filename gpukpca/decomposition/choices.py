@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import Kernel as ProcessKernel
 
 from gpukpca._typing import Array
+from gpukpca.backend.device import parsed_device
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, choose_solver
 from gpukpca.eigen.solve import SOLVER_NAMES
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
@@ -103,6 +104,7 @@ def check_parameters(estimator: Any) -> None:
     """Raise `InvalidParameterError` for every constructor argument that is out of range, whatever the kernel."""
     e = estimator
     _check_n_components(e.n_components)
+    parsed_device(e.device)
     _check(e, "degree", _is_real(e.degree) and e.degree >= 0, "a number >= 0")
     _check(e, "coef0", _is_real(e.coef0), "a finite number")
     _check(e, "alpha", _is_real(e.alpha) and e.alpha >= 0, "a number >= 0")

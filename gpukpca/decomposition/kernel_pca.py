@@ -28,7 +28,7 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.rows import pick_rows, place_of, take_columns, take_rows
-from gpukpca.decomposition.attempts import within_memory
+from gpukpca.decomposition.attempts import Budget, within_memory
 from gpukpca.decomposition.choices import (
     check_parameters,
     kernel_from,
@@ -251,26 +251,23 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Fit and return the scores; on any exception the estimator is as it was."""
         with unchanged_on_error(self), working_on(X), overflow_allowed():
             check_parameters(self)
-            data = training_data(self, X)
-            place = at_full_precision(placement_for(self, data), data)
-            with working_on(place.work):
+            return within_memory(lambda budget: self._fitted(X, budget), self.memory_limit, X)
 
-                def attempt(limit: int, story: tuple[str, ...]) -> Array:
-                    return self._fitted(X, data, place, limit, story)
-
-                return within_memory(attempt, self.memory_limit, place.work)
-
-    def _fitted(self, given: Any, data: Array, place: Placement, limit: int, story: tuple[str, ...]) -> Array:
-        """One attempt within `limit` bytes; the scores, where they were computed."""
-        place.check_size(data, limit)
-        X = place.brought(data)
-        kernel = self._resolved_kernel(X)
-        data = self._own(data, given, kernel)
-        X = X if place.moved else data
-        plan, model = fitted_model(self, X, kernel, place, limit)
-        self._commit(data, X, kernel, plan, model, place, story)
-        synchronize(model.scores)
-        return model.scores
+    def _fitted(self, given: Any, budget: Budget) -> Array:
+        """One attempt; the scores, where they were computed."""
+        data = training_data(self, given)
+        place = at_full_precision(placement_for(self, data), data)
+        with working_on(place.work):
+            limit = budget.limit(place.work)
+            place.check_size(data, limit)
+            X = place.brought(data)
+            kernel = self._resolved_kernel(X)
+            data = self._own(data, given, kernel)
+            X = X if place.moved else data
+            plan, model = fitted_model(self, X, kernel, place, limit)
+            self._commit(data, X, kernel, plan, model, place, budget.story)
+            synchronize(model.scores)
+            return model.scores
 
     def plan(self, X: Any) -> Plan:
         """What `fit` of X would do, and what memory it would take; nothing is fitted, and the estimator stays as it is.
@@ -402,8 +399,9 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """
         check_is_fitted(self)
         work = self._map.like
-        with working_on(X), working_on(work), overflow_allowed():
+        with working_on(X), overflow_allowed():
             Y = new_data(self, X, self.X_fit_, "transform")
+        with working_on(work), overflow_allowed():
             shape = (int(Y.shape[0]), self._n_features_out)
             if out is not None:
                 return self._write_scores(Y, checked_out(out, shape))
@@ -465,7 +463,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise NotFittedError(
                 "this KernelPCA was fitted without fit_inverse_transform=True, so it has no inverse; fit it again."
             )
-        with working_on(X), working_on(self._map.like), overflow_allowed():
+        with working_on(self._map.like), overflow_allowed():
             points = self._preimage(checked_scores(X, self._map.like, self._n_features_out))
             check_finite(points, "The kernel overflows on these scores.", "The array of points")
             return self._delivered(points, X)

@@ -115,8 +115,9 @@ def placement_for(estimator: Any, X: Any) -> Placement:
         return Placement(work, home)
     if wanted == "cuda":
         raise DeviceUnavailableError(f"device={estimator.device!r}: {found}.")
-    if cuda_is_installed():
-        warn_once(f'device="auto": {found}. Computing on the CPU.', DeviceFallbackWarning)
+    if not cuda_is_installed():  # an ordinary laptop: nothing to tell
+        return Placement(home, home)
+    warn_once(f'device="auto": {found}. Computing on the CPU.', DeviceFallbackWarning)
     return Placement(home, home, f"on the CPU: {found}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpukpca._typing import SymmetricOperator
+from gpukpca.backend.device import on_its_device
 from gpukpca.backend.random import uniform, weighted_draws
 from gpukpca.eigen.growing import Growing, PivotedCholesky, RankReport, default_block
 from gpukpca.eigen.refusals import checked_count
@@ -13,6 +14,7 @@ from gpukpca.eigen.refusals import checked_count
 MOST_A_PIVOT, MOST_CANDIDATES = 4, 512
 
 
+@on_its_device
 def pivoted_cholesky(
     op: SymmetricOperator,
     rank: int,

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gpukpca._typing import SymmetricOperator
-from gpukpca.backend.device import is_on_gpu, synchronize
+from gpukpca.backend.device import is_on_gpu, on_its_device, synchronize
 from gpukpca.backend.random import generator
 from gpukpca.eigen.block_krylov import BlockKrylov
 from gpukpca.eigen.dense import Dense
@@ -56,6 +56,7 @@ def choose_solver(n: int, p: int, *, on_gpu: bool = False, tol: float = 0.0) -> 
     return Dense(tol=tol) if dense else BlockKrylov(tol=tol)
 
 
+@on_its_device
 def top_eigh(
     op: SymmetricOperator,
     p: int,

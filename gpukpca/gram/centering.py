@@ -9,6 +9,7 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.creation import full
+from gpukpca.backend.device import on_its_device
 from gpukpca.backend.linalg import column_sums, largest_asymmetry, subtract_outer_sum
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -26,6 +27,7 @@ from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.dense import DenseGram
 
 
+@on_its_device
 def double_center(K: Array, *, overwrite: bool = False) -> Array:
     """H K H = K - row means - column means + mean of all, H = I - 11ᵀ/n.
 

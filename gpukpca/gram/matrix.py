@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpukpca._typing import Array
 from gpukpca.backend.creation import writable
-from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.device import is_on_gpu, on_its_device
 from gpukpca.backend.namespace import cast, empty_like, namespace_of
 from gpukpca.backend.rows import as_rows, check_widths
 from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
@@ -14,6 +14,7 @@ from gpukpca.gram.tiled import TiledGram
 from gpukpca.kernels.base import Kernel, resolved_on
 
 
+@on_its_device
 def gram_matrix(kernel: Kernel, X: Array, Y: Array | None = None, *, n_jobs: int | None = None) -> Array:
     """The kernel matrix, built tile by tile with threads.
 

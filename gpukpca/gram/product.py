@@ -6,7 +6,7 @@ from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend.creation import full, writable
-from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.device import is_on_gpu, on_its_device
 from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import with_diagonal
 from gpukpca.backend.namespace import cast, empty_like, is_sparse, namespace_of
@@ -33,6 +33,7 @@ def compute_tile(kernel: Kernel, a: Rows, b: Rows, like: Array, diagonal: bool, 
     return with_diagonal(tile, kernel.tile_diagonal(a)) if diagonal else tile
 
 
+@on_its_device
 def kernel_matmat(
     kernel: Kernel,
     X: Array,

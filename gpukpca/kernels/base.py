@@ -9,6 +9,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend import linalg
+from gpukpca.backend.device import on_its_device
 from gpukpca.backend.namespace import cast, overflow_allowed
 from gpukpca.backend.rows import as_rows, check_widths, pick_rows, take_rows
 from gpukpca.exceptions import InvalidParameterError
@@ -105,6 +106,7 @@ class Kernel:
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 
+    @on_its_device
     def __call__(self, X: Array, Y: Array | None = None) -> Array:
         """The kernel matrix between the rows of X and of Y.
 

@@ -1,0 +1,54 @@
+"""A small CuPy that computes with NumPy, so that the CuPy path can be tested on machines without a GPU.
+
+``with fake_cupy.installed():`` puts `cupy`, `cupyx` and `cupy_backends` into `sys.modules`, with the behaviours of
+CuPy 14 that decide whether code is right: arrays that refuse to become NumPy arrays, a memory pool with an account,
+two devices, CUDA kernels whose text is compiled and run, a cuSOLVER with its faults. A test breaks the device by the
+functions below; each takes effect at once, and, used as a context, is undone at its end.
+"""
+
+from __future__ import annotations
+
+from .hooks import (
+    break_device,
+    count_allocations,
+    cuda_version,
+    device_bytes,
+    eigh_answers,
+    eigh_refuses_above,
+    eigh_reports,
+    fail_allocation,
+    foreign_bytes,
+    healthy_eigh,
+    kernels_cannot_run,
+    launches,
+    live_allocations,
+    no_device,
+    peak_bytes,
+    repair,
+)
+from .install import install, installed, is_installed, uninstall
+from .state import state
+
+__all__ = [
+    "break_device",
+    "count_allocations",
+    "cuda_version",
+    "device_bytes",
+    "eigh_answers",
+    "eigh_refuses_above",
+    "eigh_reports",
+    "fail_allocation",
+    "foreign_bytes",
+    "healthy_eigh",
+    "install",
+    "installed",
+    "is_installed",
+    "kernels_cannot_run",
+    "launches",
+    "live_allocations",
+    "no_device",
+    "peak_bytes",
+    "repair",
+    "state",
+    "uninstall",
+]

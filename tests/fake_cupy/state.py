@@ -1,0 +1,146 @@
+"""What the fake device knows about itself: current devices, counters, faults that a test has asked for.
+
+Nothing here touches arrays. Every launch, allocation and copy passes through `operate`, which is where faults strike.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+DEVICES = 2
+GIB = 2**30
+
+# cudaError values (CUDA Runtime API reference), their names and texts.
+STATUS = {
+    1: ("cudaErrorInvalidValue", "invalid argument"),
+    2: ("cudaErrorMemoryAllocation", "out of memory"),
+    3: ("cudaErrorInitializationError", "initialization error"),
+    35: ("cudaErrorInsufficientDriver", "CUDA driver version is insufficient for CUDA runtime version"),
+    46: ("cudaErrorDevicesUnavailable", "CUDA-capable device(s) is/are busy or unavailable"),
+    100: ("cudaErrorNoDevice", "no CUDA-capable device is detected"),
+    101: ("cudaErrorInvalidDevice", "invalid device ordinal"),
+    209: ("cudaErrorNoKernelImageForDevice", "no kernel image is available for execution on the device"),
+    214: ("cudaErrorECCUncorrectable", "uncorrectable ECC error encountered"),
+    700: ("cudaErrorIllegalAddress", "an illegal memory access was encountered"),
+    702: ("cudaErrorLaunchTimeout", "the launch timed out and was terminated"),
+    710: ("cudaErrorAssert", "device-side assert triggered"),
+    716: ("cudaErrorMisalignedAddress", "misaligned address"),
+    719: ("cudaErrorLaunchFailure", "unspecified launch failure"),
+    999: ("cudaErrorUnknown", "unknown error"),
+}
+
+
+class CUDARuntimeError(RuntimeError):
+    """An error of the CUDA runtime; `status` is its number, as in CuPy."""
+
+    def __init__(self, status: int) -> None:
+        self.status = int(status)
+        name, text = STATUS.get(self.status, (f"cudaError{status}", "an error"))
+        super().__init__(f"{name}: {text}")
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self.status,)
+
+
+class CompileException(Exception):
+    """What CuPy raises when NVRTC refuses a kernel."""
+
+    def __init__(self, msg: str, source: str, name: str, options: Any, backend: str = "nvrtc") -> None:
+        super().__init__(msg)
+        self._msg, self.source, self.name, self.options, self.backend = msg, source, name, options, backend
+
+    def __str__(self) -> str:
+        return self._msg
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self._msg, self.source, self.name, self.options, self.backend)
+
+
+CUDARuntimeError.__module__ = "cupy_backends.cuda.api.runtime"
+CompileException.__module__ = "cupy.cuda.compiler"
+
+
+@dataclass
+class State:
+    """Everything that a test may change; `install` starts with a new one."""
+
+    operations: int = 0  # launches, allocations and copies so far
+    launches: int = 0
+    launched: list[str] = field(default_factory=list)
+    allocations: int = 0
+    no_device: bool = False
+    kernels: str | None = None  # None, "image" or "compile": why no kernel runs
+    broken_from: int | None = None  # the number of the first operation that fails
+    broken_status: int = 700
+    fail_from: int | None = None  # the number of the first allocation that fails
+    fail_forever: bool = False
+    device_bytes: list[int] = field(default_factory=lambda: [16 * GIB] * DEVICES)
+    foreign_bytes: list[int] = field(default_factory=lambda: [0] * DEVICES)
+    runtime_version: int = 12090
+    driver_version: int = 12090
+    # cuSOLVER
+    eigh_info: int = 0
+    eigh_answer: Callable | None = None  # (values, vectors) -> (values, vectors), what comes out instead
+    eigh_largest: int | None = None  # above it bufferSize refuses
+    eigh_zero_is_nan: bool = True
+    eigh_largest_float32: float | None = 1e30  # above it the context is lost
+
+
+state = State()
+lock = threading.RLock()
+_local = threading.local()
+
+
+def reset() -> None:
+    """Back to a working device, in place: other modules hold the object."""
+    state.__dict__.update(State().__dict__)
+
+
+def current_device() -> int:
+    """The device of this thread."""
+    return getattr(_local, "device", 0)
+
+
+def set_current_device(index: int) -> None:
+    """Make a device current in this thread."""
+    if state.no_device:
+        raise CUDARuntimeError(100)
+    if not 0 <= index < DEVICES:
+        raise CUDARuntimeError(101)
+    _local.device = index
+
+
+def check_alive() -> None:
+    """Raise if there is no device, or a fault has ended its context."""
+    if state.no_device:
+        raise CUDARuntimeError(100)
+    if state.broken_from is not None and state.operations >= state.broken_from:
+        raise CUDARuntimeError(state.broken_status)
+
+
+def operate() -> None:
+    """Count one operation of the device, and let it fail if a test wants it to."""
+    with lock:
+        state.operations += 1
+    check_alive()
+
+
+def launch(name: str) -> None:
+    """Count one kernel."""
+    operate()
+    with lock:
+        state.launches += 1
+        state.launched.append(name)
+    if state.kernels == "compile":
+        raise CompileException("nvrtc: error: invalid value for --gpu-architecture (-arch)", "", name, ())
+    if state.kernels == "image":
+        raise CUDARuntimeError(209)
+
+
+def lose_context() -> NoReturn:
+    """An illegal address: this operation and all that follow fail."""
+    state.broken_from, state.broken_status = state.operations, 700
+    raise CUDARuntimeError(700)

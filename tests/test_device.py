@@ -1,0 +1,480 @@
+"""The parameter `device`: where it is computed, where results go, and every state of a machine without a GPU."""
+
+from __future__ import annotations
+
+import copy
+import importlib.machinery
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import warnings
+from pathlib import Path
+from typing import Any
+
+import fake_cupy
+import numpy as np
+import pytest
+import scipy.sparse
+from cases import data
+
+from gpukpca import KernelPCA
+from gpukpca.backend import device as devices
+from gpukpca.backend.device import cuda_place, on_its_device, working_on
+from gpukpca.cuda import device as cuda_device
+from gpukpca.exceptions import (
+    DeviceFallbackWarning,
+    DeviceLostError,
+    DeviceMismatchError,
+    DeviceUnavailableError,
+    InvalidParameterError,
+    MemoryBudgetError,
+    PrecisionWarning,
+)
+from gpukpca.gram import double_center, gram_matrix, kernel_matmat
+from gpukpca.kernels import RBF
+
+
+def model(**parameters: Any) -> KernelPCA:
+    return KernelPCA(**({"n_components": 3, "kernel": "rbf", "gamma": 0.1, "random_state": 0} | parameters))
+
+
+def same(a: KernelPCA, b: KernelPCA, X: np.ndarray) -> None:
+    size = float(b.eigenvalues_[0])
+    np.testing.assert_allclose(a.eigenvalues_, b.eigenvalues_, rtol=0, atol=1e-13 * size)
+    np.testing.assert_allclose(a.transform(X), b.transform(X), rtol=0, atol=1e-10)
+
+
+def attributes(estimator: KernelPCA) -> dict[str, Any]:
+    """The fitted ones that users see."""
+    return {name: value for name, value in vars(estimator).items() if name.endswith("_")}
+
+
+# -- host data on the device -------------------------------------------------------------------------------------------
+
+FITS = {
+    "dense": {},
+    "block Krylov": {"eigen_solver": "randomized", "tol": 1e-13},
+    "nystrom": {"eigen_solver": "nystrom"},
+    "linear": {"kernel": "linear", "gamma": None},
+    "poly": {"kernel": "poly", "degree": 2},
+    "laplacian": {"kernel": "laplacian"},
+    "matern": {"kernel": "matern"},
+    "rational_quadratic": {"kernel": "rational_quadratic"},
+    "cosine": {"kernel": "cosine", "gamma": None},
+    "stored": {"gram": "dense"},
+    "fraction": {"n_components": 0.4},
+    "callable": {"kernel": lambda x, y: float(np.exp(-0.1 * np.sum((x - y) ** 2))), "gamma": None},
+    "kernel object": {"kernel": RBF(0.1) + 0.5 * RBF(0.01), "gamma": None},
+    "reference": {"copy_X": False},
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_numpy_in_numpy_out_with_the_work_on_the_device(cuda: Any, name: str, dtype: str) -> None:
+    X = data(80, 5).astype(dtype)
+    on_host, on_device = model(**FITS[name]).fit(X), model(device="cuda", **FITS[name])
+    scores = on_device.fit_transform(X)
+    assert on_device.device_.startswith("cuda:0")
+    for value in (scores, on_device.transform(X), *attributes(on_device).values()):
+        assert not isinstance(value, cuda.ndarray)
+    size = float(on_host.eigenvalues_[0])
+    exact = dtype == "float64"
+    np.testing.assert_allclose(
+        on_device.eigenvalues_, on_host.eigenvalues_, rtol=0, atol=(1e-13 if exact else 1e-5) * size
+    )
+    np.testing.assert_allclose(
+        on_device.transform(X[:9]), on_host.transform(X[:9]), rtol=0, atol=1e-9 if exact else 2e-3
+    )
+    np.testing.assert_allclose(scores, on_device.transform(X), rtol=0, atol=1e-9 if exact else 2e-3)
+    assert scores.dtype == dtype
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "laplacian"])
+def test_the_inverse_is_on_the_device_too(cuda: Any, kernel: str) -> None:
+    X = data(60, 4)
+    settings = {"kernel": kernel, "gamma": None, "fit_inverse_transform": True, "alpha": 0.1}
+    on_host, on_device = model(**settings).fit(X), model(device="cuda", **settings).fit(X)
+    Z = on_host.transform(X[:7])
+    restored = on_device.inverse_transform(Z)
+    assert isinstance(restored, np.ndarray)
+    np.testing.assert_allclose(restored, on_host.inverse_transform(Z), rtol=0, atol=1e-9)
+    assert isinstance(on_device.inverse_transform(cuda.asarray(Z)), cuda.ndarray)
+
+
+def test_new_points_come_in_batches(cuda: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    X = data(90, 4)
+    fitted = model(device="cuda").fit(X)
+    whole = fitted.transform(X)
+    monkeypatch.setattr("gpukpca.decomposition.kernel_pca.OUT_PANEL", 17)
+    monkeypatch.setattr(devices, "TRANSFER_BYTES", 200)
+    np.testing.assert_allclose(fitted.transform(X), whole, rtol=0, atol=1e-12)
+    file = np.lib.format.open_memmap(tmp_path / "scores.npy", mode="w+", dtype=np.float64, shape=(90, 3))
+    assert fitted.transform(X, out=file) is file
+    np.testing.assert_allclose(file, whole, rtol=0, atol=1e-12)
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    same(model(device="cuda").fit(mapped), fitted, X)
+    np.testing.assert_allclose(fitted.transform(mapped), whole, rtol=0, atol=1e-12)
+
+
+def test_a_batch_of_data_at_a_time_is_all_that_a_transform_holds(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, new = data(40, 6), np.tile(data(100, 6), (400, 1))
+    monkeypatch.setattr("gpukpca.decomposition.kernel_pca.OUT_PANEL", 1000)
+    fitted = model(device="cuda").fit(X)
+    pool = cuda.get_default_memory_pool()
+    pool.free_all_blocks()
+    fitted.transform(new)
+    assert pool.total_bytes() < new.nbytes
+
+
+def test_device_arrays_stay_with_none_and_go_to_the_host_with_cpu(cuda: Any) -> None:
+    X = data()
+    reference = model().fit(X)
+    stays = model().fit(cuda.asarray(X))
+    assert isinstance(stays.eigenvectors_, cuda.ndarray)
+    assert stays.device_.startswith("cuda:0")
+    away = model(device="cpu").fit(cuda.asarray(X))
+    assert away.device_ == "cpu"
+    for answer in (away.eigenvectors_, away.X_fit_, away.transform(cuda.asarray(X)), stays.transform(cuda.asarray(X))):
+        assert isinstance(answer, cuda.ndarray)
+        assert answer.device == cuda.cuda.Device(0)
+    assert isinstance(away.transform(X), np.ndarray)
+    np.testing.assert_allclose(away.transform(X), reference.transform(X), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(stays.transform(X), reference.transform(X), rtol=0, atol=1e-10)
+    same(model(device="cpu").fit(X), reference, X)
+
+
+def test_a_plan_for_the_device_needs_no_copy_of_the_data(fake_cuda: Any) -> None:
+    X = data(500, 4)
+    cuda_place(None, "float64")
+    with fake_cupy.count_allocations() as made:
+        plan = model(device="cuda").plan(X)
+    assert made.count < 20
+    assert plan.device.startswith("cuda:0")
+    assert plan.predicted_bytes == model(device="cuda").fit(X).plan_.predicted_bytes
+
+
+def test_data_larger_than_the_device_are_refused_with_numbers(fake_cuda: Any) -> None:
+    with fake_cupy.device_bytes(2**20), pytest.raises(MemoryBudgetError, match=r"MiB on cuda:0.*allowed or free"):
+        model(device="cuda").fit(np.zeros((100_000, 4)))
+
+
+def test_a_dense_solution_that_cannot_fit_is_refused_before_anything_is_taken(fake_cuda: Any) -> None:
+    X = fake_cuda.asarray(data(2000, 4))
+    with fake_cupy.device_bytes(2**27), pytest.raises(MemoryBudgetError, match=r"needs .* GiB|needs .* MiB"):
+        model(eigen_solver="dense").fit(X)
+    with fake_cupy.device_bytes(2**27):
+        smaller = model(tol=1e-6).fit(X)
+    assert "block Krylov" in smaller.solver_
+    assert any("does not fit" in note for note in smaller.plan_.notes)
+
+
+def test_sparse_rows_are_computed_on_the_cpu(cuda: Any) -> None:
+    X = scipy.sparse.csr_array(data())
+    with pytest.raises(InvalidParameterError, match=r"toarray\(\)"):
+        model(device="cuda").fit(X)
+    fitted = model(device="auto").fit(X)
+    assert fitted.device_ == "cpu"
+    assert fitted.fallbacks_ == ("sparse rows are computed on the CPU",)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "cpu:0", "", 0, True, b"cuda"])
+def test_device_names(device: Any) -> None:
+    with pytest.raises(InvalidParameterError, match=r"device=.*auto.*cpu.*cuda"):
+        model(device=device).fit(data())
+
+
+def test_dispatch_asks_for_the_place_of_the_data_of_fit(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    X = data()
+    fitted = model().fit(cuda.asarray(X))
+    moved = model(device="cuda").fit(X)
+    monkeypatch.setattr("gpukpca.decomposition.validation.get_config", lambda: {"array_api_dispatch": True})
+    with pytest.raises(ValueError, match="must use the same namespace and the same device"):
+        fitted.transform(X)
+    with pytest.raises(ValueError, match="must use the same namespace and the same device"):
+        moved.transform(cuda.asarray(X))
+    assert isinstance(moved.transform(X), np.ndarray)
+
+
+# -- several devices ---------------------------------------------------------------------------------------------------
+
+
+def test_arrays_stay_on_their_device_and_the_current_one_comes_back(fake_cuda: Any) -> None:
+    X = data()
+    with fake_cuda.cuda.Device(1):
+        X1, wrong = fake_cuda.asarray(X), fake_cuda.full((30, 4), np.nan)
+    for estimator in (model(), model(eigen_solver="randomized"), model(device="cuda"), model(device="cuda:1")):
+        fitted = estimator.fit(X1)
+        assert fitted.device_.startswith("cuda:1")
+        assert fitted.eigenvectors_.device.id == fitted.transform(X1).device.id == 1
+        assert fake_cuda.cuda.runtime.getDevice() == 0
+    elsewhere = model(device="cuda:1").fit(fake_cuda.asarray(X))
+    assert elsewhere.device_.startswith("cuda:1")
+    assert elsewhere.transform(fake_cuda.asarray(X)).device.id == elsewhere.eigenvalues_.device.id == 0
+    with pytest.raises(ValueError, match="NaN"):
+        model().fit(wrong)
+    with pytest.raises(DeviceUnavailableError, match=r"no device cuda:7"):
+        model(device="cuda:7").fit(X)
+    assert fake_cuda.cuda.runtime.getDevice() == 0
+
+
+def test_functions_work_on_the_device_of_their_arrays(fake_cuda: Any) -> None:
+    X = data()
+    with fake_cuda.cuda.Device(1):
+        X1 = fake_cuda.asarray(X)
+    K = gram_matrix(RBF(0.1), X1)
+    assert K.device.id == double_center(K).device.id == kernel_matmat(RBF(0.1), X1, X1, X1).device.id == 1
+    assert fake_cuda.cuda.runtime.getDevice() == 0
+    with fake_cupy.launches() as made, pytest.raises(DeviceMismatchError):
+        kernel_matmat(RBF(0.1), X1, fake_cuda.asarray(X), fake_cuda.asarray(X))
+    assert made.count == 0
+
+
+def test_streams_and_allocators_are_the_users(fake_cuda: Any) -> None:
+    seen = []
+
+    @on_its_device
+    def work(x: Any) -> None:
+        seen.append(fake_cuda.cuda.get_current_stream())
+
+    with fake_cuda.cuda.Stream() as stream:
+        work(fake_cuda.zeros(3))
+    assert seen == [stream]
+    text = "".join(path.read_text() for path in Path(cuda_device.__file__).parents[1].rglob("*.py"))
+    assert "set_allocator" not in text
+    assert "set_limit" not in text
+
+
+# -- no device, and why ------------------------------------------------------------------------------------------------
+
+
+def test_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_device, "find_spec", lambda name: None)
+    X = data()
+    for device in ("auto", None):
+        fitted = model(device=device).fit(X)  # and no warning: they are errors here
+        assert fitted.device_ == "cpu"
+        assert fitted.fallbacks_ == ()
+    with pytest.raises(DeviceUnavailableError, match=r'pip install "gpukpca\[cuda12\]"'):
+        model(device="cuda").fit(X)
+
+
+class Unloadable(importlib.machinery.ModuleSpec):
+    """A package that is there and raises when it is imported."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        super().__init__("cupy", self)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        return self if name == "cupy" else None
+
+    def create_module(self, spec: Any) -> None:
+        return None
+
+    def exec_module(self, module: Any) -> None:
+        raise self.error
+
+
+IMPORT_ERRORS = {
+    "no driver library": OSError("libcuda.so.1: cannot open shared object file: No such file or directory"),
+    "no CUDA library": ImportError("libcublas.so.12: cannot open shared object file"),
+    "other NumPy": RuntimeError("module compiled against ABI version 0x1000009 but this version of numpy is 0x2000000"),
+}
+
+
+@pytest.mark.parametrize("name", IMPORT_ERRORS)
+def test_the_import_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = IMPORT_ERRORS[name]
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Unloadable(error), *sys.meta_path])
+    check_fallback(str(error)[:20])
+
+
+STATES = {
+    "no device": (fake_cupy.no_device, "no CUDA device or driver"),
+    "no kernel image": (fake_cupy.kernels_cannot_run, "cannot be used"),
+    "no compiler": (lambda: fake_cupy.kernels_cannot_run("compile"), "cannot be used"),
+    "no workspace for eigenproblems": (lambda: fake_cupy.eigh_refuses_above(2), "cannot be used"),
+    "wrong eigenproblems": (lambda: fake_cupy.eigh_answers("wrong values"), "small eigenproblem on it is wrong"),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_device_that_cannot_compute(fake_cuda: Any, name: str) -> None:
+    state, cause = STATES[name]
+    with state():
+        check_fallback(cause)
+
+
+def check_fallback(cause: str) -> None:
+    """ "auto" computes on the CPU and says why, once; "cuda" is an error that says the same."""
+    X = data()
+    with pytest.warns(DeviceFallbackWarning, match=cause):
+        fitted = model(device="auto").fit(X)
+    assert fitted.device_ == "cpu"
+    assert cause in fitted.fallbacks_[0]
+    model(device="auto").fit(X)  # told once
+    with pytest.raises(DeviceUnavailableError, match=cause):
+        model(device="cuda").fit(X)
+    model().fit(X)
+
+
+def test_info_and_probe_do_not_raise_without_a_device(fake_cuda: Any) -> None:
+    with fake_cupy.no_device():
+        works, what = cuda_device.probe()
+        with pytest.raises(fake_cuda.cuda.runtime.CUDARuntimeError):
+            fake_cuda.cuda.runtime.getDeviceCount()
+    assert not works
+    assert "no CUDA device" in what
+    assert cuda_device.probe()[0]
+
+
+# -- faults of a device ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", sorted(cuda_device.STICKY))
+def test_a_lost_device_ends_its_use_in_the_process(fake_cuda: Any, status: int) -> None:
+    X = data()
+    estimator = model(device="cuda").fit(X)
+    before, scores = attributes(estimator), estimator.transform(X)
+    with fake_cupy.break_device(status, after=20), pytest.raises(DeviceLostError, match=r"Restart the process") as lost:
+        estimator.fit(X)
+    assert lost.value.__cause__.status == status
+    assert list(attributes(estimator)) == list(before)
+    assert all(attributes(estimator)[name] is value for name, value in before.items())
+    # The device works again, and is not asked.
+    with fake_cupy.launches() as made:
+        for call in (lambda: model(device="cuda").fit(X), lambda: estimator.transform(X)):
+            with pytest.raises((DeviceLostError, DeviceUnavailableError), match="Restart the process"):
+                call()
+    assert made.count == 0
+    np.testing.assert_allclose(model().fit(X).transform(X), scores, rtol=0, atol=1e-10)
+    with pytest.warns(DeviceFallbackWarning, match="Restart the process"):
+        assert model(device="auto").fit(X).device_ == "cpu"
+
+
+@pytest.mark.parametrize("k", [1, 3, 10, 30, 60, 100, 150])
+def test_a_device_lost_at_any_moment_is_told_as_such(fake_cuda: Any, k: int) -> None:
+    X = fake_cuda.asarray(data())
+    with fake_cupy.break_device(719, after=k), pytest.raises(DeviceLostError):
+        model(eigen_solver="randomized").fit(X).transform(X)
+
+
+def test_other_errors_of_a_device_are_not_a_loss(fake_cuda: Any) -> None:
+    x = fake_cuda.zeros(3)
+    with pytest.raises(fake_cuda.cuda.runtime.CUDARuntimeError), working_on(x):
+        raise fake_cuda.cuda.runtime.CUDARuntimeError(1)
+    model().fit(fake_cuda.asarray(data()))
+
+
+def in_a_child(queue: Any) -> None:
+    """What a forked process is told."""
+    X = data()
+    try:
+        model(device="cuda").fit(X)
+    except DeviceUnavailableError as error:
+        queue.put(str(error))
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        queue.put(model(device="auto").fit(X).device_)
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_is_told_to_spawn(cuda: Any) -> None:
+    model(device="cuda").fit(data())
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=in_a_child, args=(queue,))
+    child.start()
+    said, where = queue.get(timeout=60), queue.get(timeout=60)
+    child.join()
+    assert "spawn" in said
+    assert where == "cpu"
+
+
+# -- TF32 --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("switch", ["CUPY_TF32", "NVIDIA_TF32_OVERRIDE"])
+def test_tf32_is_told_once_and_kept_out(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
+    X = data(200, 6).astype(np.float32)
+    reference = model(eigen_solver="randomized").fit(fake_cuda.asarray(X))
+    monkeypatch.setenv(switch, "1")
+    with pytest.warns(PrecisionWarning, match=rf"{switch}=1 asks for TF32; it is kept out"):
+        fitted = model(eigen_solver="randomized").fit(fake_cuda.asarray(X))
+    assert "TF32" in fitted.fallbacks_[0]
+    np.testing.assert_array_equal(fitted.eigenvalues_.get(), reference.eigenvalues_.get())
+    model().fit(fake_cuda.asarray(X))  # told once
+    monkeypatch.setenv(switch, "0")
+    assert model().fit(fake_cuda.asarray(X)).fallbacks_ == ()
+
+
+def test_float64_has_no_tf32(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUPY_TF32", "1")
+    assert model().fit(fake_cuda.asarray(data())).fallbacks_ == ()
+
+
+# -- copies and pickles ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"eigen_solver": "nystrom"}, {"kernel": "linear", "gamma": None}, {"fit_inverse_transform": True}],
+    ids=["exact", "landmarks", "linear", "inverse"],
+)
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_pickle_from_a_device_is_read_without_cupy(
+    fake_cuda: Any, moved: bool, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    X = data()
+    fitted = model(device="cuda", **settings).fit(X) if moved else model(**settings).fit(fake_cuda.asarray(X))
+    scores = fitted.transform(X)
+    (tmp_path / "model.pickle").write_bytes(pickle.dumps(fitted))
+    np.save(tmp_path / "X.npy", X)
+    program = """
+        import pickle, sys, numpy as np
+        model = pickle.load(open("model.pickle", "rb"))
+        scores = model.transform(np.load("X.npy"))
+        assert "cupy" not in sys.modules
+        if model.fit_inverse_transform:
+            assert np.isfinite(model.inverse_transform(scores)).all()
+        np.save("scores.npy", scores)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=tmp_path, check=True, env=dict(os.environ))
+    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), scores, rtol=0, atol=1e-12)
+
+
+def test_a_deep_copy_stays_on_the_device(cuda: Any) -> None:
+    X = cuda.asarray(data())
+    twin = copy.deepcopy(model().fit(X))
+    assert isinstance(twin.eigenvectors_, cuda.ndarray)
+    assert isinstance(twin.transform(X), cuda.ndarray)
+
+
+def test_a_deep_copy_of_a_host_model_works() -> None:
+    X = data()
+    fitted = model().fit(X)
+    np.testing.assert_array_equal(copy.deepcopy(fitted).transform(X), fitted.transform(X))
+
+
+def test_cupy_is_not_imported_by_itself() -> None:
+    program = (
+        "import sys, numpy as np, gpukpca; X = np.eye(9)\n"
+        "for device in (None, 'cpu'): gpukpca.KernelPCA(2, kernel='rbf', device=device).fit(X).transform(X)\n"
+        "sys.exit('cupy' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_other_libraries_can_go_to_the_device(xp: Any) -> None:
+    if xp.name == "numpy" or xp.name == "cupy":
+        pytest.skip("tested by itself")
+    with pytest.raises(DeviceUnavailableError) if sys.modules.get("cupy") is None else warnings.catch_warnings():
+        fitted = model(device="cuda").fit(xp.array(data()))
+        assert xp.owns(fitted.eigenvectors_)

@@ -1,0 +1,259 @@
+"""Memory of a device that runs out: at every allocation in turn, for good, and what is left in the pool afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fake_cupy
+import numpy as np
+import pytest
+from cases import data
+
+from gpukpca import KernelPCA, Nystrom
+from gpukpca.exceptions import DeviceFallbackWarning, MemoryBudgetError
+from gpukpca.gram.residence import TILES_ALONG_A_SIDE
+
+MIB = 2**20
+FITS = {
+    "dense": {"kernel": "rbf", "gamma": 0.1},
+    "block Krylov": {"kernel": "rbf", "gamma": 0.1, "eigen_solver": "randomized", "tol": 1e-10},
+    "nystrom": {"kernel": "rbf", "gamma": 0.1, "eigen_solver": Nystrom(12)},
+    "linear": {"kernel": "linear"},
+    "inverse": {"kernel": "laplacian", "fit_inverse_transform": True},
+}
+
+
+def model(name: str, **more: Any) -> KernelPCA:
+    return KernelPCA(**({"n_components": 3, "random_state": 0} | FITS[name] | more))
+
+
+def used(cuda: Any) -> int:
+    """Bytes that arrays hold on the device; no garbage is collected first, as nobody would."""
+    return cuda.get_default_memory_pool().used_bytes()
+
+
+@pytest.mark.parametrize("home", ["host", "device"])
+@pytest.mark.parametrize("name", FITS)
+def test_one_failure_at_any_allocation_is_survived(fake_cuda: Any, name: str, home: str) -> None:
+    X = data(40, 3) if home == "host" else fake_cuda.asarray(data(40, 3))
+    settings = {"device": "cuda"}
+    model(name, **settings).fit(X)
+    with fake_cupy.count_allocations() as made:
+        wanted = model(name, **settings).fit(X)
+    values = np.asarray(wanted.eigenvalues_ if home == "host" else wanted.eigenvalues_.get())
+    baseline = used(fake_cuda)
+    estimator = model(name, **settings)
+    every = home == "device" and name in ("dense", "block Krylov")
+    for k in range(1, made.count + 1, 1 if every else max(1, made.count // 25)):
+        with fake_cupy.fail_allocation(k):
+            estimator.fit(X)
+        found = estimator.eigenvalues_ if home == "host" else estimator.eigenvalues_.get()
+        np.testing.assert_array_equal(found, values)
+        if estimator.fallbacks_:
+            assert "memory ran out" in estimator.fallbacks_[0]
+    del estimator
+    assert used(fake_cuda) <= baseline
+
+
+@pytest.mark.parametrize("home", ["host", "device"])
+@pytest.mark.parametrize("name", FITS)
+def test_no_memory_from_any_allocation_on_is_an_error_with_numbers(fake_cuda: Any, name: str, home: str) -> None:
+    X = data(40, 3) if home == "host" else fake_cuda.asarray(data(40, 3))
+    estimator = model(name, device="cuda").fit(X)
+    before = dict(vars(estimator))
+    with fake_cupy.count_allocations() as made:
+        model(name, device="cuda").fit(X)
+    baseline = used(fake_cuda)
+    for k in range(1, made.count + 1, max(1, made.count // 25)):
+        with (
+            fake_cupy.fail_allocation(k, forever=True),
+            pytest.raises(MemoryBudgetError, match=r"ran out|[KM]iB") as no,
+        ):
+            estimator.fit(X)
+        assert used(fake_cuda) <= baseline, f"allocation {k}"  # while the error and its traceback are alive
+        assert no.value.__traceback__ is not None
+        assert all(vars(estimator)[key] is value for key, value in before.items())
+        del no
+    estimator.transform(X)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
+def test_transform_leaves_nothing_behind(fake_cuda: Any, k: int) -> None:
+    X = data(40, 3)
+    estimator = model("block Krylov", device="cuda").fit(X)
+    scores, baseline = estimator.transform(X), used(fake_cuda)
+    with fake_cupy.fail_allocation(k, forever=True), pytest.raises(MemoryError):
+        estimator.transform(X)
+    assert used(fake_cuda) <= baseline
+    np.testing.assert_array_equal(estimator.transform(X), scores)
+
+
+def test_nothing_leaks_over_many_fits_and_failures(cuda: Any) -> None:
+    X = data(40, 3)
+    estimator = model("block Krylov", device="cuda")
+    estimator.fit(X).transform(X)
+    baseline = used(cuda)
+    for _ in range(100):
+        estimator.fit(X).transform(X)
+    assert used(cuda) <= baseline
+    wrong = X.copy()
+    wrong[3, 1] = np.inf
+    for _ in range(100):
+        with pytest.raises(ValueError, match="infinity"):
+            estimator.fit(cuda.asarray(wrong))
+    assert used(cuda) <= baseline
+
+
+def test_nothing_leaks_over_failures_in_the_middle(fake_cuda: Any) -> None:
+    X = data(40, 3)
+    estimator = model("block Krylov", device="cuda").fit(X)
+    baseline = used(fake_cuda)
+    for k in range(0, 200, 2):
+        with fake_cupy.fail_allocation(k + 1, forever=True), pytest.raises(MemoryError):
+            estimator.fit(X)
+    assert used(fake_cuda) <= baseline
+
+
+def test_another_program_that_takes_memory_meanwhile_leaves_the_smaller_way(fake_cuda: Any) -> None:
+    """The plan fits when it is made; in the fit there is less, and what is left suffices for tiles made anew."""
+    n = 1500
+    X = data(n, 4)
+    wanted = model("block Krylov", tol=1e-8).fit(X)
+    estimator = model("block Krylov", tol=1e-8, device="cuda").fit(X)
+    assert estimator.plan_.residence.is_fully_cached
+    predicted = estimator.plan_.predicted_bytes
+    del estimator
+    taken = []
+
+    def listener(event: Any) -> None:
+        if event.stage == "plan" and not taken:
+            fake_cuda.get_default_memory_pool().free_all_blocks()
+            free, _ = fake_cuda.cuda.runtime.memGetInfo()
+            taken.append(fake_cupy.foreign_bytes(free - int(0.5 * predicted)))
+
+    small = model("block Krylov", tol=1e-8, device="cuda", verbose=listener)
+    try:
+        small.fit(X)
+    finally:
+        taken[0].undo()
+    assert not small.plan_.residence.is_fully_cached or small.plan_.predicted_bytes < predicted
+    assert "memory ran out" in small.fallbacks_[0]
+    np.testing.assert_allclose(small.eigenvalues_, wanted.eigenvalues_, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["dense", "block Krylov", "nystrom"])
+def test_what_is_predicted_is_what_is_taken(fake_cuda: Any, name: str) -> None:
+    X = data(700, 8)
+    estimator = model(name, device="cuda")
+    pool = fake_cuda.get_default_memory_pool()
+    pool.free_all_blocks()
+    with fake_cupy.device_bytes(2**30):
+        estimator.fit(X)
+    predicted = estimator.plan_.predicted_bytes
+    assert pool.total_bytes() <= 1.1 * predicted + MIB
+    assert pool.total_bytes() >= 0.3 * predicted
+
+
+def test_the_limit_of_a_pool_counts(fake_cuda: Any) -> None:
+    X = data(1500, 4)
+    pool = fake_cuda.get_default_memory_pool()
+    try:
+        pool.set_limit(size=24 * MIB)
+        fitted = model("block Krylov", tol=1e-6, device="cuda").fit(X)
+    finally:
+        pool.set_limit(size=0)
+    assert fitted.plan_.available_bytes < 24 * MIB
+    assert not fitted.plan_.residence.is_fully_cached
+
+
+def test_tiles_shrink_with_the_memory(fake_cuda: Any) -> None:
+    X = np.zeros((TILES_ALONG_A_SIDE * 8192, 2), dtype=np.float32)
+    edges = []
+    for size in (40 * 2**30, 2**30, 600 * MIB):
+        with fake_cupy.device_bytes(size):
+            edges.append(model("block Krylov", device="cuda").plan(X).residence.tile_edge)
+    assert edges == sorted(edges, reverse=True)
+    assert edges[0] == 8192
+    assert edges[-1] < 8192
+
+
+# -- cuSOLVER's faults -------------------------------------------------------------------------------------------------
+
+FAULTS = {
+    "info": (lambda: fake_cupy.eigh_reports(7), "did not converge"),
+    "nan": (lambda: fake_cupy.eigh_answers("nan"), "NaN"),
+    "nan values": (lambda: fake_cupy.eigh_answers("nan values"), "NaN"),
+    "nan vectors": (lambda: fake_cupy.eigh_answers("nan vectors"), "NaN"),
+    "unsorted": (lambda: fake_cupy.eigh_answers("unsorted"), "not in order"),
+    "wrong values": (lambda: fake_cupy.eigh_answers("wrong values"), "trace|residuals"),
+    "wrong vectors": (lambda: fake_cupy.eigh_answers("wrong vectors"), "residuals"),
+    "zero": (lambda: fake_cupy.eigh_answers("zero"), "trace|orthonormal"),
+    "too large": (lambda: fake_cupy.eigh_refuses_above(10), "INVALID_VALUE"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:components .* not separately:gpukpca.exceptions.PrecisionWarning")
+@pytest.mark.parametrize(("p", "dtype"), [(3, "float64"), (30, "float64"), (3, "float32")])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_failing_device_solver_is_replaced_and_told(fake_cuda: Any, fault: str, p: int, dtype: str) -> None:
+    X = data(60, 3).astype(dtype)
+    wanted = model("dense", n_components=p).fit(X)
+    state, cause = FAULTS[fault]
+    estimator = model("dense", n_components=p)
+    with state(), pytest.warns(DeviceFallbackWarning, match=f"n = 60.*({cause})"):
+        estimator.fit(fake_cuda.asarray(X))
+    # Asked again with the norm scaled to one, then another solver.
+    assert len(estimator.fallbacks_) == 2
+    assert ("block Krylov" in estimator.solver_) == (5 * p <= 60)
+    assert ("host" in estimator.solver_) == (5 * p > 60)
+    size = wanted.eigenvalues_[0]
+    error = np.abs(estimator.eigenvalues_.get() - wanted.eigenvalues_).max()
+    assert error <= (1e-13 if dtype == "float64" else 1e-5) * size
+
+
+def test_what_fails_once_is_tried_with_another_scale(fake_cuda: Any) -> None:
+    answers = iter([lambda values, vectors: (values * np.nan, vectors)])
+
+    def answer(values: Any, vectors: Any) -> Any:
+        return next(answers, lambda *same: same)(values, vectors)
+
+    X = fake_cuda.asarray(data(60, 3))
+    with fake_cupy.eigh_answers(answer), pytest.warns(DeviceFallbackWarning, match="NaN"):
+        estimator = model("dense").fit(X)
+    assert len(estimator.fallbacks_) == 1
+    assert estimator.solver_ == "dense"
+
+
+@pytest.mark.parametrize(("version", "offered"), [(12_090, False), (13_000, True)])
+def test_the_cuda_version_says_which_n_cusolver_is_offered(
+    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, version: int, offered: bool
+) -> None:
+    monkeypatch.setattr("gpukpca.cuda.eigh.LARGEST_BEFORE_CUDA_13", 50)
+    X = fake_cuda.asarray(data(60, 3))
+    estimator = model("dense")
+    with fake_cupy.cuda_version(version):
+        if offered:
+            estimator.fit(X)
+        else:
+            with pytest.warns(DeviceFallbackWarning, match="before CUDA 13 takes matrices up to n = 50, not 60"):
+                estimator.fit(X)
+    assert (estimator.solver_ == "dense") is offered
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("K", [np.zeros((12, 12)), np.ones((12, 12))], ids=["zero", "constant"])
+def test_matrices_without_variance_never_reach_cusolver(fake_cuda: Any, K: np.ndarray, dtype: str) -> None:
+    with pytest.warns(UserWarning, match="variance"):
+        estimator = KernelPCA(2, kernel="precomputed").fit(fake_cuda.asarray(K.astype(dtype)))
+    assert np.all(estimator.eigenvalues_.get() == 0.0)
+    assert estimator.fallbacks_ == ()
+
+
+@pytest.mark.parametrize("size", [3e38, 1e-37, 1.0])
+def test_extreme_entries_are_scaled_before_cusolver(fake_cuda: Any, size: float) -> None:
+    B = data(12, 12)
+    K = (B @ B.T / np.abs(B @ B.T).max()).astype(np.float32) * np.float32(size / 40)
+    wanted = KernelPCA(2, kernel="precomputed").fit(K.astype(np.float64)).eigenvalues_
+    estimator = KernelPCA(2, kernel="precomputed", eigen_solver="dense").fit(fake_cuda.asarray(K))
+    assert estimator.fallbacks_ == ()
+    np.testing.assert_allclose(estimator.eigenvalues_.get(), wanted, rtol=1e-5)
