@@ -1,20 +1,34 @@
-"""How wrong an answer is, recomputed in float64 with scikit-learn's kernels, which no exact contestant of ours uses."""
+"""How wrong an answer is, recomputed in float64 by code that no exact contestant of ours uses.
+
+On the host with scikit-learn's kernels; on a device, where n is large, by panels of rows and columns.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from benchmarks.cases import Case
 
-# Up to here every row of K is made again; above, a random sample of the rows gives the norms to a few per cent.
+# Up to here every row of K is made again on the host; above, a random sample of the rows gives the norms to a few per
+# cent. A device makes every row again, whatever n.
 EVERY_ROW_UP_TO = 20_000
 SAMPLED_ROWS = 1000
 PANEL_ITEMS = 2**24
+# Below, the host's independent kernels are fast enough for the answers of devices too.
+DEVICE_FROM = 5000
+DEVICE_EDGE = 8192
+# Columns of a product that are recomputed on a device: in float64 they cost more than the product itself.
+CHECKED_COLUMNS = 8
+
+Put = Callable[[np.ndarray], Any]
 
 
-def largest_residual(case: Case, X: np.ndarray, scores: np.ndarray, eigenvalues: np.ndarray | None) -> float:
+def largest_residual(
+    case: Case, X: np.ndarray, scores: np.ndarray, eigenvalues: np.ndarray | None, device: Put | None = None
+) -> float:
     """max ‖Kc u - λ u‖ / λ₁ over the components.
 
     Parameters
@@ -24,6 +38,16 @@ def largest_residual(case: Case, X: np.ndarray, scores: np.ndarray, eigenvalues:
         u √λ; only the direction of each column is used.
     eigenvalues : array, shape (p,), optional
         None: Rayleigh quotients, the kindest choice for given vectors.
+    device : callable, optional
+        Puts host arrays where the products with K shall be made, if n is large.
+    """
+    return eigen_errors(case, X, scores, eigenvalues, device)[0]
+
+
+def eigen_errors(
+    case: Case, X: np.ndarray, scores: np.ndarray, eigenvalues: np.ndarray | None, device: Put | None = None
+) -> tuple[float, np.ndarray | None]:
+    """The largest residual, and the Rayleigh quotients uᵀ Kc u, shape (p,), or None where they are only estimates.
 
     Notes
     -----
@@ -31,24 +55,37 @@ def largest_residual(case: Case, X: np.ndarray, scores: np.ndarray, eigenvalues:
     left is subtracting the mean over S.
     """
     n = len(X)
-    rows = sampled(n, n if n <= EVERY_ROW_UP_TO else SAMPLED_ROWS)
     U = scores.astype(np.float64)
     U /= np.linalg.norm(U, axis=0)
     means = U.mean(axis=0)
-    image = kernel_product(case, X, rows, U - means)
+    if device is not None and n >= DEVICE_FROM and case.kernel == "rbf":
+        rows = np.arange(n)
+        image = device_product(case, X, U - means, device)
+    else:
+        rows = sampled(n, n if n <= EVERY_ROW_UP_TO else SAMPLED_ROWS)
+        image = kernel_product(case, X, rows, U - means)
     image -= image.mean(axis=0)
     V = U[rows] - U[rows].mean(axis=0)
-    values = np.sum(V * image, axis=0) / np.sum(V * V, axis=0) if eigenvalues is None else eigenvalues
+    quotients = np.sum(V * image, axis=0) / np.sum(V * V, axis=0)
+    values = quotients if eigenvalues is None else eigenvalues
     norms = np.sqrt(n / len(rows)) * np.linalg.norm(image - V * values, axis=0)
     outside = np.sqrt(n) * values * means  # along 1, of vectors that are not centred
-    return float(np.max(np.hypot(norms, outside)) / np.max(values))
+    worst = float(np.max(np.hypot(norms, outside)) / np.max(values))
+    return worst, quotients if len(rows) == n else None
 
 
-def product_error(case: Case, X: np.ndarray, V: np.ndarray, product: np.ndarray) -> float:
-    """Largest error of K V up to a constant in each column, which centring removes, relative to its largest entry."""
-    rows = sampled(len(X), 200)
-    exact = kernel_product(case, X, rows, V.astype(np.float64))
-    wrong = product[rows] - exact
+def product_error(case: Case, X: np.ndarray, V: np.ndarray, product: np.ndarray, device: Put | None = None) -> float:
+    """Largest error of K V up to a constant in each column, which centring removes, relative to its largest entry.
+
+    On a device all rows of some columns; on the host some rows of all columns.
+    """
+    if device is not None and len(X) >= DEVICE_FROM and case.kernel == "rbf":
+        exact = device_product(case, X, V[:, :CHECKED_COLUMNS].astype(np.float64), device)
+        wrong = product[:, :CHECKED_COLUMNS] - exact
+    else:
+        rows = sampled(len(X), 200)
+        exact = kernel_product(case, X, rows, V.astype(np.float64))
+        wrong = product[rows] - exact
     wrong -= wrong.mean(axis=0)
     return float(np.max(np.abs(wrong)) / np.max(np.abs(exact)))
 
@@ -73,6 +110,89 @@ def kernel_panel(case: Case, Y: np.ndarray, X: np.ndarray) -> Any:
     return pairwise_kernels(Y, X, metric=case.kernel, filter_params=True, gamma=case.gamma, degree=3, coef0=1)
 
 
+def device_product(case: Case, X: np.ndarray, V: np.ndarray, put: Put, edge: int = DEVICE_EDGE) -> np.ndarray:
+    """K @ V for the RBF kernel in float64, every row, where `put` puts arrays; shape (n, k), on the host.
+
+    One product of the rows [s, -‖s‖²/2, 1] and [s, 1, -‖s‖²/2] of the centred data, s = √(2γ) x, is -γ ‖x - y‖²; what
+    rounds above zero is of the size of float64's rounding, and stays. Memory: a tile of edge² items, and n (2 d + 4).
+    """
+    from array_api_compat import array_namespace
+
+    s = np.sqrt(2.0 * case.gamma) * (X - X.mean(axis=0, dtype=np.float64))
+    half, ones = -0.5 * np.einsum("ij,ij->i", s, s)[:, None], np.ones((len(s), 1))
+    left, right = put(np.hstack([s, half, ones])), put(np.hstack([s, ones, half]))
+    blocks, sums = put(V), []
+    xp = array_namespace(left)
+    bounds = [(start, min(start + edge, len(s))) for start in range(0, len(s), edge)]
+    for start, stop in bounds:
+        total = xp.zeros((stop - start, V.shape[1]), dtype=blocks.dtype)
+        for first, last in bounds:
+            T = left[start:stop, :] @ right[first:last, :].T
+            xp.exp(T, out=T)
+            total += T @ blocks[first:last, :]
+        sums.append(on_host(total))
+    return np.concatenate(sums)
+
+
+def on_host(a: Any) -> np.ndarray:
+    """As a NumPy array."""
+    if hasattr(a, "get"):
+        return a.get()
+    return np.asarray(a.cpu() if hasattr(a, "cpu") else a)
+
+
 def sampled(n: int, m: int) -> np.ndarray:
     """m of n row numbers, all of them in order where m = n."""
     return np.arange(n) if m >= n else np.sort(np.random.default_rng(0).choice(n, m, replace=False))
+
+
+# -- two answers to one problem ----------------------------------------------------------------------------------------
+
+
+def agreement(ours: dict[str, Any], other: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """How far two fits of the same data are apart.
+
+    Parameters
+    ----------
+    ours, other : dict
+        Host arrays: scores (n, p); eigenvalues and residual_norms, shape (p,); gap, λ_p - λ_{p+1} or None.
+    dtype : "float32" or "float64"
+
+    Returns
+    -------
+    dict
+        values_in_eps : the largest |λ - λ'| in units of eps λ₁, eps the spacing at 1 (2.2e-16, 1.2e-7).
+        scores : the largest ‖s - s'‖ / ‖s'‖ of the columns that residual over gap determines to `SCORE_TOLERANCE`,
+            None where it determines none.
+        scores_all : the same over all columns.
+        columns : how many those are.
+    """
+    a, b = (np.asarray(fit["eigenvalues"], dtype=np.float64) for fit in (ours, other))
+    eps, largest = float(np.finfo(dtype).eps), float(np.max(b))
+    gaps = distances_to_neighbours(b, other["gap"])
+    turned = (np.asarray(ours["residual_norms"]) + np.asarray(other["residual_norms"])) / np.maximum(gaps, 1e-300)
+    S, R = (np.asarray(fit["scores"], dtype=np.float64) for fit in (ours, other))
+    S = S * np.where(np.sum(S * R, axis=0) < 0, -1.0, 1.0)
+    apart = np.linalg.norm(S - R, axis=0) / np.linalg.norm(R, axis=0)
+    determined = turned <= SCORE_TOLERANCE[dtype]
+    return {
+        "values_in_eps": float(np.max(np.abs(a - b)) / (eps * largest)),
+        "scores": float(np.max(apart[determined])) if determined.any() else None,
+        "scores_all": float(np.max(apart)),
+        "columns": int(determined.sum()),
+    }
+
+
+# What two fits at a tolerance of 100 eps shall agree to.
+VALUE_TOLERANCE_IN_EPS = 50.0
+SCORE_TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
+
+
+def distances_to_neighbours(values: np.ndarray, gap: float | None) -> np.ndarray:
+    """Distance of every eigenvalue to the nearest other one; `gap` is the last one's to the one that follows.
+
+    A gap that nobody knows is taken for none.
+    """
+    between = -np.diff(values)
+    last = 0.0 if gap is None else gap
+    return np.minimum(np.concatenate([[np.inf], between]), np.concatenate([between, [last]]))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 # What gpukpca and the peers "matched" to it are asked for: residuals relative to the largest eigenvalue.
 TOLERANCE = {"float32": 1e-5, "float64": 1e-8}
+EPS = {"float32": 2.0**-23, "float64": 2.0**-52}
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,12 @@ class Case:
         Of the Nyström models.
     rounds, repeats : int
         Processes for each contestant; runs in each of them, for what takes milliseconds.
+    patience : float
+        Seconds of runs in a process after which no further one is begun.
+    tol_in_eps : float
+        The tolerance in units of the spacing of the dtype at 1; 0 is the usual tolerance.
+    block, tile_edge : int, optional
+        Columns of a block of the iterative solver, rows of a tile; None leaves both to the library.
     limit_mib : int, optional
         What "gpukpca, little memory" may allocate.
     most_mib : int, optional
@@ -56,6 +63,10 @@ class Case:
     rank: int = 500
     rounds: int = 3
     repeats: int = 1
+    patience: float = float("inf")
+    tol_in_eps: float = 0.0
+    block: int | None = None
+    tile_edge: int | None = None
     limit_mib: int | None = None
     most_mib: int | None = None
     large: bool = False
@@ -63,10 +74,10 @@ class Case:
     @property
     def tol(self) -> float:
         """Residual asked for, relative to the largest eigenvalue."""
-        return TOLERANCE[self.dtype]
+        return self.tol_in_eps * EPS[self.dtype] or TOLERANCE[self.dtype]
 
 
-ON_DEVICE = ("gpukpca on CuPy", "plain CuPy", "TorchDR on CUDA")
+ON_DEVICE = ("gpukpca on CuPy", "plain CuPy", "plain torch on CUDA", "TorchDR on CUDA")
 ITERATIVE = (
     "gpukpca",
     "gpukpca, little memory",

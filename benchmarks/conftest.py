@@ -1,18 +1,28 @@
-"""Options, and the fixture through which every benchmark runs."""
+"""Options, and the fixtures through which every benchmark runs."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.card import NO_TF32
 from benchmarks.cases import Case
-from benchmarks.contest import Contest, shown
+from benchmarks.contest import ROOT, Contest, shown
 from benchmarks.datasets import why_absent
+from benchmarks.gpu_cases import Sweep, Trial
 from benchmarks.machine import machine
-from benchmarks.peers import PEERS
+from benchmarks.promises import check
+from benchmarks.verdicts import judged
+
+CARD_SECONDS = 180.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,27 +31,40 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--record", type=Path, metavar="FILE", help="write a JSON record for benchmarks.report")
     group.addoption("--timeout", type=float, default=600.0, metavar="SECONDS", help="for one process (600)")
     group.addoption("--memory-limit", type=float, metavar="GIB", help="address space for what is timed (no limit)")
+    group.addoption("--gpu", action="store_true", help="the cases on a card, and no others")
+    group.addoption("--quick", action="store_true", help="with --gpu: small sizes, whose targets are not judged")
+    group.addoption("--ceilings", type=Path, metavar="FILE", help="with --gpu: a record of this card that has them")
+    group.addoption("--seconds", type=float, metavar="SECONDS", help="for all of it; cases that begin later fail")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "large: takes minutes; only with --large")
+    config.addinivalue_line("markers", "gpu: on a card; only with --gpu")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--large"):
-        return
-    large = [item for item in items if item.get_closest_marker("large")]
-    config.hook.pytest_deselected(items=large)
-    items[:] = [item for item in items if item not in large]
+    gpu, large = config.getoption("--gpu"), config.getoption("--large")
+    wanted = [
+        item
+        for item in items
+        if bool(item.get_closest_marker("gpu")) == gpu and (large or not item.get_closest_marker("large"))
+    ]
+    config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
+    items[:] = wanted
 
 
 @pytest.fixture(scope="session")
 def contest(pytestconfig: pytest.Config) -> Contest:
     """The record of this run."""
-    about = machine()
+    about = machine() | (described_card() if pytestconfig.getoption("--gpu") else {})
     print("\n" + ", ".join(f"{key} {value}" for key, value in about.items()))
-    gib = pytestconfig.getoption("--memory-limit")
-    return Contest(about, pytestconfig.getoption("--timeout"), None if gib is None else int(gib * 2**30))
+    gib, seconds = pytestconfig.getoption("--memory-limit"), pytestconfig.getoption("--seconds")
+    return Contest(
+        about,
+        pytestconfig.getoption("--timeout"),
+        None if gib is None else int(gib * 2**30),
+        float("inf") if seconds is None else time.monotonic() + seconds,
+    )
 
 
 @pytest.fixture
@@ -55,18 +78,130 @@ def play(benchmark: Any, contest: Contest, pytestconfig: pytest.Config) -> Calla
         benchmark.pedantic(contest.play_round, args=(case, entries), rounds=case.rounds)
         benchmark.extra_info.update({"machine": contest.machine, "entries": entries})
         print(f"\n{case.name}\n{shown(entries)}")
-        if pytestconfig.getoption("--record"):
-            contest.save(pytestconfig.getoption("--record"))
+        save(contest, pytestconfig)
         for entry in entries:
-            if PEERS[entry["contestant"]].certified and not entry["outcome"].startswith("skipped"):
-                check(case, entry)
+            check(case, entry)
         if case.most_mib and entries[0]["total_mib"] is not None:
             assert entries[0]["total_mib"] < case.most_mib
 
     return run
 
 
-def check(case: Case, entry: dict[str, Any]) -> None:
-    """The promise of a certified contestant: it ends, and its error is near the tolerance."""
-    assert entry["outcome"] == "ok", entry["contestant"]
-    assert entry["residual"] <= 3 * case.tol, entry["contestant"]
+# -- on a card ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def card(contest: Contest, pytestconfig: pytest.Config) -> dict[str, dict[str, Any]]:
+    """The ceilings of the card: measured first of all, or read from a record of the same card.
+
+    Those that cannot be measured are missing, and what is judged by them then says so.
+    """
+    given = pytestconfig.getoption("--ceilings")
+    if given is not None:
+        contest.ceilings = ceilings_of(json.loads(given.read_text()), contest.machine["gpu"])
+    else:
+        contest.ceilings = measured_ceilings(["--quick"] * pytestconfig.getoption("--quick"))
+    lines = [f"  {row['what']:70s} {row['value']:9.4g} {row['unit']}" for row in contest.ceilings.values()]
+    print("\n" + "\n".join(lines))
+    save(contest, pytestconfig)
+    return contest.ceilings
+
+
+@pytest.fixture
+def try_on_card(
+    benchmark: Any, contest: Contest, card: dict[str, Any], pytestconfig: pytest.Config
+) -> Callable[[Trial], None]:
+    """``try_on_card(trial)``: all contestants, the verdict, and then accuracy is asserted. Speed never is."""
+
+    def run(trial: Trial) -> None:
+        case = trial.sized(pytestconfig.getoption("--quick"), contest.machine["gpu_free_bytes"]).case
+        entries = contest.enter(case)
+        benchmark.pedantic(contest.play_round, args=(case, entries), rounds=case.rounds)
+        verdict = judged(trial.judge, trial.case.n, case, entries, card)
+        contest.verdicts.append(verdict)
+        print(f"\n{case.name}, n = {case.n}\n{shown(entries)}\n{told(verdict)}")
+        save(contest, pytestconfig)
+        for entry in entries:
+            check(case, entry)
+
+    return run
+
+
+@pytest.fixture
+def sweep_on_card(
+    benchmark: Any, contest: Contest, card: dict[str, Any], pytestconfig: pytest.Config
+) -> Callable[[Sweep], None]:
+    """``sweep_on_card(sweep)``: every contestant through all sizes or settings; then accuracy is asserted."""
+
+    def run(sweep: Sweep) -> None:
+        cases = sweep.sized(pytestconfig.getoption("--quick"), contest.machine["gpu_free_bytes"]).cases
+        if not cases:
+            pytest.skip("every size of it is left out: --quick, or too large for this card")
+        by_case = [contest.enter(case) for case in cases]
+        entries = [entry for of_case in by_case for entry in of_case]
+        benchmark.pedantic(contest.play_sweep, args=(cases, entries, lambda: save(contest, pytestconfig)), rounds=1)
+        for case, of_case in zip(cases, by_case, strict=True):
+            print(f"\n{case.name}\n{shown(of_case)}")
+        save(contest, pytestconfig)
+        for case, of_case in zip(cases, by_case, strict=True):
+            for entry in of_case:
+                check(case, entry)
+
+    return run
+
+
+def told(verdict: dict[str, Any]) -> str:
+    """In a line for the log."""
+    reached = {True: "reached", False: "MISSED", None: "not judged"}[verdict["reached"]]
+    share = "" if verdict["share"] is None else f"; {verdict['share']:.0%} of what the card can do"
+    note = f" ({verdict['note']})" if verdict["note"] else ""
+    return f"  {reached}: {verdict['target']}: {verdict['measured']}{share}{note}"
+
+
+def described_card() -> dict[str, Any]:
+    """What `benchmarks.card` finds, in a process of its own; without a card everything ends here."""
+    done = run_module("benchmarks.card")
+    if done.returncode:
+        pytest.exit((done.stderr.splitlines() or ["The card could not be asked what it is."])[-1], returncode=1)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measured_ceilings(arguments: list[str]) -> dict[str, dict[str, Any]]:
+    """What `benchmarks.ceilings` finds, in a process of its own."""
+    try:
+        done = run_module("benchmarks.ceilings", *arguments)
+    except subprocess.TimeoutExpired:
+        print(f"\nthe ceilings of the card took more than {CARD_SECONDS:g} s")
+        return {}
+    print("\n" + done.stderr)
+    return {} if done.returncode else json.loads(done.stdout.splitlines()[-1])["ceilings"]
+
+
+def run_module(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A module of this package in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=CARD_SECONDS,
+        cwd=ROOT,
+        env=os.environ | NO_TF32,
+        check=False,
+    )
+
+
+def ceilings_of(record: dict[str, Any], gpu: str) -> dict[str, dict[str, Any]]:
+    """Of a record, if it is one of this card."""
+    if record["machine"].get("gpu") != gpu:
+        raise pytest.UsageError(f"--ceilings: a record of {record['machine'].get('gpu')}, and this is {gpu}.")
+    rows = record.get("ceilings", [])
+    return {row["name"]: {key: value for key, value in row.items() if key != "name"} for row in rows}
+
+
+# -- after every case --------------------------------------------------------------------------------------------------
+
+
+def save(contest: Contest, config: pytest.Config) -> None:
+    """Write the record as far as it is, where one is wanted."""
+    if config.getoption("--record"):
+        contest.save(config.getoption("--record"))

@@ -1,5 +1,7 @@
-"""One contestant at one case, in a process of its own: ``python -m benchmarks.contestant`` with a job in JSON on the
-standard input prints what was measured as the last line of the standard output.
+"""One contestant at one case or several, in a process of its own.
+
+``python -m benchmarks.contestant`` with a job in JSON on the standard input prints what was measured, a line of JSON
+after each case.
 
 A process of its own makes the peak of memory the contestant's, and a crash or a kill a result.
 """
@@ -9,31 +11,68 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy import largest_difference, largest_residual, product_error
+from benchmarks.accuracy import agreement, eigen_errors, largest_difference, on_host, product_error
 from benchmarks.cases import Case
 from benchmarks.datasets import load
-from benchmarks.peers import PEERS, NoDevice, Peer
+from benchmarks.peers import PEERS, Peer
+from benchmarks.places import NoDevice, median_of, timed, timed_runs
 
-# Libraries load parts of themselves in their first call. More rows than "auto" takes for the dense solver, so that the
-# iterative one is warm too.
-WARM_UP_ROWS = {False: 1000, True: 5000}
+# Libraries load parts of themselves in their first call, and CuPy compiles its kernels there. A host is warm after a
+# few rows, more than "auto" takes for the dense solver. On a device the whole problem warms it up, so that every way
+# through it has been compiled, unless that takes long: then enough rows for the same way.
+WARM_UP_ROWS_HOST = 1000
+WHOLE_WARM_UP_UP_TO = 200_000
+WARM_UP_ROWS_LARGE = 50_000
+WARM_UP_ROWS_SLOW = 5000
+COPIES = 5
 
-# What the clock runs over, and how wrong its answer is.
-Task = tuple[Callable[[], Any], Callable[[Any], float | None]]
+
+@dataclass(frozen=True)
+class Task:
+    """What the clock runs over, and what is asked after it.
+
+    Attributes
+    ----------
+    run : callable
+        Nothing -> answer.
+    checks : callable
+        Answer -> figures of its accuracy, "residual" among them, and others.
+    facts : callable
+        Answer -> what the library did: passes, tiles and the like.
+    """
+
+    run: Callable[[], Any]
+    checks: Callable[[Any], dict[str, Any]]
+    facts: Callable[[Any], dict[str, Any]] = lambda _: {}
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What is kept of a model when the clock has stopped; arrays where the contestant left them."""
+
+    scores: Any
+    eigenvalues: Any
+    facts: dict[str, Any]
+    certificate: float | None = None
+    residual_norms: Any = None
+    gap: float | None = None
 
 
 def main() -> None:
     job = json.load(sys.stdin)
-    print(json.dumps(result(Case(**job["case"]), job["contestant"], job["certify"], job["memory_limit"])))
+    for case in job["cases"]:
+        answer = result(Case(**case), job["contestant"], job["certify"], job["memory_limit"])
+        print(json.dumps(answer), flush=True)
+        if answer["outcome"] != "ok":  # an error on a device can spoil all that follows in its process
+            break
 
 
 def result(case: Case, contestant: str, certify: bool, memory_limit: int | None) -> dict[str, Any]:
@@ -51,7 +90,7 @@ def result(case: Case, contestant: str, certify: bool, memory_limit: int | None)
 
 
 def measured(case: Case, peer: Peer, certify: bool, memory_limit: int | None) -> dict[str, Any]:
-    """Seconds of every run, memory in MiB, and the error of the last answer.
+    """Seconds of every run, memory in MiB, facts, and the accuracy of the last answer.
 
     `peak_mib` is the growth of the process during the runs, `total_mib` all of it; on a device `device_mib` is what is
     taken at the end, the CUDA context included: pools of memory do not shrink by themselves.
@@ -59,70 +98,162 @@ def measured(case: Case, peer: Peer, certify: bool, memory_limit: int | None) ->
     data = load(case.data, case.n + case.new, case.d, case.dtype)
     X, new = data[: case.n], data[case.n :]
     case = replace(case, gamma=case.gamma or 1.0 / (case.d * float(np.var(X, dtype=np.float64))))
-    run, error = TASKS[case.task](peer, case, X, new)
+    task = TASKS[case.task](peer, case, X, new)
     forget_peak()
     before = peak_mib()
-    seconds = []
     with limited_memory(None if peer.on_device else memory_limit):
-        for _ in range(case.repeats):
-            start = time.perf_counter()
-            answer = run()
-            seconds.append(time.perf_counter() - start)
-    total = peak_mib()
-    return {
+        seconds, answer = timed_runs(task.run, peer.place.wait, runs=case.repeats, patience=case.patience)
+    total, taken = peak_mib(), peer.place.taken()
+    peer.place.release()
+    found = {
         "seconds": [round(second, 7) for second in seconds],
         "peak_mib": None if total is None or before is None else total - before,
         "total_mib": total,
-        "device_mib": device_mib() if peer.on_device else None,
+        "device_mib": None if taken is None else round(taken / 2**20, 1),
         "gamma": case.gamma,
-        "residual": error(answer) if certify else None,
+        "facts": task.facts(answer),
+        "residual": None,
     }
+    if certify:
+        found |= task.checks(answer)
+    return found
 
 
 # -- tasks -------------------------------------------------------------------------------------------------------------
 
 
 def fit(peer: Peer, case: Case, X: np.ndarray, new: np.ndarray) -> Task:
-    """A new model, its `fit_transform`, and the scores on the host; the error is the largest residual."""
-    placed = peer.place(X)
-    few = WARM_UP_ROWS[peer.on_device]
-    peer.build(replace(case, n=min(case.n, few))).fit_transform(placed[:few])
+    """A new model and its `fit_transform`; the error is the largest residual."""
+    placed = peer.place.put(X)
+    rows = warm_up_rows(peer, case)
+    peer.build(replace(case, n=rows)).fit_transform(placed[:rows])
 
-    def run() -> Any:
+    def run() -> Fitted:
         model = peer.build(case)
-        scores = on_host(model.fit_transform(placed))
-        values = getattr(model, "eigenvalues_", None)
-        return scores, None if values is None else on_host(values)[: case.p]
+        return kept(model, model.fit_transform(placed), case.p)
 
-    return run, lambda answer: largest_residual(case, X, *answer)
+    def facts(answer: Fitted) -> dict[str, Any]:
+        copies = copying(peer, X, answer.scores) if peer.on_device else {}
+        return answer.facts | copies
+
+    return Task(run, lambda answer: fit_checks(peer, case, X, answer), facts)
+
+
+def fit_checks(peer: Peer, case: Case, X: np.ndarray, answer: Fitted) -> dict[str, Any]:
+    """The largest residual; for a model with a certificate also by how much its bounds are missed (at most 0: held).
+
+    With K = F Fᵀ + E, E positive semidefinite with trace c, every Rayleigh quotient of an approximate vector is at
+    least its approximate eigenvalue, and none exceeds the largest of those by more than c.
+    """
+    values = None if answer.eigenvalues is None else on_host(answer.eigenvalues)[: case.p].astype(np.float64)
+    residual, quotients = eigen_errors(case, X, on_host(answer.scores), values, check_place(peer))
+    found: dict[str, Any] = {"residual": residual}
+    if answer.certificate is not None and values is not None:
+        found["certificate"] = answer.certificate / float(values[0])
+    if "certificate" in found and quotients is not None:
+        found["below_bound"] = float(np.max(values - quotients) / values[0])
+        found["above_bound"] = float((np.max(quotients) - values[0] - answer.certificate) / values[0])
+    return found
+
+
+def compared(peer: Peer, case: Case, X: np.ndarray, new: np.ndarray) -> Task:
+    """The fit on the contestant's place, and how far it is from the same fit of the same library on NumPy."""
+    task = fit(peer, case, X, new)
+
+    def checks(answer: Fitted) -> dict[str, Any]:
+        model = PEERS["gpukpca"].build(case)
+        other = kept(model, model.fit_transform(X), case.p)
+        return fit_checks(peer, case, X, answer) | agreement(as_arrays(answer), as_arrays(other), case.dtype)
+
+    return replace(task, checks=checks)
 
 
 def transform(peer: Peer, case: Case, X: np.ndarray, new: np.ndarray) -> Task:
     """`transform` of new points; the error is the difference between transform and fit on the first training rows."""
     model = peer.build(case)
-    scores = on_host(model.fit_transform(peer.place(X)))
-    few, placed = peer.place(X[:1000]), peer.place(new)
+    scores = on_host(model.fit_transform(peer.place.put(X)))
+    few, placed = peer.place.put(X[:1000]), peer.place.put(new)
     again = on_host(model.transform(few))
-    return lambda: on_host(model.transform(placed)), lambda _: largest_difference(again, scores[:1000])
+    return Task(lambda: model.transform(placed), lambda _: {"residual": largest_difference(again, scores[:1000])})
 
 
 def product(peer: Peer, case: Case, X: np.ndarray, new: np.ndarray) -> Task:
-    """One product with a block of p centred columns, after one that filled the caches."""
-    V = np.random.default_rng(0).standard_normal((case.n, case.p)).astype(case.dtype)
+    """One product with a block of p centred columns, after one that warmed up and filled the caches."""
+    V = np.random.default_rng(0).standard_normal((case.n, case.p), dtype=np.float32).astype(case.dtype)
     V -= V.mean(axis=0)
-    model = peer.build(case).fit(X)
-    model.product(V)
-    return lambda: model.product(V), lambda out: None if out is None else product_error(case, X, V, out)
+    placed, block = peer.place.put(X), peer.place.put(V)
+    rows = case.n if not peer.on_device else warm_up_rows(peer, case)
+    model = peer.build(case).fit(placed)
+    warm = model if rows == case.n else peer.build(replace(case, n=rows)).fit(placed[:rows])
+    warm.product(block[:rows])
+
+    def checks(out: Any) -> dict[str, Any]:
+        device = check_place(peer)
+        return {"residual": None if out is None else product_error(case, X, V, on_host(out), device)}
+
+    return Task(lambda: model.product(block), checks, lambda _: facts_of(model))
 
 
-TASKS = {"fit": fit, "transform": transform, "product": product}
+TASKS = {"fit": fit, "compared": compared, "transform": transform, "product": product}
 
 
-def on_host(a: Any) -> np.ndarray:
-    """As a NumPy array: what has arrived on the host has been computed, so this also waits for a device."""
-    if hasattr(a, "get"):
-        return a.get()
-    return np.asarray(a.cpu() if hasattr(a, "cpu") else a)
+def warm_up_rows(peer: Peer, case: Case) -> int:
+    """Rows of the problem that is solved before the clock runs."""
+    if not peer.on_device:
+        return min(case.n, WARM_UP_ROWS_HOST)
+    if peer.slow:
+        return min(case.n, WARM_UP_ROWS_SLOW)
+    return case.n if case.n <= WHOLE_WARM_UP_UP_TO else WARM_UP_ROWS_LARGE
+
+
+def check_place(peer: Peer) -> Callable[[np.ndarray], Any] | None:
+    """Where the accuracy is computed: None is the host."""
+    return peer.place.check if peer.on_device else None
+
+
+# -- what a model tells ------------------------------------------------------------------------------------------------
+
+
+def kept(model: Any, scores: Any, p: int) -> Fitted:
+    """Of a fitted model what the checks need, so that the model itself can go."""
+    values = getattr(model, "eigenvalues_", None)
+    certificate = getattr(model, "certificate_", None)
+    return Fitted(
+        scores,
+        None if values is None else values[:p],
+        facts_of(model),
+        None if certificate is None else float(certificate),
+        getattr(model, "residual_norms_", None),
+        getattr(model, "gap_", None),
+    )
+
+
+def facts_of(model: Any) -> dict[str, Any]:
+    """Passes, columns multiplied, solver, and how K was held, as far as the model says so."""
+    names = {"passes": "n_passes_", "columns": "n_products_", "solver": "solver_", "device": "device_"}
+    facts = {key: getattr(model, name) for key, name in names.items() if hasattr(model, name)}
+    plan = getattr(model, "plan_", None)
+    if getattr(plan, "notes", ()):
+        facts["notes"] = list(plan.notes)
+    residence = getattr(plan or getattr(model, "op", None), "residence", None)
+    if residence is not None:
+        facts |= {"held": residence.kind, "tile_edge": residence.tile_edge, "tiles": residence.tiles}
+        facts["cached_tiles"] = min(residence.cached_tiles, residence.tiles)
+    return facts
+
+
+def as_arrays(answer: Fitted) -> dict[str, Any]:
+    """On the host, for `agreement`."""
+    names = ("scores", "eigenvalues", "residual_norms")
+    return {name: on_host(getattr(answer, name)) for name in names} | {"gap": answer.gap}
+
+
+def copying(peer: Peer, X: np.ndarray, scores: Any) -> dict[str, float]:
+    """Median seconds of taking X to the device and of bringing the scores back, each from and to pageable memory."""
+    wait, on_device = peer.place.wait, peer.place.check(on_host(scores))
+    up = [timed(lambda: peer.place.check(X), wait)[0] for _ in range(COPIES)]
+    down = [timed(lambda: on_host(on_device), wait)[0] for _ in range(COPIES)]
+    return {"up_s": round(median_of(up) or 0.0, 7), "down_s": round(median_of(down) or 0.0, 7)}
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
@@ -136,7 +267,8 @@ def peak_mib() -> float | None:
     status = Path("/proc/self/status")
     if not status.exists():
         return None
-    return next(int(line.split()[1]) / 1024 for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+    lines = status.read_text().splitlines()
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:")), None)
 
 
 def forget_peak() -> None:
@@ -160,15 +292,6 @@ def limited_memory(limit: int | None) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-
-
-def device_mib() -> float:
-    """Memory taken on the device by the library that is loaded."""
-    if "cupy" in sys.modules:
-        free, total = sys.modules["cupy"].cuda.runtime.memGetInfo()
-    else:
-        free, total = sys.modules["torch"].cuda.mem_get_info()
-    return (total - free) / 2**20
 
 
 if __name__ == "__main__":

@@ -7,13 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from benchmarks.cases import KERNELS, Case
-
-
-class NoDevice(Exception):
-    """A library is there and the device that it needs is not."""
+from benchmarks.places import CUPY, FROM_HOST, HOST, TORCH, Place
 
 
 @dataclass(frozen=True)
@@ -25,23 +20,32 @@ class Peer:
     build : callable
         Case -> model with ``fit_transform(X)``, and ``transform`` where a case has new points. In the cases about
         single products: with ``fit(X)`` and ``product(V)``.
-    place : callable
-        NumPy array -> array where the contestant computes; not timed.
+    place : Place
+        Where its data are put, and what is waited for.
     kernels : tuple of str
         Those it has.
     largest_n : int
         Left out above: it would take longer than all others together, or more memory than usual machines have.
     certified : bool
         Its error is asserted; the others' is only recorded.
-    on_device : bool
+    bounded : bool
+        An approximation whose own bounds are asserted.
+    slow : bool
+        Of cubic cost: warmed up with few rows.
     """
 
     build: Callable[[Case], Any]
-    place: Callable[[np.ndarray], Any] = np.asarray
+    place: Place = HOST
     kernels: tuple[str, ...] = KERNELS
     largest_n: int = 10**9
     certified: bool = False
-    on_device: bool = False
+    bounded: bool = False
+    slow: bool = False
+
+    @property
+    def on_device(self) -> bool:
+        """Whether it computes there."""
+        return self.place.on_device
 
 
 def taking_part(case: Case) -> list[str]:
@@ -67,6 +71,33 @@ def ours_nystrom(case: Case) -> Any:
     from gpukpca import Nystrom
 
     return ours(case, eigen_solver=Nystrom(min(case.rank, case.n)), tol=0)
+
+
+def ours_by_blocks(case: Case) -> Any:
+    """Block Krylov whatever "auto" would choose, with the block of the case."""
+    from gpukpca.eigen import BlockKrylov
+
+    return ours(case, eigen_solver=BlockKrylov(tol=case.tol, block_size=case.block), tol=0)
+
+
+class NothingCached:
+    """The iterative solver on tiles that are all made anew in every pass, of the library's own pieces."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+
+    def fit_transform(self, X: Any) -> Any:
+        from gpukpca.eigen import BlockKrylov, top_eigh
+        from gpukpca.gram import CenteredGram, TiledGram
+        from gpukpca.kernels import RBF
+
+        case = self.case
+        self.op = TiledGram(RBF(gamma=case.gamma), X, centered=True, cached_tiles=0, tile_edge=case.tile_edge)
+        solver = BlockKrylov(tol=case.tol, block_size=case.block)
+        result = top_eigh(CenteredGram(self.op), case.p, solver=solver, rng=0)
+        self.eigenvalues_, self.residual_norms_ = result.eigenvalues, result.residual_norms
+        self.n_passes_, self.n_products_, self.solver_ = result.n_passes, result.n_products, result.solver
+        return result.eigenvectors * result.eigenvalues[None, :] ** 0.5
 
 
 # -- scikit-learn ------------------------------------------------------------------------------------------------------
@@ -129,7 +160,8 @@ class FullSpectrum:
 
         xp = array_namespace(X)
         norms = xp.sum(X * X, axis=1)
-        K = X @ X.copy().T  # of a copy: products with one's own transpose crash in some builds of OpenBLAS
+        # Of a copy: products with one's own transpose crash in some builds of OpenBLAS.
+        K = X @ xp.asarray(X, copy=True).T
         K *= -2
         K += norms[:, None]
         K += norms[None, :]
@@ -139,24 +171,8 @@ class FullSpectrum:
         K -= means[:, None]
         K -= (means - xp.mean(means))[None, :]
         values, vectors = xp.linalg.eigh(K)
-        self.eigenvalues_ = values[::-1][: self.case.p]
-        return vectors[:, ::-1][:, : self.case.p] * self.eigenvalues_**0.5
-
-
-def on_cupy(X: np.ndarray) -> Any:
-    import cupy
-
-    if not cupy.is_available():
-        raise NoDevice("CuPy finds no CUDA device")
-    return cupy.asarray(X)
-
-
-def on_torch_cuda(X: np.ndarray) -> Any:
-    import torch
-
-    if not torch.cuda.is_available():
-        raise NoDevice("PyTorch finds no CUDA device")
-    return torch.as_tensor(X, device="cuda")
+        self.eigenvalues_ = xp.flip(values, axis=0)[: self.case.p]
+        return xp.flip(vectors, axis=1)[:, : self.case.p] * self.eigenvalues_**0.5
 
 
 # -- single products: the hot loop beside matrix products of its shapes ------------------------------------------------
@@ -172,7 +188,8 @@ class Pass:
         from gpukpca.gram import TiledGram
         from gpukpca.kernels import RBF
 
-        self.op = TiledGram(RBF(gamma=self.case.gamma), X, centered=True, **self.parameters)
+        settings = {"tile_edge": self.case.tile_edge} | self.parameters
+        self.op = TiledGram(RBF(gamma=self.case.gamma), X, centered=True, **settings)
         return self
 
     def product(self, V: Any) -> Any:
@@ -186,12 +203,15 @@ class DataGemm:
         pass
 
     def fit(self, X: Any) -> DataGemm:
-        self.X, self.Y = X, X.copy()
-        self.out = np.zeros((len(X), len(X)), X.dtype)
+        from array_api_compat import array_namespace
+
+        self.xp = array_namespace(X)
+        self.X, self.Y = X, self.xp.asarray(X, copy=True)
+        self.out = self.xp.zeros((len(X), len(X)), dtype=X.dtype)
         return self
 
     def product(self, V: Any) -> Any:
-        np.matmul(self.X, self.Y.T, out=self.out)
+        self.xp.matmul(self.X, self.Y.T, out=self.out)
 
 
 class BlockGemm:
@@ -201,18 +221,27 @@ class BlockGemm:
         pass
 
     def fit(self, X: Any) -> BlockGemm:
-        self.K = np.ones((len(X), len(X)), X.dtype)
+        from array_api_compat import array_namespace
+
+        self.xp = array_namespace(X)
+        self.K = self.xp.ones((len(X), len(X)), dtype=X.dtype)
         return self
 
     def product(self, V: Any) -> Any:
-        np.matmul(self.K, V)
+        self.xp.matmul(self.K, V)
 
 
+ALL_TILES = 10**9
 PEERS = {
     "gpukpca": Peer(ours, certified=True),
     "gpukpca, little memory": Peer(ours_in_little_memory, certified=True),
-    "gpukpca, Nystrom": Peer(ours_nystrom),
-    "gpukpca on CuPy": Peer(ours, on_cupy, certified=True, on_device=True),
+    "gpukpca, Nystrom": Peer(ours_nystrom, bounded=True),
+    "gpukpca on CuPy": Peer(ours, CUPY, certified=True),
+    "gpukpca, NumPy in, on CUDA": Peer(partial(ours, device="cuda"), FROM_HOST, certified=True),
+    "gpukpca on CuPy, Nystrom": Peer(ours_nystrom, CUPY, bounded=True),
+    "gpukpca on CuPy, dense": Peer(partial(ours, eigen_solver="dense"), CUPY, certified=True),
+    "gpukpca on CuPy, block Krylov": Peer(ours_by_blocks, CUPY, certified=True),
+    "gpukpca on CuPy, nothing cached": Peer(NothingCached, CUPY, kernels=("rbf",), certified=True),
     "sklearn auto": Peer(partial(sklearn_exact, eigen_solver="auto"), largest_n=10_000),
     "sklearn dense": Peer(partial(sklearn_exact, eigen_solver="dense"), largest_n=10_000),
     "sklearn arpack, default": Peer(partial(sklearn_exact, eigen_solver="arpack"), largest_n=20_000),
@@ -220,11 +249,14 @@ PEERS = {
     "sklearn randomized, default": Peer(partial(sklearn_exact, eigen_solver="randomized"), largest_n=20_000),
     "sklearn Nystroem + PCA": Peer(sklearn_nystroem),
     "TorchDR": Peer(torchdr, kernels=("rbf",), largest_n=5000),
-    "TorchDR on CUDA": Peer(torchdr, on_torch_cuda, kernels=("rbf",), largest_n=20_000, on_device=True),
+    "TorchDR on CUDA": Peer(torchdr, TORCH, kernels=("rbf",), largest_n=20_000, slow=True),
     "plain NumPy": Peer(FullSpectrum, kernels=("rbf",), largest_n=10_000),
-    "plain CuPy": Peer(FullSpectrum, on_cupy, kernels=("rbf",), largest_n=20_000, on_device=True),
+    "plain CuPy": Peer(FullSpectrum, CUPY, kernels=("rbf",), largest_n=20_000, slow=True),
+    "plain torch on CUDA": Peer(FullSpectrum, TORCH, kernels=("rbf",), largest_n=20_000, slow=True),
     "pass, nothing cached": Peer(partial(Pass, cached_tiles=0), kernels=("rbf",), certified=True),
-    "pass, all cached": Peer(partial(Pass, cached_tiles=10**9), kernels=("rbf",), certified=True),
+    "pass, all cached": Peer(partial(Pass, cached_tiles=ALL_TILES), kernels=("rbf",), certified=True),
+    "pass, nothing cached, on CuPy": Peer(partial(Pass, cached_tiles=0), CUPY, kernels=("rbf",), certified=True),
+    "pass, all cached, on CuPy": Peer(partial(Pass, cached_tiles=ALL_TILES), CUPY, kernels=("rbf",), certified=True),
     "GEMM X Y^T": Peer(DataGemm),
     "GEMM K V": Peer(BlockGemm),
 }

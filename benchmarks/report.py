@@ -1,10 +1,15 @@
-"""Tables and pictures of records: ``python -m benchmarks.report [RECORD ...] [--plots FOLDER]``."""
+"""Tables and pictures of records: ``python -m benchmarks.report [RECORD ...] [--plots FOLDER]``.
+
+Of a record made on a card also: on what card and when, what it can do, what was reached of what should be, and from
+which sizes on it is worth it.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
@@ -12,7 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.floors import floor_seconds
+from benchmarks.verdicts import faster_from, fastest
+
 RESULTS = Path(__file__).resolve().parent / "results"
+SWEPT = "gpu-crossover", "gpu-dense-or-krylov", "gpu-tile-edge", "gpu-block-width"
 
 
 def main() -> None:
@@ -22,20 +31,162 @@ def main() -> None:
     )
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw time and memory against n as PNG there")
     options = parser.parse_args()
+    told: list[Any] = []
     for path in options.records or sorted(RESULTS.glob("*.json")):
         record = json.loads(path.read_text())
         if "entries" not in record:
             print(f"{path.name}: no record of ci/bench.sh --record", file=sys.stderr)
             continue
-        print(f"`{path.name}`: " + ", ".join(f"{key} {value}" for key, value in record["machine"].items()))
-        print("\n" + markdown(record["entries"]) + "\n")
+        print(text_of(path.name, record, with_ceilings=record.get("ceilings") not in told))
+        told.append(record.get("ceilings"))
         if options.plots:
             options.plots.mkdir(parents=True, exist_ok=True)
             for name in QUANTITIES:
                 draw(record["entries"], name, options.plots / f"{path.stem}-{name}.png")
 
 
-# -- table -------------------------------------------------------------------------------------------------------------
+def text_of(name: str, record: dict[str, Any], with_ceilings: bool = True) -> str:
+    """All that a record has to tell, as Markdown; ceilings that another record has told before may be left out."""
+    ceilings = {row["name"]: row for row in record.get("ceilings", [])}
+    swept = [entry for entry in record["entries"] if entry["case"].startswith(SWEPT)]
+    others = [entry for entry in record["entries"] if not entry["case"].startswith(SWEPT)]
+    if record.get("verdicts"):  # which tell of contestants that are alone
+        counts = Counter(entry["case"] for entry in others)
+        others = [entry for entry in others if counts[entry["case"]] > 1]
+    parts = [f"`{name}`: {where_and_when(record['machine'])}"]
+    if ceilings and with_ceilings:
+        parts.append(ceiling_table(ceilings))
+    if record.get("verdicts"):
+        parts.append(verdict_table(record["verdicts"]))
+    if others:
+        parts.append(markdown(others))
+    for family, entries in families(swept):
+        parts.append(sweep_table(family, entries, ceilings))
+    return "\n\n".join(parts) + "\n"
+
+
+def where_and_when(machine: dict[str, Any]) -> str:
+    """The card first, where there is one; else everything that is known."""
+    if "gpu" not in machine:
+        return ", ".join(f"{key} {value}" for key, value in machine.items())
+    gib = f" ({machine['gpu_bytes'] / 2**30:.0f} GiB)" if "gpu_bytes" in machine else ""
+    libraries = ["cupy", "numpy", "scipy", "scikit-learn", "torch", "torchdr"]
+    found = [f"{name} {machine[name]}" for name in libraries if name in machine]
+    return (
+        f"**{machine['gpu']}**{gib}, driver {machine.get('driver') or 'not told'}, "
+        f"CUDA runtime {cuda(machine['cuda_runtime'])}, {machine['date']}; gpukpca {machine['gpukpca']}, "
+        f"Python {machine['python']}, {', '.join(found)}; host {machine['cpu']}, {machine['cpus']} processors, "
+        f"{machine['blas_threads']} BLAS threads"
+    )
+
+
+def cuda(number: int) -> str:
+    """13010 -> 13.1."""
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+# -- a card ------------------------------------------------------------------------------------------------------------
+
+
+def ceiling_table(ceilings: dict[str, dict[str, Any]]) -> str:
+    """What the card can do, medians."""
+    lines = ["| what the card does | rate | median of one | runs |", "|---|---|---|---|"]
+    lines += [
+        f"| {row['what']} | {figure(row['value'])} {row['unit']} | {spelled(row['seconds'])} | {row['runs']} |"
+        for row in ceilings.values()
+    ]
+    return "\n".join(lines)
+
+
+def verdict_table(verdicts: list[dict[str, Any]]) -> str:
+    """What was reached of what should be."""
+    lines = [
+        "| case | target | measured | reached | of what the card can do | residual | runs |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for verdict in verdicts:
+        reached = {True: "yes", False: "**no**", None: "not judged"}[verdict["reached"]]
+        share = "" if verdict["share"] is None else f"{verdict['share']:.0%} (floor {spelled(verdict['floor_s'])})"
+        residual = "" if verdict["residual"] is None else f"{verdict['residual']:.0e}"
+        note = f"; {verdict['note']}" if verdict["note"] else ""
+        size = (
+            f"{verdict['data']} {spaced(verdict['n'])} × {spaced(verdict['d'])}, {verdict['dtype']}, p = {verdict['p']}"
+        )
+        lines.append(
+            f"| {verdict['case']}: {verdict['contestant']}, {size} | {verdict['target']} | {verdict['measured']}{note} "
+            f"| {reached} | {share} | {residual} | {verdict['runs']} |"
+        )
+    return "\n".join(lines)
+
+
+def families(entries: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """(name of the sweep, its entries), in their order; the sweeps' cases end in their size or setting."""
+    grouped = groupby(entries, key=lambda entry: entry["case"].rpartition("-")[0])
+    return [(name, list(group)) for name, group in grouped]
+
+
+def sweep_table(name: str, entries: list[dict[str, Any]], ceilings: dict[str, dict[str, Any]]) -> str:
+    """A row for each size or setting, a column for each contestant; what follows from it below."""
+    axis = next(found for prefix, found in AXES.items() if name.startswith(prefix))
+    contestants = list(dict.fromkeys(entry["contestant"] for entry in entries))
+    lines = [f"{name}: {label(entries[0])}" if axis != "n" else f"{name}: d = {entries[0]['d']}, {entries[0]['dtype']}"]
+    lines += ["", f"| {axis.replace('_', ' ')} | {' | '.join(contestants)} |", "|---" * (len(contestants) + 1) + "|"]
+    for setting, group in groupby(entries, key=lambda entry: entry[axis]):
+        cells = {entry["contestant"]: swept_cell(entry, ceilings) for entry in group}
+        lines.append(f"| {spaced(setting)} | {' | '.join(cells.get(who, '') for who in contestants)} |")
+    return "\n".join([*lines, "", *conclusions(name, axis, entries, contestants)])
+
+
+AXES = {"gpu-crossover": "n", "gpu-dense-or-krylov": "n", "gpu-tile-edge": "tile_edge", "gpu-block-width": "block"}
+
+
+def swept_cell(entry: dict[str, Any], ceilings: dict[str, dict[str, Any]]) -> str:
+    """Median, passes, solver where it is not the one in the name, and the share of what the card can do."""
+    if entry["outcome"] != "ok":
+        return entry["outcome"]
+    facts, floor = entry.get("facts") or {}, floor_seconds(ceilings, entry)
+    more = [f"{facts['passes']} passes"] if facts.get("passes", 1) > 1 else []
+    if "dense" in entry["contestant"] and not is_dense(entry):
+        more.append(str(facts.get("solver", "another solver")))
+    if floor is not None:
+        more.append(f"{floor / entry['median']:.0%}")
+    return spelled(entry["median"]) + (f" ({', '.join(more)})" if more else "")
+
+
+def is_dense(entry: dict[str, Any]) -> bool:
+    """Whether the dense solver ran: where it fails, or is too large, another one takes its place."""
+    return str((entry.get("facts") or {}).get("solver", "")).startswith("dense")
+
+
+def conclusions(name: str, axis: str, entries: list[dict[str, Any]], contestants: list[str]) -> list[str]:
+    """What a sweep was made for."""
+    if axis != "n":
+        best = [(who, fastest(entries, who, axis)) for who in contestants]
+        return [f"Fastest: {who}: {setting}." for who, setting in best if setting is not None]
+    if name.startswith("gpu-dense"):
+        entries = [entry for entry in entries if "dense" not in entry["contestant"] or is_dense(entry)]
+    first = contestants[0]
+    found = [(who, faster_from(entries, first, who)) for who in contestants[1:]]
+    return [
+        f"{who} is faster than {first} {'at no size measured' if n is None else f'from n = {spaced(n)} on'}."
+        for who, n in found
+    ]
+
+
+def figure(value: float) -> str:
+    """Three digits, without an exponent."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def spelled(seconds: float) -> str:
+    """1.23 s, 45.6 ms, 7.89 µs."""
+    for unit, factor in (("s", 1.0), ("ms", 1e3)):
+        if seconds * factor >= 0.9995:
+            return f"{figure(seconds * factor)} {unit}"
+    return f"{figure(seconds * 1e6)} µs"
+
+
+# -- contestants -------------------------------------------------------------------------------------------------------
 
 
 def markdown(entries: list[dict[str, Any]]) -> str:

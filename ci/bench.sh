@@ -3,9 +3,21 @@
 # PYTHON chooses another. Peers, devices and data that are not there are skipped, and the record says so.
 #   bash ci/bench.sh                     a few minutes on two cores
 #   bash ci/bench.sh --large             also the cases that take minutes each
-#   bash ci/bench.sh --record FILE.json  writes the figures for `python -m benchmarks.report FILE.json`
-# Other arguments go to pytest, e.g. -k mnist or --timeout 300.
+#   bash ci/bench.sh --gpu               the cases on a CUDA device, and no others; some ten minutes on a large card
+#   bash ci/bench.sh --gpu --quick       the same with small sizes, whose targets are not judged
+#   bash ci/bench.sh --record FILE.json  writes the figures for `python -m benchmarks.report FILE.json`, after each case
+# Other arguments go to pytest, e.g. -k mnist, -k "ceilings or gpu-pass", --timeout 300 (for one process) or
+# --seconds 600 (for all: what would begin later fails). Without a device --gpu says so and ends with exit status 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+python="${PYTHON:-python3}"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
-exec "${PYTHON:-python3}" -m pytest benchmarks -p no:cacheprovider -s --benchmark-columns=median,rounds "$@"
+for argument in "$@"; do
+    if [ "$argument" = --gpu ]; then
+        "$python" -m benchmarks.card >/dev/null
+    fi
+done
+# Only the plugin that is needed: others could bring options of the same names, or warnings, which are errors here.
+export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
+exec "$python" -m pytest benchmarks -p pytest_benchmark.plugin -p no:cacheprovider -s \
+    --benchmark-columns=median,rounds "$@"

@@ -99,7 +99,8 @@ def test_constant_features_are_left_out_and_change_nothing(xp, dtype: str, kerne
     X = with_constants(40, dtype)
     rows = kernel.prepare(xp.array(X))
     if kernel.smooth_at_zero:
-        assert rows.data.shape[1] == 8 + 2
+        padding = 2 if xp.name == "cupy" else 0  # to a multiple of four columns
+        assert 8 + 2 <= rows.data.shape[1] <= 8 + 2 + padding
     K = oracle.kernel_matrix(kernel, X) if hasattr(oracle, "kernel_matrix") else oracle_matrix(kernel, X)
     np.testing.assert_allclose(xp.host(kernel(xp.array(X))), K, atol=40 * eps(dtype) * 50)
 
