@@ -17,6 +17,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
 from gpukpca.backend.creation import full, indices
+from gpukpca.backend.device import missing_columns
 from gpukpca.backend.elementwise import from_strips, in_strips
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, is_sparse, item_size, namespace_of
 from gpukpca.backend.rows import (
@@ -130,12 +131,15 @@ class DistanceRows(Rows):
         """The coordinates alone; those of constant features are 0 in every training row."""
         if not self.by_product:
             return self.data
-        xp, d = namespace_of(self.data), self.data.shape[1] - 2
+        xp, varying, mean = namespace_of(self.data), self.geometry.varying, self.geometry.mean
+        if mean is None:
+            return self.data[:, : self.data.shape[1] - 2]
+        d = int(mean.shape[0]) if varying is None else len(varying)
         points = self.data[:, :d]
-        if self.geometry.varying is None or self.geometry.mean is None:
+        if varying is None:
             return points
-        places = np.full(self.geometry.mean.shape[0], d)
-        places[self.geometry.varying] = np.arange(d)
+        places = np.full(mean.shape[0], d)
+        places[varying] = np.arange(d)
         return xp.take(xp.concat([points, xp.zeros_like(points[:, :1])], axis=1), indices(places, points), axis=1)
 
 
@@ -289,7 +293,7 @@ def _matching(X: Any, like: DistanceRows) -> Any:
 
 
 def _augmented_rows(X: Array, geometry: Geometry, dtype: Any) -> Array:
-    """The rows [s, -‖s‖²/2, 1] of X, a panel at a time."""
+    """The rows [s, -‖s‖²/2, 1] of X, a panel at a time; s is wider by zeros where the device likes that."""
 
     mean: Array = geometry.mean
 
@@ -299,7 +303,9 @@ def _augmented_rows(X: Array, geometry: Geometry, dtype: Any) -> Array:
         half_norms = 0.5 * row_square_sums(s)
         if geometry.varying is not None:
             s = xp.take(s, indices(geometry.varying, s), axis=1)
-        return xp.concat([s, -half_norms[:, None], xp.ones_like(half_norms)[:, None]], axis=1)
+        one = xp.ones_like(half_norms)[:, None]
+        padding = [0.0 * one] * missing_columns(s, int(s.shape[1]) + 2)
+        return xp.concat([s, *padding, -half_norms[:, None], one], axis=1)
 
     return by_panels(X, panel)
 
