@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Runs the suite on CuPy with the Python at hand (nothing is installed); PYTHON chooses another.
+# Runs the suite on CuPy with the Python at hand (nothing is installed); PYTHON chooses another. Arguments go to pytest.
 # Fails where there is no CUDA device or no test ran on CuPy.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python="${PYTHON:-python3}"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+# Other plugins could bring warnings, which are errors here.
+export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
 "$python" - <<'PROBE'
 import sys
 

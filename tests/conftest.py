@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 
 from gpukpca.backend import device as devices
+from gpukpca.backend.device import is_device_error
 from gpukpca.backend.namespace import to_host
 from gpukpca.cuda import device as cuda_device
 from gpukpca.decomposition import convergence
+from gpukpca.exceptions import DeviceLostError
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,18 @@ def real_data() -> Path:
     if folder is None:
         pytest.skip("real data not found: set GPUKPCA_DATA to their folder")
     return folder
+
+
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """A CUDA device that is lost fails every later test of the process: end it at the first."""
+    if call.excinfo is not None and not fake_cupy.is_installed() and is_loss(call.excinfo.value):
+        item.session.shouldstop = f"the CUDA device is lost: {call.excinfo.value}"
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether an error says that the process can use its device no more."""
+    sticky = getattr(error, "status", None) in cuda_device.STICKY and is_device_error(error)
+    return sticky or isinstance(error, DeviceLostError)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -33,8 +33,17 @@ from gpukpca.exceptions import (
     MemoryBudgetError,
     PrecisionWarning,
 )
-from gpukpca.gram import double_center, gram_matrix, kernel_matmat
-from gpukpca.kernels import RBF
+from gpukpca.eigen import pivoted_cholesky, top_eigh
+from gpukpca.gram import (
+    CenteredGram,
+    DenseGram,
+    FactoredGram,
+    TiledGram,
+    double_center,
+    gram_matrix,
+    kernel_matmat,
+)
+from gpukpca.kernels import RBF, Laplacian, Polynomial
 
 
 def model(**parameters: Any) -> KernelPCA:
@@ -234,6 +243,24 @@ def test_functions_work_on_the_device_of_their_arrays(fake_cuda: Any) -> None:
     assert made.count == 0
 
 
+@pytest.mark.parametrize("kernel", [RBF(0.1), Laplacian(0.1), Polynomial(2, 0.1)], ids=["rbf", "laplacian", "poly"])
+def test_operators_work_on_the_device_of_their_arrays(fake_cuda: Any, kernel: Any) -> None:
+    X = data()
+    with fake_cuda.cuda.Device(1):
+        X1, V1 = fake_cuda.asarray(X), fake_cuda.asarray(X)
+    for op in (TiledGram(kernel, X1), DenseGram(gram_matrix(kernel, X1)), FactoredGram(X1)):
+        centred = CenteredGram(op)
+        assert np.isfinite(centred.trace)
+        answers = [f(V1) for f in (op.__matmul__, centred.__matmul__)]
+        answers += [op.diagonal(), centred.diagonal(), op.to_dense(), centred.to_dense(), op.columns([0, 2])]
+        answers += [centred.column_means, kernel.diagonal(X1), kernel(X1)]
+        assert {answer.device.id for answer in answers} == {1}
+        assert top_eigh(centred, 2).eigenvectors.device.id == 1
+    assert pivoted_cholesky(TiledGram(kernel, X1), 3, np.random.default_rng(0)).F.device.id == 1
+    assert model(kernel=kernel, gamma=None).plan(X1).device.startswith("cuda:1")
+    assert fake_cuda.cuda.runtime.getDevice() == 0
+
+
 def test_streams_and_allocators_are_the_users(fake_cuda: Any) -> None:
     seen = []
 
@@ -365,6 +392,26 @@ def test_a_device_lost_at_any_moment_is_told_as_such(fake_cuda: Any, k: int) -> 
         model(eigen_solver="randomized").fit(X).transform(X)
 
 
+@pytest.mark.parametrize("k", range(1, 12))
+def test_a_device_lost_on_the_way_back_leaves_the_estimator_as_it_was(fake_cuda: Any, k: int) -> None:
+    X = data()
+    estimator = model(device="cuda").fit(X)
+    before = attributes(estimator)
+    with fake_cupy.operations() as made:
+        model(device="cuda").fit_transform(X)
+    with fake_cupy.break_device(700, after=made.count - k), pytest.raises(DeviceLostError):
+        estimator.fit_transform(X)
+    assert all(attributes(estimator)[name] is value for name, value in before.items())
+
+
+@pytest.mark.parametrize("state", [fake_cupy.kernels_cannot_run, lambda: fake_cupy.kernels_cannot_run("compile")])
+def test_device_arrays_on_a_device_that_cannot_compute(fake_cuda: Any, state: Any) -> None:
+    X = fake_cuda.asarray(data())
+    with state(), pytest.raises(DeviceUnavailableError, match="cannot be used"):
+        model().fit(X)
+    model().fit(X)
+
+
 def test_other_errors_of_a_device_are_not_a_loss(fake_cuda: Any) -> None:
     x = fake_cuda.zeros(3)
     with pytest.raises(fake_cuda.cuda.runtime.CUDARuntimeError), working_on(x):
@@ -413,6 +460,14 @@ def test_tf32_is_told_once_and_kept_out(fake_cuda: Any, monkeypatch: pytest.Monk
     model().fit(fake_cuda.asarray(X))  # told once
     monkeypatch.setenv(switch, "0")
     assert model().fit(fake_cuda.asarray(X)).fallbacks_ == ()
+
+
+@pytest.mark.parametrize("switch", ["CUPY_TF32", "NVIDIA_TF32_OVERRIDE"])
+def test_operators_keep_tf32_out(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
+    X = fake_cuda.asarray(data(100, 6).astype(np.float32))
+    wanted = (TiledGram(RBF(0.1), X) @ X).get()
+    monkeypatch.setenv(switch, "1")
+    np.testing.assert_array_equal((TiledGram(RBF(0.1), X) @ X).get(), wanted)
 
 
 def test_float64_has_no_tf32(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:

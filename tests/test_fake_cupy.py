@@ -12,6 +12,9 @@ import array_api_compat
 import fake_cupy
 import numpy as np
 import pytest
+from conftest import is_loss
+
+from gpukpca.exceptions import DeviceLostError
 
 
 def pair(cupy, shape=(5, 7), dtype="float64"):
@@ -162,6 +165,22 @@ def test_memory_ends(fake_cuda):
         fake_cuda.zeros(2**12)
 
 
+def test_without_the_pool(fake_cuda):
+    pool = fake_cuda.get_default_memory_pool()
+    fake_cuda.cuda.set_allocator(None)
+    free = fake_cuda.cuda.runtime.memGetInfo()[0]
+    x = fake_cuda.zeros(1000)
+    assert pool.used_bytes() == 0
+    assert free - fake_cuda.cuda.runtime.memGetInfo()[0] == -(-8000 // 512) * 512
+    with fake_cupy.foreign_bytes(2**60), pytest.raises(fake_cuda.cuda.runtime.CUDARuntimeError, match="out of memory"):
+        x + 1
+    del x
+    assert fake_cuda.cuda.runtime.memGetInfo()[0] == free
+    fake_cuda.cuda.set_allocator(pool.malloc)
+    x = fake_cuda.zeros(1000)
+    assert pool.used_bytes() >= x.nbytes
+
+
 def test_one_allocation_fails_or_all_after_it(fake_cuda):
     with fake_cupy.count_allocations() as made:
         fake_cuda.zeros(3) + 1
@@ -277,6 +296,15 @@ def test_a_broken_device_stays_broken(fake_cuda):
     np.testing.assert_array_equal(x.get(), y)
 
 
+def test_libraries_may_tell_of_a_lost_device_in_their_own_way(fake_cuda):
+    x = fake_cuda.ones((2, 2))
+    with fake_cupy.break_device(libraries=True):
+        with pytest.raises(sys.modules["cupy_backends.cuda.libs.cublas"].CUBLASError, match="EXECUTION_FAILED"):
+            x @ x
+        with pytest.raises(fake_cuda.cuda.runtime.CUDARuntimeError):
+            fake_cuda.cuda.runtime.deviceSynchronize()
+
+
 def test_no_device_and_no_kernels(fake_cuda):
     error = fake_cuda.cuda.runtime.CUDARuntimeError
     with fake_cupy.no_device():
@@ -330,3 +358,12 @@ def test_tf32_loses_digits(fake_cuda):
     assert ((x @ x).get() == 4.0).all()
     routines.set_compute_type(float32, routines.COMPUTE_TYPE_PEDANTIC)
     np.testing.assert_array_equal((x @ x).get(), exact)
+
+
+def test_a_lost_device_ends_a_run_of_tests(fake_cuda):
+    """What `conftest` asks of every error: sticky errors of the device, and the library's word for them."""
+    error = fake_cuda.cuda.runtime.CUDARuntimeError
+    assert is_loss(error(700))
+    assert is_loss(DeviceLostError("lost"))
+    assert not is_loss(error(2))
+    assert not is_loss(RuntimeError("700"))

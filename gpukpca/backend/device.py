@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -22,6 +22,7 @@ from gpukpca.backend.namespace import device_of, is_cupy, is_numpy, is_sparse
 from gpukpca.exceptions import DeviceLostError, DeviceUnavailableError, InvalidParameterError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Class = TypeVar("Class", bound=type)
 
 # Why no device can be used any more in this process; empty while none was lost.
 _lost: list[str] = []
@@ -166,6 +167,10 @@ def working_on(like: Any) -> Iterator[None]:
                 "CUDA was used before this process was forked, and does not survive that; start processes with "
                 '«spawn» (multiprocessing.get_context("spawn"), or joblib\'s default backend).'
             ) from error
+        if kind == "unusable":
+            raise DeviceUnavailableError(
+                f"the CUDA device cannot be used: {cuda_device.told(error)}. `gpukpca info` says what works."
+            ) from error
         if kind == "lost":
             _lost.append(
                 f"the CUDA device failed ({str(error).splitlines()[0]}); nothing can be computed on it in this process "
@@ -187,6 +192,20 @@ def on_its_device(function: Function) -> Function:
             return function(*arguments, **named)
 
     return cast(Function, placed)
+
+
+def operator_on_its_device(cls: Class) -> Class:
+    """A class of operators whose public methods and properties work with the device of their arrays current."""
+    for name, member in list(vars(cls).items()):
+        if name.startswith("_") and name not in ("__init__", "__matmul__"):
+            continue
+        if isinstance(member, property) and member.fget is not None:
+            setattr(cls, name, property(on_its_device(member.fget)))
+        elif isinstance(member, cached_property):
+            member.func = on_its_device(member.func)
+        elif callable(member):
+            setattr(cls, name, on_its_device(member))
+    return cls
 
 
 def precision_warning(like: Any) -> str:

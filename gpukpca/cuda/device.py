@@ -13,6 +13,8 @@ INSTALL = 'pip install "gpukpca[cuda12]" (or "gpukpca[cuda13]") on a machine wit
 # ECC, NVLink, illegal address, launch timeout, assertion, hardware stack, instruction, misalignment, address space,
 # program counter, launch failure, unknown.
 STICKY = frozenset({214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719, 999})
+# Driver too old, device busy, none there, no kernel for this card.
+UNUSABLE = frozenset({35, 46, 100, 209})
 # cudaErrorInitializationError: what a forked child gets.
 AFTER_FORK = 3
 
@@ -45,7 +47,7 @@ def probe(index: int | None = None) -> tuple[bool, str]:
     try:
         import cupy
     except Exception as error:  # a missing library, another NumPy: an import may fail in any way
-        return False, f"CuPy is installed but cannot be imported: {_told(error)}"
+        return False, f"CuPy is installed but cannot be imported: {told(error)}"
     try:
         current = None if index is None and not _working else _index(cupy, index)
         if current in _working:
@@ -61,7 +63,7 @@ def probe(index: int | None = None) -> tuple[bool, str]:
     except MemoryError:  # a full device is a device; whoever wants memory will be told
         return True, describe(_index(cupy, index))
     except Exception as error:  # no kernel image, no cuSOLVER, a broken driver
-        return False, f"a CUDA device was found, but it cannot be used: {_told(error)}"
+        return False, f"a CUDA device was found, but it cannot be used: {told(error)}"
     if fault:
         return False, fault
     note_use()
@@ -84,7 +86,8 @@ def _small_work(cupy: Any) -> str:
     return ""
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
+    """An error in one line."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0].strip() if lines else 'nothing said'}"
 
@@ -166,12 +169,16 @@ def filled(shape: tuple[int, ...], dtype: Any, index: int, parts: Any) -> Any:
 
 
 def fault(error: BaseException) -> str:
-    """«lost» where the process can use the device no more, «forked», or nothing for every other error."""
+    """«lost» where the process can use the device no more, «forked», «unusable», or nothing for every other error."""
     import cupy
 
-    status = getattr(error, "status", None)
+    if isinstance(error, cupy.cuda.compiler.CompileException):
+        return "unusable"
     if isinstance(error, cupy.cuda.runtime.CUDARuntimeError):
-        return "lost" if status in STICKY else "forked" if status == AFTER_FORK and was_forked() else ""
+        status = getattr(error, "status", None)
+        if status == AFTER_FORK and was_forked():
+            return "forked"
+        return "lost" if status in STICKY else "unusable" if status in UNUSABLE else ""
     # cuBLAS, cuSOLVER and the driver have numbers of their own; the runtime knows what they mean for the process.
     if type(error).__module__.startswith("cupy"):
         try:

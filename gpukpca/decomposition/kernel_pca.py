@@ -240,21 +240,21 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         KernelPCA
             The estimator itself.
         """
-        self._fit(X)
+        self._fit(X, wants_scores=False)
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> Array:
         """Fit, and return the scores of X, shape (n, p): the same as ``fit(X).transform(X)`` to rounding, for free."""
-        return self._delivered(self._fit(X), X)
+        return self._fit(X, wants_scores=True)
 
-    def _fit(self, X: Any) -> Array:
-        """Fit and return the scores; on any exception the estimator is as it was."""
+    def _fit(self, X: Any, wants_scores: bool) -> Array | None:
+        """Fit, and return the scores where they are wanted; on any exception the estimator is as it was."""
         with unchanged_on_error(self), working_on(X), overflow_allowed():
             check_parameters(self)
-            return within_memory(lambda budget: self._fitted(X, budget), self.memory_limit, X)
+            return within_memory(lambda budget: self._fitted(X, budget, wants_scores), self.memory_limit, X)
 
-    def _fitted(self, given: Any, budget: Budget) -> Array:
-        """One attempt; the scores, where they were computed."""
+    def _fitted(self, given: Any, budget: Budget, wants_scores: bool) -> Array | None:
+        """One attempt; the scores in the library of the data."""
         data = training_data(self, given)
         place = at_full_precision(placement_for(self, data), data)
         with working_on(place.work):
@@ -267,7 +267,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             plan, model = fitted_model(self, X, kernel, place, limit)
             self._commit(data, X, kernel, plan, model, place, budget.story)
             synchronize(model.scores)
-            return model.scores
+            return self._delivered(model.scores, given) if wants_scores else None
 
     def plan(self, X: Any) -> Plan:
         """What `fit` of X would do, and what memory it would take; nothing is fitted, and the estimator stays as it is.
@@ -292,11 +292,10 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         -----
         Cost: a few sweeps over X.
         """
-        with overflow_allowed():
+        with working_on(X), overflow_allowed():
             check_parameters(self)
             X = training_data(clone(self), X)
-            place = placement_for(self, X)
-            return planned(self, X, self._resolved_kernel(X), place)[0]
+            return planned(self, X, self._resolved_kernel(X), placement_for(self, X))[0]
 
     def _resolved_kernel(self, X: Array) -> Kernel:
         kernel = kernel_from(self)

@@ -357,6 +357,8 @@ def _factored_plan(job: Job, count: int) -> Plan:
     factor = job.n * count * job.item  # once as it is, and centred
     needed = job.copy_bytes + 2 * factor + 2 * count * count * 8
     needed += solver.workspace_items(job.n, p, job.on_gpu) * job.item + _widened_bytes(job, solver)
+    if job.on_gpu:  # the panel of F that is widened for its square
+        needed += 8 * count * min(job.n, inner_panel(job.place.work, is_wide=False))
     needed = max(needed, job.copy_bytes + _preimage_bytes(job))
     residence = Residence("factored", job.n, job.n, 0, job.workers, rank=count)
     why = f"{count} features span the feature space, fewer than the {job.n} samples: exact"

@@ -23,6 +23,7 @@ from gpukpca.exceptions import InvalidParameterError
 # Eigenvalues of modulus up to this many eps of the operator's size are rounding noise; the same bound that the
 # accuracy of a dense solution is held to.
 NULL_FACTOR = 20.0
+WIDENED_COLUMNS = 64
 DEFAULT_TOLERANCE = {"float64": 1e-8, "float32": 1e-5}
 
 
@@ -49,7 +50,11 @@ def residuals(U: Array, W: Array, eigenvalues: np.ndarray) -> np.ndarray:
     """Norms of ``W - U diag(eigenvalues)``, W = op @ U, on the host."""
     wide = accumulation_dtype(U)
     values = from_host(eigenvalues, U, wide)
-    return column_norms(cast(W, wide) - cast(U, wide) * values[None, :])
+    norms = [np.zeros(0)]
+    for start in range(0, U.shape[1], WIDENED_COLUMNS):  # wide copies of a few columns, not of all
+        few = slice(start, min(start + WIDENED_COLUMNS, U.shape[1]))
+        norms.append(column_norms(cast(W[:, few], wide) - cast(U[:, few], wide) * values[None, few]))
+    return np.concatenate(norms)
 
 
 def signs(U: Array) -> Array:

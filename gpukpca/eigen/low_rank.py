@@ -95,5 +95,10 @@ def _small_eigenpairs(F: Array, keep: int) -> tuple[np.ndarray, np.ndarray]:
     """The largest eigenpairs of Fᵀ F on the host, descending."""
     if keep == 0:
         return np.zeros(0), np.zeros((F.shape[1], 0))
-    theta, V, _ = ritz_pairs(inner_products(F, F), keep)
+    gram = inner_products(F, F)
+    if not np.all(np.isfinite(gram)):
+        raise InvalidParameterError(
+            "overflow: inner products of the features do not fit into the widest type. Scale the features of the data."
+        )
+    theta, V, _ = ritz_pairs(gram, keep)
     return theta, V

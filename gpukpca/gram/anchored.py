@@ -6,12 +6,14 @@ from functools import cached_property
 from typing import Any
 
 from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import column_sums, subtract_outer_sum
 from gpukpca.backend.namespace import accumulation_dtype, cast, namespace_of
 from gpukpca.backend.rows import pick_rows
 from gpukpca.exceptions import InvalidParameterError
 
 
+@operator_on_its_device
 class AnchoredGram:
     """k(x, y) - k(x, x₀) - k(x₀, y) + k(x₀, x₀) as an operator: inner products of the features minus that of x₀.
 

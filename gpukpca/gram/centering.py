@@ -9,7 +9,7 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.creation import full
-from gpukpca.backend.device import on_its_device
+from gpukpca.backend.device import on_its_device, operator_on_its_device
 from gpukpca.backend.linalg import column_sums, largest_asymmetry, subtract_outer_sum
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -88,6 +88,7 @@ def checked_means(means: Array, base: Any) -> Array:
     )
 
 
+@operator_on_its_device
 class CenteredGram:
     """H op H as an operator, H = I - 11ᵀ/n.
 

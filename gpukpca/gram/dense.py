@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpukpca._typing import Array
+from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.namespace import empty_like, item_size, namespace_of, writes_in_place
 from gpukpca.backend.rows import pick_rows, take_columns
 from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
@@ -14,6 +15,7 @@ from gpukpca.gram.residence import edges
 SMALLEST_PANEL = 256
 
 
+@operator_on_its_device
 class DenseGram:
     """A stored symmetric matrix as an operator.
 

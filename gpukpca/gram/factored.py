@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from gpukpca._typing import Array
+from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import inner_products, symmetric_from_upper
 from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, from_host, item_size, namespace_of
 from gpukpca.backend.rows import by_panels, pick_rows
 from gpukpca.exceptions import InvalidParameterError
 
 
+@operator_on_its_device
 class FactoredGram:
     """The symmetric positive semidefinite matrix F Fᵀ as an operator.
 

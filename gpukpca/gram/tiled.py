@@ -7,7 +7,7 @@ from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend.creation import writable
-from gpukpca.backend.device import free_bytes, is_on_gpu
+from gpukpca.backend.device import free_bytes, is_on_gpu, operator_on_its_device
 from gpukpca.backend.linalg import mirror_upper, symmetric_from_upper
 from gpukpca.backend.namespace import cast, empty_like, item_size, namespace_of
 from gpukpca.backend.rows import as_rows
@@ -31,6 +31,7 @@ from gpukpca.kernels.base import Kernel, Rows, resolved_on
 LIGHT_PRODUCT = 2e7
 
 
+@operator_on_its_device
 class TiledGram:
     """The kernel matrix of X as an operator: ``op @ V``, by square tiles of the upper triangle.
 

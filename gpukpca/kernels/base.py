@@ -136,6 +136,7 @@ class Kernel:
                 return linalg.symmetric_from_upper(kernel.tile(a, a), kernel.tile_diagonal(a))
             return kernel.tile(a, kernel.prepare(cast(Y, X.dtype), like=a))
 
+    @on_its_device
     def diagonal(self, X: Array) -> Array:
         """k(x, x) of every row of X, shape (n,). Cost O(n d)."""
         X = as_rows(X)

@@ -23,6 +23,7 @@ from .hooks import (
     launches,
     live_allocations,
     no_device,
+    operations,
     peak_bytes,
     repair,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "launches",
     "live_allocations",
     "no_device",
+    "operations",
     "peak_bytes",
     "repair",
     "state",

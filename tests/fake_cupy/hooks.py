@@ -99,6 +99,11 @@ def peak_bytes(device: int = 0) -> Peak:
     return Peak(device)
 
 
+def operations() -> Count:
+    """Launches, allocations and copies together, as `break_device` counts them."""
+    return Count("operations")
+
+
 def foreign_bytes(size: int, device: int = 0) -> Change:
     """Memory of a device that another process holds."""
     return Change(foreign_bytes=[size if i == device else held for i, held in enumerate(state.foreign_bytes)])
@@ -109,9 +114,12 @@ def device_bytes(size: int, device: int = 0) -> Change:
     return Change(device_bytes=[size if i == device else had for i, had in enumerate(state.device_bytes)])
 
 
-def break_device(status: int = 700, after: int = 1) -> Change:
-    """From the `after`-th operation on (launch, allocation or copy) all fail with CUDARuntimeError(status)."""
-    return Change(broken_from=state.operations + after, broken_status=status)
+def break_device(status: int = 700, after: int = 1, libraries: bool = False) -> Change:
+    """From the `after`-th operation on (launch, allocation or copy) all fail with CUDARuntimeError(status).
+
+    With `libraries` products and eigenproblems fail with CUBLASError and CUSOLVERError instead.
+    """
+    return Change(broken_from=state.operations + after, broken_status=status, broken_libraries=libraries)
 
 
 def repair() -> None:

@@ -167,6 +167,7 @@ def _cuda() -> list[ModuleType]:
             "cupy.cuda",
             is_available=devices.is_available,
             alloc=memory.MemoryPool().malloc,
+            set_allocator=memory.set_allocator,
             Device=devices.Device,
             get_device_id=devices.get_device_id,
             get_cublas_handle=devices.get_cublas_handle,
@@ -196,10 +197,10 @@ def _libraries() -> tuple[ModuleType, ModuleType]:
         "CUSOLVERError CUSOLVER_EIG_MODE_NOVECTOR CUSOLVER_EIG_MODE_VECTOR createParams destroyParams xsyevd "
         "xsyevd_bufferSize"
     )
-    products = "CUBLASError CUBLAS_FILL_MODE_LOWER CUBLAS_FILL_MODE_UPPER"
+    fills = "CUBLAS_FILL_MODE_LOWER CUBLAS_FILL_MODE_UPPER"
     return (
         _module("cupy_backends.cuda.libs.cusolver", **_public(linalg, solver)),
-        _module("cupy_backends.cuda.libs.cublas", **_public(linalg, products)),
+        _module("cupy_backends.cuda.libs.cublas", CUBLASError=state_module.CUBLASError, **_public(linalg, fills)),
     )
 
 
@@ -209,6 +210,7 @@ def _backends() -> list[ModuleType]:
         _module("cupy_backends.cuda"),
         _module("cupy_backends.cuda.api"),
         _runtime("cupy_backends.cuda.api.runtime"),
+        _module("cupy_backends.cuda.api.driver", CUDADriverError=state_module.CUDADriverError),
         _module("cupy_backends.cuda.libs"),
         *_libraries(),
     ]

@@ -17,44 +17,13 @@ from . import state as device
 from .array import ndarray, operand
 from .functions import _named, created, empty, matmul, wrapped
 from .memory import bytes_at
-from .state import lose_context, state
+from .state import CUSOLVERError, launch_in_library, lose_context, state
 
 CUSOLVER_EIG_MODE_NOVECTOR, CUSOLVER_EIG_MODE_VECTOR = 0, 1
 CUBLAS_FILL_MODE_LOWER, CUBLAS_FILL_MODE_UPPER = 0, 1
 CUDA_TYPES = {"e": 2, "f": 0, "d": 1, "F": 4, "D": 5}
-# By their numbers, from 0.
-STATUS = (
-    "SUCCESS", "NOT_INITIALIZED", "ALLOC_FAILED", "INVALID_VALUE", "ARCH_MISMATCH", "MAPPING_ERROR",
-    "EXECUTION_FAILED", "INTERNAL_ERROR", "MATRIX_TYPE_NOT_SUPPORTED", "NOT_SUPPORTED", "ZERO_PIVOT",
-    "INVALID_LICENSE",
-)  # fmt: skip
 REAL = {0: np.dtype(np.float32), 1: np.dtype(np.float64)}
 
-
-class CUSOLVERError(RuntimeError):
-    """An error of cuSOLVER; `status` is its number."""
-
-    def __init__(self, status: int) -> None:
-        self.status = status
-        super().__init__(f"CUSOLVER_STATUS_{STATUS[status]}")
-
-    def __reduce__(self) -> tuple:
-        return type(self), (self.status,)
-
-
-class CUBLASError(RuntimeError):
-    """An error of cuBLAS."""
-
-    def __init__(self, status: int) -> None:
-        self.status = status
-        super().__init__("CUBLAS_STATUS_EXECUTION_FAILED" if status == 13 else f"CUBLAS_STATUS_{status}")
-
-    def __reduce__(self) -> tuple:
-        return type(self), (self.status,)
-
-
-CUSOLVERError.__module__ = "cupy_backends.cuda.libs.cusolver"
-CUBLASError.__module__ = "cupy_backends.cuda.libs.cublas"
 
 # cupyx.errstate(linalg=...) turns cuSOLVER's report into an error.
 settings = {"linalg": "ignore"}
@@ -109,7 +78,7 @@ def xsyevd(
     _check_arguments(handle, params, n, lda)
     if work_size < xsyevd_bufferSize(handle, params, jobz, uplo, n, type_a, a, lda, type_w, w, kind)[0]:
         raise CUSOLVERError(3)
-    device.launch("xsyevd")
+    launch_in_library("xsyevd", CUSOLVERError(7))
     dtype = REAL[type_a]
     bytes_at(work, work_size)
     matrix = bytes_at(a, lda * n * dtype.itemsize).view(dtype).reshape((lda, n), order="F")[:n]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from . import state as device
-from .state import lock, lose_context, state
+from .state import CUDARuntimeError, lock, lose_context, state
 
 UNIT = 512
 
@@ -34,10 +34,10 @@ OutOfMemoryError.__module__ = "cupy.cuda.memory"
 class Chunk:
     """A part of one cudaMalloc, linked to its neighbours."""
 
-    __slots__ = ("after", "before", "free", "size")
+    __slots__ = ("after", "before", "direct", "free", "size")
 
     def __init__(self, size: int, before: Chunk | None = None, after: Chunk | None = None) -> None:
-        self.size, self.before, self.after, self.free = size, before, after, False
+        self.size, self.before, self.after, self.free, self.direct = size, before, after, False, False
 
     @property
     def is_whole(self) -> bool:
@@ -49,6 +49,7 @@ class SingleDevicePool:
 
     def __init__(self, index: int) -> None:
         self.index, self.total, self.used, self.limit, self.peak = index, 0, 0, 0, 0
+        self.direct = 0  # bytes that were taken past the pool
         self.free: list[Chunk] = []
 
     def take(self, size: int) -> Chunk:
@@ -65,8 +66,20 @@ class SingleDevicePool:
         self.peak = max(self.peak, self.used)
         return chunk
 
+    def take_past(self, size: int) -> Chunk:
+        """cudaMalloc without the pool, as after ``cupy.cuda.set_allocator(None)``: its error is the runtime's."""
+        if size > free_on_device(self.index):
+            raise CUDARuntimeError(2)
+        chunk = Chunk(size)
+        chunk.direct = True
+        self.direct += size
+        return chunk
+
     def give(self, chunk: Chunk) -> None:
         """Take a chunk back and merge it with free neighbours."""
+        if chunk.direct:
+            self.direct -= chunk.size
+            return
         self.used -= chunk.size
         if chunk.after is not None and chunk.after.free:
             self.free.remove(chunk.after)
@@ -126,7 +139,7 @@ def reset() -> None:
 
 def free_on_device(index: int) -> int:
     """What cudaMemGetInfo calls free."""
-    return max(0, state.device_bytes[index] - state.foreign_bytes[index] - POOLS[index].total)
+    return max(0, state.device_bytes[index] - state.foreign_bytes[index] - POOLS[index].total - POOLS[index].direct)
 
 
 def mem_get_info() -> tuple[int, int]:
@@ -184,7 +197,7 @@ class Memory:
         self._chunk = None
         self.buffer, self.size = buffer, buffer.nbytes
         self.device_id = device.current_device()
-        self.ptr = np.lib.array_utils.byte_bounds(buffer)[0] if buffer.size else 0
+        self.ptr = _lowest_address(buffer) if buffer.size else 0
         self._pool = POOLS[self.device_id]
         if not self.size:
             device.check_alive()
@@ -192,7 +205,8 @@ class Memory:
         device.operate()
         with lock:
             _refuse_if_wanted(self.size, self._pool)
-            self._chunk = self._pool.take(-(-self.size // UNIT) * UNIT)
+            rounded = -(-self.size // UNIT) * UNIT
+            self._chunk = self._pool.take(rounded) if state.pooled else self._pool.take_past(rounded)
             _LIVE[self.ptr] = self.size
 
     def __del__(self) -> None:
@@ -206,6 +220,19 @@ class Memory:
         from .devices import Device
 
         return Device(self.device_id)
+
+
+def set_allocator(allocator: Any = None) -> None:
+    """Only None is imitated: no pool any more; and the pool's own function, which puts it back."""
+    if allocator is not None and getattr(allocator, "__func__", None) is not MemoryPool.malloc:
+        raise NotImplementedError("the fake has its own pool or none")
+    state.pooled = allocator is not None
+
+
+def _lowest_address(buffer: np.ndarray) -> int:
+    if buffer.flags.forc:
+        return buffer.__array_interface__["data"][0]
+    return np.lib.array_utils.byte_bounds(buffer)[0]
 
 
 # address -> bytes of every allocation, so that a raw pointer can be checked.

@@ -33,16 +33,57 @@ STATUS = {
 }
 
 
-class CUDARuntimeError(RuntimeError):
-    """An error of the CUDA runtime; `status` is its number, as in CuPy."""
+CUBLAS_STATUS = {
+    0: "SUCCESS", 1: "NOT_INITIALIZED", 3: "ALLOC_FAILED", 7: "INVALID_VALUE", 8: "ARCH_MISMATCH",
+    11: "MAPPING_ERROR", 13: "EXECUTION_FAILED", 14: "INTERNAL_ERROR", 15: "NOT_SUPPORTED", 16: "LICENSE_ERROR",
+}  # fmt: skip
+CUSOLVER_STATUS = (
+    "SUCCESS", "NOT_INITIALIZED", "ALLOC_FAILED", "INVALID_VALUE", "ARCH_MISMATCH", "MAPPING_ERROR",
+    "EXECUTION_FAILED", "INTERNAL_ERROR", "MATRIX_TYPE_NOT_SUPPORTED", "NOT_SUPPORTED", "ZERO_PIVOT",
+    "INVALID_LICENSE",
+)  # fmt: skip
+
+
+class _NumberedError(RuntimeError):
+    """An error with the number of its library in `status`; pickles by it."""
 
     def __init__(self, status: int) -> None:
         self.status = int(status)
-        name, text = STATUS.get(self.status, (f"cudaError{status}", "an error"))
-        super().__init__(f"{name}: {text}")
+        super().__init__(self._told())
+
+    def _told(self) -> str:
+        raise NotImplementedError
 
     def __reduce__(self) -> tuple:
         return type(self), (self.status,)
+
+
+class CUDARuntimeError(_NumberedError):
+    """An error of the CUDA runtime."""
+
+    def _told(self) -> str:
+        return ": ".join(STATUS.get(self.status, (f"cudaError{self.status}", "an error")))
+
+
+class CUDADriverError(_NumberedError):
+    """An error of the driver, which shares the numbers that matter here."""
+
+    def _told(self) -> str:
+        return f"CUDA_ERROR_{self.status}: {STATUS.get(self.status, ('', 'an error'))[1]}"
+
+
+class CUBLASError(_NumberedError):
+    """An error of cuBLAS; its number says nothing about the device."""
+
+    def _told(self) -> str:
+        return f"CUBLAS_STATUS_{CUBLAS_STATUS[self.status]}"
+
+
+class CUSOLVERError(_NumberedError):
+    """An error of cuSOLVER; its number says nothing about the device."""
+
+    def _told(self) -> str:
+        return f"CUSOLVER_STATUS_{CUSOLVER_STATUS[self.status]}"
 
 
 class CompileException(Exception):
@@ -60,6 +101,9 @@ class CompileException(Exception):
 
 
 CUDARuntimeError.__module__ = "cupy_backends.cuda.api.runtime"
+CUDADriverError.__module__ = "cupy_backends.cuda.api.driver"
+CUBLASError.__module__ = "cupy_backends.cuda.libs.cublas"
+CUSOLVERError.__module__ = "cupy_backends.cuda.libs.cusolver"
 CompileException.__module__ = "cupy.cuda.compiler"
 
 
@@ -75,12 +119,14 @@ class State:
     kernels: str | None = None  # None, "image" or "compile": why no kernel runs
     broken_from: int | None = None  # the number of the first operation that fails
     broken_status: int = 700
+    broken_libraries: bool = False  # cuBLAS and cuSOLVER tell of it by errors of their own
     fail_from: int | None = None  # the number of the first allocation that fails
     fail_forever: bool = False
     device_bytes: list[int] = field(default_factory=lambda: [16 * GIB] * DEVICES)
     foreign_bytes: list[int] = field(default_factory=lambda: [0] * DEVICES)
     runtime_version: int = 12090
     driver_version: int = 12090
+    pooled: bool = True  # cupy.cuda.set_allocator(None) turns the pool off
     # cuSOLVER
     eigh_info: int = 0
     eigh_answer: Callable | None = None  # (values, vectors) -> (values, vectors), what comes out instead
@@ -138,6 +184,16 @@ def launch(name: str) -> None:
         raise CompileException("nvrtc: error: invalid value for --gpu-architecture (-arch)", "", name, ())
     if state.kernels == "image":
         raise CUDARuntimeError(209)
+
+
+def launch_in_library(name: str, refusal: _NumberedError) -> None:
+    """`launch` by cuBLAS or cuSOLVER: where a test wants it, a lost context shows as an error of theirs."""
+    try:
+        launch(name)
+    except CUDARuntimeError:
+        if state.broken_libraries and not state.no_device:
+            raise refusal from None
+        raise
 
 
 def lose_context() -> NoReturn:
