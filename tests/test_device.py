@@ -24,6 +24,7 @@ from gpukpca import KernelPCA
 from gpukpca.backend import device as devices
 from gpukpca.backend.device import cuda_place, on_its_device, working_on
 from gpukpca.cuda import device as cuda_device
+from gpukpca.eigen import pivoted_cholesky, top_eigh
 from gpukpca.exceptions import (
     DeviceFallbackWarning,
     DeviceLostError,
@@ -33,7 +34,6 @@ from gpukpca.exceptions import (
     MemoryBudgetError,
     PrecisionWarning,
 )
-from gpukpca.eigen import pivoted_cholesky, top_eigh
 from gpukpca.gram import (
     CenteredGram,
     DenseGram,

@@ -77,6 +77,31 @@ def test_no_memory_from_any_allocation_on_is_an_error_with_numbers(fake_cuda: An
     estimator.transform(X)
 
 
+def test_allocators_of_the_users_own_run_out_in_their_own_words(fake_cuda: Any) -> None:
+    """Without a pool CUDA itself says that there is no memory."""
+    X = data(40, 3)
+    wanted = model("block Krylov", device="cuda").fit(X).eigenvalues_
+    fake_cuda.cuda.set_allocator(None)
+    for k in (5, 20, 60):
+        with fake_cupy.fail_allocation(k):
+            estimator = model("block Krylov", device="cuda").fit(X)
+        np.testing.assert_array_equal(estimator.eigenvalues_, wanted)
+        assert "memory ran out" in estimator.fallbacks_[0]
+    with fake_cupy.fail_allocation(20, forever=True), pytest.raises(MemoryBudgetError, match="memory ran out"):
+        estimator.fit(X)
+
+
+@pytest.mark.parametrize("name", ["dense", "poly"])
+@pytest.mark.parametrize(("p", "dtype"), [(None, "float32"), (None, "float64"), (0.8, "float32"), (0.8, "float64")])
+def test_the_peak_stays_below_what_was_predicted(fake_cuda: Any, name: str, p: Any, dtype: str) -> None:
+    kernel = {"kernel": "poly", "degree": 2, "gamma": 0.1} if name == "poly" else FITS["dense"]
+    X = fake_cuda.asarray(data(500, 8).astype(dtype))
+    KernelPCA(p, **kernel).fit(X)
+    with fake_cupy.peak_bytes() as peak:
+        estimator = KernelPCA(p, **kernel).fit(X)
+    assert peak.count <= estimator.plan_.predicted_bytes + MIB // 4
+
+
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
 def test_transform_leaves_nothing_behind(fake_cuda: Any, k: int) -> None:
     X = data(40, 3)

@@ -70,9 +70,13 @@ def missing_columns(x: Any, width: int) -> int:
     return -width % (16 // int(x.dtype.itemsize)) if is_cupy(x) else 0
 
 
-def is_device_error(error: BaseException) -> bool:
-    """Whether CuPy raised it."""
-    return type(error).__module__.partition(".")[0] in ("cupy", "cupy_backends")
+def is_out_of_device_memory(error: BaseException, like: Any) -> bool:
+    """Whether an error in work on the device of `like` says that its memory is full."""
+    if not is_cupy(like):
+        return False
+    from gpukpca.cuda import device as cuda_device
+
+    return isinstance(error, MemoryError) or cuda_device.is_out_of_memory(error)
 
 
 def synchronize(x: Any) -> None:

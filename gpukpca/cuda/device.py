@@ -15,6 +15,8 @@ INSTALL = 'pip install "gpukpca[cuda12]" (or "gpukpca[cuda13]") on a machine wit
 STICKY = frozenset({214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719, 999})
 # Driver too old, device busy, none there, no kernel for this card.
 UNUSABLE = frozenset({35, 46, 100, 209})
+# cudaErrorMemoryAllocation
+MEMORY_ALLOCATION = 2
 # cudaErrorInitializationError: what a forked child gets.
 AFTER_FORK = 3
 
@@ -166,6 +168,17 @@ def filled(shape: tuple[int, ...], dtype: Any, index: int, parts: Any) -> Any:
         for start, stop, rows in parts:
             X[start:stop].set(rows)
         return X
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device had no memory: CuPy's pool says so in one way, CUDA without one and its libraries in others."""
+    import cupy
+
+    if isinstance(error, cupy.cuda.memory.OutOfMemoryError):
+        return True
+    if isinstance(error, cupy.cuda.runtime.CUDARuntimeError):
+        return getattr(error, "status", None) == MEMORY_ALLOCATION
+    return type(error).__module__.startswith("cupy") and "ALLOC_FAILED" in str(error)
 
 
 def fault(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import free_bytes, is_device_error, release_unused
+from gpukpca.backend.device import free_bytes, is_out_of_device_memory, release_unused
 from gpukpca.decomposition.plan import SHARE_OF_FREE, memory_limit, spelled_bytes
 from gpukpca.exceptions import DeviceLostError, MemoryBudgetError
 
@@ -29,34 +29,36 @@ class Budget:
     ----------
     story : tuple of str
         What went wrong so far.
+    like : anything
+        Tells where it is computed, once that is known.
     """
 
     def __init__(self, given: Any, like: Any) -> None:
         self.story: tuple[str, ...] = ()
-        self._given, self._like = given, like
+        self._given, self.like = given, like
         self._share, self._allowed = SHARES[0], 0
 
     def limit(self, like: Array) -> int:
         """Bytes where `like` lives; after a failure no more than what is free now."""
-        self._like = like
+        self.like = like
         allowed = memory_limit(self._given, like)
         if self.story:
             allowed = int(self._share * min(allowed, SHARE_OF_FREE * free_bytes(like)))
         self._allowed = allowed
         return allowed
 
-    def spent(self, error: MemoryError, share: float) -> None:
+    def spent(self, error: BaseException, share: float) -> None:
         """Note a failure, and let go of all that it holds."""
         within = f" within {spelled_bytes(self._allowed)}" if self._allowed else ""
         self.story = (*self.story, f"memory ran out{within} ({(str(error).splitlines() or ['no reason given'])[0]})")
         self._share = share
         forget_locals(error)
-        release_unused(self._like)
+        release_unused(self.like)
 
     def refusal(self) -> MemoryBudgetError:
         """The end of the story."""
         return MemoryBudgetError(
-            f"{'; then '.join(self.story)}. {spelled_bytes(free_bytes(self._like))} are free now. Something else takes "
+            f"{'; then '.join(self.story)}. {spelled_bytes(free_bytes(self.like))} are free now. Something else takes "
             "the memory, or it is in pieces: end other programs, or set a smaller memory_limit."
         )
 
@@ -77,8 +79,8 @@ def within_memory(attempt: Callable[[Budget], Result], given_limit: Any, X: Any)
             if not budget.story:
                 raise
             break
-        except MemoryError as error:
-            if not is_device_error(error):
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_device_memory(error, budget.like):
                 raise
             budget.spent(error, following)
     raise budget.refusal()

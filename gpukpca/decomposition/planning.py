@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
+import numpy as np
+
 from gpukpca._typing import Array
 from gpukpca.backend.device import describe_device, is_on_gpu
 from gpukpca.backend.linalg import inner_panel
@@ -93,6 +95,14 @@ class Job:
     def on_gpu(self) -> bool:
         """Whether the fit computes on a GPU."""
         return is_on_gpu(self.place.work)
+
+    def components_for(self, solver: Any, rank: int = 0) -> int:
+        """Eigenpairs that a solver is asked for: all of them, where a share of the variance is wanted and p is not it.
+
+        `rank` is the number of columns of a factor of K, where it is known by one.
+        """
+        share = isinstance(self.estimator.n_components, (float, np.floating))
+        return (rank or self.n) if share and not isinstance(solver, BlockKrylov) else self.p
 
     @property
     def maps_file(self) -> bool:
@@ -294,7 +304,9 @@ def _preimage_bytes(job: Job, landmarks: bool = False) -> int:
 
 def _solver_bytes(job: Job, solver: Any) -> int:
     """What the solver takes beside the operator; a solver of the user's own need not say."""
-    return solver.workspace_items(job.n, job.p, job.on_gpu) * job.item if hasattr(solver, "workspace_items") else 0
+    if not hasattr(solver, "workspace_items"):
+        return 0
+    return solver.workspace_items(job.n, job.components_for(solver), job.on_gpu) * job.item
 
 
 def _widened_bytes(job: Job, solver: Any) -> int:
@@ -304,6 +316,8 @@ def _widened_bytes(job: Job, solver: Any) -> int:
     if isinstance(solver, BlockKrylov):
         columns = solver.basis_columns(job.n, job.p, job.on_gpu) + solver.width(job.n, job.p, job.on_gpu)
         return 8 * columns * min(job.n, inner_panel(job.place.work, is_wide=False))
+    if isinstance(solver, Dense) and job.on_gpu:  # its vectors, when they are verified
+        return 16 * job.components_for(solver) * min(job.n, inner_panel(job.place.work, is_wide=False))
     return 16 * job.n * (job.p + 1) if isinstance(solver, LowRank) else 0
 
 
@@ -356,7 +370,8 @@ def _factored_plan(job: Job, count: int) -> Plan:
     solver: Any = LowRank(tol=tol) if small else BlockKrylov(tol=tol, max_passes=job.estimator.max_iter)
     factor = job.n * count * job.item  # once as it is, and centred
     needed = job.copy_bytes + 2 * factor + 2 * count * count * 8
-    needed += solver.workspace_items(job.n, p, job.on_gpu) * job.item + _widened_bytes(job, solver)
+    needed += solver.workspace_items(job.n, max(p, job.components_for(solver, count)), job.on_gpu) * job.item
+    needed += _widened_bytes(job, solver)
     if job.on_gpu:  # the panel of F that is widened for its square
         needed += 8 * count * min(job.n, inner_panel(job.place.work, is_wide=False))
     needed = max(needed, job.copy_bytes + _preimage_bytes(job))

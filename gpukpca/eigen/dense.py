@@ -60,8 +60,8 @@ class Dense:
 
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
         """Items beside what the operator itself holds."""
-        if on_gpu:
-            return 6 * n * n
+        if on_gpu:  # cuSOLVER's own, and vectors beside their moduli and signs
+            return 6 * n * n + 4 * n * p
         squares = 2 if self.full_spectrum else 1
         # Centring works by blocks of rows, before LAPACK needs its own.
         return squares * n * n + max(4 * p + 40, CENTRING_ROWS) * n
