@@ -41,7 +41,10 @@ class DeviceLostError(RuntimeError):
 
 
 class MemoryBudgetError(MemoryError):
-    """The work does not fit into the memory that is free or allowed; raised before anything is allocated."""
+    """The work does not fit into the memory that is free or allowed.
+
+    Raised before anything is allocated, or after attempts that found less on a device than the plan had been promised.
+    """
 
 
 class ConvergenceError(RuntimeError):

@@ -174,7 +174,7 @@ def cuda_source() -> str:
     for name, term in distances.TERMS.items():
         for number in ("float", "double"):
             arguments = f"const {number}* a, const {number}* bt, int64 d, int64 m, double* answer"
-            body = f"double& out = answer[i]; {distances.SUM.format(term=term)};"
+            body = f"double* out = answer; {distances.SUM.format(term=term)};"
             kernels.append(kernel(f"{name}_{number}", arguments, body))
     return "\n".join(kernels)
 

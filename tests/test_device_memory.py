@@ -10,6 +10,7 @@ import pytest
 from cases import data
 
 from gpukpca import KernelPCA, Nystrom
+from gpukpca.eigen import BlockKrylov
 from gpukpca.exceptions import DeviceFallbackWarning, MemoryBudgetError
 from gpukpca.gram.residence import TILES_ALONG_A_SIDE
 
@@ -100,6 +101,34 @@ def test_the_peak_stays_below_what_was_predicted(fake_cuda: Any, name: str, p: A
     with fake_cupy.peak_bytes() as peak:
         estimator = KernelPCA(p, **kernel).fit(X)
     assert peak.count <= estimator.plan_.predicted_bytes + MIB // 4
+
+
+TILES = {
+    "rbf": {"kernel": "rbf", "gamma": 0.01},
+    "wide products": {"kernel": "rbf", "gamma": 5.0},
+    "laplacian": {"kernel": "laplacian", "gamma": 0.1},
+    "kink": {"kernel": "matern", "gamma": 0.1, "kernel_params": {"nu": 0.5}},
+    "matern": {"kernel": "matern", "gamma": 0.1, "kernel_params": {"nu": 2.5}},
+    "rational_quadratic": {"kernel": "rational_quadratic", "gamma": 0.1},
+    "poly": {"kernel": "poly", "degree": 3, "gamma": 0.1, "gram": "tiled"},
+    "inverse": {"kernel": "rbf", "gamma": 0.01, "fit_inverse_transform": True},
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", TILES)
+def test_the_peak_of_tiles_stays_below_what_was_predicted(
+    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, name: str, dtype: str
+) -> None:
+    monkeypatch.setattr("gpukpca.backend.elementwise.DEVICE_STRIP_BYTES", MIB // 2)
+    monkeypatch.setattr("gpukpca.decomposition.planning.DEVICE_STRIP_BYTES", MIB // 2)
+    X = fake_cuda.asarray(data(1000, 8).astype(dtype))
+    settings = {"n_components": 2, "eigen_solver": BlockKrylov(block_size=8, tol=1e-3), "random_state": 0}
+    KernelPCA(**settings, **TILES[name]).fit(X)
+    with fake_cupy.peak_bytes() as peak:
+        estimator = KernelPCA(**settings, **TILES[name]).fit(X)
+    predicted = estimator.plan_.predicted_bytes
+    assert 0.3 * predicted <= peak.count <= 1.05 * predicted + MIB // 4
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 8])

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, wraps
+from inspect import isfunction
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -168,7 +169,7 @@ def working_on(like: Any) -> Iterator[None]:
         kind = cuda_device.fault(error)
         if kind == "forked":
             raise DeviceUnavailableError(
-                "CUDA was used before this process was forked, and does not survive that; start processes with "
+                "CUDA does not start in this process: it was used before a fork, and does not survive that. Start with "
                 '«spawn» (multiprocessing.get_context("spawn"), or joblib\'s default backend).'
             ) from error
         if kind == "unusable":
@@ -207,7 +208,7 @@ def operator_on_its_device(cls: Class) -> Class:
             setattr(cls, name, property(on_its_device(member.fget)))
         elif isinstance(member, cached_property):
             member.func = on_its_device(member.func)
-        elif callable(member):
+        elif isfunction(member):
             setattr(cls, name, on_its_device(member))
     return cls
 

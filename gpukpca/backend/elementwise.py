@@ -15,6 +15,8 @@ from gpukpca.backend.namespace import cast, is_cupy, is_numpy, item_size, namesp
 
 # A strip of a tile that stays in a core's own cache while several passes go over it.
 STRIP_BYTES = 256 * 1024
+# On a device: large beside a launch, small beside a tile.
+DEVICE_STRIP_BYTES = 64 * 2**20
 
 
 def _apply(name: str, T: Array, *operands: Any) -> Array:
@@ -29,7 +31,7 @@ def in_strips(T: Array, function: Callable[[Array], Array]) -> Array:
     """``function(T)`` for an elementwise function, a strip of rows at a time: passes and temporaries stay in cache."""
     if not is_numpy(T):
         return function(T)
-    for start, stop in _strips(T.shape, item_size(T.dtype)):
+    for start, stop in _strips(T.shape, item_size(T.dtype), STRIP_BYTES):
         strip = T[start:stop, :]
         result = function(strip)
         if result is not strip:
@@ -42,17 +44,17 @@ def from_strips(shape: tuple[int, int], like: Array, make: Callable[[int, int], 
 
     For tiles that begin in a wider dtype: the wide numbers exist for one strip only.
     """
-    if not is_numpy(like):
+    if not writes_in_place(like):
         return cast(make(0, shape[0]), like.dtype)
     if out is None or out.dtype != like.dtype:
         out = writable(shape, like)
-    for start, stop in _strips(shape, 8):
+    for start, stop in _strips(shape, 8, STRIP_BYTES if is_numpy(like) else DEVICE_STRIP_BYTES):
         out[start:stop, :] = make(start, stop)
     return out
 
 
-def _strips(shape: tuple[int, ...], size: int) -> list[tuple[int, int]]:
-    rows = max(8, STRIP_BYTES // max(1, shape[1] * size))
+def _strips(shape: tuple[int, ...], size: int, strip_bytes: int) -> list[tuple[int, int]]:
+    rows = max(8, strip_bytes // max(1, shape[1] * size))
     return [(start, min(start + rows, shape[0])) for start in range(0, shape[0], rows)]
 
 
@@ -84,6 +86,14 @@ def tanh(T: Array) -> Array:
 def sqrt(T: Array) -> Array:
     """sqrt(T)."""
     return _apply("sqrt", T)
+
+
+def power(T: Array, exponent: float) -> Array:
+    """T ** exponent, T >= 0."""
+    if writes_in_place(T):
+        T **= exponent
+        return T
+    return T**exponent
 
 
 def clip_above(T: Array, bound: float) -> Array:

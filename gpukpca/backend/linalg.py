@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -73,8 +74,26 @@ def _sum_over_features(a: Array, b: Array, function: Any) -> Array:
 
 def column_sums(V: Array) -> Array:
     """Sums of the columns of V, accumulated in the widest floating type, shape (b,)."""
+    xp, wide = namespace_of(V), accumulation_dtype(V)
     with overflow_allowed():
-        return namespace_of(V).sum(V, axis=0, dtype=accumulation_dtype(V))
+        return down_columns(V, lambda block, axis: xp.sum(block, axis=axis, dtype=wide))
+
+
+def down_columns(V: Array, reduce: Callable[[Array, int], Array]) -> Array:
+    """``reduce(V, axis=0)`` for a sum or an extreme, in two stages on CuPy.
+
+    CuPy's reductions along anything but the last axis make one block of threads for 32 results, so that a card with
+    a hundred multiprocessors would work on a tall block with two of them.
+    """
+    n, b = V.shape
+    parts = min(STAGES, n // STAGES)
+    if parts < 2 or not is_cupy(V) or not V.flags.c_contiguous:
+        return reduce(V, 0)
+    xp, rows = namespace_of(V), n // parts
+    first = reduce(xp.reshape(V[: parts * rows, :], (parts, rows, b)), 1)
+    if parts * rows < n:
+        first = xp.concat([first, reduce(V[parts * rows :, :], 0)[None, :]], axis=0)
+    return reduce(first, 0)
 
 
 def column_norms(V: Array) -> np.ndarray:
@@ -83,12 +102,11 @@ def column_norms(V: Array) -> np.ndarray:
         return np.zeros(0)
     xp = namespace_of(V)
     wide = cast(V, accumulation_dtype(V))
-    largest = to_host(xp.max(xp.abs(wide), axis=0)).astype(np.float64)
+    largest = to_host(down_columns(xp.abs(wide), lambda block, axis: xp.max(block, axis=axis))).astype(np.float64)
     scale = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
     exponents = np.exp2(np.floor(np.log2(scale)))
     scaled = wide / from_host(exponents, wide)[None, :]
-    squares = to_host(xp.sum(scaled * scaled, axis=0)).astype(np.float64)
-    return np.sqrt(squares) * exponents
+    return np.sqrt(to_host(column_sums(scaled * scaled)).astype(np.float64)) * exponents
 
 
 def inner_products(A: Array, B: Array) -> np.ndarray:
@@ -101,16 +119,24 @@ def inner_products(A: Array, B: Array) -> np.ndarray:
     panel = inner_panel(A, is_wide=A.dtype == wide and B.dtype == wide)
     total: Array = None
     for start in range(0, n, max(1, panel)):
-        rows = slice(start, min(start + panel, n))
-        part = xp.matrix_transpose(cast(A[rows, :], wide)) @ cast(B[rows, :], wide)
+        stop = min(start + panel, n)
+        part = xp.matrix_transpose(widened_rows(A, start, stop, wide)) @ widened_rows(B, start, stop, wide)
         total = part if total is None else total + part
     return np.zeros((A.shape[1], B.shape[1])) if total is None else to_host(total).astype(np.float64)
 
 
+def widened_rows(A: Array, start: int, stop: int, dtype: Any) -> Array:
+    """Some rows of A in a wider type, by way of the transpose: devices read columns that are contiguous in one go."""
+    if stop - start == A.shape[0]:
+        return cast(A, dtype)
+    xp = namespace_of(A)
+    return xp.matrix_transpose(cast(xp.matrix_transpose(A)[:, start:stop], dtype))
+
+
 def inner_panel(like: Array, is_wide: bool) -> int:
-    """Rows that `inner_products` widens together."""
+    """Rows that `inner_products` widens together; on a device all of them where nothing needs widening."""
     if is_on_gpu(like):
-        return GPU_PANEL
+        return 2**31 if is_wide else GPU_PANEL
     return WIDE_PANEL if is_wide else INNER_PANEL
 
 
@@ -205,6 +231,10 @@ def solve_positive_definite(A: Array, B: Array) -> Array:
     if is_numpy(A):
         factor = scipy.linalg.cho_factor(A.T, overwrite_a=True, check_finite=False)
         return scipy.linalg.cho_solve(factor, B, check_finite=False)
+    if is_cupy(A):
+        from gpukpca.cuda.cholesky import solve_positive_definite as solved
+
+        return solved(A, B)
     xp = namespace_of(A, B)
     try:
         # Definiteness is tested by the factor; two triangular solves are not in the standard, so `solve` follows.
@@ -212,12 +242,14 @@ def solve_positive_definite(A: Array, B: Array) -> Array:
         solution = xp.linalg.solve(A, B)
     except RuntimeError as error:  # what PyTorch raises
         raise np.linalg.LinAlgError(str(error)) from error
-    if not positive:  # CuPy gives NaN
+    if not positive:
         raise np.linalg.LinAlgError("the matrix is not positive definite")
     return solution
 
 
 ROW_BLOCK = 256
+# Partial results of a reduction on a device, and least rows of each.
+STAGES = 512
 # Rows that are widened together: few enough to stay in cache with a basis of some hundred columns.
 INNER_PANEL = 1024
 WIDE_PANEL = 8192

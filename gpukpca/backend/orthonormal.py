@@ -11,7 +11,7 @@ import scipy.linalg
 from gpukpca._typing import Array
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import column_norms, inner_products, triangular_inverse
-from gpukpca.backend.namespace import from_host, namespace_of, to_host
+from gpukpca.backend.namespace import dtype_name, from_host, namespace_of, to_host
 
 # The Gram matrices are float64 on every device that has it.
 UNIT_ROUNDOFF = 1.1e-16
@@ -19,6 +19,8 @@ UNIT_ROUNDOFF = 1.1e-16
 SHIFT = 11.0
 # After the shifted step nothing is left of directions that were rounding noise; those with less than this are dropped.
 NOTHING_LEFT = 1e-13
+# Between these, columns and their reciprocals are ordinary numbers of the type, and so are their squares in float64.
+SAFE_SQUARES = {"float32": (1e-60, 1e60), "float64": (1e-200, 1e200)}
 
 
 def orthonormal_factors(V: Array) -> tuple[Array, np.ndarray]:
@@ -50,17 +52,31 @@ def shifted_cholesky_qr(V: Array) -> tuple[Array, np.ndarray]:
     Stathopoulos & Wu, SIAM J. Sci. Comput. 23 (2002) 2165 (the step by eigenvectors).
     """
     n, b = V.shape
-    norms = column_norms(V)
-    norms = np.where(norms > 0, norms, 1.0)
-    scaled = V / from_host(norms, V)[None, :]  # squares of huge or tiny columns stay in range
-    G = inner_products(scaled, scaled)
+    V, G, norms, divisors = _normalised_gram(V)
     shift = SHIFT * UNIT_ROUNDOFF * (n * b + b * (b + 1)) * float(np.max(np.diag(G), initial=0.0))
     L = scipy.linalg.cholesky(G + max(shift, UNIT_ROUNDOFF) * np.eye(b), lower=True)
-    Q = scaled @ from_host(triangular_inverse(L).T, V)
+    Q = V @ from_host(triangular_inverse(L).T / norms[:, None], V)
     w, Z = np.linalg.eigh(inner_products(Q, Q))
     keep = w > NOTHING_LEFT * max(float(w[-1]), UNIT_ROUNDOFF)
     roots, Z = np.sqrt(w[keep]), Z[:, keep]
     Q = Q @ from_host(Z / roots[None, :], V)
-    R = roots[:, None] * (Z.T @ L.T) * norms[None, :]
+    R = roots[:, None] * (Z.T @ L.T) * (norms * divisors)[None, :]
     L = scipy.linalg.cholesky(inner_products(Q, Q), lower=True)
     return Q @ from_host(triangular_inverse(L).T, V), L.T @ R
+
+
+def _normalised_gram(V: Array) -> tuple[Array, np.ndarray, np.ndarray, np.ndarray]:
+    """V, the Gram matrix of its columns made of length one, their norms (1 for zero columns), and divisors of V.
+
+    Columns whose squares leave the range of numbers are divided first, which costs passes over V.
+    """
+    G = inner_products(V, V)
+    squares = np.diag(G)
+    low, high = SAFE_SQUARES[dtype_name(V.dtype)]
+    if not np.all((squares == 0.0) | ((squares > low) & (squares < high))):  # NaN is not safe either
+        norms = column_norms(V)
+        norms = np.where(norms > 0, norms, 1.0)
+        V = V / from_host(norms, V)[None, :]
+        return V, inner_products(V, V), np.ones(len(norms)), norms
+    norms = np.sqrt(np.where(squares > 0.0, squares, 1.0))
+    return V, G / np.outer(norms, norms), norms, np.ones(len(norms))

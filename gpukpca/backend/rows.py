@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import scipy.sparse
 from gpukpca._typing import Array
 from gpukpca.backend.creation import indices
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.linalg import column_norms, column_sums
+from gpukpca.backend.linalg import column_norms, column_sums, down_columns
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -32,8 +33,8 @@ from gpukpca.exceptions import InvalidParameterError
 ROW_PANEL = 4096
 # Entries of a panel, whatever the width of the rows: 8 MiB in float64.
 PANEL_ENTRIES = 2**20
-# Launches are dear on a device, and its reductions want less than 2**31 entries: 512 MiB in float64.
-GPU_PANEL_ENTRIES = 2**26
+# Launches are dear on a device, and its reductions want less than 2**31 entries: 64 MiB in float64.
+GPU_PANEL_ENTRIES = 2**23
 
 
 def as_rows(X: Any) -> Any:
@@ -230,9 +231,14 @@ def feature_bounds(X: Array) -> tuple[Array, Array]:
     xp = namespace_of(X)
     bounds = row_panels(X) if is_on_gpu(X) else [(0, X.shape[0])]
     low, high = (
-        xp.stack([extreme(X[start:stop, :], axis=0) for start, stop in bounds]) for extreme in (xp.min, xp.max)
+        xp.stack([down_columns(X[start:stop, :], partial(_along, extreme)) for start, stop in bounds])
+        for extreme in (xp.min, xp.max)
     )
     return xp.min(low, axis=0), xp.max(high, axis=0)
+
+
+def _along(extreme: Any, block: Array, axis: int) -> Array:
+    return extreme(block, axis=axis)
 
 
 def constant_columns(X: Array) -> np.ndarray:

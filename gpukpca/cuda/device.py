@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -62,9 +63,9 @@ def probe(index: int | None = None) -> tuple[bool, str]:
             return False, f"there is no device cuda:{index}; {found} found"
         with cupy.cuda.Device(index):
             fault = _small_work(cupy)
-    except MemoryError:  # a full device is a device; whoever wants memory will be told
-        return True, describe(_index(cupy, index))
     except Exception as error:  # no kernel image, no cuSOLVER, a broken driver
+        if is_out_of_memory(error):  # a full device is a device; whoever wants memory will be told
+            return True, describe(_index(cupy, index))
         return False, f"a CUDA device was found, but it cannot be used: {told(error)}"
     if fault:
         return False, fault
@@ -105,6 +106,7 @@ def was_forked() -> bool:
     return _used_in is not None and _used_in != os.getpid()
 
 
+@cache
 def describe(index: int) -> str:
     """Name of one CUDA device, e.g. ``cuda:0 NVIDIA H200``."""
     import cupy
@@ -167,6 +169,8 @@ def filled(shape: tuple[int, ...], dtype: Any, index: int, parts: Any) -> Any:
         X = cupy.empty(shape, dtype)
         for start, stop, rows in parts:
             X[start:stop].set(rows)
+            # Copies from pinned or shared memory go on after the call, and the rows may not live so long.
+            cupy.cuda.get_current_stream().synchronize()
         return X
 
 
@@ -189,7 +193,7 @@ def fault(error: BaseException) -> str:
         return "unusable"
     if isinstance(error, cupy.cuda.runtime.CUDARuntimeError):
         status = getattr(error, "status", None)
-        if status == AFTER_FORK and was_forked():
+        if status == AFTER_FORK:
             return "forked"
         return "lost" if status in STICKY else "unusable" if status in UNUSABLE else ""
     # cuBLAS, cuSOLVER and the driver have numbers of their own; the runtime knows what they mean for the process.

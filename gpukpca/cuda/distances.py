@@ -1,7 +1,7 @@
 """Distances by differences: no matrix product says them, and a loop of array expressions moves each tile d times.
 
-Twins of the generic loops in `gpukpca.backend.linalg`. One thread makes one entry; neighbours in a warp read
-neighbouring columns of the transposed right operand and one number of the left, which the caches serve.
+Twins of the generic loops in `gpukpca.backend.linalg`. One thread makes four entries of a row, so that a number of the
+left operand is read once for them; neighbours in a warp read neighbouring columns of the transposed right operand.
 """
 
 from __future__ import annotations
@@ -12,13 +12,24 @@ from typing import Any
 # name -> what one feature adds, for the difference `r` in float64
 TERMS = {"cityblock": "fabs(r)", "sqeuclidean": "r * r"}
 SUM = """
-    long long row = i / m, column = i % m;
-    double total = 0.0;
-    for (long long k = 0; k < d; ++k) {{
-        double r = double(a[row * d + k]) - double(bt[k * m + column]);
-        total += {term};
+    long long quarter = (m + 3) / 4, row = i / quarter;
+    long long column[4];
+    double total[4] = {{0.0, 0.0, 0.0, 0.0}};
+    for (int c = 0; c < 4; ++c) {{
+        column[c] = i % quarter + c * quarter;
     }}
-    out = total
+    for (long long k = 0; k < d; ++k) {{
+        double x = double(a[row * d + k]);
+        for (int c = 0; c < 4; ++c) {{
+            double r = x - double(bt[k * m + (column[c] < m ? column[c] : m - 1)]);
+            total[c] += {term};
+        }}
+    }}
+    for (int c = 0; c < 4; ++c) {{
+        if (column[c] < m) {{
+            out[row * m + column[c]] = total[c];
+        }}
+    }}
 """
 
 
@@ -38,7 +49,8 @@ def _summed(name: str, a: Any, b: Any) -> Any:
     (n, d), m = a.shape, b.shape[0]
     out = cupy.empty((n, m), cupy.float64)
     if out.size:
-        _kernel(name)(cupy.ascontiguousarray(a), cupy.ascontiguousarray(b.T), d, m, out)
+        operands = (cupy.ascontiguousarray(a), cupy.ascontiguousarray(b.T))
+        _kernel(name)(*operands, d, m, out, size=n * -(-m // 4))
     return out
 
 
@@ -46,5 +58,5 @@ def _summed(name: str, a: Any, b: Any) -> Any:
 def _kernel(name: str) -> Any:
     import cupy
 
-    operation = SUM.format(term=TERMS[name])
-    return cupy.ElementwiseKernel("raw T a, raw T bt, int64 d, int64 m", "float64 out", operation, f"gpukpca_{name}")
+    inputs, operation = "raw T a, raw T bt, int64 d, int64 m", SUM.format(term=TERMS[name])
+    return cupy.ElementwiseKernel(inputs, "raw float64 out", operation, f"gpukpca_{name}")

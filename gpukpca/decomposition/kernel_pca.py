@@ -157,7 +157,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     solver_, device_ : str
         What ran, and where.
     fallbacks_ : tuple of str
-        What was tried first and did not work: a device, its solver, memory. Empty in most fits.
+        What was tried first and did not work (a device, its solver, memory), or was kept out (TF32). Empty in most
+        fits.
     n_features_in_, feature_names_in_
 
     Raises
@@ -477,6 +478,12 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def __getstate__(self) -> dict[str, Any]:
         """For pickles: arrays of a CUDA device as NumPy arrays, so that any machine can read them."""
         return on_host(super().__getstate__())
+
+    def __copy__(self) -> KernelPCA:
+        """A second name for the same arrays, where they are."""
+        twin = type(self)(**self.get_params(deep=False))
+        twin.__dict__.update(self.__dict__)
+        return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> KernelPCA:
         """A copy stays where it is."""

@@ -101,7 +101,7 @@ def placement_for(estimator: Any, X: Any) -> Placement:
     home = empty_like(X)
     if wanted == "cpu":
         return Placement(np.empty(0, dtype_name(X.dtype)) if is_on_gpu(X) else home, home)
-    stays = is_on_gpu(X) and (index is None or not is_cupy(X) or X.device.id == index)
+    stays = is_on_gpu(X) and index in (None, X.device.id if is_cupy(X) else X.device.index)
     if not wanted or stays:
         return Placement(home, home)
     if is_sparse(X):

@@ -15,6 +15,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import describe_device, is_on_gpu
+from gpukpca.backend.elementwise import DEVICE_STRIP_BYTES
 from gpukpca.backend.linalg import inner_panel
 from gpukpca.backend.namespace import dtype_name, empty_like, is_memory_map, is_sparse, item_size
 from gpukpca.backend.tiles import worker_count
@@ -22,6 +23,7 @@ from gpukpca.decomposition.choices import refuse_indefinite, solver_from
 from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import Plan, memory_limit, spelled_bytes
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
+from gpukpca.eigen.block_krylov import GPU_COLUMNS, rounded_up
 from gpukpca.eigen.growing import default_block
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram.product import dense_row_bytes
@@ -33,6 +35,8 @@ FEWEST_BLOCKS = 4
 # Of the limit, what rows of a memory map may take once they are made ready; beyond it they are read in every pass.
 SHARE_FOR_ROWS = 0.25
 SMALLEST_EDGE_ON_GPU = 512
+# Strips of a tile in float64 that a device holds at once.
+WIDE_STRIPS = 3
 # Where a pass recomputes K, columns are cheap beside it: measured, p + 30 of them save two passes of seven, and a start
 # from the components of 1000 rows one more.
 # With more than this share of the tiles cached it is not.
@@ -217,6 +221,8 @@ def _exact_plan(job: Job, solver: Any, why: str, edge: int, notes: tuple[str, ..
     if cheap or not isinstance(solver, BlockKrylov) or not _free_to_start(solver) or solver.block_size:
         return plan
     columns = max(solver.width(job.n, job.p, job.on_gpu), job.p + DEAR_EXTRA)
+    if job.on_gpu:
+        columns = rounded_up(columns, GPU_COLUMNS)
     wide = replace(solver, block_size=min(job.n, columns), max_blocks=DEAR_BLOCKS)
     start = START_LANDMARKS if job.n >= SAMPLE_PAYS_WHERE_DEAR * START_LANDMARKS else 0
     dear = _with_cache(job, wide, why, edge, notes)
@@ -278,9 +284,11 @@ def _row_bytes(job: Job, rows: int) -> int:
 def _passing_bytes(job: Job, solver: Any, edge: int, buffered: bool) -> int:
     """What comes and goes: in a pass tiles, slices of rows and sums of every worker; between passes wide panels."""
     slices = edge * _slice_bytes(job)
+    begins_wide = job.on_gpu and job.template is not None and job.template.wide
+    strips = WIDE_STRIPS * min(DEVICE_STRIP_BYTES, 8 * edge * edge) if begins_wide else 0
     tiles = (job.kernel.scratch_tiles + (1 if buffered else 0)) * edge * edge * job.item
     sums = job.n * _columns(job, solver) * job.item
-    return max(job.workers * (tiles + slices + sums), _widened_bytes(job, solver))
+    return max(job.workers * (tiles + slices + sums) + strips, _widened_bytes(job, solver))
 
 
 def _slice_bytes(job: Job) -> int:
@@ -299,7 +307,8 @@ def _preimage_bytes(job: Job, landmarks: bool = False) -> int:
     if not job.estimator.fit_inverse_transform or (isinstance(job.kernel, Linear) and not landmarks):
         return 0
     tiles = job.workers * tile_edge_for(job.n, job.workers, job.on_gpu) ** 2
-    return (job.n * (job.n + 3 * int(job.X.shape[1]) + 8 * job.p) + tiles) * job.item
+    squares = 2 if job.on_gpu else 1  # cuSOLVER factors a copy
+    return (job.n * (squares * job.n + 3 * int(job.X.shape[1]) + 8 * job.p) + tiles) * job.item
 
 
 def _solver_bytes(job: Job, solver: Any) -> int:

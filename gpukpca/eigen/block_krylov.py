@@ -35,6 +35,8 @@ CPU_EXTRA = 8
 GPU_BLOCK = 64
 # BLAS kernels take columns by fours: 16 of them cost no more than 13.
 GEMM_COLUMNS = 4
+# cuBLAS wants rows that end on 16 bytes, and its tiles are wider still.
+GPU_COLUMNS = 16
 PROBES = 2
 ONE_THREAD_UP_TO = 20_000
 PASSES_WITH_START = 3
@@ -98,7 +100,10 @@ class BlockKrylov:
 
     def width(self, n: int, p: int, on_gpu: bool) -> int:
         """Columns of a block."""
-        usual = max(GPU_BLOCK, p + CPU_EXTRA) if on_gpu else -(-(p + CPU_EXTRA) // GEMM_COLUMNS) * GEMM_COLUMNS
+        if on_gpu:
+            usual = rounded_up(max(GPU_BLOCK, p + CPU_EXTRA), GPU_COLUMNS)
+        else:
+            usual = rounded_up(p + CPU_EXTRA, GEMM_COLUMNS)
         return max(1, min(n, self.block_size or usual))
 
     def basis_columns(self, n: int, p: int, on_gpu: bool) -> int:
@@ -129,7 +134,9 @@ class BlockKrylov:
             why = f"dense (asked for block Krylov, but p = {p} is more than a fifth of n = {n})"
             return replace(dense, solver=why)
         # The blocks of small problems are not worth a second BLAS thread, whose waiting costs more than its work.
-        with single_threaded_blas() if n <= ONE_THREAD_UP_TO else nullcontext():
+        # On a device the products are elsewhere, and the small problems are all that BLAS has to do.
+        few = n <= ONE_THREAD_UP_TO and not is_on_gpu(op.like)
+        with single_threaded_blas() if few else nullcontext():
             return _Iteration(self, op, p, rng, report).run()
 
 
@@ -434,6 +441,11 @@ class _Iteration:
             return
         largest = float(np.max(np.abs(theta[: self.p]), initial=0.0))
         self.report(self.n_passes, self.limit, residual / largest if largest > 0 else 0.0, self.tol)
+
+
+def rounded_up(number: int, multiple: int) -> int:
+    """The next multiple."""
+    return -(-number // multiple) * multiple
 
 
 def _ldexp(W: Array, exponent: int) -> Array:

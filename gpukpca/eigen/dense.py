@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
-from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.device import host_free_bytes, is_on_gpu
 from gpukpca.backend.linalg import (
     all_eigenpairs,
     all_eigenvalues,
@@ -18,7 +18,7 @@ from gpukpca.backend.linalg import (
     inner_products,
     largest_eigenpairs,
 )
-from gpukpca.backend.namespace import epsilon, from_host, namespace_of, overflow_allowed, to_host
+from gpukpca.backend.namespace import epsilon, from_host, item_size, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.finish import default_tolerance, finished
 from gpukpca.eigen.result import EigenResult
@@ -28,6 +28,8 @@ ONE_THREAD_UP_TO = 400
 CENTRING_ROWS = 256
 # In units of sqrt(n) eps: what no correct answer of a device's solver is off by.
 WRONG = 100.0
+# Matrices of the size of K that LAPACK holds on the host.
+HOST_SQUARES = 4
 
 
 @dataclass(frozen=True)
@@ -149,9 +151,12 @@ class Dense:
 
     def _by_host(self, op: SymmetricOperator, p: int) -> EigenResult:
         """LAPACK on a copy of the matrix; only the vectors go back."""
+        n = op.shape[0]
+        if HOST_SQUARES * n * n * item_size(op.dtype) > host_free_bytes():
+            raise np.linalg.LinAlgError("the host has not enough memory for it")
         A, exponent = scaled_to_unit(to_host(op.to_dense()))
         spectrum = np.ldexp(all_eigenvalues(A.copy()), exponent) if self.full_spectrum else None
-        values, vectors = largest_eigenpairs(A, min(p + 1, op.shape[0]))
+        values, vectors = largest_eigenpairs(A, min(p + 1, n))
         result = self._result(op, p, np.ldexp(values, exponent), from_host(vectors, op.like), spectrum)
         return replace(result, solver="dense (on the host)")
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.creation import arange
-from gpukpca.backend.linalg import column_norms, inner_products
+from gpukpca.backend.linalg import column_norms, down_columns, inner_products
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -65,7 +65,11 @@ def signs(U: Array) -> Array:
     """
     xp = namespace_of(U)
     modulus = xp.abs(U)
-    near = modulus >= (1.0 - 8.0 * math.sqrt(epsilon(U))) * xp.max(modulus, axis=0)[None, :]
+
+    def largest(block: Array, axis: int) -> Array:
+        return xp.max(block, axis=axis)
+
+    near = modulus >= (1.0 - 8.0 * math.sqrt(epsilon(U))) * down_columns(modulus, largest)[None, :]
     first = xp.argmax(xp.astype(near, xp.int8), axis=0)
     rows = arange(U.shape[0], U, first.dtype)
     chosen = xp.sum(xp.where(rows[:, None] == first[None, :], U, xp.zeros_like(U)), axis=0)

@@ -17,7 +17,7 @@ from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.creation import full, indices, writable
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import add
-from gpukpca.backend.linalg import column_sums, triangular_inverse
+from gpukpca.backend.linalg import column_sums, triangular_inverse, widened_rows
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -132,6 +132,7 @@ class Growing:
         self.n_columns = 0
         self.stopped = ""
         self.next_look = 0
+        self._noise_of, self._noise_now = -1, 0.0
         if self.size == 0.0:
             self._check_zero()
 
@@ -139,8 +140,10 @@ class Growing:
 
     def _noise(self) -> float:
         """How far a residual that can only be rounding exceeds what is expected: a negative one, or one of a pivot."""
-        known = np.where(self.is_pivot, np.abs(self.residuals), -self.residuals)
-        return float(np.max(known - self.expected, initial=0.0))
+        if self._noise_of != len(self.pivots):  # nothing changes in between, and it is asked for several times
+            known = np.where(self.is_pivot, np.abs(self.residuals), -self.residuals)
+            self._noise_of, self._noise_now = len(self.pivots), float(np.max(known - self.expected, initial=0.0))
+        return self._noise_now
 
     def floors(self) -> np.ndarray:
         """Residuals up to here are rounding, shape (n,)."""
@@ -293,20 +296,20 @@ class Growing:
         transposed = [from_host(rows[:, a:b].T, like, self.wide) for a, b in pairwise(widths)]
         inverse = from_host(triangular_inverse(L).T, like, self.wide)
 
-        def panel(bounds: tuple[int, int]) -> tuple[Array | None, np.ndarray]:
+        def panel(bounds: tuple[int, int]) -> tuple[Array | None, Array]:
             start, stop = bounds
             left = cast(columns[start:stop, :], self.wide)
             for part, right in zip(old, transposed, strict=True):
-                left = left - cast(part[start:stop, :], self.wide) @ right
+                left = left - widened_rows(part, start, stop, self.wide) @ right
             new = cast(left @ inverse, like.dtype)
             if target is not None:
                 target[start:stop, :] = new
             stored = cast(new, self.wide)
-            return None if target is not None else new, to_host(xp.sum(stored * stored, axis=1)).astype(np.float64)
+            return None if target is not None else new, xp.sum(stored * stored, axis=1)
 
         panels = self._panels()
         done = dealt_back(map_tiles(panel, panels, self.workers), len(panels))
-        squares = np.concatenate([square for _, square in done])
+        squares = to_host(xp.concat([square for _, square in done], axis=0)).astype(np.float64)
         return (xp.concat([new for new, _ in done], axis=0) if target is None else None), squares
 
     def _panels(self) -> list[tuple[int, int]]:

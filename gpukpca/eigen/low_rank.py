@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import inner_products, ritz_pairs
 from gpukpca.backend.namespace import epsilon, from_host, namespace_of
 from gpukpca.backend.orthonormal import orthonormal_columns
@@ -51,7 +52,8 @@ class LowRank:
 
     def solve(self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: Any = None) -> EigenResult:
         """See `gpukpca.eigen.top_eigh`."""
-        with single_threaded_blas() if op.shape[0] <= ONE_THREAD_UP_TO else nullcontext():
+        few = op.shape[0] <= ONE_THREAD_UP_TO and not is_on_gpu(op.like)
+        with single_threaded_blas() if few else nullcontext():
             return self._solve(op, p, rng)
 
     def _solve(self, op: SymmetricOperator, p: int, rng: np.random.Generator) -> EigenResult:

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.creation import full
-from gpukpca.backend.device import on_its_device, operator_on_its_device
+from gpukpca.backend.device import missing_columns, on_its_device, operator_on_its_device
 from gpukpca.backend.linalg import column_sums, largest_asymmetry, subtract_outer_sum
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -132,7 +132,8 @@ class CenteredGram:
             return self.project(self.base @ V)
         b = V.shape[1]
         ones = full((self.shape[0], 1), self._one, self.like, V.dtype)
-        W = self.base @ namespace_of(V, ones).concat([V, ones], axis=1)
+        padding = [0.0 * ones] * missing_columns(V, b + 1)
+        W = self.base @ namespace_of(V, ones).concat([V, ones, *padding], axis=1)
         self._set_means(W[:, b])
         return self.project(W[:, :b])
 

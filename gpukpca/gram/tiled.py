@@ -144,7 +144,7 @@ class TiledGram:
         self.products += 1
         return xp.concat([_summed([s.sums[i] for s in strands]) for i in range(len(self._edges))], axis=0)
 
-    def tile(self, number: int, i: int, j: int, a: Any, b: Any, buffer: Array | None) -> Array:
+    def _tile_at(self, number: int, i: int, j: int, a: Any, b: Any, buffer: Array | None) -> Array:
         """Tile (i, j) of K, from the cache or newly made, kept if the cache has room for its number."""
         kept = self._cache.get(number)
         if kept is not None:
@@ -155,7 +155,7 @@ class TiledGram:
         self._cache[number] = tile
         return tile
 
-    def is_cached(self, number: int) -> bool:
+    def _holds(self, number: int) -> bool:
         """Whether the tile with this number is held."""
         return number in self._cache
 
@@ -183,9 +183,9 @@ class TiledGram:
             number, (i, j) = numbered
             a, b = self.rows.slice(*self._edges[i]), self.rows.slice(*self._edges[j])
             if K is None:
-                return self.tile(number, i, j, a, b, None)
+                return self._tile_at(number, i, j, a, b, None)
             block = K[slice(*self._edges[i]), slice(*self._edges[j])]
-            block[...] = self.tile(number, i, j, a, b, None)
+            block[...] = self._tile_at(number, i, j, a, b, None)
             return None
 
         by_worker = map_tiles(work, list(enumerate(self._tiles)), self.workers, self.report)
@@ -236,13 +236,13 @@ class _Strand:
 
     def _tile(self, number: int, i: int, j: int) -> Array:
         op = self.op
-        if op.is_cached(number):
-            return op.tile(number, i, j, None, None, None)
+        if op._holds(number):
+            return op._tile_at(number, i, j, None, None, None)
         if self._column != j:
             self._column, self._right = j, op.rows.slice(*op._edges[j])
         if self._buffer is None and number >= op.residence.cached_tiles:
             self._buffer = writable((op.residence.tile_edge, op.residence.tile_edge), op.like)
-        return op.tile(number, i, j, op.rows.slice(*op._edges[i]), self._right, self._buffer)
+        return op._tile_at(number, i, j, op.rows.slice(*op._edges[i]), self._right, self._buffer)
 
     def _add(self, i: int, part: Array) -> None:
         if self.sums[i] is None:

@@ -38,6 +38,10 @@ class CombinedRows(Rows):
         return any(part.shifted for part in self.parts)
 
     @property
+    def wide(self) -> bool:
+        return any(part.wide for part in self.parts)
+
+    @property
     def row_bytes(self) -> int:
         return sum(part.row_bytes for part in self.parts)
 

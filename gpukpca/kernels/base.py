@@ -44,6 +44,11 @@ class Rows:
         return False
 
     @property
+    def wide(self) -> bool:
+        """Whether tiles are begun in the widest type, so that strips of them exist beside the tile."""
+        return False
+
+    @property
     def template(self) -> Rows:
         """What new rows must be made ready like (`Kernel.prepare`)."""
         return self

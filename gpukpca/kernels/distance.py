@@ -67,6 +67,8 @@ class Geometry:
     varying : host array of int, or None
         The features that are not constant in the training set, where leaving the others out of the product pays: a
         constant feature only adds to the norms of new rows.
+    kink : bool
+        The kernel has one at distance 0, so that near pairs are computed by differences.
     """
 
     mean: Array | None
@@ -75,6 +77,7 @@ class Geometry:
     flat: bool = False
     wide: bool = False
     varying: np.ndarray | None = None
+    kink: bool = False
 
     @property
     def scale(self) -> float:
@@ -112,6 +115,10 @@ class DistanceRows(Rows):
     @property
     def shifted(self) -> bool:
         return self.geometry.flat
+
+    @property
+    def wide(self) -> bool:
+        return not self.by_product or self.geometry.kink or self.data.dtype != self.dtype
 
     @property
     def row_bytes(self) -> int:
@@ -193,6 +200,7 @@ class _EuclideanKernel(Kernel):
             flat=self.can_be_flat and centered and 4.0 * kappa <= FLAT,
             wide=self._needs_wide(X, kappa),
             varying=_worth_leaving_out(constant) if self.smooth_at_zero else None,
+            kink=not self.smooth_at_zero,
         )
 
     def _needs_wide(self, X: Array, kappa: float) -> bool:
@@ -432,6 +440,10 @@ class CityBlockRows(Rows):
     @property
     def shifted(self) -> bool:
         return self.flat
+
+    @property
+    def wide(self) -> bool:
+        return True
 
 
 class Laplacian(Kernel):

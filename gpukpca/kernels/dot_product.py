@@ -185,7 +185,7 @@ class Polynomial(_DotKernel):
                 f"Polynomial: NaN from power: degree={self.degree!r} is not an integer and gamma x·y + coef0 is "
                 "negative for some pair of rows. Use an integer degree, or a larger coef0."
             )
-        return base ** float(self.degree)
+        return elementwise.power(base, float(self.degree))
 
 
 class Sigmoid(_DotKernel):

@@ -247,6 +247,7 @@ def _cupyx() -> list[ModuleType]:
     return [
         _module("cupyx", errstate=errstate, empty_pinned=np.empty, zeros_pinned=np.zeros),
         _module("cupyx.profiler", time_range=time_range, profile=lambda: time_range("profile")),
+        _module("cupyx.lapack", posv=linalg.posv),
         _module("cupyx.scipy"),
         _module("cupyx.scipy.sparse", csr_matrix=csr_matrix),
     ]

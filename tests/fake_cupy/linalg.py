@@ -192,7 +192,8 @@ def _nan_svd(x: np.ndarray, full_matrices: bool = True, compute_uv: bool = True)
     return np.full((*stack, *u), np.nan, x.dtype), values, np.full((*stack, *vh), np.nan, x.dtype)
 
 
-cholesky = _silent("cholesky", square=True, shapes=_nan_like)
+# What potrf leaves after a failed minor is anything; finite here, so that nobody takes NaN for a test.
+cholesky = _silent("cholesky", square=True, shapes=lambda a: np.tril(a))
 inv = _silent("inv", square=True, shapes=_nan_like)
 solve = _silent("solve", square=True, shapes=lambda a, b: np.full(b.shape, np.nan, a.dtype))
 svd = _silent("svd", shapes=_nan_svd)
@@ -210,6 +211,19 @@ tensorsolve = _silent("tensorsolve", shapes=_nan_like)
 tensorinv = _silent("tensorinv", shapes=_nan_like)
 cross = _silent("cross", shapes=_nan_like)
 _stacked_eigh = _silent("eigh", square=True, shapes=lambda a, *rest: (np.full(a.shape[:-1], np.nan), _nan_like(a)))
+
+
+def posv(a: ndarray, b: ndarray) -> ndarray:
+    """`cupyx.lapack.posv`: one factor, whose failure is an error only where it is asked for, and the solution."""
+    dtype = _checked(a, b)
+    device.launch("posv")
+    try:
+        factor = scipy.linalg.cho_factor(operand(a).astype(dtype))
+    except LinAlgError:
+        if settings["linalg"] == "raise":
+            raise
+        return wrapped(operand(b).astype(dtype))
+    return wrapped(scipy.linalg.cho_solve(factor, operand(b)).astype(dtype))
 
 
 def norm(x: ndarray, ord: Any = None, axis: Any = None, keepdims: bool = False) -> ndarray:
