@@ -286,7 +286,7 @@ def test_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         fitted = model(device=device).fit(X)  # and no warning: they are errors here
         assert fitted.device_ == "cpu"
         assert fitted.fallbacks_ == ()
-    with pytest.raises(DeviceUnavailableError, match=r'pip install "gpukpca\[cuda12\]"'):
+    with pytest.raises(DeviceUnavailableError, match=r"pip install cupy-cuda12x"):
         model(device="cuda").fit(X)
 
 

@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 import gpukpca
 from gpukpca import KernelPCA, kernels
 from gpukpca.backend.namespace import to_host
-from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, PrecisionWarning
+from gpukpca.exceptions import ConvergenceWarning, DeviceMismatchError, InvalidParameterError, PrecisionWarning
 
 TIME_LIMIT = 2.0
 
@@ -870,3 +870,20 @@ def test_import_takes_little_more_than_scikit_learn() -> None:
         "start = time.process_time(); import gpukpca; print(time.process_time() - start)"
     )
     assert min(float(python(code)) for _ in range(2)) < 0.3
+
+
+@pytest.mark.parametrize("kernel", ["poly", "cosine"])
+@pytest.mark.parametrize("offset", [1e2, 1e3, 1e4])
+def test_what_float32_cannot_resolve_is_told_also_where_nothing_is_left(kernel, offset):
+    X = (np.random.default_rng(0).standard_normal((80, 5)) + offset).astype(np.float32)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        KernelPCA(2, kernel=kernel, eigen_solver="dense").fit(X)
+    assert any(issubclass(warning.category, PrecisionWarning) for warning in told) or (kernel, offset) == ("poly", 1e2)
+
+
+@pytest.mark.parametrize("passes", [0, 1, 3])
+def test_fixed_passes_warn_and_name_the_parameter_that_fixed_them(passes):
+    X = np.random.default_rng(0).standard_normal((2000, 6))
+    with pytest.warns(ConvergenceWarning, match="iterated_power"):
+        KernelPCA(2, kernel="rbf", gamma=0.05, iterated_power=passes, random_state=0).fit(X)

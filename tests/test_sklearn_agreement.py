@@ -557,3 +557,16 @@ def test_the_sigmoid_that_gave_the_peer_nan_is_refused() -> None:
         KernelPCA(kernel="sigmoid").fit(X)
     with pytest.raises(ValueError, match="There are significant negative eigenvalues"):
         Theirs(kernel="sigmoid").fit(X)
+
+
+@pytest.mark.parametrize("solver", ["dense", "randomized"])
+@pytest.mark.parametrize(("offset", "bound"), [(1e3, 1e-8), (1e5, 1e-4)])
+def test_new_points_of_offset_data_are_mapped_as_well_as_in_scikit_learn(solver, offset, bound):
+    """A projection whose columns do not sum to zero would multiply rounding by the mean of K."""
+    X = np.random.default_rng(0).standard_normal((150, 6)) + offset
+    settings = {"n_components": 4, "kernel": "poly", "gamma": 0.02}
+    model = KernelPCA(**settings, eigen_solver=solver, random_state=0)
+    scores = model.fit_transform(X)
+    assert np.abs(model.transform(X) - scores).max() <= bound * np.abs(scores).max()
+    sums, sizes = np.abs(model.projection_.sum(axis=0)), np.abs(model.projection_).max(axis=0)
+    assert np.all(sums <= 1e-12 * sizes)

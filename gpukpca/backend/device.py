@@ -103,7 +103,8 @@ def parsed_device(device: Any) -> tuple[str, int | None]:
     match = re.fullmatch(r"(cpu|auto|cuda)(?::([0-9]+))?", device) if isinstance(device, str) else None
     if match is None or (match[2] and match[1] != "cuda"):
         raise InvalidParameterError(
-            f'device={device!r} is not allowed; give None (where the data are), "auto", "cpu", "cuda" or "cuda:1".'
+            f'device={device!r} is not allowed; give None (where the data are), "auto", "cpu", "cuda", or "cuda:N" '
+            "with the number of a device."
         )
     return match[1], int(match[2]) if match[2] else None
 

@@ -319,7 +319,7 @@ def check_targets(wanted: SimpleNamespace) -> None:
         return
     check_target("--plot", wanted.plot, PLOT_SUFFIXES, wanted.force, wanted.source)
     if find_spec("matplotlib") is None:
-        raise ValueError('--plot needs Matplotlib, which is not installed: pip install "gpukpca[plot]"')
+        raise ValueError("--plot needs Matplotlib, which is not installed: pip install matplotlib")
 
 
 def model_from(wanted: SimpleNamespace, listener: Any) -> KernelPCA:

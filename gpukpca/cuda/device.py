@@ -9,7 +9,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-INSTALL = 'pip install "gpukpca[cuda12]" (or "gpukpca[cuda13]") on a machine with an NVIDIA GPU and its driver'
+INSTALL = "pip install cupy-cuda12x (or cupy-cuda13x) on a machine with an NVIDIA GPU and its driver"
 # Errors after which no call to the device of this process succeeds any more (CUDA runtime API, cudaError):
 # ECC, NVLink, illegal address, launch timeout, assertion, hardware stack, instruction, misalignment, address space,
 # program counter, launch failure, unknown.
@@ -56,7 +56,7 @@ def probe(index: int | None = None) -> tuple[bool, str]:
         if current in _working:
             return True, _working[current]
         if not cupy.is_available():
-            return False, "CuPy is installed, but no CUDA device or driver was found"
+            return False, f"CuPy is installed, but no CUDA device or driver was found{_why_none(cupy)}"
         found = int(cupy.cuda.runtime.getDeviceCount())
         index = _index(cupy, index)
         if index >= found:
@@ -72,6 +72,16 @@ def probe(index: int | None = None) -> tuple[bool, str]:
     note_use()
     _working[index] = describe(index)
     return True, _working[index]
+
+
+def _why_none(cupy: Any) -> str:
+    """What CUDA says about it, in brackets: `is_available` keeps that to itself."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    setting = f"; CUDA_VISIBLE_DEVICES={hidden!r}" if hidden is not None else ""
+    try:
+        return f" ({cupy.cuda.runtime.getDeviceCount()} counted{setting})"
+    except Exception as error:  # that it raises is the answer
+        return f" ({told(error)}{setting}); nvidia-smi says what the driver sees"
 
 
 def _index(cupy: Any, index: int | None) -> int:

@@ -86,7 +86,8 @@ def inverse_roots(values: np.ndarray) -> np.ndarray:
 def exact_model(X: Any, op: CenteredGram, rows: Rows | None, eigen: EigenResult, spectrum: Spectrum) -> Model:
     """The model whose basis is all training rows: A = U λ^(-1/2), b = mᵀA with the column means m of K."""
     scale = from_host(inverse_roots(spectrum.eigenvalues), op.like)[None, :]
-    projection = eigen.eigenvectors * scale
+    # LAPACK's vectors sum to zero up to rounding, which new points would multiply by the mean of K.
+    projection = op.project(eigen.eigenvectors) * scale
     wide = accumulation_dtype(op.like)
     offset = (op.column_means[None, :] @ cast(projection, wide))[0, :]
     return Model(eigen, spectrum, eigen.products * scale, projection, cast(offset, op.dtype), basis=X, rows=rows)

@@ -427,8 +427,10 @@ def _too_big(job: Job, needed: int) -> str:
         advice.insert(0, f'eigen_solver="randomized" with at most {n // 5} components and gram="tiled"')
     if job.kernel.positive_definite and not (e.eigen_solver == "nystrom" or isinstance(e.eigen_solver, Nystrom)):
         advice.append('the approximation eigen_solver="nystrom"')
+    if e.gram == "dense":
+        advice.insert(0, 'gram="auto"')
     return (
-        f"the fit needs {spelled_bytes(needed)} (of which the square kernel matrix would take "
+        f"the fit needs at least {spelled_bytes(needed)} (a stored kernel matrix alone takes "
         f"{spelled_bytes(n * n * job.item)}), and {spelled_bytes(job.limit)} are allowed or free. Try "
         f"{', or '.join(advice)}."
     )

@@ -10,7 +10,9 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.namespace import is_sparse
 from gpukpca.backend.random import generator
+from gpukpca.backend.rows import constant_columns
 from gpukpca.decomposition.choices import wants_certificate
 from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.model import Model, exact_model, nystrom_model, warn_of_certificate
@@ -99,16 +101,20 @@ class _Route:
         else:
             eigen = self._solve(op, plan, start)
             spectrum = checked_spectrum(eigen, op, self.kernel.positive_definite, None)
-        warn_of_convergence(eigen)
+        warn_of_convergence(eigen, fixed=getattr(plan.solver, "passes", None) is not None)
         warn_of_fallbacks(eigen)
         keep = self._kept(spectrum)
         if not self.drops_zeros:
-            warn_of_rank(spectrum.eigenvalues, eigen, op)
+            warn_of_rank(spectrum.eigenvalues, eigen, op, self._is_constant)
             warn_of_gap(eigen, keep)
         model = exact_model(self.X, op, rows, eigen.truncated(keep), spectrum.truncated(keep))
         if wants_certificate(self.estimator.eigen_solver):  # the exact low-rank way took its place
             model = replace(model, certificate=eigen.null_threshold)
         return plan, replace(model, template=self._empty_template())
+
+    def _is_constant(self) -> bool:
+        """Whether all rows of the data are the same; a kernel matrix says so itself."""
+        return isinstance(self.kernel, Precomputed) or is_sparse(self.X) or bool(np.all(constant_columns(self.X)))
 
     def _kept(self, spectrum: Spectrum) -> int:
         """How many components remain."""

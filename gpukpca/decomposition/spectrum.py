@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -134,13 +135,18 @@ def carrying_variance(eigenvalues: np.ndarray, dtype: str) -> np.ndarray:
     return eigenvalues > SMALL_POSITIVE[dtype] * float(np.max(eigenvalues, initial=0.0))
 
 
-def warn_of_rank(eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram) -> None:
-    """Fewer components carry variance than were asked for, or than the dtype can tell from rounding."""
+def warn_of_rank(
+    eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram, is_constant: Callable[[], bool] = lambda: True
+) -> None:
+    """Fewer components carry variance than were asked for, or than the dtype can tell from rounding.
+
+    `is_constant` says whether the data are; it is asked where the matrix alone cannot tell.
+    """
     n, dtype = op.shape[0], dtype_name(op.dtype)
     rank = int(np.sum(eigenvalues > 0))
     drowned = eigen.null_threshold > DROWNED * max(float(np.max(eigenvalues, initial=0.0)), EPS[dtype] * op.noise_scale)
     # A constant kernel leaves no variance but the rounding of its sums, and has nothing to resolve.
-    if drowned and op.total_variance > 4.0 * EPS[dtype] * op.noise_scale:
+    if drowned and (op.total_variance > 4.0 * EPS[dtype] * op.noise_scale or not (_is_flat(op) or is_constant())):
         warn_caller(
             f"{dtype} cannot resolve these components: centring cancels numbers of size {op.noise_scale:.3g}, and "
             f"eigenvalues below {eigen.null_threshold:.3g} drown in their rounding. "
@@ -153,6 +159,12 @@ def warn_of_rank(eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram) 
             f"sample(s) has rank {rank} to the rounding of {dtype}. The others have eigenvalue 0 and zero scores.",
             RankWarning,
         )
+
+
+def _is_flat(op: CenteredGram) -> bool:
+    """Whether the first column of K holds one number only, as that of a constant kernel does to the last bit."""
+    column = to_host(op.base.columns([0]))
+    return bool(np.all(column == column[0]))
 
 
 def warn_of_fallbacks(eigen: EigenResult) -> None:
@@ -178,13 +190,14 @@ def warn_of_gap(eigen: EigenResult, p: int) -> None:
         )
 
 
-def warn_of_convergence(eigen: EigenResult) -> None:
-    """Residuals above the tolerance; an error where nothing was found."""
+def warn_of_convergence(eigen: EigenResult, fixed: bool = False) -> None:
+    """Residuals above the tolerance; an error where nothing was found, unless the passes were `fixed`."""
     if bool(np.all(eigen.converged)):
         return
     norms = to_host(eigen.residual_norms).astype(np.float64)
     largest = float(np.max(np.abs(to_host(eigen.eigenvalues)), initial=0.0))
-    if not eigen.converged.any() and float(np.min(norms)) > USELESS_RESIDUAL * largest:
+    more = "iterated_power" if fixed else "max_iter"
+    if not fixed and not eigen.converged.any() and float(np.min(norms)) > USELESS_RESIDUAL * largest:
         raise ConvergenceError(
             f"no component was found in {eigen.n_passes} passes: every residual is above {USELESS_RESIDUAL} of the "
             f'largest eigenvalue {largest:.4g}. Allow more passes (max_iter), or use eigen_solver="dense".'
@@ -192,7 +205,7 @@ def warn_of_convergence(eigen: EigenResult) -> None:
     worst = ", ".join(f"{i + 1} ({norms[i] / largest:.1e})" for i in np.flatnonzero(~eigen.converged)[:10])
     warn_caller(
         f"{int(np.sum(~eigen.converged))} of {len(norms)} components have a residual above tol = {eigen.tolerance:.0e} "
-        f"of the largest eigenvalue after {eigen.n_passes} passes: components {worst}. Allow more passes (max_iter), a "
+        f"of the largest eigenvalue after {eigen.n_passes} passes: components {worst}. Allow more passes ({more}), a "
         "larger tol, or use the dense solver.",
         ConvergenceWarning,
     )
