@@ -364,3 +364,20 @@ def solve_triangular(L: np.ndarray, B: np.ndarray, transposed: bool = False) -> 
     if not len(L):
         return np.zeros((0, B.shape[1]))
     return scipy.linalg.solve_triangular(L, B, lower=True, trans="T" if transposed else "N", check_finite=False)
+
+
+def thin_svd(A: Array) -> tuple[Array, np.ndarray, Array]:
+    """U (n, k), the singular values on the host in float64, and Vᵀ (k, d), k = min(n, d); A may be overwritten.
+
+    By LAPACK's gesdd in the precision of A: NumPy's own `svd` cannot overwrite. The standard's elsewhere.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        The library reports a failure.
+    """
+    if is_numpy(A):
+        U, s, Vt = scipy.linalg.svd(A, full_matrices=False, overwrite_a=True, check_finite=False)
+        return U, s.astype(np.float64), Vt
+    U, s, Vt = namespace_of(A).linalg.svd(A, full_matrices=False)
+    return U, to_host(s).astype(np.float64), Vt

@@ -105,33 +105,33 @@ def check_parameters(estimator: Any) -> None:
     e = estimator
     _check_n_components(e.n_components)
     parsed_device(e.device)
-    _check(e, "degree", _is_real(e.degree) and e.degree >= 0, "a number >= 0")
-    _check(e, "coef0", _is_real(e.coef0), "a finite number")
-    _check(e, "alpha", _is_real(e.alpha) and e.alpha >= 0, "a number >= 0")
-    _check(e, "tol", _is_real(e.tol) and 0 <= e.tol < 1, "a number in [0, 1) (0: the default of the dtype)")
+    check_parameter(e, "degree", is_real(e.degree) and e.degree >= 0, "a number >= 0")
+    check_parameter(e, "coef0", is_real(e.coef0), "a finite number")
+    check_parameter(e, "alpha", is_real(e.alpha) and e.alpha >= 0, "a number >= 0")
+    check_parameter(e, "tol", is_real(e.tol) and 0 <= e.tol < 1, "a number in [0, 1) (0: the default of the dtype)")
     gamma_rules = ", ".join(f'"{rule}"' for rule in GAMMA_RULES)
-    gamma_ok = e.gamma is None or (_is_real(e.gamma) and e.gamma >= 0) or _is_word(e.gamma, *GAMMA_RULES)
-    _check(e, "gamma", gamma_ok, f"None, a number >= 0, or one of {gamma_rules}")
-    _check(e, "kernel_params", e.kernel_params is None or isinstance(e.kernel_params, dict), "None or a dict")
-    _check(
-        e, "max_iter", e.max_iter is None or (_is_integer(e.max_iter) and e.max_iter >= 1), "None or an integer >= 1"
+    gamma_ok = e.gamma is None or (is_real(e.gamma) and e.gamma >= 0) or is_word(e.gamma, *GAMMA_RULES)
+    check_parameter(e, "gamma", gamma_ok, f"None, a number >= 0, or one of {gamma_rules}")
+    check_parameter(e, "kernel_params", e.kernel_params is None or isinstance(e.kernel_params, dict), "None or a dict")
+    check_parameter(
+        e, "max_iter", e.max_iter is None or (is_integer(e.max_iter) and e.max_iter >= 1), "None or an integer >= 1"
     )
-    power_ok = _is_word(e.iterated_power, "auto") or (_is_integer(e.iterated_power) and e.iterated_power >= 0)
-    _check(e, "iterated_power", power_ok, '"auto" or an integer >= 0')
-    _check(
-        e, "n_jobs", e.n_jobs is None or (_is_integer(e.n_jobs) and e.n_jobs != 0), "None or an integer other than 0"
+    power_ok = is_word(e.iterated_power, "auto") or (is_integer(e.iterated_power) and e.iterated_power >= 0)
+    check_parameter(e, "iterated_power", power_ok, '"auto" or an integer >= 0')
+    check_parameter(
+        e, "n_jobs", e.n_jobs is None or (is_integer(e.n_jobs) and e.n_jobs != 0), "None or an integer other than 0"
     )
     for name in ("fit_inverse_transform", "remove_zero_eig", "copy_X"):
-        _check(e, name, isinstance(getattr(e, name), (bool, np.bool_)), "True or False")
-    _check(e, "gram", _is_word(e.gram, "auto", "dense", "tiled"), '"auto", "dense" or "tiled"')
-    _check(e, "verbose", callable(e.verbose) or _is_switch(e.verbose), "an integer >= 0 or a callable")
+        check_parameter(e, name, isinstance(getattr(e, name), (bool, np.bool_)), "True or False")
+    check_parameter(e, "gram", is_word(e.gram, "auto", "dense", "tiled"), '"auto", "dense" or "tiled"')
+    check_parameter(e, "verbose", callable(e.verbose) or is_switch(e.verbose), "an integer >= 0 or a callable")
     _check_solver(e)
 
 
 def _check_n_components(value: Any) -> None:
-    if value is None or (_is_integer(value) and value >= 1):
+    if value is None or (is_integer(value) and value >= 1):
         return
-    if _is_real(value) and not _is_integer(value) and 0.0 < value < 1.0:
+    if is_real(value) and not is_integer(value) and 0.0 < value < 1.0:
         return
     raise InvalidParameterError(
         f"n_components={value!r} is not allowed; give None (all), an integer >= 1, or a fraction of the variance "
@@ -162,26 +162,26 @@ def _check_solver(e: Any) -> None:
         )
 
 
-def _check(estimator: Any, name: str, allowed: bool, what: str) -> None:
+def check_parameter(estimator: Any, name: str, allowed: bool, what: str) -> None:
     if not allowed:
         raise InvalidParameterError(
             f"{type(estimator).__name__}: {name}={getattr(estimator, name)!r} is not allowed; {name} must be {what}."
         )
 
 
-def _is_integer(value: Any) -> bool:
+def is_integer(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))
 
 
-def _is_switch(value: Any) -> bool:
+def is_switch(value: Any) -> bool:
     return isinstance(value, (int, np.integer, np.bool_)) and int(value) >= 0
 
 
-def _is_word(value: Any, *words: str) -> bool:
+def is_word(value: Any, *words: str) -> bool:
     return isinstance(value, str) and value in words
 
 
-def _is_real(value: Any) -> bool:
+def is_real(value: Any) -> bool:
     if not isinstance(value, Real) or isinstance(value, (bool, np.bool_)):
         return False
     try:

@@ -1,0 +1,431 @@
+"""PCA: orchestration only. Data -> centred rows -> principal axes by the way that fits -> scores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn import get_config
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.utils.validation import check_is_fitted
+
+from gpukpca._typing import Array
+from gpukpca.backend.device import synchronize, working_on
+from gpukpca.backend.namespace import (
+    cast,
+    from_host,
+    is_foreign,
+    move,
+    namespace_of,
+    overflow_allowed,
+    to_host,
+)
+from gpukpca.backend.random import generator
+from gpukpca.decomposition.attempts import Budget, within_memory
+from gpukpca.decomposition.fitting import on_host, unchanged_on_error
+from gpukpca.decomposition.gaussian import GaussianModel
+from gpukpca.decomposition.linear_map import LinearMap
+from gpukpca.decomposition.pca_choices import (
+    Wanted,
+    check_pca_parameters,
+    scale_from,
+    wanted_components,
+)
+from gpukpca.decomposition.pca_plan import PCAJob, PCAPlan, make_pca_plan
+from gpukpca.decomposition.pca_routes import Axes, PrincipalAxes, rows_for
+from gpukpca.decomposition.pca_spectrum import Variances, variances_of, warn_of_axes
+from gpukpca.decomposition.placement import Placement, at_full_precision, placement_for
+from gpukpca.decomposition.progress import Progress, listener_from, pass_report
+from gpukpca.decomposition.validation import check_finite, checked_scores, new_data, training_data
+
+
+class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Principal component analysis, a drop-in for `sklearn.decomposition.PCA`.
+
+    Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch and
+    array-api-strict arrays; results live where the input lives, in its dtype.
+
+    Parameters
+    ----------
+    n_components : None, int, float in (0, 1) or "mle"
+        None: min(n, d), less 1 with "arpack". A fraction: as few as hold more than that share of the variance. "mle":
+        Minka's choice, for n >= d.
+    copy : bool
+        Accepted for scikit-learn's sake; X is never written to.
+    whiten : bool
+        Scores of variance 1; exactly 0 where a component has none.
+    svd_solver : "auto", "covariance_eigh", "dual", "full", "randomized" or "arpack"
+        "covariance_eigh": eigenproblem of the features, d x d. "dual": of the samples, n x n. "full": LAPACK's SVD of
+        the centred data. "randomized": block Krylov on the smaller side, matrix-free, stopped by residuals; "arpack"
+        is another name for it. "auto": "full" up to 500 x 500; "dual" where n < d; "covariance_eigh" otherwise, and
+        "randomized" where d > 2000 and few components are wanted, for large sparse data, and where memory is short.
+    tol : float in [0, 1)
+        For "randomized": residuals ``||ZᵀZ v - σ² v||`` are at most tol σ₁². 0 is 1e-8 in float64 and 1e-5 in
+        float32.
+    iterated_power : "auto" or int >= 0
+        For "randomized": an integer q fixes the passes to q + 1, whatever the residuals.
+    n_oversamples : int >= 1
+        For "randomized": columns of a block beyond n_components.
+    power_iteration_normalizer : "auto", "QR", "LU" or "none"
+        Accepted for scikit-learn's sake; blocks are always made orthonormal.
+    random_state : None, int, RandomState or Generator
+        For the random start of block Krylov.
+    scale : bool or array (d,)
+        True: features are divided by their standard deviations (n - 1 degrees of freedom), which gives the components
+        of the correlation matrix; constant ones are left as they are. An array: divided by that. Also in `transform`.
+    device : None, "auto", "cpu", "cuda" or "cuda:N"
+        Where to compute. None: where X is; see `KernelPCA`.
+    memory_limit : None, int or str
+        Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
+    n_jobs : int, optional
+        Threads (NumPy). None: what BLAS may use now; -1: all CPUs.
+    verbose : int or callable
+        1 prints the plan and a line a pass to the standard error; a callable gets `Progress` events.
+
+    Attributes
+    ----------
+    components_ : array (p, d)
+        Unit rows; the entry of largest modulus is positive, the first among those within rounding.
+    explained_variance_, explained_variance_ratio_, singular_values_ : array (p,)
+        Variances with n - 1 degrees of freedom; their exact shares of the total variance.
+    total_variance_ : float
+    noise_variance_ : float
+        The mean of the variances left out.
+    mean_ : array (d,)
+    scale_ : array (d,) or None
+        What the centred features are divided by.
+    residual_norms_ : array (p,)
+        ``||C v - λ v||₂`` with the covariance matrix C, from products: each variance is that near to a true one.
+    converged_ : bool
+    n_components_, n_samples_, n_features_in_ : int
+    feature_names_in_ : array of str
+    plan_ : PCAPlan
+        What was decided and why, with predicted memory.
+    solver_, device_ : str
+        What ran, and where.
+    fallbacks_ : tuple of str
+        What was tried first and did not work. Empty in most fits.
+
+    Raises
+    ------
+    InvalidParameterError, MemoryBudgetError, ConvergenceError, ValueError, TypeError
+        From `fit`, which then leaves the estimator as it was.
+
+    Warns
+    -----
+    ConvergenceWarning, RankWarning, PrecisionWarning, DeviceFallbackWarning
+
+    Notes
+    -----
+    Cost: "covariance_eigh" O(n d² + d³), "dual" O(n² d + n³), "full" O(n d min(n, d)), "randomized" O(n d p) a pass.
+    Data are centred before they are multiplied, with a mean accumulated in float64, and float32 products are added up
+    in float64. Where squaring the data has cost small variances their digits, their axes are made anew from the data.
+    The Gaussian model (`score`, `get_covariance`) is that of the data, with `whiten` too, where scikit-learn's squares
+    every variance.
+
+    Jolliffe, Principal Component Analysis (2002). Musco & Musco, arXiv 1504.05477 (block Krylov).
+    """
+
+    def __init__(
+        self,
+        n_components: Any = None,
+        *,
+        copy: Any = True,
+        whiten: Any = False,
+        svd_solver: Any = "auto",
+        tol: Any = 0.0,
+        iterated_power: Any = "auto",
+        n_oversamples: Any = 10,
+        power_iteration_normalizer: Any = "auto",
+        random_state: Any = None,
+        scale: Any = False,
+        device: Any = None,
+        memory_limit: Any = None,
+        n_jobs: Any = None,
+        verbose: Any = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.copy = copy
+        self.whiten = whiten
+        self.svd_solver = svd_solver
+        self.tol = tol
+        self.iterated_power = iterated_power
+        self.n_oversamples = n_oversamples
+        self.power_iteration_normalizer = power_iteration_normalizer
+        self.random_state = random_state
+        self.scale = scale
+        self.device = device
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    # -- fitting ---------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> PCA:
+        """Find the components of X.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (n, d)
+        y : ignored
+
+        Returns
+        -------
+        PCA
+            The estimator itself.
+        """
+        self._fit(X, wants_scores=False)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> Array:
+        """Fit, and return the scores of X, shape (n, p): the same as ``fit(X).transform(X)`` to rounding."""
+        return self._fit(X, wants_scores=True)
+
+    def plan(self, X: Any) -> PCAPlan:
+        """What `fit` of X would do, and what memory it would take; nothing is fitted.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (n, d)
+
+        Returns
+        -------
+        PCAPlan
+        """
+        with working_on(X), overflow_allowed():
+            check_pca_parameters(self)
+            data = training_data(clone(self), X)
+            place = placement_for(self, data)
+            wanted = wanted_components(self, *data.shape)
+            return self._planned(data, wanted, place, Budget(self.memory_limit, X).limit(place.work))
+
+    def _planned(self, X: Any, wanted: Wanted, place: Placement, limit: int) -> PCAPlan:
+        return make_pca_plan(PCAJob(self, X, wanted.most, wanted.whole, place, limit))
+
+    def _fit(self, X: Any, wants_scores: bool) -> Array | None:
+        """Fit, and return the scores where they are wanted; on any exception the estimator is as it was."""
+        with unchanged_on_error(self), working_on(X), overflow_allowed():
+            check_pca_parameters(self)
+            return within_memory(lambda budget: self._fitted(X, budget, wants_scores), self.memory_limit, X)
+
+    def _fitted(self, given: Any, budget: Budget, wants_scores: bool) -> Array | None:
+        """One attempt; the scores in the library of the data."""
+        data = training_data(self, given)
+        wanted = wanted_components(self, *data.shape)
+        place = at_full_precision(placement_for(self, data), data)
+        with working_on(place.work):
+            limit = budget.limit(place.work)
+            place.check_size(data, limit)
+            plan = self._planned(data, wanted, place, limit)
+            listener = listener_from(self.verbose)
+            if listener is not None:
+                listener(Progress("plan", str(plan)))
+            X = place.brought(data)
+            Z = rows_for(X, plan, self.n_jobs)
+            scale = scale_from(self.scale, X, Z)
+            if scale is not None:
+                Z.rescale(scale)
+            axes = PrincipalAxes(Z, plan, wanted.whole, generator(self.random_state), pass_report(listener)).found()
+            variances = variances_of(axes, Z, wanted)
+            warn_of_axes(axes, variances, wanted)
+            plan = replace(plan, n_components=variances.kept)
+            mapping = self._commit(Z, plan, axes, variances, scale, place, budget.story)
+            synchronize(mapping.axes)
+            if not wants_scores:
+                return None
+            scores = mapping.scores(X, self.n_jobs) if axes.scores is None else axes.scores[:, : variances.kept]
+            return self._delivered(mapping.whitened(scores) if self.whiten else scores, given)
+
+    def _commit(
+        self,
+        Z: Any,
+        plan: PCAPlan,
+        axes: Axes,
+        variances: Variances,
+        scale: np.ndarray | None,
+        place: Placement,
+        story: tuple[str, ...],
+    ) -> LinearMap:
+        """Set the fitted attributes, where the data came from; the only place that does."""
+        home, p = place.returned, variances.kept
+        xp = namespace_of(axes.vectors)
+        V = cast(axes.vectors[:, :p], Z.dtype)
+        mapping = LinearMap.of(Z, V, variances.values)
+        self.components_ = home(xp.asarray(xp.matrix_transpose(V), copy=True))
+        like = self.components_
+        self.explained_variance_ = from_host(variances.values, like)
+        self.explained_variance_ratio_ = from_host(variances.ratios, like)
+        self.singular_values_ = from_host(np.sqrt(axes.squares[:p]), like)
+        self.total_variance_ = variances.total
+        self.noise_variance_ = variances.noise
+        self.mean_ = home(cast(Z.mean, Z.dtype))
+        self.scale_ = None if scale is None else from_host(scale, like)
+        self.residual_norms_ = from_host(axes.residual_norms[:p] / variances.degrees, like)
+        self.converged_ = axes.eigen is None or bool(np.all(axes.eigen.converged[:p]))
+        self.n_components_ = p
+        self.n_samples_ = plan.n_samples
+        self.plan_ = plan
+        self.solver_ = plan.method if axes.eigen is None else f"{plan.method}: {axes.eigen.solver}"
+        self.device_ = plan.device
+        notes = (place.note,) if place.note else ()
+        self.fallbacks_ = (*notes, *story, *(() if axes.eigen is None else axes.eigen.fallbacks))
+        self._map = mapping
+        return mapping
+
+    # -- new points ------------------------------------------------------------------------------------------------
+
+    def transform(self, X: Any) -> Array:
+        """Scores of new points.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+            A memory map is read by panels of rows.
+
+        Returns
+        -------
+        array, shape (m, p), in the library of X and the dtype of fit
+
+        Raises
+        ------
+        NotFittedError, ValueError
+
+        Notes
+        -----
+        Cost 2 m d p operations; memory O(m p) and a panel a thread.
+        """
+        check_is_fitted(self)
+        with working_on(X), overflow_allowed():
+            Y = new_data(self, X, self.components_, "transform")
+        with working_on(self._map.axes), overflow_allowed():
+            scores = self._map.scores(Y, self.n_jobs)
+            check_finite(scores, "Products with the components overflow.", "The array of scores")
+            synchronize(scores)
+            return self._delivered(self._map.whitened(scores) if self.whiten else scores, X)
+
+    def inverse_transform(self, X: Any) -> Array:
+        """Points of data space for given scores: exact where all components were kept, else the nearest in their space.
+
+        Parameters
+        ----------
+        X : array, shape (m, p)
+            Scores, such as `transform` returns.
+
+        Returns
+        -------
+        array, shape (m, d)
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        """
+        check_is_fitted(self)
+        with working_on(self.components_), overflow_allowed():
+            scores = checked_scores(X, self.components_, self.n_components_)
+            if self.whiten:
+                roots = np.sqrt(to_host(self.explained_variance_).astype(np.float64))
+                scores = scores * from_host(roots, scores)[None, :]
+            points = scores @ self.components_
+            points = points if self.scale_ is None else points * self.scale_[None, :]
+            points = points + self.mean_[None, :]
+            check_finite(points, "The scores are too large.", "The array of points")
+            return self._delivered(points, X)
+
+    def _delivered(self, scores: Array, X: Any) -> Array:
+        """Results in the library of the input; on the host where a data frame will be made of them."""
+        wanted = getattr(self, "_sklearn_output_config", {}).get("transform") or get_config()["transform_output"]
+        if wanted != "default" or not is_foreign(X):
+            return to_host(scores)
+        return move(scores, X)
+
+    # -- the Gaussian model ----------------------------------------------------------------------------------------
+
+    @property
+    def _model(self) -> GaussianModel:
+        variances = to_host(self.explained_variance_).astype(np.float64)
+        return GaussianModel(self.components_, variances, float(self.noise_variance_), self.scale_)
+
+    def get_covariance(self) -> Array:
+        """The covariance matrix of the Gaussian model, shape (d, d), in the units of the data."""
+        check_is_fitted(self)
+        with working_on(self.components_):
+            return self._model.covariance()
+
+    def get_precision(self) -> Array:
+        """The inverse of `get_covariance`, shape (d, d), without inverting a d x d matrix.
+
+        Where the covariance is singular, directions without variance are given eps times the largest one.
+
+        Raises
+        ------
+        numpy.linalg.LinAlgError
+            The data have no variance at all.
+        """
+        check_is_fitted(self)
+        with working_on(self.components_):
+            return self._model.precision()
+
+    def score_samples(self, X: Any) -> Array:
+        """Log-likelihood of every row under the Gaussian model.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+
+        Returns
+        -------
+        array, shape (m,), in the library of X
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        numpy.linalg.LinAlgError
+            The data have no variance at all.
+
+        Notes
+        -----
+        Where the covariance is singular, directions without variance are given eps times the largest one.
+        """
+        check_is_fitted(self)
+        with working_on(X), overflow_allowed():
+            Y = new_data(self, X, self.components_, "score_samples")
+        with working_on(self._map.axes), overflow_allowed():
+            components = move(self.components_, self._map.axes)
+            scores, distances = self._map.scores_and_distances(Y, components, self.n_jobs)
+            scale = None if self.scale_ is None else move(self.scale_, scores)
+            model = replace(self._model, components=components, scale=scale)
+            found = model.log_likelihood(distances, scores)
+            return move(found, X) if is_foreign(X) else to_host(found)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean of `score_samples`.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+        y : ignored
+
+        Returns
+        -------
+        float
+        """
+        found = self.score_samples(X)
+        return float(namespace_of(found).mean(found))
+
+    # -- scikit-learn ----------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles: arrays of a CUDA device as NumPy arrays, so that any machine can read them."""
+        return on_host(super().__getstate__())
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.components_.shape[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.svd_solver != "full"
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.array_api_support = True
+        return tags

@@ -1,0 +1,135 @@
+"""From the parameters of PCA to checked numbers: components, scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukpca.backend.device import parsed_device
+from gpukpca.backend.namespace import is_sparse, to_host
+from gpukpca.backend.rows import constant_columns
+from gpukpca.decomposition.choices import check_parameter, is_integer, is_real, is_switch, is_word
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.kernels.parameters import closest
+
+SVD_SOLVERS = ("auto", "covariance_eigh", "dual", "full", "randomized", "arpack")
+NORMALIZERS = ("auto", "QR", "LU", "none")
+ITERATIVE = ("randomized", "arpack")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How many components.
+
+    Attributes
+    ----------
+    most : int
+        The number, or the most there can be where the spectrum decides.
+    share : float or None
+        The share of the variance that decides.
+    minka : bool
+        Whether Minka's evidence decides.
+    given : bool
+        Whether the user gave a number.
+    """
+
+    most: int
+    share: float | None = None
+    minka: bool = False
+    given: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether the whole spectrum is needed."""
+        return self.share is not None or self.minka
+
+
+def wanted_components(estimator: Any, n: int, d: int) -> Wanted:
+    """What n_components means for n samples with d features.
+
+    Raises
+    ------
+    ValueError
+        More than min(n, d), in scikit-learn's words.
+    """
+    value, solver, most = estimator.n_components, estimator.svd_solver, min(n, d)
+    if value is None:
+        return Wanted(max(most - 1, 1) if solver == "arpack" else most)
+    if isinstance(value, str):
+        if solver in ITERATIVE:
+            raise ValueError(f"n_components={value!r} cannot be a string with svd_solver={solver!r}")
+        if n < d:
+            raise ValueError("n_components='mle' is only supported if n_samples >= n_features")
+        return Wanted(most, minka=True)
+    least = 1 if solver in ITERATIVE else 0
+    is_share = not is_integer(value)
+    if (is_share and solver in ITERATIVE) or not least <= value <= most:
+        raise ValueError(
+            f"n_components={value!r} must be between {least} and min(n_samples, n_features)={most} with "
+            f"svd_solver={solver!r}"
+        )
+    return Wanted(most, share=float(value)) if is_share else Wanted(int(value), given=True)
+
+
+def check_pca_parameters(estimator: Any) -> None:
+    """Raise `InvalidParameterError` for every constructor argument that is out of range."""
+    e = estimator
+    value = e.n_components
+    share = is_real(value) and not is_integer(value) and 0.0 < value < 1.0
+    allowed = value is None or is_word(value, "mle") or share or (is_integer(value) and value >= 0)
+    check_parameter(e, "n_components", allowed, 'None, an integer >= 0, a number strictly between 0 and 1, or "mle"')
+    parsed_device(e.device)
+    if not is_word(e.svd_solver, *SVD_SOLVERS):
+        near = closest(e.svd_solver, SVD_SOLVERS) if isinstance(e.svd_solver, str) else ""
+        raise InvalidParameterError(
+            f"svd_solver={e.svd_solver!r} is not known; give one of {', '.join(map(repr, SVD_SOLVERS))}.{near}"
+        )
+    for name in ("copy", "whiten"):
+        check_parameter(e, name, isinstance(getattr(e, name), (bool, np.bool_)), "True or False")
+    check_parameter(e, "tol", is_real(e.tol) and 0 <= e.tol < 1, "a number in [0, 1) (0: the default of the dtype)")
+    power = is_word(e.iterated_power, "auto") or (is_integer(e.iterated_power) and e.iterated_power >= 0)
+    check_parameter(e, "iterated_power", power, '"auto" or an integer >= 0')
+    check_parameter(e, "n_oversamples", is_integer(e.n_oversamples) and e.n_oversamples >= 1, "an integer >= 1")
+    normalizer = is_word(e.power_iteration_normalizer, *NORMALIZERS)
+    check_parameter(e, "power_iteration_normalizer", normalizer, f"one of {', '.join(map(repr, NORMALIZERS))}")
+    jobs = e.n_jobs is None or (is_integer(e.n_jobs) and e.n_jobs != 0)
+    check_parameter(e, "n_jobs", jobs, "None or an integer other than 0")
+    check_parameter(e, "verbose", callable(e.verbose) or is_switch(e.verbose), "an integer >= 0 or a callable")
+
+
+def scale_from(scale: Any, X: Any, Z: Any) -> np.ndarray | None:
+    """What the features are divided by, on the host, shape (d,); None for nothing.
+
+    Raises
+    ------
+    InvalidParameterError
+        Not True, False or positive numbers, one a feature.
+    """
+    if isinstance(scale, (bool, np.bool_)):
+        return _deviations(X, Z) if scale else None
+    d = Z.shape[1]
+    try:
+        given = to_host(scale) if hasattr(scale, "shape") else np.asarray(scale, dtype=np.float64)
+        given = given.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidParameterError(f"scale={scale!r} is not allowed; give True, False or {d} numbers > 0.") from error
+    if given.shape != (d,):
+        raise InvalidParameterError(f"scale has shape {given.shape}; the data have {d} features, so it must be ({d},).")
+    bad = np.flatnonzero(~(np.isfinite(given) & (given > 0)))
+    if bad.size:
+        raise InvalidParameterError(f"scale must be positive and finite; scale[{bad[0]}] is {given[bad[0]]!r}.")
+    return given
+
+
+def _deviations(X: Any, Z: Any) -> np.ndarray:
+    """Standard deviations with n - 1 degrees of freedom; 1 for columns that hold one value only."""
+    Z.measure()
+    deviations = np.sqrt(Z.squares / max(Z.shape[0] - 1, 1))
+    if is_sparse(X):
+        high, low = (to_host(extreme).reshape(-1) for extreme in (X.max(axis=0), X.min(axis=0)))
+        constant = high == low
+    else:
+        constant = constant_columns(X)
+    return np.where(constant | ~(deviations > 0), 1.0, deviations)

@@ -1,0 +1,109 @@
+"""Variances, shares and the number of components; what is said about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
+from gpukpca.decomposition.gaussian import minka_dimension
+from gpukpca.decomposition.pca_choices import Wanted
+from gpukpca.decomposition.pca_routes import Axes
+from gpukpca.exceptions import ConvergenceError, DeviceFallbackWarning, RankWarning
+
+USELESS_RESIDUAL = 0.1
+# A remainder of the trace up to this many eps of it is rounding.
+REMAINDER = 20.0 * float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class Variances:
+    """Of the components kept.
+
+    Attributes
+    ----------
+    values, ratios : host array, shape (p,)
+    total, noise : float
+    kept : int
+        p.
+    degrees : int
+        Degrees of freedom, n - 1, at least 1.
+    """
+
+    values: np.ndarray
+    ratios: np.ndarray
+    total: float
+    noise: float
+    kept: int
+    degrees: int
+
+
+def variances_of(axes: Axes, Z: Any, wanted: Wanted) -> Variances:
+    """Variances with n - 1 degrees of freedom; the total is the trace, so shares are exact with few components too."""
+    n, most = Z.shape[0], min(Z.shape)
+    degrees = max(n - 1, 1)
+    nothing = not np.any(axes.squares > 0)
+    total = 0.0 if nothing else max(Z.total, float(np.sum(axes.squares))) / degrees
+    kept = _kept(axes, total * degrees, n, wanted)
+    values = axes.squares[:kept] / degrees
+    ratios = values / total if total > 0 else np.zeros_like(values)
+    return Variances(values, ratios, total, _noise(axes, total, kept, most, degrees), kept, degrees)
+
+
+def _kept(axes: Axes, total: float, n: int, wanted: Wanted) -> int:
+    """How many components."""
+    if wanted.minka and axes.spectrum is not None:
+        return minka_dimension(axes.spectrum / max(n - 1, 1), n)
+    if wanted.share is None:
+        return wanted.most
+    if total <= 0:
+        return min(1, wanted.most)
+    # More than the share, as in scikit-learn, but for rounding: 1 - eps of the variance is all of it.
+    reached = np.cumsum(axes.squares) / total
+    return min(int(np.searchsorted(reached, wanted.share, side="right")) + 1, wanted.most)
+
+
+def _noise(axes: Axes, total: float, kept: int, most: int, degrees: int) -> float:
+    """The mean of the variances left out."""
+    if kept >= most:
+        return 0.0
+    if axes.spectrum is not None:
+        return float(np.mean(axes.spectrum[kept:])) / degrees
+    left = total - float(np.sum(axes.squares[:kept])) / degrees
+    return left / (most - kept) if left > REMAINDER * total else 0.0
+
+
+def warn_of_axes(axes: Axes, variances: Variances, wanted: Wanted) -> None:
+    """Residuals above the tolerance, components without variance, a device that failed."""
+    eigen = axes.eigen
+    if eigen is not None and eigen.fallbacks:
+        warn_caller(f"{'; '.join(eigen.fallbacks)}. The components come from: {eigen.solver}.", DeviceFallbackWarning)
+    if eigen is not None and not np.all(eigen.converged):
+        _warn_of_convergence(axes)
+    rank = int(np.sum(variances.values > 0))
+    if rank < variances.kept and (wanted.given or variances.total == 0):
+        warn_caller(
+            f"only {rank} of the {variances.kept} components carry variance. The others have variance 0.", RankWarning
+        )
+
+
+def _warn_of_convergence(axes: Axes) -> None:
+    eigen = axes.eigen
+    if eigen is None:
+        return
+    largest = float(np.max(axes.squares, initial=0.0))
+    norms = axes.residual_norms
+    if not eigen.converged.any() and float(np.min(norms)) > USELESS_RESIDUAL * largest:
+        raise ConvergenceError(
+            f"no component was found in {eigen.n_passes} passes: every residual is above {USELESS_RESIDUAL} of the "
+            f'largest eigenvalue. Use iterated_power="auto", or svd_solver="covariance_eigh" or "dual".'
+        )
+    worst = float(np.max(norms)) / largest if largest > 0 else 0.0
+    warn_caller(
+        f"{int(np.sum(~eigen.converged))} of {len(norms)} components have a residual above {eigen.tolerance:.0e} of "
+        f"the largest eigenvalue after {eigen.n_passes} passes; the worst is {worst:.1e}. Use "
+        'iterated_power="auto", a larger tol, or svd_solver="covariance_eigh" or "dual".',
+        ConvergenceWarning,
+    )

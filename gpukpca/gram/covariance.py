@@ -1,0 +1,78 @@
+"""Scatter matrices of centred rows as operators: ZᵀZ of the features and Z Zᵀ of the samples, never stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpukpca._typing import Array
+from gpukpca.backend.creation import full
+from gpukpca.backend.device import operator_on_its_device
+from gpukpca.backend.linalg import column_sums, with_entries
+from gpukpca.backend.namespace import cast, namespace_of
+
+
+@operator_on_its_device
+class ScatterOperator:
+    """ZᵀZ, shape (d, d), or Z Zᵀ, shape (n, n), of centred rows Z, as an operator.
+
+    Parameters
+    ----------
+    rows : FeatureRows or SparseRows
+    of_samples : bool
+        Z Zᵀ rather than ZᵀZ.
+
+    Attributes
+    ----------
+    shape, dtype, like
+        See `gpukpca._typing.SymmetricOperator`.
+    trace : float
+        The sum of all eigenvalues.
+    noise_scale : float
+        Size of what is cancelled by implicit centring.
+
+    Notes
+    -----
+    A product with b columns is one sweep over the data and costs 4 n d b operations. Sums over samples or features are
+    accumulated in the widest floating type.
+    """
+
+    def __init__(self, rows: Any, of_samples: bool) -> None:
+        self.rows, self.of_samples = rows, of_samples
+        size = rows.shape[0 if of_samples else 1]
+        self.shape = (size, size)
+        self.dtype = rows.dtype
+        self.like = rows.like
+        self.trace = rows.total
+        self.noise_scale = rows.noise_scale
+
+    def __matmul__(self, V: Array) -> Array:
+        """The product with a block (n, b) or (d, b)."""
+        return self.rows.gram_times(self.project(V)) if self.of_samples else self.rows.scatter_times(V)
+
+    def project(self, V: Array) -> Array:
+        """The projection onto vectors whose entries sum to zero, for Z Zᵀ; V itself for ZᵀZ."""
+        if not self.of_samples:
+            return V
+        return V - cast(column_sums(V) / V.shape[0], V.dtype)[None, :]
+
+    def diagonal(self) -> Array:
+        """The diagonal, from the whole matrix."""
+        return namespace_of(self.like).linalg.diagonal(self.to_dense())
+
+    def columns(self, indices: Any) -> Array:
+        """The columns named by `indices`."""
+        chosen = list(indices)
+        unit = full((self.shape[0], len(chosen)), 0.0, self.like)
+        return self @ with_entries(unit, chosen, full((len(chosen),), 1.0, self.like))
+
+    def to_dense(self, overwrite: bool = False) -> Array:
+        """The matrix itself."""
+        return cast(self.rows.gram() if self.of_samples else self.rows.scatter(), self.dtype)
+
+    def factor(self) -> None:
+        """None: Z is not at hand."""
+        return None
+
+    def bytes_needed(self) -> int:
+        """0: nothing is held."""
+        return 0
