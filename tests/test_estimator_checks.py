@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gpukpca import KernelPCA
+from gpukpca import PCA, IncrementalPCA, KernelPCA
 
 SWITCH = "SCIPY_ARRAY_API"
 ARRAY_API_CHECK = "check_array_api_input"
@@ -23,6 +23,12 @@ ESTIMATORS = [
     KernelPCA(kernel="rbf", gram="tiled", n_components=2),
     KernelPCA(eigen_solver="randomized", n_components=2),
     KernelPCA(fit_inverse_transform=True),
+    PCA(),
+    PCA(svd_solver="dual"),
+    PCA(svd_solver="randomized", n_components=1),
+    PCA(svd_solver="covariance_eigh", scale=True),
+    IncrementalPCA(),
+    IncrementalPCA(exact=True),
 ]
 
 

@@ -1,7 +1,37 @@
 """Estimators: scikit-learn's vocabulary over the kernels, operators and solvers below."""
 
+from gpukpca.decomposition.incremental_pca import IncrementalPCA
 from gpukpca.decomposition.kernel_pca import KernelPCA
+from gpukpca.decomposition.pca import PCA
+from gpukpca.decomposition.pca_plan import PCAPlan
 from gpukpca.decomposition.plan import Plan
 from gpukpca.decomposition.progress import Progress
+from gpukpca.decomposition.reading import (
+    IntrinsicDimension,
+    contributions,
+    eckart_young,
+    inertia,
+    intrinsic_dimension,
+    plane_cosines,
+    reconstruction,
+    reconstruction_error,
+    squared_cosines,
+)
 
-__all__ = ["KernelPCA", "Plan", "Progress"]
+__all__ = [
+    "PCA",
+    "IncrementalPCA",
+    "IntrinsicDimension",
+    "KernelPCA",
+    "PCAPlan",
+    "Plan",
+    "Progress",
+    "contributions",
+    "eckart_young",
+    "inertia",
+    "intrinsic_dimension",
+    "plane_cosines",
+    "reconstruction",
+    "reconstruction_error",
+    "squared_cosines",
+]

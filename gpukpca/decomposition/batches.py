@@ -1,0 +1,152 @@
+"""Data that come batch by batch: an array cut into pieces, a memory map read as it is needed, an iterable of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from sklearn.utils import gen_batches
+
+from gpukpca._typing import Array
+from gpukpca.backend.device import working_on
+from gpukpca.backend.namespace import empty_like, is_foreign, is_memory_map, is_sparse, library_of, same_place
+from gpukpca.backend.rows import dense_rows
+from gpukpca.decomposition.placement import Placement, at_full_precision, placement_for
+from gpukpca.decomposition.validation import new_data, training_data
+from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
+
+# What says that a thing is one set of rows, whatever else it can do.
+ARRAY_MARKS = ("shape", "__array__", "__array_interface__", "__cuda_array_interface__", "__dataframe__")
+
+
+class Batches:
+    """The rows of a data set as checked, dense arrays in the place of the computation, one batch at a time.
+
+    Attributes
+    ----------
+    place : Placement
+        Where the data are, and where they are computed.
+    once : bool
+        The data cannot be gone through a second time.
+    n_rows : int or None
+        None where only the end of the data tells.
+    """
+
+    def __init__(
+        self, estimator: Any, first: Array, pieces: Callable[[], Iterator[Array]], n_rows: int | None, once: bool
+    ) -> None:
+        self.place: Placement = at_full_precision(placement_for(estimator, first), first)
+        self.n_rows, self.once = n_rows, once
+        self._pieces = pieces
+
+    @property
+    def like(self) -> Array:
+        """A zero-size array where it is computed, in the dtype of the data."""
+        return self.place.work
+
+    def __iter__(self) -> Iterator[Array]:
+        for piece in self._pieces():
+            yield self.place.brought(dense_rows(piece))
+
+
+def batches_of(estimator: Any, X: Any, rows: Callable[[int], int], smallest: int) -> Batches:
+    """The batches that X means; sets `n_features_in_` and the feature names of the estimator.
+
+    Parameters
+    ----------
+    estimator : IncrementalPCA
+    X : array, CSR matrix or data frame, shape (n, d); or an iterable of such batches
+    rows : callable
+        From d to the rows of a batch. The batches of an iterable are taken as they come.
+    smallest : int
+        The last batch of an array is joined to the one before it where it has fewer rows.
+
+    Raises
+    ------
+    InvalidParameterError, ValueError, TypeError
+        What X has to be and is not; for an iterable the message names the batch, and is raised when it comes.
+    """
+    if is_stream(X):
+        return _stream(estimator, X)
+    if is_memory_map(X) and X.ndim == 2 and X.size and X.dtype.kind in "fiub":
+        return _mapped(estimator, X, rows(int(X.shape[1])), smallest)
+    data = training_data(estimator, X)
+    n, size = int(data.shape[0]), rows(int(data.shape[1]))
+    cuts = list(gen_batches(n, size, min_batch_size=smallest))
+    return Batches(estimator, empty_like(data), lambda: (_cut(data, cut) for cut in cuts), n, once=False)
+
+
+def is_stream(X: Any) -> bool:
+    """Whether X is an iterable of batches rather than one set of rows."""
+    if isinstance(X, (str, bytes, dict)) or any(hasattr(X, mark) for mark in ARRAY_MARKS):
+        return False
+    if isinstance(X, (list, tuple)):
+        return len(X) > 0 and len(getattr(X[0], "shape", ())) == 2
+    return hasattr(X, "__iter__")
+
+
+def _cut(data: Any, cut: slice) -> Any:
+    return data[cut] if is_sparse(data) else data[cut, :]
+
+
+def _mapped(estimator: Any, X: np.ndarray, size: int, smallest: int) -> Batches:
+    """Of a memory map only the batch that is looked at is read and, where it must be, turned into floating point."""
+    cuts = list(gen_batches(len(X), size, min_batch_size=smallest))
+    first = empty_like(training_data(estimator, X[cuts[0]]))
+
+    def pieces() -> Iterator[Array]:
+        for number, cut in enumerate(cuts):
+            yield _checked(estimator, X[cut], first, f"rows {cut.start} to {cut.stop - 1} (batch {number})")
+
+    return Batches(estimator, first, pieces, len(X), once=False)
+
+
+def _stream(estimator: Any, X: Iterable[Any]) -> Batches:
+    """An iterable of batches, each of them checked when it comes."""
+    iterator = iter(X)
+    once = iterator is X
+    nothing = object()
+    head = next(iterator, nothing)
+    if head is nothing:
+        raise InvalidParameterError(
+            f"{type(estimator).__name__}: the iterable of batches is empty; it must give at least one array of shape "
+            "(rows, features). An iterator that was used before gives nothing more."
+        )
+    first = empty_like(_first(estimator, head))
+
+    def pieces() -> Iterator[Array]:
+        source = chain([head], iterator) if once else X
+        return (_checked(estimator, batch, first, f"batch {number}") for number, batch in enumerate(source))
+
+    return Batches(estimator, first, pieces, None, once)
+
+
+def _first(estimator: Any, batch: Any) -> Any:
+    try:
+        with working_on(batch):
+            return training_data(estimator, batch)
+    except (ValueError, TypeError) as error:
+        raise _named("batch 0", error) from error
+
+
+def _checked(estimator: Any, batch: Any, first: Array, name: str) -> Any:
+    """A batch with the width of the first, from the same library and device."""
+    place = batch if is_foreign(batch) else np.empty(0)
+    if not same_place(place, first):
+        raise DeviceMismatchError(
+            f"{name} is from {library_of(place)}, and the first batch was from {library_of(first)}: all batches must "
+            "be in one library and on one device. Move them, or pass host arrays and set device."
+        )
+    try:
+        with working_on(batch):
+            return new_data(estimator, batch, first, "fit")
+    except (ValueError, TypeError) as error:
+        raise _named(name, error) from error
+
+
+def _named(name: str, error: Exception) -> Exception:
+    """The same kind of error, with the batch named."""
+    kind = ValueError if isinstance(error, ValueError) else TypeError
+    return kind(f"{name}: {error}")

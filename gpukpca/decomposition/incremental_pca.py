@@ -1,0 +1,482 @@
+"""PCA of data that come in batches: updated batch by batch, or exact in two passes or a few more."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn import get_config
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from gpukpca._typing import Array
+from gpukpca.backend.device import parsed_device, synchronize, working_on
+from gpukpca.backend.namespace import (
+    cast,
+    empty_like,
+    epsilon,
+    from_host,
+    is_foreign,
+    is_sparse,
+    item_size,
+    move,
+    namespace_of,
+    overflow_allowed,
+    same_place,
+    to_host,
+)
+from gpukpca.backend.rows import by_panels, dense_rows
+from gpukpca.backend.tiles import single_threaded_blas
+from gpukpca.decomposition.batches import Batches, batches_of, is_stream
+from gpukpca.decomposition.convergence import warn_caller
+from gpukpca.decomposition.fitting import on_host, unchanged_on_error
+from gpukpca.decomposition.gaussian import GaussianModel
+from gpukpca.decomposition.model import inverse_roots
+from gpukpca.decomposition.placement import placement_for
+from gpukpca.decomposition.progress import Listener, Progress, listener_from
+from gpukpca.decomposition.running import Running, checked_count, updated
+from gpukpca.decomposition.spectrum import warn_of_convergence, warn_of_fallbacks
+from gpukpca.decomposition.two_pass import components_of, moments_of
+from gpukpca.decomposition.validation import check_finite, checked_scores, new_data, training_data
+from gpukpca.eigen import EigenResult
+from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning
+
+# scikit-learn's rule for the rows of a batch.
+ROWS_A_FEATURE = 5
+# A pass of the exact mode reads at least so many entries together: 32 MiB in float64.
+EXACT_BATCH_ENTRIES = 2**22
+# Features up to which one BLAS thread is the faster choice, most of all beside other work: QR and SVD of small factors
+# gain nothing from a second one; the long products of the exact mode gain from few features on.
+ONE_THREAD_UP_TO, ONE_THREAD_UP_TO_EXACT = 256, 64
+# Attributes that only an exact fit has.
+CERTIFICATE = ("residual_norms_", "converged_", "n_passes_", "solver_")
+
+
+class IncrementalPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """PCA of data in batches, a drop-in for `sklearn.decomposition.IncrementalPCA`, with an exact mode.
+
+    Works on NumPy arrays, memory maps, SciPy sparse matrices, pandas data frames, on CuPy, PyTorch and
+    array-api-strict arrays, and on iterables of such batches; results live where the input lives.
+
+    Parameters
+    ----------
+    n_components : None or int >= 1
+        None: min(n, d), n the rows of the first batch (with ``exact=True`` of all).
+    whiten : bool
+        Divide the scores by their standard deviations; where that is 0 they are 0.
+    copy : bool
+        For scikit-learn's sake; X is never written to.
+    batch_size : None or int >= 1
+        Rows that are read together in `fit`. None: 5 d, in the exact mode at least 2**22 / d. The batches of an
+        iterable are taken as they come.
+    exact : bool
+        False: one pass, and after every batch the components that fit into memory (what a batch leaves out is lost, so
+        the answer depends on the batches and their order). True: the mean in a first pass, the components in one more
+        (in about a dozen for d > 4096); the answer is PCA of the whole.
+    device : None, "auto", "cpu", "cuda" or "cuda:N"
+        Where to compute. None: where the batches are. "cuda": batches on the host are copied one at a time.
+    verbose : int or callable
+        1 prints a line a batch (exact: a pass) to the standard error; a callable gets `Progress` events.
+
+    Attributes
+    ----------
+    components_ : array (p, d)
+        Unit rows; the entry of largest modulus is positive.
+    explained_variance_ : array (p,)
+        Variances of the scores, over n - 1.
+    explained_variance_ratio_ : array (p,)
+        Shares of the exact total variance.
+    singular_values_ : array (p,)
+        Norms of the columns of scores.
+    mean_, var_ : array (d,)
+        Of the features; the variance over n. In float64 where the device has it.
+    noise_variance_ : float
+        Mean variance of what was left out (probabilistic PCA).
+    total_variance_ : float
+        Sum of the variances of the features, over n - 1; exact.
+    n_components_, n_samples_seen_, batch_size_ : int
+    residual_norms_, converged_ : array (p,), bool
+        Only with ``exact=True``: ``||S v - λ v||₂`` with S the covariance matrix (over n - 1), and whether all are
+        small.
+    n_passes_, solver_ : int, str
+        Only with ``exact=True``: passes over the data, and what ran.
+    n_features_in_, feature_names_in_
+
+    Raises
+    ------
+    InvalidParameterError, DeviceMismatchError, MemoryBudgetError, ConvergenceError, ValueError, TypeError
+        From `fit` and `partial_fit`, which then leave the estimator as it was.
+
+    Warns
+    -----
+    RankWarning
+        All rows are equal.
+    ConvergenceWarning
+        Exact mode: residuals above the tolerance.
+
+    Notes
+    -----
+    Cost of a batch of b rows: O(b d min(b, d)), memory O((b + p) d). Exact: O(n d²), memory O(d²) and one batch, for
+    d <= 4096 or p > d/5; else O(n d p) in each pass, memory O(d p) and one batch. Statistics are accumulated in
+    float64 also for float32 data.
+
+    Ross, Lim, Lin & Yang, Int. J. Computer Vision 77 (2008) 125; Chan, Golub & LeVeque, The American Statistician 37
+    (1983) 242 (moments by batches). Unlike scikit-learn's, `get_covariance` is the same with and without whitening, and
+    one row alone has variance 0, not NaN.
+    """
+
+    def __init__(
+        self,
+        n_components: Any = None,
+        *,
+        whiten: Any = False,
+        copy: Any = True,
+        batch_size: Any = None,
+        exact: Any = False,
+        device: Any = None,
+        verbose: Any = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.whiten = whiten
+        self.copy = copy
+        self.batch_size = batch_size
+        self.exact = exact
+        self.device = device
+        self.verbose = verbose
+
+    # -- fitting ---------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> IncrementalPCA:
+        """Forget what was fitted, and go through all batches of X.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or data frame, shape (n, d); or an iterable of such batches
+            A memory map is read a batch at a time. With ``exact=True`` an iterable must give the same batches every
+            time it is gone through: a list, or an object with ``__iter__``, but not a generator.
+        y : ignored
+
+        Returns
+        -------
+        IncrementalPCA
+            The estimator itself.
+        """
+        with unchanged_on_error(self), working_on(X), overflow_allowed():
+            self._check_parameters()
+            batches = batches_of(self, X, self._rows_of_a_batch, self.n_components or 0)
+            with working_on(batches.like), self._few_threads():
+                self._fit_exact(batches) if self.exact else self._fit_running(batches)
+        if not self.total_variance_ > 0:
+            warn_caller("all rows are equal: every variance is 0, and the components mean nothing.", RankWarning)
+        return self
+
+    def _fit_running(self, batches: Batches) -> None:
+        listener, state = listener_from(self.verbose), None
+        for number, batch in enumerate(batches):
+            state = self._next_state(state, batch)
+            _tell(listener, "batch", f"batch {number}: {state.moments.count} rows", state.moments.count, batches.n_rows)
+        if state is None:
+            raise InvalidParameterError("the iterable of batches gave nothing when it was gone through.")
+        self._commit(state, batches.like, batches.place.home)
+
+    def _fit_exact(self, batches: Batches) -> None:
+        if batches.once:
+            raise InvalidParameterError(
+                "exact=True goes through the batches more than once, and an iterator or generator gives them only "
+                "once. Pass an array, a memory map, a list of arrays, or an object whose __iter__ starts again; or use "
+                "exact=False."
+            )
+        listener = listener_from(self.verbose)
+        moments = moments_of(batches)
+        _tell(listener, "pass", f"pass 1: mean of {moments.count} rows", 1)
+        most = min(moments.count, int(moments.mean.shape[0]))
+        p = most if self.n_components is None else int(self.n_components)
+        if p > most:
+            raise InvalidParameterError(
+                f"n_components={p} must be at most min(n_samples, n_features) = {most} with exact=True."
+            )
+        _check_no_overflow(moments.squares)
+        eigen = components_of(
+            batches, moments, p, lambda done, what: _tell(listener, "pass", f"pass {done}: {what}", done)
+        )
+        warn_of_convergence(eigen)
+        warn_of_fallbacks(eigen)
+        values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
+        axes = namespace_of(eigen.eigenvectors).matrix_transpose(eigen.eigenvectors)
+        state = Running(moments, axes, np.sqrt(values), 0.0)
+        left = (state.total - float(np.sum(values))) / max(moments.count - 1, 1)
+        noise = max(left, 0.0) / (most - p) if p < most else 0.0
+        self._commit(Running(moments, axes, np.sqrt(values), noise), batches.like, batches.place.home, eigen)
+
+    def _can_go_on(self) -> bool:
+        return not self.exact
+
+    @available_if(_can_go_on)
+    def partial_fit(self, X: Any, y: Any = None, check_input: bool = True) -> IncrementalPCA:
+        """Take one batch more; not with ``exact=True``.
+
+        Parameters
+        ----------
+        X : array or data frame, shape (m, d)
+            All of it is one batch; the first one has at least n_components rows.
+        y : ignored
+        check_input : bool
+            For scikit-learn's sake; X is always checked.
+
+        Returns
+        -------
+        IncrementalPCA
+            The estimator itself.
+        """
+        with unchanged_on_error(self), working_on(X), overflow_allowed():
+            self._check_parameters()
+            if is_sparse(X):
+                raise TypeError(
+                    "IncrementalPCA.partial_fit does not support sparse input. Either convert data to dense or use "
+                    "IncrementalPCA.fit to do so in batches."
+                )
+            state: Running | None = getattr(self, "_state", None)
+            batch = training_data(self, X) if state is None else self._following(X)
+            place = placement_for(self, batch)
+            with working_on(place.work), self._few_threads():
+                batch = place.brought(batch)
+                state = self._next_state(state, batch)
+                like = empty_like(batch) if not hasattr(self, "components_") else self.components_
+                home = place.home if not hasattr(self, "components_") else self.components_[:0, 0]
+                self._commit(state, like, home)
+        return self
+
+    def _following(self, X: Any) -> Array:
+        """A batch in the library of the ones before."""
+        place = X if is_foreign(X) else np.empty(0)
+        if not same_place(place, self.components_):
+            raise DeviceMismatchError(
+                f"partial_fit got a batch of {type(X).__module__.partition('.')[0]}, and the ones before were of "
+                f"{type(self.components_).__module__.partition('.')[0]}: all batches must be in one library and on one "
+                "device."
+            )
+        return new_data(self, X, self.components_, "partial_fit")
+
+    def _next_state(self, state: Running | None, batch: Array) -> Running:
+        wanted = None if self.n_components is None else int(self.n_components)
+        return updated(state, batch, checked_count(wanted, state, int(batch.shape[0]), int(batch.shape[1])))
+
+    def _few_threads(self) -> AbstractContextManager[None]:
+        """One BLAS thread where the factors are small: the second one's waiting costs more than its work."""
+        small = int(self.n_features_in_) <= (ONE_THREAD_UP_TO_EXACT if self.exact else ONE_THREAD_UP_TO)
+        return single_threaded_blas() if small else nullcontext()
+
+    def _rows_of_a_batch(self, d: int) -> int:
+        usual = max(ROWS_A_FEATURE * d, EXACT_BATCH_ENTRIES // d) if self.exact else ROWS_A_FEATURE * d
+        return usual if self.batch_size is None else int(self.batch_size)
+
+    def _check_parameters(self) -> None:
+        for name in ("n_components", "batch_size"):
+            _check(self, name, _is_count(getattr(self, name)), "None or an integer >= 1")
+        for name in ("whiten", "copy", "exact"):
+            _check(self, name, isinstance(getattr(self, name), (bool, np.bool_)), "True or False")
+        _check(self, "verbose", callable(self.verbose) or _is_switch(self.verbose), "an integer >= 0 or a callable")
+        parsed_device(self.device)
+
+    def _commit(self, state: Running, like: Array, home: Array, eigen: EigenResult | None = None) -> None:
+        """Set the fitted attributes, in the library of the data; the only place that does."""
+        p, count = int(state.axes.shape[0]), state.moments.count
+        degrees = max(count - 1, 1)
+        values = state.singular_values[:p]
+        total = state.total
+        _check_no_overflow(from_host(np.append(values**2, total), like, state.axes.dtype))
+        _check_no_overflow(from_host(values**2 / degrees, like))
+        self._state = state
+        self.components_ = move(cast(state.axes, like.dtype), home)
+        self.singular_values_ = from_host(values, home)
+        self.explained_variance_ = from_host(values**2 / degrees, home)
+        self.explained_variance_ratio_ = from_host(values**2 / total if total > 0 else 0.0 * values, home)
+        self.mean_ = move(state.moments.mean, home)
+        self.var_ = move(state.moments.squares / count, home)
+        self.noise_variance_ = state.noise
+        self.total_variance_ = total / degrees
+        self.n_components_ = p
+        self.n_samples_seen_ = count
+        self.batch_size_ = self._rows_of_a_batch(int(self.n_features_in_))
+        self._set_certificate(eigen, degrees, home)
+        synchronize(state.axes)
+
+    def _set_certificate(self, eigen: EigenResult | None, degrees: int, home: Array) -> None:
+        for name in CERTIFICATE:
+            self.__dict__.pop(name, None)
+        if eigen is None:
+            return
+        self.residual_norms_ = from_host(to_host(eigen.residual_norms) / degrees, home)
+        self.converged_ = bool(np.all(eigen.converged))
+        self.n_passes_ = 1 + eigen.n_passes
+        self.solver_ = eigen.solver
+
+    # -- new points ------------------------------------------------------------------------------------------------
+
+    def transform(self, X: Any) -> Array:
+        """Scores of new points.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or data frame, shape (m, d)
+            A memory map is read by panels of rows.
+
+        Returns
+        -------
+        array, shape (m, p), in the library of X and the dtype of fit
+
+        Raises
+        ------
+        NotFittedError, ValueError
+
+        Notes
+        -----
+        Cost O(m d p).
+        """
+        check_is_fitted(self)
+        if is_stream(X):
+            raise InvalidParameterError(
+                "transform takes rows, not an iterable of batches; call it for each: [model.transform(b) for b in X]."
+            )
+        with working_on(X), overflow_allowed():
+            Y = new_data(self, X, self.components_, "transform")
+        with working_on(self.components_), overflow_allowed():
+            scores = by_panels(Y if is_sparse(Y) else move(Y, self.components_), self._scores)
+            check_finite(scores, "The new points are too large.", "The array of scores")
+            return self._delivered(scores, X)
+
+    def _scores(self, rows: Array, *_: int) -> Array:
+        """(x - mean) Vᵀ, the difference in the widest type."""
+        xp, wide = namespace_of(self.components_), self.mean_.dtype
+        centred = cast(cast(dense_rows(rows), wide) - self.mean_[None, :], self.components_.dtype)
+        scores = centred @ xp.matrix_transpose(self.components_)
+        return scores * self._inverse_deviations()[None, :] if self.whiten else scores
+
+    def _inverse_deviations(self) -> Array:
+        """What whitening multiplies by: 0 where a standard deviation is the rounding of the largest."""
+        variances = to_host(self.explained_variance_).astype(np.float64)
+        smallest = (int(self.mean_.shape[0]) * epsilon(self.components_)) ** 2 * np.max(variances, initial=0.0)
+        return from_host(inverse_roots(np.where(variances > smallest, variances, 0.0)), self.components_)
+
+    def inverse_transform(self, X: Any) -> Array:
+        """Points of data space for given scores.
+
+        Parameters
+        ----------
+        X : array, shape (m, p)
+
+        Returns
+        -------
+        array, shape (m, d), in the library of X and the dtype of fit
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        """
+        check_is_fitted(self)
+        with working_on(self.components_), overflow_allowed():
+            Z = checked_scores(X, self.components_, self.n_components_)
+            if self.whiten:
+                deviations = np.sqrt(to_host(self.explained_variance_))
+                Z = Z * from_host(deviations, self.components_)[None, :]
+            points = cast(cast(Z @ self.components_, self.mean_.dtype) + self.mean_[None, :], self.components_.dtype)
+            check_finite(points, "The scores are too large.", "The array of points")
+            return self._delivered(points, X)
+
+    def get_covariance(self) -> Array:
+        """The covariance matrix of the probabilistic model: Vᵀ (Λ - σ²)₊ V + σ² I.
+
+        Returns
+        -------
+        array, shape (d, d), in the dtype of fit
+
+        Notes
+        -----
+        Tipping & Bishop, J. R. Statist. Soc. B 61 (1999) 611.
+        """
+        check_is_fitted(self)
+        with working_on(self.components_):
+            return self._model.covariance()
+
+    def get_precision(self) -> Array:
+        """The inverse of `get_covariance`; directions without variance are given eps times the largest one.
+
+        Returns
+        -------
+        array, shape (d, d), in the dtype of fit
+
+        Raises
+        ------
+        numpy.linalg.LinAlgError
+            The data have no variance at all.
+        """
+        check_is_fitted(self)
+        with working_on(self.components_):
+            return self._model.precision()
+
+    @property
+    def _model(self) -> GaussianModel:
+        variances = to_host(self.explained_variance_).astype(np.float64)
+        return GaussianModel(self.components_, variances, self.noise_variance_, None)
+
+    def _delivered(self, result: Array, X: Any) -> Array:
+        """Results in the library of the input; on the host where a data frame will be made of them."""
+        wanted = getattr(self, "_sklearn_output_config", {}).get("transform") or get_config()["transform_output"]
+        return move(result, X) if wanted == "default" and is_foreign(X) else to_host(result)
+
+    # -- scikit-learn ----------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles: arrays of a CUDA device as NumPy arrays, so that any machine can read them."""
+        return on_host(super().__getstate__())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> IncrementalPCA:
+        """A copy stays where it is."""
+        twin = type(self)(**self.get_params(deep=False))
+        twin.__dict__.update(deepcopy(self.__dict__, memo))
+        return twin
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.components_.shape[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True  # fit and transform; partial_fit does not
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.array_api_support = True
+        return tags
+
+
+def _tell(listener: Listener | None, stage: str, text: str, done: int, total: int | None = 0) -> None:
+    if listener is not None:
+        listener(Progress(stage, text, done, total or 0))
+
+
+def _check_no_overflow(values: Array) -> None:
+    """Raise where sums of squares have left the floating-point range."""
+    xp = namespace_of(values)
+    if not bool(xp.all(xp.isfinite(values))):
+        digits = 8 * item_size(values.dtype)
+        raise ValueError(f"the data overflow: their variances do not fit into float{digits}. Divide by a constant.")
+
+
+def _check(estimator: Any, name: str, allowed: bool, what: str) -> None:
+    if not allowed:
+        raise InvalidParameterError(
+            f"{type(estimator).__name__}: {name}={getattr(estimator, name)!r} is not allowed; {name} must be {what}."
+        )
+
+
+def _is_count(value: Any) -> bool:
+    if isinstance(value, (bool, np.bool_)):
+        return False
+    return value is None or (isinstance(value, Integral) and int(value) >= 1)
+
+
+def _is_switch(value: Any) -> bool:
+    return isinstance(value, (int, np.integer, np.bool_)) and int(value) >= 0

@@ -1,0 +1,522 @@
+"""Reading a fitted PCA: shares of the variance, quality of points and planes, reconstruction, inertia, dimension.
+
+Every function takes a fitted PCA, of this library or of scikit-learn: anything with `components_` (unit rows), `mean_`
+and `explained_variance_`. Where a model has standardised its data (`scale_`), lengths are those of standardised data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.neighbors import NearestNeighbors
+from sklearn.utils.validation import check_is_fitted
+
+from gpukpca._typing import Array
+from gpukpca.backend.device import on_its_device, working_on
+from gpukpca.backend.linalg import column_sums, inner_products
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    epsilon,
+    from_host,
+    is_foreign,
+    is_sparse,
+    move,
+    namespace_of,
+    overflow_allowed,
+    to_host,
+)
+from gpukpca.backend.rows import as_rows, by_panels, dense_rows, feature_means, row_panels
+from gpukpca.decomposition.validation import check_finite, new_data
+from gpukpca.exceptions import InvalidParameterError
+
+# A centred value of at most so many eps of the row's largest entry is the rounding of the mean, and counts as 0.
+ROUNDING = 4.0
+# How far from orthonormal axes may be, in units of sqrt(eps).
+SKEW = 1.0
+# Entries of the neighbourhoods that are decomposed together: 32 MiB.
+NEIGHBOUR_ENTRIES = 2**22
+
+
+# -- shares of the variance --------------------------------------------------------------------------------------------
+
+
+def contributions(model: Any) -> np.ndarray:
+    """Share of every component in the variance: c_d = λ_d / Σ λ, with Σ over all of them, kept or not.
+
+    Parameters
+    ----------
+    model : fitted PCA
+        The total is its `total_variance_`; without that attribute, `explained_variance_` over
+        `explained_variance_ratio_`.
+
+    Returns
+    -------
+    host array, shape (p,), float64
+        All zero where there is no variance.
+
+    Raises
+    ------
+    NotFittedError, InvalidParameterError
+        Not a fitted PCA.
+    """
+    values = spectrum_of(model)
+    total = total_variance_of(model)
+    return values / total if total > 0 else np.zeros_like(values)
+
+
+def spectrum_of(model: Any) -> np.ndarray:
+    """Variances of the components that a model keeps, on the host in float64, shape (p,).
+
+    Parameters
+    ----------
+    model : fitted PCA
+
+    Returns
+    -------
+    host array, shape (p,)
+    """
+    check_is_fitted(model)
+    if not hasattr(model, "explained_variance_"):
+        raise InvalidParameterError(f"{type(model).__name__} has no explained_variance_; expected a fitted PCA.")
+    return np.array(to_host(model.explained_variance_), dtype=np.float64)
+
+
+def total_variance_of(model: Any) -> float:
+    """Sum of all variances, over n - 1, also of the components that a model does not keep.
+
+    Parameters
+    ----------
+    model : fitted PCA
+
+    Returns
+    -------
+    float
+    """
+    if hasattr(model, "total_variance_"):
+        return float(model.total_variance_)
+    shares = float(np.sum(to_host(model.explained_variance_ratio_).astype(np.float64)))
+    return float(np.sum(spectrum_of(model))) / shares if shares > 0 else 0.0
+
+
+def eckart_young(model: Any, K: int) -> tuple[float, float]:
+    """What the best approximation of rank K leaves out, in both senses.
+
+    Parameters
+    ----------
+    model : fitted PCA
+        With the whole spectrum: min(n - 1, d) components.
+    K : int, 0 <= K <= p
+        Components of the approximation.
+
+    Returns
+    -------
+    (float, float)
+        ‖Σ - Σ_K‖²_F = Σ_{d>K} λ_d², of the covariance matrix; and Σ_{d>K} λ_d, the mean squared distance of the points
+        from the subspace (with n/(n - 1): λ are variances over n - 1).
+
+    Raises
+    ------
+    InvalidParameterError
+        K out of range.
+    ValueError
+        The model does not keep the whole spectrum.
+
+    Notes
+    -----
+    Eckart & Young, Psychometrika 1 (1936) 211.
+    """
+    values = spectrum_of(model)
+    K = _count(K, len(values), "K")
+    whole = whole_rank(model)
+    if len(values) < whole:
+        raise ValueError(
+            f"the model keeps {len(values)} of {whole} components, and the residual needs all eigenvalues; fit with "
+            "n_components=None."
+        )
+    left = values[K:]
+    return float(np.sum(left**2)), float(np.sum(left))
+
+
+def whole_rank(model: Any) -> int:
+    """How many variances can differ from zero: min(n - 1, d).
+
+    Parameters
+    ----------
+    model : fitted PCA
+
+    Returns
+    -------
+    int
+    """
+    return min(samples_of(model) - 1, int(model.components_.shape[1]))
+
+
+def samples_of(model: Any) -> int:
+    """Rows that a model was fitted to.
+
+    Parameters
+    ----------
+    model : fitted PCA
+
+    Returns
+    -------
+    int
+    """
+    for name in ("n_samples_", "n_samples_seen_"):
+        if hasattr(model, name):
+            return int(getattr(model, name))
+    raise InvalidParameterError(
+        f"{type(model).__name__} does not say how many samples it was fitted to (n_samples_ or n_samples_seen_)."
+    )
+
+
+# -- points ------------------------------------------------------------------------------------------------------------
+
+
+def squared_cosines(model: Any, X: Any, *, residual: bool = False) -> Array:
+    """How well every component represents every point: cos² of the angle between x - mean and the axis.
+
+    Parameters
+    ----------
+    model : fitted PCA
+    X : array, sparse matrix or data frame, shape (m, d)
+    residual : bool
+        One column more: the share of ‖x - mean‖² outside of all components. Then rows sum to 1.
+
+    Returns
+    -------
+    array, shape (m, p) or (m, p + 1), in the library of X and the dtype of the model
+        0 in all columns for a point at the mean.
+
+    Raises
+    ------
+    NotFittedError, ValueError
+    """
+    return _by_rows(model, X, lambda rows: _cosines(model, rows, residual), "squared_cosines")
+
+
+def plane_cosines(model: Any, X: Any, i: int, j: int) -> Array:
+    """How well a plane of two components represents every point: cos² of the angle between x - mean and the plane.
+
+    Parameters
+    ----------
+    model : fitted PCA
+    X : array, sparse matrix or data frame, shape (m, d)
+    i, j : int
+        Two different components, counted from 0.
+
+    Returns
+    -------
+    array, shape (m,), in the library of X and the dtype of the model
+        The sum of two squared cosines; 0 for a point at the mean.
+
+    Raises
+    ------
+    NotFittedError, ValueError
+    """
+    p = len(spectrum_of(model))
+    i, j = _count(i, p - 1, "i"), _count(j, p - 1, "j")
+    if i == j:
+        raise InvalidParameterError(f"i = j = {i}: a plane needs two different components.")
+
+    def both(rows: Array) -> Array:
+        cosines = _cosines(model, rows, residual=False)
+        return cosines[:, i] + cosines[:, j]
+
+    return _by_rows(model, X, both, "plane_cosines")
+
+
+def _cosines(model: Any, rows: Array, residual: bool) -> Array:
+    """Squared cosines of dense rows where the model is."""
+    xp = namespace_of(rows)
+    centred = _centred(model, rows)
+    largest = xp.max(xp.abs(centred), axis=1)
+    at_mean = largest <= ROUNDING * epsilon(model.components_) * _sizes(model, rows)
+    # Unit largest entries: no square overflows or vanishes.
+    unit = centred / xp.where(at_mean, xp.ones_like(largest), largest)[:, None]
+    V = cast(model.components_, unit.dtype)
+    scores = unit @ xp.matrix_transpose(V)
+    columns = [scores * scores]
+    if residual:
+        outside = unit - scores @ V
+        columns.append(xp.sum(outside * outside, axis=1)[:, None])
+    norms = xp.sum(unit * unit, axis=1)
+    norms = xp.where(at_mean, xp.ones_like(norms), norms)
+    kept = xp.astype(xp.logical_not(at_mean), unit.dtype)
+    return xp.concat(columns, axis=1) * (kept / norms)[:, None]
+
+
+def _sizes(model: Any, rows: Array) -> Array:
+    """Largest entry of every row and of the mean, in the units of centred rows."""
+    xp = namespace_of(rows)
+    mean = cast(model.mean_, accumulation_dtype(rows))
+    sizes = xp.abs(cast(rows, mean.dtype)) + xp.abs(mean)[None, :]
+    scale = _scale(model)
+    return xp.max(sizes if scale is None else sizes / scale[None, :], axis=1)
+
+
+# -- reconstruction ----------------------------------------------------------------------------------------------------
+
+
+def reconstruction(model: Any, X: Any, n_components: int | None = None) -> Array:
+    """The points of the subspace of the first components that are nearest to X.
+
+    Parameters
+    ----------
+    model : fitted PCA
+    X : array, sparse matrix or data frame, shape (m, d)
+    n_components : int, optional
+        The first so many, 0 (the mean) to p; default all that the model keeps.
+
+    Returns
+    -------
+    array, shape (m, d), in the units of X, in its library, and in the dtype of the model
+
+    Raises
+    ------
+    NotFittedError, ValueError
+    """
+    K = _count(n_components, len(spectrum_of(model)), "n_components")
+
+    def nearest(rows: Array) -> Array:
+        centred = _centred(model, rows)
+        V = cast(model.components_[:K, :], centred.dtype)
+        points = (centred @ namespace_of(V).matrix_transpose(V)) @ V
+        scale = _scale(model)
+        points = points if scale is None else points * scale[None, :]
+        return points + cast(model.mean_, points.dtype)[None, :]
+
+    return _by_rows(model, X, nearest, "reconstruction")
+
+
+def reconstruction_error(model: Any, X: Any, n_components: int | None = None, per_sample: bool = False) -> Any:
+    """Squared distance of the points from the subspace of the first components, the mean of them or each.
+
+    Parameters
+    ----------
+    model : fitted PCA
+    X : array, sparse matrix or data frame, shape (m, d)
+    n_components : int, optional
+        The first so many, 0 to p; default all that the model keeps.
+    per_sample : bool
+        One number for every point.
+
+    Returns
+    -------
+    float; or an array of shape (m,) in the library of X and the dtype of the model
+        On the data of fit the mean is Σ_{d>K} λ_d (n - 1)/n. For a model with `scale_` it is the distance between
+        standardised points.
+
+    Raises
+    ------
+    NotFittedError, ValueError
+    """
+    K = _count(n_components, len(spectrum_of(model)), "n_components")
+
+    def squares(rows: Array) -> Array:
+        xp = namespace_of(rows)
+        centred = _centred(model, rows)
+        V = cast(model.components_[:K, :], centred.dtype)
+        left = centred - (centred @ xp.matrix_transpose(V)) @ V
+        return xp.sum(left * left, axis=1)
+
+    errors = _by_rows(model, X, squares, "reconstruction_error", narrow=per_sample)
+    return errors if per_sample else float(column_sums(errors[:, None])[0]) / int(errors.shape[0])
+
+
+# -- inertia -----------------------------------------------------------------------------------------------------------
+
+
+@on_its_device
+def inertia(X: Any, about: Any = None) -> float:
+    """Sum of squared distances of points from a point or a subspace.
+
+    Parameters
+    ----------
+    X : array, sparse matrix or data frame, shape (n, d)
+    about : array of shape (d,), or (point, axes), optional
+        A point; or a point (d,) and orthonormal axes (q, d) as rows, for the subspace through the point along the axes.
+        Default: the mean of X.
+
+    Returns
+    -------
+    float
+        About a point a: I_a = n ‖a - x̄‖² + I_x̄ (Huygens). About a subspace through x̄: I_x̄ less what its axes explain.
+
+    Raises
+    ------
+    InvalidParameterError, ValueError
+        Shapes that do not fit, axes that are not orthonormal, NaN.
+
+    Notes
+    -----
+    Cost O(n d q), in float64 where the device has it.
+    """
+    rows = as_rows(X)
+    check_finite(rows, "Inertia takes no missing values.")
+    rows = dense_rows(rows)
+    with overflow_allowed():
+        point, axes = _about(about, rows)
+        total = 0.0
+        for start, stop in row_panels(rows):
+            left = cast(rows[start:stop, :], point.dtype) - point[None, :]
+            if axes is not None:
+                left = left - (left @ namespace_of(axes).matrix_transpose(axes)) @ axes
+            total += float(namespace_of(left).sum(left * left))
+    if not math.isfinite(total):
+        raise ValueError("the inertia overflows; divide the data by a constant.")
+    return total
+
+
+def _about(about: Any, rows: Array) -> tuple[Array, Array | None]:
+    """Point and axes in the place of the rows, in the widest type."""
+    wide, d = accumulation_dtype(rows), int(rows.shape[1])
+    if about is None:
+        return feature_means(rows), None
+    is_subspace = isinstance(about, tuple) and len(about) == 2 and np.ndim(to_host_if_array(about[1])) == 2
+    point, axes = about if is_subspace else (about, None)
+    point = _brought(point, rows, wide)
+    if point.shape != (d,):
+        raise InvalidParameterError(f"about: expected a point of shape ({d},), got shape {tuple(point.shape)}.")
+    if axes is None:
+        return point, None
+    axes = _brought(axes, rows, wide)
+    if axes.ndim != 2 or axes.shape[1] != d:
+        raise InvalidParameterError(f"about: expected axes of shape (q, {d}), got shape {tuple(axes.shape)}.")
+    turned = namespace_of(axes).matrix_transpose(axes)
+    skew = float(np.max(np.abs(inner_products(turned, turned) - np.eye(axes.shape[0])), initial=0.0))
+    if not skew <= SKEW * math.sqrt(float(np.finfo(np.float32).eps)):
+        raise InvalidParameterError(
+            f"about: the axes are not orthonormal (A Aᵀ - I reaches {skew:.1e}); orthonormalise them first."
+        )
+    return point, axes
+
+
+def to_host_if_array(a: Any) -> Any:
+    """Arrays of other libraries on the host; everything else as it is."""
+    return to_host(a) if is_foreign(a) else a
+
+
+def _brought(a: Any, rows: Array, dtype: Any) -> Array:
+    host = np.asarray(to_host_if_array(a), dtype=np.float64)
+    if not np.all(np.isfinite(host)):
+        raise InvalidParameterError("about: the point and the axes must be finite.")
+    return from_host(host, rows, dtype)
+
+
+# -- dimension ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class IntrinsicDimension:
+    """Local dimensions of a data set.
+
+    Attributes
+    ----------
+    per_sample : host array of int, shape (n,)
+        Significant eigenvalues of the neighbourhood of every sample; 0 where all its neighbours are equal.
+    median : float
+    """
+
+    per_sample: np.ndarray
+    median: float
+
+
+def intrinsic_dimension(X: Any, n_neighbors: int = 20, threshold: float = 0.05) -> IntrinsicDimension:
+    """Local intrinsic dimension, by PCA of the neighbourhood of every sample.
+
+    Parameters
+    ----------
+    X : array, sparse matrix or data frame, shape (n, d)
+        Computed on the host, whatever its library.
+    n_neighbors : int >= 2
+        Samples in a neighbourhood beside the one in its centre; at most n - 1. No dimension above this can be seen.
+    threshold : float in (0, 1)
+        An eigenvalue counts where it is larger than this share of the largest of the neighbourhood.
+
+    Returns
+    -------
+    IntrinsicDimension
+
+    Raises
+    ------
+    InvalidParameterError, ValueError
+
+    Notes
+    -----
+    Cost: the neighbours, and O(n k² d) for k neighbours. Fukunaga & Olsen, IEEE Trans. Computers C-20 (1971) 176.
+    """
+    rows = as_rows(X)
+    check_finite(rows, "The neighbours need every value.")
+    rows = np.asarray(to_host(rows), dtype=np.float64)
+    most = len(rows) - 1
+    if not _is_integer(n_neighbors) or not 2 <= n_neighbors <= most:
+        raise InvalidParameterError(
+            f"n_neighbors={n_neighbors!r} is not allowed; it must be an integer from 2 to n - 1 = {most}."
+        )
+    if not isinstance(threshold, Real) or not 0 < threshold < 1:
+        raise InvalidParameterError(f"threshold={threshold!r} is not allowed; it must be strictly between 0 and 1.")
+    found = NearestNeighbors(n_neighbors=int(n_neighbors) + 1).fit(rows).kneighbors(rows, return_distance=False)
+    step = max(1, NEIGHBOUR_ENTRIES // (found.shape[1] * rows.shape[1]))
+    starts = range(0, len(rows), step)
+    local = [_local_dimensions(rows[found[start : start + step]], float(threshold)) for start in starts]
+    per_sample = np.concatenate(local)
+    return IntrinsicDimension(per_sample, float(np.median(per_sample)))
+
+
+def _local_dimensions(hoods: np.ndarray, threshold: float) -> np.ndarray:
+    """Significant eigenvalues of every neighbourhood, hoods of shape (m, k, d)."""
+    hoods = hoods - hoods.mean(axis=1, keepdims=True)
+    largest = np.max(np.abs(hoods), axis=(1, 2))
+    hoods = hoods / np.where(largest > 0, largest, 1.0)[:, None, None]
+    values = np.linalg.svd(hoods, compute_uv=False) ** 2
+    return np.sum((values > threshold * values[:, :1]) & (largest > 0)[:, None], axis=1)
+
+
+# -- shared ------------------------------------------------------------------------------------------------------------
+
+
+def _by_rows(model: Any, X: Any, function: Callable[[Array], Array], name: str, narrow: bool = True) -> Array:
+    """A function of dense rows over the rows of X, where the model is; the result in the library of X."""
+    check_is_fitted(model)
+    like = model.components_
+    with working_on(X), overflow_allowed():
+        Y = new_data(model, X, like, name)
+    with working_on(like), overflow_allowed():
+        Y = Y if is_sparse(Y) else move(Y, like)
+        result = by_panels(Y, lambda rows, *_: function(dense_rows(rows)))
+        result = cast(result, like.dtype) if narrow else result
+        check_finite(result[:, None] if result.ndim == 1 else result, "The points are too large.", f"The {name}")
+        return move(result, X) if is_foreign(X) else to_host(result)
+
+
+def _centred(model: Any, rows: Array) -> Array:
+    """(x - mean), over the scale where the model has one, in the widest type."""
+    wide = accumulation_dtype(rows)
+    centred = cast(rows, wide) - cast(model.mean_, wide)[None, :]
+    scale = _scale(model)
+    return centred if scale is None else centred / scale[None, :]
+
+
+def _scale(model: Any) -> Array | None:
+    scale = getattr(model, "scale_", None)
+    return None if scale is None else cast(scale, accumulation_dtype(scale))
+
+
+def _count(value: Any, most: int, name: str) -> int:
+    """An integer from 0 to `most`; `most` for None."""
+    if value is None:
+        return most
+    if not _is_integer(value) or not 0 <= value <= most:
+        raise InvalidParameterError(f"{name}={value!r} is not allowed; it must be an integer from 0 to {most}.")
+    return int(value)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))

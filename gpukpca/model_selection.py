@@ -1,0 +1,437 @@
+"""How many components: the rules of the literature, each with its source, alone or beside each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.device import working_on
+from gpukpca.backend.linalg import inner_products
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    from_host,
+    namespace_of,
+    overflow_allowed,
+    to_host,
+)
+from gpukpca.backend.random import generator, standard_normal
+from gpukpca.backend.rows import as_rows, dense_rows, feature_means
+from gpukpca.decomposition.evidence import log_evidence
+from gpukpca.decomposition.reading import samples_of, spectrum_of, total_variance_of, whole_rank
+from gpukpca.decomposition.validation import check_finite
+from gpukpca.exceptions import InvalidParameterError
+
+SOURCES = {
+    "fixed": "given",
+    "variance": "Jolliffe, Principal Component Analysis (2002), section 6.1.1",
+    "error": "Eckart & Young, Psychometrika 1 (1936) 211",
+    "mle": "Minka, NIPS 13 (2000) 598",
+    "parallel": "Horn, Psychometrika 30 (1965) 179",
+    "broken_stick": "Frontier, J. Exp. Mar. Biol. Ecol. 25 (1976) 67; Jackson, Ecology 74 (1993) 2204",
+}
+# What `value` means to a rule, where it takes one.
+VALUES = {"fixed": "K", "variance": "a share of the variance", "error": "the largest error allowed"}
+USUAL_SHARE = 0.95
+# Of the total: what a cumulative sum of shares may lack of a share asked for.
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a rule chose, with what it compared.
+
+    Attributes
+    ----------
+    rule : str
+    n_components : int
+        Of the first components, those to keep; may be 0.
+    source : str
+    compared : str
+        What `values` and `thresholds` are.
+    values : host array, shape (q,)
+        One number a component.
+    thresholds : host array of shape (q,), or None
+        What each of them was held against.
+    """
+
+    rule: str
+    n_components: int
+    source: str
+    compared: str
+    values: np.ndarray
+    thresholds: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table of `compare_rules`.
+
+    Attributes
+    ----------
+    rule : str
+    n_components : int or None
+        None where the rule cannot be applied.
+    source : str
+    note : str
+        The setting; or why the rule cannot be applied.
+    """
+
+    rule: str
+    n_components: int | None
+    source: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class _Spectrum:
+    """What the rules know: variances (over n - 1), descending; their exact total; n, d; the rows, where given."""
+
+    variances: np.ndarray
+    total: float
+    n: int
+    d: int
+    rank: int
+    rows: Array | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self.variances) >= self.rank
+
+    @property
+    def shares(self) -> np.ndarray:
+        return self.variances / self.total if self.total > 0 else np.zeros_like(self.variances)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """The keyword arguments of `n_components_for`, checked."""
+
+    value: Any
+    per: str
+    quantile: float
+    n_draws: int
+    null: str
+    random_state: Any
+
+
+def n_components_for(
+    model_or_X: Any,
+    rule: str = "variance",
+    value: Any = None,
+    *,
+    per: str = "sample",
+    quantile: float = 0.95,
+    n_draws: int = 100,
+    null: str = "permutation",
+    random_state: Any = 0,
+    return_report: bool = False,
+) -> Any:
+    """How many principal components to keep, by a rule.
+
+    Parameters
+    ----------
+    model_or_X : fitted PCA; or array, sparse matrix or data frame of shape (n, d)
+        Data are centred and not standardised: standardise them first for the correlation matrix. A model is enough for
+        all rules but "parallel", and "mle" needs one with all components.
+    rule : str
+        "fixed"
+            `value` components.
+        "variance"
+            The fewest with a cumulative share of the variance of at least `value`, 0 < value <= 1 (Jolliffe 2002,
+            6.1.1).
+        "error"
+            The fewest with a squared reconstruction error of at most `value`, in the units of X squared: with
+            per="sample" the mean of the samples, (n - 1)/n Σ_{d>K} λ_d, with per="total" the sum over them (Eckart &
+            Young 1936).
+        "mle"
+            The largest Laplace approximation of the evidence of a probabilistic PCA (Minka 2000); 1 <= K < d <= n.
+        "parallel"
+            The leading components whose variance exceeds that of data without correlation (Horn 1965; the quantile in
+            the place of the mean after Glorfeld, Educ. Psychol. Meas. 55 (1995) 377).
+        "broken_stick"
+            The leading components with more than b_k = (1/q) Σ_{i=k}^q 1/i of the variance, the expected shares of a
+            stick broken at random into q = min(n - 1, d) pieces (Frontier 1976, Jackson 1993).
+    value : int or float
+        Only for the first three rules; no default, but 0.95 for "variance".
+    per : "sample" or "total"
+        For "error".
+    quantile : float in (0, 1)
+        For "parallel".
+    n_draws : int >= 1
+        For "parallel": random data sets.
+    null : "permutation" or "normal"
+        For "parallel": every column of X permuted by itself, or normal numbers with the variances of the columns.
+    random_state : None, int, RandomState or Generator
+        For "parallel"; the same integer gives the same answer.
+    return_report : bool
+        Return a `Choice` with what was compared, for a plot.
+
+    Returns
+    -------
+    int, or Choice
+        From 0 to the number of components known.
+
+    Raises
+    ------
+    InvalidParameterError
+        An unknown rule; a value that is missing, out of range or not taken by the rule; a model that knows too little.
+    ValueError
+        Data with NaN or infinity.
+
+    Notes
+    -----
+    Cost: of data O(n d min(n, d)) for the spectrum; for "parallel" n_draws times that; for "mle" O(d²) more.
+    """
+    value = USUAL_SHARE if value is None and rule == "variance" else value
+    settings = _Settings(value, per, quantile, n_draws, null, random_state)
+    _check(rule, settings)
+    choice = RULES[rule](_known(model_or_X), settings)
+    return choice if return_report else choice.n_components
+
+
+def compare_rules(
+    model_or_X: Any,
+    *,
+    share: float = 0.95,
+    error: float | None = None,
+    quantile: float = 0.95,
+    n_draws: int = 100,
+    random_state: Any = 0,
+) -> list[Row]:
+    """What all rules choose, beside each other.
+
+    Parameters
+    ----------
+    model_or_X : fitted PCA; or array, sparse matrix or data frame of shape (n, d)
+    share : float
+        For "variance".
+    error : float, optional
+        For "error", the mean over samples; default (1 - share) of the total.
+    quantile : float
+    n_draws : int
+    random_state : None, int, RandomState or Generator
+        For "parallel".
+
+    Returns
+    -------
+    list of Row
+        One for each rule but "fixed"; a rule that cannot be applied has None and the reason.
+
+    Raises
+    ------
+    InvalidParameterError, ValueError
+        Settings out of range, data with NaN or infinity.
+    """
+    known = _known(model_or_X)
+    if error is None:
+        error = (1.0 - share) * known.total * (known.n - 1) / known.n
+    wanted = {"variance": share, "error": error, "mle": None, "parallel": None, "broken_stick": None}
+    notes = {"variance": f"share {share:g}", "error": f"mean error {error:.4g}", "parallel": f"quantile {quantile:g}"}
+    table = []
+    for rule, value in wanted.items():
+        settings = _Settings(value, "sample", quantile, n_draws, "permutation", random_state)
+        _check(rule, settings)
+        try:
+            table.append(Row(rule, RULES[rule](known, settings).n_components, SOURCES[rule], notes.get(rule, "")))
+        except InvalidParameterError as reason:
+            table.append(Row(rule, None, SOURCES[rule], str(reason)))
+    return table
+
+
+# -- what is known -----------------------------------------------------------------------------------------------------
+
+
+def _known(model_or_X: Any) -> _Spectrum:
+    if hasattr(model_or_X, "fit"):
+        return _of_model(model_or_X)
+    rows = as_rows(model_or_X)
+    check_finite(rows, "The rules take no missing values.")
+    rows = dense_rows(rows)
+    n, d = int(rows.shape[0]), int(rows.shape[1])
+    if n < 2 or d < 1:
+        raise InvalidParameterError(f"data of shape ({n}, {d}) have no variance: at least 2 samples are needed.")
+    with working_on(rows), overflow_allowed():
+        variances = _variances(rows)
+    if not np.all(np.isfinite(variances)):
+        raise ValueError("the variances of the data overflow; divide the data by a constant.")
+    return _Spectrum(variances, float(np.sum(variances)), n, d, min(n - 1, d), rows)
+
+
+def _of_model(model: Any) -> _Spectrum:
+    variances = np.maximum(spectrum_of(model), 0.0)
+    if not hasattr(model, "components_"):
+        raise InvalidParameterError(f"{type(model).__name__} has no components_ in data space; pass a fitted PCA.")
+    n, d = samples_of(model), int(model.components_.shape[1])
+    if n < 2:
+        raise InvalidParameterError("the model was fitted to 1 sample, which has no variance.")
+    return _Spectrum(variances, total_variance_of(model), n, d, whole_rank(model))
+
+
+def _variances(rows: Array) -> np.ndarray:
+    """The min(n - 1, d) variances of dense rows, over n - 1, descending, on the host in float64."""
+    mean = feature_means(rows)
+    centred = cast(rows, mean.dtype) - mean[None, :]
+    n, d = centred.shape
+    products = centred if d <= n else namespace_of(centred).matrix_transpose(centred)
+    values = np.linalg.eigvalsh(_finite(inner_products(products, products)))[::-1][: min(n - 1, d)]
+    return np.maximum(values, 0.0) / (n - 1)
+
+
+def _finite(products: np.ndarray) -> np.ndarray:
+    """The matrix itself, for LAPACK never returns from some with infinity."""
+    if not np.all(np.isfinite(products)):
+        raise ValueError("the variances of the data overflow; divide the data by a constant.")
+    return products
+
+
+# -- the rules ---------------------------------------------------------------------------------------------------------
+
+
+def _fixed(known: _Spectrum, settings: _Settings) -> Choice:
+    most = len(known.variances)
+    if not 0 <= settings.value <= most:
+        raise InvalidParameterError(f'rule "fixed": value={settings.value!r} must be from 0 to {most}.')
+    return _choice("fixed", int(settings.value), "variance", known.variances)
+
+
+def _variance(known: _Spectrum, settings: _Settings) -> Choice:
+    cumulative = np.cumsum(known.shares)
+    thresholds = np.full(len(cumulative), float(settings.value))
+    if known.total == 0:
+        return _choice("variance", 0, "cumulative share", cumulative, thresholds)
+    reached = np.flatnonzero(cumulative >= settings.value - ROUNDING)
+    if not len(reached):
+        raise InvalidParameterError(
+            f"the {len(cumulative)} components that the model keeps have a share of {cumulative[-1]:.6g}, less than "
+            f"value={settings.value!r}; fit more of them."
+        )
+    return _choice("variance", int(reached[0]) + 1, "cumulative share", cumulative, thresholds)
+
+
+def _error(known: _Spectrum, settings: _Settings) -> Choice:
+    """Errors with 0, 1, ... components; `values` are those with 1 and more."""
+    left = np.append(known.total, known.total - np.cumsum(known.variances))
+    if known.is_whole:  # sums of the tail: exact where the difference is rounding
+        left = np.append(np.cumsum(known.variances[::-1])[::-1], 0.0)
+    errors = np.maximum(left, 0.0) * (known.n - 1) / (known.n if settings.per == "sample" else 1)
+    reached = np.flatnonzero(errors <= settings.value)
+    if not len(reached):
+        raise InvalidParameterError(
+            f"with all {len(known.variances)} components that the model keeps the error is {errors[-1]:.6g}, more than "
+            f"value={settings.value!r}; fit more of them."
+        )
+    what = f"error per {settings.per}" if settings.per == "sample" else "total error"
+    return _choice("error", int(reached[0]), what, errors[1:], np.full(len(errors) - 1, float(settings.value)))
+
+
+def _mle(known: _Spectrum, settings: _Settings) -> Choice:
+    if known.n < known.d or known.d < 2:
+        raise InvalidParameterError(f'rule "mle" needs 2 <= d <= n; got n = {known.n}, d = {known.d}.')
+    if not known.is_whole:
+        raise InvalidParameterError(
+            f'rule "mle" needs all {known.rank} eigenvalues, and the model keeps {len(known.variances)}; fit with '
+            "n_components=None, or pass the data."
+        )
+    evidence = log_evidence(known.variances, known.n, known.d)
+    if not np.any(np.isfinite(evidence)):
+        return _choice("mle", 0, "log evidence", evidence)
+    return _choice("mle", int(np.argmax(evidence)) + 1, "log evidence", evidence)
+
+
+def _parallel(known: _Spectrum, settings: _Settings) -> Choice:
+    if known.rows is None:
+        raise InvalidParameterError('rule "parallel" compares with permuted data; pass the data instead of a model.')
+    rng = generator(settings.random_state)
+    draw = _permuted if settings.null == "permutation" else _normal
+    with working_on(known.rows):
+        host = np.asarray(to_host(known.rows), dtype=np.float64)
+        drawn = np.stack([_variances(draw(host, known.rows, rng)) for _ in range(settings.n_draws)])
+    thresholds = np.quantile(drawn, settings.quantile, axis=0)
+    return _choice("parallel", _leading(known.variances > thresholds), "variance", known.variances, thresholds)
+
+
+def _permuted(host: np.ndarray, like: Array, rng: np.random.Generator) -> Array:
+    """Every column permuted by itself: the variances stay, the correlations go."""
+    return from_host(rng.permuted(host, axis=0), like, accumulation_dtype(like))
+
+
+def _normal(host: np.ndarray, like: Array, rng: np.random.Generator) -> Array:
+    """Normal numbers with the variances of the columns."""
+    deviations = from_host(np.std(host, axis=0, ddof=1), like, accumulation_dtype(like))
+    return standard_normal(rng, host.shape, deviations) * deviations[None, :]
+
+
+def _broken_stick(known: _Spectrum, settings: _Settings) -> Choice:
+    thresholds = (np.cumsum(1.0 / np.arange(known.rank, 0, -1))[::-1] / known.rank)[: len(known.variances)]
+    shares = known.shares[: len(thresholds)]
+    kept = _leading(shares > thresholds)
+    if kept == len(shares) < known.rank:
+        raise InvalidParameterError(
+            f"all {kept} components that the model keeps exceed the broken stick; fit more of them, or pass the data."
+        )
+    return _choice("broken_stick", kept, "share of the variance", shares, thresholds)
+
+
+RULES: dict[str, Callable[[_Spectrum, _Settings], Choice]] = {
+    "fixed": _fixed,
+    "variance": _variance,
+    "error": _error,
+    "mle": _mle,
+    "parallel": _parallel,
+    "broken_stick": _broken_stick,
+}
+
+
+def _leading(passes: np.ndarray) -> int:
+    """How many pass before the first that does not."""
+    return int(np.argmin(passes)) if not np.all(passes) else len(passes)
+
+
+def _choice(rule: str, K: int, compared: str, values: np.ndarray, thresholds: np.ndarray | None = None) -> Choice:
+    return Choice(rule, K, SOURCES[rule], compared, values, thresholds)
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+
+
+def _check(rule: Any, settings: _Settings) -> None:
+    """Raise `InvalidParameterError` for a rule or a setting that is not allowed."""
+    if not isinstance(rule, str) or rule not in RULES:
+        raise InvalidParameterError(f"rule={rule!r} is not known; give one of {', '.join(map(repr, RULES))}.")
+    _check_value(rule, settings.value)
+    _refuse(settings.per not in ("sample", "total"), "per", settings.per, '"sample" or "total"')
+    _refuse(settings.null not in ("permutation", "normal"), "null", settings.null, '"permutation" or "normal"')
+    in_range = _is_real(settings.quantile) and 0 < settings.quantile < 1
+    _refuse(not in_range, "quantile", settings.quantile, "a number strictly between 0 and 1")
+    _refuse(not _is_integer(settings.n_draws) or settings.n_draws < 1, "n_draws", settings.n_draws, "an integer >= 1")
+
+
+def _check_value(rule: str, value: Any) -> None:
+    if rule not in VALUES:
+        _refuse(value is not None, "value", value, f'left out: rule "{rule}" takes none')
+    elif rule == "fixed":
+        _refuse(not _is_integer(value), "value", value, 'an integer with rule "fixed"')
+    elif rule == "variance":
+        _refuse(not _is_real(value) or not 0 < value <= 1, "value", value, 'a share in (0, 1] with rule "variance"')
+    else:
+        _refuse(not _is_real(value) or not value >= 0, "value", value, 'an error >= 0 with rule "error"')
+
+
+def _refuse(wrong: bool, name: str, value: Any, what: str) -> None:
+    if wrong:
+        raise InvalidParameterError(f"{name}={value!r} is not allowed; it must be {what}.")
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_)) and math.isfinite(value)
