@@ -24,6 +24,7 @@ LEVELS = {
     "eigen": 4,
     "decomposition": 5,
     "cli": 6,
+    "datasets": 6,
     "model_selection": 6,
     "persistence": 6,
     "plotting": 6,

@@ -465,7 +465,7 @@ def test_force_replaces_and_keeps_permissions():
 
 
 def test_an_interrupt_leaves_nothing(monkeypatch: pytest.MonkeyPatch):
-    for target in ("gpukpca.cli.app.KernelPCA.fit_transform", "gpukpca.cli.app.write_scores"):
+    for target in ("gpukpca.KernelPCA.fit_transform", "gpukpca.cli.app.write_scores"):
         with monkeypatch.context() as patch:
             patch.setattr(target, interrupt)
             result = run("fit", "iris", "-k", "linear", "-n", 2, *OUT)

@@ -10,10 +10,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_digits, load_iris
 
-from gpukpca import KernelPCA
-from gpukpca.plotting import MOST_NAMES, RASTERIZE_FROM, plot_fit, plot_scores, plot_spectrum
+from gpukpca import PCA, KernelPCA
+from gpukpca.exceptions import RankWarning
+from gpukpca.plotting import (
+    plot_comparison,
+    plot_eigenimages,
+    plot_fit,
+    plot_images,
+    plot_map,
+    plot_reconstructions,
+    plot_scores,
+    plot_spectrum,
+)
+from gpukpca.plotting.geography import procrustes_correlation
+from gpukpca.plotting.images import reconstructed, spread_samples
+from gpukpca.plotting.names import pushed_apart
+from gpukpca.plotting.scores import MOST_NAMES
+from gpukpca.plotting.style import RASTERIZE_FROM
 
 pytest.importorskip("matplotlib")
 
@@ -159,3 +174,166 @@ def test_pyplot_is_never_imported():
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# -- names and classes -------------------------------------------------------------------------------------------------
+
+
+def test_names_on_a_line_are_in_order_and_apart(rng: np.random.Generator):
+    x = np.concatenate([rng.standard_normal(MOST_NAMES - 1) * 1e-3, [50.0]])
+    ax = plot_scores(x[:, None], names=[f"n{i}" for i in range(MOST_NAMES)])
+    ax.figure.draw_without_rendering()
+    texts = [text for text in ax.texts if text.get_text()]
+    assert len(texts) == MOST_NAMES
+    places = {text.get_text(): text.get_transform().transform(text.get_position())[0] for text in texts}
+    ordered = [places[f"n{i}"] for i in np.argsort(x)]
+    # In pixels of 1/200 inch; letters are 8 points high, and steeper than 45 degrees.
+    assert np.min(np.diff(ordered)) > 8 * 200 / 72
+    frame = ax.get_window_extent()
+    assert frame.x0 - 1 <= min(ordered) <= max(ordered) <= frame.x1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "step", "expected"),
+    [
+        ([1.0, 5.0], 1.0, [1.0, 5.0]),
+        ([2.0, 2.0, 2.0], 1.0, [1.0, 2.0, 3.0]),
+        ([2.0, 2.2, 3.0], 1.0, [1.4, 2.4, 3.4]),
+        ([0.0, 0.0], 2.0, [0.0, 2.0]),
+        ([9.5, 10.0], 2.0, [8.0, 10.0]),
+        ([5.0], 2.0, [5.0]),
+    ],
+)
+def test_places_are_pushed_apart_no_more_than_needed(wanted: list[float], step: float, expected: list[float]):
+    np.testing.assert_allclose(pushed_apart(np.array(wanted), step, 0.0, 10.0), expected)
+
+
+def test_more_classes_than_colours_tell_apart_are_written_too(rng: np.random.Generator):
+    scores = rng.standard_normal((90, 2))
+    assert words(plot_scores(scores, labels=np.arange(90) % 7)) == []
+    assert words(plot_scores(scores, labels=np.arange(90) % 9)) == [str(i) for i in range(9)]
+
+
+# -- images ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[Any, np.ndarray, np.ndarray]:
+    data = load_digits()
+    return PCA(20).fit(data.data), data.data, data.target
+
+
+def shown(ax: Any) -> np.ndarray:
+    return np.asarray(ax.images[0].get_array())
+
+
+def test_reconstructions_come_nearer_and_are_those_of_the_model(digits: tuple[Any, np.ndarray, np.ndarray]):
+    model, X, labels = digits
+    figure = plot_reconstructions(model, X, (8, 8), labels=labels)
+    axes = np.array(figure.axes).reshape(4, 6)
+    assert [ax.get_title().split("\n")[0] for ax in axes[0]] == ["original", *(f"K = {k}" for k in (1, 2, 5, 10, 20))]
+    rows = spread_samples(len(X), labels)
+    assert labels[rows].tolist() == [0, 3, 6, 9]
+    for row, sample in zip(axes, X[rows], strict=True):
+        np.testing.assert_allclose(shown(row[0]).ravel(), sample)
+        errors = [np.linalg.norm(shown(ax).ravel() - sample) for ax in row[1:]]
+        assert errors == sorted(errors, reverse=True)
+    np.testing.assert_allclose(shown(axes[1, -1]).ravel(), model.inverse_transform(model.transform(X[rows]))[1])
+
+
+def test_reconstructions_undo_whitening_and_scaling(digits: tuple[Any, np.ndarray, np.ndarray]):
+    _, X, _ = digits
+    model = PCA(61, whiten=True, scale=True).fit(X)
+    np.testing.assert_allclose(reconstructed(model, model.transform(X[:3]), 61), X[:3], atol=1e-9)
+    axes = plot_reconstructions(model, X, (8, 8), counts=(1, 61, 100), samples=[7]).axes
+    assert [ax.get_title().split("\n")[0] for ax in axes] == ["original", "K = 1", "K = 61"]
+
+
+def test_all_components_end_the_row_where_some_counts_are_left_out(digits: tuple[Any, np.ndarray, np.ndarray]):
+    _, X, _ = digits
+    axes = plot_reconstructions(PCA(3).fit(X), X, (8, 8), samples=[0]).axes
+    assert [ax.get_title().split("\n")[0] for ax in axes] == ["original", "K = 1", "K = 2", "K = 3"]
+
+
+def test_eigenimages_are_the_mean_and_the_components(digits: tuple[Any, np.ndarray, np.ndarray]):
+    model, _, _ = digits
+    figure = plot_eigenimages(model, (8, 8), n_images=5)
+    drawn = [ax for ax in figure.axes if ax.images]
+    assert len(drawn) == 6
+    np.testing.assert_allclose(shown(drawn[0]).ravel(), model.mean_)
+    np.testing.assert_allclose(shown(drawn[3]).ravel(), model.components_[2])
+    low, high = drawn[3].images[0].get_clim()
+    assert low == -high
+    assert drawn[3].get_title() == f"3 ({100 * model.explained_variance_ratio_[2]:.1f} %)"
+
+
+def test_constant_images_are_drawn():
+    with pytest.warns(RankWarning):
+        model = PCA(1).fit(np.ones((3, 6)))
+    png(plot_images(model, np.ones((3, 6)), (2, 3)))
+
+
+def test_images_of_another_shape_are_refused(digits: tuple[Any, np.ndarray, np.ndarray]):
+    model, X, _ = digits
+    for draw in (
+        lambda: plot_eigenimages(model, (7, 9)),
+        lambda: plot_reconstructions(model, X, (7, 9)),
+        lambda: plot_images(model, X, (7, 9)),
+        lambda: plot_images(model, X, (-8, -8)),
+    ):
+        with pytest.raises(ValueError, match="64 columns"):
+            draw()
+
+
+# -- side by side ------------------------------------------------------------------------------------------------------
+
+
+def test_a_comparison_has_humps_over_planes_and_one_legend(rng: np.random.Generator):
+    first, second = rng.standard_normal((60, 3)), rng.standard_normal((60, 2))
+    labels = np.repeat(["a", "b", "c"], 20)
+    figure = plot_comparison({"one": first, "two": second}, {"two": [0.5, 0.25]}, labels, "both")
+    above, below = figure.axes[:2], figure.axes[2:]
+    assert [ax.get_title() for ax in above] == ["one", "two"]
+    assert [ax.get_xlabel() for ax in below] == ["component 1", "component 1 (50.0 %)"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b", "c"]
+    heights = [np.sum(step.get_data().values) for step in above[0].patches]
+    assert heights == [20] * 6  # an area and its outline for every class
+    png(figure)
+    png(plot_comparison({"alone": np.zeros((4, 2))}))
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "fragment"),
+    [
+        ({}, None, "at least one panel"),
+        ({"a": np.zeros((3, 1))}, None, "a: a plane needs two"),
+        ({"a": np.zeros((3, 2)), "b": np.zeros((4, 2))}, None, "a 3, b 4"),
+        ({"a": np.zeros((20, 2))}, np.arange(20), "at most 12 different"),
+        ({"a": np.zeros((3, 2))}, [1], "1 labels for 3 rows"),
+    ],
+)
+def test_what_cannot_be_compared(scores: dict, labels: Any, fragment: str):
+    with pytest.raises(ValueError, match=fragment):
+        plot_comparison(scores, labels=labels)
+
+
+def test_a_map_turned_and_stretched_is_found_again(rng: np.random.Generator):
+    positions = rng.uniform(size=(50, 2)) * (2, 1)
+    turn = np.array([[0.8, -0.6], [-0.6, -0.8]])
+    assert procrustes_correlation(positions, 7 * positions @ turn + 3) == pytest.approx(1)
+    figure = plot_map(positions, -positions, [0.5, 0.4], "map")
+    left, right = figure.axes
+    assert "1.000" in right.get_title()
+    # Signs that follow the map, and the same colours in both panels.
+    np.testing.assert_allclose(left.collections[0].get_offsets(), right.collections[0].get_offsets())
+    np.testing.assert_allclose(left.collections[0].get_facecolors(), right.collections[0].get_facecolors())
+    png(figure)
+
+
+def test_what_is_no_map():
+    with pytest.raises(ValueError, match=r"positions must have shape \(n, 2\)"):
+        plot_map(np.zeros((3, 3)), np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="2 labels for 3 rows"):
+        plot_map(np.zeros((2, 2)), np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="needs two components"):
+        plot_map(np.zeros((3, 2)), np.zeros((3, 1)))

@@ -18,7 +18,8 @@ from gpukpca.cli.text import read_text
 from gpukpca.decomposition.validation import check_finite
 from gpukpca.kernels.parameters import closest
 
-BUNDLED = ("digits", "iris", "wine", "breast_cancer")
+# Of scikit-learn, then simulated: the same numbers every time.
+BUNDLED = ("digits", "iris", "wine", "breast_cancer", "genotypes", "clusters")
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 # Where an archive holds several matrices.
 USUAL_KEYS = ("X", "x_train", "data")
@@ -34,7 +35,7 @@ def read_input(
     transpose: bool = False,
     dtype: str | None = None,
 ) -> Table:
-    """Read a .npy, .npz or .csv file, or one of scikit-learn's bundled sets.
+    """Read a .npy, .npz or .csv file, or a bundled set.
 
     Parameters
     ----------
@@ -250,6 +251,14 @@ def _one_per_row(path: Path, key: str, values: np.ndarray, n: int) -> np.ndarray
 
 
 def _read_bundled(name: str) -> Table:
+    from gpukpca.datasets import isolation_by_distance, misleading_clusters
+
+    if name == "genotypes":
+        made = isolation_by_distance()
+        return Table(made.X, f"{name}, simulated individuals on a map", made.regions)
+    if name == "clusters":
+        X, labels = misleading_clusters()
+        return Table(X, f"{name}, simulated", labels)
     from sklearn import datasets
 
     bunch = getattr(datasets, f"load_{name}")()

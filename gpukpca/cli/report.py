@@ -21,9 +21,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 
-from gpukpca import KernelPCA
 from gpukpca import Progress as FitProgress
-from gpukpca.cli.inputs import Table
+from gpukpca.cli.table import Table
 from gpukpca.decomposition.plan import spelled_bytes
 
 ROWS_SHOWN = 20
@@ -101,7 +100,9 @@ def _mode_for(path: Path) -> int:
     return 0o666 & ~mask
 
 
-def write_scores(file: IO[bytes], suffix: str, model: KernelPCA, scores: np.ndarray, table: Table, facts: dict) -> None:
+def write_scores(
+    file: IO[bytes], suffix: str, scores: np.ndarray, arrays: dict[str, Any], table: Table, facts: dict[str, Any]
+) -> None:
     """Scores and all that belongs to them as .npz, or scores alone as .csv or .npy."""
     if suffix == ".csv":
         _write_csv(file, scores, table.sample_names)
@@ -109,16 +110,7 @@ def write_scores(file: IO[bytes], suffix: str, model: KernelPCA, scores: np.ndar
     if suffix == ".npy":
         np.save(file, scores)
         return
-    arrays: dict[str, Any] = {
-        "scores": scores,
-        "eigenvalues": model.eigenvalues_,
-        "explained_variance": model.explained_variance_,
-        "explained_variance_ratio": model.explained_variance_ratio_,
-        "residual_norms": model.residual_norms_,
-        "total_variance": model.total_variance_,
-        "metadata": np.array(json.dumps(facts)),
-        **({"certificate": facts["certificate"]} if facts["certificate"] is not None else {}),
-    }
+    arrays = {"scores": scores, **arrays, "metadata": np.array(json.dumps(facts))}
     optional = {"labels": table.labels, "sample_names": table.sample_names, "feature_names": table.feature_names}
     arrays |= {name: np.asarray(values) for name, values in optional.items() if values is not None}
     np.savez(file, **arrays)  # no array of objects among them: labels are numbers or text
@@ -208,57 +200,36 @@ def _pass_in_words(event: FitProgress) -> str:
     return f"pass {event.done}: residual {event.residual:.0e} (tol {event.tolerance:.0e})"
 
 
-def show_components(console: Console, model: KernelPCA) -> None:
-    """The table of components."""
+def show_components(console: Console, columns: list[tuple[str, Any, str]], ratios: Any) -> None:
+    """The table of components: (heading, values, format) of every column."""
     table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    residual = "residual" if model.n_passes_ else "residual at most"
-    for column in ("component", "eigenvalue", "variance ratio", "cumulative", residual):
-        table.add_column(column, justify="right", no_wrap=True)
-    ratios = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
-    rows = zip(model.eigenvalues_, ratios, np.cumsum(ratios), model.residual_norms_, strict=True)
-    for number, (value, ratio, total, residual) in enumerate(rows, start=1):
-        if number > ROWS_SHOWN:
-            break
-        table.add_row(str(number), f"{value:.6g}", f"{ratio:.5f}", f"{total:.5f}", f"{residual:.1e}")
+    for heading in ("component", *(heading for heading, _, _ in columns)):
+        table.add_column(heading, justify="right", no_wrap=True)
+    count = len(ratios)
+    for i in range(min(count, ROWS_SHOWN)):
+        table.add_row(str(i + 1), *(format(float(values[i]), how) for _, values, how in columns))
     console.print(table)
-    if len(ratios) > ROWS_SHOWN:
-        left = len(ratios) - ROWS_SHOWN
-        plain(console, f"and {left} more; all {len(ratios)} together carry {np.sum(ratios):.5f} of the variance\n")
+    if count > ROWS_SHOWN:
+        total = np.sum(np.asarray(ratios, dtype=np.float64))
+        plain(console, f"and {count - ROWS_SHOWN} more; all {count} together carry {total:.5f} of the variance\n")
 
 
-def show_run(console: Console, model: KernelPCA, facts: dict[str, Any]) -> None:
-    """What ran and why."""
-    plan = model.plan_
-    shape = f"{plan.n_samples} x {plan.n_features}"
-    predicted = f"{spelled_bytes(plan.predicted_bytes)} predicted for the fit"
-    peak = (
-        "" if facts["peak_memory_mib"] is None else f"{facts['peak_memory_mib']:.0f} MiB at the peak of the process; "
+def show_run(console: Console, lines: list[tuple[str, str]], plan: Any, facts: dict[str, Any]) -> None:
+    """What ran and why: the lines of the method, between the data and what the fit took."""
+    peak = facts["peak_memory_mib"]
+    at_peak = "" if peak is None else f"{peak:.0f} MiB at the peak of the process; "
+    predicted, allowed = spelled_bytes(plan.predicted_bytes), spelled_bytes(plan.available_bytes)
+    show_pairs(
+        console,
+        [
+            ("data", f"{plan.n_samples} x {plan.n_features} from {facts['input']}"),
+            ("scaled", facts["scaled"]),
+            *lines,
+            ("time", f"{facts['seconds']:.2f} s to fit"),
+            ("memory", f"{at_peak}{predicted} predicted for the fit, {allowed} allowed"),
+            *(("written", name) for name in facts["written"]),
+        ],
     )
-    allowed = f"{spelled_bytes(plan.available_bytes)} allowed"
-    lines = [
-        ("data", f"{shape} from {facts['input']}"),
-        ("scaled", facts["scaled"]),
-        ("device", f"{model.device_}, {plan.dtype}, {plan.residence.workers} worker(s)"),
-        ("kernel", plan.kernel),
-        ("K", plan.residence.describe()),
-        ("solver", f"{model.solver_}: {plan.solver_reason}"),
-        *(("note", note) for note in (*plan.notes, *model.fallbacks_)),
-        ("passes", f"{model.n_passes_} over K" if model.n_passes_ else ""),
-        ("certificate", _certificate_in_words(model)),
-        ("read", f"{spelled_bytes(plan.bytes_read)} in every pass" if plan.bytes_read else ""),
-        ("time", f"{facts['seconds']:.2f} s to fit"),
-        ("memory", f"{peak}{predicted}, {allowed}"),
-        *(("written", name) for name in facts["written"]),
-    ]
-    show_pairs(console, lines)
-
-
-def _certificate_in_words(model: KernelPCA) -> str:
-    if not hasattr(model, "certificate_"):
-        return ""
-    largest = float(model.eigenvalues_[0]) if len(model.eigenvalues_) else 0.0
-    share = f", {model.certificate_ / largest:.1e} of the largest" if largest > 0 else ""
-    return f"every eigenvalue is too small by at most {model.certificate_:.3g}{share}"
 
 
 def show_pairs(console: Console, lines: list[tuple[str, str]]) -> None:

@@ -1,0 +1,170 @@
+"""The options that `fit` and `plan` share: the input, the method, and what a model is made of."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from gpukpca.cli.methods import DEFAULT_COMPONENTS, METHODS
+from gpukpca.decomposition.choices import EIGEN_SOLVERS, NAMED_KERNELS
+from gpukpca.decomposition.pca_choices import SVD_SOLVERS
+from gpukpca.eigen.nystrom import LANDMARKS
+
+
+class NumberOr(click.ParamType):
+    """A number, or one of some words."""
+
+    def __init__(self, name: str, words: tuple[str, ...] = (), whole: bool = False) -> None:
+        self.name, self.words, self.whole = name, words, whole
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """An int where the text is one and `whole` asks for it, else a float, else the word."""
+        if not isinstance(value, str) or value in self.words:
+            return value
+        try:
+            return int(value) if self.whole and value.lstrip("+-").isdigit() else float(value)
+        except ValueError:
+            words = "".join(f', or "{word}"' for word in self.words)
+            self.fail(f"{value!r} is not a number{words}.", param, ctx)
+
+
+class RowsByColumns(click.ParamType):
+    """The shape of an image, such as 16x16."""
+
+    name = "rows x columns"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Two positive integers."""
+        if not isinstance(value, str):
+            return value
+        match = re.fullmatch(r"\s*([1-9][0-9]{0,8})\s*[x×,]\s*([1-9][0-9]{0,8})\s*", value)
+        if match is None:
+            self.fail(f"{value!r} is no shape of an image; give rows and columns, such as 16x16.", param, ctx)
+        return int(match.group(1)), int(match.group(2))
+
+
+def of_method(name: str, text: str) -> str:
+    """The help of an option that only some methods read, with their names."""
+    owners = [method.name for method in METHODS.values() if name in method.options]
+    return f"[{', '.join(owners)}] {text}"
+
+
+MODEL_OPTIONS = (
+    click.argument("source", metavar="INPUT"),
+    click.option(
+        "-m",
+        "--method",
+        type=click.Choice(list(METHODS)),
+        default="kernel",
+        show_default=True,
+        help="; ".join(f"{method.name}: {method.summary}" for method in METHODS.values()) + ".",
+    ),
+    click.option(
+        "-n",
+        "--n-components",
+        type=NumberOr("count or share", ("mle",), whole=True),
+        metavar="COUNT|SHARE|mle",
+        help=f"How many components, or the share of the variance to reach, such as 0.9; mle, with pca: as many as "
+        f"Minka's estimate finds. [default: {DEFAULT_COMPONENTS}, or as many as there can be]",
+    ),
+    click.option("--scale", is_flag=True, help="Standardise every column: mean 0, standard deviation 1."),
+    click.option(
+        "-k",
+        "--kernel",
+        type=click.Choice(list(NAMED_KERNELS)),
+        default="rbf",
+        show_default=True,
+        help=of_method("kernel", "With precomputed, INPUT is the kernel matrix."),
+    ),
+    click.option(
+        "--gamma",
+        type=NumberOr("gamma", ("scale", "median")),
+        metavar="NUMBER|scale|median",
+        help=of_method(
+            "gamma",
+            "scale: 1/(d var(X)); median: from the median distance. [default: 1/d, d the number of columns]",
+        ),
+    ),
+    click.option("--degree", type=float, default=3, show_default=True, help=of_method("degree", "Of poly.")),
+    click.option("--coef0", type=float, default=1, show_default=True, help=of_method("coef0", "Of poly and sigmoid.")),
+    click.option(
+        "--eigen-solver",
+        type=click.Choice(EIGEN_SOLVERS),
+        default="auto",
+        show_default=True,
+        help=of_method("eigen_solver", "How the eigenproblem is solved."),
+    ),
+    click.option(
+        "--rank",
+        type=click.IntRange(min=1),
+        help=of_method("rank", "Landmarks of nystrom. [default: 500, or 10 a component]"),
+    ),
+    click.option(
+        "--landmarks",
+        type=click.Choice(list(LANDMARKS)),
+        default="rpcholesky",
+        show_default=True,
+        help=of_method("landmarks", "How nystrom draws them."),
+    ),
+    click.option(
+        "--gram",
+        type=click.Choice(["auto", "dense", "tiled"]),
+        default="auto",
+        show_default=True,
+        help=of_method("gram", "How the kernel matrix is held."),
+    ),
+    click.option("--max-iter", type=int, help=of_method("max_iter", "Most passes over the kernel matrix.")),
+    click.option(
+        "--svd-solver",
+        type=click.Choice(SVD_SOLVERS),
+        default="auto",
+        show_default=True,
+        help=of_method("svd_solver", "Which of the equal ways to the components is taken."),
+    ),
+    click.option("--whiten", is_flag=True, help=of_method("whiten", "Scores of variance 1.")),
+    click.option(
+        "--device",
+        metavar="auto|cpu|cuda|cuda:N",
+        default="auto",
+        show_default=True,
+        help="auto: a GPU where one works, else the CPU.",
+    ),
+    click.option("--memory-limit", metavar="BYTES", help="Such as 4GiB. [default: 85 % of what is free]"),
+    click.option(
+        "--dtype",
+        type=click.Choice(["float32", "float64"]),
+        help="Compute in this. [default: as the file has it, float64 for integers and text]",
+    ),
+    click.option(
+        "--tol",
+        type=float,
+        default=0.0,
+        show_default=True,
+        help="Largest relative residual; 0: 1e-8 in float64, 1e-5 in float32.",
+    ),
+    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random start."),
+    click.option("--n-jobs", type=int, help="Threads; -1: all CPUs."),
+    click.option("--key", help="Array of an .npz file. [default: its only matrix, or X, x_train or data]"),
+    click.option(
+        "--label-column",
+        metavar="NAME|NUMBER",
+        help="Labels that colour the plot: a column of a .csv file, counted from 0, or an array of an .npz file.",
+    ),
+    click.option("--index-column", metavar="NAME|NUMBER", help="Names of the rows, given in the same way."),
+    click.option("--transpose", is_flag=True, help="Swap rows and columns after reading, names included."),
+    click.option("--debug", is_flag=True, help="Print the traceback of an error."),
+)
+
+
+def with_model_options(command: Any) -> Any:
+    """A command that takes an input and everything that a model is made of."""
+    for option in reversed(MODEL_OPTIONS):
+        command = option(command)
+    return command
+
+
+def given(name: str) -> bool:
+    """Whether an option of the running command was written on the command line."""
+    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE

@@ -1,0 +1,165 @@
+"""Data that are made: genotypes of individuals on a map, and clusters on which the first direction of PCA misleads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+# Random Fourier features of the field that allele frequencies follow.
+WAVES = 256
+# Of the two alleles of a locus, the rarer is at least so frequent on average over the map.
+RAREST = 0.1
+
+
+@dataclass(frozen=True)
+class Genotypes:
+    """Individuals on a map, and what they carry.
+
+    Attributes
+    ----------
+    X : array, shape (n_individuals, n_loci)
+        Copies of one allele: 0, 1, 2, or the mean of the locus where the genotype was missing.
+    positions : array, shape (n_individuals, 2)
+        East and north.
+    missing : array of bool, shape (n_individuals, n_loci)
+        Which genotypes were imputed.
+    """
+
+    X: np.ndarray
+    positions: np.ndarray
+    missing: np.ndarray
+
+    @property
+    def regions(self) -> np.ndarray:
+        """Where every individual lives, in words: nine parts of the map, «north-west» to «south-east»."""
+        low, high = self.positions.min(axis=0), self.positions.max(axis=0)
+        thirds = np.minimum(3 * (self.positions - low) / np.where(high > low, high - low, 1.0), 2).astype(int)
+        across, up = np.array(["west", "", "east"])[thirds[:, 0]], np.array(["south", "", "north"])[thirds[:, 1]]
+        words = ["-".join(filter(None, pair)) or "centre" for pair in zip(up, across, strict=True)]
+        return np.array(words)
+
+
+def isolation_by_distance(
+    n_individuals: int = 300,
+    n_loci: int = 2000,
+    *,
+    width: float = 1.5,
+    length_scale: float = 1.0,
+    differentiation: float = 1.0,
+    missing: float = 0.02,
+    rng: np.random.Generator | int = 0,
+) -> Genotypes:
+    """Genotypes whose allele frequencies vary smoothly over a map, so that neighbours are alike.
+
+    Individuals are spread evenly over a map of height 1. The frequency of every locus is, on the logit scale, a mean
+    of its own plus a stationary Gaussian random field with the covariance
+    ``differentiation**2 exp(-distance**2 / (2 length_scale**2))``, drawn with random Fourier features; genotypes are
+    two draws with that frequency. Loci are independent given the map. With a length scale near the size of the map
+    the first plane of a PCA is the map again, turned and stretched.
+
+    Parameters
+    ----------
+    n_individuals, n_loci : int
+    width : float
+        Of the map, in units of its height. Away from 1 the two components of the plane have different variances.
+    length_scale : float
+        Distance over which frequencies change, in the same unit. Much shorter than the map, the plane folds.
+    differentiation : float
+        Standard deviation of the field over many loci, on the logit scale; 0: no structure at all.
+    missing : float
+        Share of genotypes that are lost at random and replaced by the mean of the locus.
+    rng : numpy.random.Generator or int
+
+    Returns
+    -------
+    Genotypes
+
+    Raises
+    ------
+    ValueError
+        Counts below 1, lengths that are not positive, a share outside [0, 1).
+
+    Notes
+    -----
+    Random features of a Gaussian kernel: Rahimi & Recht (2007). Principal components as maps: Novembre et al. (2008).
+    """
+    _check_positive(n_individuals=n_individuals, n_loci=n_loci, width=width, length_scale=length_scale)
+    if not 0.0 <= missing < 1.0:
+        raise ValueError(f"missing={missing!r} must be a share in [0, 1).")
+    if not 0.0 <= differentiation < np.inf:
+        raise ValueError(f"differentiation={differentiation!r} must be finite and not negative.")
+    rng = np.random.default_rng(rng)
+    positions = rng.uniform(size=(n_individuals, 2)) * (width, 1.0)
+    field = differentiation * _gaussian_fields(positions, n_loci, length_scale, rng)
+    average = rng.uniform(RAREST, 1.0 - RAREST, n_loci)
+    frequencies = 1.0 / (1.0 + np.exp(-(np.log(average / (1.0 - average)) + field)))
+    X = rng.binomial(2, frequencies).astype(np.float64)
+    lost = rng.random(X.shape) < missing
+    # A locus without any genotype has no mean.
+    lost[0, np.all(lost, axis=0)] = False
+    return Genotypes(_imputed(X, lost), positions, lost)
+
+
+def misleading_clusters(
+    n_samples: int = 400,
+    n_clusters: int = 2,
+    *,
+    elongation: float = 2.6,
+    separation: float = 3.0,
+    spread: float = 0.35,
+    rng: np.random.Generator | int = 0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Long clusters beside each other: the direction of largest variance runs along them and tells none from another.
+
+    The first component of kernel PCA with an RBF kernel that sees near neighbours alone tells two clusters apart: gamma
+    about ``2 / separation**2``.
+
+    Parameters
+    ----------
+    n_samples, n_clusters : int
+        Samples are shared out as evenly as can be.
+    elongation : float
+        Standard deviation along a cluster.
+    separation : float
+        Between the middles of neighbouring clusters, across.
+    spread : float
+        Standard deviation across a cluster.
+    rng : numpy.random.Generator or int
+
+    Returns
+    -------
+    X : array, shape (n_samples, 2)
+    labels : array, shape (n_samples,)
+        «A», «B», ... in the order of the clusters.
+    """
+    _check_positive(n_samples=n_samples, n_clusters=n_clusters, elongation=elongation, separation=separation)
+    rng = np.random.default_rng(rng)
+    codes = np.arange(n_samples) % n_clusters
+    along = elongation * rng.standard_normal(n_samples)
+    across = separation * (codes - 0.5 * (n_clusters - 1)) + spread * rng.standard_normal(n_samples)
+    # Slanted, so that neither column by itself tells them apart.
+    cosine, sine = np.cos(np.pi / 6), np.sin(np.pi / 6)
+    X = np.column_stack([cosine * along - sine * across, sine * along + cosine * across])
+    return X, np.array([chr(ord("A") + code) for code in codes])
+
+
+def _check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if not 0 < value < np.inf:
+            raise ValueError(f"{name}={value!r} must be positive and finite.")
+
+
+def _gaussian_fields(positions: np.ndarray, count: int, length_scale: float, rng: np.random.Generator) -> np.ndarray:
+    """Independent fields of variance 1 at positions (n, 2), as columns (n, count); the waves are common to all."""
+    frequencies = rng.standard_normal((2, WAVES)) / length_scale
+    phases = rng.uniform(0.0, 2.0 * np.pi, WAVES)
+    waves = np.sqrt(2.0 / WAVES) * np.cos(positions @ frequencies + phases)
+    return waves @ rng.standard_normal((WAVES, count))
+
+
+def _imputed(X: np.ndarray, lost: np.ndarray) -> np.ndarray:
+    """X with the mean of what is left of its column in the place of what is lost."""
+    kept = ~lost
+    means = np.sum(X, axis=0, where=kept) / np.sum(kept, axis=0)
+    return np.where(lost, means, X)

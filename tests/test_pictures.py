@@ -1,0 +1,134 @@
+"""The pictures of the README: each drawn from its data, with what it must show read off the drawing.
+
+``GPUKPCA_PICTURES=folder`` keeps them there, small enough for a repository.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpukpca import PCA, KernelPCA
+from gpukpca.datasets import isolation_by_distance, misleading_clusters
+from gpukpca.plotting import plot_comparison, plot_fit, plot_images, plot_map, plot_scores
+from gpukpca.plotting.geography import procrustes_correlation
+
+pytest.importorskip("matplotlib")
+BIGGEST_PICTURE = 120_000
+
+
+def kept(figure: Any, name: str, dpi: int = 120) -> None:
+    """Lay the picture out; where a folder is named, draw it and keep it there in few colours."""
+    from PIL import Image
+
+    figure.draw_without_rendering()
+    folder = os.environ.get("GPUKPCA_PICTURES")
+    if not folder:
+        return
+    raw, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(raw, format="png", dpi=dpi)
+    # The palette that keeps rare colours, such as those of a legend; median cut loses them.
+    how = {"method": Image.Quantize.MAXCOVERAGE, "kmeans": 8, "dither": Image.Dither.NONE}
+    Image.open(raw).convert("RGB").quantize(256, **how).save(small, format="png", optimize=True)
+    assert small.tell() < BIGGEST_PICTURE
+    Path(folder).mkdir(exist_ok=True)
+    Path(folder, f"{name}.png").write_bytes(small.getvalue())
+
+
+def overlapping(texts: list[Any]) -> int:
+    """Pairs of texts that lie on each other, all slanted alike: their boxes in axes along and across the slant."""
+    from matplotlib.text import Text
+    from matplotlib.transforms import Affine2D, Bbox
+
+    slant = texts[0].get_rotation()
+    boxes = []
+    for text in texts:
+        anchor = text.get_transform().transform(text.get_position())
+        text.set_rotation(0.0)
+        flat = Text.get_window_extent(text)
+        text.set_rotation(slant)
+        start = Affine2D().rotate_deg(-slant).transform(anchor) + (np.array([flat.x0, flat.y0]) - anchor)
+        boxes.append(Bbox.from_bounds(*start, flat.width, flat.height))
+    return sum(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+@pytest.fixture
+def foods(real_data: Path) -> tuple[np.ndarray, list[str], list[str]]:
+    """Countries x foods, and the names of both."""
+    with (real_data / "foods" / "UK_foods.csv").open(newline="") as file:
+        header, *rows = csv.reader(file)
+    return np.array([row[1:] for row in rows], dtype=np.float64).T, header[1:], [row[0].strip() for row in rows]
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("p", [1, 2])
+def test_northern_ireland_lies_apart(foods: tuple[np.ndarray, list[str], list[str]], p: int):
+    X, countries, names = foods
+    assert X[countries.index("N.Ireland"), names.index("Soft_drinks")] == 1506
+    model = PCA(p)
+    scores = model.fit_transform(X)
+    np.testing.assert_allclose(model.explained_variance_ratio_, [0.67444, 0.29052][:p], atol=5e-6)
+    figure = plot_fit(model, scores, names=countries, title="17 foods in 4 countries, PCA")
+    figure.draw_without_rendering()
+    written = [text for text in figure.axes[1].texts if text.get_text()]
+    assert {text.get_text() for text in written} == set(countries)
+    assert overlapping(written) == 0
+    first = dict(zip(countries, scores[:, 0], strict=True))
+    others = [first[name] for name in countries if name != "N.Ireland"]
+    assert min(abs(first["N.Ireland"] - other) for other in others) > 2 * (max(others) - min(others))
+    kept(figure, f"foods_{p}")
+
+
+@pytest.mark.real_data
+def test_names_of_crowded_points_on_a_line_are_pushed_apart(foods: tuple[np.ndarray, list[str], list[str]]):
+    X, _, names = foods
+    ax = plot_scores(PCA(1).fit_transform(X.T), names=names)
+    ax.figure.draw_without_rendering()
+    written = [text for text in ax.texts if text.get_text()]
+    assert len(written) == 17
+    assert overlapping(written) == 0
+
+
+@pytest.mark.real_data
+def test_digits_as_images(real_data: Path):
+    with np.load(real_data / "usps" / "usps.npz") as archive:
+        X, labels = archive["x_train"], archive["y_train"]
+    model = PCA(100)
+    scores = model.fit_transform(X)
+    shares = np.cumsum(model.explained_variance_ratio_)
+    np.testing.assert_allclose(shares[[5, 6, 7, 9]], [0.4774, 0.5101, 0.5409, 0.5909], atol=5e-5)
+    figure = plot_images(model, X, (16, 16), scores, labels, title="USPS: 7291 digits of 16 x 16 pixels, PCA")
+    headings = [ax.get_title() for ax in figure.axes]
+    assert "mean" in headings
+    assert "1 (17.9 %)" in headings
+    assert [f"K = {count}" in " ".join(headings) for count in (1, 2, 5, 10, 20, 50, 100)] == [True] * 7
+    assert "K = 10\n59 %" in headings
+    kept(figure, "usps")
+
+
+def test_genotypes_give_the_map():
+    made = isolation_by_distance()
+    model = PCA(2)
+    plane = model.fit_transform(made.X)
+    title = "simulated genotypes of 300 individuals at 2000 loci, PCA"
+    figure = plot_map(made.positions, plane, model.explained_variance_ratio_, title)
+    fit = procrustes_correlation(made.positions, plane)
+    assert fit > 0.95
+    assert f"{fit:.3f}" in figure.axes[1].get_title()
+    kept(figure, "genotypes")
+
+
+def test_kernel_pca_tells_apart_what_pca_mixes():
+    X, labels = misleading_clusters()
+    models = {"PCA": PCA(2), "kernel PCA, RBF with gamma = 0.2": KernelPCA(2, kernel="rbf", gamma=0.2)}
+    scores = {name: model.fit_transform(X) for name, model in models.items()}
+    ratios = {name: model.explained_variance_ratio_ for name, model in models.items()}
+    figure = plot_comparison(scores, ratios, labels, "two long clusters: first components above, first planes below")
+    assert [ax.get_title() for ax in figure.axes[:2]] == list(models)
+    kept(figure, "clusters")
