@@ -24,6 +24,8 @@ DEVICE_EDGE = 8192
 CHECKED_COLUMNS = 8
 
 Put = Callable[[np.ndarray], Any]
+# Of a panel of rows in float64: 128 MiB.
+AXES_ENTRIES = 2**24
 
 
 def largest_residual(
@@ -72,6 +74,19 @@ def eigen_errors(
     outside = np.sqrt(n) * values * means  # along 1, of vectors that are not centred
     worst = float(np.max(np.hypot(norms, outside)) / np.max(values))
     return worst, quotients if len(rows) == n else None
+
+
+def axes_residual(X: np.ndarray, components: np.ndarray, variances: np.ndarray) -> float:
+    """max ‖C v - λ v‖ / λ₁ with the covariance matrix C of X, from centred panels of rows in float64."""
+    panel = max(1, AXES_ENTRIES // X.shape[1])
+    bounds = [(start, min(start + panel, len(X))) for start in range(0, len(X), panel)]
+    mean = sum(X[start:stop].sum(axis=0, dtype=np.float64) for start, stop in bounds) / len(X)
+    products = np.zeros(components.T.shape)
+    for start, stop in bounds:
+        centred = X[start:stop].astype(np.float64) - mean
+        products += centred.T @ (centred @ components.T)
+    errors = products / (len(X) - 1) - components.T * variances[None, :]
+    return float(np.max(np.linalg.norm(errors, axis=0)) / variances[0])
 
 
 def product_error(case: Case, X: np.ndarray, V: np.ndarray, product: np.ndarray, device: Put | None = None) -> float:

@@ -134,6 +134,14 @@ CASES = [
     ),
 ]
 
+AXES = ("gpukpca PCA", "sklearn PCA covariance_eigh", "sklearn PCA randomized", "sklearn PCA full")
+PCA_CASES = [
+    Case("pca-tall", AXES[:3], "gaussian", 1_000_000, 100, task="axes"),
+    Case("pca-tall-offset", AXES[:2], "offset", 1_000_000, 100, task="axes", rounds=1),
+    Case("pca-mnist", AXES, "mnist", 10_000, 784, p=50, task="axes"),
+    Case("pca-wide", AXES[:1] + AXES[2:], "gaussian", 1000, 100_000, task="axes", rounds=1),
+]
+
 # With ten components scikit-learn's automatic choice is the dense solver.
 SCALING = [
     Case(

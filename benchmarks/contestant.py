@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy import agreement, eigen_errors, largest_difference, on_host, product_error
+from benchmarks.accuracy import agreement, axes_residual, eigen_errors, largest_difference, on_host, product_error
 from benchmarks.cases import Case
 from benchmarks.datasets import load
 from benchmarks.peers import PEERS, Peer
@@ -29,6 +29,7 @@ from benchmarks.places import NoDevice, median_of, timed, timed_runs
 # few rows, more than "auto" takes for the dense solver. On a device the whole problem warms it up, so that every way
 # through it has been compiled, unless that takes long: then enough rows for the same way.
 WARM_UP_ROWS_HOST = 1000
+WARM_UP_AXES = 1000
 WHOLE_WARM_UP_UP_TO = 200_000
 WARM_UP_ROWS_LARGE = 50_000
 WARM_UP_ROWS_SLOW = 5000
@@ -194,7 +195,19 @@ def product(peer: Peer, case: Case, X: np.ndarray, new: np.ndarray) -> Task:
     return Task(lambda: model.product(block), checks, lambda _: facts_of(model))
 
 
-TASKS = {"fit": fit, "compared": compared, "transform": transform, "product": product}
+def axes(peer: Peer, case: Case, X: np.ndarray, new: np.ndarray) -> Task:
+    """The principal axes of X, without scores; the error is the largest ‖C v - λ v‖ / λ₁ of the covariance matrix C."""
+    placed = peer.place.put(X)
+    peer.build(case).fit(placed[: min(len(X), WARM_UP_AXES)])
+
+    def checks(model: Any) -> dict[str, Any]:
+        V, values = on_host(model.components_), on_host(model.explained_variance_)
+        return {"residual": axes_residual(X, V.astype(np.float64), values.astype(np.float64))}
+
+    return Task(lambda: peer.build(case).fit(placed), checks, facts_of)
+
+
+TASKS = {"fit": fit, "compared": compared, "transform": transform, "product": product, "axes": axes}
 
 
 def warm_up_rows(peer: Peer, case: Case) -> int:

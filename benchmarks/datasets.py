@@ -52,5 +52,10 @@ def clusters(n: int, d: int) -> np.ndarray:
     return centres[rng.integers(12, size=n)] + rng.standard_normal((n, d))
 
 
+def offset(n: int, d: int) -> np.ndarray:
+    """`gaussian` far from the origin: in float32 its squares lose all digits of the variances."""
+    return gaussian(n, d) + 1e4
+
+
 REAL = {"mnist": "mnist/mnist.npz", "usps": "usps/usps.npz"}
-GENERATORS = {"gaussian": gaussian, "clusters": clusters}
+GENERATORS = {"gaussian": gaussian, "clusters": clusters, "offset": offset}

@@ -100,6 +100,12 @@ class NothingCached:
         return result.eigenvectors * result.eigenvalues[None, :] ** 0.5
 
 
+def ours_pca(case: Case) -> Any:
+    from gpukpca import PCA
+
+    return PCA(case.p, random_state=0)
+
+
 # -- scikit-learn ------------------------------------------------------------------------------------------------------
 
 
@@ -134,6 +140,12 @@ def sklearn_nystroem(case: Case) -> Any:
     rank = min(case.rank, case.n)
     features = Nystroem(case.kernel, gamma=case.gamma, degree=3, coef0=1, n_components=rank, random_state=0)
     return make_pipeline(features, PCA(case.p, random_state=0))
+
+
+def sklearn_pca(case: Case, svd_solver: str) -> Any:
+    from sklearn.decomposition import PCA
+
+    return PCA(case.p, svd_solver=svd_solver, random_state=0)
 
 
 # -- others ------------------------------------------------------------------------------------------------------------
@@ -248,6 +260,10 @@ PEERS = {
     "sklearn arpack, matched": Peer(partial(sklearn_exact, eigen_solver="arpack", matched=True), largest_n=20_000),
     "sklearn randomized, default": Peer(partial(sklearn_exact, eigen_solver="randomized"), largest_n=20_000),
     "sklearn Nystroem + PCA": Peer(sklearn_nystroem),
+    "gpukpca PCA": Peer(ours_pca, kernels=("rbf",), certified=True),
+    "sklearn PCA covariance_eigh": Peer(partial(sklearn_pca, svd_solver="covariance_eigh"), kernels=("rbf",)),
+    "sklearn PCA randomized": Peer(partial(sklearn_pca, svd_solver="randomized"), kernels=("rbf",)),
+    "sklearn PCA full": Peer(partial(sklearn_pca, svd_solver="full"), kernels=("rbf",)),
     "TorchDR": Peer(torchdr, kernels=("rbf",), largest_n=5000),
     "TorchDR on CUDA": Peer(torchdr, TORCH, kernels=("rbf",), largest_n=20_000, slow=True),
     "plain NumPy": Peer(FullSpectrum, kernels=("rbf",), largest_n=10_000),
