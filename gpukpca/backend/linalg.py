@@ -324,6 +324,16 @@ def subtract_outer_sum(K: Array, rows: Array, columns: Array) -> Array:
     return K
 
 
+def subtract_outer_product(K: Array, v: Array, factor: float) -> Array:
+    """K - factor v vᵀ; in place where the library can, without a second matrix."""
+    if not writes_in_place(K):
+        return K - factor * v[:, None] * v[None, :]
+    for start in range(0, K.shape[0], ROW_BLOCK):
+        stop = min(start + ROW_BLOCK, K.shape[0])
+        K[start:stop, :] -= factor * v[start:stop, None] * v[None, :]
+    return K
+
+
 def mirror_upper(K: Array) -> None:
     """Copy the upper triangle of a square K onto the lower one, block by block (NumPy and CuPy)."""
     xp = namespace_of(K)

@@ -18,7 +18,9 @@ from gpukpca.gram.feature_rows import (
     FEWEST_COLUMNS,
     FEWEST_ROWS,
     GPU_BLOCK_ENTRIES,
+    LONGEST,
     PRIVATE_UP_TO,
+    SQUARES,
     TILE_EDGE,
 )
 
@@ -259,4 +261,5 @@ def _block_bytes(job: PCAJob, method: str) -> int:
     entries = GPU_BLOCK_ENTRIES if job.on_gpu else BLOCK_ENTRIES
     fewest = FEWEST_ROWS if by_rows else FEWEST_COLUMNS
     rows = min(length, max(fewest, entries // max(other, 1)))
+    rows = max(rows, min(length, SQUARES * other, LONGEST)) if method == "covariance_eigh" else rows
     return (rows * other + (TILE_EDGE**2 if method == "dual" else 0)) * 8

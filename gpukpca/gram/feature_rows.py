@@ -15,7 +15,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.creation import full, writable
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import add
-from gpukpca.backend.linalg import column_sums, subtract_outer_sum, symmetric_from_upper
+from gpukpca.backend.linalg import column_sums, subtract_outer_product, subtract_outer_sum, symmetric_from_upper
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -36,6 +36,8 @@ BLOCK_ENTRIES = 2**19
 GPU_BLOCK_ENTRIES = 2**25
 # Sums of more terms than this would lose digits in float32 before they are added up in float64.
 LONGEST, LONGEST_ON_GPU = 4096, 65_536
+# Rows of a block of which a d x d product is made, in units of d.
+SQUARES = 3
 FEWEST_ROWS, FEWEST_COLUMNS, FEWEST_PROJECTED = 256, 1024, 32
 # Up to this size every worker has a sum of its own; beyond it they share tiles of one.
 PRIVATE_UP_TO = 2048
@@ -198,7 +200,9 @@ class FeatureRows:
         def part(start: int, stop: int) -> np.ndarray:
             return orthonormal_factors(add(self._shifted(start, stop) @ W, -lost))[1]
 
-        return self._folded(part, lambda R, S: np.linalg.qr(np.concatenate([R, S]), mode="r"), lambda R: R)
+        return self._folded(
+            part, lambda R, S: np.linalg.qr(np.concatenate([R, S]), mode="r"), lambda R: R, self._blocks()
+        )
 
     # -- matrices ------------------------------------------------------------------------------------------------------
 
@@ -206,28 +210,34 @@ class FeatureRows:
         """ZᵀZ in the widest type, shape (d, d), with the mean and the squares if they are not known: one sweep."""
         n, xp = self.shape[0], namespace_of(self.like)
         for may_shift in (self.rest is None, False):
-            sums = self._summed(self._scatter_part) if self.by_rows else self._scatter_by_columns()
-            rest, S = sums[-1, :] / n, sums[:-1, :]
+            S, sums = self._scatter_and_sums()
+            rest = sums / n
             raw = to_host(xp.linalg.diagonal(S)).astype(np.float64)
             found = np.maximum(raw - n * to_host(rest).astype(np.float64) ** 2, 0.0)
             if not (may_shift and _cancelled(raw, found)):
                 break
             self.shift = cast(cast(self.shift, self.wide) + rest, self.dtype)
-        self.rest, self.squares = xp.asarray(rest, copy=True), found
-        S = xp.asarray(S, copy=True) - n * rest[:, None] * rest[None, :]
-        return self._weighted(xp.matrix_transpose(self._weighted(S)))
+        self.rest, self.squares = rest, found
+        S = subtract_outer_product(S, rest, n)
+        return S if self.weights is None else S * self.weights[:, None] * self.weights[None, :]
 
-    def _scatter_part(self, start: int, stop: int) -> Array:
-        """Of some rows: their scatter about the shift, and their sum as one more row."""
-        xp, block = namespace_of(self.like), self._shifted(start, stop)
-        sums = cast(full((1, stop - start), 1.0, self.like) @ block, self.wide)
-        return xp.concat([cast(xp.matrix_transpose(block) @ block, self.wide), sums], axis=0)
+    def _scatter_and_sums(self) -> tuple[Array, Array]:
+        """The scatter matrix about the shift, shape (d, d), and the sums of the shifted columns, shape (d,)."""
+        xp, d = namespace_of(self.like), self.shape[1]
+        # Products of tall blocks: beside them, adding up d x d matrices should cost nothing.
+        rows = max(self.block_length(by_rows=True), min(SQUARES * d, LONGEST))
 
-    def _scatter_by_columns(self) -> Array:
-        """The same where rows are too wide to be blocks; only for d x d matrices that are asked for by name."""
-        xp = namespace_of(self.like)
-        X = cast(self.X - self.shift[None, :], self.wide)
-        return xp.concat([xp.matrix_transpose(X) @ X, xp.sum(X, axis=0)[None, :]], axis=0)
+        def part(start: int, stop: int) -> tuple[Array, Array]:
+            block = self.X[start:stop, :] - self.shift[None, :]
+            ones = full((1, stop - start), 1.0, self.like)
+            return xp.matrix_transpose(block) @ block, (ones @ block)[0, :]
+
+        return self._folded(
+            part,
+            lambda total, piece: (add(total[0], piece[0]), add(total[1], piece[1])),
+            lambda piece: (cast(piece[0], self.wide), cast(piece[1], self.wide)),
+            blocks=edges(self.shape[0], min(rows, max(1, -(-self.shape[0] // self.workers)))),
+        )
 
     def gram(self) -> Array:
         """Z Zᵀ in the widest type, shape (n, n), exactly symmetric."""
@@ -310,11 +320,10 @@ class FeatureRows:
 
     def _summed(self, part: Callable[[int, int], Array], by_rows: bool | None = None) -> Array:
         """The sum of ``part(start, stop)`` over all blocks in the widest type."""
-        return self._folded(part, add, lambda piece: cast(piece, self.wide), by_rows)
+        return self._folded(part, add, lambda piece: cast(piece, self.wide), self._blocks(by_rows))
 
-    def _folded(self, part: Any, merged: Any, first: Any, by_rows: bool | None = None) -> Any:
+    def _folded(self, part: Any, merged: Any, first: Any, blocks: list[tuple[int, int]]) -> Any:
         """``merged(... merged(first(part 0), part 1) ...)`` over all blocks; each worker has a result of its own."""
-        blocks = self._blocks(by_rows)
         workers = min(self.workers, len(blocks))
         totals: list[Any] = [None] * workers
 
