@@ -9,7 +9,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import from_host, namespace_of, to_host
-from gpukpca.backend.orthonormal import orthonormal_factors
+from gpukpca.backend.orthonormal import orthonormal_factors, triangular_factor
 from gpukpca.decomposition.two_pass import Moments, moments_and_rows
 from gpukpca.eigen.finish import signs
 from gpukpca.exceptions import InvalidParameterError
@@ -86,7 +86,7 @@ def right_singular_pairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
         )
     if m >= d:
         # All d right vectors of R, also where a device has left out rows that depend on the others.
-        _, values, right = np.linalg.svd(orthonormal_factors(A)[1], full_matrices=True)
+        _, values, right = np.linalg.svd(triangular_factor(A), full_matrices=True)
         axes = from_host(right[:p], A)
     else:
         Q, R = orthonormal_factors(xp.matrix_transpose(A))
