@@ -140,6 +140,7 @@ class Sweep:
 
 CROSSOVER_SIZES = (200, 500, 1000, 2000, 5000, 10_000, 20_000)
 DENSE_SIZES = (1000, 2000, 3000, 4000, 6000, 8000, 12_000, 16_000)
+PCA_SIZES = (10_000, 100_000, 1_000_000)
 EDGES = (2048, 4096, 8192, 16_384)
 BLOCKS = (32, 64, 128)
 BOTH_SOLVERS = ("gpukpca on CuPy, dense", "gpukpca on CuPy, block Krylov")
@@ -189,5 +190,15 @@ SWEEPS = [
         lambda case: False,
         0.5,
         "block",
+    ),
+    Sweep(
+        "gpu-pca",
+        tuple(
+            on_cupy(f"gpu-pca-{n}", n, 100, ("gpukpca PCA on CuPy", "gpukpca PCA"), task="axes", patience=8.0)
+            for n in PCA_SIZES
+        ),
+        lambda case: False,
+        0.0,
+        "n",
     ),
 ]

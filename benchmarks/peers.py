@@ -261,6 +261,7 @@ PEERS = {
     "sklearn randomized, default": Peer(partial(sklearn_exact, eigen_solver="randomized"), largest_n=20_000),
     "sklearn Nystroem + PCA": Peer(sklearn_nystroem),
     "gpukpca PCA": Peer(ours_pca, kernels=("rbf",), certified=True),
+    "gpukpca PCA on CuPy": Peer(ours_pca, CUPY, kernels=("rbf",), certified=True),
     "sklearn PCA covariance_eigh": Peer(partial(sklearn_pca, svd_solver="covariance_eigh"), kernels=("rbf",)),
     "sklearn PCA randomized": Peer(partial(sklearn_pca, svd_solver="randomized"), kernels=("rbf",)),
     "sklearn PCA full": Peer(partial(sklearn_pca, svd_solver="full"), kernels=("rbf",)),
