@@ -19,8 +19,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 from cases import data
+from sklearn.base import clone
 
-from gpukpca import KernelPCA
+from gpukpca import PCA, IncrementalPCA, KernelPCA
 from gpukpca.backend import device as devices
 from gpukpca.backend.device import cuda_place, on_its_device, working_on
 from gpukpca.cuda import device as cuda_device
@@ -503,6 +504,28 @@ def test_a_pickle_from_a_device_is_read_without_cupy(
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=tmp_path, check=True, env=dict(os.environ))
     np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), scores, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [PCA(3), PCA(3, svd_solver="dual"), PCA(3, svd_solver="full", whiten=True), PCA(3, svd_solver="randomized")]
+    + [IncrementalPCA(3), IncrementalPCA(3, exact=True)],
+    ids=str,
+)
+def test_pca_of_host_data_on_the_device(cuda: Any, estimator: Any) -> None:
+    X = data(60, 8)
+    wanted = clone(estimator).fit(X)
+    fitted = clone(estimator).set_params(device="cuda").fit(X)
+    assert fitted.device_.startswith("cuda:0")
+    for value in (fitted.transform(X), *attributes(fitted).values()):
+        assert not isinstance(value, cuda.ndarray)
+    np.testing.assert_allclose(fitted.explained_variance_, wanted.explained_variance_, rtol=1e-12)
+    np.testing.assert_allclose(fitted.transform(X), wanted.transform(X), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(pickle.loads(pickle.dumps(fitted)).transform(X), fitted.transform(X), atol=1e-12)
+    stays = clone(estimator).fit(cuda.asarray(X))
+    for twin in (stays, copy.copy(stays), copy.deepcopy(stays)):
+        assert isinstance(twin.components_, cuda.ndarray)
+        np.testing.assert_allclose(twin.transform(cuda.asarray(X)).get(), wanted.transform(X), rtol=0, atol=1e-10)
 
 
 def test_a_deep_copy_stays_on_the_device(cuda: Any) -> None:

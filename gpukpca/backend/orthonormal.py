@@ -36,7 +36,9 @@ def orthonormal_factors(V: Array) -> tuple[Array, np.ndarray]:
 
 def triangular_factor(V: Array) -> np.ndarray:
     """R of `orthonormal_factors` alone: a quarter of the time where LAPACK can be told so; the standard cannot."""
-    return np.linalg.qr(V, mode="r").astype(np.float64) if is_numpy(V) else orthonormal_factors(V)[1]
+    if is_numpy(V):
+        return np.asarray(np.linalg.qr(V, mode="r"), dtype=np.float64)
+    return orthonormal_factors(V)[1]
 
 
 def orthonormal_columns(V: Array) -> Array:

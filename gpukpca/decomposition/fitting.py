@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from sklearn import get_config
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from gpukpca._typing import Array
-from gpukpca.backend.namespace import is_cupy, to_host
+from gpukpca.backend.namespace import is_cupy, is_foreign, move, to_host
 from gpukpca.decomposition.attempts import ENDS_WITHOUT_LOCALS, forget_locals
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.base import Rows
@@ -49,6 +51,31 @@ class MapArrays:
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_rows": None}
+
+
+class Placed:
+    """What estimators share whose arrays may live on a device: to be named before scikit-learn's own bases."""
+
+    def _delivered(self, result: Array, X: Any) -> Array:
+        """A result in the library of the input; on the host where a data frame will be made of it."""
+        wanted = getattr(self, "_sklearn_output_config", {}).get("transform") or get_config()["transform_output"]
+        return move(result, X) if wanted == "default" and is_foreign(X) else to_host(result)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles: arrays of a CUDA device as NumPy arrays, so that any machine can read them."""
+        return on_host(super().__getstate__())
+
+    def __copy__(self) -> Any:
+        """A second name for the same arrays, where they are."""
+        twin = clone(self)
+        twin.__dict__.update(self.__dict__)
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """A copy stays where it is."""
+        twin = clone(self)
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
 
 
 def on_host(state: Any) -> Any:

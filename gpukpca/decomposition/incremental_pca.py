@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from copy import deepcopy
 from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import parsed_device, synchronize, working_on
+from gpukpca.backend.device import describe_device, parsed_device, synchronize, working_on
 from gpukpca.backend.namespace import (
     cast,
     empty_like,
@@ -33,7 +31,7 @@ from gpukpca.backend.rows import by_panels, dense_rows
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.decomposition.batches import Batches, batches_of, is_stream
 from gpukpca.decomposition.convergence import warn_caller
-from gpukpca.decomposition.fitting import on_host, unchanged_on_error
+from gpukpca.decomposition.fitting import Placed, unchanged_on_error
 from gpukpca.decomposition.gaussian import GaussianModel
 from gpukpca.decomposition.model import inverse_roots
 from gpukpca.decomposition.placement import placement_for
@@ -56,7 +54,7 @@ ONE_THREAD_UP_TO, ONE_THREAD_UP_TO_EXACT = 256, 64
 CERTIFICATE = ("residual_norms_", "converged_", "n_passes_", "solver_")
 
 
-class IncrementalPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class IncrementalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """PCA of data in batches, a drop-in for `sklearn.decomposition.IncrementalPCA`, with an exact mode.
 
     Works on NumPy arrays, memory maps, SciPy sparse matrices, pandas data frames, on CuPy, PyTorch and
@@ -99,6 +97,8 @@ class IncrementalPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     total_variance_ : float
         Sum of the variances of the features, over n - 1; exact.
     n_components_, n_samples_seen_, batch_size_ : int
+    device_ : str
+        Where the fit was computed.
     residual_norms_, converged_ : array (p,), bool
         Only with ``exact=True``: ``||S v - λ v||₂`` with S the covariance matrix (over n - 1), and whether all are
         small.
@@ -301,6 +301,7 @@ class IncrementalPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.total_variance_ = total / degrees
         self.n_components_ = p
         self.n_samples_seen_ = count
+        self.device_ = describe_device(state.axes)
         self.batch_size_ = self._rows_of_a_batch(int(self.n_features_in_))
         self._set_certificate(eigen, degrees, home)
         synchronize(state.axes)
@@ -423,22 +424,7 @@ class IncrementalPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         variances = to_host(self.explained_variance_).astype(np.float64)
         return GaussianModel(self.components_, variances, self.noise_variance_, None)
 
-    def _delivered(self, result: Array, X: Any) -> Array:
-        """Results in the library of the input; on the host where a data frame will be made of them."""
-        wanted = getattr(self, "_sklearn_output_config", {}).get("transform") or get_config()["transform_output"]
-        return move(result, X) if wanted == "default" and is_foreign(X) else to_host(result)
-
     # -- scikit-learn ----------------------------------------------------------------------------------------------
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For pickles: arrays of a CUDA device as NumPy arrays, so that any machine can read them."""
-        return on_host(super().__getstate__())
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> IncrementalPCA:
-        """A copy stays where it is."""
-        twin = type(self)(**self.get_params(deep=False))
-        twin.__dict__.update(deepcopy(self.__dict__, memo))
-        return twin
 
     @property
     def _n_features_out(self) -> int:

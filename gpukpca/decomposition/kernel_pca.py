@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
-from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
@@ -17,7 +15,6 @@ from gpukpca.backend.namespace import (
     cast,
     dtype_name,
     from_host,
-    is_foreign,
     is_memory_map,
     is_numpy,
     is_sparse,
@@ -34,7 +31,7 @@ from gpukpca.decomposition.choices import (
     kernel_from,
     kernel_gamma,
 )
-from gpukpca.decomposition.fitting import MapArrays, WhenEnabled, on_host, unchanged_on_error
+from gpukpca.decomposition.fitting import MapArrays, Placed, WhenEnabled, unchanged_on_error
 from gpukpca.decomposition.model import (
     Model,
 )
@@ -57,7 +54,7 @@ from gpukpca.kernels import Kernel, Linear, Precomputed
 OUT_PANEL = 65_536
 
 
-class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class KernelPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Kernel principal component analysis, a drop-in for `sklearn.decomposition.KernelPCA`.
 
     Works on NumPy arrays, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch and array-api-strict arrays;
@@ -467,29 +464,6 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             points = self._preimage(checked_scores(X, self._map.like, self._n_features_out))
             check_finite(points, "The kernel overflows on these scores.", "The array of points")
             return self._delivered(points, X)
-
-    def _delivered(self, scores: Array, X: Any) -> Array:
-        """Results in the library of the input; on the host where a data frame will be made of them."""
-        wanted = getattr(self, "_sklearn_output_config", {}).get("transform") or get_config()["transform_output"]
-        if wanted != "default" or not is_foreign(X):
-            return to_host(scores)
-        return move(scores, X)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For pickles: arrays of a CUDA device as NumPy arrays, so that any machine can read them."""
-        return on_host(super().__getstate__())
-
-    def __copy__(self) -> KernelPCA:
-        """A second name for the same arrays, where they are."""
-        twin = type(self)(**self.get_params(deep=False))
-        twin.__dict__.update(self.__dict__)
-        return twin
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> KernelPCA:
-        """A copy stays where it is."""
-        twin = type(self)(**self.get_params(deep=False))
-        twin.__dict__.update(deepcopy(self.__dict__, memo))
-        return twin
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -23,7 +22,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.random import generator
 from gpukpca.decomposition.attempts import Budget, within_memory
-from gpukpca.decomposition.fitting import on_host, unchanged_on_error
+from gpukpca.decomposition.fitting import Placed, unchanged_on_error
 from gpukpca.decomposition.gaussian import GaussianModel
 from gpukpca.decomposition.linear_map import LinearMap
 from gpukpca.decomposition.pca_choices import (
@@ -40,7 +39,7 @@ from gpukpca.decomposition.progress import Progress, listener_from, pass_report
 from gpukpca.decomposition.validation import check_finite, checked_scores, new_data, training_data
 
 
-class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class PCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Principal component analysis, a drop-in for `sklearn.decomposition.PCA`.
 
     Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch and
@@ -332,13 +331,6 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             check_finite(points, "The scores are too large.", "The array of points")
             return self._delivered(points, X)
 
-    def _delivered(self, scores: Array, X: Any) -> Array:
-        """Results in the library of the input; on the host where a data frame will be made of them."""
-        wanted = getattr(self, "_sklearn_output_config", {}).get("transform") or get_config()["transform_output"]
-        if wanted != "default" or not is_foreign(X):
-            return to_host(scores)
-        return move(scores, X)
-
     # -- the Gaussian model ----------------------------------------------------------------------------------------
 
     @property
@@ -414,10 +406,6 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return float(namespace_of(found).mean(found))
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For pickles: arrays of a CUDA device as NumPy arrays, so that any machine can read them."""
-        return on_host(super().__getstate__())
 
     @property
     def _n_features_out(self) -> int:
