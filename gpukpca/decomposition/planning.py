@@ -430,7 +430,7 @@ def _too_big(job: Job, needed: int) -> str:
     if e.gram == "dense":
         advice.insert(0, 'gram="auto"')
     return (
-        f"the fit needs at least {spelled_bytes(needed)} (a stored kernel matrix alone takes "
+        f"the fit needs {spelled_bytes(needed)} (a stored kernel matrix alone takes "
         f"{spelled_bytes(n * n * job.item)}), and {spelled_bytes(job.limit)} are allowed or free. Try "
         f"{', or '.join(advice)}."
     )
