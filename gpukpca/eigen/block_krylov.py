@@ -39,6 +39,7 @@ GEMM_COLUMNS = 4
 GPU_COLUMNS = 16
 PROBES = 2
 ONE_THREAD_UP_TO = 20_000
+ONE_THREAD_UP_TO_ON_GPU = 256
 PASSES_WITH_START = 3
 # Products added up over the passes err by this many times what rounding allows at best.
 SUMMED_PRODUCTS = 2.0
@@ -134,8 +135,8 @@ class BlockKrylov:
             why = f"dense (asked for block Krylov, but p = {p} is more than a fifth of n = {n})"
             return replace(dense, solver=why)
         # The blocks of small problems are not worth a second BLAS thread, whose waiting costs more than its work.
-        # On a device the products are elsewhere, and the small problems are all that BLAS has to do.
-        few = n <= ONE_THREAD_UP_TO and not is_on_gpu(op.like)
+        # On a device the products are elsewhere, and what BLAS has to do is the eigenproblem of the basis.
+        few = n <= (ONE_THREAD_UP_TO_ON_GPU if is_on_gpu(op.like) else ONE_THREAD_UP_TO)
         with single_threaded_blas() if few else nullcontext():
             return _Iteration(self, op, p, rng, report).run()
 
