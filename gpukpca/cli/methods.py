@@ -6,6 +6,7 @@ A further method is a subclass of `Method` with its own options, and one entry o
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +34,7 @@ KERNELS_OF = {
 Column = tuple[str, Any, str]
 
 
-class Method:
+class Method(ABC):
     """What the commands ask of a method.
 
     Attributes
@@ -48,33 +49,33 @@ class Method:
     summary: str
     options: tuple[str, ...]
 
+    @abstractmethod
     def model(self, wanted: SimpleNamespace, listener: Any, given: Callable[[str], bool]) -> Any:
         """The estimator, its parameters checked; `given` says whether an option was written."""
-        raise NotImplementedError
 
+    @abstractmethod
     def prepared(self, wanted: SimpleNamespace, model: Any, table: Table) -> tuple[Table, str]:
         """The data as the model takes them, and what was done to them in words; sets how many components by default."""
-        raise NotImplementedError
 
+    @abstractmethod
     def title(self, wanted: SimpleNamespace) -> str:
         """In the heading of the picture."""
-        raise NotImplementedError
 
+    @abstractmethod
     def columns(self, model: Any) -> list[Column]:
         """Of the table of components, between their number and the end."""
-        raise NotImplementedError
 
+    @abstractmethod
     def arrays(self, model: Any) -> dict[str, Any]:
         """What an .npz file holds beside scores, names and metadata."""
-        raise NotImplementedError
 
+    @abstractmethod
     def facts(self, model: Any) -> dict[str, Any]:
         """Of the metadata, what only this method has."""
-        raise NotImplementedError
 
+    @abstractmethod
     def lines(self, model: Any) -> list[tuple[str, str]]:
         """What ran and why, as labels and values; empty values are left out."""
-        raise NotImplementedError
 
     def figure(self, wanted: SimpleNamespace, model: Any, scores: Any, table: Table) -> Any:
         """The picture of a fit."""
