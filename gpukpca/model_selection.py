@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,8 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.random import generator, standard_normal
 from gpukpca.backend.rows import as_rows, dense_rows, feature_means
-from gpukpca.decomposition.evidence import log_evidence
+from gpukpca.decomposition.choices import is_integer, is_real
+from gpukpca.decomposition.evidence import log_evidence, most_evident
 from gpukpca.decomposition.reading import samples_of, spectrum_of, total_variance_of, whole_rank
 from gpukpca.decomposition.validation import check_finite
 from gpukpca.exceptions import InvalidParameterError
@@ -340,9 +339,7 @@ def _mle(known: _Spectrum, settings: _Settings) -> Choice:
             "n_components=None, or pass the data."
         )
     evidence = log_evidence(known.variances, known.n, known.d)
-    if not np.any(np.isfinite(evidence)):
-        return _choice("mle", 0, "log evidence", evidence)
-    return _choice("mle", int(np.argmax(evidence)) + 1, "log evidence", evidence)
+    return _choice("mle", most_evident(evidence), "log evidence", evidence)
 
 
 def _parallel(known: _Spectrum, settings: _Settings) -> Choice:
@@ -408,30 +405,22 @@ def _check(rule: Any, settings: _Settings) -> None:
     _check_value(rule, settings.value)
     _refuse(settings.per not in ("sample", "total"), "per", settings.per, '"sample" or "total"')
     _refuse(settings.null not in ("permutation", "normal"), "null", settings.null, '"permutation" or "normal"')
-    in_range = _is_real(settings.quantile) and 0 < settings.quantile < 1
+    in_range = is_real(settings.quantile) and 0 < settings.quantile < 1
     _refuse(not in_range, "quantile", settings.quantile, "a number strictly between 0 and 1")
-    _refuse(not _is_integer(settings.n_draws) or settings.n_draws < 1, "n_draws", settings.n_draws, "an integer >= 1")
+    _refuse(not is_integer(settings.n_draws) or settings.n_draws < 1, "n_draws", settings.n_draws, "an integer >= 1")
 
 
 def _check_value(rule: str, value: Any) -> None:
     if rule not in VALUES:
         _refuse(value is not None, "value", value, f'left out: rule "{rule}" takes none')
     elif rule == "fixed":
-        _refuse(not _is_integer(value), "value", value, 'an integer with rule "fixed"')
+        _refuse(not is_integer(value), "value", value, 'an integer with rule "fixed"')
     elif rule == "variance":
-        _refuse(not _is_real(value) or not 0 < value <= 1, "value", value, 'a share in (0, 1] with rule "variance"')
+        _refuse(not is_real(value) or not 0 < value <= 1, "value", value, 'a share in (0, 1] with rule "variance"')
     else:
-        _refuse(not _is_real(value) or not value >= 0, "value", value, 'an error >= 0 with rule "error"')
+        _refuse(not is_real(value) or not value >= 0, "value", value, 'an error >= 0 with rule "error"')
 
 
 def _refuse(wrong: bool, name: str, value: Any, what: str) -> None:
     if wrong:
         raise InvalidParameterError(f"{name}={value!r} is not allowed; it must be {what}.")
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))
-
-
-def _is_real(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_)) and math.isfinite(value)

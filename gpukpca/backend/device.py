@@ -163,7 +163,7 @@ def working_on(like: Any) -> Iterator[None]:
     if _lost:
         raise DeviceLostError(_lost[0])
     try:
-        with cuda_device.current(like), precision.full_precision():
+        with like.device, precision.full_precision():
             yield
         cuda_device.note_use()
     except Exception as error:
@@ -221,11 +221,13 @@ def precision_warning(like: Any) -> str:
     from gpukpca.cuda import precision
 
     switches = precision.tf32_switches()
+    if not switches:
+        return ""
     with working_on(like):
-        lost = bool(switches) and precision.loses_digits()
+        lost = precision.loses_digits()
     if lost:
         return f"{', '.join(switches)} rounds float32 products to TF32, which cannot be kept out; pass float64"
-    return f"{', '.join(switches)} asks for TF32; it is kept out of this computation" if switches else ""
+    return f"{', '.join(switches)} asks for TF32; it is kept out of this computation"
 
 
 # -- host memory -------------------------------------------------------------------------------------------------------

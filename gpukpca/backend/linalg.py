@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -76,10 +77,10 @@ def column_sums(V: Array) -> Array:
     """Sums of the columns of V, accumulated in the widest floating type, shape (b,)."""
     xp, wide = namespace_of(V), accumulation_dtype(V)
     with overflow_allowed():
-        return down_columns(V, lambda block, axis: xp.sum(block, axis=axis, dtype=wide))
+        return down_columns(V, partial(xp.sum, dtype=wide))
 
 
-def down_columns(V: Array, reduce: Callable[[Array, int], Array]) -> Array:
+def down_columns(V: Array, reduce: Callable[..., Array]) -> Array:
     """``reduce(V, axis=0)`` for a sum or an extreme, in two stages on CuPy.
 
     CuPy's reductions along anything but the last axis make one block of threads for 32 results, so that a card with
@@ -88,12 +89,12 @@ def down_columns(V: Array, reduce: Callable[[Array, int], Array]) -> Array:
     n, b = V.shape
     parts = min(STAGES, n // STAGES)
     if parts < 2 or not is_cupy(V) or not V.flags.c_contiguous:
-        return reduce(V, 0)
+        return reduce(V, axis=0)
     xp, rows = namespace_of(V), n // parts
-    first = reduce(xp.reshape(V[: parts * rows, :], (parts, rows, b)), 1)
+    first = reduce(xp.reshape(V[: parts * rows, :], (parts, rows, b)), axis=1)
     if parts * rows < n:
-        first = xp.concat([first, reduce(V[parts * rows :, :], 0)[None, :]], axis=0)
-    return reduce(first, 0)
+        first = xp.concat([first, reduce(V[parts * rows :, :], axis=0)[None, :]], axis=0)
+    return reduce(first, axis=0)
 
 
 def column_norms(V: Array) -> np.ndarray:
@@ -102,7 +103,7 @@ def column_norms(V: Array) -> np.ndarray:
         return np.zeros(0)
     xp = namespace_of(V)
     wide = cast(V, accumulation_dtype(V))
-    largest = to_host(down_columns(xp.abs(wide), lambda block, axis: xp.max(block, axis=axis))).astype(np.float64)
+    largest = to_host(down_columns(xp.abs(wide), xp.max)).astype(np.float64)
     scale = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
     exponents = np.exp2(np.floor(np.log2(scale)))
     scaled = wide / from_host(exponents, wide)[None, :]

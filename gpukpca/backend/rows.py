@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -231,14 +230,9 @@ def feature_bounds(X: Array) -> tuple[Array, Array]:
     xp = namespace_of(X)
     bounds = row_panels(X) if is_on_gpu(X) else [(0, X.shape[0])]
     low, high = (
-        xp.stack([down_columns(X[start:stop, :], partial(_along, extreme)) for start, stop in bounds])
-        for extreme in (xp.min, xp.max)
+        xp.stack([down_columns(X[start:stop, :], extreme) for start, stop in bounds]) for extreme in (xp.min, xp.max)
     )
     return xp.min(low, axis=0), xp.max(high, axis=0)
-
-
-def _along(extreme: Any, block: Array, axis: int) -> Array:
-    return extreme(block, axis=axis)
 
 
 def constant_columns(X: Array) -> np.ndarray:

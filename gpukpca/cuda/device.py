@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -131,13 +129,6 @@ def empty_on(index: int | None, dtype: Any) -> Any:
 
     with cupy.cuda.Device(index):
         return cupy.empty((0,), dtype)
-
-
-@contextmanager
-def current(array: Any) -> Iterator[None]:
-    """The device of `array` is the current one inside; the one before is put back, also on errors."""
-    with array.device:
-        yield
 
 
 def free_bytes(array: Any) -> int:

@@ -31,27 +31,28 @@ class Budget:
         What went wrong so far.
     like : anything
         Tells where it is computed, once that is known.
+    share : float
+        Of what may be used, after a failure.
     """
 
     def __init__(self, given: Any, like: Any) -> None:
         self.story: tuple[str, ...] = ()
         self._given, self.like = given, like
-        self._share, self._allowed = SHARES[0], 0
+        self.share, self._allowed = SHARES[0], 0
 
     def limit(self, like: Array) -> int:
         """Bytes where `like` lives; after a failure no more than what is free now."""
         self.like = like
         allowed = memory_limit(self._given, like)
         if self.story:
-            allowed = int(self._share * min(allowed, SHARE_OF_FREE * free_bytes(like)))
+            allowed = int(self.share * min(allowed, SHARE_OF_FREE * free_bytes(like)))
         self._allowed = allowed
         return allowed
 
-    def spent(self, error: BaseException, share: float) -> None:
+    def spent(self, error: BaseException) -> None:
         """Note a failure, and let go of all that it holds."""
         within = f" within {spelled_bytes(self._allowed)}" if self._allowed else ""
         self.story = (*self.story, f"memory ran out{within} ({(str(error).splitlines() or ['no reason given'])[0]})")
-        self._share = share
         forget_locals(error)
         release_unused(self.like)
 
@@ -72,7 +73,8 @@ def within_memory(attempt: Callable[[Budget], Result], given_limit: Any, X: Any)
         The plan does not fit, or no attempt could allocate what it had planned.
     """
     budget = Budget(given_limit, X)
-    for following in (*SHARES[1:], 0.0):
+    for share in SHARES:
+        budget.share = share
         try:
             return attempt(budget)
         except MemoryBudgetError:
@@ -82,7 +84,7 @@ def within_memory(attempt: Callable[[Budget], Result], given_limit: Any, X: Any)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_device_memory(error, budget.like):
                 raise
-            budget.spent(error, following)
+            budget.spent(error)
     raise budget.refusal()
 
 

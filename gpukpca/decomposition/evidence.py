@@ -11,10 +11,11 @@ from scipy.special import gammaln
 NOTHING = 1e-15
 
 
-def log_evidence(variances: np.ndarray, n: int, d: int) -> np.ndarray:
+def log_evidence(variances: np.ndarray, n: int, d: int, floor: float | None = None) -> np.ndarray:
     """The logarithm of the evidence for K = 1 ... d - 1 components, shape (d - 1,); -inf where one of them has none.
 
-    From all variances (missing ones are 0), up to a number that is the same for all K.
+    From all variances (missing ones are 0), up to a number that is the same for all K. Variances up to `floor`, by
+    default a share of the largest, have no likelihood.
     Minka, Automatic choice of dimensionality for PCA, NIPS 13 (2000) 598, equation (30).
 
     The determinant of equation (31) is a sum over pairs; what does not depend on K is summed once, so that all K cost
@@ -22,8 +23,10 @@ def log_evidence(variances: np.ndarray, n: int, d: int) -> np.ndarray:
     """
     values = np.zeros(d)
     values[: min(d, len(variances))] = variances[:d]
-    values = values / values[0] if values[0] > 0 else values  # the evidence of all K shifts by the same
-    positive = np.maximum(values, NOTHING)
+    size = float(values[0]) if values[0] > 0 else 1.0
+    values = values / size  # the evidence of all K shifts by the same
+    least = NOTHING if floor is None else floor / size
+    positive = np.maximum(values, least)
     gaps = np.triu(values[:, None] - values[None, :], k=1)
     turns = np.triu(1.0 / positive[None, :] - 1.0 / positive[:, None], k=1)
     # Equal variances count as apart by their rounding, which no data can tell them from.
@@ -32,7 +35,7 @@ def log_evidence(variances: np.ndarray, n: int, d: int) -> np.ndarray:
     K = np.arange(1, d)
     gap_sums = np.cumsum(np.sum(np.triu(log_gaps, k=1), axis=1))[:-1]
     turn_sums = np.cumsum(np.sum(np.triu(log_turns, k=1), axis=0))[:-1]
-    tail = np.maximum((np.cumsum(values[::-1])[::-1][1:]) / (d - K), NOTHING)
+    tail = np.maximum((np.cumsum(values[::-1])[::-1][1:]) / (d - K), least)
     outer = np.array([np.sum(_log_difference(v, positive[:k])) for k, v in zip(K, tail, strict=True)])
     pairs = d * K - K * (K + 1) / 2.0
     halves = (d - K + 1) / 2.0
@@ -46,7 +49,12 @@ def log_evidence(variances: np.ndarray, n: int, d: int) -> np.ndarray:
         - log_determinant / 2.0
         - K * math.log(n) / 2.0
     )
-    return np.where(values[:-1] > NOTHING, evidence, -np.inf)
+    return np.where(values[:-1] > least, evidence, -np.inf)
+
+
+def most_evident(evidence: np.ndarray) -> int:
+    """The number of components with the largest evidence; 0 where none has any."""
+    return int(np.argmax(evidence)) + 1 if np.any(np.isfinite(evidence)) else 0
 
 
 def _log_difference(tail: float, kept: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The Gaussian model behind PCA: covariance, precision, likelihood, and how many components the data speak for.
+"""The Gaussian model behind PCA: covariance, precision, likelihood.
 
 x ~ N(m, V (Λ - σ²I) Vᵀ + σ²I): Tipping & Bishop, J. R. Stat. Soc. B 61 (1999) 611; Bishop, Pattern Recognition and
 Machine Learning (2006), 12.2.1.
@@ -10,14 +10,54 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln
+from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
+from gpukpca.backend.device import working_on
 from gpukpca.backend.linalg import add_to_diagonal
-from gpukpca.backend.namespace import epsilon, from_host, namespace_of
+from gpukpca.backend.namespace import epsilon, from_host, namespace_of, to_host
 
-# scikit-learn's: eigenvalues below it count as zero in Minka's likelihood.
-MINKA_EPS = 1e-15
+
+class WithGaussianModel:
+    """The methods of an estimator with `components_`, `explained_variance_`, `noise_variance_` and perhaps `scale_`."""
+
+    components_: Array
+    explained_variance_: Array
+    noise_variance_: float
+
+    @property
+    def _model(self) -> GaussianModel:
+        variances = to_host(self.explained_variance_).astype(np.float64)
+        return GaussianModel(self.components_, variances, float(self.noise_variance_), getattr(self, "scale_", None))
+
+    def get_covariance(self) -> Array:
+        """The covariance matrix of the Gaussian model, Vᵀ (Λ - σ²)₊ V + σ² I.
+
+        Returns
+        -------
+        array, shape (d, d), in the dtype of fit and the units of the data
+        """
+        check_is_fitted(self)
+        with working_on(self.components_):
+            return self._model.covariance()
+
+    def get_precision(self) -> Array:
+        """The inverse of `get_covariance`, without inverting a d x d matrix.
+
+        Where the covariance is singular, directions without variance are given eps times the largest one.
+
+        Returns
+        -------
+        array, shape (d, d), in the dtype of fit
+
+        Raises
+        ------
+        numpy.linalg.LinAlgError
+            The data have no variance at all.
+        """
+        check_is_fitted(self)
+        with working_on(self.components_):
+            return self._model.precision()
 
 
 @dataclass(frozen=True)
@@ -90,36 +130,3 @@ class GaussianModel:
         if not noise > 0:
             raise np.linalg.LinAlgError("the data have no variance, so their Gaussian model has no density.")
         return np.maximum(self.variances, noise), noise
-
-
-def minka_dimension(spectrum: np.ndarray, n: int) -> int:
-    """The number of components in [1, d - 1] with the largest evidence, from all d variances.
-
-    Minka, Automatic choice of dimensionality for PCA, NIPS 13 (2000) 598, equation 30.
-    """
-    d = len(spectrum)
-    evidence = [-math.inf, *(_evidence(spectrum, rank, n) for rank in range(1, d))]
-    return int(np.argmax(evidence)) if d > 1 else 0
-
-
-def _evidence(spectrum: np.ndarray, rank: int, n: int) -> float:
-    """The log-evidence of one dimension."""
-    d = len(spectrum)
-    if spectrum[rank - 1] < MINKA_EPS:
-        return -math.inf
-    halves = (d - np.arange(1, rank + 1) + 1) / 2.0
-    volume = -rank * math.log(2.0) + float(np.sum(gammaln(halves) - math.log(math.pi) * halves))
-    leading = -float(np.sum(np.log(spectrum[:rank]))) * n / 2.0
-    noise = max(MINKA_EPS, float(np.sum(spectrum[rank:])) / (d - rank))
-    trailing = -math.log(noise) * n * (d - rank) / 2.0
-    m = d * rank - rank * (rank + 1.0) / 2.0
-    constant = math.log(2.0 * math.pi) * (m + rank) / 2.0
-    flattened = np.append(spectrum[:rank], np.full(d - rank, noise))
-    hessian = 0.0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        for i in range(rank):
-            gaps = spectrum[i] - spectrum[i + 1 :]
-            curvature = 1.0 / flattened[i + 1 :] - 1.0 / flattened[i]
-            hessian += float(np.sum(np.log(gaps * curvature) + math.log(n)))
-    total = volume + leading + trailing + constant - hessian / 2.0 - rank * math.log(n) / 2.0
-    return total if not math.isnan(total) else -math.inf

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -30,9 +29,10 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.rows import by_panels, dense_rows
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.decomposition.batches import Batches, batches_of, is_stream
+from gpukpca.decomposition.choices import check_parameter, is_integer, is_switch
 from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.fitting import Placed, unchanged_on_error
-from gpukpca.decomposition.gaussian import GaussianModel
+from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.model import inverse_roots
 from gpukpca.decomposition.placement import placement_for
 from gpukpca.decomposition.progress import Listener, Progress, listener_from
@@ -54,7 +54,7 @@ ONE_THREAD_UP_TO, ONE_THREAD_UP_TO_EXACT = 256, 64
 CERTIFICATE = ("residual_norms_", "converged_", "n_passes_", "solver_")
 
 
-class IncrementalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class IncrementalPCA(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """PCA of data in batches, a drop-in for `sklearn.decomposition.IncrementalPCA`, with an exact mode.
 
     Works on NumPy arrays, memory maps, SciPy sparse matrices, pandas data frames, on CuPy, PyTorch and
@@ -276,10 +276,13 @@ class IncrementalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
 
     def _check_parameters(self) -> None:
         for name in ("n_components", "batch_size"):
-            _check(self, name, _is_count(getattr(self, name)), "None or an integer >= 1")
+            value = getattr(self, name)
+            check_parameter(self, name, value is None or (is_integer(value) and value >= 1), "None or an integer >= 1")
         for name in ("whiten", "copy", "exact"):
-            _check(self, name, isinstance(getattr(self, name), (bool, np.bool_)), "True or False")
-        _check(self, "verbose", callable(self.verbose) or _is_switch(self.verbose), "an integer >= 0 or a callable")
+            check_parameter(self, name, isinstance(getattr(self, name), (bool, np.bool_)), "True or False")
+        check_parameter(
+            self, "verbose", callable(self.verbose) or is_switch(self.verbose), "an integer >= 0 or a callable"
+        )
         parsed_device(self.device)
 
     def _commit(self, state: Running, like: Array, home: Array, eigen: EigenResult | None = None) -> None:
@@ -388,42 +391,6 @@ class IncrementalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
             check_finite(points, "The scores are too large.", "The array of points")
             return self._delivered(points, X)
 
-    def get_covariance(self) -> Array:
-        """The covariance matrix of the probabilistic model: Vᵀ (Λ - σ²)₊ V + σ² I.
-
-        Returns
-        -------
-        array, shape (d, d), in the dtype of fit
-
-        Notes
-        -----
-        Tipping & Bishop, J. R. Statist. Soc. B 61 (1999) 611.
-        """
-        check_is_fitted(self)
-        with working_on(self.components_):
-            return self._model.covariance()
-
-    def get_precision(self) -> Array:
-        """The inverse of `get_covariance`; directions without variance are given eps times the largest one.
-
-        Returns
-        -------
-        array, shape (d, d), in the dtype of fit
-
-        Raises
-        ------
-        numpy.linalg.LinAlgError
-            The data have no variance at all.
-        """
-        check_is_fitted(self)
-        with working_on(self.components_):
-            return self._model.precision()
-
-    @property
-    def _model(self) -> GaussianModel:
-        variances = to_host(self.explained_variance_).astype(np.float64)
-        return GaussianModel(self.components_, variances, self.noise_variance_, None)
-
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 
     @property
@@ -449,20 +416,3 @@ def _check_no_overflow(values: Array) -> None:
     if not bool(xp.all(xp.isfinite(values))):
         digits = 8 * item_size(values.dtype)
         raise ValueError(f"the data overflow: their variances do not fit into float{digits}. Divide by a constant.")
-
-
-def _check(estimator: Any, name: str, allowed: bool, what: str) -> None:
-    if not allowed:
-        raise InvalidParameterError(
-            f"{type(estimator).__name__}: {name}={getattr(estimator, name)!r} is not allowed; {name} must be {what}."
-        )
-
-
-def _is_count(value: Any) -> bool:
-    if isinstance(value, (bool, np.bool_)):
-        return False
-    return value is None or (isinstance(value, Integral) and int(value) >= 1)
-
-
-def _is_switch(value: Any) -> bool:
-    return isinstance(value, (int, np.integer, np.bool_)) and int(value) >= 0

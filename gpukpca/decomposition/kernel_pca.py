@@ -329,7 +329,7 @@ class KernelPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.plan_ = plan
         self.solver_ = eigen.solver
         self.device_ = plan.device
-        self.fallbacks_ = (*((place.note,) if place.note else ()), *story, *eigen.fallbacks)
+        self.fallbacks_ = (*place.notes, *story, *eigen.fallbacks)
         self.X_fit_ = model.basis if not place.moved else _rows_of(data, model.landmarks)
         self._map = MapArrays(model.basis, model.projection, model.offset, model.rows, model.template)
         self._set_certificate(model, degrees)

@@ -23,7 +23,7 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.random import generator
 from gpukpca.decomposition.attempts import Budget, within_memory
 from gpukpca.decomposition.fitting import Placed, unchanged_on_error
-from gpukpca.decomposition.gaussian import GaussianModel
+from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.linear_map import LinearMap
 from gpukpca.decomposition.pca_choices import (
     Wanted,
@@ -39,7 +39,7 @@ from gpukpca.decomposition.progress import Progress, listener_from, pass_report
 from gpukpca.decomposition.validation import check_finite, checked_scores, new_data, training_data
 
 
-class PCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class PCA(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Principal component analysis, a drop-in for `sklearn.decomposition.PCA`.
 
     Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch and
@@ -267,8 +267,7 @@ class PCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.plan_ = plan
         self.solver_ = plan.method if axes.eigen is None else f"{plan.method}: {axes.eigen.solver}"
         self.device_ = plan.device
-        notes = (place.note,) if place.note else ()
-        self.fallbacks_ = (*notes, *story, *(() if axes.eigen is None else axes.eigen.fallbacks))
+        self.fallbacks_ = (*place.notes, *story, *(() if axes.eigen is None else axes.eigen.fallbacks))
         self._map = mapping
         return mapping
 
@@ -332,31 +331,6 @@ class PCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             return self._delivered(points, X)
 
     # -- the Gaussian model ----------------------------------------------------------------------------------------
-
-    @property
-    def _model(self) -> GaussianModel:
-        variances = to_host(self.explained_variance_).astype(np.float64)
-        return GaussianModel(self.components_, variances, float(self.noise_variance_), self.scale_)
-
-    def get_covariance(self) -> Array:
-        """The covariance matrix of the Gaussian model, shape (d, d), in the units of the data."""
-        check_is_fitted(self)
-        with working_on(self.components_):
-            return self._model.covariance()
-
-    def get_precision(self) -> Array:
-        """The inverse of `get_covariance`, shape (d, d), without inverting a d x d matrix.
-
-        Where the covariance is singular, directions without variance are given eps times the largest one.
-
-        Raises
-        ------
-        numpy.linalg.LinAlgError
-            The data have no variance at all.
-        """
-        check_is_fitted(self)
-        with working_on(self.components_):
-            return self._model.precision()
 
     def score_samples(self, X: Any) -> Array:
         """Log-likelihood of every row under the Gaussian model.

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
-from gpukpca.decomposition.gaussian import minka_dimension
+from gpukpca.decomposition.evidence import log_evidence, most_evident
 from gpukpca.decomposition.pca_choices import Wanted
 from gpukpca.decomposition.pca_routes import Axes
-from gpukpca.exceptions import ConvergenceError, DeviceFallbackWarning, RankWarning
+from gpukpca.decomposition.spectrum import warn_of_fallbacks
+from gpukpca.exceptions import ConvergenceError, RankWarning
 
 USELESS_RESIDUAL = 0.1
+# scikit-learn's: variances up to it count as zero in Minka's likelihood.
+MINKA_EPS = 1e-15
 # A remainder of the trace up to this many eps of it is rounding.
 REMAINDER = 20.0 * float(np.finfo(np.float64).eps)
 
@@ -55,7 +58,8 @@ def variances_of(axes: Axes, Z: Any, wanted: Wanted) -> Variances:
 def _kept(axes: Axes, total: float, n: int, wanted: Wanted) -> int:
     """How many components."""
     if wanted.minka and axes.spectrum is not None:
-        return minka_dimension(axes.spectrum / max(n - 1, 1), n)
+        variances = axes.spectrum / max(n - 1, 1)
+        return most_evident(log_evidence(variances, n, len(variances), floor=MINKA_EPS))
     if wanted.share is None:
         return wanted.most
     if total <= 0:
@@ -78,8 +82,8 @@ def _noise(axes: Axes, total: float, kept: int, most: int, degrees: int) -> floa
 def warn_of_axes(axes: Axes, variances: Variances, wanted: Wanted) -> None:
     """Residuals above the tolerance, components without variance, a device that failed."""
     eigen = axes.eigen
-    if eigen is not None and eigen.fallbacks:
-        warn_caller(f"{'; '.join(eigen.fallbacks)}. The components come from: {eigen.solver}.", DeviceFallbackWarning)
+    if eigen is not None:
+        warn_of_fallbacks(eigen)
     if eigen is not None and not np.all(eigen.converged):
         _warn_of_convergence(axes)
     rank = int(np.sum(variances.values > 0))

@@ -41,6 +41,7 @@ from gpukpca.exceptions import (
     MemoryBudgetError,
     PrecisionWarning,
 )
+from gpukpca.gram.residence import edges
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,11 @@ class Placement:
     def moved(self) -> bool:
         """Whether the computation is elsewhere than the data."""
         return not same_place(self.work, self.home)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The note, where there is one."""
+        return (self.note,) if self.note else ()
 
     def brought(self, X: Any) -> Any:
         """Data where the computation is, in memory of the fit's own unless they are there already."""
@@ -137,8 +143,7 @@ def at_full_precision(place: Placement, X: Any) -> Placement:
 
 def panels_of(X: Any, rows: int) -> list[tuple[int, int]]:
     """(start, stop) of panels of so many rows; at least one, which may be empty."""
-    n = int(X.shape[0])
-    return [(start, min(start + rows, n)) for start in range(0, n, rows)] or [(0, 0)]
+    return edges(int(X.shape[0]), rows) or [(0, 0)]
 
 
 def _copied(X: Any, like: Array) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.rows import as_rows, by_panels, dense_rows, feature_means, row_panels
+from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.validation import check_finite, new_data
 from gpukpca.exceptions import InvalidParameterError
 
@@ -456,7 +457,7 @@ def intrinsic_dimension(X: Any, n_neighbors: int = 20, threshold: float = 0.05) 
     check_finite(rows, "The neighbours need every value.")
     rows = np.asarray(to_host(rows), dtype=np.float64)
     most = len(rows) - 1
-    if not _is_integer(n_neighbors) or not 2 <= n_neighbors <= most:
+    if not is_integer(n_neighbors) or not 2 <= n_neighbors <= most:
         raise InvalidParameterError(
             f"n_neighbors={n_neighbors!r} is not allowed; it must be an integer from 2 to n - 1 = {most}."
         )
@@ -513,10 +514,6 @@ def _count(value: Any, most: int, name: str) -> int:
     """An integer from 0 to `most`; `most` for None."""
     if value is None:
         return most
-    if not _is_integer(value) or not 0 <= value <= most:
+    if not is_integer(value) or not 0 <= value <= most:
         raise InvalidParameterError(f"{name}={value!r} is not allowed; it must be an integer from 0 to {most}.")
     return int(value)
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))

@@ -65,11 +65,7 @@ def signs(U: Array) -> Array:
     """
     xp = namespace_of(U)
     modulus = xp.abs(U)
-
-    def largest(block: Array, axis: int) -> Array:
-        return xp.max(block, axis=axis)
-
-    near = modulus >= (1.0 - 8.0 * math.sqrt(epsilon(U))) * down_columns(modulus, largest)[None, :]
+    near = modulus >= (1.0 - 8.0 * math.sqrt(epsilon(U))) * down_columns(modulus, xp.max)[None, :]
     first = xp.argmax(xp.astype(near, xp.int8), axis=0)
     rows = arange(U.shape[0], U, first.dtype)
     chosen = xp.sum(xp.where(rows[:, None] == first[None, :], U, xp.zeros_like(U)), axis=0)
