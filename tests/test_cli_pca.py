@@ -12,7 +12,8 @@ from test_cli import FOODS, fit, loaded, run, text
 
 from gpukpca import PCA
 from gpukpca.cli.inputs import BUNDLED, read_input
-from gpukpca.cli.methods import METHODS, KernelMethod
+from gpukpca.cli.kernel_method import KernelMethod
+from gpukpca.cli.methods import METHODS
 from gpukpca.cli.options import MODEL_OPTIONS
 
 PCA_OF = ("--method", "pca")

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import IO, Any
 
 import click
+import numpy as np
 from rich.console import Console
 
 from gpukpca import __version__
@@ -19,16 +20,17 @@ from gpukpca.backend.device import cuda_place, free_bytes, host_free_bytes
 from gpukpca.backend.tiles import usable_cpus
 from gpukpca.cli.failures import OneLineErrors, failures_in_one_line, warnings_in_one_line
 from gpukpca.cli.inputs import BUNDLED, read_input
-from gpukpca.cli.methods import METHODS, Method, check_options
+from gpukpca.cli.method import Method
+from gpukpca.cli.methods import METHODS, check_options
 from gpukpca.cli.options import RowsByColumns, given, of_method, with_model_options
 from gpukpca.cli.report import (
     ProgressBar,
     check_target,
     peak_memory_mib,
     replaced_whole,
-    show_components,
     show_pairs,
     show_run,
+    show_table,
     write_scores,
 )
 from gpukpca.cli.table import Table
@@ -105,8 +107,8 @@ def run(work: Callable[[SimpleNamespace], None], options: dict[str, Any]) -> Non
 def run_plan(wanted: SimpleNamespace) -> None:
     """Check, read, and print the plan."""
     method, model = method_and_model(wanted, 0)
-    table, _ = method.prepared(wanted, model, read_table(wanted))
-    click.echo(model.plan(table.X))
+    table, _ = method.prepared(wanted, model, read_table(wanted, method))
+    click.echo(method.plan(model, table.X))
 
 
 def method_and_model(wanted: SimpleNamespace, listener: Any) -> tuple[Method, Any]:
@@ -118,10 +120,10 @@ def method_and_model(wanted: SimpleNamespace, listener: Any) -> tuple[Method, An
     return method, method.model(wanted, listener, given)
 
 
-def read_table(wanted: SimpleNamespace) -> Table:
+def read_table(wanted: SimpleNamespace, method: Method) -> Table:
     """The input."""
     how = ("key", "label_column", "index_column", "transpose", "dtype")
-    return read_input(wanted.source, **{name: getattr(wanted, name) for name in how})
+    return read_input(wanted.source, missing=method.takes_missing, **{name: getattr(wanted, name) for name in how})
 
 
 # -- fit ---------------------------------------------------------------------------------------------------------------
@@ -133,16 +135,16 @@ def run_fit(wanted: SimpleNamespace) -> None:
     console = Console(stderr=True)
     with ProgressBar(console) as bar:
         method, model = method_and_model(wanted, bar if console.is_terminal and not wanted.quiet else 0)
-        table, scaled = method.prepared(wanted, model, read_table(wanted))
+        table, scaled = method.prepared(wanted, model, read_table(wanted, method))
         started = time.perf_counter()
         scores = model.fit_transform(table.X)
         seconds = time.perf_counter() - started
-    facts = facts_of(wanted, method, model, table, scaled, seconds)
+    facts = facts_of(wanted, method, model, scores, table, scaled, seconds)
     write_all(wanted, method, model, scores, table, facts)
     if not wanted.quiet:
         out = Console()
-        show_components(out, method.columns(model), model.explained_variance_ratio_)
-        show_run(out, method.lines(model), model.plan_, facts)
+        show_table(out, method.row, method.columns(model), method.together(model))
+        show_run(out, method.lines(model), table.X.shape, getattr(model, "plan_", None), facts)
 
 
 def check_targets(wanted: SimpleNamespace) -> None:
@@ -156,7 +158,7 @@ def check_targets(wanted: SimpleNamespace) -> None:
 
 
 def facts_of(
-    wanted: SimpleNamespace, method: Method, model: Any, table: Table, scaled: str, seconds: float
+    wanted: SimpleNamespace, method: Method, model: Any, scores: Any, table: Table, scaled: str, seconds: float
 ) -> dict[str, Any]:
     """What is kept as metadata, in JSON's types."""
     parameters = model.get_params(deep=False)
@@ -170,9 +172,9 @@ def facts_of(
         "scaled": scaled,
         "transposed": wanted.transpose,
         "parameters": parameters,
-        "plan": str(model.plan_),
+        "plan": str(getattr(model, "plan_", "")),
         "device": model.device_,
-        "dtype": model.plan_.dtype,
+        "dtype": str(np.asarray(scores).dtype),
         "solver": model.solver_,
         "fallbacks": list(model.fallbacks_),
         "converged": bool(model.converged_),

@@ -34,6 +34,7 @@ def read_input(
     index_column: str | None = None,
     transpose: bool = False,
     dtype: str | None = None,
+    missing: bool = False,
 ) -> Table:
     """Read a .npy, .npz or .csv file, or a bundled set.
 
@@ -49,6 +50,8 @@ def read_input(
         Swap rows and columns, and with them the names.
     dtype : "float32", "float64" or None
         None leaves the numbers as they are in the file.
+    missing : bool
+        Empty cells of a .csv file, and those that say NA, are NaN; without it they are errors.
 
     Raises
     ------
@@ -57,7 +60,7 @@ def read_input(
     """
     if transpose and label_column is not None:
         raise ValueError("--label-column cannot go with --transpose: labels belong to rows, which become columns.")
-    table = _read(source, key, label_column, index_column)
+    table = _read(source, key, label_column, index_column, missing)
     _check_matrix(table.X, source)
     if transpose:
         table = _transposed(table)
@@ -88,7 +91,7 @@ def standardized(X: np.ndarray) -> tuple[np.ndarray, int]:
     return scaled, int(np.sum(constant))
 
 
-def _read(source: str, key: str | None, label_column: str | None, index_column: str | None) -> Table:
+def _read(source: str, key: str | None, label_column: str | None, index_column: str | None, missing: bool) -> Table:
     """The table as it is in the file."""
     path = Path(source)
     if not path.is_file() and source in BUNDLED:
@@ -98,7 +101,7 @@ def _read(source: str, key: str | None, label_column: str | None, index_column: 
     suffix = path.suffix.lower()
     if suffix in TEXT_SUFFIXES:
         _refuse_options("a text file", key=key)
-        return read_text(path, label_column, index_column)
+        return read_text(path, label_column, index_column, missing)
     if suffix == ".npz":
         return _read_npz(path, key, label_column, index_column)
     if suffix == ".npy":

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from gpukpca.cli.methods import DEFAULT_COMPONENTS, METHODS
+from gpukpca.cli.method import DEFAULT_COMPONENTS
+from gpukpca.cli.methods import METHODS
 from gpukpca.decomposition.choices import EIGEN_SOLVERS, NAMED_KERNELS
 from gpukpca.decomposition.pca_choices import SVD_SOLVERS
 from gpukpca.eigen.nystrom import LANDMARKS

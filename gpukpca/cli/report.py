@@ -200,36 +200,42 @@ def _pass_in_words(event: FitProgress) -> str:
     return f"pass {event.done}: residual {event.residual:.0e} (tol {event.tolerance:.0e})"
 
 
-def show_components(console: Console, columns: list[tuple[str, Any, str]], ratios: Any) -> None:
-    """The table of components: (heading, values, format) of every column."""
+def show_table(console: Console, row: str, columns: list[tuple[str, Any, str]], together: str) -> None:
+    """The first rows of a table of (heading, values, format), numbered as «component» or whatever a row is."""
     table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("component", *(heading for heading, _, _ in columns)):
+    for heading in (row, *(heading for heading, _, _ in columns)):
         table.add_column(heading, justify="right", no_wrap=True)
-    count = len(ratios)
+    count = len(columns[0][1])
     for i in range(min(count, ROWS_SHOWN)):
         table.add_row(str(i + 1), *(format(float(values[i]), how) for _, values, how in columns))
     console.print(table)
     if count > ROWS_SHOWN:
-        total = np.sum(np.asarray(ratios, dtype=np.float64))
-        plain(console, f"and {count - ROWS_SHOWN} more; all {count} together carry {total:.5f} of the variance\n")
+        plain(console, f"and {count - ROWS_SHOWN} more; {together}\n")
 
 
-def show_run(console: Console, lines: list[tuple[str, str]], plan: Any, facts: dict[str, Any]) -> None:
-    """What ran and why: the lines of the method, between the data and what the fit took."""
-    peak = facts["peak_memory_mib"]
-    at_peak = "" if peak is None else f"{peak:.0f} MiB at the peak of the process; "
-    predicted, allowed = spelled_bytes(plan.predicted_bytes), spelled_bytes(plan.available_bytes)
+def show_run(
+    console: Console, lines: list[tuple[str, str]], shape: tuple[int, ...], plan: Any, facts: dict[str, Any]
+) -> None:
+    """What ran and why: the lines of the method, between the data and what the fit took; `plan` may be None."""
     show_pairs(
         console,
         [
-            ("data", f"{plan.n_samples} x {plan.n_features} from {facts['input']}"),
+            ("data", f"{shape[0]} x {shape[1]} from {facts['input']}"),
             ("scaled", facts["scaled"]),
             *lines,
             ("time", f"{facts['seconds']:.2f} s to fit"),
-            ("memory", f"{at_peak}{predicted} predicted for the fit, {allowed} allowed"),
+            ("memory", "; ".join(_memory_in_words(plan, facts["peak_memory_mib"]))),
             *(("written", name) for name in facts["written"]),
         ],
     )
+
+
+def _memory_in_words(plan: Any, peak: float | None) -> list[str]:
+    measured = [] if peak is None else [f"{peak:.0f} MiB at the peak of the process"]
+    if plan is None:
+        return measured
+    predicted, allowed = spelled_bytes(plan.predicted_bytes), spelled_bytes(plan.available_bytes)
+    return [*measured, f"{predicted} predicted for the fit, {allowed} allowed"]
 
 
 def show_pairs(console: Console, lines: list[tuple[str, str]]) -> None:

@@ -51,8 +51,8 @@ class Layout:
         return f"{self.path.name}, {separated}{header}{decimal}"
 
 
-def read_text(path: Path, label_column: str | None, index_column: str | None) -> Table:
-    """The numbers of a text file, with the names and labels asked for."""
+def read_text(path: Path, label_column: str | None, index_column: str | None, missing: bool = False) -> Table:
+    """The numbers of a text file, with the names and labels asked for; `missing` values become NaN or are errors."""
     size = path.stat().st_size
     check_room(
         MEMORY_OF_TEXT * size, f"{path} ({spelled_bytes(size)})", " Save it as .npy, which is read as a memory map."
@@ -61,7 +61,7 @@ def read_text(path: Path, label_column: str | None, index_column: str | None) ->
         with path.open(encoding="utf-8-sig", newline="") as file:
             layout = _layout(path, _sample(file), label_column, index_column)
         with path.open(encoding="utf-8-sig", newline="") as file:
-            return _read_rows(layout, _rows(path, file, layout.delimiter))
+            return _read_rows(layout, _rows(path, file, layout.delimiter), missing)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8.") from error
 
@@ -165,7 +165,7 @@ def _number(cell: str, decimal: str) -> float | None:
     return value if math.isfinite(value) and "_" not in cell else None
 
 
-def _read_rows(layout: Layout, rows: Iterator[tuple[int, list[str]]]) -> Table:
+def _read_rows(layout: Layout, rows: Iterator[tuple[int, list[str]]], missing: bool) -> Table:
     """All rows below the header, as numbers, names and labels."""
     if layout.header is not None:
         next(rows)
@@ -174,6 +174,9 @@ def _read_rows(layout: Layout, rows: Iterator[tuple[int, list[str]]]) -> Table:
         if len(cells) != layout.width:
             raise ValueError(_ragged(layout, line, len(cells)))
         numbers = [_number(cells[i], layout.decimal) for i in layout.kept]
+        if missing and None in numbers:
+            pairs = zip(numbers, layout.kept, strict=True)
+            numbers = [math.nan if cells[i].lower() in MISSING else number for number, i in pairs]
         if None in numbers:
             raise ValueError(_no_number(layout, line, cells, layout.kept[numbers.index(None)]))
         values.extend(numbers)  # type: ignore[arg-type]  # no None is left

@@ -1,0 +1,107 @@
+"""Kernel PCA on the command line."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from gpukpca import KernelPCA, Nystrom
+from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, standardized_table, variance_ratios
+from gpukpca.cli.table import Table
+from gpukpca.decomposition.choices import check_parameters
+from gpukpca.decomposition.plan import spelled_bytes
+from gpukpca.exceptions import InvalidParameterError
+
+# Option -> the kernels that read it.
+KERNELS_OF = {
+    "gamma": ("poly", "rbf", "sigmoid", "laplacian", "matern", "rational_quadratic"),
+    "degree": ("poly",),
+    "coef0": ("poly", "sigmoid"),
+}
+
+
+class KernelMethod(Method):
+    """Kernel PCA."""
+
+    name = "kernel"
+    summary = "kernel PCA"
+    options = ("kernel", "gamma", "degree", "coef0", "eigen_solver", "rank", "landmarks", "gram", "max_iter")
+
+    def model(self, wanted: SimpleNamespace, listener: Any, given: Callable[[str], bool]) -> KernelPCA:
+        """The estimator; options that its kernel does not read are named in a warning."""
+        for name, kernels in KERNELS_OF.items():
+            if given(name) and wanted.kernel not in kernels:
+                warnings.warn(f"--{name} is not used by the kernel {wanted.kernel}.", UserWarning, stacklevel=2)
+        if wanted.n_components == "mle":
+            raise InvalidParameterError("-n mle is for --method pca; give a count or a share of the variance.")
+        names = ("n_components", "kernel", "gamma", "degree", "coef0", "eigen_solver", "tol", "max_iter", "n_jobs")
+        parameters = {name: getattr(wanted, name) for name in (*names, "gram", "device", "memory_limit")}
+        parameters |= _landmark_parameters(wanted)
+        # Nobody changes X after the fit, so no copy of it is needed.
+        model = KernelPCA(**parameters, random_state=wanted.seed, copy_X=False, verbose=listener)
+        check_parameters(model)
+        if wanted.scale and wanted.kernel == "precomputed":
+            raise InvalidParameterError("--scale standardises columns of data; a precomputed kernel matrix has none.")
+        return model
+
+    def prepared(self, wanted: SimpleNamespace, model: KernelPCA, table: Table) -> tuple[Table, str]:
+        """Columns standardised where asked; as many components as samples where ten are too many."""
+        if wanted.n_components is None:
+            model.set_params(n_components=min(DEFAULT_COMPONENTS, table.X.shape[0]))
+        return standardized_table(table) if wanted.scale else (table, "")
+
+    def title(self, wanted: SimpleNamespace) -> str:
+        """«rbf kernel»."""
+        return f"{wanted.kernel} kernel"
+
+    def columns(self, model: KernelPCA) -> list[Column]:
+        """Eigenvalues of the centred kernel matrix."""
+        residual = "residual" if model.n_passes_ else "residual at most"
+        return [
+            ("eigenvalue", model.eigenvalues_, ".6g"),
+            *variance_ratios(model),
+            (residual, model.residual_norms_, ".1e"),
+        ]
+
+    def arrays(self, model: KernelPCA) -> dict[str, Any]:
+        """The spectrum."""
+        names = ("eigenvalues", "explained_variance", "explained_variance_ratio", "residual_norms", "total_variance")
+        arrays = {name: getattr(model, f"{name}_") for name in names}
+        return arrays | ({"certificate": model.certificate_} if hasattr(model, "certificate_") else {})
+
+    def facts(self, model: KernelPCA) -> dict[str, Any]:
+        """How often K was passed over, and the certificate of Nyström."""
+        return {"passes": model.n_passes_, "certificate": getattr(model, "certificate_", None)}
+
+    def lines(self, model: KernelPCA) -> list[tuple[str, str]]:
+        """Kernel, residence, solver."""
+        plan = model.plan_
+        return [
+            ("device", f"{model.device_}, {plan.dtype}, {plan.residence.workers} worker(s)"),
+            ("kernel", plan.kernel),
+            ("K", plan.residence.describe()),
+            ("solver", f"{model.solver_}: {plan.solver_reason}"),
+            *(("note", note) for note in (*plan.notes, *model.fallbacks_)),
+            ("passes", f"{model.n_passes_} over K" if model.n_passes_ else ""),
+            ("certificate", _certificate_in_words(model)),
+            ("read", f"{spelled_bytes(plan.bytes_read)} in every pass" if plan.bytes_read else ""),
+        ]
+
+
+def _landmark_parameters(wanted: SimpleNamespace) -> dict[str, Any]:
+    """The solver object that --rank and --landmarks mean, which then has the tolerance; nothing without nystrom."""
+    if wanted.eigen_solver != "nystrom":
+        if wanted.rank is not None or wanted.landmarks != "rpcholesky":
+            raise InvalidParameterError("--rank and --landmarks are for --eigen-solver nystrom.")
+        return {}
+    return {"eigen_solver": Nystrom(wanted.rank, wanted.landmarks, wanted.tol), "tol": 0}
+
+
+def _certificate_in_words(model: KernelPCA) -> str:
+    if not hasattr(model, "certificate_"):
+        return ""
+    largest = float(model.eigenvalues_[0]) if len(model.eigenvalues_) else 0.0
+    share = f", {model.certificate_ / largest:.1e} of the largest" if largest > 0 else ""
+    return f"every eigenvalue is too small by at most {model.certificate_:.3g}{share}"

@@ -1,0 +1,101 @@
+"""What the commands ask of a method, and what several methods need."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from gpukpca.cli.inputs import standardized
+from gpukpca.cli.table import Table
+
+DEFAULT_COMPONENTS = 10
+# A heading, values, and how one is written.
+Column = tuple[str, Any, str]
+
+
+class Method(ABC):
+    """What the commands ask of a method.
+
+    Attributes
+    ----------
+    name, summary : str
+        On the command line, and in its help.
+    options : tuple of str
+        Those that not every method reads.
+    row : str
+        What a row of the table is.
+    takes_missing : bool
+        Whether a cell may be empty.
+    """
+
+    name: str
+    summary: str
+    options: tuple[str, ...]
+    row = "component"
+    takes_missing = False
+
+    @abstractmethod
+    def model(self, wanted: SimpleNamespace, listener: Any, given: Callable[[str], bool]) -> Any:
+        """The estimator, its parameters checked; `given` says whether an option was written."""
+
+    @abstractmethod
+    def prepared(self, wanted: SimpleNamespace, model: Any, table: Table) -> tuple[Table, str]:
+        """The data as the model takes them, and what was done to them in words; sets how many components by default."""
+
+    @abstractmethod
+    def title(self, wanted: SimpleNamespace) -> str:
+        """In the heading of the picture."""
+
+    @abstractmethod
+    def columns(self, model: Any) -> list[Column]:
+        """Of the table, after the number of the row."""
+
+    def together(self, model: Any) -> str:
+        """What is said of all rows where the table shows the first ones only."""
+        ratios = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
+        return f"all {len(ratios)} together carry {np.sum(ratios):.5f} of the variance"
+
+    @abstractmethod
+    def arrays(self, model: Any) -> dict[str, Any]:
+        """What an .npz file holds beside scores, names and metadata."""
+
+    @abstractmethod
+    def facts(self, model: Any) -> dict[str, Any]:
+        """Of the metadata, what only this method has."""
+
+    @abstractmethod
+    def lines(self, model: Any) -> list[tuple[str, str]]:
+        """What ran and why, as labels and values; empty values are left out."""
+
+    def plan(self, model: Any, X: Any) -> Any:
+        """What `gpukpca plan` prints."""
+        return model.plan(X)
+
+    def figure(self, wanted: SimpleNamespace, model: Any, scores: Any, table: Table) -> Any:
+        """The picture of a fit."""
+        from gpukpca.plotting import plot_fit
+
+        return plot_fit(model, scores, table.labels, table.sample_names, self.heading(wanted, len(scores)))
+
+    def heading(self, wanted: SimpleNamespace, n: int) -> str:
+        """Of the picture."""
+        return f"{Path(wanted.source).stem}, {self.title(wanted)}, n = {n}"
+
+
+def standardized_table(table: Table) -> tuple[Table, str]:
+    """Every column at mean 0 and standard deviation 1, and that in words."""
+    X, constant = standardized(table.X)
+    words = f"{X.shape[1] - constant} columns to mean 0 and standard deviation 1"
+    return replace(table, X=X), words + (f"; {constant} constant, only centred" if constant else "")
+
+
+def variance_ratios(model: Any) -> list[Column]:
+    """Shares of the variance, and their running sum."""
+    ratios = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
+    return [("variance ratio", ratios, ".5f"), ("cumulative", np.cumsum(ratios), ".5f")]
