@@ -1,10 +1,12 @@
 """Estimators: scikit-learn's vocabulary over the kernels, operators and solvers below."""
 
+from gpukpca.decomposition.bayesian_pca import BayesianPCA
 from gpukpca.decomposition.incremental_pca import IncrementalPCA
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.pca import PCA
 from gpukpca.decomposition.pca_plan import PCAPlan
 from gpukpca.decomposition.plan import Plan
+from gpukpca.decomposition.probabilistic_pca import ProbabilisticPCA
 from gpukpca.decomposition.progress import Progress
 from gpukpca.decomposition.reading import (
     IntrinsicDimension,
@@ -20,11 +22,13 @@ from gpukpca.decomposition.reading import (
 
 __all__ = [
     "PCA",
+    "BayesianPCA",
     "IncrementalPCA",
     "IntrinsicDimension",
     "KernelPCA",
     "PCAPlan",
     "Plan",
+    "ProbabilisticPCA",
     "Progress",
     "contributions",
     "eckart_young",

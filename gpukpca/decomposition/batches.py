@@ -51,17 +51,19 @@ class Batches:
             yield self.place.brought(dense_rows(piece))
 
 
-def batches_of(estimator: Any, X: Any, rows: Callable[[int], int], smallest: int) -> Batches:
+def batches_of(estimator: Any, X: Any, rows: Callable[[int], int], smallest: int, *, missing: bool = False) -> Batches:
     """The batches that X means; sets `n_features_in_` and the feature names of the estimator.
 
     Parameters
     ----------
-    estimator : IncrementalPCA
+    estimator : IncrementalPCA, or another with a parameter `device`
     X : array, CSR matrix or data frame, shape (n, d); or an iterable of such batches
     rows : callable
         From d to the rows of a batch. The batches of an iterable are taken as they come.
     smallest : int
         The last batch of an array is joined to the one before it where it has fewer rows.
+    missing : bool
+        NaN and masked entries are missing values.
 
     Raises
     ------
@@ -69,10 +71,10 @@ def batches_of(estimator: Any, X: Any, rows: Callable[[int], int], smallest: int
         What X has to be and is not; for an iterable the message names the batch, and is raised when it comes.
     """
     if is_stream(X):
-        return _stream(estimator, X)
+        return _stream(estimator, X, missing)
     if is_memory_map(X) and X.ndim == 2 and X.size and X.dtype.kind in "fiub":
-        return _mapped(estimator, X, rows(int(X.shape[1])), smallest)
-    data = training_data(estimator, X)
+        return _mapped(estimator, X, rows(int(X.shape[1])), smallest, missing)
+    data = training_data(estimator, X, missing=missing)
     n, size = int(data.shape[0]), rows(int(data.shape[1]))
     cuts = list(gen_batches(n, size, min_batch_size=smallest))
     return Batches(estimator, empty_like(data), lambda: (_cut(data, cut) for cut in cuts), n, once=False)
@@ -91,19 +93,20 @@ def _cut(data: Any, cut: slice) -> Any:
     return data[cut] if is_sparse(data) else data[cut, :]
 
 
-def _mapped(estimator: Any, X: np.ndarray, size: int, smallest: int) -> Batches:
+def _mapped(estimator: Any, X: np.ndarray, size: int, smallest: int, missing: bool) -> Batches:
     """Of a memory map only the batch that is looked at is read and, where it must be, turned into floating point."""
     cuts = list(gen_batches(len(X), size, min_batch_size=smallest))
-    first = empty_like(training_data(estimator, X[cuts[0]]))
+    first = empty_like(training_data(estimator, X[cuts[0]], missing=missing))
 
     def pieces() -> Iterator[Array]:
         for number, cut in enumerate(cuts):
-            yield _checked(estimator, X[cut], first, f"rows {cut.start} to {cut.stop - 1} (batch {number})")
+            name = f"rows {cut.start} to {cut.stop - 1} (batch {number})"
+            yield _checked(estimator, X[cut], first, name, missing)
 
     return Batches(estimator, first, pieces, len(X), once=False)
 
 
-def _stream(estimator: Any, X: Iterable[Any]) -> Batches:
+def _stream(estimator: Any, X: Iterable[Any], missing: bool) -> Batches:
     """An iterable of batches, each of them checked when it comes."""
     iterator = iter(X)
     once = iterator is X
@@ -114,24 +117,24 @@ def _stream(estimator: Any, X: Iterable[Any]) -> Batches:
             f"{type(estimator).__name__}: the iterable of batches is empty; it must give at least one array of shape "
             "(rows, features). An iterator that was used before gives nothing more."
         )
-    first = empty_like(_first(estimator, head))
+    first = empty_like(_first(estimator, head, missing))
 
     def pieces() -> Iterator[Array]:
         source = chain([head], iterator) if once else X
-        return (_checked(estimator, batch, first, f"batch {number}") for number, batch in enumerate(source))
+        return (_checked(estimator, batch, first, f"batch {number}", missing) for number, batch in enumerate(source))
 
     return Batches(estimator, first, pieces, None, once)
 
 
-def _first(estimator: Any, batch: Any) -> Any:
+def _first(estimator: Any, batch: Any, missing: bool) -> Any:
     try:
         with working_on(batch):
-            return training_data(estimator, batch)
+            return training_data(estimator, batch, missing=missing)
     except (ValueError, TypeError) as error:
         raise _named("batch 0", error) from error
 
 
-def _checked(estimator: Any, batch: Any, first: Array, name: str) -> Any:
+def _checked(estimator: Any, batch: Any, first: Array, name: str, missing: bool) -> Any:
     """A batch with the width of the first, from the same library and device."""
     place = batch if is_foreign(batch) else np.empty(0)
     if not same_place(place, first):
@@ -141,7 +144,7 @@ def _checked(estimator: Any, batch: Any, first: Array, name: str) -> Any:
         )
     try:
         with working_on(batch):
-            return new_data(estimator, batch, first, "fit")
+            return new_data(estimator, batch, first, "fit", missing=missing)
     except (ValueError, TypeError) as error:
         raise _named(name, error) from error
 

@@ -91,7 +91,7 @@ class GaussianModel:
 
     def precision(self) -> Array:
         """The inverse of the covariance, shape (d, d); see `floor`."""
-        variances, noise = self._regular()
+        variances, noise = self.regular()
         elsewhere = 1.0 / noise if len(variances) < self.d else 0.0  # no other direction: nothing to cancel
         P = self._spread(1.0 / variances - elsewhere, elsewhere)
         return P if self.scale is None else P / self.scale[:, None] / self.scale[None, :]
@@ -106,7 +106,7 @@ class GaussianModel:
     def log_likelihood(self, outside: Array, scores: Array) -> Array:
         """Of rows z with scores z V (m, p) and ‖z - V Vᵀz‖² outside of their space, shape (m,)."""
         xp, p = namespace_of(scores), int(scores.shape[1])
-        variances, noise = self._regular()
+        variances, noise = self.regular()
         distance = xp.sum(scores * scores / from_host(variances, scores)[None, :], axis=1)
         constant = self.d * math.log(2.0 * math.pi) + float(np.sum(np.log(variances)))
         if self.scale is not None:
@@ -124,7 +124,7 @@ class GaussianModel:
         """
         return epsilon(self.components) * float(np.max(self.variances, initial=0.0))
 
-    def _regular(self) -> tuple[np.ndarray, float]:
+    def regular(self) -> tuple[np.ndarray, float]:
         """Variances and noise, all positive."""
         noise = self.noise if self.noise > 0 else self.floor
         if not noise > 0:

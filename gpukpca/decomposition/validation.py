@@ -6,6 +6,7 @@ checks would turn them into float64 NumPy arrays silently.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import array_api_compat
@@ -35,23 +36,24 @@ from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
 ROW_PANEL = 8192
 
 
-def training_data(estimator: Any, X: Any) -> Array:
+def training_data(estimator: Any, X: Any, *, missing: bool = False) -> Array:
     """X of `fit` as a floating-point array (n, d) or CSR matrix; sets `n_features_in_` and the feature names.
 
-    Raises ValueError or TypeError as scikit-learn does, NaN and infinity included.
+    With `missing`, NaN and masked entries are missing values, and come out as NaN. Raises ValueError or TypeError as
+    scikit-learn does, infinity and else NaN included.
     """
-    return _checked(estimator, X, reset=True)
+    return _checked(estimator, X, reset=True, missing=missing)
 
 
-def new_data(estimator: Any, X: Any, fitted: Array, method: str) -> Array:
-    """X of `transform`, checked, with the width seen in fit; still where it came from.
+def new_data(estimator: Any, X: Any, fitted: Array, method: str, *, missing: bool = False) -> Array:
+    """X of `transform`, checked, with the width seen in fit; still where it came from. `missing` as in fit.
 
     Under scikit-learn's ``array_api_dispatch=True`` an input from another library or device than the data of fit is a
     ValueError.
     """
     host = not is_foreign(X)
     _check_same_place(estimator, X if not host else np.empty(0), fitted, method)
-    X = _checked(estimator, X, reset=False)
+    X = _checked(estimator, X, reset=False, missing=missing)
     if is_sparse(fitted) or is_sparse(X):
         if is_foreign(fitted):
             raise TypeError(
@@ -72,17 +74,21 @@ def _check_same_place(estimator: Any, X: Array, fitted: Array, method: str) -> N
         )
 
 
-def _checked(estimator: Any, X: Any, reset: bool) -> Array:
+def _checked(estimator: Any, X: Any, reset: bool, missing: bool) -> Array:
     given = X
     if is_foreign(X):
         X = _foreign(estimator, X)
         given = _Shape(X.shape)  # hides the array, so that scikit-learn has nothing to convert
     else:
         _refuse_device_sparse(X)
+        X = _with_nan(X) if missing else X
         _refuse_what_is_not_numbers(X)
         _warn_of_lost_digits(X)
         X = _host(estimator, X)
-    check_finite(X, f"{_name(estimator)} does not accept missing values; impute or drop them first.")
+    advice = "Missing values are NaN; every other entry must be finite."
+    if not missing:
+        advice = f"{_name(estimator)} does not accept missing values; impute or drop them first."
+    check_finite(X, advice, missing=missing)
     # Widths and feature names only, after finiteness as in scikit-learn.
     validate_data(estimator, given if hasattr(given, "shape") else X, reset=reset, skip_check_array=True)
     return X
@@ -160,6 +166,16 @@ def _refuse_device_sparse(X: Any) -> None:
         raise TypeError("sparse CuPy matrices are not supported; pass X.toarray(), or X.get() for SciPy CSR.")
 
 
+def _with_nan(X: Any) -> Any:
+    """Masked entries, and pandas' own missing values, as NaN."""
+    if isinstance(X, np.ma.MaskedArray):
+        kind = X.dtype if X.dtype.kind == "f" else np.dtype(np.float64)
+        return np.ma.filled(X.astype(kind), np.nan)
+    if hasattr(X, "columns") and hasattr(X, "isna") and any(dtype.kind == "O" for dtype in X.dtypes):
+        return X.where(X.notna(), np.nan)  # None and NA among objects
+    return X
+
+
 def _refuse_what_is_not_numbers(X: Any) -> None:
     """Dates would become counts of nanoseconds in silence, and two columns of one name cannot be told apart."""
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
@@ -186,19 +202,35 @@ def _warn_of_lost_digits(X: Any) -> None:
             warn_caller(f"integers up to {largest} exceed 2**53 and lose digits in float64.", PrecisionWarning)
 
 
-def check_finite(X: Any, advice: str, what: str = "Input X") -> None:
-    """Raise ValueError where X holds NaN or infinity, with the count and the first row; by a reduction of isfinite."""
+def check_finite(X: Any, advice: str, what: str = "Input X", *, missing: bool = False) -> None:
+    """Raise ValueError where X holds NaN or infinity, with the count and the first row; by a reduction of isfinite.
+
+    With `missing` only for infinity.
+    """
+    for panel in _panels(X):
+        xp = namespace_of(panel)
+        if bool(xp.all(xp.isfinite(panel))) or (missing and not bool(xp.any(xp.isinf(panel)))):
+            continue
+        _raise_not_finite(X, advice, what, missing)
+
+
+def has_missing(X: Any) -> bool:
+    """Whether an entry is NaN."""
+    return any(bool(namespace_of(panel).any(namespace_of(panel).isnan(panel))) for panel in _panels(X))
+
+
+def _panels(X: Any) -> Iterator[Array]:
+    """The entries by panels of rows; of a sparse X those that are stored."""
     values = X.data[:, None] if is_sparse(X) else X
-    xp = namespace_of(values)
-    n = values.shape[0]
+    n = int(values.shape[0])
     for start in range(0, n, ROW_PANEL):
-        if not bool(xp.all(xp.isfinite(values[start : min(start + ROW_PANEL, n), :]))):
-            _raise_not_finite(X, advice, what)
+        yield values[start : min(start + ROW_PANEL, n), :]
 
 
-def _raise_not_finite(X: Any, advice: str, what: str) -> None:
+def _raise_not_finite(X: Any, advice: str, what: str, missing: bool) -> None:
     host = X.data[:, None] if is_sparse(X) else to_host(X)
-    for test, word, note in ((np.isnan, "NaN", ""), (np.isinf, "infinity", f" or a value too large for {host.dtype}")):
+    kinds = ((np.isnan, "NaN", ""), (np.isinf, "infinity", f" or a value too large for {host.dtype}"))
+    for test, word, note in kinds[1:] if missing else kinds:
         bad = np.argwhere(test(host))
         if len(bad):
             row, column = _csr_position(X, bad[0][0]) if is_sparse(X) else bad[0]

@@ -1,0 +1,142 @@
+"""Where EM starts: moments of the observed entries, and the leading directions with the means in the holes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.linalg import column_sums
+from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, namespace_of, to_host
+from gpukpca.backend.rows import row_panels
+from gpukpca.decomposition.em import Parameters
+from gpukpca.decomposition.two_pass import Moments, Scatter
+from gpukpca.eigen import BlockKrylov, top_eigh
+
+# Products with the data that the start may cost; EM does the rest.
+PASSES = 2
+# σ² is never below this share of the largest variance: M = W_oᵀ W_o + σ² I can be inverted then with four digits.
+NOISE_FLOOR = 1e-12
+# The least variance of a start beyond the noise, in units of the noise: EM never leaves W = 0.
+LEAST_ABOVE = 1e-3
+
+
+@dataclass(frozen=True)
+class ObservedMoments:
+    """Of the observed entries of every feature.
+
+    Attributes
+    ----------
+    rows : int
+    counts, means, squares : array, shape (d,)
+        In the widest floating type; `squares` is Σ (x - mean)².
+    """
+
+    rows: int
+    counts: Array
+    means: Array
+    squares: Array
+
+    def merged(self, other: ObservedMoments) -> ObservedMoments:
+        """The moments of both sets of rows (Chan, Golub & LeVeque, The American Statistician 37 (1983) 242)."""
+        counts = self.counts + other.counts
+        share = other.counts / _at_least_one(counts)
+        step = other.means - self.means
+        squares = self.squares + other.squares + step * step * self.counts * share
+        return ObservedMoments(self.rows + other.rows, counts, self.means + step * share, squares)
+
+    @property
+    def variances(self) -> np.ndarray:
+        """Of the features, over the number of their observed entries, on the host."""
+        return to_host(self.squares / _at_least_one(self.counts)).astype(np.float64)
+
+
+def observed_moments(batches: Iterable[Array]) -> ObservedMoments:
+    """The moments of all rows, in one pass.
+
+    Raises
+    ------
+    ValueError
+        A row or a feature without any observed entry; the variances overflow.
+    """
+    total: ObservedMoments | None = None
+    for batch in batches:
+        for start, stop in row_panels(batch):
+            part = _of_panel(batch[start:stop, :], 0 if total is None else total.rows)
+            total = part if total is None else total.merged(part)
+    if total is None:
+        raise ValueError("the iterable of batches gave nothing when it was gone through.")
+    _check_features(total)
+    return total
+
+
+def _of_panel(rows: Array, before: int) -> ObservedMoments:
+    xp, wide = namespace_of(rows), accumulation_dtype(rows)
+    seen = ~xp.isnan(rows)
+    empty = np.flatnonzero(~to_host(xp.any(seen, axis=1)))
+    if len(empty):
+        raise ValueError(
+            f"row {before + int(empty[0])} of X has no observed entry, and so says nothing: all of it is missing. Drop "
+            "such rows before the fit."
+        )
+    counts = column_sums(cast(seen, wide))
+    nothing = xp.zeros_like(rows)
+    means = column_sums(xp.where(seen, rows, nothing)) / _at_least_one(counts)
+    centred = cast(rows, wide) - means[None, :]
+    centred = xp.where(seen, centred, xp.zeros_like(centred))
+    # The mean was rounded, so the differences do not quite sum to zero.
+    left = column_sums(centred)
+    squares = column_sums(centred * centred) - left * left / _at_least_one(counts)
+    return ObservedMoments(int(rows.shape[0]), counts, means, xp.where(squares > 0, squares, xp.zeros_like(squares)))
+
+
+def _at_least_one(counts: Array) -> Array:
+    xp = namespace_of(counts)
+    return xp.where(counts > 0, counts, xp.ones_like(counts))
+
+
+def _check_features(moments: ObservedMoments) -> None:
+    empty = np.flatnonzero(to_host(moments.counts) == 0)
+    if len(empty):
+        raise ValueError(
+            f"feature {int(empty[0])} of X has no observed entry, so that it has no mean and no variance"
+            f"{f' (as {len(empty) - 1} more)' if len(empty) > 1 else ''}. Drop such columns before the fit."
+        )
+    if not np.all(np.isfinite(moments.variances)):
+        raise ValueError("the data overflow: their variances do not fit into float64. Divide by a constant.")
+
+
+class Imputed:
+    """The batches as panels in the widest type, with the means in the place of missing entries."""
+
+    def __init__(self, batches: Iterable[Array], means: Array) -> None:
+        self._batches, self._means = batches, means
+
+    def __iter__(self) -> Iterator[Array]:
+        xp = namespace_of(self._means)
+        for batch in self._batches:
+            for start, stop in row_panels(batch):
+                rows = cast(batch[start:stop, :], self._means.dtype)
+                yield xp.where(xp.isnan(rows), self._means[None, :] + xp.zeros_like(rows), rows)
+
+
+def start_of(
+    batches: Iterable[Array], moments: ObservedMoments, p: int, rng: np.random.Generator
+) -> tuple[Parameters, float]:
+    """The start with p loadings, and the least noise variance that is allowed.
+
+    The variances have a positive sum, and p < d.
+    """
+    n, d = moments.rows, int(moments.means.shape[0])
+    scatter = Scatter(Imputed(batches, moments.means), Moments(n, moments.means, moments.squares))
+    eigen = top_eigh(scatter, p, BlockKrylov(passes=PASSES), rng=rng)
+    values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0) / n
+    largest = max(float(values[0]), float(np.max(moments.variances)))
+    floor = max(NOISE_FLOOR, 8.0 * epsilon(moments.means)) * largest
+    left = float(namespace_of(moments.squares).sum(moments.squares)) / n - float(np.sum(values))
+    noise = max(left / (d - p), floor)
+    above = np.maximum(values - noise, LEAST_ABOVE * noise)
+    loadings = eigen.eigenvectors * from_host(np.sqrt(above), moments.means)[None, :]
+    return Parameters(loadings, moments.means, noise), floor

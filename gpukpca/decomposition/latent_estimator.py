@@ -1,0 +1,501 @@
+"""What the estimators of a latent variable model share: the two ways of a fit, and everything after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.utils.validation import check_is_fitted
+
+from gpukpca._typing import Array
+from gpukpca.backend.device import describe_device, parsed_device, synchronize, working_on
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    from_host,
+    is_foreign,
+    is_sparse,
+    item_size,
+    move,
+    namespace_of,
+    overflow_allowed,
+    to_host,
+)
+from gpukpca.backend.random import generator
+from gpukpca.backend.rows import dense_rows, feature_means
+from gpukpca.backend.tiles import worker_count
+from gpukpca.decomposition.attempts import Budget, within_memory
+from gpukpca.decomposition.batches import Batches, batches_of, is_stream
+from gpukpca.decomposition.choices import check_parameter, is_integer, is_real, is_switch, is_word
+from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
+from gpukpca.decomposition.em import WAVE, Expectation, Outcome, Parameters, Stop, Sums, Told, gathered, panel_rows
+from gpukpca.decomposition.em_start import observed_moments, start_of
+from gpukpca.decomposition.fitting import Placed, unchanged_on_error
+from gpukpca.decomposition.gaussian import WithGaussianModel
+from gpukpca.decomposition.latent import LatentModel, filled
+from gpukpca.decomposition.pca import PCA
+from gpukpca.decomposition.plan import spelled_bytes
+from gpukpca.decomposition.progress import Progress, listener_from
+from gpukpca.decomposition.validation import check_finite, checked_scores, has_missing, new_data, training_data
+from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, RankWarning
+
+
+class LatentVariableEstimator(
+    Placed, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
+    """x | z ~ N(W z + μ, σ² I); a subclass says what it makes of a spectrum and of EM, and names its `direct` way."""
+
+    # The solver for complete data in one piece.
+    direct = "closed_form"
+
+    n_components: Any
+    solver: Any
+    ddof: Any
+    tol: Any
+    max_iter: Any
+    batch_size: Any
+    random_state: Any
+    device: Any
+    memory_limit: Any
+    n_jobs: Any
+    verbose: Any
+
+    # -- fitting ---------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> Any:
+        """Fit the model to X.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (n, d); or an iterable of such batches
+            NaN, masked entries and pandas' missing values are entries that were not observed. A memory map is read a
+            batch at a time. An iterable must give the same batches every time it is gone through: a list, or an object
+            with ``__iter__``, but not a generator.
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        with unchanged_on_error(self), working_on(X), overflow_allowed():
+            self._check_parameters()
+            if self._goes_direct(X):
+                self._fit_direct(training_data(self, X, missing=True))
+            else:
+                within_memory(lambda budget: self._fit_em(X, budget), self.memory_limit, X)
+        return self
+
+    def _goes_direct(self, X: Any) -> bool:
+        """Whether the solver, or with "auto" the data, ask for no iteration over the rows."""
+        if is_stream(X):
+            if self.solver == self.direct:
+                raise InvalidParameterError(
+                    f'solver="{self.direct}" needs all rows in one array, and X is an iterable of batches; use '
+                    'solver="em" or "auto".'
+                )
+            return False
+        data = training_data(clone(self), X, missing=True)
+        if self.solver == self.direct:
+            check_finite(data, f'solver="{self.direct}" takes no missing values; use solver="em" or "auto".')
+        return self.solver == self.direct or (self.solver == "auto" and not has_missing(data))
+
+    def _fit_direct(self, data: Any) -> None:
+        n, d = (int(size) for size in data.shape)
+        pca = PCA(
+            self._wanted(n, d, below=d + 1),
+            random_state=self.random_state,
+            device=self.device,
+            memory_limit=self.memory_limit,
+            n_jobs=self.n_jobs,
+            verbose=self.verbose,
+        ).fit(data)
+        spectrum = to_host(pca.explained_variance_).astype(np.float64) * max(n - 1, 1) / n
+        total = max(pca.total_variance_ * max(n - 1, 1) / n, float(np.sum(spectrum)))
+        # PCA has decided what of the rest is rounding; it is a mean over min(n, d) - p variances there.
+        rest = float(pca.noise_variance_) * (min(n, d) - len(spectrum)) * max(n - 1, 1) / n
+        axes = cast(pca._map.axes, accumulation_dtype(pca._map.axes))
+        mean = np.asarray(data.mean(axis=0, dtype=np.float64)).reshape(-1) if is_sparse(data) else feature_means(data)
+        mean = from_host(mean, axes) if is_sparse(data) else move(mean, axes)
+        model, steps, converged = self._of_spectrum(spectrum, rest, total, n, LatentModel(axes, spectrum, 0.0, mean))
+        self._commit(model, n, pca.components_, total * n / self._degrees(n))
+        self._conclude(model, len(spectrum))
+        self.n_iter_, self.converged_ = steps, bool(pca.converged_) and converged
+        self.solver_, self.fallbacks_ = f"{self.direct}: {pca.solver_}", pca.fallbacks_
+
+    def _of_spectrum(
+        self, spectrum: np.ndarray, rest: float, total: float, n: int, pca: LatentModel
+    ) -> tuple[LatentModel, int, bool]:
+        """The model, steps and convergence, from variances over n; `rest` is the sum of those left out."""
+        raise NotImplementedError
+
+    def _fit_em(self, X: Any, budget: Budget) -> None:
+        batches = batches_of(self, X, self._rows_of_a_batch, 1, missing=True)
+        if batches.once:
+            raise InvalidParameterError(
+                "EM goes through the batches many times, and an iterator or generator gives them only once. Pass an "
+                "array, a memory map, a list of arrays, or an object whose __iter__ starts again."
+            )
+        with working_on(batches.like):
+            limit = budget.limit(batches.like)
+            data = _held(batches, limit)
+            moments = observed_moments(data)
+            n, d = moments.rows, int(moments.means.shape[0])
+            p = self._wanted(n, d, below=d)
+            self._check_memory(batches.like, d, p, limit)
+            total = float(np.sum(moments.variances))
+            factor = n / self._degrees(n)
+            if not total > 0:
+                warn_caller("no feature varies: every variance is 0, and the components mean nothing.", RankWarning)
+                axes = from_host(np.eye(d)[:, :p], moments.means)
+                outcome = Outcome(Parameters(axes, moments.means, 0.0), np.zeros(1), 0.0, True)
+                model = LatentModel(axes, np.zeros(p), 0.0, moments.means)
+            else:
+                start, floor = start_of(data, moments, p, generator(self.random_state))
+                outcome = self._iterated(
+                    lambda parameters: self._sums(data, parameters, n), start, floor, self._teller(n)
+                )
+                model = LatentModel.of(outcome.parameters, factor)
+            whole = bool(namespace_of(moments.counts).all(moments.counts == n))
+            self._commit(model, n, batches.place.home, total * factor if whole else None)
+            self._commit_outcome(outcome)
+            self._conclude(model, p)
+            self.fallbacks_ = (*batches.place.notes, *budget.story)
+
+    def _iterated(self, sums_at: Any, start: Parameters, floor: float, tell: Told) -> Outcome:
+        """EM from a start."""
+        raise NotImplementedError
+
+    def _conclude(self, model: LatentModel, candidates: int) -> None:
+        """What a subclass has to add to a model that was found among so many components."""
+
+    @property
+    def _stop(self) -> Stop:
+        return Stop(float(self.tol), int(self.max_iter))
+
+    def _sums(self, data: Iterable[Array], parameters: Parameters, n: int) -> Sums:
+        sums = gathered(data, Expectation(parameters), self.n_jobs)
+        if sums.rows != n:
+            raise ValueError(
+                f"the batches changed between passes: the first pass gave {n} rows, a later one {sums.rows}. EM needs "
+                "an iterable that gives the same batches every time it is gone through."
+            )
+        return sums
+
+    def _teller(self, n: int) -> Told:
+        listener, most = listener_from(self.verbose), int(self.max_iter)
+
+        def tell(step: int, value: float, gain: float) -> None:
+            if listener is not None:
+                text = f"step {step}: log-likelihood {value:.10g}" + (f", {gain:.1e} an entry more" if step else "")
+                listener(Progress("pass", text, step, most, gain if step else None, float(self.tol)))
+
+        return tell
+
+    def _commit_outcome(self, outcome: Outcome) -> None:
+        self.log_likelihoods_ = outcome.trace
+        self.n_iter_, self.converged_, self.solver_ = max(outcome.n_steps, 1), outcome.converged, "em"
+        if not outcome.converged:
+            warn_caller(
+                f"EM stopped after max_iter = {self.max_iter} steps, the last of which made the log-likelihood of an "
+                f"observed entry {outcome.gain:.1e} larger (tol = {self.tol:g}). Use a larger max_iter or tol, or "
+                "fewer components.",
+                ConvergenceWarning,
+            )
+
+    def _rows_of_a_batch(self, d: int) -> int:
+        return 2**31 if self.batch_size is None else int(self.batch_size)
+
+    def _degrees(self, n: int) -> int:
+        return max(n - int(self.ddof), 1)
+
+    def _wanted(self, n: int, d: int, below: int) -> int:
+        """How many components, fewer than `below`."""
+        most = min(n, d, below - 1)
+        p = max(min(n, d) - 1, 1) if self.n_components is None else int(self.n_components)
+        if p > most:
+            why = "" if most == min(n, d) else ", and EM needs at least one direction of noise"
+            raise InvalidParameterError(
+                f"n_components={self.n_components!r} is too many for n_samples={n}, n_features={d}: at most "
+                f"min(n_samples, n_features) = {min(n, d)} can be told apart{why}. Ask for at most {most}."
+                if most > 0
+                else f"EM needs at least 2 features, and X has {d}: with one there is no direction left for the noise."
+            )
+        return p
+
+    def _check_memory(self, like: Array, d: int, p: int, limit: int) -> None:
+        """Raise where the moments of the features, their systems and the panels are more than `limit` bytes."""
+        workers = worker_count(like, self.n_jobs)
+        moments = d * (p + 1) * (p + 2) // 2
+        panel = panel_rows(np.empty((0, d)) if not is_foreign(like) else like[:0, None], p) * (4 * d + 6 * p * p)
+        needed = item_size(accumulation_dtype(like)) * (moments * (WAVE * workers + 6) + workers * panel)
+        if needed > limit:
+            raise MemoryBudgetError(
+                f"EM with {p} components of {d} features takes {spelled_bytes(needed)}, and {spelled_bytes(limit)} are "
+                "allowed or free. Ask for fewer components, or set a larger memory_limit."
+            )
+
+    def _check_parameters(self) -> None:
+        value = self.n_components
+        check_parameter(
+            self, "n_components", value is None or (is_integer(value) and value >= 1), "None or an integer >= 1"
+        )
+        names = ("auto", self.direct, "em")
+        check_parameter(self, "solver", is_word(self.solver, *names), f"one of {', '.join(map(repr, names))}")
+        check_parameter(self, "ddof", is_integer(self.ddof) and self.ddof in (0, 1), "0 or 1")
+        check_parameter(self, "tol", is_real(self.tol) and self.tol >= 0, "a number >= 0")
+        check_parameter(self, "max_iter", is_integer(self.max_iter) and self.max_iter >= 1, "an integer >= 1")
+        size = self.batch_size
+        check_parameter(self, "batch_size", size is None or (is_integer(size) and size >= 1), "None or an integer >= 1")
+        jobs = self.n_jobs is None or (is_integer(self.n_jobs) and self.n_jobs != 0)
+        check_parameter(self, "n_jobs", jobs, "None or an integer other than 0")
+        verbose = callable(self.verbose) or is_switch(self.verbose)
+        check_parameter(self, "verbose", verbose, "an integer >= 0 or a callable")
+        parsed_device(self.device)
+
+    def _commit(self, model: LatentModel, n: int, home: Array, total: float | None) -> None:
+        """Set what both ways know, in the library and dtype of `home`; without a `total` it is that of the model."""
+        xp = namespace_of(model.axes)
+        for name in ("log_likelihoods_", "precisions_"):
+            self.__dict__.pop(name, None)
+        self.components_ = move(cast(xp.asarray(xp.matrix_transpose(model.axes), copy=True), home.dtype), home)
+        self.loadings_ = move(cast(model.loadings, home.dtype), home)
+        self.mean_ = move(cast(model.mean, home.dtype), home)
+        check_finite(self.loadings_, "The data overflow; divide them by a constant.", "The array of loadings")
+        self.total_variance_ = model.total if total is None else total
+        total = self.total_variance_
+        shares = model.variances / total if total > 0 else np.zeros(model.n_components)
+        self.explained_variance_ = from_host(model.variances, self.components_)
+        self.explained_variance_ratio_ = from_host(shares, self.components_)
+        self.noise_variance_ = model.noise
+        self.n_components_, self.n_samples_ = model.n_components, n
+        self.device_ = describe_device(model.axes)
+        self._latent = model
+        synchronize(model.axes)
+
+    # -- the latent variables --------------------------------------------------------------------------------------
+
+    def transform(self, X: Any) -> Array:
+        """Posterior means of z: ``M⁻¹ Wᵀ (x - μ)``, for rows with missing entries those of their observed part.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+            A memory map is read by panels of rows. A row without any observed entry gets the mean of z, 0.
+
+        Returns
+        -------
+        array, shape (m, p), in the library of X and the dtype of fit
+
+        Raises
+        ------
+        NotFittedError, ValueError
+
+        Notes
+        -----
+        Cost O(m d p) for complete rows, O(m (d p² + p³)) for the others.
+        """
+        Y = self._new_rows(X, "transform")
+        with working_on(self._latent.axes), overflow_allowed():
+            return self._finite(self._latent.posterior_means(Y), X, "The array of posterior means")
+
+    def posterior_covariance(self, X: Any = None) -> Array:
+        """Covariance σ² M⁻¹ of z given x, the same for all complete rows.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d), optional
+            Rows with missing entries are less certain, each in its own way.
+
+        Returns
+        -------
+        array
+            Shape (p, p) without X, (m, p, p) with it.
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        """
+        check_is_fitted(self)
+        if X is None:
+            return from_host(np.diag(self._latent.posterior_variances), self.components_)
+        Y = self._new_rows(X, "posterior_covariance")
+        with working_on(self._latent.axes), overflow_allowed():
+            return self._returned(self._latent.posterior_covariances(Y), X)
+
+    def inverse_transform(self, X: Any) -> Array:
+        """The mean of x for given z: ``W z + μ``.
+
+        Parameters
+        ----------
+        X : array, shape (m, p)
+            Values of z, such as `transform` returns.
+
+        Returns
+        -------
+        array, shape (m, d), in the library of X and the dtype of fit
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        """
+        check_is_fitted(self)
+        with working_on(self._latent.axes), overflow_allowed():
+            Z = checked_scores(X, self.components_, self.n_components_)
+            Z = move(cast(Z, accumulation_dtype(Z)), self._latent.axes)
+            return self._finite(self._latent.points(Z), X, "The array of points")
+
+    def denoise(self, X: Any) -> Array:
+        """The mean of x without its noise, given what was observed: ``W ⟨z⟩ + μ``, missing entries included.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+
+        Returns
+        -------
+        array, shape (m, d), in the library of X and the dtype of fit
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        """
+        Y = self._new_rows(X, "denoise")
+        with working_on(self._latent.axes), overflow_allowed():
+            points = self._latent.points(self._latent.posterior_means(Y))
+            return self._finite(points, X, "The array of points")
+
+    def impute(self, X: Any) -> Array:
+        """X with missing entries replaced by their means given the others; observed entries stay as they are.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+
+        Returns
+        -------
+        array, shape (m, d), in the library and dtype of X
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        """
+        Y = self._new_rows(X, "impute")
+        with working_on(self._latent.axes), overflow_allowed():
+            points = self._latent.points(self._latent.posterior_means(Y))
+            rows = dense_rows(Y)
+            whole = filled(rows, move(points, rows))
+            check_finite(whole, "The model is too large for the data.", "The array of points")
+            return self._delivered(whole, X)
+
+    # -- the density -----------------------------------------------------------------------------------------------
+
+    def score_samples(self, X: Any) -> Array:
+        """Log-likelihood of every row, of its observed part where entries are missing.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+
+        Returns
+        -------
+        array, shape (m,), in the library of X
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        numpy.linalg.LinAlgError
+            The model has no variance at all.
+
+        Notes
+        -----
+        Where the covariance is singular, directions without variance are given eps times the largest one.
+        """
+        Y = self._new_rows(X, "score_samples")
+        with working_on(self._latent.axes), overflow_allowed():
+            found = self._latent.log_likelihood(Y)
+            found = cast(found, self.components_.dtype)
+            return move(found, X) if is_foreign(X) else to_host(found)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean of `score_samples`.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+        y : ignored
+
+        Returns
+        -------
+        float
+        """
+        found = self.score_samples(X)
+        return float(namespace_of(found).mean(found))
+
+    def sample(self, n_samples: int = 1) -> Array:
+        """Rows drawn from the model, with numbers from `random_state` on the host.
+
+        Parameters
+        ----------
+        n_samples : int >= 1
+
+        Returns
+        -------
+        array, shape (n_samples, d), in the library and dtype of fit
+
+        Raises
+        ------
+        NotFittedError, InvalidParameterError
+        """
+        check_is_fitted(self)
+        if not is_integer(n_samples) or n_samples < 1:
+            raise InvalidParameterError(f"n_samples={n_samples!r} is not allowed; it must be an integer >= 1.")
+        rng, model, d = generator(self.random_state), self._latent, int(self.mean_.shape[0])
+        with working_on(model.axes), overflow_allowed():
+            Z = from_host(rng.standard_normal((int(n_samples), model.n_components)), model.axes)
+            noise = np.sqrt(model.noise) * rng.standard_normal((int(n_samples), d))
+            points = model.points(Z) + from_host(noise, model.axes)
+            return move(cast(points, self.components_.dtype), self.components_)
+
+    # -- results ---------------------------------------------------------------------------------------------------
+
+    def _new_rows(self, X: Any, method: str) -> Array:
+        check_is_fitted(self)
+        if is_stream(X):
+            raise InvalidParameterError(
+                f"{method} takes rows, not an iterable of batches; call it for each: [model.{method}(b) for b in X]."
+            )
+        with working_on(X), overflow_allowed():
+            return new_data(self, X, self.components_, method, missing=True)
+
+    def _finite(self, found: Array, X: Any, what: str) -> Array:
+        found = cast(found, self.components_.dtype)
+        check_finite(found, "The new rows are too large.", what)
+        synchronize(found)
+        return self._delivered(found, X)
+
+    def _returned(self, found: Array, X: Any) -> Array:
+        found = cast(found, self.components_.dtype)
+        return move(found, X) if is_foreign(X) else to_host(found)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.components_.shape[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.array_api_support = True
+        return tags
+
+
+def _held(batches: Batches, limit: int) -> Iterable[Array]:
+    """The batches, kept where it is computed if they were to be copied there in every step and fit into half of it."""
+    if not batches.place.moved or batches.n_rows is None:
+        return batches
+    first = next(iter(batches))
+    needed = batches.n_rows * int(first.shape[1]) * item_size(first.dtype)
+    return list(batches) if 2 * needed <= limit else batches

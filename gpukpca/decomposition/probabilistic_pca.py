@@ -1,0 +1,135 @@
+"""Probabilistic PCA: orchestration only. Data -> spectrum or EM -> principal form of the Gaussian model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpukpca.decomposition.em import Outcome, Parameters, Told, most_likely
+from gpukpca.decomposition.latent import LatentModel
+from gpukpca.decomposition.latent_estimator import LatentVariableEstimator
+
+
+class ProbabilisticPCA(LatentVariableEstimator):
+    """Probabilistic PCA, x | z ~ N(W z + μ, σ² I) with z ~ N(0, I), by maximum likelihood; NaN is a missing entry.
+
+    Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, on CuPy, PyTorch and array-api-strict
+    arrays, and on iterables of such batches; results live where the input lives, in its dtype.
+
+    Parameters
+    ----------
+    n_components : None or int >= 1
+        p, at most min(n, d), and less than d for EM. None: min(n, d) - 1, at least 1.
+    solver : "auto", "closed_form" or "em"
+        "closed_form": the spectrum of `PCA`. "em": expectation maximisation, which takes missing values and batches and
+        never forms the d x d covariance. "auto": "em" where X is an iterable of batches or has missing values.
+    ddof : 0 or 1
+        Variances over n - ddof. 0: maximum likelihood; 1: as scikit-learn's PCA. EM maximises the likelihood, and what
+        it finds is multiplied by n / (n - ddof) at the end.
+    tol : float >= 0
+        EM stops when a step makes the log-likelihood, divided by the number of observed entries, larger by no more than
+        this.
+    max_iter : int >= 1
+        Most steps of EM.
+    batch_size : None or int >= 1
+        For EM: rows of an array or memory map that are read, and brought to the device, together. None: all.
+    random_state : None, int, RandomState or Generator
+        For the random start of block Krylov, and for `sample`.
+    device : None, "auto", "cpu", "cuda" or "cuda:N"
+        Where to compute. None: where X is; see `KernelPCA`.
+    memory_limit : None, int or str
+        Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
+    n_jobs : int, optional
+        Threads (NumPy). None: what BLAS may use now; -1: all CPUs.
+    verbose : int or callable
+        1 prints a line a step to the standard error; a callable gets `Progress` events.
+
+    Attributes
+    ----------
+    components_ : array (p, d)
+        Unit rows; the entry of largest modulus is positive.
+    explained_variance_, explained_variance_ratio_ : array (p,)
+        Variances of the model along the components, σ² included, descending; their shares of the total.
+    loadings_ : array (d, p)
+        W = V (Λ - σ²)^½: components as columns, times the root of what their variances exceed the noise by.
+    noise_variance_ : float
+        σ²: the mean of the d - p variances left out.
+    total_variance_ : float
+        Of the data where no entry is missing, else of the model.
+    mean_ : array (d,)
+        μ.
+    n_components_, n_samples_, n_features_in_ : int
+    feature_names_in_ : array of str
+    n_iter_ : int
+        Steps of EM; 1 for the closed form.
+    log_likelihoods_ : host array (n_iter_ + 1,)
+        Only with EM: of all observed entries before every step and at the end; it never decreases.
+    converged_ : bool
+    solver_, device_ : str
+        What ran, and where.
+    fallbacks_ : tuple of str
+        What was tried first and did not work. Empty in most fits.
+
+    Raises
+    ------
+    InvalidParameterError, MemoryBudgetError, DeviceMismatchError, ConvergenceError, ValueError, TypeError
+        From `fit`, which then leaves the estimator as it was. ValueError where a row or a feature has no observed
+        entry.
+
+    Warns
+    -----
+    ConvergenceWarning, RankWarning, PrecisionWarning, DeviceFallbackWarning
+
+    Notes
+    -----
+    Cost: closed form as `PCA`. An EM step O(n d p) for complete rows and O(n (d p² + p³)) for rows with missing
+    entries, memory O(d p²) and some panels of rows. Missing entries are taken to be missing at random. EM with
+    parameter expansion goes as fast as subspace iteration on complete data: the ratio of the p-th variance to the next
+    decides. Statistics are accumulated in float64 also for float32 data.
+
+    The noise variance is the maximum-likelihood one, a mean over d - p directions, where scikit-learn's PCA takes
+    min(n, d) - p: the two differ for n < d. In EM it is at least 1e-12 of the largest variance.
+
+    Tipping & Bishop, J. R. Stat. Soc. B 61 (1999) 611; Roweis, NIPS 10 (1998) 626 (EM for PCA); Liu, Rubin & Wu,
+    Biometrika 85 (1998) 755 (parameter expansion); Ilin & Raiko, J. Mach. Learn. Res. 11 (2010) 1957 (missing values).
+    """
+
+    def __init__(
+        self,
+        n_components: Any = None,
+        *,
+        solver: Any = "auto",
+        ddof: Any = 1,
+        tol: Any = 1e-9,
+        max_iter: Any = 1000,
+        batch_size: Any = None,
+        random_state: Any = None,
+        device: Any = None,
+        memory_limit: Any = None,
+        n_jobs: Any = None,
+        verbose: Any = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.solver = solver
+        self.ddof = ddof
+        self.tol = tol
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.device = device
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def _of_spectrum(
+        self, spectrum: np.ndarray, rest: float, total: float, n: int, pca: LatentModel
+    ) -> tuple[LatentModel, int, bool]:
+        d, p = (int(size) for size in pca.axes.shape)
+        factor = n / self._degrees(n)
+        noise = rest / (d - p) if p < d else 0.0
+        variances = np.maximum(spectrum, noise) * factor
+        return LatentModel(pca.axes, variances, noise * factor, pca.mean), 1, True
+
+    def _iterated(self, sums_at: Any, start: Parameters, floor: float, tell: Told) -> Outcome:
+        return most_likely(sums_at, start, self._stop, floor, tell)

@@ -1,0 +1,132 @@
+"""Automatic relevance determination: a precision for every direction of W, which lets those without use die out.
+
+p(w_i | α_i) = N(0, α_i⁻¹ I), and α_i = d/‖w_i‖² after every step. Bishop, Bayesian PCA, NIPS 11 (1998) 382; Variational
+principal components, ICANN (1999) 509 (the prior).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpukpca.backend.linalg import column_sums
+from gpukpca.backend.namespace import to_host
+from gpukpca.backend.rows import take_columns
+from gpukpca.decomposition.em import Outcome, Parameters, Stop, Sums, Told, maximised
+
+# A direction whose squared length has come down to this share of the noise is gone: the next steps would cube it.
+GONE = 1e-12
+# Relative change at which the iteration on a spectrum has come to its end.
+SETTLED = 1e-12
+MOST_STEPS = 100_000
+
+
+@dataclass(frozen=True)
+class Relevance:
+    """What became of the directions.
+
+    Attributes
+    ----------
+    lengths : host array, shape (q,)
+        ‖w_i‖² of all candidates; 0 for those that are gone.
+    noise : float
+        σ².
+    n_steps : int
+    converged : bool
+    """
+
+    lengths: np.ndarray
+    noise: float
+    n_steps: int
+    converged: bool
+
+    @property
+    def kept(self) -> np.ndarray:
+        """Whether a candidate is still there."""
+        return self.lengths > 0
+
+
+def relevance_of(spectrum: np.ndarray, rest: float, n: int, d: int) -> Relevance:
+    """EM for complete data, from their variances alone: O(q) a step.
+
+    Without missing entries W stays V diag(w) in the eigenvectors V of the covariance matrix, so that each step is one
+    of numbers. A direction of variance λ that stays has c = w² + σ² with n (λ - c)(c - σ²) = d c², which has a solution
+    only where (λ + σ²)² >= 4 (1 + d/n) λ σ².
+
+    Parameters
+    ----------
+    spectrum : host array, shape (q,)
+        Variances over n of the candidates, descending, 1 <= q < d.
+    rest : float
+        The sum of the other d - q variances.
+    n, d : int
+    """
+    total = rest + float(np.sum(spectrum))
+    noise = rest / (d - len(spectrum))
+    floor = np.finfo(np.float64).eps * float(spectrum[0])
+    noise = max(noise, floor)
+    w = np.sqrt(np.maximum(spectrum - noise, 0.0))
+    for step in range(1, MOST_STEPS + 1):
+        c = w * w + noise
+        cross, second = spectrum * w / c, w * w * spectrum / c**2 + noise / c
+        # W_new = (Σ x zᵀ)(Σ z zᵀ + σ² A)⁻¹ with A = d / w², both sides times w².
+        moved = cross * w * w / (second * w * w + noise * d / n)
+        moved[moved * moved <= GONE * noise] = 0.0
+        left = (total - float(np.sum(moved * (2.0 * cross - moved * second)))) / d
+        change = max(abs(left - noise), float(np.max(np.abs(moved - w))) * math.sqrt(noise))
+        w, noise, before = moved, max(left, floor), noise
+        if change <= SETTLED * before:
+            return Relevance(w * w, noise, step, True)
+    return Relevance(w * w, noise, MOST_STEPS, False)
+
+
+def most_probable(
+    sums_at: Callable[[Parameters], Sums], start: Parameters, stop: Stop, floor: float, tell: Told
+) -> Outcome:
+    """The maximum of likelihood times prior by EM, from `start`; every step makes their product larger.
+
+    What the prior of a direction was worth when it went stays in the trace, so that nothing is lost with it.
+    """
+    d = int(start.loadings.shape[0])
+    parameters, prior = start, _Prior(d, d / _lengths(start))
+    trace, gain = [], math.inf
+    while True:
+        sums = sums_at(parameters)
+        trace.append(sums.log_likelihood(parameters.noise) + prior.log_density(parameters))
+        gain = (trace[-1] - trace[-2]) / sums.observed if len(trace) > 1 else math.inf
+        tell(len(trace) - 1, trace[-1], gain)
+        if gain <= stop.tol or len(trace) > stop.max_iter:
+            return Outcome(parameters, np.array(trace), gain, gain <= stop.tol, prior.precisions)
+        parameters, prior = prior.updated(maximised(sums, parameters, prior.precisions, floor))
+
+
+@dataclass(frozen=True)
+class _Prior:
+    """The precisions of the directions that are left, and log |α|^(d/2) of those that are gone."""
+
+    d: int
+    precisions: np.ndarray
+    past: float = 0.0
+
+    def log_density(self, parameters: Parameters) -> float:
+        """Of the loadings, without the constant of normal densities."""
+        alive = self.d * np.log(self.precisions) - self.precisions * _lengths(parameters)
+        return 0.5 * float(np.sum(alive)) + self.past
+
+    def updated(self, parameters: Parameters) -> tuple[Parameters, _Prior]:
+        """The parameters without the directions that are gone, and the prior that suits the others best."""
+        lengths = _lengths(parameters)
+        stays = lengths > GONE * parameters.noise
+        past = self.past + 0.5 * self.d * float(np.sum(np.log(self.precisions[~stays])))
+        if not np.all(stays):
+            loadings = take_columns(parameters.loadings, np.flatnonzero(stays))
+            parameters = replace(parameters, loadings=loadings)
+        return parameters, _Prior(self.d, self.d / lengths[stays], past)
+
+
+def _lengths(parameters: Parameters) -> np.ndarray:
+    """‖w_i‖² on the host."""
+    return to_host(column_sums(parameters.loadings**2)).astype(np.float64)
