@@ -24,6 +24,7 @@ from gpukpca.backend.rows import as_rows, dense_rows, feature_means
 from gpukpca.decomposition.choices import is_integer, is_real
 from gpukpca.decomposition.evidence import log_evidence, most_evident
 from gpukpca.decomposition.reading import samples_of, spectrum_of, total_variance_of, whole_rank
+from gpukpca.decomposition.relevance import relevance_of
 from gpukpca.decomposition.validation import check_finite
 from gpukpca.exceptions import InvalidParameterError
 
@@ -32,6 +33,7 @@ SOURCES = {
     "variance": "Jolliffe, Principal Component Analysis (2002), section 6.1.1",
     "error": "Eckart & Young, Psychometrika 1 (1936) 211",
     "mle": "Minka, NIPS 13 (2000) 598",
+    "bayesian": "Bishop, NIPS 11 (1998) 382",
     "parallel": "Horn, Psychometrika 30 (1965) 179",
     "broken_stick": "Frontier, J. Exp. Mar. Biol. Ecol. 25 (1976) 67; Jackson, Ecology 74 (1993) 2204",
 }
@@ -138,7 +140,7 @@ def n_components_for(
     ----------
     model_or_X : fitted PCA; or array, sparse matrix or data frame of shape (n, d)
         Data are centred and not standardised: standardise them first for the correlation matrix. A model is enough for
-        all rules but "parallel", and "mle" needs one with all components.
+        all rules but "parallel", and "mle" and "bayesian" need one with all components.
     rule : str
         "fixed"
             `value` components.
@@ -151,6 +153,9 @@ def n_components_for(
             Young 1936).
         "mle"
             The largest Laplace approximation of the evidence of a probabilistic PCA (Minka 2000); 1 <= K < d <= n.
+        "bayesian"
+            The components that automatic relevance determination does not prune (Bishop 1998, `BayesianPCA`);
+            0 <= K < d < n.
         "parallel"
             The leading components whose variance exceeds that of data without correlation (Horn 1965; the quantile in
             the place of the mean after Glorfeld, Educ. Psychol. Meas. 55 (1995) 377).
@@ -186,7 +191,8 @@ def n_components_for(
 
     Notes
     -----
-    Cost: of data O(n d min(n, d)) for the spectrum; for "parallel" n_draws times that; for "mle" O(d²) more.
+    Cost: of data O(n d min(n, d)) for the spectrum; for "parallel" n_draws times that; for "mle" O(d²)
+    more, for "bayesian" O(d) a step.
     """
     value = USUAL_SHARE if value is None and rule == "variance" else value
     settings = _Settings(value, per, quantile, n_draws, null, random_state)
@@ -231,7 +237,7 @@ def compare_rules(
     known = _known(model_or_X)
     if error is None:
         error = (1.0 - share) * known.total * (known.n - 1) / known.n
-    wanted = {"variance": share, "error": error, "mle": None, "parallel": None, "broken_stick": None}
+    wanted = {"variance": share, "error": error, "mle": None, "bayesian": None, "parallel": None, "broken_stick": None}
     notes = {"variance": f"share {share:g}", "error": f"mean error {error:.4g}", "parallel": f"quantile {quantile:g}"}
     table = []
     for rule, value in wanted.items():
@@ -333,13 +339,32 @@ def _error(known: _Spectrum, settings: _Settings) -> Choice:
 def _mle(known: _Spectrum, settings: _Settings) -> Choice:
     if known.n < known.d or known.d < 2:
         raise InvalidParameterError(f'rule "mle" needs 2 <= d <= n; got n = {known.n}, d = {known.d}.')
-    if not known.is_whole:
-        raise InvalidParameterError(
-            f'rule "mle" needs all {known.rank} eigenvalues, and the model keeps {len(known.variances)}; fit with '
-            "n_components=None, or pass the data."
-        )
+    _check_whole("mle", known)
     evidence = log_evidence(known.variances, known.n, known.d)
     return _choice("mle", most_evident(evidence), "log evidence", evidence)
+
+
+def _bayesian(known: _Spectrum, settings: _Settings) -> Choice:
+    if known.n <= known.d or known.d < 2:
+        raise InvalidParameterError(
+            f'rule "bayesian" needs 2 <= d < n; got n = {known.n}, d = {known.d}: no direction is left to tell '
+            "the noise from. Use BayesianPCA with fewer candidates."
+        )
+    _check_whole("bayesian", known)
+    spectrum = known.variances[: known.d - 1] * (known.n - 1) / known.n
+    if not known.total > 0:
+        return _choice("bayesian", 0, "squared length of a column of W", spectrum)
+    rest = float(np.sum(known.variances[known.d - 1 :])) * (known.n - 1) / known.n
+    found = relevance_of(spectrum, rest, known.n, known.d)
+    return _choice("bayesian", int(np.sum(found.kept)), "squared length of a column of W", found.lengths)
+
+
+def _check_whole(rule: str, known: _Spectrum) -> None:
+    if not known.is_whole:
+        raise InvalidParameterError(
+            f'rule "{rule}" needs all {known.rank} eigenvalues, and the model keeps {len(known.variances)}; fit with '
+            "n_components=None, or pass the data."
+        )
 
 
 def _parallel(known: _Spectrum, settings: _Settings) -> Choice:
@@ -381,6 +406,7 @@ RULES: dict[str, Callable[[_Spectrum, _Settings], Choice]] = {
     "variance": _variance,
     "error": _error,
     "mle": _mle,
+    "bayesian": _bayesian,
     "parallel": _parallel,
     "broken_stick": _broken_stick,
 }

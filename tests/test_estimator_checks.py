@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gpukpca import PCA, IncrementalPCA, KernelPCA
+from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, ProbabilisticPCA
 
 SWITCH = "SCIPY_ARRAY_API"
 ARRAY_API_CHECK = "check_array_api_input"
@@ -29,6 +29,10 @@ ESTIMATORS = [
     PCA(svd_solver="covariance_eigh", scale=True),
     IncrementalPCA(),
     IncrementalPCA(exact=True),
+    ProbabilisticPCA(),
+    ProbabilisticPCA(1, solver="em", tol=1e-7),
+    BayesianPCA(),
+    BayesianPCA(solver="em", tol=1e-7),
 ]
 
 

@@ -184,7 +184,7 @@ def test_the_scale_of_the_data_does_not_matter(rng, rule, scale):
 def test_the_table_has_every_rule_with_its_source(rng):
     X = planted(rng)
     table = compare_rules(X, share=0.9, n_draws=10)
-    assert [row.rule for row in table] == ["variance", "error", "mle", "parallel", "broken_stick"]
+    assert [row.rule for row in table] == ["variance", "error", "mle", "bayesian", "parallel", "broken_stick"]
     assert all(isinstance(row, Row) and row.source == SOURCES[row.rule] for row in table)
     numbers = {row.rule: row.n_components for row in table}
     assert numbers["variance"] == numbers["error"] == n_components_for(X, "variance", 0.9)

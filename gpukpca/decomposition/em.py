@@ -333,18 +333,34 @@ def _with_one_last(p: int) -> np.ndarray:
 
 def expanded(sums: Sums, parameters: Parameters) -> Parameters:
     """The parameters after the distribution of z, as it was found, is made N(0, I)."""
-    p = int(parameters.loadings.shape[1])
-    q = p * (p + 1) // 2
-    a = sums.latent[q : q + p] / sums.rows
-    second = unpacked(sums.latent[:q, None], p)[:, :, 0] / sums.rows - np.outer(a, a)
+    a, second = _latent_moments(sums, int(parameters.loadings.shape[1]))
     values, vectors = np.linalg.eigh(second)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    return _absorbed(parameters, a, root)
+
+
+def stretched(sums: Sums, parameters: Parameters) -> Parameters:
+    """`expanded` one column of W at a time, by what is best for the prior with α = d / ‖w‖² as well.
+
+    γ² maximises -n (log γ² + S/γ²) - d log γ², S the variance of z: what a column that stays has settled at is kept.
+    """
     W = parameters.loadings
-    return replace(
-        parameters,
-        loadings=W @ from_host(root, W),
-        mean=parameters.mean + (W @ from_host(a[:, None], W))[:, 0],
-    )
+    a, second = _latent_moments(sums, int(W.shape[1]))
+    share = sums.rows / (sums.rows + int(W.shape[0]))
+    return _absorbed(parameters, a, np.diag(np.sqrt(share * np.diag(second))))
+
+
+def _latent_moments(sums: Sums, p: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (p,) and covariance (p, p) of z over all rows."""
+    q = p * (p + 1) // 2
+    a = sums.latent[q : q + p] / sums.rows
+    return a, unpacked(sums.latent[:q, None], p)[:, :, 0] / sums.rows - np.outer(a, a)
+
+
+def _absorbed(parameters: Parameters, a: np.ndarray, root: np.ndarray) -> Parameters:
+    W = parameters.loadings
+    shift = (W @ from_host(a[:, None], W))[:, 0]
+    return replace(parameters, loadings=W @ from_host(root, W), mean=parameters.mean + shift)
 
 
 # -- iteration ---------------------------------------------------------------------------------------------------------

@@ -220,7 +220,7 @@ class LatentVariableEstimator(
                 f"n_components={self.n_components!r} is too many for n_samples={n}, n_features={d}: at most "
                 f"min(n_samples, n_features) = {min(n, d)} can be told apart{why}. Ask for at most {most}."
                 if most > 0
-                else f"EM needs at least 2 features, and X has {d}: with one there is no direction left for the noise."
+                else f"EM needs at least 2 features, got n_features={d}: with one no direction is left for the noise."
             )
         return p
 

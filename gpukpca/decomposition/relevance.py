@@ -2,6 +2,8 @@
 
 p(w_i | α_i) = N(0, α_i⁻¹ I), and α_i = d/‖w_i‖² after every step. Bishop, Bayesian PCA, NIPS 11 (1998) 382; Variational
 principal components, ICANN (1999) 509 (the prior).
+
+The steps are Bishop's, made longer as in `em`: the same fixed points in fewer steps.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpukpca.backend.linalg import column_sums
-from gpukpca.backend.namespace import to_host
+from gpukpca.backend.linalg import column_sums, inner_products
+from gpukpca.backend.namespace import from_host, to_host
 from gpukpca.backend.rows import take_columns
-from gpukpca.decomposition.em import Outcome, Parameters, Stop, Sums, Told, maximised
+from gpukpca.decomposition.em import Outcome, Parameters, Stop, Sums, Told, maximised, stretched
 
 # A direction whose squared length has come down to this share of the noise is gone: the next steps would cube it.
 GONE = 1e-12
@@ -74,8 +76,10 @@ def relevance_of(spectrum: np.ndarray, rest: float, n: int, d: int) -> Relevance
         cross, second = spectrum * w / c, w * w * spectrum / c**2 + noise / c
         # W_new = (Σ x zᵀ)(Σ z zᵀ + σ² A)⁻¹ with A = d / w², both sides times w².
         moved = cross * w * w / (second * w * w + noise * d / n)
-        moved[moved * moved <= GONE * noise] = 0.0
         left = (total - float(np.sum(moved * (2.0 * cross - moved * second)))) / d
+        # As `em.stretched`: z with the variance that it was found to have.
+        moved = moved * np.sqrt(second * n / (n + d))
+        moved[moved * moved <= GONE * noise] = 0.0
         change = max(abs(left - noise), float(np.max(np.abs(moved - w))) * math.sqrt(noise))
         w, noise, before = moved, max(left, floor), noise
         if change <= SETTLED * before:
@@ -100,12 +104,13 @@ def most_probable(
         tell(len(trace) - 1, trace[-1], gain)
         if gain <= stop.tol or len(trace) > stop.max_iter:
             return Outcome(parameters, np.array(trace), gain, gain <= stop.tol, prior.precisions)
-        parameters, prior = prior.updated(maximised(sums, parameters, prior.precisions, floor))
+        parameters = stretched(sums, maximised(sums, parameters, prior.precisions, floor))
+        parameters, prior = prior.updated(_turned(parameters))
 
 
 @dataclass(frozen=True)
 class _Prior:
-    """The precisions of the directions that are left, and log |α|^(d/2) of those that are gone."""
+    """The precisions of the directions that are left, and the log densities of those that are gone as they went."""
 
     d: int
     precisions: np.ndarray
@@ -120,11 +125,19 @@ class _Prior:
         """The parameters without the directions that are gone, and the prior that suits the others best."""
         lengths = _lengths(parameters)
         stays = lengths > GONE * parameters.noise
-        past = self.past + 0.5 * self.d * float(np.sum(np.log(self.precisions[~stays])))
+        gone = np.maximum(lengths[~stays], np.finfo(np.float64).tiny)
+        past = self.past + 0.5 * self.d * float(np.sum(np.log(self.d / gone) - 1.0))
         if not np.all(stays):
             loadings = take_columns(parameters.loadings, np.flatnonzero(stays))
             parameters = replace(parameters, loadings=loadings)
         return parameters, _Prior(self.d, self.d / lengths[stays], past)
+
+
+def _turned(parameters: Parameters) -> Parameters:
+    """The same likelihood with orthogonal columns of W: no other turn of z makes the prior larger (Hadamard)."""
+    W = parameters.loadings
+    _, vectors = np.linalg.eigh(inner_products(W, W))
+    return replace(parameters, loadings=W @ from_host(vectors[:, ::-1], W))
 
 
 def _lengths(parameters: Parameters) -> np.ndarray:
