@@ -421,11 +421,12 @@ HARD = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.RankWarning")  # rank 2 is right where there is no noise
 @pytest.mark.parametrize("solver", ["auto", "em"])
 @pytest.mark.parametrize("what", HARD)
 def test_hard_data_give_finite_models(rng, what, solver):
     X = HARD[what](rng)
-    model = ProbabilisticPCA(3, solver=solver, random_state=0, max_iter=60, tol=1e-6, ddof=0).fit(X)
+    model = ProbabilisticPCA(3, solver=solver, random_state=0, max_iter=60, tol=1e-5, ddof=0).fit(X)
     for name in (*ARRAYS, "noise_variance_", "total_variance_"):
         assert np.all(np.isfinite(getattr(model, name))), name
     np.testing.assert_allclose(model.components_ @ model.components_.T, np.eye(3), atol=1e-12)
@@ -491,7 +492,7 @@ WRONG = [
     ({}, lambda: holes_at((slice(None), 2)), ValueError, "feature 2 of X has no observed entry"),
     ({}, with_infinity, ValueError, "infinity.*row 3, column 4"),
     ({}, lambda: (batch for batch in [holes_at()]), InvalidParameterError, "only once"),
-    ({}, lambda: [], ValueError, "0"),
+    ({}, lambda: iter([]), ValueError, "empty"),
     ({}, lambda: [holes_at(), holes_at()[:, :3]], ValueError, "batch 1"),
     ({"solver": "em"}, lambda: 1e200 * holes_at(), ValueError, "overflow"),
     ({}, lambda: 1e200 * holes_at(), ValueError, "overflow"),

@@ -363,6 +363,17 @@ def _absorbed(parameters: Parameters, a: np.ndarray, root: np.ndarray) -> Parame
     return replace(parameters, loadings=W @ from_host(root, W), mean=parameters.mean + shift)
 
 
+def turned(parameters: Parameters) -> Parameters:
+    """The same model with orthogonal columns of W, the longest first.
+
+    M is graded then, and rounding relative to its largest entries does not reach the smallest. No other turn of z makes
+    a normal prior of the columns larger (Hadamard).
+    """
+    W = parameters.loadings
+    _, vectors = np.linalg.eigh(inner_products(W, W))
+    return replace(parameters, loadings=W @ from_host(vectors[:, ::-1], W))
+
+
 # -- iteration ---------------------------------------------------------------------------------------------------------
 
 
@@ -417,4 +428,4 @@ def most_likely(
         tell(len(trace) - 1, trace[-1], gain)
         if gain <= stop.tol or len(trace) > stop.max_iter:
             return Outcome(parameters, np.array(trace), gain, gain <= stop.tol)
-        parameters = expanded(sums, maximised(sums, parameters, None, floor))
+        parameters = turned(expanded(sums, maximised(sums, parameters, None, floor)))

@@ -89,7 +89,7 @@ def _of_panel(rows: Array, before: int) -> ObservedMoments:
     # The mean was rounded, so the differences do not quite sum to zero.
     left = column_sums(centred)
     squares = column_sums(centred * centred) - left * left / _at_least_one(counts)
-    return ObservedMoments(int(rows.shape[0]), counts, means, xp.where(squares > 0, squares, xp.zeros_like(squares)))
+    return ObservedMoments(int(rows.shape[0]), counts, means, xp.where(squares < 0, xp.zeros_like(squares), squares))
 
 
 def _at_least_one(counts: Array) -> Array:

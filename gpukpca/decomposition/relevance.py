@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpukpca.backend.linalg import column_sums, inner_products
-from gpukpca.backend.namespace import from_host, to_host
+from gpukpca.backend.linalg import column_sums
+from gpukpca.backend.namespace import to_host
 from gpukpca.backend.rows import take_columns
-from gpukpca.decomposition.em import Outcome, Parameters, Stop, Sums, Told, maximised, stretched
+from gpukpca.decomposition.em import Outcome, Parameters, Stop, Sums, Told, maximised, stretched, turned
 
 # A direction whose squared length has come down to this share of the noise is gone: the next steps would cube it.
 GONE = 1e-12
@@ -105,7 +105,7 @@ def most_probable(
         if gain <= stop.tol or len(trace) > stop.max_iter:
             return Outcome(parameters, np.array(trace), gain, gain <= stop.tol, prior.precisions)
         parameters = stretched(sums, maximised(sums, parameters, prior.precisions, floor))
-        parameters, prior = prior.updated(_turned(parameters))
+        parameters, prior = prior.updated(turned(parameters))
 
 
 @dataclass(frozen=True)
@@ -131,13 +131,6 @@ class _Prior:
             loadings = take_columns(parameters.loadings, np.flatnonzero(stays))
             parameters = replace(parameters, loadings=loadings)
         return parameters, _Prior(self.d, self.d / lengths[stays], past)
-
-
-def _turned(parameters: Parameters) -> Parameters:
-    """The same likelihood with orthogonal columns of W: no other turn of z makes the prior larger (Hadamard)."""
-    W = parameters.loadings
-    _, vectors = np.linalg.eigh(inner_products(W, W))
-    return replace(parameters, loadings=W @ from_host(vectors[:, ::-1], W))
 
 
 def _lengths(parameters: Parameters) -> np.ndarray:

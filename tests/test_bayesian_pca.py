@@ -1,0 +1,179 @@
+"""Bayesian PCA: which directions are pruned, by the spectrum, by EM on the rows, and beside the other rules."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpukpca import BayesianPCA, ProbabilisticPCA
+from gpukpca.decomposition.relevance import relevance_of
+from gpukpca.exceptions import InvalidParameterError, RankWarning
+from gpukpca.model_selection import n_components_for
+
+
+def planted(seed, n, d, K, signal):
+    """K directions with variances from `signal` to twice that, beside noise of variance 1."""
+    rng = np.random.default_rng(seed)
+    V = np.linalg.qr(rng.standard_normal((d, d)))[0][:, :K]
+    Z = rng.standard_normal((n, K)) * np.sqrt(np.linspace(signal, 2 * signal, K))
+    return Z @ V.T + rng.standard_normal((n, d)) + 3.0
+
+
+def with_holes(X, share=0.15, seed=0):
+    holes = np.random.default_rng(seed).random(X.shape) < share
+    holes[:10] = False
+    return np.where(holes, np.nan, X)
+
+
+def bishop(S, n, steps):
+    """The EM of Bishop (1998), (12) and (13), with matrices, from the maximum of the likelihood with d - 1 columns."""
+    d = len(S)
+    values, vectors = np.linalg.eigh(S)
+    noise = values[0]
+    W = vectors[:, :0:-1] * np.sqrt(values[:0:-1] - noise)
+    alpha = d / np.sum(W**2, axis=0)
+    for _ in range(steps):
+        M = W.T @ W + noise * np.eye(W.shape[1])
+        cross = S @ W @ np.linalg.inv(M)
+        second = noise * np.linalg.inv(M) + np.linalg.inv(M) @ W.T @ cross
+        W = cross @ np.linalg.inv(second + noise / n * np.diag(alpha))
+        noise = np.trace(S - 2 * cross @ W.T + W @ second @ W.T) / d
+        W = W[:, np.sum(W**2, axis=0) > 1e-12 * noise]
+        alpha = d / np.sum(W**2, axis=0)
+        _, turn = np.linalg.eigh(-W.T @ W)
+        W = W @ turn
+        alpha = d / np.sum(W**2, axis=0)
+    return W @ W.T + noise * np.eye(d), W.shape[1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_spectrum_alone_gives_what_the_matrices_of_bishop_give(seed):
+    X = planted(seed, 200, 8, 3, 3.0)
+    C, K = bishop(np.cov(X, rowvar=False, ddof=0), 200, 1500)
+    model = BayesianPCA(ddof=0).fit(X)
+    assert model.n_components_ == K == 3
+    np.testing.assert_allclose(model.get_covariance(), C, atol=1e-7 * np.max(C))
+
+
+def test_what_is_left_satisfies_the_equation_of_its_fixed_point(rng):
+    n, d = 300, 12
+    spectrum = np.linalg.eigvalsh(np.cov(planted(1, n, d, 4, 2.0), rowvar=False, ddof=0))[::-1]
+    found = relevance_of(spectrum[:-1], spectrum[-1], n, d)
+    assert found.converged
+    s, kept = found.noise, found.kept
+    c, values = found.lengths[kept] + s, spectrum[:-1][kept]
+    np.testing.assert_allclose(n * (values - c) * (c - s), d * c**2, rtol=1e-7)
+    threshold = 4 * (1 + d / n)
+    assert np.all((values + s) ** 2 / (values * s) >= threshold)
+    assert np.all((spectrum[:-1][~kept] + s) ** 2 / (spectrum[:-1][~kept] * s) < threshold)
+    left = np.sum(spectrum) - np.sum(values)
+    # The derivative of the log posterior by σ² at fixed loadings.
+    slope = np.sum(1 / c - values / c**2) + (d - np.sum(kept)) / s - left / s**2
+    assert abs(slope) < 1e-8 * left / s**2
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "K", "signal"),
+    [(500, 10, 3, 3.0), (200, 10, 1, 5.0), (100, 10, 8, 8.0), (300, 50, 5, 5.0), (300, 50, 20, 5.0), (200, 30, 0, 1.0)],
+)
+def test_the_true_dimension_is_found_over_seeds(n, d, K, signal):
+    found = [n_components_for(planted(seed, n, d, K, signal), "bayesian") for seed in range(20)]
+    assert np.mean(np.array(found) == K) >= 0.9
+
+
+def test_every_library_and_precision(xp, dtype):
+    X = planted(0, 300, 10, 3, 4.0).astype(dtype)
+    wanted = BayesianPCA().fit(X.astype(np.float64))
+    model = BayesianPCA().fit(xp.array(X))
+    assert model.n_components_ == wanted.n_components_ == 3
+    assert xp.owns(model.components_)
+    assert str(model.components_.dtype).endswith(dtype)
+    tolerance = {"float64": 1e-9, "float32": 1e-4}[dtype]
+    np.testing.assert_allclose(xp.host(model.get_covariance()), wanted.get_covariance(), atol=tolerance * 10)
+    np.testing.assert_allclose(xp.host(model.transform(xp.array(X))), wanted.transform(X), atol=tolerance * 100)
+    np.testing.assert_allclose(model.precisions_[:3], 10 / np.sum(wanted.loadings_**2, axis=0), rtol=tolerance * 10)
+    assert np.all(np.isinf(model.precisions_[3:]))
+    assert len(model.precisions_) == 9
+
+
+def test_em_on_the_rows_agrees_with_the_spectrum(xp):
+    X = planted(3, 200, 8, 2, 4.0)
+    spectrum = BayesianPCA().fit(xp.array(X))
+    rows = BayesianPCA(solver="em", random_state=0).fit([xp.array(X[:77]), xp.array(X[77:])])
+    assert rows.n_components_ == spectrum.n_components_ == 2
+    np.testing.assert_allclose(xp.host(rows.get_covariance()), xp.host(spectrum.get_covariance()), atol=1e-3)
+    np.testing.assert_allclose(rows.precisions_, spectrum.precisions_, rtol=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_missing_values_leave_the_dimension_and_the_posterior_never_decreases(seed):
+    X = with_holes(planted(seed, 300, 10, 3, 5.0))
+    model = BayesianPCA(random_state=0).fit(X)
+    trace = model.log_likelihoods_
+    assert model.n_components_ == 3
+    assert model.converged_
+    assert np.all(np.diff(trace) >= -1e-11 * np.max(np.abs(trace)))
+    free = ProbabilisticPCA(3, random_state=0).fit(X)
+    size = np.max(free.get_covariance())
+    np.testing.assert_allclose(model.get_covariance(), free.get_covariance(), atol=0.1 * size)
+    assert np.all(model.explained_variance_ < free.explained_variance_)
+
+
+def test_missing_values_in_every_library(xp):
+    X = with_holes(planted(5, 150, 6, 2, 5.0))
+    wanted = BayesianPCA(4, random_state=0).fit(X)
+    model = BayesianPCA(4, random_state=0).fit(xp.array(X))
+    assert model.n_components_ == wanted.n_components_ == 2
+    np.testing.assert_allclose(xp.host(model.get_covariance()), wanted.get_covariance(), atol=1e-8)
+    np.testing.assert_allclose(xp.host(model.impute(xp.array(X))), wanted.impute(X), atol=1e-8)
+
+
+@pytest.mark.parametrize("solver", ["spectrum", "em"])
+def test_noise_alone_leaves_no_component(xp, solver):
+    X = np.random.default_rng(0).standard_normal((400, 5)) * 2.0 + 1.0
+    rows = xp.array(X)
+    with pytest.warns(RankWarning, match="no component is left"):
+        model = BayesianPCA(solver=solver, random_state=0).fit(rows)
+    assert model.n_components_ == 0
+    assert model.transform(rows).shape == (400, 0)
+    assert model.posterior_covariance().shape == (0, 0)
+    assert np.all(np.isinf(model.precisions_))
+    noise = np.var(X - X.mean(axis=0)) * 400 / 399
+    assert model.noise_variance_ == pytest.approx(noise, rel=1e-6)
+    centred = X - X.mean(axis=0)
+    wanted = -0.5 * (np.sum(centred**2, axis=1) / noise + 5 * np.log(2 * np.pi * noise))
+    np.testing.assert_allclose(xp.host(model.score_samples(rows)), wanted, rtol=1e-5)
+    Y = with_holes(X)
+    np.testing.assert_allclose(xp.host(model.impute(xp.array(Y))), np.where(np.isnan(Y), X.mean(axis=0), Y), rtol=1e-5)
+    assert model.sample(3).shape == (3, 5)
+    np.testing.assert_allclose(xp.host(model.get_covariance()), model.noise_variance_ * np.eye(5), rtol=1e-12)
+
+
+def test_one_feature_and_no_variance():
+    with pytest.warns(RankWarning):
+        model = BayesianPCA().fit(np.arange(5.0)[:, None])
+    assert model.n_components_ == 0
+    assert model.noise_variance_ == pytest.approx(2.5)
+    with pytest.warns(RankWarning):
+        model = BayesianPCA().fit(np.ones((4, 3)))
+    assert model.noise_variance_ == 0
+
+
+def test_a_limit_on_the_candidates_is_kept():
+    model = BayesianPCA(2).fit(planted(0, 300, 10, 4, 5.0))
+    assert model.n_components_ == len(model.precisions_) == 2
+
+
+def test_the_rule_needs_more_samples_than_features():
+    with pytest.raises(InvalidParameterError, match="2 <= d < n"):
+        n_components_for(np.random.default_rng(0).standard_normal((8, 8)), "bayesian")
+    with pytest.raises(InvalidParameterError, match="'spectrum'"):
+        BayesianPCA(solver="closed_form").fit(np.eye(3))
+
+
+def test_the_rule_is_the_estimator():
+    for seed in range(5):
+        X = planted(seed, 200, 12, 4, 1.0)
+        report = n_components_for(X, "bayesian", return_report=True)
+        assert report.n_components == BayesianPCA().fit(X).n_components_
+        assert np.sum(report.values > 0) == report.n_components
