@@ -1,7 +1,17 @@
 """Kernel PCA (and PCA) at large n on GPUs, with the same code on a laptop's CPU."""
 
 from gpukpca import eigen, exceptions, gram, kernels
-from gpukpca.decomposition import PCA, BayesianPCA, IncrementalPCA, KernelPCA, PCAPlan, Plan, ProbabilisticPCA, Progress
+from gpukpca.decomposition import (
+    PCA,
+    BayesianPCA,
+    IncrementalPCA,
+    KernelPCA,
+    LocalPCA,
+    PCAPlan,
+    Plan,
+    ProbabilisticPCA,
+    Progress,
+)
 from gpukpca.eigen import Nystrom
 
 __version__ = "0.4.0"
@@ -11,6 +21,7 @@ __all__ = [
     "BayesianPCA",
     "IncrementalPCA",
     "KernelPCA",
+    "LocalPCA",
     "Nystrom",
     "PCAPlan",
     "Plan",

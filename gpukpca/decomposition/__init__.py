@@ -3,6 +3,7 @@
 from gpukpca.decomposition.bayesian_pca import BayesianPCA
 from gpukpca.decomposition.incremental_pca import IncrementalPCA
 from gpukpca.decomposition.kernel_pca import KernelPCA
+from gpukpca.decomposition.local_pca import LocalPCA
 from gpukpca.decomposition.pca import PCA
 from gpukpca.decomposition.pca_plan import PCAPlan
 from gpukpca.decomposition.plan import Plan
@@ -26,6 +27,7 @@ __all__ = [
     "IncrementalPCA",
     "IntrinsicDimension",
     "KernelPCA",
+    "LocalPCA",
     "PCAPlan",
     "Plan",
     "ProbabilisticPCA",

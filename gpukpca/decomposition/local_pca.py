@@ -1,0 +1,595 @@
+"""LocalPCA: orchestration only. Data -> rows in common units -> clusters, each with a plane -> local coordinates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from gpukpca._typing import Array
+from gpukpca.backend.creation import indices
+from gpukpca.backend.device import describe_device, synchronize, working_on
+from gpukpca.backend.namespace import (
+    cast,
+    dtype_name,
+    from_host,
+    is_foreign,
+    item_size,
+    move,
+    namespace_of,
+    overflow_allowed,
+    same_place,
+    to_host,
+)
+from gpukpca.backend.random import generator
+from gpukpca.backend.rows import place_of
+from gpukpca.decomposition.alternation import Alternation, Report, Task, best_of
+from gpukpca.decomposition.attempts import Budget, within_memory
+from gpukpca.decomposition.choices import is_integer
+from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
+from gpukpca.decomposition.fitting import Placed, unchanged_on_error
+from gpukpca.decomposition.local_choices import candidates, check_local_parameters
+from gpukpca.decomposition.local_model import LocalModel, rotated_back
+from gpukpca.decomposition.mixture import free_parameters
+from gpukpca.decomposition.placement import Placement, at_full_precision, placement_for
+from gpukpca.decomposition.plan import spelled_bytes
+from gpukpca.decomposition.points import Frame, Points, rotated_into_span
+from gpukpca.decomposition.progress import Listener, Progress, listener_from
+from gpukpca.decomposition.quantization import classification_log_likelihood
+from gpukpca.decomposition.validation import check_finite, checked_scores, new_data, training_data
+from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, PrecisionWarning, RankWarning
+
+# Arrays of the size of the weights (n, k), of d x d a worker, and of the data where they are rotated, that a fit holds.
+WEIGHTS_HELD, SQUARES_HELD, ROTATED_HELD = 6, 5, 4
+TOO_LARGE = "The new points are too large."
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The pair with the smallest BIC: how it was found, and what it is worth.
+
+    Attributes
+    ----------
+    k, p : int
+        Clusters asked for, and components.
+    run : Alternation
+    bic : float
+    """
+
+    k: int
+    p: int
+    run: Alternation
+    bic: float
+
+
+class LocalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+    """Several PCAs, each where its cluster of the data is: a mixture of probabilistic PCAs, or quantisation by planes.
+
+    Works on NumPy arrays, memory maps, SciPy CSR matrices (made dense by panels), pandas data frames, and on CuPy,
+    PyTorch and array-api-strict arrays; results live where the input lives.
+
+    Parameters
+    ----------
+    n_clusters : int >= 1, sequence of int, or "bic"
+        k. With a sequence, or "bic" (1 … 8), the pair of k and p with the smallest BIC is fitted.
+    n_components : int >= 1, sequence of int, or "bic"
+        p < d, the dimension of every cluster's plane. "bic": 1 … min(d - 1, 10).
+    method : "mixture" or "hard"
+        "mixture": maximum likelihood of a mixture of probabilistic PCAs by EM. "hard": every row belongs to the
+        cluster with the nearest plane, and planes are PCAs of their rows, in turn; this minimises the reconstruction
+        error.
+    n_init : int >= 1
+        Starts, each by k-means++ and some rounds of Lloyd's algorithm. Every start gets 10 iterations, and the best
+        goes on.
+    tol : float >= 0
+        The end is reached where an iteration raises the mean log-likelihood of a row by no more than this, or with
+        "hard" lowers the mean squared error by no more than this share of the data's total variance.
+    max_iter : int >= 1
+    reg : float in (0, 1)
+        The noise variance of a cluster is at least this share of the mean variance of a feature (where the data have
+        none at all, at least this number): planes that hold their rows exactly have a density all the same.
+    random_state : None, int, RandomState or Generator
+        For the starts. The fit of a pair (k, p) does not depend on which others are tried.
+    device : None, "auto", "cpu", "cuda" or "cuda:N"
+        Where to compute. None: where X is; see `KernelPCA`.
+    memory_limit : None, int or str
+        Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
+    n_jobs : int, optional
+        Threads (NumPy). None: what BLAS may use now; -1: all CPUs.
+    verbose : int or callable
+        1 prints a line an iteration to the standard error; a callable gets `Progress` events.
+
+    Attributes
+    ----------
+    weights_ : array (k,)
+        Shares of the rows, descending: the clusters are in this order everywhere.
+    means_ : array (k, d)
+        In float64 where the device has it.
+    components_ : array (k, p, d)
+        Orthonormal rows; the entry of largest modulus is positive.
+    explained_variance_ : array (k, p)
+        Along the components, over the weight of the cluster (not less 1); none below the noise.
+    noise_variance_ : array (k,)
+        In each direction off the plane.
+    labels_ : array (n,) of int64
+        What `predict` says of the rows.
+    n_clusters_, n_components_ : int
+        Fewer clusters than asked for where some were lost.
+    n_iter_ : int
+        Of the start that won.
+    converged_ : bool
+    log_likelihoods_ : array (n_iter_ + 1,)
+        Only of a mixture: the mean log-likelihood of a row, start included. Never falls. It begins anew, and is
+        shorter, after a cluster was put elsewhere or dropped.
+    errors_ : array (n_iter_ + 1,)
+        Only with "hard": mean squared distance of a row from its plane. Never rises; else as `log_likelihoods_`.
+    bic_ : dict
+        {(k, p): BIC} of all pairs that were tried.
+    device_ : str
+        Where it was computed.
+    fallbacks_ : tuple of str
+        What was tried first and did not work. Empty in most fits.
+    n_features_in_, feature_names_in_
+
+    Raises
+    ------
+    InvalidParameterError, MemoryBudgetError, ConvergenceError, ValueError, TypeError
+        From `fit`, which then leaves the estimator as it was. k > n, p >= d and p > n are among them.
+
+    Warns
+    -----
+    ConvergenceWarning
+        max_iter came first.
+    RankWarning
+        All rows are equal, or clusters were lost: with fewer different rows than clusters, or where a cluster keeps no
+        more rows than its plane has dimensions after it was put to the worst explained row once.
+    PrecisionWarning, DeviceFallbackWarning
+
+    Notes
+    -----
+    Cost of an iteration: O(n d k p) for the assignment, O(n d²) for the covariances, where a row counts once for every
+    cluster in which it has weight (at most k times), and O(k d³) for the planes. For d > n the rows are first rotated
+    into their span, without loss, and n takes the place of d. Memory O(n k + d²) and panels of rows, with d > n O(n d). Sums are made in float64 about the
+    mean, and data are scaled by a power of two.
+
+    The M-step maximises exactly among noises above the floor, which `reg` fixes before the first iteration: EM is
+    monotone with it too. BIC is -2 log L + q log n with q = k (d p - p (p - 1)/2 + 1 + d) + k - 1; with "hard", L is
+    the classification likelihood, the product over rows of weight times density of the own cluster.
+
+    Tipping & Bishop, Neural Computation 11 (1999) 443 (mixture); Kambhatla & Leen, Neural Computation 9 (1997) 1493
+    (hard); Arthur & Vassilvitskii, Proc. SODA (2007) 1027 (k-means++).
+    """
+
+    def __init__(
+        self,
+        n_clusters: Any = 2,
+        n_components: Any = 1,
+        *,
+        method: Any = "mixture",
+        n_init: Any = 4,
+        tol: Any = 1e-4,
+        max_iter: Any = 300,
+        reg: Any = 1e-6,
+        random_state: Any = None,
+        device: Any = None,
+        memory_limit: Any = None,
+        n_jobs: Any = None,
+        verbose: Any = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_components = n_components
+        self.method = method
+        self.n_init = n_init
+        self.tol = tol
+        self.max_iter = max_iter
+        self.reg = reg
+        self.random_state = random_state
+        self.device = device
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    # -- fitting ---------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> LocalPCA:
+        """Find the clusters of X and their planes.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (n, d)
+            A memory map is read by panels.
+        y : ignored
+
+        Returns
+        -------
+        LocalPCA
+            The estimator itself.
+        """
+        with unchanged_on_error(self), working_on(X), overflow_allowed():
+            check_local_parameters(self)
+            within_memory(lambda budget: self._fit(X, budget), self.memory_limit, X)
+        return self
+
+    def _fit(self, given: Any, budget: Budget) -> None:
+        data = training_data(self, given)
+        pairs = candidates(self, *data.shape)
+        place = at_full_precision(placement_for(self, data), data)
+        with working_on(place.work):
+            limit = budget.limit(place.work)
+            place.check_size(data, limit)
+            X = place.brought(data)
+            frame = Frame.of(X, place.work)
+            points, basis = Points(X, frame, self.n_jobs), None
+            _check_memory(points, max(k for k, _ in pairs), limit)
+            if points.shape[1] > points.shape[0]:
+                points, basis = rotated_into_span(points, max(p for _, p in pairs))
+            table: dict[tuple[int, int], float] = {}
+            chosen = self._chosen(points, pairs, table, frame.factor)
+            clusters = sorted(chosen.run.clusters, key=lambda cluster: -cluster.weight)
+            clusters = clusters if basis is None else rotated_back(clusters, basis)
+            model = LocalModel(self.method, frame, clusters)
+            self._commit(model, X, chosen, table, place, budget.story)
+            self._warn(chosen, frame)
+
+    def _chosen(
+        self, points: Points, pairs: list[tuple[int, int]], table: dict[tuple[int, int], float], factor: float
+    ) -> Chosen:
+        """The pair with the smallest BIC; `table` gets them all."""
+        entropy = int(generator(self.random_state).integers(2**63))
+        listener, best = listener_from(self.verbose), None
+        for k, p in pairs:
+            seeds = [np.random.default_rng((entropy, k, start)) for start in range(self.n_init)]
+            run = best_of(points, self._task(points, p), k, seeds, self.max_iter, _report(listener, k, p))
+            table[k, p] = self._bic(points, run, p, factor)
+            if best is None or table[k, p] < best.bic:
+                best = Chosen(k, p, run, table[k, p])
+        if best is None:
+            raise InvalidParameterError("n_clusters and n_components name no pair to try.")
+        return best
+
+    def _task(self, points: Points, p: int) -> Task:
+        variance = points.frame.variance
+        unit = 1.0 if self.method == "mixture" else variance * points.true_width
+        return Task(self.method, p, self.reg * (variance or 1.0), self.tol * unit)
+
+    def _bic(self, points: Points, run: Alternation, p: int, factor: float) -> float:
+        """Of the data in their own units, which are those of the points divided by the factor."""
+        n, d, k = points.shape[0], points.true_width, len(run.clusters)
+        hard = self.method == "hard"
+        total = classification_log_likelihood(points, run.clusters) if hard else n * run.value
+        return -2.0 * (total + n * d * math.log(factor)) + free_parameters(k, p, d) * math.log(n)
+
+    def _commit(
+        self,
+        model: LocalModel,
+        X: Any,
+        chosen: Chosen,
+        table: dict[tuple[int, int], float],
+        place: Placement,
+        story: tuple[str, ...],
+    ) -> None:
+        """Set the fitted attributes, where the data came from; the only place that does."""
+        xp, clusters, dtype = namespace_of(model.frame.shift), model.clusters, place_of(X).dtype
+        home = place.returned
+        wide = model.frame.shift.dtype
+        factor = model.frame.factor
+        values = np.asarray([cluster.variances for cluster in clusters]) / factor / factor
+        noises = np.asarray([cluster.noise for cluster in clusters]) / factor / factor
+        history = np.asarray(model.in_data_units(np.asarray(chosen.run.history)))
+        found = {
+            "weights_": from_host([cluster.weight for cluster in clusters], model.frame.shift, dtype),
+            "means_": model.frame.restored(xp.stack([cluster.mean for cluster in clusters], axis=0)),
+            "components_": cast(xp.stack([cluster.axes for cluster in clusters], axis=0), dtype),
+            "explained_variance_": from_host(values, model.frame.shift, dtype),
+            "noise_variance_": from_host(noises, model.frame.shift, dtype),
+        }
+        for name in ("explained_variance_", "means_"):
+            _check_no_overflow(found[name])
+        for name in ("log_likelihoods_", "errors_"):
+            self.__dict__.pop(name, None)
+        name = "log_likelihoods_" if self.method == "mixture" else "errors_"
+        found[name] = from_host(history if self.method == "mixture" else -history, model.frame.shift, wide)
+        for name, value in found.items():
+            setattr(self, name, home(value))
+        self.labels_ = _labels_at(model.labels(X, self.n_jobs), place.home)
+        self.n_clusters_, self.n_components_ = len(clusters), chosen.p
+        self.n_iter_, self.converged_ = chosen.run.n_iter, chosen.run.converged
+        self.bic_ = table
+        self.device_ = describe_device(model.frame.shift)
+        self.fallbacks_ = (*place.notes, *story, *(text for cluster in clusters for text in cluster.fallbacks))
+        self._model = model
+        synchronize(model.frame.shift)
+
+    def _warn(self, chosen: Chosen, frame: Frame) -> None:
+        """What the caller should know of a fit that succeeded."""
+        if frame.variance == 0.0:
+            warn_caller(
+                "all rows are equal, or there is 1 sample: every variance is 0, and the components mean nothing.",
+                RankWarning,
+            )
+        if self.n_clusters_ < chosen.k:
+            warn_caller(
+                f"{self.n_clusters_} of {chosen.k} clusters are left: the others had no more rows than their planes "
+                f"have dimensions ({chosen.p}), or the data have fewer different rows. Ask for fewer clusters or "
+                "components.",
+                RankWarning,
+            )
+        if not self.converged_:
+            warn_caller(
+                f"{self.n_iter_} iterations (max_iter) did not reach tol={self.tol}: an iteration still gains more. "
+                "Raise max_iter or tol.",
+                ConvergenceWarning,
+            )
+
+    # -- rows and clusters -----------------------------------------------------------------------------------------
+
+    def predict(self, X: Any) -> Array:
+        """The cluster of every row: the most probable one, or with "hard" the one with the nearest plane.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+            A memory map is read by panels of rows.
+
+        Returns
+        -------
+        array of int64, shape (m,), in the library of X
+
+        Raises
+        ------
+        NotFittedError, ValueError
+
+        Notes
+        -----
+        Cost O(m d k p).
+        """
+        return _labels_at(self._answer(X, "predict", lambda model, Y: model.labels(Y, self.n_jobs)), X)
+
+    def predict_proba(self, X: Any) -> Array:
+        """The probability of every cluster given the row; with "hard" 1 for its own cluster and 0 for the others.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+
+        Returns
+        -------
+        array, shape (m, k), in the library of X and the dtype of fit; rows sum to 1
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        """
+        return self._numbers(X, "predict_proba", lambda model, Y: model.memberships(Y, self.n_jobs))
+
+    def transform(self, X: Any) -> Array:
+        """Local coordinates: of each row in the plane of the cluster that `predict` gives it.
+
+        Plain projections on the components of that cluster, so that `inverse_transform` gives the nearest point of the
+        plane; not posterior means, which are shrunk towards the mean.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+
+        Returns
+        -------
+        array, shape (m, p), in the library of X and the dtype of fit
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        """
+        return self._numbers(X, "transform", lambda model, Y: model.coordinates(Y, self.n_jobs))
+
+    def inverse_transform(self, X: Any, labels: Any = None) -> Array:
+        """Points of data space for local coordinates.
+
+        Parameters
+        ----------
+        X : array, shape (m, p)
+            Coordinates, such as `transform` returns.
+        labels : array of int, shape (m,), optional
+            The clusters in whose planes they are, such as `predict` returns. Without them each row is put into the
+            plane in which its coordinates are the most probable, which is a guess; `denoise` needs none.
+
+        Returns
+        -------
+        array, shape (m, d), in the library of X and the dtype of fit
+
+        Raises
+        ------
+        NotFittedError, ValueError, InvalidParameterError
+
+        Warns
+        -----
+        PrecisionWarning
+            Labels are wanting, and there is more than one cluster.
+        """
+        check_is_fitted(self)
+        model: LocalModel = self._model
+        like = model.frame.shift
+        with working_on(like), overflow_allowed():
+            scores = move(checked_scores(X, self.components_, self.n_components_), like)
+            if labels is None and self.n_clusters_ > 1:
+                warn_caller(
+                    "coordinates do not say which cluster they belong to, and the likeliest one is a guess. Pass the "
+                    "labels, inverse_transform(Z, model.predict(X)), or call denoise(X).",
+                    PrecisionWarning,
+                )
+            which = model.likeliest(scores) if labels is None else self._checked_labels(labels, int(scores.shape[0]))
+            points = cast(model.placed(scores, which), self.components_.dtype)
+            check_finite(points, "The coordinates are too large.", "The array of points")
+            synchronize(points)
+            return self._delivered(points, X)
+
+    def denoise(self, X: Any) -> Array:
+        """Each row's nearest point in the plane of its cluster: ``inverse_transform(transform(X), predict(X))``.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+
+        Returns
+        -------
+        array, shape (m, d), in the library of X and the dtype of fit
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        """
+        return self._numbers(X, "denoise", lambda model, Y: model.projected(Y, self.n_jobs))
+
+    def score_samples(self, X: Any) -> Array:
+        """The log-likelihood of every row; with "hard" minus its squared distance from the nearest plane.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+
+        Returns
+        -------
+        array, shape (m,), in the library of X and the dtype of fit
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        """
+        return self._numbers(X, "score_samples", lambda model, Y: model.values(Y, self.n_jobs))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean of `score_samples`: log-likelihood of a row, or with "hard" minus the mean squared error.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+        y : ignored
+
+        Returns
+        -------
+        float
+        """
+        found = self._answer(X, "score", lambda model, Y: model.values(Y, self.n_jobs))
+        return float(to_host(found).astype(np.float64).mean())
+
+    def _answer(self, X: Any, method: str, work: Callable[[LocalModel, Any], Array]) -> Array:
+        """``work(model, rows)`` for checked rows, where the model is."""
+        check_is_fitted(self)
+        with working_on(X), overflow_allowed():
+            Y = new_data(self, X, self.components_, method)
+        with working_on(self._model.frame.shift), overflow_allowed():
+            found = work(self._model, Y)
+            synchronize(found)
+            return found
+
+    def _numbers(self, X: Any, method: str, work: Callable[[LocalModel, Any], Array]) -> Array:
+        """`_answer` in the dtype of fit and the library of X."""
+        found = self._answer(X, method, work)
+        with working_on(found), overflow_allowed():
+            found = cast(found, getattr(namespace_of(found), dtype_name(self.components_.dtype)))
+            check_finite(found if found.ndim == 2 else found[:, None], TOO_LARGE, "The result")
+            if method == "transform":
+                return self._delivered(found, X)
+            return move(found, X) if is_foreign(X) else to_host(found)
+
+    def _checked_labels(self, labels: Any, m: int) -> Array:
+        """Labels of m rows where the model is."""
+        host = to_host(labels) if is_foreign(labels) else np.asarray(labels)
+        if host.shape != (m,) or host.dtype.kind not in "iu":
+            raise InvalidParameterError(
+                f"labels must be integers, one a row, shape ({m},); got {host.dtype} of shape {host.shape}."
+            )
+        if host.size and not 0 <= int(host.min()) <= int(host.max()) < self.n_clusters_:
+            raise InvalidParameterError(
+                f"labels must be from 0 to n_clusters_ - 1 = {self.n_clusters_ - 1}; got {host.min()} to {host.max()}."
+            )
+        return indices(host, self._model.frame.shift)
+
+    def _has_density(self) -> bool:
+        return bool(self.method == "mixture")
+
+    @available_if(_has_density)
+    def sample(self, n_samples: int = 1, *, random_state: Any = None) -> tuple[Array, Array]:
+        """Rows drawn from the mixture; not with "hard", which has no density.
+
+        Parameters
+        ----------
+        n_samples : int >= 1
+        random_state : None, int, RandomState or Generator
+
+        Returns
+        -------
+        X : array, shape (n_samples, d), in the library and dtype of fit
+        labels : array of int64, shape (n_samples,)
+
+        Raises
+        ------
+        NotFittedError, InvalidParameterError
+        """
+        check_is_fitted(self)
+        if not (is_integer(n_samples) and n_samples >= 1):
+            raise InvalidParameterError(f"n_samples={n_samples!r} is not allowed; it must be an integer >= 1.")
+        with working_on(self._model.frame.shift):
+            rows, labels = self._model.drawn(int(n_samples), generator(random_state))
+            kind = getattr(namespace_of(rows), dtype_name(self.components_.dtype))
+            return move(cast(rows, kind), self.components_), _labels_at(labels, self.components_)
+
+    # -- scikit-learn ----------------------------------------------------------------------------------------------
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.n_components_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.array_api_support = True
+        return tags
+
+
+def _labels_at(labels: Array, like: Any) -> Array:
+    """Labels in the library of `like`; on the host where that is none. `move` is for floating-point numbers."""
+    if not is_foreign(like):
+        return to_host(labels)
+    return labels if same_place(labels, like) else indices(to_host(labels), like)
+
+
+def _report(listener: Listener | None, k: int, p: int) -> Report | None:
+    """What is called after an iteration of the start that won."""
+    if listener is None:
+        return None
+
+    def report(done: int, most: int, value: float) -> None:
+        text = f"{k} clusters, {p} components, iteration {done}: {value:.9g}"
+        listener(Progress("pass", text, done, most))
+
+    return report
+
+
+def _check_memory(points: Points, k: int, limit: int) -> None:
+    """Raise where what a fit holds beside the data and panels of them is more than the limit."""
+    (n, d), item = points.shape, item_size(points.like.dtype)
+    rotated = ROTATED_HELD * n * d if d > n else 0
+    needed = item * (WEIGHTS_HELD * n * k + SQUARES_HELD * min(n, d) ** 2 * points.workers + rotated)
+    if needed > limit:
+        raise MemoryBudgetError(
+            f"{k} clusters of {n} rows of {d} features need {spelled_bytes(needed)}, and {spelled_bytes(limit)} are "
+            "allowed or free. Reduce the features with PCA first, ask for fewer clusters, n_jobs=1, or raise "
+            "memory_limit."
+        )
+
+
+def _check_no_overflow(values: Array) -> None:
+    """Raise where numbers do not fit into the type of the data."""
+    xp = namespace_of(values)
+    if not bool(xp.all(xp.isfinite(values))):
+        raise ValueError(
+            f"the data overflow: their variances do not fit into {dtype_name(values.dtype)}. Divide by a constant."
+        )

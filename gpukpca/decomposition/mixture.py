@@ -1,0 +1,134 @@
+"""A mixture of probabilistic PCAs: densities, responsibilities, and the parameters of one cluster.
+
+Tipping & Bishop, Neural Computation 11 (1999) 443.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.elementwise import add, exp
+from gpukpca.backend.namespace import namespace_of, to_host
+from gpukpca.backend.rows import pick_rows, row_square_sums
+from gpukpca.decomposition.gaussian import GaussianModel
+from gpukpca.decomposition.points import Points
+from gpukpca.eigen import Dense, top_eigh
+from gpukpca.gram import DenseGram
+
+# Rows with less weight than this cannot change a digit of a cluster's sums.
+NEGLIGIBLE = 1e-32
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """x ~ N(mean, Vᵀ(Λ - σ²)V + σ²I), in the units of a fit.
+
+    Attributes
+    ----------
+    weight : float
+        Share of the rows.
+    mean : array, shape (d,)
+    axes : array, shape (p, d)
+        V, orthonormal rows.
+    variances : host array, shape (p,)
+        Λ, descending, none below the noise.
+    noise : float
+        σ².
+    reseeded : bool
+        Whether it was lost before, and put at another place.
+    fallbacks : tuple of str
+        What the eigensolver could not do at first.
+    """
+
+    weight: float
+    mean: Array
+    axes: Array
+    variances: np.ndarray
+    noise: float
+    reseeded: bool = False
+    fallbacks: tuple[str, ...] = ()
+
+    def split(self, rows: Array) -> tuple[Array, Array]:
+        """Coordinates (m, p) in the plane of the cluster, and squared distances (m,) from it."""
+        xp = namespace_of(rows)
+        centred = rows - self.mean[None, :]
+        scores = centred @ xp.matrix_transpose(self.axes)
+        return scores, row_square_sums(add(-scores @ self.axes, centred))
+
+    def point(self, scores: Array) -> Array:
+        """The points (m, d) of the plane with these coordinates (m, p)."""
+        return scores @ self.axes + self.mean[None, :]
+
+    def joint_log_density(self, rows: Array, missing: int = 0) -> Array:
+        """log(weight N(x)) of every row; in `missing` directions more all rows are at the mean."""
+        scores, outside = self.split(rows)
+        found = GaussianModel(self.axes, self.variances, self.noise, None).log_likelihood(outside, scores)
+        log_weight = math.log(self.weight) if self.weight > 0 else -math.inf
+        return found + (log_weight - 0.5 * missing * math.log(2.0 * math.pi * self.noise))
+
+
+def joint_log_densities(clusters: list[Cluster], rows: Array, missing: int = 0) -> Array:
+    """log(weight N(x)) by row and cluster, shape (m, k)."""
+    return namespace_of(rows).stack([cluster.joint_log_density(rows, missing) for cluster in clusters], axis=1)
+
+
+def soft_assignment(clusters: list[Cluster], rows: Array, missing: int = 0) -> tuple[Array, Array]:
+    """Responsibilities (m, k), and the log-density of the mixture (m,): the E-step, in log space."""
+    xp = namespace_of(rows)
+    joint = joint_log_densities(clusters, rows, missing)
+    largest = xp.max(joint, axis=1)
+    weights = exp(joint - largest[:, None])
+    totals = xp.sum(weights, axis=1)
+    return weights / totals[:, None], largest + xp.log(totals)
+
+
+def fitted_cluster(
+    points: Points, weights: Array, mean: Array, count: float, p: int, floor: float, workers: int
+) -> Cluster:
+    """The M-step of one cluster: exact maximum likelihood of its weighted rows among noises of at least `floor`.
+
+    Parameters
+    ----------
+    points : Points, shape (n, d)
+    weights : array, shape (n,)
+        Of the rows; `count` is their sum, `mean` (d,) the weighted mean.
+    p : int
+        At most d, and less than d and the missing directions together.
+    floor : float
+        Positive.
+    workers : int
+        Threads over panels.
+
+    Notes
+    -----
+    S = Σ w (x - mean)(x - mean)ᵀ / Σ w has the eigenvalues λ. As a function of one variance v, log v + λ/v falls up to
+    v = λ and rises beyond, so the best noise is the mean of the d - p smallest λ, or the floor where that is more, and
+    the best variance along an axis is its λ, or the noise where that is more (appendix A of the paper has it without a
+    floor). The maximum is exact, so that EM never lowers the likelihood with the floor either.
+    """
+    xp = namespace_of(points.like)
+    chosen = np.flatnonzero(to_host(weights > NEGLIGIBLE))
+    own = pick_rows(weights, chosen)
+
+    def part(rows: Array, start: int, stop: int) -> Array:
+        centred = rows - mean[None, :]
+        return xp.matrix_transpose(centred * own[start:stop, None]) @ centred
+
+    S = points.summed(part, chosen, workers) / count
+    S = 0.5 * (S + xp.matrix_transpose(S))
+    trace = float(xp.sum(xp.linalg.diagonal(S)))
+    eigen = top_eigh(DenseGram(S), p, Dense())
+    values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
+    noise = max((trace - float(np.sum(values))) / (points.true_width - p), floor)
+    axes = xp.asarray(xp.matrix_transpose(eigen.eigenvectors), copy=True)
+    share = count / points.shape[0]
+    return Cluster(share, mean, axes, np.maximum(values, noise), noise, fallbacks=eigen.fallbacks)
+
+
+def free_parameters(k: int, p: int, d: int) -> int:
+    """Of a mixture of k probabilistic PCAs: p axes with their variances, one noise and a mean each, and the weights."""
+    return k * (d * p - p * (p - 1) // 2 + 1 + d) + k - 1
