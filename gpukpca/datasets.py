@@ -1,4 +1,4 @@
-"""Data that are made: genotypes of individuals on a map, and clusters on which the first direction of PCA misleads."""
+"""Data that are made: genotypes on a map, clusters on which the first direction of PCA misleads, a curve."""
 
 from __future__ import annotations
 
@@ -142,6 +142,40 @@ def misleading_clusters(
     cosine, sine = np.cos(np.pi / 6), np.sin(np.pi / 6)
     X = np.column_stack([cosine * along - sine * across, sine * along + cosine * across])
     return X, np.array([chr(ord("A") + code) for code in codes])
+
+
+def noisy_spiral(
+    n_samples: int = 600, *, turns: float = 1.25, noise: float = 0.03, rng: np.random.Generator | int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Points along a spiral in the plane: straight piece by piece, and nothing like a straight line as a whole.
+
+    The spiral is ``t (cos 2πt, sin 2πt)`` with t from 0.4 on, so that a turn moves out by 1. Points are spread evenly
+    along its length.
+
+    Parameters
+    ----------
+    n_samples : int
+    turns : float
+    noise : float
+        Standard deviation about the spiral, in each direction.
+    rng : numpy.random.Generator or int
+
+    Returns
+    -------
+    X : array, shape (n_samples, 2)
+    along : array, shape (n_samples,)
+        Share of the length, from 0 within to 1 without.
+    """
+    _check_positive(n_samples=n_samples, turns=turns)
+    if not 0.0 <= noise < np.inf:
+        raise ValueError(f"noise={noise!r} must be finite and not negative.")
+    rng = np.random.default_rng(rng)
+    t = np.linspace(0.4, 0.4 + turns, 4096)
+    curve = t[:, None] * np.column_stack([np.cos(2.0 * np.pi * t), np.sin(2.0 * np.pi * t)])
+    length = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(curve, axis=0), axis=1))])
+    along = rng.random(n_samples)
+    X = np.column_stack([np.interp(along * length[-1], length, column) for column in curve.T])
+    return X + noise * rng.standard_normal(X.shape), along
 
 
 def _check_positive(**values: float) -> None:

@@ -7,7 +7,7 @@ import pytest
 from scipy.spatial import procrustes
 
 from gpukpca import PCA, KernelPCA
-from gpukpca.datasets import isolation_by_distance, misleading_clusters
+from gpukpca.datasets import isolation_by_distance, misleading_clusters, noisy_spiral
 
 
 def separation(scores: np.ndarray, labels: np.ndarray) -> float:
@@ -111,3 +111,16 @@ def test_clusters_that_cannot_be_made():
         misleading_clusters(10, 0)
     with pytest.raises(ValueError, match="separation=nan"):
         misleading_clusters(10, 2, separation=float("nan"))
+
+
+def test_a_spiral_is_one_piece_that_no_line_fits():
+    X, along = noisy_spiral(500, noise=0.0, rng=2)
+    assert X.shape == (500, 2)
+    order = np.argsort(along)
+    steps = np.linalg.norm(np.diff(X[order], axis=0), axis=1)
+    np.testing.assert_allclose(np.corrcoef(np.cumsum(steps), along[order][1:])[0, 1], 1.0, atol=1e-4)
+    assert PCA(1).fit(X).explained_variance_ratio_[0] < 0.7
+    assert np.linalg.norm(noisy_spiral(500, noise=0.05, rng=2)[0] - X) > 0
+    for arguments, fragment in (({"turns": 0.0}, "turns=0.0"), ({"noise": -1.0}, "noise=-1.0")):
+        with pytest.raises(ValueError, match=fragment):
+            noisy_spiral(10, **arguments)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, ProbabilisticPCA
+from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA
 
 SWITCH = "SCIPY_ARRAY_API"
 ARRAY_API_CHECK = "check_array_api_input"
@@ -33,6 +33,8 @@ ESTIMATORS = [
     ProbabilisticPCA(1, solver="em", tol=1e-7),
     BayesianPCA(),
     BayesianPCA(solver="em", tol=1e-7),
+    LocalPCA(),
+    LocalPCA(method="hard"),
 ]
 
 

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpukpca import PCA, KernelPCA
-from gpukpca.datasets import isolation_by_distance, misleading_clusters
-from gpukpca.plotting import plot_comparison, plot_fit, plot_images, plot_map, plot_scores
+from gpukpca import PCA, KernelPCA, LocalPCA
+from gpukpca.datasets import isolation_by_distance, misleading_clusters, noisy_spiral
+from gpukpca.plotting import plot_comparison, plot_fit, plot_images, plot_local, plot_map, plot_scores
 from gpukpca.plotting.geography import procrustes_correlation
+from gpukpca.plotting.style import new_figure
 
 pytest.importorskip("matplotlib")
 BIGGEST_PICTURE = 120_000
@@ -132,3 +133,24 @@ def test_kernel_pca_tells_apart_what_pca_mixes():
     figure = plot_comparison(scores, ratios, labels, "two long clusters: first components above, first planes below")
     assert [ax.get_title() for ax in figure.axes[:2]] == list(models)
     kept(figure, "clusters")
+
+
+def test_local_axes_follow_clusters_and_curves():
+    """The dashed line is PCA's: along no cluster and along no piece of the curve."""
+    parallel, _ = misleading_clusters(600, 3, separation=5.0)
+    spiral, _ = noisy_spiral(900)
+    figure = new_figure(9.6, 4.8, "one axis for all, and one for every cluster")
+    for ax, X, k in zip(figure.subplots(1, 2), (parallel, spiral), (3, 10), strict=True):
+        model = LocalPCA(k, 1, random_state=0).fit(X)
+        plot_local(model, X, ax)
+        whole, local = PCA(1).fit(X), np.mean(np.sum((model.denoise(X) - X) ** 2, axis=1))
+        error = np.mean(np.sum((whole.inverse_transform(whole.transform(X)) - X) ** 2, axis=1))
+        assert local < error / 5
+        assert ax.get_title() == f"error with 1 component: PCA {error:.3g}, {k} clusters {local:.3g}"
+        segments = [line.get_xydata() for line in ax.lines if len(line.get_xydata()) == 2]
+        assert len(segments) == k + 1
+        for ends, mean, axis in zip(segments[1:], model.means_, model.components_[:, 0], strict=True):
+            np.testing.assert_allclose(ends.mean(axis=0), mean, atol=1e-12)
+            step = np.diff(ends, axis=0)[0]
+            assert abs(step @ axis) == pytest.approx(np.linalg.norm(step))
+    kept(figure, "local")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ from gpukpca.backend.namespace import (
     dtype_name,
     from_host,
     is_foreign,
-    item_size,
+    is_sparse,
     move,
     namespace_of,
     overflow_allowed,
@@ -28,51 +26,26 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.random import generator
-from gpukpca.backend.rows import place_of
-from gpukpca.decomposition.alternation import Alternation, Report, Task, best_of
 from gpukpca.decomposition.attempts import Budget, within_memory
 from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.decomposition.fitting import Placed, unchanged_on_error
 from gpukpca.decomposition.local_choices import candidates, check_local_parameters
 from gpukpca.decomposition.local_model import LocalModel, rotated_back
-from gpukpca.decomposition.mixture import free_parameters
+from gpukpca.decomposition.local_selection import Chosen, check_memory, smallest_bic
 from gpukpca.decomposition.placement import Placement, at_full_precision, placement_for
-from gpukpca.decomposition.plan import spelled_bytes
 from gpukpca.decomposition.points import Frame, Points, rotated_into_span
-from gpukpca.decomposition.progress import Listener, Progress, listener_from
-from gpukpca.decomposition.quantization import classification_log_likelihood
 from gpukpca.decomposition.validation import check_finite, checked_scores, new_data, training_data
-from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, PrecisionWarning, RankWarning
+from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, RankWarning
 
-# Arrays of the size of the weights (n, k), of d x d a worker, and of the data where they are rotated, that a fit holds.
-WEIGHTS_HELD, SQUARES_HELD, ROTATED_HELD = 6, 5, 4
 TOO_LARGE = "The new points are too large."
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The pair with the smallest BIC: how it was found, and what it is worth.
-
-    Attributes
-    ----------
-    k, p : int
-        Clusters asked for, and components.
-    run : Alternation
-    bic : float
-    """
-
-    k: int
-    p: int
-    run: Alternation
-    bic: float
 
 
 class LocalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """Several PCAs, each where its cluster of the data is: a mixture of probabilistic PCAs, or quantisation by planes.
 
-    Works on NumPy arrays, memory maps, SciPy CSR matrices (made dense by panels), pandas data frames, and on CuPy,
-    PyTorch and array-api-strict arrays; results live where the input lives.
+    Works on NumPy arrays, memory maps, pandas data frames, and on CuPy, PyTorch and array-api-strict arrays; results
+    live where the input lives. Sparse rows are refused: less the mean of their cluster, they are dense.
 
     Parameters
     ----------
@@ -139,7 +112,7 @@ class LocalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
     Raises
     ------
-    InvalidParameterError, MemoryBudgetError, ConvergenceError, ValueError, TypeError
+    InvalidParameterError, ConvergenceError, ValueError, TypeError
         From `fit`, which then leaves the estimator as it was. k > n, p >= d and p > n are among them.
 
     Warns
@@ -155,8 +128,8 @@ class LocalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     -----
     Cost of an iteration: O(n d k p) for the assignment, O(n d²) for the covariances, where a row counts once for every
     cluster in which it has weight (at most k times), and O(k d³) for the planes. For d > n the rows are first rotated
-    into their span, without loss, and n takes the place of d. Memory O(n k + d²) and panels of rows, with d > n O(n d). Sums are made in float64 about the
-    mean, and data are scaled by a power of two.
+    into their span, without loss, and n takes the place of d. Memory O(n k + d²) and panels of rows; O(n d) for d > n.
+    Sums are made in float64 about the mean, and data are scaled by a power of two.
 
     The M-step maximises exactly among noises above the floor, which `reg` fixes before the first iteration: EM is
     monotone with it too. BIC is -2 log L + q log n with q = k (d p - p (p - 1)/2 + 1 + d) + k - 1; with "hard", L is
@@ -202,7 +175,7 @@ class LocalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
         Parameters
         ----------
-        X : array, CSR matrix or data frame, shape (n, d)
+        X : array or data frame, shape (n, d)
             A memory map is read by panels.
         y : ignored
 
@@ -217,6 +190,7 @@ class LocalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         return self
 
     def _fit(self, given: Any, budget: Budget) -> None:
+        _refuse_sparse(given)
         data = training_data(self, given)
         pairs = candidates(self, *data.shape)
         place = at_full_precision(placement_for(self, data), data)
@@ -226,56 +200,26 @@ class LocalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             X = place.brought(data)
             frame = Frame.of(X, place.work)
             points, basis = Points(X, frame, self.n_jobs), None
-            _check_memory(points, max(k for k, _ in pairs), limit)
+            check_memory(points, max(k for k, _ in pairs), limit)
             if points.shape[1] > points.shape[0]:
                 points, basis = rotated_into_span(points, max(p for _, p in pairs))
-            table: dict[tuple[int, int], float] = {}
-            chosen = self._chosen(points, pairs, table, frame.factor)
+            chosen = smallest_bic(self, points, pairs, frame.factor)
             clusters = sorted(chosen.run.clusters, key=lambda cluster: -cluster.weight)
             clusters = clusters if basis is None else rotated_back(clusters, basis)
             model = LocalModel(self.method, frame, clusters)
-            self._commit(model, X, chosen, table, place, budget.story)
+            self._commit(model, X, chosen, place, budget.story)
             self._warn(chosen, frame)
-
-    def _chosen(
-        self, points: Points, pairs: list[tuple[int, int]], table: dict[tuple[int, int], float], factor: float
-    ) -> Chosen:
-        """The pair with the smallest BIC; `table` gets them all."""
-        entropy = int(generator(self.random_state).integers(2**63))
-        listener, best = listener_from(self.verbose), None
-        for k, p in pairs:
-            seeds = [np.random.default_rng((entropy, k, start)) for start in range(self.n_init)]
-            run = best_of(points, self._task(points, p), k, seeds, self.max_iter, _report(listener, k, p))
-            table[k, p] = self._bic(points, run, p, factor)
-            if best is None or table[k, p] < best.bic:
-                best = Chosen(k, p, run, table[k, p])
-        if best is None:
-            raise InvalidParameterError("n_clusters and n_components name no pair to try.")
-        return best
-
-    def _task(self, points: Points, p: int) -> Task:
-        variance = points.frame.variance
-        unit = 1.0 if self.method == "mixture" else variance * points.true_width
-        return Task(self.method, p, self.reg * (variance or 1.0), self.tol * unit)
-
-    def _bic(self, points: Points, run: Alternation, p: int, factor: float) -> float:
-        """Of the data in their own units, which are those of the points divided by the factor."""
-        n, d, k = points.shape[0], points.true_width, len(run.clusters)
-        hard = self.method == "hard"
-        total = classification_log_likelihood(points, run.clusters) if hard else n * run.value
-        return -2.0 * (total + n * d * math.log(factor)) + free_parameters(k, p, d) * math.log(n)
 
     def _commit(
         self,
         model: LocalModel,
         X: Any,
         chosen: Chosen,
-        table: dict[tuple[int, int], float],
         place: Placement,
         story: tuple[str, ...],
     ) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
-        xp, clusters, dtype = namespace_of(model.frame.shift), model.clusters, place_of(X).dtype
+        xp, clusters, dtype = namespace_of(model.frame.shift), model.clusters, X.dtype
         home = place.returned
         wide = model.frame.shift.dtype
         factor = model.frame.factor
@@ -300,7 +244,7 @@ class LocalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         self.labels_ = _labels_at(model.labels(X, self.n_jobs), place.home)
         self.n_clusters_, self.n_components_ = len(clusters), chosen.p
         self.n_iter_, self.converged_ = chosen.run.n_iter, chosen.run.converged
-        self.bic_ = table
+        self.bic_ = chosen.table
         self.device_ = describe_device(model.frame.shift)
         self.fallbacks_ = (*place.notes, *story, *(text for cluster in clusters for text in cluster.fallbacks))
         self._model = model
@@ -334,7 +278,7 @@ class LocalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
         Parameters
         ----------
-        X : array, CSR matrix or data frame, shape (m, d)
+        X : array or data frame, shape (m, d)
             A memory map is read by panels of rows.
 
         Returns
@@ -356,7 +300,7 @@ class LocalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
         Parameters
         ----------
-        X : array, CSR matrix or data frame, shape (m, d)
+        X : array or data frame, shape (m, d)
 
         Returns
         -------
@@ -376,7 +320,7 @@ class LocalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
         Parameters
         ----------
-        X : array, CSR matrix or data frame, shape (m, d)
+        X : array or data frame, shape (m, d)
 
         Returns
         -------
@@ -434,7 +378,7 @@ class LocalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
         Parameters
         ----------
-        X : array, CSR matrix or data frame, shape (m, d)
+        X : array or data frame, shape (m, d)
 
         Returns
         -------
@@ -451,7 +395,7 @@ class LocalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
         Parameters
         ----------
-        X : array, CSR matrix or data frame, shape (m, d)
+        X : array or data frame, shape (m, d)
 
         Returns
         -------
@@ -468,7 +412,7 @@ class LocalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
         Parameters
         ----------
-        X : array, CSR matrix or data frame, shape (m, d)
+        X : array or data frame, shape (m, d)
         y : ignored
 
         Returns
@@ -481,6 +425,7 @@ class LocalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     def _answer(self, X: Any, method: str, work: Callable[[LocalModel, Any], Array]) -> Array:
         """``work(model, rows)`` for checked rows, where the model is."""
         check_is_fitted(self)
+        _refuse_sparse(X)
         with working_on(X), overflow_allowed():
             Y = new_data(self, X, self.components_, method)
         with working_on(self._model.frame.shift), overflow_allowed():
@@ -548,10 +493,18 @@ class LocalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.array_api_support = True
         return tags
+
+
+def _refuse_sparse(X: Any) -> None:
+    """Sparse rows would have to be made dense, cluster by cluster and in every iteration."""
+    if is_sparse(X):
+        raise TypeError(
+            "LocalPCA does not support sparse input. Pass X.toarray(), or reduce the rows first: "
+            "make_pipeline(PCA(50), LocalPCA())."
+        )
 
 
 def _labels_at(labels: Array, like: Any) -> Array:
@@ -559,31 +512,6 @@ def _labels_at(labels: Array, like: Any) -> Array:
     if not is_foreign(like):
         return to_host(labels)
     return labels if same_place(labels, like) else indices(to_host(labels), like)
-
-
-def _report(listener: Listener | None, k: int, p: int) -> Report | None:
-    """What is called after an iteration of the start that won."""
-    if listener is None:
-        return None
-
-    def report(done: int, most: int, value: float) -> None:
-        text = f"{k} clusters, {p} components, iteration {done}: {value:.9g}"
-        listener(Progress("pass", text, done, most))
-
-    return report
-
-
-def _check_memory(points: Points, k: int, limit: int) -> None:
-    """Raise where what a fit holds beside the data and panels of them is more than the limit."""
-    (n, d), item = points.shape, item_size(points.like.dtype)
-    rotated = ROTATED_HELD * n * d if d > n else 0
-    needed = item * (WEIGHTS_HELD * n * k + SQUARES_HELD * min(n, d) ** 2 * points.workers + rotated)
-    if needed > limit:
-        raise MemoryBudgetError(
-            f"{k} clusters of {n} rows of {d} features need {spelled_bytes(needed)}, and {spelled_bytes(limit)} are "
-            "allowed or free. Reduce the features with PCA first, ask for fewer clusters, n_jobs=1, or raise "
-            "memory_limit."
-        )
 
 
 def _check_no_overflow(values: Array) -> None:

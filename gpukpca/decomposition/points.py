@@ -19,10 +19,8 @@ from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from
 from gpukpca.backend.orthonormal import orthonormal_factors
 from gpukpca.backend.rows import (
     GPU_PANEL_ENTRIES,
-    dense_rows,
     feature_bounds,
     pick_rows,
-    place_of,
     row_panels,
     take_rows,
 )
@@ -59,8 +57,8 @@ class Frame:
 
     @classmethod
     def of(cls, X: Any, like: Array) -> Frame:
-        """The frame of dense or CSR rows X, for work where `like` is."""
-        wide = accumulation_dtype(place_of(X))
+        """The frame of the rows X, for work where `like` is."""
+        wide = accumulation_dtype(X)
         low, high = _bounds(X)
         spread = np.max(0.5 * high - 0.5 * low)
         most = LARGEST_EXPONENT[dtype_name(wide)]
@@ -75,7 +73,7 @@ class Frame:
 
     def rows(self, X: Any) -> Array:
         """Rows (m, d) of data in these units, where it is computed."""
-        rows = cast(move(dense_rows(X), self.shift), self.shift.dtype)
+        rows = cast(move(X, self.shift), self.shift.dtype)
         return rows * self.factor - self.shift[None, :]
 
     def restored(self, rows: Array) -> Array:
@@ -84,7 +82,7 @@ class Frame:
 
 
 def _panels(X: Any) -> Iterator[Array]:
-    return (dense_rows(take_rows(X, start, stop)) for start, stop in row_panels(X))
+    return (take_rows(X, start, stop) for start, stop in row_panels(X))
 
 
 def _bounds(X: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -98,7 +96,7 @@ class Points:
 
     Parameters
     ----------
-    X : array or CSR matrix, shape (n, d)
+    X : array, shape (n, d)
         Not copied; a memory map is read by panels.
     frame : Frame
     n_jobs : int, optional

@@ -1,4 +1,5 @@
-"""Figures of fitted models: spectrum and scores, images and their reconstructions, methods and maps side by side.
+"""Figures of fitted models: spectrum and scores, images and their reconstructions, methods and maps side by
+side, clusters with their own axes.
 
 Matplotlib's object interface only: no pyplot, no global state, nothing to show or close. Save a figure with
 ``figure.savefig("plot.png")``.
@@ -8,6 +9,7 @@ from gpukpca.plotting.comparison import plot_comparison
 from gpukpca.plotting.fit import plot_fit
 from gpukpca.plotting.geography import plot_map
 from gpukpca.plotting.images import plot_eigenimages, plot_images, plot_reconstructions
+from gpukpca.plotting.local import plot_local
 from gpukpca.plotting.scores import plot_scores
 from gpukpca.plotting.spectrum import plot_spectrum
 
@@ -16,6 +18,7 @@ __all__ = [
     "plot_eigenimages",
     "plot_fit",
     "plot_images",
+    "plot_local",
     "plot_map",
     "plot_reconstructions",
     "plot_scores",

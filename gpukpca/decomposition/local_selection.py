@@ -1,0 +1,112 @@
+"""Which pair of clusters and components is fitted: the one with the smallest BIC of those to be tried."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpukpca.backend.namespace import item_size
+from gpukpca.backend.random import generator
+from gpukpca.decomposition.alternation import Alternation, Report, Task, best_of
+from gpukpca.decomposition.mixture import free_parameters
+from gpukpca.decomposition.plan import spelled_bytes
+from gpukpca.decomposition.points import Points
+from gpukpca.decomposition.progress import Listener, Progress, listener_from
+from gpukpca.decomposition.quantization import classification_log_likelihood
+from gpukpca.exceptions import MemoryBudgetError
+
+# Arrays of the size of the weights (n, k), of d x d a worker, and of the data where they are rotated, that a fit holds.
+WEIGHTS_HELD, SQUARES_HELD, ROTATED_HELD = 6, 5, 4
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The pair with the smallest BIC: how it was found, and what it is worth.
+
+    Attributes
+    ----------
+    k, p : int
+        Clusters asked for, and components.
+    run : Alternation
+    bic : float
+    table : dict
+        {(k, p): BIC} of all pairs.
+    """
+
+    k: int
+    p: int
+    run: Alternation
+    bic: float
+    table: dict[tuple[int, int], float]
+
+
+def smallest_bic(estimator: Any, points: Points, pairs: list[tuple[int, int]], factor: float) -> Chosen:
+    """Every pair fitted, and the best of them; the first where two are equal.
+
+    Parameters
+    ----------
+    estimator : LocalPCA
+    points : Points, shape (n, d)
+    pairs : list of (k, p), not empty
+    factor : float
+        What the data were multiplied by: BIC is that of the data in their own units.
+
+    Notes
+    -----
+    The generators of a pair depend on k alone, so that what else is tried does not change its fit.
+    """
+    entropy = int(generator(estimator.random_state).integers(2**63))
+    listener, table = listener_from(estimator.verbose), {}
+    best: Chosen | None = None
+    for k, p in pairs:
+        seeds = [np.random.default_rng((entropy, k, start)) for start in range(estimator.n_init)]
+        run = best_of(points, _task(estimator, points, p), k, seeds, estimator.max_iter, _report(listener, k, p))
+        table[k, p] = _bic(points, run, factor)
+        if best is None or table[k, p] < best.bic:
+            best = Chosen(k, p, run, table[k, p], {})
+    if best is None:
+        raise ValueError("there is no pair to be tried.")
+    return replace(best, table=table)
+
+
+def _task(estimator: Any, points: Points, p: int) -> Task:
+    """Floor and least gain, in the units of the points."""
+    variance = points.frame.variance
+    unit = 1.0 if estimator.method == "mixture" else variance * points.true_width
+    return Task(estimator.method, p, estimator.reg * (variance or 1.0), estimator.tol * unit)
+
+
+def _bic(points: Points, run: Alternation, factor: float) -> float:
+    """-2 log L + q log n, of the data in their own units."""
+    n, d, k = points.shape[0], points.true_width, len(run.clusters)
+    hard = run.task.method == "hard"
+    total = classification_log_likelihood(points, run.clusters) if hard else n * run.value
+    return -2.0 * (total + n * d * math.log(factor)) + free_parameters(k, run.task.p, d) * math.log(n)
+
+
+def _report(listener: Listener | None, k: int, p: int) -> Report | None:
+    """What is called after an iteration of the start that won."""
+    if listener is None:
+        return None
+
+    def report(done: int, most: int, value: float) -> None:
+        text = f"{k} clusters, {p} components, iteration {done}: {value:.9g}"
+        listener(Progress("pass", text, done, most))
+
+    return report
+
+
+def check_memory(points: Points, k: int, limit: int) -> None:
+    """Raise where what a fit holds beside the data and panels of them is more than the limit."""
+    (n, d), item = points.shape, item_size(points.like.dtype)
+    rotated = ROTATED_HELD * n * d if d > n else 0
+    needed = item * (WEIGHTS_HELD * n * k + SQUARES_HELD * min(n, d) ** 2 * points.workers + rotated)
+    if needed > limit:
+        raise MemoryBudgetError(
+            f"{k} clusters of {n} rows of {d} features need {spelled_bytes(needed)}, and {spelled_bytes(limit)} are "
+            "allowed or free. Reduce the features with PCA first, ask for fewer clusters, n_jobs=1, or raise "
+            "memory_limit."
+        )

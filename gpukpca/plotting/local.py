@@ -1,0 +1,109 @@
+"""Clusters with axes of their own, beside the one axis of PCA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpukpca.backend.namespace import to_host
+from gpukpca.decomposition import PCA, LocalPCA, reconstruction_error
+from gpukpca.plotting.style import (
+    COLOURS,
+    INK,
+    LINE,
+    PLAIN,
+    TITLE,
+    classes_of,
+    legend_of,
+    marks,
+    new_axes,
+    shuffled,
+    tidy,
+)
+
+# Half the length of a segment, in standard deviations along its axis.
+DEVIATIONS = 2.0
+
+
+def plot_local(model: LocalPCA, X: Any, ax: Any = None, labels: Any = None) -> Any:
+    """Rows coloured by cluster, the first axis of every cluster, and that of PCA; the title has the errors of both.
+
+    The plane is that of the features where there are two, else the first principal plane, on which means and axes are
+    projected. An axis is drawn two standard deviations to either side of its mean.
+
+    Parameters
+    ----------
+    model : LocalPCA
+        Fitted.
+    X : array, shape (n, d), d >= 2
+    ax : matplotlib Axes, optional
+        Drawn into; a new figure without one.
+    labels : array (n,), optional
+        Colours instead of the clusters that the model predicts, at most 12 different ones.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ValueError
+        Labels that are not one a row, or too many different ones.
+
+    Notes
+    -----
+    The errors are mean squared distances of the rows from what is left of them with the p local components of their
+    cluster, and with p components of PCA of all rows.
+    """
+    rows = np.asarray(to_host(X), dtype=np.float64)
+    whole = PCA(model.n_components_).fit(rows)
+    plane = PCA(2).fit(rows) if rows.shape[1] > 2 else None
+    classes, codes = _classes(model, X, labels)
+    ax = new_axes() if ax is None else ax
+    tidy(ax)
+    order, points = shuffled(len(rows)), rows if plane is None else plane.transform(rows)
+    colours = np.asarray([PLAIN]) if codes is None else np.asarray(COLOURS)[codes]
+    ax.scatter(*points[order].T, c=colours[order] if len(colours) > 1 else PLAIN, **marks(len(rows)) | {"alpha": 0.45})
+    _segment(ax, plane, whole.mean_, whole.components_[0], float(whole.explained_variance_[0]), LINE, "--")
+    means, axes, variances = (to_host(a) for a in (model.means_, model.components_, model.explained_variance_))
+    for mean, axis, variance in zip(means, axes[:, 0], variances[:, 0], strict=True):
+        _segment(ax, plane, mean, axis, float(variance), INK, "-")
+    ax.set_aspect("equal", adjustable="datalim")
+    local = float(np.mean(np.sum((to_host(model.denoise(X)) - rows) ** 2, axis=1)))
+    ax.set_title(_title(model, reconstruction_error(whole, rows), local), **TITLE)
+    for name, number in ((ax.set_xlabel, 1), (ax.set_ylabel, 2)):
+        name(f"feature {number}" if plane is None else f"component {number} of PCA")
+    if labels is not None and classes is not None:
+        legend_of(ax, classes)
+    return ax
+
+
+def _classes(model: LocalPCA, X: Any, labels: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Classes and codes of the labels, by default the clusters; none of either where clusters outnumber the colours."""
+    chosen = to_host(model.predict(X)) if labels is None else np.asarray(labels)
+    if len(chosen) != len(X):
+        raise ValueError(f"{len(chosen)} labels for {len(X)} rows.")
+    classes, codes = classes_of(chosen)
+    if labels is not None and classes is None:
+        raise ValueError(f"labels may have at most {len(COLOURS)} different values.")
+    return classes, codes
+
+
+def _segment(
+    ax: Any, plane: PCA | None, mean: np.ndarray, axis: np.ndarray, variance: float, colour: str, style: str
+) -> None:
+    """Two standard deviations to either side of a mean, seen in the plane."""
+    ends = mean[None, :] + DEVIATIONS * np.sqrt(variance) * np.asarray([[-1.0], [1.0]]) * axis[None, :]
+    middle = mean[None, :]
+    if plane is not None:
+        ends, middle = plane.transform(ends), plane.transform(middle)
+    ax.plot(*ends.T, color=colour, linewidth=2.0, linestyle=style, solid_capstyle="round")
+    ax.plot(*middle.T, color=colour, marker="o", markersize=4.5)
+
+
+def _title(model: LocalPCA, whole: float, local: float) -> str:
+    """Both errors in words."""
+    p = model.n_components_
+    what = "1 component" if p == 1 else f"{p} components"
+    return f"error with {what}: PCA {whole:.3g}, {model.n_clusters_} clusters {local:.3g}"
