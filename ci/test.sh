@@ -4,4 +4,5 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh
 environment test "[test]"
-exec python -m pytest "$@"
+# Two processes: most tests use one core. Arguments after it win, as in `bash ci/test.sh -n 0`.
+exec python -m pytest --numprocesses 2 --dist worksteal "$@"

@@ -1,4 +1,4 @@
-"""Local PCA: one EM step against explicit covariances, monotone, blind to units, and better than PCA where it should."""
+"""Local PCA: one EM step against explicit covariances, monotone, blind to units, better than PCA where it should be."""
 
 from __future__ import annotations
 

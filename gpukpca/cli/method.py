@@ -13,6 +13,7 @@ import numpy as np
 
 from gpukpca.cli.inputs import standardized
 from gpukpca.cli.table import Table
+from gpukpca.exceptions import InvalidParameterError
 
 DEFAULT_COMPONENTS = 10
 # A heading, values, and how one is written.
@@ -88,9 +89,17 @@ class Method(ABC):
         return f"{Path(wanted.source).stem}, {self.title(wanted)}, n = {n}"
 
 
-def standardized_table(table: Table) -> tuple[Table, str]:
-    """Every column at mean 0 and standard deviation 1, and that in words."""
-    X, constant = standardized(table.X)
+def count_of(value: Any, method: str, *words: str) -> Any:
+    """What -n says, where only a count or one of some words can be meant."""
+    if value is None or isinstance(value, int) or value in words:
+        return value
+    others = "".join(f" or {word}" for word in words)
+    raise InvalidParameterError(f"-n {value}: --method {method} takes a count{others}.")
+
+
+def standardized_table(table: Table, missing: bool = False) -> tuple[Table, str]:
+    """Every column at mean 0 and standard deviation 1, and that in words; `missing` values stay."""
+    X, constant = standardized(table.X, missing)
     words = f"{X.shape[1] - constant} columns to mean 0 and standard deviation 1"
     return replace(table, X=X), words + (f"; {constant} constant, only centred" if constant else "")
 

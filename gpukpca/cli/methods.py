@@ -8,11 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpukpca.cli.kernel_method import KernelMethod
+from gpukpca.cli.latent_method import BayesianMethod, ProbabilisticMethod
+from gpukpca.cli.local_method import LocalMethod
 from gpukpca.cli.method import Method
 from gpukpca.cli.pca_method import PCAMethod
 from gpukpca.exceptions import InvalidParameterError
 
-METHODS: dict[str, Method] = {method.name: method for method in (KernelMethod(), PCAMethod())}
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        KernelMethod(),
+        PCAMethod(),
+        ProbabilisticMethod(),
+        BayesianMethod(),
+        LocalMethod(),
+    )
+}
 
 
 def check_options(method: Method, given: Callable[[str], bool]) -> None:

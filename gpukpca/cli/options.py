@@ -65,10 +65,11 @@ MODEL_OPTIONS = (
     click.option(
         "-n",
         "--n-components",
-        type=NumberOr("count or share", ("mle",), whole=True),
-        metavar="COUNT|SHARE|mle",
-        help=f"How many components, or the share of the variance to reach, such as 0.9; mle, with pca: as many as "
-        f"Minka's estimate finds. [default: {DEFAULT_COMPONENTS}, or as many as there can be]",
+        type=NumberOr("count or share", ("mle", "bic"), whole=True),
+        metavar="COUNT|SHARE|mle|bic",
+        help="How many components; with kernel and pca also the share of the variance to reach, such as 0.9; with pca "
+        "mle, as many as Minka's estimate finds; with local bic. "
+        f"[default: {DEFAULT_COMPONENTS}, or as many as there can be; local: 2; bayesian: as many as it finds]",
     ),
     click.option("--scale", is_flag=True, help="Standardise every column: mean 0, standard deviation 1."),
     click.option(
@@ -116,7 +117,18 @@ MODEL_OPTIONS = (
         show_default=True,
         help=of_method("gram", "How the kernel matrix is held."),
     ),
-    click.option("--max-iter", type=int, help=of_method("max_iter", "Most passes over the kernel matrix.")),
+    click.option(
+        "--max-iter", type=int, help=of_method("max_iter", "Most passes over the kernel matrix, or the data.")
+    ),
+    click.option(
+        "--clusters",
+        type=NumberOr("count", ("bic",), whole=True),
+        metavar="COUNT|bic",
+        default="2",
+        show_default=True,
+        help=of_method("clusters", "How many; bic: as the Bayesian information criterion says."),
+    ),
+    click.option("--hard", is_flag=True, help=of_method("hard", "Every sample in one cluster, the nearest plane's.")),
     click.option(
         "--svd-solver",
         type=click.Choice(SVD_SOLVERS),

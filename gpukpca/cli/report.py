@@ -221,6 +221,7 @@ def show_run(
         console,
         [
             ("data", f"{shape[0]} x {shape[1]} from {facts['input']}"),
+            ("missing", f"{facts['missing']} of {shape[0] * shape[1]} cells" if facts["missing"] else ""),
             ("scaled", facts["scaled"]),
             *lines,
             ("time", f"{facts['seconds']:.2f} s to fit"),

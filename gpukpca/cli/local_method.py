@@ -1,0 +1,95 @@
+"""Local PCA on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from gpukpca import LocalPCA
+from gpukpca.cli.method import Column, Method, count_of, standardized_table
+from gpukpca.cli.table import Table
+from gpukpca.exceptions import InvalidParameterError
+
+DEFAULT_CLUSTERS, DEFAULT_DIMENSION = 2, 2
+
+
+class LocalMethod(Method):
+    """Clusters, each with axes of its own."""
+
+    name = "local"
+    summary = "a PCA for every cluster of the samples"
+    options = ("clusters", "hard", "max_iter")
+    row = "cluster"
+
+    def model(self, wanted: SimpleNamespace, listener: Any, given: Callable[[str], bool]) -> LocalPCA:
+        """The estimator."""
+        names = ("device", "n_jobs", *(name for name in ("tol", "max_iter") if given(name)))
+        parameters = {name: getattr(wanted, name) for name in names}
+        parameters["n_components"] = count_of(wanted.n_components, self.name, "bic")
+        parameters["method"] = "hard" if wanted.hard else "mixture"
+        return LocalPCA(wanted.clusters, random_state=wanted.seed, verbose=listener, **parameters)
+
+    def prepared(self, wanted: SimpleNamespace, model: LocalPCA, table: Table) -> tuple[Table, str]:
+        """Columns standardised where asked; two axes in a cluster where there is room for noise beside them."""
+        if wanted.n_components is None:
+            model.set_params(n_components=max(1, min(DEFAULT_DIMENSION, table.X.shape[1] - 1)))
+        return standardized_table(table) if wanted.scale else (table, "")
+
+    def title(self, wanted: SimpleNamespace) -> str:
+        """«local PCA of standardised columns»."""
+        return "local PCA" + (" of standardised columns" if wanted.scale else "")
+
+    def columns(self, model: LocalPCA) -> list[Column]:
+        """One row a cluster."""
+        kept = np.sum(np.asarray(model.explained_variance_), axis=1)
+        left = np.asarray(model.noise_variance_) * (model.n_features_in_ - model.n_components_)
+        return [
+            ("samples", np.bincount(np.asarray(model.labels_), minlength=model.n_clusters_), ".0f"),
+            ("weight", model.weights_, ".4f"),
+            ("variance in its axes", kept, ".6g"),
+            ("outside", left, ".6g"),
+        ]
+
+    def together(self, model: LocalPCA) -> str:
+        """All clusters."""
+        return f"{model.n_clusters_} clusters in all"
+
+    def arrays(self, model: LocalPCA) -> dict[str, Any]:
+        """Which cluster every sample is in, and the planes."""
+        names = ("labels", "weights", "means", "components", "explained_variance", "noise_variance")
+        return {"clusters" if name == "labels" else name: getattr(model, f"{name}_") for name in names}
+
+    def facts(self, model: LocalPCA) -> dict[str, Any]:
+        """Counts, and what the criterion said of others."""
+        table = {f"{k} clusters, {p} components": float(value) for (k, p), value in model.bic_.items()}
+        counts = {"n_clusters": int(model.n_clusters_), "n_components": int(model.n_components_)}
+        return counts | {"iterations": int(model.n_iter_), "bic": table}
+
+    def lines(self, model: LocalPCA) -> list[tuple[str, str]]:
+        """What was chosen, how, and where."""
+        chosen = f"{model.n_clusters_} clusters with {model.n_components_} components"
+        by = f", the smallest BIC of {len(model.bic_)}" if len(model.bic_) > 1 else ""
+        return [
+            ("device", model.device_),
+            ("chosen", chosen + by),
+            *(("note", note) for note in model.fallbacks_),
+            ("iterations", str(model.n_iter_)),
+        ]
+
+    def plan(self, model: LocalPCA, X: Any) -> Any:
+        """There is none."""
+        raise InvalidParameterError(
+            f"--method {self.name} has no plan; its memory is that of the data, a d x d matrix and a panel."
+        )
+
+    def figure(self, wanted: SimpleNamespace, model: LocalPCA, scores: Any, table: Table) -> Any:
+        """The clusters with their axes, beside the one PCA of all."""
+        from gpukpca.plotting import plot_local
+        from gpukpca.plotting.style import new_figure
+
+        figure = new_figure(6.8, 5.6, self.heading(wanted, len(scores)))
+        plot_local(model, table.X, figure.subplots())
+        return figure
