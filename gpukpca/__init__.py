@@ -1,6 +1,7 @@
 """Kernel PCA (and PCA) at large n on GPUs, with the same code on a laptop's CPU."""
 
 from gpukpca import eigen, exceptions, gram, kernels
+from gpukpca._version import __version__
 from gpukpca.decomposition import (
     PCA,
     BayesianPCA,
@@ -13,8 +14,7 @@ from gpukpca.decomposition import (
     Progress,
 )
 from gpukpca.eigen import Nystrom
-
-__version__ = "0.4.0"
+from gpukpca.persistence import load
 
 __all__ = [
     "PCA",
@@ -32,4 +32,5 @@ __all__ = [
     "exceptions",
     "gram",
     "kernels",
+    "load",
 ]

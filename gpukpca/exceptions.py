@@ -15,6 +15,7 @@ __all__ = [
     "IndefiniteKernelWarning",
     "InvalidParameterError",
     "MemoryBudgetError",
+    "ModelFormatError",
     "PrecisionWarning",
     "RankWarning",
 ]
@@ -45,6 +46,10 @@ class MemoryBudgetError(MemoryError):
 
     Raised before anything is allocated, or after attempts that found less on a device than the plan had been promised.
     """
+
+
+class ModelFormatError(ValueError):
+    """A file is no model file, is damaged, or was written by a newer version."""
 
 
 class ConvergenceError(RuntimeError):

@@ -27,7 +27,6 @@ from gpukpca.cli.report import (
     ProgressBar,
     check_target,
     peak_memory_mib,
-    replaced_whole,
     show_pairs,
     show_run,
     show_table,
@@ -36,6 +35,7 @@ from gpukpca.cli.report import (
 from gpukpca.cli.table import Table
 from gpukpca.cuda.device import probe
 from gpukpca.decomposition.plan import parsed_bytes, spelled_bytes
+from gpukpca.files import replaced_whole
 
 SCORE_SUFFIXES, PLOT_SUFFIXES = (".npz", ".csv", ".npy"), (".png", ".pdf", ".svg")
 PACKAGES = ("numpy", "scipy", "scikit-learn", "array-api-compat", "matplotlib")

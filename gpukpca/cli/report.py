@@ -10,8 +10,6 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -61,43 +59,6 @@ def check_target(option: str, path: Path, suffixes: tuple[str, ...], force: bool
             pass
     except OSError as error:
         raise OSError(f"{option} {path}: nothing can be written to {path.parent}: {error.strerror}.") from error
-
-
-@contextmanager
-def replaced_whole(*paths: Path) -> Iterator[list[IO[bytes]]]:
-    """Files that become `paths` when the block ends well; when it does not, they vanish and nothing is touched."""
-    with ExitStack() as stack:
-        drafts = [stack.enter_context(_draft(path)) for path in paths]
-        yield drafts
-        # Whatever can fail for want of space comes before the first old file goes.
-        for draft in drafts:
-            draft.flush()
-            os.fsync(draft.fileno())
-            draft.close()
-        for draft, path in zip(drafts, paths, strict=True):
-            os.chmod(draft.name, _mode_for(path))
-            os.replace(draft.name, path)
-
-
-@contextmanager
-def _draft(path: Path) -> Iterator[IO[bytes]]:
-    """A temporary file beside `path`, removed in the end if it is still there."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".partial")
-    os.close(handle)
-    try:
-        with open(name, "wb") as file:
-            yield file
-    finally:
-        Path(name).unlink(missing_ok=True)
-
-
-def _mode_for(path: Path) -> int:
-    """Permissions of the file that is replaced, or what a new file gets; temporary files are private."""
-    if path.exists():
-        return path.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
 
 
 def write_scores(

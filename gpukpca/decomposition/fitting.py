@@ -29,11 +29,13 @@ class MapArrays:
     basis : array or CSR matrix, shape (m, d)
     projection, offset : array, shape (m, p), (p,)
         A and b.
+    template : Rows or None
+        What the kernel learned from the training set.
     """
 
     def __init__(self, basis: Any, projection: Array, offset: Array, rows: Rows | None, template: Rows | None) -> None:
         self.basis, self.projection, self.offset = basis, projection, offset
-        self._rows, self._template = rows, template
+        self._rows, self.template = rows, template
 
     @property
     def like(self) -> Array:
@@ -46,7 +48,7 @@ class MapArrays:
         With landmarks for a basis, mean and flatness cannot be learned again from what the model holds: they are kept.
         """
         if self._rows is None:
-            self._rows = kernel.prepare(self.basis, like=self._template, centered=True)
+            self._rows = kernel.prepare(self.basis, like=self.template, centered=True)
         return self._rows
 
     def __getstate__(self) -> dict[str, Any]:

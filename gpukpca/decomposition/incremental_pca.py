@@ -37,6 +37,8 @@ from gpukpca.decomposition.model import inverse_roots
 from gpukpca.decomposition.placement import placement_for
 from gpukpca.decomposition.progress import Listener, Progress, listener_from
 from gpukpca.decomposition.running import Running, checked_count, updated
+from gpukpca.decomposition.saved import Saved
+from gpukpca.decomposition.saved.layouts import INCREMENTAL_PCA_LAYOUT
 from gpukpca.decomposition.spectrum import warn_of_convergence, warn_of_fallbacks
 from gpukpca.decomposition.two_pass import components_of, moments_of
 from gpukpca.decomposition.validation import check_finite, checked_scores, new_data, training_data
@@ -54,7 +56,9 @@ ONE_THREAD_UP_TO, ONE_THREAD_UP_TO_EXACT = 256, 64
 CERTIFICATE = ("residual_norms_", "converged_", "n_passes_", "solver_")
 
 
-class IncrementalPCA(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class IncrementalPCA(
+    Saved, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
     """PCA of data in batches, a drop-in for `sklearn.decomposition.IncrementalPCA`, with an exact mode.
 
     Works on NumPy arrays, memory maps, SciPy sparse matrices, pandas data frames, on CuPy, PyTorch and
@@ -128,6 +132,8 @@ class IncrementalPCA(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutMixin,
     (1983) 242 (moments by batches). Unlike scikit-learn's, `get_covariance` is the same with and without whitening, and
     one row alone has variance 0, not NaN.
     """
+
+    _layout = INCREMENTAL_PCA_LAYOUT
 
     def __init__(
         self,

@@ -39,6 +39,8 @@ from gpukpca.decomposition.placement import Placement, at_full_precision, panels
 from gpukpca.decomposition.plan import Plan
 from gpukpca.decomposition.preimage import LinearPreimage, RidgePreimage
 from gpukpca.decomposition.routes import fitted_model, planned
+from gpukpca.decomposition.saved import Saved
+from gpukpca.decomposition.saved.layouts import KERNEL_PCA_LAYOUT
 from gpukpca.decomposition.validation import (
     check_finite,
     checked_out,
@@ -54,7 +56,7 @@ from gpukpca.kernels import Kernel, Linear, Precomputed
 OUT_PANEL = 65_536
 
 
-class KernelPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class KernelPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Kernel principal component analysis, a drop-in for `sklearn.decomposition.KernelPCA`.
 
     Works on NumPy arrays, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch and array-api-strict arrays;
@@ -177,6 +179,8 @@ class KernelPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     Schölkopf, Smola & Müller, Neural Computation 10 (1998) 1299. Bakır, Weston & Schölkopf, NIPS 16 (2004) (the ridge
     pre-image). Deviations from scikit-learn are listed in the README.
     """
+
+    _layout = KERNEL_PCA_LAYOUT
 
     def __init__(
         self,

@@ -36,10 +36,12 @@ from gpukpca.decomposition.pca_routes import Axes, PrincipalAxes, rows_for
 from gpukpca.decomposition.pca_spectrum import Variances, variances_of, warn_of_axes
 from gpukpca.decomposition.placement import Placement, at_full_precision, placement_for
 from gpukpca.decomposition.progress import Progress, listener_from, pass_report
+from gpukpca.decomposition.saved import Saved
+from gpukpca.decomposition.saved.layouts import PCA_LAYOUT
 from gpukpca.decomposition.validation import check_finite, checked_scores, new_data, training_data
 
 
-class PCA(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class PCA(Saved, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Principal component analysis, a drop-in for `sklearn.decomposition.PCA`.
 
     Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch and
@@ -125,6 +127,8 @@ class PCA(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, Transforme
 
     Jolliffe, Principal Component Analysis (2002). Musco & Musco, arXiv 1504.05477 (block Krylov).
     """
+
+    _layout = PCA_LAYOUT
 
     def __init__(
         self,

@@ -1,0 +1,237 @@
+"""The file itself: one flat JSON header and named arrays in an uncompressed zip archive, which NumPy can read too.
+
+Reading is made for files from anywhere. Nothing in a file is ever run, no size is believed before it is compared with
+the bytes that are there, and all that is not exactly what `write_archive` writes is a `ModelFormatError`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import stat
+import struct
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import numpy as np
+
+from gpukpca.exceptions import ModelFormatError
+from gpukpca.files import plain_target, replaced_whole
+
+Header = dict[str, Any]
+Arrays = dict[str, np.ndarray]
+
+HEADER = "header.json"
+# The first bytes of every archive with something in it.
+MAGIC = b"PK\x03\x04"
+# Names are paths of identifiers and numbers, so that none can name a place outside.
+NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+){0,63}")
+MEMBER_NAME = re.compile(rf"({NAME.pattern})\.npy")
+DTYPES = ("<f8", "<f4", "<i8", "<i4")
+# The header of an array, to the letter as NumPy writes it: not a Python expression to evaluate.
+ARRAY_HEADER = re.compile(
+    rb"\{'descr': '(<[fi][48])', 'fortran_order': (True|False), 'shape': \(((?:[0-9]{1,19}, ?)*[0-9]{0,19},?)\), \} *\n"
+)
+MOST_DIMENSIONS = 3
+MOST_MEMBERS = 10_000
+CHUNK = 2**22
+LARGEST_INTEGER = 2**63 - 1
+EPOCH = (1980, 1, 1, 0, 0, 0)  # of every member, so that equal models make equal files
+# What `zipfile` raises on damaged archives.
+DAMAGE = (zipfile.BadZipFile, ValueError, RuntimeError, struct.error, EOFError, OverflowError, LookupError)
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def write_archive(path: str | os.PathLike[str], header: Header, arrays: Arrays) -> None:
+    """Write a file whole: until all of it is on the disk, `path` is what it was.
+
+    Parameters
+    ----------
+    path : str or path
+    header : dict
+        Numbers, strings, True, False, None, and lists of those.
+    arrays : dict of host arrays
+        float64, float32, int64 or int32.
+    """
+    lines = (f"{_json(key)}: {_json(value)}" for key, value in header.items())
+    text = "{\n%s\n}\n" % ",\n".join(lines)
+    with replaced_whole(plain_target(path)) as (draft,), zipfile.ZipFile(draft, "w", zipfile.ZIP_STORED) as archive:
+        with _member(archive, HEADER, 4 * len(text)) as member:
+            member.write(text.encode())
+        for name, array in arrays.items():
+            with _member(archive, f"{name}.npy", array.nbytes + 1024) as member:
+                np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _member(archive: zipfile.ZipFile, name: str, size: int) -> Any:
+    """A member to write to; `size`, at least what will be written, decides whether 32 bits tell it."""
+    info = zipfile.ZipInfo(name, date_time=EPOCH)
+    info.file_size = size
+    info.external_attr = 0o644 << 16
+    return archive.open(info, "w")
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read_archive(path: str | os.PathLike[str], check: Any) -> tuple[Header, Arrays]:
+    """Header and arrays of a file, in memory of their own.
+
+    Parameters
+    ----------
+    path : str or path
+    check : callable
+        ``check(header)`` raises `ModelFormatError` for a header that cannot be understood, before any array is read.
+
+    Raises
+    ------
+    ModelFormatError
+        Anything that `write_archive` does not write.
+    OSError
+        No such file, a directory, no permission.
+    """
+    with _opened(path) as file, _understood(), zipfile.ZipFile(file) as archive:
+        members = _members(archive, os.fstat(file.fileno()).st_size)
+        if HEADER not in members:
+            raise ModelFormatError(f"it has no member {HEADER}, so it is some other archive of arrays")
+        with archive.open(members.pop(HEADER)) as member:
+            header = _header(member.read())
+        check(header)
+        return header, {name: _array(archive, info) for name, info in members.items()}
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A plain file; opening a pipe would wait for somebody to write to it, and a device has no end."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a directory says what is wrong
+        raise ModelFormatError("it is a device or a pipe, not a file")
+    with open(path, "rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise ModelFormatError(
+                "it is empty, cut off, or of another kind: a model file begins as a zip archive does"
+            )
+        yield file
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """What goes wrong inside is the file's fault."""
+    try:
+        yield
+    except ModelFormatError:
+        raise
+    except (*DAMAGE, RecursionError) as error:
+        raise ModelFormatError(f"it is damaged or cut off ({type(error).__name__}: {error})") from error
+
+
+def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
+    """The members by name (arrays without their suffix), none of which claims what is not there."""
+    infos = archive.infolist()
+    if len(infos) > MOST_MEMBERS:
+        raise ModelFormatError(f"it has {len(infos)} members; a model has a few dozen")
+    if sum(info.file_size for info in infos) > size:
+        raise ModelFormatError(f"its members claim more bytes than the {size} of the file")
+    members: dict[str, zipfile.ZipInfo] = {}
+    for info in infos:
+        match = MEMBER_NAME.fullmatch(info.filename)
+        name = match[1] if match else info.filename
+        if match is None and name != HEADER:
+            raise ModelFormatError(f"it has a member named {name[:80]!r}")
+        if name in members:
+            raise ModelFormatError(f"it has two members named {info.filename!r}")
+        if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size or info.flag_bits & 1:
+            raise ModelFormatError(f"its member {info.filename} is compressed or encrypted")
+        members[name] = info
+    return members
+
+
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+    """An array, for which memory is taken once its size agrees with the size of the member."""
+    with archive.open(info) as member:
+        dtype, shape, fortran_order, start = _array_header(member, info.filename)
+        claimed = math.prod(shape) * dtype.itemsize  # Python integers: no product is too large
+        if start + claimed != info.file_size:
+            raise ModelFormatError(
+                f"{info.filename} claims the shape {shape}, which takes {claimed} bytes, and has "
+                f"{info.file_size - start}"
+            )
+        data, place = np.empty(claimed, dtype=np.uint8), 0
+        while chunk := member.read(CHUNK):
+            data[place : place + len(chunk)] = np.frombuffer(chunk, dtype=np.uint8)
+            place += len(chunk)
+    return data.view(dtype).reshape(shape, order="F" if fortran_order else "C")
+
+
+def _array_header(member: IO[bytes], name: str) -> tuple[np.dtype, tuple[int, ...], bool, int]:
+    """dtype, shape, order of the entries, and bytes before the first of them."""
+    start = member.read(10)
+    if start[:8] != b"\x93NUMPY\x01\x00" or len(start) < 10:
+        raise ModelFormatError(f"{name} is not an array in NumPy's format 1.0")
+    length = int.from_bytes(start[8:], "little")
+    text = member.read(length)
+    match = ARRAY_HEADER.fullmatch(text)
+    if match is None or match[1].decode() not in DTYPES:
+        raise ModelFormatError(f"{name} is not a plain array of {', '.join(DTYPES)}: {text[:80]!r}")
+    shape = tuple(int(part) for part in match[3].decode().split(",") if part.strip())
+    if len(shape) > MOST_DIMENSIONS:
+        raise ModelFormatError(f"{name} has {len(shape)} dimensions")
+    return np.dtype(match[1].decode()), shape, match[2] == b"True", 10 + length
+
+
+def _header(text: bytes) -> Header:
+    """The header, if it is flat JSON with every key once and finite numbers."""
+    header = json.loads(
+        text.decode("utf-8"),
+        object_pairs_hook=_without_repetition,
+        parse_constant=_no_number,
+        parse_float=_finite,
+        parse_int=_integer,
+    )
+    if not isinstance(header, dict):
+        raise ModelFormatError(f"{HEADER} is not a JSON object")
+    for key, value in header.items():
+        if not NAME.fullmatch(key):
+            raise ModelFormatError(f"{HEADER} has a key {key[:80]!r}")
+        parts = value if isinstance(value, list) else [value]
+        if any(isinstance(part, (list, dict)) for part in parts):
+            raise ModelFormatError(f"{HEADER} is not flat: {key} holds lists or objects")
+        for part in parts:
+            if isinstance(part, str):
+                part.encode("utf-8")  # raises for half of a surrogate pair, which nothing could print
+    return header
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ModelFormatError(f"{HEADER} has a key twice")
+    return found
+
+
+def _no_number(word: str) -> Any:
+    raise ModelFormatError(f"{HEADER} holds {word}, which is no JSON number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ModelFormatError(f"{HEADER} holds the number {text[:40]}, which is beyond float64")
+    return number
+
+
+def _integer(text: str) -> int:
+    # Twenty characters tell every integer that is allowed; to read a longer one costs the square of its length.
+    if len(text) > 20 or abs(int(text)) > LARGEST_INTEGER:
+        raise ModelFormatError(f"{HEADER} holds the integer {text[:40]}, which is beyond 64 bits")
+    return int(text)

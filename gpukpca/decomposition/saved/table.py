@@ -1,0 +1,280 @@
+"""The fixed table of what objects a model file may hold: nothing else is ever made from a file.
+
+A class joins by one entry: its name, and the kinds of the constructor's arguments that tell all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukpca.backend.namespace import dtype_name
+from gpukpca.decomposition.fitting import MapArrays
+from gpukpca.decomposition.linear_map import LinearMap
+from gpukpca.decomposition.pca_plan import WORDS, PCAPlan
+from gpukpca.decomposition.plan import Plan
+from gpukpca.decomposition.preimage import LinearPreimage, RidgePreimage
+from gpukpca.decomposition.running import Running
+from gpukpca.decomposition.saved.kinds import (
+    ANY_NUMBER,
+    AT_LEAST_ONE,
+    COUNT,
+    FLAG,
+    FREE,
+    INTEGER,
+    NUMBER,
+    POSITIVE,
+    TEXT,
+    TEXTS,
+    Kind,
+    floats,
+    indices,
+    many,
+    of,
+    one_of,
+    rows,
+)
+from gpukpca.decomposition.two_pass import Moments
+from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
+from gpukpca.gram.residence import Residence
+from gpukpca.kernels import (
+    RBF,
+    Cosine,
+    Exp,
+    Kernel,
+    Laplacian,
+    Linear,
+    Matern,
+    Polynomial,
+    Power,
+    Precomputed,
+    Product,
+    RationalQuadratic,
+    Scale,
+    Sigmoid,
+    Sum,
+)
+from gpukpca.kernels.algebra import CombinedRows
+from gpukpca.kernels.base import Rows
+from gpukpca.kernels.distance import CityBlockRows, DistanceRows, Geometry
+from gpukpca.kernels.dot_product import DotRows
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How objects of a class are written and made again.
+
+    Attributes
+    ----------
+    cls : class
+    kinds : dict
+        Of its fields, by name.
+    host : tuple of str
+        Fields that stay on the host wherever the model computes.
+    fields : callable
+        ``fields(thing)`` gives them by name; default: the attributes of those names.
+    make : callable
+        ``make(**fields)``; default: the class.
+    """
+
+    cls: type
+    kinds: dict[str, Kind]
+    host: tuple[str, ...] = ()
+    fields: Callable[[Any], dict[str, Any]] | None = None
+    make: Callable[..., Any] | None = None
+
+    def taken(self, thing: Any) -> dict[str, Any]:
+        """The fields of an object."""
+        return {name: getattr(thing, name) for name in self.kinds} if self.fields is None else self.fields(thing)
+
+    def made(self, fields: dict[str, Any]) -> Any:
+        """The object with such fields, which were checked."""
+        return (self.make or self.cls)(**fields)
+
+
+def _kernel(cls: type, **kinds: Kind) -> Entry:
+    return Entry(cls, kinds)
+
+
+def _distance_rows_fields(prepared: DistanceRows) -> dict[str, Any]:
+    fields = {name: getattr(prepared, name) for name in ("data", "geometry", "by_product", "half_norms")}
+    return fields | {"dtype": dtype_name(prepared.dtype)}
+
+
+def _distance_rows(dtype: str, **fields: Any) -> DistanceRows:
+    return DistanceRows(dtype=np.dtype(dtype), **fields)
+
+
+def _map(**fields: Any) -> MapArrays:
+    """The basis is made ready again at the first use."""
+    return MapArrays(rows=None, **fields)
+
+
+KERNEL = of(Kernel)
+SOLVER = of(Dense, BlockKrylov, LowRank, Nystrom)
+NOTHING = rows("0", "*")  # of a data set what was learned from it, without its rows
+
+ENTRIES = (
+    # kernels: what their parameters may be they check by themselves
+    _kernel(Linear),
+    _kernel(Polynomial, degree=FREE, gamma=FREE, coef0=FREE),
+    _kernel(RBF, gamma=FREE),
+    _kernel(Sigmoid, gamma=FREE, coef0=FREE),
+    _kernel(Cosine),
+    _kernel(Laplacian, gamma=FREE),
+    _kernel(Matern, gamma=FREE, nu=ANY_NUMBER),
+    _kernel(RationalQuadratic, gamma=FREE, alpha=FREE),
+    _kernel(Precomputed),
+    _kernel(Sum, k1=KERNEL, k2=KERNEL),
+    _kernel(Product, k1=KERNEL, k2=KERNEL),
+    _kernel(Scale, k=KERNEL, factor=NUMBER),
+    _kernel(Power, k=KERNEL, exponent=COUNT),
+    _kernel(Exp, k=KERNEL),
+    # what kernels learn from a training set
+    Entry(
+        Geometry,
+        {
+            "mean": floats("d").or_none,
+            "gamma": POSITIVE,
+            "exponent": INTEGER,
+            "flat": FLAG,
+            "wide": FLAG,
+            "varying": indices("*", below="d").or_none,
+            "kink": FLAG,
+        },
+        host=("varying",),
+    ),
+    Entry(
+        DistanceRows,
+        {
+            "data": NOTHING,
+            "geometry": of(Geometry),
+            "by_product": FLAG,
+            "dtype": one_of("float32", "float64"),
+            "half_norms": floats("0").or_none,
+        },
+        fields=_distance_rows_fields,
+        make=_distance_rows,
+    ),
+    Entry(CityBlockRows, {"data": NOTHING, "flat": FLAG}),
+    Entry(DotRows, {"data": NOTHING, "factor": NUMBER, "mean": floats("d").or_none, "copied": FLAG}),
+    Entry(
+        CombinedRows,
+        {"parts": many(of(Rows))},
+        fields=lambda prepared: {"parts": tuple(prepared.parts)},
+        make=lambda parts: CombinedRows(list(parts)),
+    ),
+    # solvers and plans
+    Entry(Dense, {"tol": POSITIVE, "full_spectrum": FLAG}),
+    Entry(LowRank, {"tol": POSITIVE}),
+    Entry(
+        BlockKrylov,
+        {
+            "tol": POSITIVE,
+            "block_size": COUNT.or_none,
+            "max_passes": COUNT.or_none,
+            "passes": COUNT.or_none,
+            "max_blocks": COUNT.or_none,
+            "start": floats("*", "*").or_none,
+        },
+        host=("start",),
+    ),
+    Entry(Nystrom, {"rank": COUNT.or_none, "landmarks": TEXT, "tol": POSITIVE}),
+    Entry(
+        Residence,
+        {
+            "kind": one_of("dense", "tiled", "factored"),
+            "n": COUNT,
+            "tile_edge": AT_LEAST_ONE,
+            "cached_tiles": COUNT,
+            "workers": COUNT,
+            "panel": COUNT,
+            "rank": COUNT,
+        },
+    ),
+    Entry(
+        Plan,
+        {
+            "n_samples": COUNT,
+            "n_features": COUNT,
+            "n_components": COUNT,
+            "dtype": TEXT,
+            "device": TEXT,
+            "kernel": TEXT,
+            "solver": SOLVER,
+            "solver_reason": TEXT,
+            "residence": of(Residence),
+            "predicted_bytes": INTEGER,
+            "available_bytes": INTEGER,
+            "start_landmarks": COUNT,
+            "bytes_read": COUNT,
+            "notes": TEXTS,
+        },
+    ),
+    Entry(
+        PCAPlan,
+        {
+            "n_samples": COUNT,
+            "n_features": COUNT,
+            "n_components": COUNT,
+            "dtype": TEXT,
+            "device": TEXT,
+            "method": one_of(*WORDS),
+            "reason": TEXT,
+            "solver": SOLVER.or_none,
+            "by_samples": FLAG,
+            "workers": COUNT,
+            "predicted_bytes": INTEGER,
+            "available_bytes": INTEGER,
+            "notes": TEXTS,
+        },
+    ),
+    # maps of new points, pre-images, what goes on with the next batch
+    Entry(
+        MapArrays,
+        {
+            "basis": rows("m", "d"),
+            "projection": floats("m", "p"),
+            "offset": floats("p"),
+            "template": of(Rows).or_none,
+        },
+        make=_map,
+    ),
+    Entry(
+        LinearMap,
+        {
+            "shift": floats("d"),
+            "axes": floats("d", "p"),
+            "offset": floats("p"),
+            "weights": floats("d").or_none,
+            "inverse_roots": floats("p"),
+        },
+        host=("offset", "inverse_roots"),
+    ),
+    Entry(LinearPreimage, {"components": floats("p", "d"), "mean": floats("d"), "wide_mean": floats("d")}),
+    Entry(
+        RidgePreimage,
+        {
+            "kernel": KERNEL,
+            "scores": floats("n", "p"),
+            "dual_coef": floats("n", "d"),
+            "n_jobs": INTEGER.or_none,
+        },
+    ),
+    Entry(Moments, {"count": COUNT, "mean": floats("d"), "squares": floats("d")}),
+    Entry(
+        Running,
+        {"moments": of(Moments), "axes": floats("p", "d"), "singular_values": floats("*"), "noise": POSITIVE},
+        host=("singular_values",),
+    ),
+)
+BY_NAME = {entry.cls.__name__: entry for entry in ENTRIES}
+
+
+def entry_for(thing: Any) -> Entry | None:
+    """The entry of an object's own class; a subclass may be more than its base writes."""
+    entry = BY_NAME.get(type(thing).__name__)
+    return entry if entry is not None and type(thing) is entry.cls else None

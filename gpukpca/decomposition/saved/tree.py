@@ -1,0 +1,240 @@
+"""Between values and the flat header with its arrays: every value has a path of names joined by dots.
+
+An object is its fields, each under the path of the object, beside the key «class». An array that is there already, bit
+for bit, is named and not written again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from gpukpca._typing import Array
+from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, to_host
+from gpukpca.decomposition.saved.archive import DTYPES, LARGEST_INTEGER, NAME, Arrays, Header
+from gpukpca.decomposition.saved.kinds import Sizes, check_fields
+from gpukpca.decomposition.saved.table import BY_NAME, entry_for
+from gpukpca.exceptions import InvalidParameterError, ModelFormatError
+from gpukpca.kernels import Kernel
+
+# Keys that are no name of a field: Python's own words are none.
+CLASS, SAME_AS = "class", "as"
+CSR = {"csr_matrix": scipy.sparse.csr_matrix, "csr_array": scipy.sparse.csr_array}
+
+
+# -- from values to the file -------------------------------------------------------------------------------------------
+
+
+class Flattened:
+    """Header and arrays of the values that were put in.
+
+    Attributes
+    ----------
+    header, arrays : dict
+    """
+
+    def __init__(self) -> None:
+        self.header: Header = {}
+        self.arrays: Arrays = {}
+
+    def put(self, path: str, value: Any) -> None:
+        """Write a value under a path.
+
+        Raises
+        ------
+        InvalidParameterError
+            The value is no data, or of a class that is not in the table.
+        """
+        if not NAME.fullmatch(path):
+            raise InvalidParameterError(f"{path[:80]!r} is nested too deeply for a model file, or no name.")
+        if _is_scalar(value) or (isinstance(value, tuple) and all(map(_is_scalar, value))):
+            self.header[path] = (
+                [_plain(path, part) for part in value] if isinstance(value, tuple) else _plain(path, value)
+            )
+        elif isinstance(value, Real):
+            self._put_array(path, np.asarray(value, dtype=np.float64))  # a number that JSON has no word for
+        elif is_numpy(value) and value.dtype == object:
+            self._put_object(path, "names", {"items": tuple(value.tolist())})
+        elif is_numpy(value) or is_foreign(value):
+            self._put_array(path, to_host(value))
+        elif is_sparse(value):
+            fields = {"data": value.data, "indices": value.indices, "indptr": value.indptr, "shape": value.shape}
+            self._put_object(path, type(value).__name__, fields)
+        elif isinstance(value, tuple):
+            self._put_object(path, "tuple", {str(place): part for place, part in enumerate(value)})
+        elif isinstance(value, list):
+            self._put_object(path, "list", {"items": tuple(value)})
+        elif isinstance(value, dict):
+            self._put_object(path, "dict", {"keys": tuple(value), "values": tuple(value.values())})
+        elif (entry := entry_for(value)) is not None:
+            self._put_object(path, type(value).__name__, entry.taken(value))
+        else:
+            raise InvalidParameterError(_refusal(path, value))
+
+    def _put_object(self, path: str, name: str, fields: dict[str, Any]) -> None:
+        self.header[f"{path}.{CLASS}"] = name
+        for field, value in fields.items():
+            self.put(f"{path}.{field}", value)
+
+    def _put_array(self, path: str, array: np.ndarray) -> None:
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        if array.dtype.str not in DTYPES:
+            raise InvalidParameterError(f"{path}: arrays of {array.dtype} have no place in a model file.")
+        twin = next((name for name, other in self.arrays.items() if _identical(array, other)), None)
+        if twin is None:
+            self.arrays[path] = array
+        else:
+            self.header[f"{path}.{SAME_AS}"] = twin
+
+
+def _is_scalar(value: Any) -> bool:
+    """Whether JSON has a word for it."""
+    return (
+        value is None
+        or isinstance(value, (str, bool, np.bool_, Integral))
+        or (isinstance(value, Real) and math.isfinite(value))
+    )
+
+
+def _plain(path: str, value: Any) -> Any:
+    """A scalar as Python's own."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if not isinstance(value, Integral):
+        return float(value)
+    if abs(int(value)) > LARGEST_INTEGER:
+        raise InvalidParameterError(f"{path}={value!r} is an integer beyond 64 bits.")
+    return int(value)
+
+
+def _identical(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays are the same to the last bit, in memory too."""
+    if a is b:
+        return True
+    alike = a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides
+    return alike and a.size > 0 and np.array_equal(a.view(f"i{a.itemsize}"), b.view(f"i{b.itemsize}"))
+
+
+def _refusal(path: str, value: Any) -> str:
+    """Why a value cannot be written, and what to do."""
+    name = f"{path} is a {type(value).__name__}, "
+    if callable(value) or isinstance(value, Kernel):
+        return (
+            f"{name}which is code, and model files hold data only. Use kernels of gpukpca.kernels and their algebra, "
+            "or pickle the model for readers who trust you."
+        )
+    return f"{name}which has no place in a model file. It holds numbers, text, arrays, and objects of {_known()}."
+
+
+def _known() -> str:
+    return ", ".join(sorted(BY_NAME))
+
+
+# -- and back ----------------------------------------------------------------------------------------------------------
+
+
+class Rebuilt:
+    """The values that header and arrays tell.
+
+    Parameters
+    ----------
+    header, arrays : dict
+    sizes : dict
+        What letters of shapes mean so far.
+    """
+
+    def __init__(self, header: Header, arrays: Arrays, sizes: Sizes) -> None:
+        self.arrays, self.sizes = arrays, sizes
+        self.tree = _tree({**header, **arrays})
+        if len(set(header) & set(arrays)):
+            raise ModelFormatError("a name stands for a value and for an array")
+
+    def value(self, node: Any, path: str, place: Callable[[Array], Array] | None = None) -> Any:
+        """The value of a node of the tree; the arrays inside of objects at `place`, where one is given."""
+        if isinstance(node, list):
+            return tuple(node)
+        if is_numpy(node) and node.ndim == 0:
+            return float(node)
+        if not isinstance(node, dict):
+            return node
+        if SAME_AS in node:
+            return self.value(self._same(node, path), path)
+        name = node.get(CLASS)
+        fields = {key: self.value(part, f"{path}.{key}", place) for key, part in node.items() if key != CLASS}
+        if name in CSR:
+            return _csr(CSR[name], fields, path)
+        if name in PLAIN:
+            return _plain_container(name, fields, path)
+        entry = BY_NAME.get(name) if isinstance(name, str) else None
+        if entry is None:
+            raise ModelFormatError(f"{path} is a {str(name)[:80]!r}, which is none of {_known()}")
+        check_fields(f"{path} ({name})", fields, entry.kinds, self.sizes)
+        if place is not None:
+            moved = {key for key, part in fields.items() if is_numpy(part) and key not in entry.host}
+            fields = {key: place(part) if key in moved else part for key, part in fields.items()}
+        return entry.made(fields)
+
+    def _same(self, node: dict[str, Any], path: str) -> np.ndarray:
+        other = node[SAME_AS]
+        if len(node) > 1 or not isinstance(other, str) or other not in self.arrays:
+            raise ModelFormatError(f"{path} is said to be the same as {str(other)[:80]!r}, which is no array here")
+        return self.arrays[other]
+
+
+def _tree(flat: dict[str, Any]) -> dict[str, Any]:
+    """Nested dictionaries from paths."""
+    tree: dict[str, Any] = {}
+    for path, value in flat.items():
+        *folders, last = path.split(".")
+        node = tree
+        for folder in folders:
+            node = node.setdefault(folder, {})
+            if not isinstance(node, dict):
+                raise ModelFormatError(f"{path} lies inside of what is a value")
+        if last in node:
+            raise ModelFormatError(f"{path} is a value, and others lie inside of it")
+        node[last] = value
+    return tree
+
+
+PLAIN = ("names", "tuple", "list", "dict")
+PARTS = {"names": ("items",), "list": ("items",), "dict": ("keys", "values")}
+
+
+def _plain_container(name: str, fields: dict[str, Any], path: str) -> Any:
+    """A list, a dictionary, a tuple of more than scalars, or an array of text."""
+    if name == "tuple":
+        wanted = [str(place) for place in range(len(fields))]
+        if set(wanted) != set(fields):
+            raise ModelFormatError(f"{path} is a tuple with the parts {', '.join(fields)[:80]}")
+        return tuple(fields[place] for place in wanted)
+    if tuple(sorted(fields)) != PARTS[name] or not all(isinstance(part, tuple) for part in fields.values()):
+        raise ModelFormatError(f"{path} is no {name}")
+    if name == "dict":
+        if len(fields["keys"]) != len(fields["values"]):
+            raise ModelFormatError(f"{path} has {len(fields['keys'])} keys and {len(fields['values'])} values")
+        return dict(zip(fields["keys"], fields["values"], strict=True))
+    if name == "list":
+        return list(fields["items"])
+    array = np.empty(len(fields["items"]), dtype=object)
+    array[:] = fields["items"]
+    return array
+
+
+def _csr(cls: Any, fields: dict[str, Any], path: str) -> Any:
+    """A CSR matrix whose indices were checked: SciPy's products would follow them anywhere."""
+    if set(fields) != {"data", "indices", "indptr", "shape"}:
+        raise ModelFormatError(f"{path} is no CSR matrix: it has {', '.join(sorted(fields))[:80]}")
+    try:
+        matrix = cls((fields["data"], fields["indices"], fields["indptr"]), shape=fields["shape"])
+        matrix.check_format(full_check=True)
+    except (ValueError, TypeError, IndexError, OverflowError) as error:
+        raise ModelFormatError(f"{path} is no CSR matrix: {error}") from error
+    return matrix

@@ -1,0 +1,82 @@
+"""Files that are replaced whole: whoever reads one sees the old content or the new one, never a part."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+
+@contextmanager
+def replaced_whole(*paths: Path) -> Iterator[list[IO[bytes]]]:
+    """Files that become `paths` when the block ends well; when it does not, they vanish and nothing is touched.
+
+    A process that is killed leaves the old files, and perhaps a hidden one that ends in «.partial».
+    """
+    with ExitStack() as stack:
+        drafts = [stack.enter_context(_draft(path)) for path in paths]
+        yield drafts
+        # Whatever can fail for want of space comes before the first old file goes.
+        for draft in drafts:
+            draft.flush()
+            os.fsync(draft.fileno())
+            draft.close()
+        for draft, path in zip(drafts, paths, strict=True):
+            os.chmod(draft.name, _mode_for(path))
+            os.replace(draft.name, path)
+        for folder in {path.parent for path in paths}:
+            _keep_names(folder)
+
+
+def plain_target(path: str | os.PathLike[str]) -> Path:
+    """The file that `path` names, links followed, if it can be made or replaced.
+
+    Raises
+    ------
+    OSError
+        A directory, a device, a folder that is not there, a file that may not be written.
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(f"{path} is a directory; name a file.")
+    if target.exists() and not target.is_file():
+        raise OSError(f"{path} is a device or a pipe and would be replaced; name a plain file.")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder {target.parent}.")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise PermissionError(f"{path} is not writable.")
+    return target
+
+
+@contextmanager
+def _draft(path: Path) -> Iterator[IO[bytes]]:
+    """A temporary file beside `path`, removed in the end if it is still there."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".partial")
+    os.close(handle)
+    try:
+        with open(name, "wb") as file:
+            yield file
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _mode_for(path: Path) -> int:
+    """Permissions of the file that is replaced, or what a new file gets; temporary files are private."""
+    if path.exists():
+        return path.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _keep_names(folder: Path) -> None:
+    """Make a new name survive a loss of power too, where the system can do that for folders."""
+    with suppress(OSError):  # the file is whole and in its place already
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
