@@ -35,6 +35,7 @@ from gpukpca.decomposition.fitting import MapArrays, Placed, WhenEnabled, unchan
 from gpukpca.decomposition.model import (
     Model,
 )
+from gpukpca.decomposition.peers import KernelPeer
 from gpukpca.decomposition.placement import Placement, at_full_precision, panels_of, placement_for
 from gpukpca.decomposition.plan import Plan
 from gpukpca.decomposition.preimage import LinearPreimage, RidgePreimage
@@ -56,7 +57,7 @@ from gpukpca.kernels import Kernel, Linear, Precomputed
 OUT_PANEL = 65_536
 
 
-class KernelPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class KernelPCA(Saved, KernelPeer, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Kernel principal component analysis, a drop-in for `sklearn.decomposition.KernelPCA`.
 
     Works on NumPy arrays, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch and array-api-strict arrays;

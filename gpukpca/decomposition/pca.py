@@ -34,6 +34,7 @@ from gpukpca.decomposition.pca_choices import (
 from gpukpca.decomposition.pca_plan import PCAJob, PCAPlan, make_pca_plan
 from gpukpca.decomposition.pca_routes import Axes, PrincipalAxes, rows_for
 from gpukpca.decomposition.pca_spectrum import Variances, variances_of, warn_of_axes
+from gpukpca.decomposition.peers import PCAPeer
 from gpukpca.decomposition.placement import Placement, at_full_precision, placement_for
 from gpukpca.decomposition.progress import Progress, listener_from, pass_report
 from gpukpca.decomposition.saved import Saved
@@ -41,7 +42,7 @@ from gpukpca.decomposition.saved.layouts import PCA_LAYOUT
 from gpukpca.decomposition.validation import check_finite, checked_scores, new_data, training_data
 
 
-class PCA(Saved, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Principal component analysis, a drop-in for `sklearn.decomposition.PCA`.
 
     Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch and

@@ -60,7 +60,7 @@ def write_archive(path: str | os.PathLike[str], header: Header, arrays: Arrays) 
         float64, float32, int64 or int32.
     """
     lines = (f"{_json(key)}: {_json(value)}" for key, value in header.items())
-    text = "{\n%s\n}\n" % ",\n".join(lines)
+    text = "\n".join(("{", ",\n".join(lines), "}", ""))
     with replaced_whole(plain_target(path)) as (draft,), zipfile.ZipFile(draft, "w", zipfile.ZIP_STORED) as archive:
         with _member(archive, HEADER, 4 * len(text)) as member:
             member.write(text.encode())

@@ -1,0 +1,359 @@
+"""To scikit-learn's estimators and back, fitted: for tools that know those alone, such as exporters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import sklearn.decomposition
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import KernelCenterer, StandardScaler
+from sklearn.utils.validation import check_is_fitted
+
+from gpukpca.backend.namespace import cast, dtype_name, is_sparse, overflow_allowed, to_host
+from gpukpca.decomposition.choices import kernel_from
+from gpukpca.decomposition.fitting import MapArrays
+from gpukpca.decomposition.linear_map import LinearMap
+from gpukpca.decomposition.model import inverse_roots
+from gpukpca.decomposition.preimage import RidgePreimage
+from gpukpca.decomposition.reading import total_variance_of
+from gpukpca.eigen.finish import default_tolerance
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram import kernel_matmat
+from gpukpca.kernels import RBF, Cosine, Kernel, Linear, PairwiseCallable, Polynomial, Precomputed, Sigmoid
+
+NAMES = {
+    Linear: "linear",
+    Polynomial: "poly",
+    RBF: "rbf",
+    Sigmoid: "sigmoid",
+    Cosine: "cosine",
+    Precomputed: "precomputed",
+}
+SOLVERS = {
+    "KernelPCA": ("auto", "dense", "arpack", "randomized"),
+    "PCA": ("auto", "full", "covariance_eigh", "arpack", "randomized"),
+}
+
+
+class KernelPeer:
+    """Conversion between `KernelPCA` and scikit-learn's."""
+
+    def as_sklearn(self) -> Any:
+        """The fitted model as a `sklearn.decomposition.KernelPCA` with the same scores, to rounding.
+
+        Returns
+        -------
+        sklearn.decomposition.KernelPCA
+            With NumPy arrays. A share for `n_components` becomes the number found, rules for gamma the number, a solver
+            that scikit-learn lacks "auto"; what else it lacks (device, gram, memory_limit, verbose) is left out. It has
+            `inverse_transform` where that is a ridge regression with the kernel of the model; not for the linear
+            kernel, where scikit-learn's would lose the mean.
+
+        Raises
+        ------
+        NotFittedError
+        InvalidParameterError
+            A kernel that scikit-learn has no word for; Nyström on a precomputed matrix.
+
+        Notes
+        -----
+        Cost: one pass over K, for the means of its columns; none with Nyström. There `X_fit_` holds the landmarks, and
+        `eigenvectors_` and the centerer of the result (whose `K_fit_rows_` has the shape (1, m)) are those that lead to
+        the same scores, not those of a kernel matrix. Its formulas round more on data with a large offset and with kernels
+        that hardly vary.
+        """
+        check_is_fitted(self)
+        model: Any = self
+        basis, eigenvectors, centerer = _approximate(model) if hasattr(model, "landmarks_") else _exact(model)
+        ridge: Any = getattr(model, "_preimage", None)
+        has_inverse = isinstance(ridge, RidgePreimage) and ridge.kernel == model.kernel_
+        parameters = _shared_parameters(model, sklearn.decomposition.KernelPCA)
+        parameters |= _kernel_parameters(model) | {
+            "n_components": int(model.eigenvalues_.shape[0]) or None,
+            "fit_inverse_transform": has_inverse,
+        }
+        peer = sklearn.decomposition.KernelPCA(**parameters)
+        _copy_features(model, peer)
+        peer.gamma_ = model.gamma_
+        peer.X_fit_, peer.eigenvectors_, peer._centerer = basis, eigenvectors, centerer
+        peer.eigenvalues_ = to_host(model.eigenvalues_).copy()
+        if has_inverse:
+            peer.dual_coef_ = to_host(ridge.dual_coef).copy()
+            peer.X_transformed_fit_ = to_host(ridge.scores).copy()
+        return peer
+
+    @classmethod
+    def from_sklearn(cls, peer: Any) -> Any:
+        """The `KernelPCA` with the scores of a fitted `sklearn.decomposition.KernelPCA`, to rounding.
+
+        Parameters
+        ----------
+        peer : sklearn.decomposition.KernelPCA
+            Fitted; it is copied from, not changed.
+
+        Returns
+        -------
+        KernelPCA
+            With NumPy arrays and residuals of its own: how good the peer's solver was. `plan_` is None.
+
+        Raises
+        ------
+        NotFittedError
+        InvalidParameterError
+            Not a KernelPCA of scikit-learn, or one that `as_sklearn` made of a Nyström model.
+
+        Notes
+        -----
+        Cost: one pass over K, for the residuals. `X_fit_` of a precomputed kernel is the centred matrix, as the peer
+        keeps it.
+        """
+        _check_peer(peer, sklearn.decomposition.KernelPCA)
+        if np.ndim(peer._centerer.K_fit_rows_) != 1:
+            raise InvalidParameterError(
+                "this KernelPCA was made of a Nyström model by as_sklearn, and has no eigenvectors of a kernel matrix; "
+                "keep the model itself, with save."
+            )
+        model: Any = cls(**_shared_parameters(peer, cls))
+        if isinstance(peer.kernel, str):
+            model.set_params(kernel_params=None)  # which the peer then ignores
+        _copy_features(peer, model)
+        with overflow_allowed():
+            _set_eigenpairs(model, peer)
+        return model
+
+
+def _check_peer(peer: Any, kind: type) -> None:
+    if not isinstance(peer, kind):
+        raise InvalidParameterError(
+            f"from_sklearn takes a fitted sklearn.decomposition.{kind.__name__}; got {type(peer).__name__}."
+        )
+    check_is_fitted(peer)
+
+
+def _shared_parameters(source: Any, target: Any) -> dict[str, Any]:
+    """Parameters that both have, in words that the target knows."""
+    wanted = target().get_params(deep=False)
+    shared = {name: value for name, value in source.get_params(deep=False).items() if name in wanted}
+    if isinstance(shared["random_state"], np.random.Generator):
+        shared["random_state"] = None
+    name = "svd_solver" if "svd_solver" in shared else "eigen_solver"
+    known = SOLVERS["PCA" if name == "svd_solver" else "KernelPCA"]
+    shared[name] = shared[name] if isinstance(shared[name], str) and shared[name] in known else "auto"
+    return shared
+
+
+def _copy_features(source: Any, target: Any) -> None:
+    for name in ("n_features_in_", "feature_names_in_"):
+        if hasattr(source, name):
+            setattr(target, name, getattr(source, name))
+
+
+# -- kernel PCA to scikit-learn ----------------------------------------------------------------------------------------
+
+
+def _kernel_parameters(model: Any) -> dict[str, Any]:
+    """The kernel in scikit-learn's words."""
+    kernel = model.kernel_
+    if isinstance(kernel, PairwiseCallable):
+        return {"kernel": kernel.function, "kernel_params": kernel.parameters, "gamma": None}
+    if type(kernel) not in NAMES:
+        raise InvalidParameterError(
+            f"scikit-learn's KernelPCA has no kernel for {kernel!r}; it knows {', '.join(NAMES.values())}, and takes "
+            "others only as functions that it calls for every pair of rows. Use model.save for a file that keeps it."
+        )
+    numbers = {name: value for name, value in kernel.get_params().items() if name in ("gamma", "degree", "coef0")}
+    return {"kernel": NAMES[type(kernel)], "kernel_params": None, "gamma": None, **numbers}
+
+
+def _exact(model: Any) -> tuple[Any, np.ndarray, KernelCenterer]:
+    """Basis, eigenvectors and centerer where all samples are the basis: those of the kernel matrix."""
+    basis = _on_host(model.X_fit_)
+    rows = _column_means(model.kernel_, basis, model.n_jobs)
+    centerer = _centerer(cast(rows, to_host(model.eigenvectors_).dtype), float(np.mean(rows)))
+    return basis, to_host(model.eigenvectors_).copy(), centerer
+
+
+def _column_means(kernel: Kernel, basis: Any, n_jobs: int | None) -> np.ndarray:
+    """Means of the columns of K, shape (n,), in float64."""
+    wide = cast(basis, np.float64)
+    if isinstance(kernel, Precomputed):  # of its symmetric part, which was fitted
+        return 0.5 * (wide.mean(axis=0) + wide.mean(axis=1))
+    n = int(basis.shape[0])
+    return kernel_matmat(kernel, wide, wide, np.full((n, 1), 1.0 / n), n_jobs=n_jobs)[:, 0]
+
+
+def _approximate(model: Any) -> tuple[Any, np.ndarray, KernelCenterer]:
+    """The same for landmarks, where scores are k(x, S) A - b with any sums of the columns of A.
+
+    scikit-learn's are (k - r - s/N + a) α with s the sum of k and N the length of r, so the weight of a column is
+    α - Σα/N: they sum to zero for N = m. With r of shape (1, m) N is 1, and α = A + ΣA / (1 - m) has the weights A.
+    """
+    if isinstance(model.kernel_, Precomputed):
+        raise InvalidParameterError(
+            "a Nyström model of a precomputed matrix keeps a few of its columns, and scikit-learn's KernelPCA wants "
+            "all; use model.save for a file that keeps it."
+        )
+    basis, A, b = _landmark_map(model)
+    if len(A) == 1:  # two of a half each
+        basis, A = basis[[0, 0]], np.concatenate([A, A]) / 2.0
+    alphas = A + A.sum(axis=0, keepdims=True) / (1.0 - len(A))
+    constants = np.linalg.lstsq(alphas.T, b, rcond=None)[0]
+    roots = np.sqrt(to_host(model.eigenvalues_).astype(np.float64))
+    dtype = dtype_name(model.eigenvalues_.dtype)
+    return basis, (alphas * roots[None, :]).astype(dtype), _centerer(constants[None, :].astype(dtype), 0.0)
+
+
+def _landmark_map(model: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Landmarks, A and b in terms of the kernel itself: the linear one was centred, (x - mean)·(s - mean)."""
+    A, b = (to_host(part).astype(np.float64) for part in (model.projection_, model.offset_))
+    basis = _on_host(model.X_fit_)
+    mean = getattr(model._map.prepared(model.kernel_), "mean", None) if isinstance(model.kernel_, Linear) else None
+    if mean is not None:
+        wide = cast(basis, np.float64) - to_host(mean)
+        basis, b = wide.astype(basis.dtype), b + to_host(mean) @ wide.T @ A
+    return basis, A, b
+
+
+def _centerer(rows: np.ndarray, mean: float) -> KernelCenterer:
+    """Fitted: `rows` and their mean are what it subtracts."""
+    centerer = KernelCenterer().set_output(transform="default")
+    centerer.K_fit_rows_, centerer.K_fit_all_ = rows, mean
+    centerer.n_features_in_ = int(rows.shape[-1])
+    return centerer
+
+
+def _on_host(X: Any) -> Any:
+    """A copy, dense or CSR."""
+    return X.copy() if is_sparse(X) else np.array(to_host(X))
+
+
+# -- kernel PCA from scikit-learn --------------------------------------------------------------------------------------
+
+
+def _set_eigenpairs(model: Any, peer: Any) -> None:
+    """The fitted attributes; the kernel is used as it is, so nothing that centring would remove is left out."""
+    X, n = _on_host(peer.X_fit_), int(peer.X_fit_.shape[0])
+    values, U = np.array(to_host(peer.eigenvalues_)), np.array(to_host(peer.eigenvectors_))
+    kernel = _resolved(model, peer, X)
+    alphas = U * inverse_roots(values.astype(np.float64))[None, :]
+    rows, mean = to_host(peer._centerer.K_fit_rows_).astype(np.float64), float(peer._centerer.K_fit_all_)
+    model.projection_ = (alphas - np.mean(alphas, axis=0, keepdims=True)).astype(U.dtype)
+    model.offset_ = (rows @ alphas - mean * np.sum(alphas, axis=0)).astype(U.dtype)
+    template = None if kernel.stored_only else kernel.template(X, centered=False).slice(0, 0)
+    model._map = MapArrays(X, model.projection_, model.offset_, None, template)
+    model.kernel_, model.gamma_, model.X_fit_ = kernel, float(peer.gamma_), X
+    model.eigenvalues_, model.eigenvectors_ = values, U
+    _set_variances(model, kernel, n * mean)
+    _set_residuals(model, kernel)
+    model.gap_, model.n_passes_, model.n_products_, model.solver_seconds_ = None, 0, 0, 0.0
+    model.plan_, model.device_, model.fallbacks_ = None, "cpu", ()
+    model.solver_ = f"scikit-learn ({peer.eigen_solver})"
+    if peer.fit_inverse_transform:
+        model.dual_coef_, model.X_transformed_fit_ = np.array(peer.dual_coef_), np.array(peer.X_transformed_fit_)
+        model._preimage = RidgePreimage(kernel, model.X_transformed_fit_, model.dual_coef_, model.n_jobs)
+
+
+def _resolved(model: Any, peer: Any, X: Any) -> Kernel:
+    kernel = kernel_from(model)
+    if "gamma" in kernel.get_params():
+        kernel.set_params(gamma=float(peer.gamma_))
+    return kernel.resolve(X)
+
+
+def _set_variances(model: Any, kernel: Kernel, trace_of_mean: float) -> None:
+    """Shares of the trace of the centred matrix, Σ k(x, x) - n mean(K); the peer keeps a precomputed one centred."""
+    degrees = max(int(model.X_fit_.shape[0]) - 1, 1)
+    trace = float(np.sum(to_host(kernel.diagonal(model.X_fit_)).astype(np.float64)))
+    trace -= 0.0 if isinstance(kernel, Precomputed) else trace_of_mean
+    total = max(trace, float(np.sum(model.eigenvalues_)))
+    model.explained_variance_ = model.eigenvalues_ / degrees
+    model.explained_variance_ratio_ = model.eigenvalues_ / total if total > 0 else 0.0 * model.eigenvalues_
+    model.total_variance_ = total / degrees
+
+
+def _set_residuals(model: Any, kernel: Kernel) -> None:
+    """‖Kc u - λ u‖ of every pair, from one product."""
+    X, U, values = model.X_fit_, model.eigenvectors_, model.eigenvalues_
+    products = X @ U if isinstance(kernel, Precomputed) else kernel_matmat(kernel, X, X, U, n_jobs=model.n_jobs)
+    centred = products - np.mean(products, axis=0, keepdims=True)
+    model.residual_norms_ = np.linalg.norm(centred - U * values[None, :], axis=0).astype(U.dtype)
+    tolerance = (float(model.tol) or default_tolerance(U.dtype)) * float(np.max(values, initial=0.0))
+    model.converged_ = bool(np.all(model.residual_norms_ <= tolerance))
+
+
+# -- PCA ---------------------------------------------------------------------------------------------------------------
+
+
+class PCAPeer:
+    """Conversion between `PCA` and scikit-learn's."""
+
+    def as_sklearn(self) -> Any:
+        """The fitted model as a `sklearn.decomposition.PCA` with the same scores, to rounding.
+
+        Returns
+        -------
+        sklearn.decomposition.PCA, or sklearn.pipeline.Pipeline
+            With NumPy arrays. A model with `scale` is a pipeline of a StandardScaler and a PCA. A solver that
+            scikit-learn lacks becomes "auto"; what else it lacks (scale, device, memory_limit, n_jobs, verbose) is left
+            out. Whitened scores without variance, which are 0 here, are rounding noise there.
+
+        Raises
+        ------
+        NotFittedError
+        """
+        check_is_fitted(self)
+        model: Any = self
+        peer = sklearn.decomposition.PCA(**_shared_parameters(model, sklearn.decomposition.PCA))
+        for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_"):
+            setattr(peer, name, to_host(getattr(model, name)).copy())
+        for name in ("n_components_", "n_samples_", "noise_variance_", "n_features_in_"):
+            setattr(peer, name, getattr(model, name))
+        if model.scale_ is None:
+            _copy_features(model, peer)
+            return peer
+        return _scaled(model, peer)
+
+    @classmethod
+    def from_sklearn(cls, peer: Any) -> Any:
+        """The `PCA` with the scores of a fitted `sklearn.decomposition.PCA`, to rounding.
+
+        Parameters
+        ----------
+        peer : sklearn.decomposition.PCA
+            Fitted; it is copied from, not changed.
+
+        Returns
+        -------
+        PCA
+            With NumPy arrays. What only the data could tell is None: `residual_norms_`, `converged_`, `plan_`.
+
+        Raises
+        ------
+        NotFittedError
+        InvalidParameterError
+            Not a PCA of scikit-learn.
+        """
+        _check_peer(peer, sklearn.decomposition.PCA)
+        model: Any = cls(**_shared_parameters(peer, cls))
+        _copy_features(peer, model)
+        for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_"):
+            setattr(model, name, np.array(to_host(getattr(peer, name))))
+        model.n_components_, model.n_samples_ = int(peer.n_components_), int(peer.n_samples_)
+        model.noise_variance_, model.total_variance_ = float(peer.noise_variance_), total_variance_of(peer)
+        model.scale_ = model.residual_norms_ = model.converged_ = model.plan_ = None
+        model.solver_, model.device_, model.fallbacks_ = f"scikit-learn ({peer.svd_solver})", "cpu", ()
+        axes = np.array(model.components_.T, order="C")
+        roots = inverse_roots(model.explained_variance_.astype(np.float64))
+        model._map = LinearMap(model.mean_, axes, np.zeros(model.n_components_), None, roots)
+        return model
+
+
+def _scaled(model: Any, peer: Any) -> Pipeline:
+    """A scaler before the peer, which then has nothing to centre."""
+    scaler = StandardScaler()
+    scaler.mean_, scaler.scale_ = peer.mean_, to_host(model.scale_).copy()
+    scaler.var_, scaler.n_samples_seen_ = scaler.scale_**2, model.n_samples_
+    _copy_features(model, scaler)
+    peer.mean_ = np.zeros_like(peer.mean_)
+    return make_pipeline(scaler, peer)
