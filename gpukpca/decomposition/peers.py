@@ -60,8 +60,8 @@ class KernelPeer:
         -----
         Cost: one pass over K, for the means of its columns; none with Nyström. There `X_fit_` holds the landmarks, and
         `eigenvectors_` and the centerer of the result (whose `K_fit_rows_` has the shape (1, m)) are those that lead to
-        the same scores, not those of a kernel matrix. Its formulas round more on data with a large offset and with kernels
-        that hardly vary.
+        the same scores, not those of a kernel matrix. Its formulas round more on data with a large offset, and with
+        kernels that hardly vary.
         """
         check_is_fitted(self)
         model: Any = self
@@ -105,8 +105,8 @@ class KernelPeer:
 
         Notes
         -----
-        Cost: one pass over K, for the residuals. `X_fit_` of a precomputed kernel is the centred matrix, as the peer
-        keeps it.
+        Cost: one pass over K, for the residuals. The trace that `total_variance_` comes from is that of the whole
+        matrix, negative eigenvalues included.
         """
         _check_peer(peer, sklearn.decomposition.KernelPCA)
         if np.ndim(peer._centerer.K_fit_rows_) != 1:
@@ -233,8 +233,8 @@ def _on_host(X: Any) -> Any:
 
 def _set_eigenpairs(model: Any, peer: Any) -> None:
     """The fitted attributes; the kernel is used as it is, so nothing that centring would remove is left out."""
-    X, n = _on_host(peer.X_fit_), int(peer.X_fit_.shape[0])
     values, U = np.array(to_host(peer.eigenvalues_)), np.array(to_host(peer.eigenvectors_))
+    X = _training_rows(peer)
     kernel = _resolved(model, peer, X)
     alphas = U * inverse_roots(values.astype(np.float64))[None, :]
     rows, mean = to_host(peer._centerer.K_fit_rows_).astype(np.float64), float(peer._centerer.K_fit_all_)
@@ -244,7 +244,7 @@ def _set_eigenpairs(model: Any, peer: Any) -> None:
     model._map = MapArrays(X, model.projection_, model.offset_, None, template)
     model.kernel_, model.gamma_, model.X_fit_ = kernel, float(peer.gamma_), X
     model.eigenvalues_, model.eigenvectors_ = values, U
-    _set_variances(model, kernel, n * mean)
+    _set_variances(model, kernel, mean)
     _set_residuals(model, kernel)
     model.gap_, model.n_passes_, model.n_products_, model.solver_seconds_ = None, 0, 0, 0.0
     model.plan_, model.device_, model.fallbacks_ = None, "cpu", ()
@@ -254,6 +254,14 @@ def _set_eigenpairs(model: Any, peer: Any) -> None:
         model._preimage = RidgePreimage(kernel, model.X_transformed_fit_, model.dual_coef_, model.n_jobs)
 
 
+def _training_rows(peer: Any) -> Any:
+    """X of fit, or K of a precomputed kernel, which the peer has centred in place: K = Kc + r 1ᵀ + 1 rᵀ - mean."""
+    X, rows = _on_host(peer.X_fit_), peer._centerer.K_fit_rows_
+    if isinstance(peer.kernel, str) and peer.kernel == "precomputed":
+        X += rows[:, None] + (rows[None, :] - peer._centerer.K_fit_all_)
+    return X
+
+
 def _resolved(model: Any, peer: Any, X: Any) -> Kernel:
     kernel = kernel_from(model)
     if "gamma" in kernel.get_params():
@@ -261,11 +269,11 @@ def _resolved(model: Any, peer: Any, X: Any) -> Kernel:
     return kernel.resolve(X)
 
 
-def _set_variances(model: Any, kernel: Kernel, trace_of_mean: float) -> None:
-    """Shares of the trace of the centred matrix, Σ k(x, x) - n mean(K); the peer keeps a precomputed one centred."""
-    degrees = max(int(model.X_fit_.shape[0]) - 1, 1)
-    trace = float(np.sum(to_host(kernel.diagonal(model.X_fit_)).astype(np.float64)))
-    trace -= 0.0 if isinstance(kernel, Precomputed) else trace_of_mean
+def _set_variances(model: Any, kernel: Kernel, mean: float) -> None:
+    """Shares of the trace of the centred matrix, Σ k(x, x) - n mean(K)."""
+    n = int(model.X_fit_.shape[0])
+    degrees = max(n - 1, 1)
+    trace = float(np.sum(to_host(kernel.diagonal(model.X_fit_)).astype(np.float64))) - n * mean
     total = max(trace, float(np.sum(model.eigenvalues_)))
     model.explained_variance_ = model.eigenvalues_ / degrees
     model.explained_variance_ratio_ = model.eigenvalues_ / total if total > 0 else 0.0 * model.eigenvalues_

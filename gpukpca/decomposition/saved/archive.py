@@ -36,8 +36,13 @@ DTYPES = ("<f8", "<f4", "<i8", "<i4")
 ARRAY_HEADER = re.compile(
     rb"\{'descr': '(<[fi][48])', 'fortran_order': (True|False), 'shape': \(((?:[0-9]{1,19}, ?)*[0-9]{0,19},?)\), \} *\n"
 )
+LONGEST_ARRAY_HEADER = 500
 MOST_DIMENSIONS = 3
-MOST_MEMBERS = 10_000
+MOST_MEMBERS = 1000
+# The end of an archive without a comment: signature, numbers of the disk and of members, size and place of the
+# directory of members, length of the comment.
+END = struct.Struct("<4s4H2IH")
+LARGEST_DIRECTORY = 2**20
 CHUNK = 2**22
 LARGEST_INTEGER = 2**63 - 1
 EPOCH = (1980, 1, 1, 0, 0, 0)  # of every member, so that equal models make equal files
@@ -117,11 +122,20 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a directory says what is wrong
         raise ModelFormatError("it is a device or a pipe, not a file")
     with open(path, "rb") as file:
-        if file.read(len(MAGIC)) != MAGIC:
-            raise ModelFormatError(
-                "it is empty, cut off, or of another kind: a model file begins as a zip archive does"
-            )
+        _check_ends(file)
         yield file
+
+
+def _check_ends(file: IO[bytes]) -> None:
+    """Raise where a file does not begin and end as an archive of a few members; costs nothing, however long it is."""
+    if file.read(len(MAGIC)) != MAGIC or file.seek(0, os.SEEK_END) < END.size:
+        raise ModelFormatError("it is empty, cut off, or of another kind: a model file begins as a zip archive")
+    file.seek(-END.size, os.SEEK_END)
+    signature, *_, size, _, comment = END.unpack(file.read(END.size))
+    if signature != b"PK\x05\x06" or comment:
+        raise ModelFormatError("it is cut off, or something follows it: it does not end as a zip archive")
+    if size > LARGEST_DIRECTORY:
+        raise ModelFormatError("it has far more members than a model")
 
 
 @contextmanager
@@ -179,6 +193,8 @@ def _array_header(member: IO[bytes], name: str) -> tuple[np.dtype, tuple[int, ..
     if start[:8] != b"\x93NUMPY\x01\x00" or len(start) < 10:
         raise ModelFormatError(f"{name} is not an array in NumPy's format 1.0")
     length = int.from_bytes(start[8:], "little")
+    if length > LONGEST_ARRAY_HEADER:
+        raise ModelFormatError(f"{name} has a header of {length} bytes")
     text = member.read(length)
     match = ARRAY_HEADER.fullmatch(text)
     if match is None or match[1].decode() not in DTYPES:

@@ -61,6 +61,8 @@ def check_fields(owner: str, fields: dict[str, Any], kinds: dict[str, Kind], siz
 
 def seen(value: Any) -> str:
     """A value in a few words."""
+    if is_numpy(value) and value.dtype == object:
+        return f"{value.size} entries: {', '.join(map(repr, value[:5]))[:80]}"
     if is_numpy(value) or is_sparse(value):
         finite = bool(np.all(np.isfinite(value.data if is_sparse(value) else value)))
         return f"{value.dtype} of shape {value.shape}" + ("" if finite else " with NaN or infinity")

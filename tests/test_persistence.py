@@ -1,0 +1,813 @@
+"""Model files: what is written is what comes back, and nothing but a model file is ever believed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import random
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+import tracemalloc
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.gaussian_process.kernels import RBF as ProcessRBF
+
+import gpukpca
+from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom, kernels
+from gpukpca.decomposition.saved.archive import read_archive, write_archive
+from gpukpca.decomposition.saved.mixin import FORMAT
+from gpukpca.eigen import BlockKrylov
+from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError, ModelFormatError
+from gpukpca.persistence import load_with_notes, save_with_notes
+
+GOLDEN = Path(__file__).parent / "golden"
+# Scores of one model on two libraries: the same numbers, multiplied in another order.
+AGREES = {"float64": 1e-12, "float32": 1e-5}
+
+
+def data(n: int = 30, d: int = 4, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, d)) * 0.8 ** np.arange(d)
+
+
+def frame() -> Any:
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame(data(), columns=["one", "two", "three", "four ü"])
+
+
+COMBINED = 0.5 * kernels.RBF() + kernels.Linear() * kernels.Polynomial(degree=2) ** 2 + kernels.exp(kernels.Cosine())
+# name -> (estimator, data)
+MODELS: dict[str, tuple[Any, Callable[[], Any]]] = {
+    "linear": (KernelPCA(2), data),
+    "linear, inverse": (KernelPCA(2, fit_inverse_transform=True), data),
+    "rbf, inverse": (KernelPCA(3, kernel="rbf", gamma="scale", fit_inverse_transform=True, random_state=3), data),
+    "flat": (KernelPCA(3, kernel="rbf", gamma=1e-5), data),
+    "far out": (KernelPCA(3, kernel="rbf", gamma=1.0), lambda: 1e5 * data()),
+    "constant features": (KernelPCA(3, kernel="rbf"), lambda: np.pad(data(), ((0, 0), (2, 2)))),
+    "poly": (KernelPCA(3, kernel="poly", degree=2, n_jobs=1), data),
+    "sigmoid": (KernelPCA(2, kernel="sigmoid", gamma=0.01), data),
+    "cosine": (KernelPCA(kernel="cosine"), data),
+    "laplacian": (KernelPCA(2, kernel="laplacian"), data),
+    "matern": (KernelPCA(2, kernel="matern", kernel_params={"nu": np.inf}), data),
+    "matern, a kink": (KernelPCA(2, kernel="matern", kernel_params={"nu": 0.5}), data),
+    "rational quadratic": (KernelPCA(2, kernel="rational_quadratic", kernel_params={"alpha": 2}), data),
+    "combined": (KernelPCA(2, kernel=COMBINED), data),
+    "precomputed": (KernelPCA(2, kernel="precomputed"), lambda: data() @ data().T),
+    "precomputed, Nyström": (
+        KernelPCA(2, kernel="precomputed", eigen_solver=Nystrom(rank=9), random_state=0),
+        lambda: np.exp(-((data()[:, None, 0] - data()[None, :, 0]) ** 2)),
+    ),
+    "Nyström": (KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(rank=9), random_state=0), data),
+    "Nyström, flat": (KernelPCA(2, kernel="rbf", gamma=1e-5, eigen_solver="nystrom", random_state=0), data),
+    "Nyström, combined": (
+        KernelPCA(2, kernel=kernels.RBF(1e-5) + kernels.Laplacian(1e-5), eigen_solver=Nystrom(rank=9), random_state=0),
+        data,
+    ),
+    "block Krylov": (KernelPCA(2, kernel="rbf", eigen_solver=BlockKrylov(tol=1e-10, start=np.ones((30, 1)))), data),
+    "sparse": (KernelPCA(2, kernel="rbf"), lambda: scipy.sparse.random(30, 6, 0.4, format="csr", random_state=0)),
+    "sparse array": (KernelPCA(2), lambda: scipy.sparse.random_array((30, 6), density=0.4, format="csr", rng=0)),
+    "frame": (KernelPCA(2, kernel="rbf"), frame),
+    "float32": (KernelPCA(2, kernel="rbf", fit_inverse_transform=True), lambda: data().astype(np.float32)),
+    "one sample": (KernelPCA(1, kernel="rbf"), lambda: data(1)),
+    "no variance": (KernelPCA(2, kernel="rbf"), lambda: np.ones((5, 2))),
+    "nothing left": (KernelPCA(kernel="rbf"), lambda: np.ones((5, 2))),
+    "more than the rank": (KernelPCA(7), data),
+    "PCA": (PCA(2), data),
+    "PCA, scaled and whitened": (PCA(0.9, scale=True, whiten=True), data),
+    "PCA, given scale": (PCA(2, scale=np.arange(1.0, 5.0), memory_limit="1GiB"), data),
+    "PCA, dual": (PCA(2), lambda: data(6, 20)),
+    "PCA, randomized": (PCA(2, svd_solver="randomized", random_state=0), lambda: data(60, 40)),
+    "PCA, sparse": (PCA(2), lambda: scipy.sparse.random(30, 6, 0.4, format="csr", random_state=0)),
+    "PCA, float32": (PCA("mle"), lambda: data().astype(np.float32)),
+    "PCA, frame": (PCA(2, scale=True), frame),
+    "PCA, none": (PCA(0), data),
+    "incremental": (IncrementalPCA(2, batch_size=10, whiten=True), data),
+    "incremental, exact": (IncrementalPCA(2, exact=True), data),
+}
+
+
+def fitted(name: str) -> tuple[Any, Any]:
+    """A fitted model, and its data."""
+    estimator, make = MODELS[name]
+    X = make()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return clone(estimator).fit(X), X
+
+
+def assert_same(a: Any, b: Any, where: str) -> None:
+    """Two values are the same to the last bit, arrays and objects of the library included."""
+    assert type(a) is type(b), where
+    if isinstance(a, np.ndarray):
+        assert a.dtype == b.dtype, where
+        np.testing.assert_array_equal(a, b, err_msg=where)
+    elif scipy.sparse.issparse(a):
+        for part in ("data", "indices", "indptr"):
+            assert_same(getattr(a, part), getattr(b, part), f"{where}.{part}")
+    elif isinstance(a, (list, tuple)):
+        assert len(a) == len(b)
+        for place, parts in enumerate(zip(a, b, strict=True)):
+            assert_same(*parts, f"{where}[{place}]")
+    elif type(a).__module__.startswith("gpukpca.") and hasattr(a, "__dict__"):
+        for name in vars(a).keys() - {"_rows"}:
+            assert_same(getattr(a, name), getattr(b, name), f"{where}.{name}")
+    else:
+        assert a == b, where
+
+
+# -- there and back ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.filterwarnings("ignore")
+def test_a_loaded_model_is_the_one_that_was_saved(name, tmp_path):
+    model, X = fitted(name)
+    model.save(tmp_path / "m.npz")
+    again = gpukpca.load(tmp_path / "m.npz")
+    assert type(again) is type(model)
+    assert vars(again).keys() == vars(model).keys()
+    for attribute, value in vars(model).items():
+        if attribute.endswith("_") or attribute in ("_map", "_preimage", "_axes", "_state"):
+            assert_same(vars(again)[attribute], value, attribute)
+    for parameter, value in model.get_params(deep=False).items():
+        assert_same(getattr(again, parameter), value, parameter)
+    assert str(getattr(again, "plan_", "")) == str(getattr(model, "plan_", ""))
+    scores = model.transform(X)
+    np.testing.assert_array_equal(again.transform(X), scores)
+    for method in ("inverse_transform", "score_samples"):
+        if hasattr(model, method) and scores.shape[1]:
+            given = scores if method == "inverse_transform" else X
+            np.testing.assert_array_equal(getattr(again, method)(given), getattr(model, method)(given))
+    again.save(tmp_path / "again.npz")
+    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "m.npz").read_bytes()
+    clone(again).fit(X)
+
+
+@pytest.mark.parametrize("name", ["linear, inverse", "rbf, inverse", "Nyström", "combined", "PCA", "incremental"])
+def test_models_of_every_library_are_read_as_those_of_numpy(xp, dtype, name, tmp_path):
+    X = data().astype(dtype)
+    model = clone(MODELS[name][0]).fit(xp.array(X))
+    model.save(tmp_path / "m.npz")
+    again = gpukpca.load(tmp_path / "m.npz")
+    scores = again.transform(X)
+    assert isinstance(scores, np.ndarray)
+    assert scores.dtype == dtype
+    wanted = xp.host(model.transform(xp.array(X)))
+    np.testing.assert_allclose(scores, wanted, rtol=0, atol=AGREES[dtype] * np.abs(wanted).max())
+    for attribute, value in vars(again).items():
+        assert not hasattr(value, "shape") or isinstance(value, np.ndarray), attribute
+    assert xp.owns(again.transform(xp.array(X)))
+
+
+def test_a_model_of_a_device_is_read_where_there_is_none(cuda, tmp_path):
+    X = data()
+    model = KernelPCA(2, kernel="rbf", device="cuda", fit_inverse_transform=True).fit(X)
+    model.save(tmp_path / "m.npz")
+    np.save(tmp_path / "X.npy", X)
+    program = """
+        import sys, numpy as np, gpukpca
+        model = gpukpca.load("m.npz")
+        assert model.device is None and model.device_.startswith("cuda")
+        np.save("scores.npy", model.transform(np.load("X.npy")))
+        assert np.isfinite(model.inverse_transform(np.load("scores.npy"))).all()
+        assert "cupy" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=tmp_path, check=True, env=dict(os.environ))
+    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), model.transform(X), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["linear, inverse", "rbf, inverse", "Nyström", "combined", "PCA, given scale"])
+def test_a_model_of_the_host_is_put_on_a_device(cuda, name, tmp_path):
+    model, X = fitted(name)
+    model.save(tmp_path / "m.npz")
+    for device in ("cuda", "cuda:0", "auto"):
+        again = gpukpca.load(tmp_path / "m.npz", device=device)
+        place = again._map.offset if isinstance(again, KernelPCA) else again._map.axes
+        assert isinstance(place, cuda.ndarray)
+        scores = again.transform(X)
+        assert isinstance(scores, np.ndarray)
+        np.testing.assert_allclose(scores, model.transform(X), rtol=0, atol=1e-12)
+        assert isinstance(again.transform(cuda.asarray(X)), cuda.ndarray)
+        if getattr(model, "fit_inverse_transform", True):
+            np.testing.assert_allclose(again.inverse_transform(scores), model.inverse_transform(scores), atol=1e-12)
+        assert isinstance(
+            next(iter(vars(again)[n] for n in ("X_fit_", "components_") if hasattr(again, n))), np.ndarray
+        )
+
+
+def test_batches_go_on_after_loading(cuda, tmp_path):
+    model = IncrementalPCA(2).partial_fit(data())
+    model.save(tmp_path / "m.npz")
+    wanted = model.partial_fit(data(seed=1)).components_
+    np.testing.assert_array_equal(gpukpca.load(tmp_path / "m.npz").partial_fit(data(seed=1)).components_, wanted)
+    there = gpukpca.load(tmp_path / "m.npz", device="cuda").partial_fit(data(seed=1))
+    assert there.device_.startswith("cuda")
+    np.testing.assert_allclose(there.components_, wanted, atol=1e-12)
+
+
+def test_without_a_device_the_parameter_says_what_is_wrong(tmp_path):
+    model, _ = fitted("PCA")
+    model.save(tmp_path / "m.npz")
+    assert gpukpca.load(tmp_path / "m.npz", device="cpu").device == "cpu"
+    with pytest.raises(InvalidParameterError, match="device='gpu'"):
+        gpukpca.load(tmp_path / "m.npz", device="gpu")
+    if not gpukpca.backend.device.cuda_is_installed():
+        with pytest.raises(DeviceUnavailableError, match="cupy"):
+            gpukpca.load(tmp_path / "m.npz", device="cuda")
+
+
+def test_golden_files_are_read():
+    """Made by ``python tests/golden/make.py``, one set for every format; the scores are among the notes."""
+    files = sorted(GOLDEN.glob("*.npz"))
+    assert {path.stem.rpartition("_")[2] for path in files} == {str(number) for number in range(1, FORMAT + 1)}
+    for path in files:
+        model, notes = load_with_notes(path)
+        np.testing.assert_allclose(model.transform(notes["X_new"]), notes["scores"], rtol=0, atol=1e-13)
+
+
+def test_parameters_that_an_older_file_lacks_have_their_default(tmp_path):
+    rewritten(tmp_path / "m.npz", "linear", lambda header, _: header.pop("parameters.memory_limit"))
+    assert gpukpca.load(tmp_path / "m.npz").memory_limit is None
+
+
+def test_notes_come_back(tmp_path):
+    notes = {"mean": np.arange(3.0), "names": ("a", "b"), "source": "x.csv", "nested": {"a": [1, 2], "b": (1, "c")}}
+    model, _ = fitted("PCA")
+    save_with_notes(model, tmp_path / "m.npz", notes | {"nothing": None, "none": ()})
+    _, found = load_with_notes(tmp_path / "m.npz")
+    assert_same(found.pop("mean"), notes.pop("mean"), "mean")
+    assert found == notes | {"nothing": None, "none": ()}
+    assert load_with_notes(GOLDEN / "pca_1.npz")[1].keys() == {"X_new", "scores"}
+
+
+def test_the_file_can_be_read_without_the_library(tmp_path):
+    model, _ = fitted("PCA")
+    model.save(tmp_path / "m.npz")
+    with np.load(tmp_path / "m.npz", allow_pickle=False) as archive:
+        np.testing.assert_array_equal(archive["components_"], model.components_)
+        header = json.loads(archive["header.json"])
+    assert header["estimator"] == "PCA"
+    assert header["version"] == gpukpca.__version__
+    assert not [value for value in header.values() if isinstance(value, dict)]
+
+
+def test_no_array_is_written_twice(tmp_path):
+    X = data(2000, 20)
+    model = KernelPCA(2, kernel="rbf").fit(X)
+    model.save(tmp_path / "m.npz")
+    assert (tmp_path / "m.npz").stat().st_size < 1.1 * (X.nbytes + 2 * model.eigenvectors_.nbytes) + 20_000
+
+
+def test_a_loaded_model_shares_nothing_with_its_file(tmp_path):
+    model, X = fitted("rbf, inverse")
+    model.save(tmp_path / "m.npz")
+    again = gpukpca.load(tmp_path / "m.npz")
+    (tmp_path / "m.npz").write_bytes(b"")
+    np.testing.assert_array_equal(again.transform(X), model.transform(X))
+    again.X_fit_ += 1.0  # an array like any other
+
+
+def test_a_memory_map_becomes_part_of_the_file(tmp_path):
+    np.save(tmp_path / "X.npy", data(200))
+    model = KernelPCA(2, kernel="rbf").fit(np.load(tmp_path / "X.npy", mmap_mode="r"))
+    model.save(tmp_path / "m.npz")
+    again = gpukpca.load(tmp_path / "m.npz")
+    assert type(again.X_fit_) is np.ndarray
+    np.testing.assert_allclose(again.transform(data()), model.transform(data()), rtol=0, atol=1e-13)
+
+
+def test_what_belongs_to_a_process_is_left_out(tmp_path):
+    rng = np.random.RandomState(0)
+    model = PCA(2, random_state=rng, verbose=lambda event: None, device="cpu").fit(data())
+    model.save(tmp_path / "m.npz")
+    again = gpukpca.load(tmp_path / "m.npz")
+    assert (again.random_state, again.verbose, again.device) == (None, 0, None)
+
+
+# -- what cannot be saved ----------------------------------------------------------------------------------------------
+
+
+class Own(kernels.RBF):
+    """A kernel of the user's."""
+
+
+class OwnPCA(PCA):
+    """An estimator of the user's."""
+
+
+class OwnSolver(BlockKrylov):
+    """A solver of the user's."""
+
+
+def product(x: np.ndarray, y: np.ndarray) -> float:
+    return float(x @ y)
+
+
+CODE = {
+    "function": (KernelPCA(1, kernel=product), "kernel is a function, which is code"),
+    "process kernel": (KernelPCA(1, kernel=ProcessRBF()), "kernel is a RBF, which is code"),
+    "own kernel": (KernelPCA(1, kernel=Own(0.1)), "kernel is a Own, which is code"),
+    "inside": (KernelPCA(1, kernel=2.0 * (Own(0.1) + kernels.Linear())), r"kernel\.k\.k1 is a Own"),
+    "modulated": (
+        KernelPCA(1, kernel=kernels.modulate(kernels.RBF(), lambda X: X[:, 0] * 0.0 + 1.0)),
+        "Modulated, which is code",
+    ),
+    "own solver": (KernelPCA(1, eigen_solver=OwnSolver()), "eigen_solver is a OwnSolver, which has no place"),
+    "own class": (OwnPCA(1), "OwnPCA is a class of its own"),
+    "huge integer": (PCA(1, memory_limit=10**30), "beyond 64 bits"),
+}
+
+
+@pytest.mark.parametrize("case", CODE)
+def test_code_is_refused_and_the_old_file_stays(case, tmp_path):
+    estimator, message = CODE[case]
+    (tmp_path / "m.npz").write_text("old")
+    model = estimator.fit(data())
+    with pytest.raises(InvalidParameterError, match=message):
+        model.save(tmp_path / "m.npz")
+    assert (tmp_path / "m.npz").read_text() == "old"
+    assert os.listdir(tmp_path) == ["m.npz"]
+
+
+def test_only_fitted_models_are_saved(tmp_path):
+    for estimator in (KernelPCA(2), PCA(2), IncrementalPCA(2)):
+        with pytest.raises(NotFittedError):
+            estimator.save(tmp_path / "m.npz")
+
+
+def test_places_that_cannot_be_written_to_are_named(tmp_path):
+    model, _ = fitted("PCA")
+    with pytest.raises(IsADirectoryError):
+        model.save(tmp_path)
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        model.save(tmp_path / "none" / "m.npz")
+    with pytest.raises(TypeError):
+        model.save(3)
+    with pytest.raises(OSError, match="device"):
+        model.save("/dev/null")
+    (tmp_path / "m.npz").write_text("old")
+    (tmp_path / "m.npz").chmod(0o444)
+    if not os.access(tmp_path / "m.npz", os.W_OK):  # the administrator may write anywhere
+        with pytest.raises(PermissionError):
+            model.save(tmp_path / "m.npz")
+
+
+def test_links_are_followed_and_permissions_kept(tmp_path):
+    model, X = fitted("PCA")
+    (tmp_path / "real.npz").write_text("old")
+    (tmp_path / "real.npz").chmod(0o640)
+    (tmp_path / "m.npz").symlink_to("real.npz")
+    model.save(str(tmp_path / "m.npz"))
+    assert (tmp_path / "m.npz").is_symlink()
+    assert stat.S_IMODE((tmp_path / "real.npz").stat().st_mode) == 0o640
+    np.testing.assert_array_equal(gpukpca.load(str(tmp_path / "real.npz")).transform(X), model.transform(X))
+
+
+# -- killed while writing, two at once ---------------------------------------------------------------------------------
+
+POINTS = [("write", 0), ("write", 1), ("write", 9), ("fsync", 0), ("replace", 0), ("fsync", 1)]
+# A process for every point, each killed when it calls the function of that name for the so-and-so-manieth time.
+KILLED = """
+    import json, os, signal, sys, zipfile
+    import numpy as np
+    from gpukpca import PCA
+    model = PCA(2).fit(np.arange(30.0).reshape(10, 3) ** 2)
+
+    def dies(point, countdown):
+        owner = {"write": zipfile._ZipWriteFile, "fsync": os, "replace": os}[point]
+        original = getattr(owner, point)
+
+        def deadly(*arguments, **named):
+            nonlocal countdown
+            countdown -= 1
+            if countdown < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return original(*arguments, **named)
+
+        setattr(owner, point, deadly)
+
+    for number, (point, countdown) in enumerate(json.loads(sys.argv[1])):
+        child = os.fork()
+        if child == 0:
+            dies(point, countdown)
+            model.save(f"{number}/m.npz")
+            os._exit(0)
+        assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL, point
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals as on POSIX")
+def test_whoever_is_killed_leaves_the_old_file_or_the_new_one(tmp_path):
+    for number in range(len(POINTS)):
+        (tmp_path / str(number)).mkdir()
+        PCA(1).fit(data()).save(tmp_path / str(number) / "m.npz")
+    command = [sys.executable, "-c", textwrap.dedent(KILLED), json.dumps(POINTS)]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    for number, point in enumerate(POINTS):
+        is_new = point == ("fsync", 1)  # of the folder, after the new name is there
+        assert gpukpca.load(tmp_path / str(number) / "m.npz").n_components_ == (2 if is_new else 1)
+
+
+def test_of_two_writers_the_last_one_wins_whole(tmp_path, monkeypatch):
+    first, second = PCA(1).fit(data()), PCA(2).fit(data())
+    replace = os.replace
+
+    def meanwhile(source: Any, target: Any) -> None:
+        monkeypatch.setattr(os, "replace", replace)
+        second.save(target)
+        assert gpukpca.load(target).n_components_ == 2
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", meanwhile)
+    first.save(tmp_path / "m.npz")
+    assert gpukpca.load(tmp_path / "m.npz").n_components_ == 1
+    assert os.listdir(tmp_path) == ["m.npz"]
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_write_that_fails_leaves_nothing_behind(error, tmp_path, monkeypatch):
+    PCA(1).fit(data()).save(tmp_path / "m.npz")
+
+    def fails(*_: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails)
+        with pytest.raises(type(error)):
+            PCA(2).fit(data()).save(tmp_path / "m.npz")
+    assert gpukpca.load(tmp_path / "m.npz").n_components_ == 1
+    assert os.listdir(tmp_path) == ["m.npz"]
+
+
+# -- files that are none -----------------------------------------------------------------------------------------------
+
+
+def rewritten(path: Path, name: str, change: Callable[[dict[str, Any], dict[str, np.ndarray]], Any]) -> None:
+    """A whole file of a model, changed in header or arrays."""
+    fitted(name)[0].save(path)
+    header, arrays = read_archive(path, lambda header: None)
+    change(header, arrays)
+    write_archive(path, header, arrays)
+
+
+def whole() -> bytes:
+    """The bytes of a small valid file."""
+    return (GOLDEN / "incremental_pca_1.npz").read_bytes()
+
+
+def archive(change: Callable[[zipfile.ZipFile, dict[str, bytes]], Any], **options: Any) -> bytes:
+    """The members of a valid file written anew, with a change to them; what is left over is written as it is."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(whole())) as old, zipfile.ZipFile(buffer, "w", **options) as new:
+        members = {name: old.read(name) for name in old.namelist()}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            change(new, members)
+            for name, content in members.items():
+                new.writestr(name, content)
+    return buffer.getvalue()
+
+
+def with_header(text: bytes) -> bytes:
+    return archive(lambda new, members: members.update({"header.json": text}))
+
+
+def header_with(**values: Any) -> bytes:
+    """A valid header with other values."""
+
+    def change(new: zipfile.ZipFile, members: dict[str, bytes]) -> None:
+        header = {**json.loads(members["header.json"]), **{k.replace("__", "."): v for k, v in values.items()}}
+        members["header.json"] = json.dumps(header).encode()
+
+    return archive(change)
+
+
+def with_array(header: str, content: bytes = b"", name: str = "components_.npy") -> bytes:
+    """An array with a header of one's own."""
+    text = header.encode().ljust(118) + b"\n"
+    start = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+    return archive(lambda new, members: members.update({name: start + content}))
+
+
+def saved(function: Callable[..., Any], *arguments: Any, **named: Any) -> bytes:
+    buffer = io.BytesIO()
+    function(buffer, *arguments, **named)
+    return buffer.getvalue()
+
+
+def encrypted(content: bytes) -> bytes:
+    """Every member marked as encrypted, in its own header and in the directory."""
+    found = bytearray(content)
+    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        start = found.find(mark)
+        while start >= 0:
+            found[start + place] |= 1
+            start = found.find(mark, start + 4)
+    return bytes(found)
+
+
+def a_claim(shape: str, descr: str = "<f8") -> bytes:
+    return with_array(f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}", b"\0" * 48)
+
+
+OBJECTS = np.array([{"a": 1}, None], dtype=object)
+BROKEN: dict[str, Callable[[], bytes]] = {
+    "empty": lambda: b"",
+    "text": lambda: b"scores, 1, 2\n",
+    "zeros": lambda: bytes(100_000),
+    "pickle": lambda: pickle.dumps({"a": np.arange(3)}),
+    "joblib": lambda: saved(lambda buffer: joblib.dump({"a": np.arange(3)}, buffer)),
+    "npy": lambda: saved(np.save, np.arange(3)),
+    "npz of scores": lambda: saved(np.savez, scores=np.arange(3)),
+    "npz with objects": lambda: saved(np.savez, a=OBJECTS, allow_pickle=True),
+    "objects for an array": lambda: archive(
+        lambda new, members: members.update({"components_.npy": saved(np.save, OBJECTS, allow_pickle=True)})
+    ),
+    "compressed": lambda: archive(lambda new, members: None, compression=zipfile.ZIP_DEFLATED),
+    "bomb": lambda: archive(
+        lambda new, members: new.writestr("bomb_.npy", bytes(50_000_000), compress_type=zipfile.ZIP_DEFLATED)
+    ),
+    "encrypted": lambda: encrypted(whole()),
+    "no header": lambda: archive(lambda new, members: members.pop("header.json")),
+    "a member twice": lambda: archive(lambda new, members: new.writestr("mean_.npy", members["mean_.npy"])),
+    "a member too few": lambda: archive(lambda new, members: members.pop("mean_.npy")),
+    "a member too many": lambda: archive(lambda new, members: members.update({"more_.npy": members["mean_.npy"]})),
+    "a private one too many": lambda: archive(lambda new, members: members.update({"_x.npy": members["mean_.npy"]})),
+    "path upwards": lambda: archive(lambda new, members: members.update({"../up.npy": members["mean_.npy"]})),
+    "absolute path": lambda: archive(lambda new, members: members.update({"/tmp/up.npy": members["mean_.npy"]})),
+    "folder": lambda: archive(lambda new, members: members.update({"folder/": b""})),
+    "other member": lambda: archive(lambda new, members: members.update({"run.py": b"import os"})),
+    "many members": lambda: archive(lambda new, members: members.update({f"a{i}_.npy": b"" for i in range(1_500)})),
+    "value inside of an array": lambda: archive(
+        lambda new, members: members.update({"mean_.deep.npy": members["mean_.npy"]})
+    ),
+    "not UTF-8": lambda: with_header(b'{"format": 1, "version": "\xff\xfe"}'),
+    "no JSON": lambda: with_header(b"{"),
+    "a list": lambda: with_header(b"[1]"),
+    "a number": lambda: with_header(b"1"),
+    "empty header": lambda: with_header(b""),
+    "nothing said": lambda: with_header(b"{}"),
+    "deep": lambda: with_header(b'{"format":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+    "deep objects": lambda: with_header(b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
+    "a key twice": lambda: with_header(b'{"format": 1, "format": 1, "version": "0", "estimator": "PCA"}'),
+    "NaN": lambda: header_with(noise_variance_=float("nan")),
+    "infinity": lambda: header_with(noise_variance_=float("inf")),
+    "beyond float64": lambda: with_header(b'{"format": 1, "version": "0", "a": 1e999}'),
+    "an integer of 10**5 digits": lambda: with_header(b'{"format": 1, "version": "0", "a": ' + b"9" * 100_000 + b"}"),
+    "not flat": lambda: header_with(noise_variance_={"a": 1}),
+    "list in a list": lambda: header_with(noise_variance_=[[1]]),
+    "half of a surrogate pair": lambda: with_header(b'{"format": 1, "version": "\\ud800"}'),
+    "key of another alphabet": lambda: header_with(**{"ü": 1}),
+    "empty key": lambda: header_with(**{"": 1}),
+    "key of 65 parts": lambda: header_with(**{"__".join(["a"] * 65): 1}),
+    "format is text": lambda: header_with(format="1"),
+    "format is true": lambda: header_with(format=True),
+    "format 0": lambda: header_with(format=0),
+    "version is missing": lambda: with_header(b'{"format": 1}'),
+    "unknown estimator": lambda: header_with(estimator="SVC"),
+    "estimator is a list": lambda: header_with(estimator=["PCA"]),
+    "another estimator": lambda: header_with(estimator="PCA"),
+    "estimator of another room": lambda: header_with(estimator="os.system"),
+    "parameters are a value": lambda: with_header(
+        b'{"format": 1, "version": "0", "estimator": "PCA", "parameters": 1}'
+    ),
+    "unknown parameter": lambda: header_with(parameters__depth=3),
+    "parameter that is never kept": lambda: header_with(parameters__device="cuda"),
+    "wrong parameter": lambda: header_with(parameters__n_components="two"),
+    "parameter of a class": lambda: header_with(parameters__batch_size__class="RBF"),
+    "unknown class": lambda: header_with(parameters__batch_size__class="os.system"),
+    "wrong type": lambda: header_with(noise_variance_="none"),
+    "true for a number": lambda: header_with(noise_variance_=True),
+    "negative variance": lambda: header_with(noise_variance_=-1.0),
+    "negative count": lambda: header_with(n_samples_seen_=-1),
+    "wrong number of features": lambda: header_with(n_features_in_=99),
+    "wrong number of components": lambda: header_with(n_components_=99),
+    "unknown attribute": lambda: header_with(more_=1),
+    "a method": lambda: header_with(transform=1),
+    "part of a class missing": lambda: header_with(_state__moments__class="Running"),
+    "same as nothing": lambda: header_with(mean___as="none_"),
+    "10**13 elements": lambda: a_claim("(10000000000000,)"),
+    "a product beyond 64 bits": lambda: a_claim("(4294967296, 4294967297)"),
+    "a product beyond 64 bits that comes back to 6": lambda: a_claim("(6148914691236517206, 3)"),
+    "negative length": lambda: a_claim("(-1, 3)"),
+    "10**4 dimensions": lambda: a_claim(f"({'1, ' * 10_000})"),
+    "10**6 dimensions": lambda: a_claim(f"({'1, ' * 5_000})" + " " * 10),
+    "a huge length beside none": lambda: a_claim("(0, 9999999999999999999)"),
+    "lengths that are no numbers": lambda: a_claim("(1e3,)"),
+    "a call for a shape": lambda: a_claim("(__import__('os').getpid(),)"),
+    "complex": lambda: a_claim("(3,)", "<c16"),
+    "text array": lambda: a_claim("(3,)", "<U4"),
+    "big-endian": lambda: a_claim("(6,)", ">f8"),
+    "object array": lambda: a_claim("(6,)", "|O"),
+    "structured": lambda: with_array("{'descr': [('a', '<f8')], 'fortran_order': False, 'shape': (6,), }", b"\0" * 48),
+    "one byte too many": lambda: archive(
+        lambda new, members: members.update({"mean_.npy": members["mean_.npy"] + b"\0"})
+    ),
+    "array without a header": lambda: archive(lambda new, members: members.update({"mean_.npy": b"\x93NUMPY"})),
+    "array of format 2": lambda: archive(
+        lambda new, members: members.update({"mean_.npy": b"\x93NUMPY\x02" + members["mean_.npy"][7:]})
+    ),
+    "very many members": lambda: whole()[:-10] + (2**31).to_bytes(4, "little") + whole()[-6:],
+    "comment": lambda: whole()[:-2] + b"\x05\x00hello",
+    "bytes before": lambda: b"#!/bin/sh\n" + whole(),
+    "end only": lambda: whole()[-22:],
+    "two halves": lambda: whole()[: len(whole()) // 2] + whole()[-22:],
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_is_no_model_file_is_refused(case, tmp_path, monkeypatch):
+    path = tmp_path / "m.npz"
+    path.write_bytes(BROKEN[case]())
+    for module, name in ((pickle, "loads"), (pickle, "load"), (pickle, "Unpickler"), (joblib, "load"), (np, "load")):
+        monkeypatch.setattr(module, name, poison)
+    tracemalloc.start()
+    started = time.perf_counter()
+    try:
+        with pytest.raises(ModelFormatError, match="no model file of gpukpca"):
+            gpukpca.load(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert time.perf_counter() - started < 2.0
+    assert peak < 20 * len(path.read_bytes()) + 1_000_000
+
+
+def poison(*_: Any, **__: Any) -> None:
+    raise AssertionError("this runs what a file says")
+
+
+def test_reading_never_unpickles(monkeypatch):
+    for name in ("loads", "load", "Unpickler"):
+        monkeypatch.setattr(pickle, name, poison)
+    monkeypatch.setattr(np, "load", poison)
+    for path in GOLDEN.glob("*.npz"):
+        gpukpca.load(path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="devices and pipes as on POSIX")
+def test_places_that_hold_no_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        gpukpca.load(tmp_path / "none.npz")
+    with pytest.raises(IsADirectoryError):
+        gpukpca.load(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/zero", "/dev/null", tmp_path / "pipe"):
+        with pytest.raises(ModelFormatError, match="a device or a pipe"):
+            gpukpca.load(path)
+    with pytest.raises(TypeError):
+        gpukpca.load(0)
+    (tmp_path / "m.npz").write_bytes(whole())
+    (tmp_path / "m.npz").chmod(0)
+    if not os.access(tmp_path / "m.npz", os.R_OK):
+        with pytest.raises(PermissionError):
+            gpukpca.load(tmp_path / "m.npz")
+
+
+def test_the_name_of_the_file_does_not_matter(tmp_path):
+    (tmp_path / "model.pkl").write_bytes(whole())
+    assert isinstance(gpukpca.load(tmp_path / "model.pkl"), IncrementalPCA)
+
+
+def test_every_proper_beginning_of_a_file_is_refused(tmp_path):
+    content = whole()
+    path = tmp_path / "m.npz"
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
+        with pytest.raises(ModelFormatError):
+            gpukpca.load(path)
+
+
+def test_a_newer_format_names_the_version_that_wrote_it(tmp_path):
+    (tmp_path / "m.npz").write_bytes(header_with(format=FORMAT + 1, version="9.1.0", estimator="Later"))
+    with pytest.raises(ModelFormatError, match=r"written by gpukpca 9\.1\.0 in format .*newer gpukpca"):
+        gpukpca.load(tmp_path / "m.npz")
+
+
+# name of the model, what is wrong with it, part of the message
+CONTRADICTIONS: dict[str, tuple[str, Callable[[dict[str, Any], dict[str, np.ndarray]], Any], str | None]] = {
+    "other length": ("rbf, inverse", lambda h, a: a.update(eigenvalues_=a["eigenvalues_"][:2]), "shape"),
+    "NaN inside": ("rbf, inverse", lambda h, a: a["eigenvectors_"].__setitem__((3, 1), np.nan), "NaN or infinity"),
+    "infinity in the data": ("rbf, inverse", lambda h, a: a["X_fit_"].__setitem__((0, 0), np.inf), "NaN or infinity"),
+    "negative eigenvalue": ("rbf, inverse", lambda h, a: a["eigenvalues_"].__setitem__(2, -0.1), "descend"),
+    "ascending": ("rbf, inverse", lambda h, a: a.update(eigenvalues_=a["eigenvalues_"][::-1].copy()), "descend"),
+    "not orthonormal": ("rbf, inverse", lambda h, a: a["eigenvectors_"].__setitem__((0, 0), 0.9), "orthonormal"),
+    "not unit": ("PCA", lambda h, a: a.update(components_=1.01 * a["components_"]), "orthonormal"),
+    "integers for data": ("rbf, inverse", lambda h, a: a.update(X_fit_=a["X_fit_"].astype(np.int64)), "finite rows"),
+    "huge vectors": ("PCA", lambda h, a: a.update(components_=1e300 * a["components_"]), "orthonormal"),
+    "landmark that is no sample": ("Nyström", lambda h, a: a["landmarks_"].__setitem__(0, 30), "landmarks_"),
+    "negative landmark": ("precomputed, Nyström", lambda h, a: a["landmarks_"].__setitem__(0, -1), "landmarks_"),
+    "interval upside down": ("Nyström", lambda h, a: h.update(total_variance_interval_=[2.0, 1.0]), "in order"),
+    "kernel unknown": ("rbf, inverse", lambda h, a: h.update({"kernel_.class": "Own"}), "'Own', which is none of"),
+    "kernel of another name": (
+        "rbf, inverse",
+        lambda h, a: h.update({"parameters.kernel": "own"}) or h.update({"kernel_.class": "Linear"}),
+        "Linear",
+    ),
+    "kernel parameter unknown": ("rbf, inverse", lambda h, a: h.update({"kernel_.nu": 1.5}), "has no nu"),
+    "kernel parameter missing": ("rbf, inverse", lambda h, a: h.pop("kernel_.gamma"), "lacks gamma"),
+    "kernel parameter out of range": ("rbf, inverse", lambda h, a: h.update({"kernel_.gamma": -1.0}), "gamma=-1.0"),
+    "kernel with a rule": ("rbf, inverse", lambda h, a: h.update({"kernel_.gamma": "scale"}), "gamma='scale'"),
+    "kernel inside out of range": ("combined", lambda h, a: h.update({"kernel_.k1.k1.factor": 0.0}), "factor=0.0"),
+    "kernel is a plan": (
+        "rbf, inverse",
+        lambda h, a: h.update({"kernel_.class": "Dense", "kernel_.tol": 0.0}),
+        "Dense",
+    ),
+    "kernel is text": (
+        "precomputed",
+        lambda h, a: h.pop("kernel_.class") and h.update(kernel_="rbf"),
+        "must be a Kernel",
+    ),
+    "template of another kernel": (
+        "rbf, inverse",
+        lambda h, a: (
+            (
+                [h.pop(k) for k in list(h) if k.startswith("_map.template.")]
+                and h.update({"_map.template.class": "DotRows", "_map.template.data.as": "_map.template.data"})
+            )
+            or h.update({"_map.template.factor": 1.0, "_map.template.mean": None, "_map.template.copied": False})
+        ),
+        "no model",
+    ),
+    "half a pre-image": ("rbf, inverse", lambda h, a: a.pop("X_transformed_fit_"), None),
+    "CSR indices beyond the columns": ("sparse", lambda h, a: a["X_fit_.indices"].__setitem__(0, 6), "CSR"),
+    "CSR indices below 0": ("sparse", lambda h, a: a["X_fit_.indices"].__setitem__(0, -1), "CSR"),
+    "CSR rows beyond the data": ("sparse", lambda h, a: a["X_fit_.indptr"].__setitem__(-1, 10**6), "CSR"),
+    "CSR rows backwards": ("sparse", lambda h, a: a["X_fit_.indptr"].__setitem__(1, 60), "CSR"),
+    "CSR of another shape": ("sparse", lambda h, a: h.update({"X_fit_.shape": [30, 10**12]}), None),
+    "CSR with NaN": ("sparse", lambda h, a: a["X_fit_.data"].__setitem__(0, np.nan), "finite rows"),
+    "CSR without data": ("sparse", lambda h, a: a.pop("X_fit_.data"), None),
+    "constant feature that is none": (
+        "constant features",
+        lambda h, a: a["_map.template.geometry.varying"].__setitem__(0, 99),
+        "varying",
+    ),
+    "solver unknown": ("linear", lambda h, a: h.update({"plan_.solver.class": "Own"}), "Own"),
+    "plan without tiles": ("rbf, inverse", lambda h, a: h.update({"plan_.residence.tile_edge": 0}), "tile_edge"),
+    "method unknown": ("PCA", lambda h, a: h.update({"plan_.method": "guess"}), "method"),
+    "names too few": ("frame", lambda h, a: h.update({"feature_names_in_.items": ["one"]}), "feature_names_in_"),
+    "a name twice": ("frame", lambda h, a: h.update({"feature_names_in_.items": ["one"] * 4}), "feature_names_in_"),
+    "names that are numbers": ("frame", lambda h, a: h.update({"feature_names_in_.items": [1, 2, 3, 4]}), "texts"),
+    "a value with values inside": ("PCA", lambda h, a: h.update({"noise_variance_.more": 1}), "value"),
+}
+
+
+@pytest.mark.parametrize("case", CONTRADICTIONS)
+def test_parts_that_contradict_each_other_are_refused(case, tmp_path):
+    name, change, message = CONTRADICTIONS[case]
+    rewritten(tmp_path / "m.npz", name, change)
+    with pytest.raises(ModelFormatError, match=message):
+        gpukpca.load(tmp_path / "m.npz")
+
+
+@settings(max_examples=300, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@given(flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 7)), min_size=1, max_size=3))
+def test_flipped_bits_are_found_or_change_nothing(flips, tmp_path_factory):
+    content = bytearray(whole())
+    for place, bit in flips:
+        content[int(place * len(content))] ^= 1 << bit
+    path = tmp_path_factory.mktemp("flips", numbered=True) / "m.npz"
+    path.write_bytes(content)
+    try:
+        again = gpukpca.load(path)
+    except ModelFormatError:
+        return
+    model = gpukpca.load(GOLDEN / "incremental_pca_1.npz")
+    np.testing.assert_array_equal(again.transform(data(5, 3)), model.transform(data(5, 3)))
+
+
+VALUES = [None, True, -1, 0, 1, 10**18, -0.5, 1e308, "", "rbf", "RBF", "class", [], [1, 2], ["a"], [None]]
+
+
+@pytest.mark.parametrize("name", ["kernel_pca", "algebra", "nystrom", "linear", "pca", "incremental_pca"])
+def test_any_value_in_any_place_of_the_header_is_judged(name, tmp_path):
+    """Whatever a header of whole members says is a model that works, or a clear error."""
+    header, arrays = read_archive(GOLDEN / f"{name}_{FORMAT}.npz", lambda header: None)
+    chance = random.Random(0)
+    for key in header:
+        changed = {**header, key: chance.choice(VALUES)}
+        write_archive(tmp_path / "m.npz", changed, arrays)
+        try:
+            model = gpukpca.load(tmp_path / "m.npz")
+        except ModelFormatError:
+            continue
+        assert model.transform(data(5, 3)).shape == (5, 2)
+        str(getattr(model, "plan_", ""))
