@@ -17,9 +17,10 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from gpukpca import KernelPCA, Progress, __version__
-from gpukpca.cli import report, table
+from gpukpca.cli import outputs, report, table
 from gpukpca.cli.app import gpukpca
-from gpukpca.cli.inputs import read_input, standardized
+from gpukpca.cli.inputs import read_input
+from gpukpca.cli.scaling import Standardization
 from gpukpca.exceptions import MemoryBudgetError
 
 FOODS = """,England,Wales,Scotland,N.Ireland
@@ -260,12 +261,13 @@ def test_more_than_the_free_memory_is_refused_with_both_numbers(monkeypatch: pyt
 def test_standardized_columns(rng: np.random.Generator, scale: float):
     X = rng.standard_normal((20000, 4)) + [0, 1e3, -5, 0.1]
     X[:, 3] = 0.1
-    Z, constant = standardized(scale * X)
-    assert constant == 1
+    scaling = Standardization.of(scale * X)
+    assert scaling.constant == 1
+    Z = scaling.applied(scale * X)
     np.testing.assert_allclose(Z.mean(axis=0), 0, atol=1e-11)
     np.testing.assert_allclose(Z.std(axis=0), [1, 1, 1, 0], atol=1e-11)
     assert not Z[:, 3].any()
-    single, _ = standardized(X.astype(np.float32))
+    single = Standardization.of(X.astype(np.float32)).applied(X.astype(np.float32))
     assert single.dtype == np.float32
     np.testing.assert_allclose(single, Z, atol=2e-4)
 
@@ -394,7 +396,7 @@ def test_bad_input_is_one_line_and_exit_2(what: str, arguments: list[str], fragm
 
 
 def test_targets_are_checked_before_anything_is_read(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("gpukpca.cli.app.read_input", lambda *a, **k: pytest.fail("the input was read"))
+    monkeypatch.setattr("gpukpca.cli.fit.read_input", lambda *a, **k: pytest.fail("the input was read"))
     for arguments in (["-o", "s.mat"], ["-o", "s.npz", "--plot", "p.gif"], ["-o", "s.npz", "-n", "-3"]):
         assert run("fit", "iris", *arguments).exit_code == 2
 
@@ -403,7 +405,7 @@ def test_a_folder_that_takes_no_file_is_found_out_first(monkeypatch: pytest.Monk
     def read_only(**_: object) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(report.tempfile, "TemporaryFile", read_only)
+    monkeypatch.setattr(outputs.tempfile, "TemporaryFile", read_only)
     result = run("fit", "iris", *OUT)
     assert result.exit_code == 2
     assert result.stderr == "error: --output s.npz: nothing can be written to .: Read-only file system.\n"
@@ -437,7 +439,7 @@ def test_debug_prints_the_traceback():
 # -- whole files -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("broken", ["write_scores", "draw"])
+@pytest.mark.parametrize("broken", ["write_rows", "draw"])
 def test_a_failing_write_leaves_the_old_files_whole(monkeypatch: pytest.MonkeyPatch, broken: str):
     text("s.npz", "old scores")
     text("p.png", "old plot")
@@ -446,7 +448,7 @@ def test_a_failing_write_leaves_the_old_files_whole(monkeypatch: pytest.MonkeyPa
         file.write(b"half of it")  # type: ignore[attr-defined]
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(f"gpukpca.cli.app.{broken}", full)
+    monkeypatch.setattr(f"gpukpca.cli.fit.{broken}", full)
     result = run("fit", "iris", "-k", "linear", "-n", 2, *OUT, "--plot", "p.png", "--force")
     assert result.exit_code == 2
     assert "No space left" in result.stderr
@@ -464,7 +466,7 @@ def test_force_replaces_and_keeps_permissions():
 
 
 def test_an_interrupt_leaves_nothing(monkeypatch: pytest.MonkeyPatch):
-    for target in ("gpukpca.KernelPCA.fit_transform", "gpukpca.cli.app.write_scores"):
+    for target in ("gpukpca.KernelPCA.fit_transform", "gpukpca.cli.fit.write_rows"):
         with monkeypatch.context() as patch:
             patch.setattr(target, interrupt)
             result = run("fit", "iris", "-k", "linear", "-n", 2, *OUT)

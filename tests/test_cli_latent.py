@@ -10,7 +10,8 @@ import pytest
 from test_cli import fit, loaded, run, text
 
 from gpukpca import BayesianPCA, LocalPCA, ProbabilisticPCA
-from gpukpca.cli.inputs import read_input, standardized
+from gpukpca.cli.inputs import read_input
+from gpukpca.cli.scaling import Standardization
 
 OUT = ("-o", "s.npz")
 HOLES = """name,a,b,c
@@ -89,8 +90,10 @@ def test_missing_numbers_of_a_matrix_and_standardised_columns(rng: np.random.Gen
     X[rng.random(X.shape) < 0.1] = np.nan
     np.save("x.npy", X)
     fit("x.npy", "--method", "ppca", "-n", 2, "--scale", *OUT)
-    Z, constant = standardized(X, missing=True)
-    assert constant == 0
+    scaling = Standardization.of(X, missing=True)
+    assert scaling.constant == 0
+    Z = scaling.applied(X)
+    np.testing.assert_allclose(scaling.undone(Z), X, rtol=1e-13, atol=1e-13 * np.nanmax(np.abs(X)))
     np.testing.assert_allclose(np.nanmean(Z, axis=0), 0.0, atol=1e-13)
     np.testing.assert_allclose(np.nanstd(Z, axis=0), 1.0, rtol=1e-13)
     np.testing.assert_array_equal(np.isnan(Z), np.isnan(X))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,6 @@ import numpy as np
 
 from gpukpca.cli.table import Table, check_room
 from gpukpca.cli.text import read_text
-from gpukpca.decomposition.validation import check_finite
 from gpukpca.kernels.parameters import closest
 
 # Of scikit-learn, then simulated: the same numbers every time.
@@ -23,7 +22,6 @@ BUNDLED = ("digits", "iris", "wine", "breast_cancer", "genotypes", "clusters")
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 # Where an archive holds several matrices.
 USUAL_KEYS = ("X", "x_train", "data")
-PANEL = 8192
 
 
 def read_input(
@@ -65,41 +63,6 @@ def read_input(
     if transpose:
         table = _transposed(table)
     return replace(table, X=_as_dtype(table.X, dtype))
-
-
-def standardized(X: np.ndarray, missing: bool = False) -> tuple[np.ndarray, int]:
-    """z-scores of every column (mean 0, population standard deviation 1) and the number of constant columns.
-
-    Mean and deviation are accumulated in float64. Constant columns are only centred. `missing` says that NaN stand for
-    missing values, which are left out and stay; without it they are errors.
-    """
-    check_finite(X, "Impute or drop missing values first.", missing=missing)
-    single = X.dtype == np.float32
-    check_room(X.size * (4 if single else 8), "the standardised matrix")
-    # fmin and fmax pass over NaN.
-    low, high = np.fmin.reduce(X, axis=0).astype(np.float64), np.fmax.reduce(X, axis=0).astype(np.float64)
-    constant = ~(low < high)
-    spread = np.where(constant, 1.0, high - low)
-    # The rounded mean of equal numbers may differ from them. Divided by the range first: squares of very large or small
-    # numbers leave the exponent range.
-    mean = np.where(constant, low, low + spread * _column_means(X, lambda rows: (rows - low) / spread))
-    variance = _column_means(X, lambda rows: ((rows - mean) / spread) ** 2)
-    deviation = np.where(constant, 1.0, spread * np.sqrt(variance))
-    scaled = np.empty(X.shape, dtype=np.float32 if single else np.float64)
-    for start in range(0, X.shape[0], PANEL):
-        scaled[start : start + PANEL] = (X[start : start + PANEL] - mean) / deviation
-    return scaled, int(np.sum(constant))
-
-
-def _column_means(X: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Means over the rows of a function of them, in float64, NaN left out."""
-    sums, counts = np.zeros(X.shape[1]), np.zeros(X.shape[1])
-    for start in range(0, X.shape[0], PANEL):
-        values = function(X[start : start + PANEL])
-        there = ~np.isnan(values)
-        sums += np.sum(values, axis=0, where=there)
-        counts += np.sum(there, axis=0)
-    return sums / np.maximum(counts, 1.0)
 
 
 def _read(source: str, key: str | None, label_column: str | None, index_column: str | None, missing: bool) -> Table:

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpukpca import KernelPCA, Nystrom
-from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, standardized_table, variance_ratios
+from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, variance_ratios
+from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
 from gpukpca.decomposition.choices import check_parameters
 from gpukpca.decomposition.plan import spelled_bytes
@@ -46,11 +47,11 @@ class KernelMethod(Method):
             raise InvalidParameterError("--scale standardises columns of data; a precomputed kernel matrix has none.")
         return model
 
-    def prepared(self, wanted: SimpleNamespace, model: KernelPCA, table: Table) -> tuple[Table, str]:
+    def prepared(self, wanted: SimpleNamespace, model: KernelPCA, table: Table) -> Prepared:
         """Columns standardised where asked; as many components as samples where ten are too many."""
         if wanted.n_components is None:
             model.set_params(n_components=min(DEFAULT_COMPONENTS, table.X.shape[0]))
-        return standardized_table(table) if wanted.scale else (table, "")
+        return Prepared.of(table, wanted.scale)
 
     def title(self, wanted: SimpleNamespace) -> str:
         """«rbf kernel»."""

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpukpca import BayesianPCA, ProbabilisticPCA
-from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, count_of, standardized_table, variance_ratios
+from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, count_of, variance_ratios
+from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
 from gpukpca.exceptions import InvalidParameterError
 
@@ -26,9 +27,9 @@ class LatentMethod(Method):
         count = count_of(wanted.n_components, self.name)
         return self.estimator(n_components=count, random_state=wanted.seed, verbose=listener, **parameters)
 
-    def prepared(self, wanted: SimpleNamespace, model: Any, table: Table) -> tuple[Table, str]:
+    def prepared(self, wanted: SimpleNamespace, model: Any, table: Table) -> Prepared:
         """Columns standardised where asked, by the cells that are there."""
-        return standardized_table(table, missing=True) if wanted.scale else (table, "")
+        return Prepared.of(table, wanted.scale, missing=True)
 
     def title(self, wanted: SimpleNamespace) -> str:
         """«probabilistic PCA of standardised columns»."""
@@ -72,7 +73,7 @@ class ProbabilisticMethod(LatentMethod):
     summary = "probabilistic PCA, also of data with missing cells"
     estimator = ProbabilisticPCA
 
-    def prepared(self, wanted: SimpleNamespace, model: Any, table: Table) -> tuple[Table, str]:
+    def prepared(self, wanted: SimpleNamespace, model: Any, table: Table) -> Prepared:
         """Ten components, or as many as leave room for noise."""
         if wanted.n_components is None:
             model.set_params(n_components=max(1, min(DEFAULT_COMPONENTS, min(table.X.shape) - 1)))

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from gpukpca import LocalPCA
-from gpukpca.cli.method import Column, Method, count_of, standardized_table
+from gpukpca.cli.method import Column, Method, count_of
+from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
 from gpukpca.exceptions import InvalidParameterError
 
@@ -32,11 +33,11 @@ class LocalMethod(Method):
         parameters["method"] = "hard" if wanted.hard else "mixture"
         return LocalPCA(wanted.clusters, random_state=wanted.seed, verbose=listener, **parameters)
 
-    def prepared(self, wanted: SimpleNamespace, model: LocalPCA, table: Table) -> tuple[Table, str]:
+    def prepared(self, wanted: SimpleNamespace, model: LocalPCA, table: Table) -> Prepared:
         """Columns standardised where asked; two axes in a cluster where there is room for noise beside them."""
         if wanted.n_components is None:
             model.set_params(n_components=max(1, min(DEFAULT_DIMENSION, table.X.shape[1] - 1)))
-        return standardized_table(table) if wanted.scale else (table, "")
+        return Prepared.of(table, wanted.scale)
 
     def title(self, wanted: SimpleNamespace) -> str:
         """«local PCA of standardised columns»."""

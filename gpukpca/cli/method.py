@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from gpukpca.cli.inputs import standardized
+from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
 from gpukpca.exceptions import InvalidParameterError
 
@@ -46,8 +45,8 @@ class Method(ABC):
         """The estimator, its parameters checked; `given` says whether an option was written."""
 
     @abstractmethod
-    def prepared(self, wanted: SimpleNamespace, model: Any, table: Table) -> tuple[Table, str]:
-        """The data as the model takes them, and what was done to them in words; sets how many components by default."""
+    def prepared(self, wanted: SimpleNamespace, model: Any, table: Table) -> Prepared:
+        """The data as the model takes them; sets how many components by default."""
 
     @abstractmethod
     def title(self, wanted: SimpleNamespace) -> str:
@@ -95,13 +94,6 @@ def count_of(value: Any, method: str, *words: str) -> Any:
         return value
     others = "".join(f" or {word}" for word in words)
     raise InvalidParameterError(f"-n {value}: --method {method} takes a count{others}.")
-
-
-def standardized_table(table: Table, missing: bool = False) -> tuple[Table, str]:
-    """Every column at mean 0 and standard deviation 1, and that in words; `missing` values stay."""
-    X, constant = standardized(table.X, missing)
-    words = f"{X.shape[1] - constant} columns to mean 0 and standard deviation 1"
-    return replace(table, X=X), words + (f"; {constant} constant, only centred" if constant else "")
 
 
 def variance_ratios(model: Any) -> list[Column]:

@@ -1,8 +1,10 @@
-"""The options that `fit` and `plan` share: the input, the method, and what a model is made of."""
+"""The options that commands share: the input, the method, what a model is made of, the output."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -52,8 +54,34 @@ def of_method(name: str, text: str) -> str:
     return f"[{', '.join(owners)}] {text}"
 
 
-MODEL_OPTIONS = (
+# What is read, where it is computed.
+INPUT_OPTIONS = (
     click.argument("source", metavar="INPUT"),
+    click.option(
+        "--device",
+        metavar="auto|cpu|cuda|cuda:N",
+        default="auto",
+        show_default=True,
+        help="auto: a GPU where one works, else the CPU.",
+    ),
+    click.option(
+        "--dtype",
+        type=click.Choice(["float32", "float64"]),
+        help="Compute in this. [default: as the file has it, float64 for integers and text]",
+    ),
+    click.option("--key", help="Array of an .npz file. [default: its only matrix, or X, x_train or data]"),
+    click.option(
+        "--label-column",
+        metavar="NAME|NUMBER",
+        help="Labels that colour the plot: a column of a .csv file, counted from 0, or an array of an .npz file.",
+    ),
+    click.option("--index-column", metavar="NAME|NUMBER", help="Names of the rows, given in the same way."),
+    click.option("--transpose", is_flag=True, help="Swap rows and columns after reading, names included."),
+    click.option("--debug", is_flag=True, help="Print the traceback of an error."),
+)
+
+# What a model is made of.
+MODEL_OPTIONS = (
     click.option(
         "-m",
         "--method",
@@ -137,19 +165,7 @@ MODEL_OPTIONS = (
         help=of_method("svd_solver", "Which of the equal ways to the components is taken."),
     ),
     click.option("--whiten", is_flag=True, help=of_method("whiten", "Scores of variance 1.")),
-    click.option(
-        "--device",
-        metavar="auto|cpu|cuda|cuda:N",
-        default="auto",
-        show_default=True,
-        help="auto: a GPU where one works, else the CPU.",
-    ),
     click.option("--memory-limit", metavar="BYTES", help="Such as 4GiB. [default: 85 % of what is free]"),
-    click.option(
-        "--dtype",
-        type=click.Choice(["float32", "float64"]),
-        help="Compute in this. [default: as the file has it, float64 for integers and text]",
-    ),
     click.option(
         "--tol",
         type=float,
@@ -159,21 +175,31 @@ MODEL_OPTIONS = (
     ),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random start."),
     click.option("--n-jobs", type=int, help="Threads; -1: all CPUs."),
-    click.option("--key", help="Array of an .npz file. [default: its only matrix, or X, x_train or data]"),
-    click.option(
-        "--label-column",
-        metavar="NAME|NUMBER",
-        help="Labels that colour the plot: a column of a .csv file, counted from 0, or an array of an .npz file.",
-    ),
-    click.option("--index-column", metavar="NAME|NUMBER", help="Names of the rows, given in the same way."),
-    click.option("--transpose", is_flag=True, help="Swap rows and columns after reading, names included."),
-    click.option("--debug", is_flag=True, help="Print the traceback of an error."),
 )
+
+
+def with_input_options(command: Any) -> Any:
+    """A command that reads an input."""
+    return _with(INPUT_OPTIONS, command)
 
 
 def with_model_options(command: Any) -> Any:
     """A command that takes an input and everything that a model is made of."""
-    for option in reversed(MODEL_OPTIONS):
+    return _with((INPUT_OPTIONS[0], *MODEL_OPTIONS, *INPUT_OPTIONS[1:]), command)
+
+
+def with_output_options(what: str) -> Callable[[Any], Any]:
+    """A command that writes rows; `what` describes them."""
+    options = (
+        click.option("-o", "--output", type=click.Path(path_type=Path), help=what),
+        click.option("--force", is_flag=True, help="Replace files that exist."),
+        click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors."),
+    )
+    return lambda command: _with(options, command)
+
+
+def _with(options: Sequence[Callable[[Any], Any]], command: Any) -> Any:
+    for option in reversed(options):
         command = option(command)
     return command
 

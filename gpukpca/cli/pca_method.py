@@ -8,6 +8,7 @@ from typing import Any
 
 from gpukpca import PCA
 from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, variance_ratios
+from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
 from gpukpca.decomposition.pca_choices import check_pca_parameters
 from gpukpca.exceptions import InvalidParameterError
@@ -33,7 +34,7 @@ class PCAMethod(Method):
             raise InvalidParameterError("-n 0 leaves nothing; give at least 1 component.")
         return model
 
-    def prepared(self, wanted: SimpleNamespace, model: PCA, table: Table) -> tuple[Table, str]:
+    def prepared(self, wanted: SimpleNamespace, model: PCA, table: Table) -> Prepared:
         """The data as they are: the estimator scales. Counts and image shapes that do not fit them are errors."""
         n, d = table.X.shape
         if wanted.n_components is None:
@@ -44,7 +45,7 @@ class PCAMethod(Method):
             from gpukpca.plotting.images import check_image_shape
 
             check_image_shape(shape, d)
-        return table, f"{d} columns to mean 0 and standard deviation 1 (over n - 1)" if wanted.scale else ""
+        return Prepared(table, f"{d} columns to mean 0 and standard deviation 1 (over n - 1)" if wanted.scale else "")
 
     def title(self, wanted: SimpleNamespace) -> str:
         """«PCA of standardised columns»."""

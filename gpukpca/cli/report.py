@@ -1,92 +1,22 @@
-"""What a fit shows and leaves behind: targets checked first, a bar, a table, what ran and why, whole files."""
+"""What a fit shows on the terminal: a bar, a table, what ran and why."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
-import os
 import sys
-import tempfile
 import threading
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import numpy as np
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 
 from gpukpca import Progress as FitProgress
-from gpukpca.cli.table import Table
 from gpukpca.decomposition.plan import spelled_bytes
 
 ROWS_SHOWN = 20
-
-
-# -- files -------------------------------------------------------------------------------------------------------------
-
-
-def check_target(option: str, path: Path, suffixes: tuple[str, ...], force: bool, source: str) -> None:
-    """Raise before any work where `path` could not be written afterwards.
-
-    Raises
-    ------
-    ValueError
-        A suffix that says no known format; the input itself.
-    OSError
-        No such folder, not writable, a directory, a link, a device, or there already without `force`.
-    """
-    if path.suffix.lower() not in suffixes:
-        raise ValueError(f"{option} {path}: the name must end in {', '.join(suffixes)}.")
-    if path.is_dir():
-        raise IsADirectoryError(f"{option} {path} is a directory.")
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise OSError(f"{option} {path} is a link or a device and would be replaced; name a plain file.")
-    if path.exists() and Path(source).exists() and path.samefile(source):
-        raise ValueError(f"{option} {path} is the input itself.")
-    if path.exists() and not force:
-        raise FileExistsError(f"{option} {path} exists; --force replaces it.")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{option} {path}: there is no folder {path.parent}.")
-    if path.exists() and not os.access(path, os.W_OK):
-        raise PermissionError(f"{option} {path} is not writable.")
-    try:
-        # Permission bits do not tell of read-only and full file systems; a file does.
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise OSError(f"{option} {path}: nothing can be written to {path.parent}: {error.strerror}.") from error
-
-
-def write_scores(
-    file: IO[bytes], suffix: str, scores: np.ndarray, arrays: dict[str, Any], table: Table, facts: dict[str, Any]
-) -> None:
-    """Scores and all that belongs to them as .npz, or scores alone as .csv or .npy."""
-    if suffix == ".csv":
-        _write_csv(file, scores, table.sample_names)
-        return
-    if suffix == ".npy":
-        np.save(file, scores)
-        return
-    arrays = {"scores": scores, **arrays, "metadata": np.array(json.dumps(facts))}
-    optional = {"labels": table.labels, "sample_names": table.sample_names, "feature_names": table.feature_names}
-    arrays |= {name: np.asarray(values) for name, values in optional.items() if values is not None}
-    np.savez(file, **arrays)  # no array of objects among them: labels are numbers or text
-
-
-def _write_csv(file: IO[bytes], scores: np.ndarray, names: tuple[str, ...] | None) -> None:
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-    writer = csv.writer(text, lineterminator="\n")
-    components = [f"component_{i + 1}" for i in range(scores.shape[1])]
-    writer.writerow(components if names is None else ["sample", *components])
-    for i, row in enumerate(scores):
-        # str of a NumPy number: the fewest digits that give it back in its own precision. Adding 0 makes 0 of -0.
-        cells = [str(value) for value in row + 0]
-        writer.writerow(cells if names is None else [names[i], *cells])
-    text.detach()
 
 
 # -- the terminal ------------------------------------------------------------------------------------------------------

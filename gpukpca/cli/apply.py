@@ -1,0 +1,193 @@
+"""The commands `transform` and `denoise`: a saved model and new rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+from gpukpca.cli.inputs import read_input
+from gpukpca.cli.machine import versions
+from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
+from gpukpca.cli.report import peak_memory_mib, show_pairs
+from gpukpca.cli.scaling import Standardization
+from gpukpca.cli.table import Table
+from gpukpca.exceptions import InvalidParameterError, ModelFormatError
+from gpukpca.files import replaced_whole
+from gpukpca.persistence import load_with_notes
+
+# Rows between two looks at the progress bar.
+CHUNK = 4096
+# Samples that a picture shows.
+PICTURED = 12
+
+
+def run_transform(wanted: SimpleNamespace) -> None:
+    """Check, load, read, project, write, show."""
+    targets = _targets(wanted)
+    model, notes = load_with_notes(wanted.model, wanted.device)
+    given = _table(wanted, model, notes)
+    scaling = standardization_from(notes, model)
+    table = given if scaling is None else replace(given, X=scaling.applied(given.X))
+    started = time.perf_counter()
+    scores = _in_chunks(model.transform, table.X, wanted.quiet)
+    facts = _facts(wanted, model, table, time.perf_counter() - started, targets)
+    with replaced_whole(targets["output"]) as (file,):
+        columns = component_names(scores.shape[1])
+        write_rows(file, targets["output"], "scores", scores, columns, table, {}, facts)
+    _show(wanted, model, table, facts)
+
+
+def run_denoise(wanted: SimpleNamespace) -> None:
+    """Check, load, read, go to the components and back, write, draw, show."""
+    targets = _targets(wanted)
+    if wanted.image_shape is not None and wanted.plot is None:
+        raise InvalidParameterError("--image-shape is for pictures: give --plot as well.")
+    model, notes = load_with_notes(wanted.model, wanted.device)
+    way_back = denoiser(model, wanted.n_components)
+    table = _table(wanted, model, notes)
+    if wanted.image_shape is not None:
+        from gpukpca.plotting.images import check_image_shape
+
+        check_image_shape(wanted.image_shape, table.X.shape[1])
+    scaling = standardization_from(notes, model)
+    started = time.perf_counter()
+    points = _in_chunks(way_back, table.X if scaling is None else scaling.applied(table.X), wanted.quiet)
+    points = points if scaling is None else scaling.undone(points)
+    facts = _facts(wanted, model, table, time.perf_counter() - started, targets)
+    facts["mean_squared_change"] = float(np.mean((points - table.X) ** 2, dtype=np.float64))
+    with replaced_whole(*targets.values()) as files:
+        columns = table.feature_names or [f"feature_{i + 1}" for i in range(points.shape[1])]
+        write_rows(files[0], targets["output"], "denoised", points, columns, table, {}, facts)
+        if "plot" in targets:
+            draw(files[1], targets["plot"], _figure(wanted, table, points))
+    _show(wanted, model, table, facts)
+
+
+def denoiser(model: Any, count: int | None) -> Callable[[np.ndarray], np.ndarray]:
+    """The way to the components and back: of a kernel model by its pre-image, else by its axes.
+
+    Raises
+    ------
+    InvalidParameterError
+        The model has no way back, or fewer components.
+    """
+    most = int(model.transform(np.zeros((1, model.n_features_in_))).shape[1])
+    if count is not None and count > most:
+        raise InvalidParameterError(f"-n {count}: the model has {most} components.")
+    if hasattr(model, "denoise"):
+        return lambda X: model.denoise(X, n_components=count)
+    if hasattr(model, "eigenvectors_"):
+        raise InvalidParameterError(
+            "the model has no way back to data space: fit it with --preimage ridge, fixed_point or distance_constraint."
+        )
+
+    def through_axes(X: np.ndarray) -> np.ndarray:
+        scores = np.array(model.transform(X))
+        if count is not None:
+            scores[:, count:] = 0.0
+        return model.inverse_transform(scores)
+
+    return through_axes
+
+
+def standardization_from(notes: dict[str, Any], model: Any) -> Standardization | None:
+    """How columns were standardised for the fit; None where they were not.
+
+    Raises
+    ------
+    ModelFormatError
+        The notes of the file do not fit the model.
+    """
+    found = notes.get("scaling")
+    if found is None:
+        return None
+    shape = (int(model.n_features_in_),)
+    arrays = [np.asarray(found.get(name)) for name in ("mean", "deviation")] if isinstance(found, dict) else []
+    fit = [a.shape == shape and a.dtype == np.float64 and bool(np.all(np.isfinite(a))) for a in arrays]
+    if len(fit) != 2 or not all(fit) or not np.all(arrays[1] > 0):
+        raise ModelFormatError("the file says how columns were standardised, but not for those of its model.")
+    return Standardization(arrays[0], arrays[1], int(found.get("constant", 0)))
+
+
+def _targets(wanted: SimpleNamespace) -> dict[str, Path]:
+    if wanted.output is None:
+        raise ValueError("nothing would be written: give --output.")
+    if wanted.output.exists() and wanted.model.exists() and wanted.output.samefile(wanted.model):
+        raise ValueError(f"--output {wanted.output} is the model itself.")
+    return checked_targets(wanted, wanted.source)
+
+
+def _table(wanted: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table:
+    """The input, with the columns of the fit."""
+    how = ("key", "label_column", "index_column", "transpose", "dtype")
+    table = read_input(wanted.source, **{name: getattr(wanted, name) for name in how})
+    wide, wanted_width = table.X.shape[1], int(model.n_features_in_)
+    if wide != wanted_width:
+        raise InvalidParameterError(f"{wanted.source} has {wide} columns of numbers; the model needs {wanted_width}.")
+    names = notes.get("feature_names")
+    if names is not None and table.feature_names is not None and tuple(names) != table.feature_names:
+        i = next(i for i, pair in enumerate(zip(names, table.feature_names, strict=False)) if pair[0] != pair[1])
+        raise InvalidParameterError(
+            f"column {i + 1} of {wanted.source} is {table.feature_names[i]!r}, and the model was fitted with "
+            f"{names[i]!r} there: give the same columns in the same order."
+        )
+    return table
+
+
+def _in_chunks(work: Callable[[np.ndarray], np.ndarray], X: np.ndarray, quiet: bool) -> np.ndarray:
+    """``work(X)`` some rows at a time, with a bar on a terminal."""
+    console = Console(stderr=True)
+    starts = range(0, X.shape[0], CHUNK)
+    hidden = quiet or not console.is_terminal or len(starts) < 2
+    parts = [
+        np.asarray(work(X[start : start + CHUNK]))
+        for start in track(starts, "samples", console=console, transient=True, disable=hidden)
+    ]
+    return np.concatenate(parts)
+
+
+def _facts(
+    wanted: SimpleNamespace, model: Any, table: Table, seconds: float, targets: dict[str, Path]
+) -> dict[str, Any]:
+    """What is kept as metadata, in JSON's types."""
+    return {
+        "versions": versions(),
+        "model": str(wanted.model),
+        "estimator": type(model).__name__,
+        "input": table.source,
+        "seconds": seconds,
+        "peak_memory_mib": peak_memory_mib(),
+        "written": [str(path) for path in targets.values()],
+    }
+
+
+def _show(wanted: SimpleNamespace, model: Any, table: Table, facts: dict[str, Any]) -> None:
+    if wanted.quiet:
+        return
+    change = facts.get("mean_squared_change")
+    show_pairs(
+        Console(),
+        [
+            ("model", f"{facts['estimator']} from {wanted.model}"),
+            ("data", f"{table.X.shape[0]} x {table.X.shape[1]} from {table.source}"),
+            ("change", "" if change is None else f"{change:.6g} in the mean of squares"),
+            ("time", f"{facts['seconds']:.2f} s"),
+            *(("written", name) for name in facts["written"]),
+        ],
+    )
+
+
+def _figure(wanted: SimpleNamespace, table: Table, points: np.ndarray) -> Any:
+    """Some samples before and after: as images where they are, else against each other."""
+    from gpukpca.plotting import plot_denoised
+
+    chosen = np.linspace(0, len(points) - 1, min(PICTURED, len(points))).astype(int)
+    return plot_denoised({"given": table.X[chosen], "denoised": points[chosen]}, wanted.image_shape)
