@@ -1,4 +1,4 @@
-"""Local PCA: one EM step against explicit covariances, monotone, blind to units, better than PCA where it should be."""
+"""Local PCA: EM against explicit covariances, never worse by an iteration, blind to units, better than PCA."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from sklearn.decomposition import PCA as Peer
 from sklearn.exceptions import NotFittedError
 from sklearn.mixture import GaussianMixture
 
-import gpukpca
 from gpukpca import PCA, LocalPCA
 from gpukpca.datasets import misleading_clusters, noisy_spiral
-from gpukpca.decomposition import alternation, points
+from gpukpca.decomposition import points
 from gpukpca.decomposition.alternation import Alternation, Task
 from gpukpca.decomposition.mixture import fitted_cluster, free_parameters
 from gpukpca.decomposition.points import Frame, Points, rotated_into_span
@@ -153,8 +152,10 @@ def test_one_cluster_is_pca(xp, dtype, X, method):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_library_finds_the_same(xp, dtype, X, method):
     rows = X.astype(dtype)
-    model = LocalPCA(3, 2, method=method, random_state=0).fit(xp.array(rows))
-    wide = LocalPCA(3, 2, method=method, random_state=0).fit(rows.astype(np.float64))
+    model, wide = (
+        LocalPCA(3, 2, method=method, n_init=2, random_state=0).fit(data)
+        for data in (xp.array(rows), rows.astype(np.float64))
+    )
     for name in (*FLOATS, "labels_"):
         value, wanted = getattr(model, name), getattr(wide, name)
         assert xp.owns(value), name
@@ -213,22 +214,16 @@ def singular_sets(rng):
 
 
 @pytest.mark.filterwarnings("ignore::gpukpca.exceptions.RankWarning")
+@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", ["plane", "constant", "copies", "lines", "units", "noise", "clusters"])
 def test_no_iteration_makes_it_worse(rng, X, method, name):
     sets = singular_sets(rng) | {"noise": rng.standard_normal((80, 4)), "clusters": X}
+    variance = np.mean(np.sum((sets[name] - sets[name].mean(axis=0)) ** 2, axis=1))
     for seed in range(3):
-        with np.errstate(all="raise"):
-            model = LocalPCA(3, 2, method=method, tol=0.0, max_iter=60, n_init=1, random_state=seed)
-            with_history = model.set_params(max_iter=25, tol=1e-9)
-            try:
-                with_history.fit(sets[name])
-            except ConvergenceWarning:
-                continue
+        model = LocalPCA(3, 2, method=method, max_iter=25, tol=1e-9, n_init=1, random_state=seed).fit(sets[name])
         history = -model.errors_ if method == "hard" else model.log_likelihoods_
-        size = np.max(np.abs(history)) + np.mean(np.sum((sets[name] - sets[name].mean(axis=0)) ** 2, axis=1)) * (
-            method == "hard"
-        )
+        size = variance if method == "hard" else np.max(np.abs(history))
         assert np.all(np.diff(history) >= -1e-12 * size)
         for attribute in FLOATS:
             assert np.all(np.isfinite(getattr(model, attribute)))
@@ -269,9 +264,6 @@ def test_the_m_step_is_the_best_under_the_floor(rng):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("change", ["rows", "rotation", "offset", "scale", "panels", "threads"])
 def test_what_must_not_matter_does_not(X, rng, method, change, monkeypatch):
-    if change == "panels":
-        monkeypatch.setattr(points, "PANEL_ENTRIES", 1)
-        monkeypatch.setattr(points, "FEWEST_ROWS", 7)
     Q = np.linalg.qr(rng.standard_normal((5, 5)))[0]
     other, factor, allowed = {
         "rows": (X[rng.permutation(len(X))], 1.0, 1e-10),
@@ -283,7 +275,6 @@ def test_what_must_not_matter_does_not(X, rng, method, change, monkeypatch):
     }[change]
     model = LocalPCA(3, 2, method=method, random_state=1, n_init=6, tol=0.0, max_iter=500)
     twin = clone(model).set_params(n_jobs=2 if change == "threads" else None)
-    monkeypatch.undo() if change == "panels" else None
     model.fit(X)
     if change == "panels":
         monkeypatch.setattr(points, "PANEL_ENTRIES", 1)
@@ -358,11 +349,11 @@ def test_no_variance_at_all(xp, method, rows):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_bic_finds_clusters_and_dimension(method):
-    for seed in range(4):
-        X, labels = generated(240, 3, 2, 5, seed)
-        model = LocalPCA([1, 2, 3, 4], [1, 2, 3], method=method, n_init=3, random_state=seed).fit(X)
+    for seed in range(3):
+        X, labels = generated(180, 3, 2, 5, seed)
+        model = LocalPCA([2, 3, 4], [1, 2, 3], method=method, n_init=2, tol=1e-3, random_state=seed).fit(X)
         assert (model.n_clusters_, model.n_components_) == (3, 2), seed
-        assert sorted(model.bic_) == [(k, p) for k in (1, 2, 3, 4) for p in (1, 2, 3)]
+        assert sorted(model.bic_) == [(k, p) for k in (2, 3, 4) for p in (1, 2, 3)]
         assert min(model.bic_, key=model.bic_.get) == (3, 2)
         assert np.mean(model.labels_ == labels) > 0.99  # the heaviest first in both
 
@@ -512,8 +503,8 @@ def test_parameters_that_cannot_be_change_nothing(parameters, fragment, rng):
     assert len(vars(model)) == len(before)
 
 
-def test_data_that_cannot_be(xp, rng):
-    X = rng.standard_normal((20, 3))
+def test_data_that_cannot_be(xp):
+    X = generated(20, 2, 1, 3, 0)[0]
     for value, word in ((np.nan, "contains NaN"), (np.inf, "contains infinity")):
         spoilt = X.copy()
         spoilt[4, 1] = value
@@ -606,8 +597,3 @@ def test_a_device_that_works_is_used_and_results_come_home(cuda, X, method):
         assert isinstance(mine, np.ndarray), call
         np.testing.assert_allclose(mine, getattr(host, call)(X), atol=1e-9, err_msg=call)
     np.testing.assert_allclose(pickle.loads(pickle.dumps(model)).transform(X), host.transform(X), atol=1e-9)
-
-
-def test_it_is_exported():
-    assert gpukpca.LocalPCA is LocalPCA
-    assert alternation.SHORT >= 1

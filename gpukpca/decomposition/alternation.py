@@ -190,7 +190,8 @@ def best_of(
     for rng in seeds:
         run = Alternation(points, task, start_labels(points, k, rng))
         run.advance(min(SHORT, max_iter) if len(seeds) > 1 else 0)
-        if best is None or run.value > best.value:
+        # A start that lost a cluster may owe its value to one that shrank onto a few rows.
+        if best is None or (len(run.clusters), run.value) > (len(best.clusters), best.value):
             best = run
     if best is None:
         raise ValueError("no start: seeds is empty.")
