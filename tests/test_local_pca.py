@@ -17,7 +17,7 @@ from sklearn.mixture import GaussianMixture
 
 from gpukpca import PCA, LocalPCA
 from gpukpca.datasets import misleading_clusters, noisy_spiral
-from gpukpca.decomposition import points
+from gpukpca.decomposition import mixture, points
 from gpukpca.decomposition.alternation import Alternation, Task
 from gpukpca.decomposition.mixture import fitted_cluster, free_parameters
 from gpukpca.decomposition.points import Frame, Points, rotated_into_span
@@ -195,8 +195,19 @@ def test_wide_data_are_the_same_by_way_of_their_span(xp, rng, method):
         np.testing.assert_allclose(one.variances, other.variances, rtol=1e-11)
         np.testing.assert_allclose(xp.host(one.mean), xp.host(Q @ other.mean), atol=1e-13)
     model = LocalPCA(2, 2, method=method, random_state=0).fit(rows)
+    V = xp.host(model.components_)
+    assert np.all(np.max(V, axis=2) == np.max(np.abs(V), axis=2))
     values = getattr(model, "log_likelihoods_" if method == "mixture" else "errors_")
     assert abs(model.score(rows)) == pytest.approx(abs(float(values[-1])), rel=1e-9)
+
+
+def test_large_covariances_go_to_the_solver_that_verifies(xp, X, monkeypatch):
+    model = LocalPCA(3, 2, random_state=0).fit(xp.array(X))
+    monkeypatch.setattr(mixture, "ON_THE_HOST_UP_TO", 0)
+    other = LocalPCA(3, 2, random_state=0).fit(xp.array(X))
+    np.testing.assert_allclose(xp.host(other.components_), xp.host(model.components_), atol=1e-12)
+    np.testing.assert_allclose(xp.host(other.noise_variance_), xp.host(model.noise_variance_), rtol=1e-12)
+    assert other.fallbacks_ == ()
 
 
 # -- promises of the iteration -----------------------------------------------------------------------------------------

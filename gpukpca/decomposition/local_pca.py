@@ -33,6 +33,7 @@ from gpukpca.decomposition.fitting import Placed, unchanged_on_error
 from gpukpca.decomposition.local_choices import candidates, check_local_parameters
 from gpukpca.decomposition.local_model import LocalModel, rotated_back
 from gpukpca.decomposition.local_selection import Chosen, check_memory, smallest_bic
+from gpukpca.decomposition.mixture import with_fixed_signs
 from gpukpca.decomposition.placement import Placement, at_full_precision, placement_for
 from gpukpca.decomposition.points import Frame, Points, rotated_into_span
 from gpukpca.decomposition.validation import check_finite, checked_scores, new_data, training_data
@@ -206,7 +207,7 @@ class LocalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             chosen = smallest_bic(self, points, pairs, frame.factor)
             clusters = sorted(chosen.run.clusters, key=lambda cluster: -cluster.weight)
             clusters = clusters if basis is None else rotated_back(clusters, basis)
-            model = LocalModel(self.method, frame, clusters)
+            model = LocalModel(self.method, frame, [with_fixed_signs(cluster) for cluster in clusters])
             self._commit(model, X, chosen, place, budget.story)
             self._warn(chosen, frame)
 

@@ -6,19 +6,25 @@ Tipping & Bishop, Neural Computation 11 (1999) 443.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.elementwise import add, exp
-from gpukpca.backend.namespace import namespace_of, to_host
+from gpukpca.backend.linalg import largest_eigenpairs
+from gpukpca.backend.namespace import from_host, namespace_of, to_host
 from gpukpca.backend.rows import pick_rows, row_square_sums
+from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.decomposition.gaussian import GaussianModel
 from gpukpca.decomposition.points import Points
 from gpukpca.eigen import Dense, top_eigh
+from gpukpca.eigen.finish import signs
 from gpukpca.gram import DenseGram
 
+# Covariances of so many features go to LAPACK on the host from a device too: cuSOLVER is slower on them, and its answer
+# would have to be verified.
+ON_THE_HOST_UP_TO = 256
 # Rows with less weight than this cannot change a digit of a cluster's sums.
 NEGLIGIBLE = 1e-32
 
@@ -121,12 +127,30 @@ def fitted_cluster(
     S = points.summed(part, chosen, workers) / count
     S = 0.5 * (S + xp.matrix_transpose(S))
     trace = float(xp.sum(xp.linalg.diagonal(S)))
-    eigen = top_eigh(DenseGram(S), p, Dense())
-    values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
+    values, vectors, fallbacks = _leading_pairs(S, p)
     noise = max((trace - float(np.sum(values))) / (points.true_width - p), floor)
-    axes = xp.asarray(xp.matrix_transpose(eigen.eigenvectors), copy=True)
-    share = count / points.shape[0]
-    return Cluster(share, mean, axes, np.maximum(values, noise), noise, fallbacks=eigen.fallbacks)
+    axes = xp.asarray(xp.matrix_transpose(vectors), copy=True)
+    return Cluster(count / points.shape[0], mean, axes, np.maximum(values, noise), noise, fallbacks=fallbacks)
+
+
+def _leading_pairs(S: Array, p: int) -> tuple[np.ndarray, Array, tuple[str, ...]]:
+    """The p largest eigenvalues of a covariance on the host, its vectors (d, p), and what a device could not do."""
+    d = int(S.shape[0])
+    if d > ON_THE_HOST_UP_TO:
+        eigen = top_eigh(DenseGram(S), p, Dense())
+        return np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0), eigen.eigenvectors, eigen.fallbacks
+    host = to_host(S)
+    with single_threaded_blas():
+        values, vectors = largest_eigenpairs(np.array(host), p)
+        if len(values) < p:  # LAPACK's bisection can lose members of a cluster of equal eigenvalues
+            values, vectors = largest_eigenpairs(np.array(host), d)
+    return np.maximum(values[:p], 0.0), from_host(vectors[:, :p], S), ()
+
+
+def with_fixed_signs(cluster: Cluster) -> Cluster:
+    """The entry of largest modulus of every axis positive."""
+    sign = signs(namespace_of(cluster.axes).matrix_transpose(cluster.axes))
+    return replace(cluster, axes=cluster.axes * sign[:, None])
 
 
 def free_parameters(k: int, p: int, d: int) -> int:
