@@ -20,6 +20,8 @@ ASSIGNMENTS = {"mixture": soft_assignment, "hard": hard_assignment}
 # Iterations that every start gets; the best goes on (Biernacki, Celeux & Govaert, Comput. Stat. Data Anal. 41 (2003)
 # 561, have it for EM).
 SHORT = 10
+# Multiplications of all covariances from which on threads gain more than starting them costs.
+WORTH_THREADS = 2**22
 # Weights of responsibilities that sum to an integer may miss it by rounding.
 ROUNDING = 1e-6
 
@@ -159,7 +161,8 @@ class Alternation:
 
         if k < workers:
             return [one(c, workers) for c in range(k)]
-        return dealt_back(map_tiles(lambda c: one(c, 1), list(range(k)), workers), k)
+        worthwhile = self.points.shape[0] * self.points.shape[1] ** 2 >= WORTH_THREADS
+        return dealt_back(map_tiles(lambda c: one(c, 1), list(range(k)), workers, threads=worthwhile), k)
 
     def _repaired(self) -> list[Cluster] | None:
         """The clusters with the emptiest one put elsewhere, or dropped if that was done before; None: none is empty.
