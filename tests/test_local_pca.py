@@ -414,16 +414,15 @@ def test_clusters_and_curves_are_followed(method):
 
 
 @pytest.mark.real_data
-@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_usps_is_reconstructed_better_than_by_pca_of_equal_dimension(real_data, method):
     with np.load(real_data / "usps" / "usps.npz") as archive:
-        X, X_new = archive["x_train"], archive["x_test"]
-    for K in (5, 10, 20):
+        X, X_new = archive["x_train"][:3000], archive["x_test"]
+    for K in (5, 10):
         whole = PCA(K).fit(X)
         error = np.mean(np.sum((whole.inverse_transform(whole.transform(X_new)) - X_new) ** 2, axis=1))
         model = LocalPCA(10, K, method=method, n_init=1, tol=1e-2 if method == "mixture" else 1e-3, random_state=0)
-        assert squared_error(model.fit(X), X_new) < 0.72 * error
+        assert squared_error(model.fit(X), X_new) < 0.8 * error
 
 
 def test_samples_are_those_of_the_mixture(xp, X):
