@@ -6,6 +6,8 @@ as the q = p (p + 1)/2 rows of an array (q, b): the upper triangle, row by row.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from gpukpca._typing import Array
@@ -16,6 +18,7 @@ from gpukpca.backend.namespace import device_of, namespace_of, writes_in_place
 SWEPT_UP_TO = 16
 
 
+@cache
 def triangle(p: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows and columns of the packed entries, on the host."""
     return np.triu_indices(p)
@@ -23,7 +26,7 @@ def triangle(p: int) -> tuple[np.ndarray, np.ndarray]:
 
 def packed(A: np.ndarray) -> np.ndarray:
     """The packed entries of one symmetric host matrix, shape (q,)."""
-    return A[np.triu_indices(len(A))]
+    return A[triangle(len(A))]
 
 
 def unpacked(entries: Array, p: int) -> Array:
@@ -70,12 +73,14 @@ def _swept(A: Array, least: float) -> tuple[Array, Array]:
     """
     xp = namespace_of(A)
     log_determinants = xp.zeros(A.shape[2], dtype=A.dtype, device=device_of(A))
+    update = xp.empty_like(A)
     for k in range(A.shape[0]):
         row = xp.asarray(A[k, :, :], copy=True)
         pivot = xp.maximum(row[k, :], least)
         log_determinants += xp.log(pivot)
         scaled = row / pivot[None, :]
-        A -= row[:, None, :] * scaled[None, :, :]
+        xp.multiply(row[:, None, :], scaled[None, :, :], out=update)
+        A -= update
         A[k, :, :] = scaled
         A[:, k, :] = scaled
         A[k, k, :] = -1.0 / pivot

@@ -82,7 +82,7 @@ class BayesianPCA(LatentVariableEstimator):
         *,
         solver: Any = "auto",
         ddof: Any = 1,
-        tol: Any = 1e-9,
+        tol: Any = 1e-10,
         max_iter: Any = 1000,
         batch_size: Any = None,
         random_state: Any = None,

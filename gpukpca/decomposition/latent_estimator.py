@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
@@ -16,6 +16,7 @@ from gpukpca.backend.namespace import (
     cast,
     from_host,
     is_foreign,
+    is_memory_map,
     is_sparse,
     item_size,
     move,
@@ -40,6 +41,9 @@ from gpukpca.decomposition.plan import spelled_bytes
 from gpukpca.decomposition.progress import Progress, listener_from
 from gpukpca.decomposition.validation import check_finite, checked_scores, has_missing, new_data, training_data
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, RankWarning
+
+# Entries of a batch that is made dense, read from a file or copied to a device at once: 32 MiB in float64.
+BATCH_ENTRIES = 2**22
 
 
 class LatentVariableEstimator(
@@ -81,25 +85,24 @@ class LatentVariableEstimator(
         """
         with unchanged_on_error(self), working_on(X), overflow_allowed():
             self._check_parameters()
-            if self._goes_direct(X):
-                self._fit_direct(training_data(self, X, missing=True))
+            data = None if is_stream(X) else training_data(self, X, missing=True)
+            if self._goes_direct(data):
+                self._fit_direct(data)
             else:
                 within_memory(lambda budget: self._fit_em(X, budget), self.memory_limit, X)
         return self
 
-    def _goes_direct(self, X: Any) -> bool:
-        """Whether the solver, or with "auto" the data, ask for no iteration over the rows."""
-        if is_stream(X):
-            if self.solver == self.direct:
-                raise InvalidParameterError(
-                    f'solver="{self.direct}" needs all rows in one array, and X is an iterable of batches; use '
-                    'solver="em" or "auto".'
-                )
-            return False
-        data = training_data(clone(self), X, missing=True)
-        if self.solver == self.direct:
-            check_finite(data, f'solver="{self.direct}" takes no missing values; use solver="em" or "auto".')
-        return self.solver == self.direct or (self.solver == "auto" and not has_missing(data))
+    def _goes_direct(self, data: Any) -> bool:
+        """Whether the solver, or with "auto" the data, ask for no iteration over the rows; None for a stream."""
+        if self.solver != self.direct:
+            return self.solver == "auto" and data is not None and not has_missing(data)
+        if data is None:
+            raise InvalidParameterError(
+                f'solver="{self.direct}" needs all rows in one array, and X is an iterable of batches; use solver="em" '
+                'or "auto".'
+            )
+        check_finite(data, f'solver="{self.direct}" takes no missing values; use solver="em" or "auto".')
+        return True
 
     def _fit_direct(self, data: Any) -> None:
         n, d = (int(size) for size in data.shape)
@@ -131,7 +134,7 @@ class LatentVariableEstimator(
         raise NotImplementedError
 
     def _fit_em(self, X: Any, budget: Budget) -> None:
-        batches = batches_of(self, X, self._rows_of_a_batch, 1, missing=True)
+        batches = batches_of(self, X, lambda d: self._rows_of_a_batch(X, d), 1, missing=True)
         if batches.once:
             raise InvalidParameterError(
                 "EM goes through the batches many times, and an iterator or generator gives them only once. Pass an "
@@ -204,8 +207,12 @@ class LatentVariableEstimator(
                 ConvergenceWarning,
             )
 
-    def _rows_of_a_batch(self, d: int) -> int:
-        return 2**31 if self.batch_size is None else int(self.batch_size)
+    def _rows_of_a_batch(self, X: Any, d: int) -> int:
+        """All rows where they are in memory in the form that is computed with."""
+        if self.batch_size is not None:
+            return int(self.batch_size)
+        in_place = self.device is None and not is_sparse(X) and not is_memory_map(X)
+        return max(int(X.shape[0]), 1) if in_place and hasattr(X, "shape") else max(1, BATCH_ENTRIES // d)
 
     def _degrees(self, n: int) -> int:
         return max(n - int(self.ddof), 1)
@@ -262,12 +269,13 @@ class LatentVariableEstimator(
         self.components_ = move(cast(xp.asarray(xp.matrix_transpose(model.axes), copy=True), home.dtype), home)
         self.loadings_ = move(cast(model.loadings, home.dtype), home)
         self.mean_ = move(cast(model.mean, home.dtype), home)
-        check_finite(self.loadings_, "The data overflow; divide them by a constant.", "The array of loadings")
         self.total_variance_ = model.total if total is None else total
         total = self.total_variance_
         shares = model.variances / total if total > 0 else np.zeros(model.n_components)
         self.explained_variance_ = from_host(model.variances, self.components_)
         self.explained_variance_ratio_ = from_host(shares, self.components_)
+        advice = "The data overflow; divide them by a constant."
+        check_finite(self.explained_variance_[:, None], advice, "The array of variances")
         self.noise_variance_ = model.noise
         self.n_components_, self.n_samples_ = model.n_components, n
         self.device_ = describe_device(model.axes)

@@ -33,7 +33,8 @@ class ProbabilisticPCA(LatentVariableEstimator):
     max_iter : int >= 1
         Most steps of EM.
     batch_size : None or int >= 1
-        For EM: rows of an array or memory map that are read, and brought to the device, together. None: all.
+        For EM: rows of an array or memory map that are read, and brought to the device, together. None: all of an array
+        that stays where it is, else 2**22 / d.
     random_state : None, int, RandomState or Generator
         For the random start of block Krylov, and for `sample`.
     device : None, "auto", "cpu", "cuda" or "cuda:N"
@@ -101,7 +102,7 @@ class ProbabilisticPCA(LatentVariableEstimator):
         *,
         solver: Any = "auto",
         ddof: Any = 1,
-        tol: Any = 1e-9,
+        tol: Any = 1e-10,
         max_iter: Any = 1000,
         batch_size: Any = None,
         random_state: Any = None,
