@@ -183,11 +183,11 @@ def test_em_from_a_far_start_goes_up_at_every_step_to_the_closed_form(rng):
     assert model.log_likelihoods_[-1] == pytest.approx(len(X) * best.score(X), rel=1e-3)
 
 
-@pytest.mark.parametrize("p", [1, 2, 4])
-def test_the_log_likelihood_of_observed_entries_never_decreases(xp, rng, p):
+@pytest.mark.parametrize(("p", "tol"), [(1, 1e-11), (2, 1e-7), (4, 1e-5)])
+def test_the_log_likelihood_of_observed_entries_never_decreases(xp, rng, p, tol):
     X = with_holes(rng, planted(rng), 0.4)
-    model = ProbabilisticPCA(p, random_state=0, ddof=0, tol=1e-11).fit(xp.array(X))
-    trace = model.log_likelihoods_
+    model = ProbabilisticPCA(p, random_state=0, ddof=0, tol=tol).fit(xp.array(X))
+    trace = xp.host(model.log_likelihoods_)
     assert len(trace) == model.n_iter_ + 1
     assert np.all(np.diff(trace) >= -1e-12 * abs(trace[-1]))
     wanted = log_likelihood(X, xp.host(model.mean_), xp.host(model.get_covariance()))
@@ -196,12 +196,17 @@ def test_the_log_likelihood_of_observed_entries_never_decreases(xp, rng, p):
 
 def test_missing_values_the_gradient_of_the_likelihood_is_zero(rng):
     X = with_holes(rng, planted(rng, n=60, d=5))
-    model = ProbabilisticPCA(2, random_state=0, ddof=0, tol=1e-15).fit(X)
+    model = ProbabilisticPCA(2, random_state=0, ddof=0, tol=1e-14).fit(X)
     W, mean, noise = model.loadings_, model.mean_, model.noise_variance_
 
     def value(theta):
         loadings = theta[:10].reshape(5, 2)
-        return log_likelihood(X, theta[10:15], loadings @ loadings.T + theta[15] * np.eye(5))
+        C, total = loadings @ loadings.T + theta[15] * np.eye(5), 0.0
+        for x in X:
+            o = ~np.isnan(x)
+            part, off = C[np.ix_(o, o)], (x - theta[10:15])[o]
+            total -= 0.5 * (np.linalg.slogdet(part)[1] + off @ np.linalg.solve(part, off))
+        return total
 
     at = np.concatenate([W.ravel(), mean, [noise]])
     steps = 1e-5 * np.eye(16)
@@ -236,16 +241,16 @@ def test_missing_values_in_every_library_and_precision(xp, dtype, rng):
 
 def test_batches_rows_and_threads_do_not_matter(xp, rng):
     X = with_holes(rng, planted(rng))
-    whole = ProbabilisticPCA(P, random_state=0, n_jobs=1).fit(xp.array(X))
+    whole = ProbabilisticPCA(P, random_state=0, n_jobs=1, tol=1e-5).fit(xp.array(X))
     cut = [xp.array(X[a:b]) for a, b in ((0, 30), (30, 31), (31, 150), (150, N))]
     for rows, more in (
         (cut, {}),
         (Again(*cut), {}),
-        (xp.array(X), {"batch_size": 17}),
+        (xp.array(X), {"batch_size": 70}),
         (xp.array(X), {"n_jobs": 2}),
         (xp.array(X[::-1].copy()), {}),
     ):
-        other = ProbabilisticPCA(P, random_state=0, **more).fit(rows)
+        other = ProbabilisticPCA(P, random_state=0, tol=1e-5, **more).fit(rows)
         for name in ARRAYS:
             np.testing.assert_allclose(xp.host(getattr(other, name)), xp.host(getattr(whole, name)), atol=1e-9)
 

@@ -46,13 +46,13 @@ class BayesianPCA(LatentVariableEstimator):
         Unit rows; the entry of largest modulus is positive. K may be 0.
     n_components_ : int
         K, the components that were not pruned.
-    precisions_ : host array (q,)
+    precisions_ : array (q,)
         α of all candidates, ascending, in 1 / units of X squared; infinite where pruned.
     explained_variance_, explained_variance_ratio_ : array (K,)
         Variances of the model along the components, σ² included: less than those of the data, as the prior shortens W.
     loadings_, noise_variance_, total_variance_, mean_, n_samples_, n_iter_, converged_, solver_, device_, fallbacks_
         As in `ProbabilisticPCA`.
-    log_likelihoods_ : host array (n_iter_ + 1,)
+    log_likelihoods_ : array (n_iter_ + 1,)
         Only with "em": logarithms of likelihood times prior, up to a constant; they never decrease.
     n_features_in_, feature_names_in_
 
@@ -122,6 +122,7 @@ class BayesianPCA(LatentVariableEstimator):
 
     def _conclude(self, model: LatentModel, candidates: int) -> None:
         lengths = model.roots**2
-        self.precisions_ = np.append(model.mean.shape[0] / lengths, np.full(candidates - len(lengths), np.inf))
+        precisions = np.append(model.mean.shape[0] / lengths, np.full(candidates - len(lengths), np.inf))
+        self.precisions_ = self._in_full(precisions)
         if not model.n_components:
             warn_caller("no component is left: the data look alike in all directions.", RankWarning)

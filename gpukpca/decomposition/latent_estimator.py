@@ -197,7 +197,7 @@ class LatentVariableEstimator(
         return tell
 
     def _commit_outcome(self, outcome: Outcome) -> None:
-        self.log_likelihoods_ = outcome.trace
+        self.log_likelihoods_ = self._in_full(outcome.trace)
         self.n_iter_, self.converged_, self.solver_ = max(outcome.n_steps, 1), outcome.converged, "em"
         if not outcome.converged:
             warn_caller(
@@ -206,6 +206,10 @@ class LatentVariableEstimator(
                 "fewer components.",
                 ConvergenceWarning,
             )
+
+    def _in_full(self, numbers: np.ndarray) -> Array:
+        """Host numbers where the data came from, in the widest type there."""
+        return from_host(numbers, self.components_, accumulation_dtype(self.components_))
 
     def _rows_of_a_batch(self, X: Any, d: int) -> int:
         """All rows where they are in memory in the form that is computed with."""

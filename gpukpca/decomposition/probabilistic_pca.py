@@ -64,7 +64,7 @@ class ProbabilisticPCA(LatentVariableEstimator):
     feature_names_in_ : array of str
     n_iter_ : int
         Steps of EM; 1 for the closed form.
-    log_likelihoods_ : host array (n_iter_ + 1,)
+    log_likelihoods_ : array (n_iter_ + 1,)
         Only with EM: of all observed entries before every step and at the end; it never decreases.
     converged_ : bool
     solver_, device_ : str

@@ -18,6 +18,7 @@ from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import to_host
 from gpukpca.backend.rows import take_columns
 from gpukpca.decomposition.em import Outcome, Parameters, Stop, Sums, Told, maximised, stretched, turned
+from gpukpca.decomposition.em_start import NOISE_FLOOR
 
 # A direction whose squared length has come down to this share of the noise is gone: the next steps would cube it.
 GONE = 1e-12
@@ -68,7 +69,7 @@ def relevance_of(spectrum: np.ndarray, rest: float, n: int, d: int) -> Relevance
     """
     total = rest + float(np.sum(spectrum))
     noise = rest / (d - len(spectrum))
-    floor = np.finfo(np.float64).eps * float(spectrum[0])
+    floor = NOISE_FLOOR * float(spectrum[0])
     noise = max(noise, floor)
     w = np.sqrt(np.maximum(spectrum - noise, 0.0))
     for step in range(1, MOST_STEPS + 1):
