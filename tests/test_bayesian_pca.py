@@ -161,6 +161,14 @@ def test_one_feature_and_no_variance():
     assert model.noise_variance_ == 0
 
 
+def test_directions_without_variance_settle_at_once():
+    X = planted(0, 60, 6, 2, 5.0)
+    model = BayesianPCA().fit(X @ np.random.default_rng(1).standard_normal((6, 9)))
+    assert model.converged_
+    assert model.n_components_ == 6
+    assert model.n_iter_ < 1000
+
+
 def test_a_limit_on_the_candidates_is_kept():
     model = BayesianPCA(2).fit(planted(0, 300, 10, 4, 5.0))
     assert model.n_components_ == len(model.precisions_) == 2

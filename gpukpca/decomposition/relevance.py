@@ -67,7 +67,6 @@ def relevance_of(spectrum: np.ndarray, rest: float, n: int, d: int) -> Relevance
         The sum of the other d - q variances.
     n, d : int
     """
-    total = rest + float(np.sum(spectrum))
     noise = rest / (d - len(spectrum))
     floor = NOISE_FLOOR * float(spectrum[0])
     noise = max(noise, floor)
@@ -77,13 +76,14 @@ def relevance_of(spectrum: np.ndarray, rest: float, n: int, d: int) -> Relevance
         cross, second = spectrum * w / c, w * w * spectrum / c**2 + noise / c
         # W_new = (Σ x zᵀ)(Σ z zᵀ + σ² A)⁻¹ with A = d / w², both sides times w².
         moved = cross * w * w / (second * w * w + noise * d / n)
-        left = (total - float(np.sum(moved * (2.0 * cross - moved * second)))) / d
+        missed = spectrum * (1.0 - moved * w / c) ** 2 + moved**2 * noise / c
+        left = max((rest + float(np.sum(missed))) / d, floor)
         # As `em.stretched`: z with the variance that it was found to have.
         moved = moved * np.sqrt(second * n / (n + d))
         moved[moved * moved <= GONE * noise] = 0.0
-        change = max(abs(left - noise), float(np.max(np.abs(moved - w))) * math.sqrt(noise))
-        w, noise, before = moved, max(left, floor), noise
-        if change <= SETTLED * before:
+        change = max(abs(left / noise - 1.0), float(np.max(np.abs(moved - w) / np.maximum(w, math.sqrt(noise)))))
+        w, noise = moved, left
+        if change <= SETTLED:
             return Relevance(w * w, noise, step, True)
     return Relevance(w * w, noise, MOST_STEPS, False)
 
