@@ -106,24 +106,27 @@ class LatentVariableEstimator(
 
     def _fit_direct(self, data: Any) -> None:
         n, d = (int(size) for size in data.shape)
+        p = self._wanted(n, d, below=d + 1)
         pca = PCA(
-            self._wanted(n, d, below=d + 1),
+            None if self.n_components is None else p,  # only a number that was given is worth a warning of rank
             random_state=self.random_state,
             device=self.device,
             memory_limit=self.memory_limit,
             n_jobs=self.n_jobs,
             verbose=self.verbose,
         ).fit(data)
-        spectrum = to_host(pca.explained_variance_).astype(np.float64) * max(n - 1, 1) / n
-        total = max(pca.total_variance_ * max(n - 1, 1) / n, float(np.sum(spectrum)))
-        # PCA has decided what of the rest is rounding; it is a mean over min(n, d) - p variances there.
-        rest = float(pca.noise_variance_) * (min(n, d) - len(spectrum)) * max(n - 1, 1) / n
-        axes = cast(pca._map.axes, accumulation_dtype(pca._map.axes))
+        degrees = max(n - 1, 1) / n
+        values = to_host(pca.explained_variance_).astype(np.float64) * degrees
+        spectrum, total = values[:p], max(pca.total_variance_ * degrees, float(np.sum(values)))
+        # PCA has decided what of the rest is rounding; it is a mean over min(n, d) - len(values) variances there.
+        left_out = float(pca.noise_variance_) * (min(n, d) - len(values)) * degrees
+        rest = float(np.sum(values[p:])) + left_out
+        axes = cast(pca._map.axes, accumulation_dtype(pca._map.axes))[:, :p]
         mean = np.asarray(data.mean(axis=0, dtype=np.float64)).reshape(-1) if is_sparse(data) else feature_means(data)
         mean = from_host(mean, axes) if is_sparse(data) else move(mean, axes)
         model, steps, converged = self._of_spectrum(spectrum, rest, total, n, LatentModel(axes, spectrum, 0.0, mean))
         self._commit(model, n, pca.components_, total * n / self._degrees(n))
-        self._conclude(model, len(spectrum))
+        self._conclude(model, p)
         self.n_iter_, self.converged_ = steps, bool(pca.converged_) and converged
         self.solver_, self.fallbacks_ = f"{self.direct}: {pca.solver_}", pca.fallbacks_
 
