@@ -212,6 +212,14 @@ def test_a_model_of_the_host_is_put_on_a_device(cuda, name, tmp_path):
         )
 
 
+def test_sparse_models_stay_on_the_host(cuda, tmp_path):
+    model, X = fitted("sparse")
+    model.save(tmp_path / "m.npz")
+    np.testing.assert_array_equal(gpukpca.load(tmp_path / "m.npz", "auto").transform(X), model.transform(X))
+    with pytest.raises(InvalidParameterError, match="sparse rows are computed on the CPU"):
+        gpukpca.load(tmp_path / "m.npz", "cuda")
+
+
 def test_batches_go_on_after_loading(cuda, tmp_path):
     model = IncrementalPCA(2).partial_fit(data())
     model.save(tmp_path / "m.npz")
@@ -367,6 +375,26 @@ def test_places_that_cannot_be_written_to_are_named(tmp_path):
     if not os.access(tmp_path / "m.npz", os.W_OK):  # the administrator may write anywhere
         with pytest.raises(PermissionError):
             model.save(tmp_path / "m.npz")
+
+
+def test_no_file_is_written_that_could_not_be_read(tmp_path):
+    model, _ = fitted("PCA, scaled and whitened")
+    model.scale_ = model.scale_ * np.inf
+    with pytest.raises(InvalidParameterError, match="cannot be saved: PCA: scale_ must be finite"):
+        model.save(tmp_path / "m.npz")
+    model, _ = fitted("rbf, inverse")
+    model.more_ = 1.0
+    with pytest.raises(InvalidParameterError, match="KernelPCA has more_"):
+        model.save(tmp_path / "m.npz")
+    assert os.listdir(tmp_path) == []
+
+
+def test_archives_beyond_four_gigabytes_have_wider_numbers(tmp_path, monkeypatch):
+    model, X = fitted("PCA")
+    with monkeypatch.context() as patch:
+        patch.setattr(zipfile, "ZIP64_LIMIT", 100)
+        model.save(tmp_path / "m.npz")
+    np.testing.assert_array_equal(gpukpca.load(tmp_path / "m.npz").transform(X), model.transform(X))
 
 
 def test_links_are_followed_and_permissions_kept(tmp_path):
@@ -687,10 +715,10 @@ def test_the_name_of_the_file_does_not_matter(tmp_path):
 
 
 def test_every_proper_beginning_of_a_file_is_refused(tmp_path):
-    content = whole()
     path = tmp_path / "m.npz"
-    for length in range(len(content)):
-        path.write_bytes(content[:length])
+    path.write_bytes(whole())
+    for length in reversed(range(len(whole()))):
+        os.truncate(path, length)
         with pytest.raises(ModelFormatError):
             gpukpca.load(path)
 

@@ -348,7 +348,7 @@ class PCAPeer:
         for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_"):
             setattr(model, name, np.array(to_host(getattr(peer, name))))
         model.n_components_, model.n_samples_ = int(peer.n_components_), int(peer.n_samples_)
-        model.noise_variance_, model.total_variance_ = float(peer.noise_variance_), total_variance_of(peer)
+        model.noise_variance_, model.total_variance_ = max(float(peer.noise_variance_), 0.0), total_variance_of(peer)
         model.scale_ = model.residual_norms_ = model.converged_ = model.plan_ = None
         model.solver_, model.device_, model.fallbacks_ = f"scikit-learn ({peer.svd_solver})", "cpu", ()
         axes = np.array(model.components_.T, order="C")

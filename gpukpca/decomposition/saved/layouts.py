@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca.backend.device import working_on
+from gpukpca.backend.linalg import inner_products
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.rows import take_rows
 from gpukpca.decomposition.choices import check_parameters
@@ -80,7 +81,7 @@ def _check_kernel_pca(model: Any) -> None:
     check_parameters(model)
     _check_kernel(model.kernel_)
     _check_spectrum(model.eigenvalues_)
-    _check_orthonormal("eigenvectors_", model.eigenvectors_.T)
+    _check_orthonormal("eigenvectors_", model.eigenvectors_)
     if isinstance(model.kernel_, Precomputed) and model.eigenvectors_.shape[0] != model.n_features_in_:
         raise ModelFormatError("a precomputed kernel matrix has as many columns as samples")
     if hasattr(model, "_preimage") != hasattr(model, "X_transformed_fit_"):
@@ -88,19 +89,19 @@ def _check_kernel_pca(model: Any) -> None:
     if isinstance(latent := getattr(getattr(model, "_preimage", None), "kernel", None), Kernel):
         _check_kernel(latent)
     with working_on(model._map.like), overflow_allowed():
-        model._checked_scores(take_rows(model.X_fit_, 0, 1))  # raises where kernel and template do not belong together
+        model._scores(take_rows(model._map.basis, 0, 1))  # raises where kernel and template do not belong together
 
 
 def _check_pca(model: Any) -> None:
     check_pca_parameters(model)
     _check_spectrum(model.explained_variance_)
-    _check_orthonormal("components_", model.components_)
+    _check_orthonormal("components_", model.components_.T)
 
 
 def _check_incremental_pca(model: Any) -> None:
     model._check_parameters()
     _check_spectrum(model.explained_variance_)
-    _check_orthonormal("components_", model.components_)
+    _check_orthonormal("components_", model.components_.T)
 
 
 def _check_kernel(kernel: Kernel) -> None:
@@ -117,9 +118,9 @@ def _check_spectrum(values: np.ndarray) -> None:
 
 
 def _check_orthonormal(name: str, vectors: np.ndarray) -> None:
-    """Rows (p, n): unit, and at right angles."""
+    """Columns (n, p): unit, and at right angles."""
     with overflow_allowed():
-        skew = np.max(np.abs(vectors @ vectors.T - np.eye(len(vectors))), initial=0.0)
+        skew = np.max(np.abs(inner_products(vectors, vectors) - np.eye(vectors.shape[1])), initial=0.0)
     if not skew <= SKEW:
         raise ModelFormatError(f"{name} must be orthonormal; inner products are off by {skew:.2g}")
 

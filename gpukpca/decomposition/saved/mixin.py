@@ -50,7 +50,8 @@ class Saved:
         ------
         NotFittedError
         InvalidParameterError
-            A part of the model is code: a kernel that is a Python function, or of a class or solver of your own.
+            A part of the model is code: a kernel that is a Python function, or of a class or solver of your own. Or a part
+        is infinite.
         OSError
             A directory, no such folder, no permission, no space.
 
@@ -85,6 +86,10 @@ def write_model(model: Any, path: str | os.PathLike[str], notes: Mapping[str, An
         flat.put(name, value)
     for name, value in (notes or {}).items():
         flat.put(f"notes.{name}", value)
+    try:
+        _rebuilt(flat.header, flat.arrays, {layout.estimator: type(model)})
+    except ModelFormatError as error:  # no file rather than one that nobody can read
+        raise InvalidParameterError(f"this model cannot be saved: {error}.") from error
     write_archive(path, flat.header, flat.arrays)
 
 
@@ -140,6 +145,16 @@ def restored(
     InvalidParameterError, DeviceUnavailableError
         About `device`.
     """
+    model, notes = _rebuilt(header, arrays, estimators, device)
+    with _meant():
+        model._layout.check(model)
+    return model, notes
+
+
+def _rebuilt(
+    header: Header, arrays: Arrays, estimators: Mapping[str, Any], device: str | None = None
+) -> tuple[Any, dict[str, Any]]:
+    """The estimator with parts of the right kinds and shapes, and the notes."""
     sizes: Sizes = {}
     with _meant():
         built = Rebuilt(header, arrays, sizes)
@@ -151,7 +166,6 @@ def restored(
     place = _placing(model.set_params(device=device), layout)
     with _meant():
         _set_fitted(model, built, tree, sizes, private=True, place=place)
-        layout.check(model)
     return model, notes
 
 
