@@ -50,8 +50,8 @@ class Saved:
         ------
         NotFittedError
         InvalidParameterError
-            A part of the model is code: a kernel that is a Python function, or of a class or solver of your own. Or a part
-        is infinite.
+            A part of the model is code (a kernel that is a Python function, or of a class of your own, a solver of your
+            own), or is infinite.
         OSError
             A directory, no such folder, no permission, no space.
 
