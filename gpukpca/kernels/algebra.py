@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise
 from gpukpca.backend.namespace import cast, from_host, namespace_of, real_floating
@@ -128,6 +130,10 @@ class Sum(_Combined):
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
         return elementwise.add(tiles[0], tiles[1])
 
+    def slope(self) -> Kernel | None:
+        first, second = self.k1.slope(), self.k2.slope()
+        return None if first is None or second is None else first + second
+
 
 class Product(_Combined):
     """k1(x, y) · k2(x, y); written ``k1 * k2``.
@@ -142,6 +148,10 @@ class Product(_Combined):
 
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
         return elementwise.multiply(tiles[0], tiles[1])
+
+    def slope(self) -> Kernel | None:
+        first, second = self.k1.slope(), self.k2.slope()
+        return None if first is None or second is None else first * self.k2 + self.k1 * second
 
 
 class Scale(_Combined):
@@ -165,6 +175,20 @@ class Scale(_Combined):
 
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
         return elementwise.multiply(tiles[0], self.factor)
+
+    @property
+    def inverts_to(self) -> str | None:  # type: ignore[override]
+        return self.k.inverts_to
+
+    def slope(self) -> Kernel | None:
+        inner = self.k.slope()
+        return None if inner is None else self.factor * inner
+
+    def square_distances(self, drops: np.ndarray) -> np.ndarray:
+        return self.k.square_distances(drops / self.factor)
+
+    def inner_products(self, values: np.ndarray) -> np.ndarray:
+        return self.k.inner_products(values / self.factor)
 
 
 class Power(_Combined):

@@ -94,6 +94,9 @@ class Kernel:
         Whether CSR rows are made dense slice by slice.
     exponentials : int
         How dear the elementwise pass is, in exponentials an entry (for the plan's estimate).
+    inverts_to : "distances", "products" or None
+        What a value of k tells of two points: their distance (`square_distances`), their inner product
+        (`inner_products`), or neither.
 
     Notes
     -----
@@ -108,6 +111,7 @@ class Kernel:
     densifies = False
     scratch_tiles = 0
     exponentials = 1
+    inverts_to: str | None = None
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 
@@ -202,6 +206,21 @@ class Kernel:
     def features(self, X: Array, template: Rows) -> Array:
         """phi(x) of every row of a dense X, shape (n, feature_count(d)): inner products of them make a tile."""
         raise AttributeError(f"{type(self).__name__} has no features that can be written down")
+
+    def slope(self) -> Kernel | None:
+        """For k(x, y) = f(‖x - y‖²) the kernel -f'(‖x - y‖²), up to a factor where k is constant; else None.
+
+        None also where f has no derivative at 0. The parameters must be numbers (`resolve`).
+        """
+        return None
+
+    def square_distances(self, drops: np.ndarray) -> np.ndarray:
+        """For k(x, y) = f(‖x - y‖²) the ‖x - y‖² at which k is less than f(0) by `drops`, 0 <= drops < f(0)."""
+        raise AttributeError(f"values of {type(self).__name__} do not tell distances")
+
+    def inner_products(self, values: np.ndarray) -> np.ndarray:
+        """The x·y at which k(x, y) takes these values."""
+        raise AttributeError(f"values of {type(self).__name__} do not tell inner products")
 
     def tile(self, a: Any, b: Any, out: Array | None = None) -> Array:
         """The block of K between two slices of prepared rows; `out` may be reused, the returned array counts."""

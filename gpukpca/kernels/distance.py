@@ -154,6 +154,7 @@ class _EuclideanKernel(Kernel):
     """A function of gamma ‖x - y‖² = ‖x - y‖² / (2 l²)."""
 
     positive_definite = True
+    inverts_to = "distances"
     can_be_flat = False
     # A kernel with a kink at distance 0 sees the square root of the rounding error there.
     smooth_at_zero = True
@@ -353,8 +354,19 @@ class RBF(_EuclideanKernel):
 
     can_be_flat = True
 
+    def slope(self) -> Kernel:
+        return _scaled(RBF(self.gamma), self.gamma)
+
+    def square_distances(self, drops: np.ndarray) -> np.ndarray:
+        return -np.log1p(-drops) / (self.gamma or 1.0)
+
     def _function(self, T: Array, flat: bool, dtype: Any = None) -> Array:
         return elementwise.gaussian(T, flat, dtype=dtype)
+
+
+def _scaled(kernel: Kernel, factor: float) -> Kernel:
+    """factor · kernel; the kernel itself for a factor of 0, which no kernel may have."""
+    return factor * kernel if factor > 0 else kernel
 
 
 class RationalQuadratic(_EuclideanKernel):
@@ -376,6 +388,13 @@ class RationalQuadratic(_EuclideanKernel):
     def check(self) -> None:
         super().check()
         checked_number("RationalQuadratic", "alpha", self.alpha, low=0, strict=True, what="a number > 0")
+
+    def slope(self) -> Kernel:
+        alpha = float(self.alpha)
+        return _scaled(RationalQuadratic(self.gamma * (alpha + 1.0) / alpha, alpha + 1.0), self.gamma)
+
+    def square_distances(self, drops: np.ndarray) -> np.ndarray:
+        return np.expm1(-np.log1p(-drops) / self.alpha) * self.alpha / (self.gamma or 1.0)
 
     def _function(self, T: Array, flat: bool, dtype: Any = None) -> Array:
         return elementwise.rational_quadratic(T, float(self.alpha), flat, dtype)
@@ -418,10 +437,46 @@ class Matern(_EuclideanKernel):
                 f"Matern: nu={self.nu!r} is not allowed; nu must be one of 0.5, 1.5, 2.5 and inf."
             )
 
+    def slope(self) -> Kernel | None:
+        if self.nu == math.inf:
+            return RBF(self.gamma).slope()
+        if self.nu == 0.5:  # infinite at distance 0
+            return None
+        factor, nu = (3.0, 0.5) if self.nu == 1.5 else (5.0 / 3.0, 1.5)
+        return _scaled(Matern(factor * self.gamma, nu), factor * self.gamma)
+
+    def square_distances(self, drops: np.ndarray) -> np.ndarray:
+        if self.nu == math.inf:
+            return RBF(self.gamma).square_distances(drops)
+        r = _matern_radius(-np.log1p(-np.asarray(drops, dtype=np.float64)), self.nu)
+        return r * r / (4.0 * self.nu * (self.gamma or 1.0))
+
     def _function(self, T: Array, flat: bool, dtype: Any = None) -> Array:
         if self.nu == math.inf:
             return elementwise.gaussian(T, flat, dtype=dtype)
         return elementwise.matern(T, self.nu, dtype)
+
+
+# Newton's method doubles the digits in every step once it is near, and begins within a factor of two.
+NEWTON_STEPS = 40
+
+
+def _matern_radius(t: np.ndarray, nu: float) -> np.ndarray:
+    """r with log f(r) = -t for the Matérn correlation f, r = sqrt(2 nu) ‖x - y‖ / l, on the host.
+
+    h(r) = r - log(1 + r [+ r²/3]) is convex and rising, and h >= t at the start, so every step of Newton's method goes
+    down to the root and never beyond it.
+    """
+    if nu == 0.5:
+        return t
+    third = 0.0 if nu == 1.5 else 1.0 / 3.0
+    r = t + np.sqrt(2.0 * t) if nu == 1.5 else 2.0 * t + np.sqrt(6.0 * t)
+    for _ in range(NEWTON_STEPS):
+        polynomial = r + third * r * r
+        slope = (r * (1.0 - 2.0 * third) + third * r * r) / (1.0 + polynomial)
+        down = (r - np.log1p(polynomial) - t) / np.where(slope > 0, slope, 1.0)
+        r = np.maximum(r - np.maximum(down, 0.0), 0.0)
+    return r
 
 
 class CityBlockRows(Rows):

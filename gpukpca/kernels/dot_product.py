@@ -139,6 +139,15 @@ class Polynomial(_DotKernel):
     def positive_definite(self) -> bool | None:  # type: ignore[override]
         return True if self.coef0 >= 0 and float(self.degree).is_integer() else None
 
+    @property
+    def inverts_to(self) -> str | None:  # type: ignore[override]
+        return "products" if self.degree > 0 and self.gamma != 0 else None
+
+    def inner_products(self, values: np.ndarray) -> np.ndarray:
+        """For an even degree the x·y with gamma x·y + coef0 >= 0, for other degrees but odd ones the only one."""
+        signs = np.sign(values) if self.degree % 2 == 1 else values > 0
+        return (signs * np.abs(values) ** (1.0 / self.degree) - self.coef0) / self.gamma
+
     def check(self) -> None:
         checked_number("Polynomial", "degree", self.degree, low=0, what="a number >= 0")
         checked_number("Polynomial", "coef0", self.coef0)
