@@ -248,6 +248,19 @@ def solve_positive_definite(A: Array, B: Array) -> Array:
     return solution
 
 
+def smallest_in_rows(A: Array, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The `count` smallest entries of every row and their columns, on the host, (m, count); the entries in float64.
+
+    The standard can only sort whole rows.
+    """
+    if is_numpy(A):
+        columns = np.argpartition(A, count - 1, axis=1)[:, :count]
+        return np.take_along_axis(A, columns, axis=1).astype(np.float64), columns
+    xp = namespace_of(A)
+    columns = xp.argsort(A, axis=1)[:, :count]
+    return to_host(xp.sort(A, axis=1)[:, :count]).astype(np.float64), to_host(columns)
+
+
 ROW_BLOCK = 256
 # Partial results of a reduction on a device, and least rows of each.
 STAGES = 512

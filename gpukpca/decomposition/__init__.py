@@ -7,6 +7,12 @@ from gpukpca.decomposition.local_pca import LocalPCA
 from gpukpca.decomposition.pca import PCA
 from gpukpca.decomposition.pca_plan import PCAPlan
 from gpukpca.decomposition.plan import Plan
+from gpukpca.decomposition.preimage import (
+    DistanceConstraintPreimage,
+    FixedPointPreimage,
+    PreimageInfo,
+    RidgePreimage,
+)
 from gpukpca.decomposition.probabilistic_pca import ProbabilisticPCA
 from gpukpca.decomposition.progress import Progress
 from gpukpca.decomposition.reading import (
@@ -24,14 +30,18 @@ from gpukpca.decomposition.reading import (
 __all__ = [
     "PCA",
     "BayesianPCA",
+    "DistanceConstraintPreimage",
+    "FixedPointPreimage",
     "IncrementalPCA",
     "IntrinsicDimension",
     "KernelPCA",
     "LocalPCA",
     "PCAPlan",
     "Plan",
+    "PreimageInfo",
     "ProbabilisticPCA",
     "Progress",
+    "RidgePreimage",
     "contributions",
     "eckart_young",
     "inertia",

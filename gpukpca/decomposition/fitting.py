@@ -6,7 +6,7 @@ import copy
 import io
 import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from sklearn.exceptions import NotFittedError
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import is_cupy, is_foreign, move, to_host
 from gpukpca.decomposition.attempts import ENDS_WITHOUT_LOCALS, forget_locals
+from gpukpca.decomposition.model import Model
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.base import Rows
 
@@ -29,13 +30,16 @@ class MapArrays:
     basis : array or CSR matrix, shape (m, d)
     projection, offset : array, shape (m, p), (p,)
         A and b.
+    mean_weights, mean_norm : array of shape (m,), float
+        c with the mean Σ c_j φ(basis_j) in feature space, and the squared norm of that.
     template : Rows or None
         What the kernel learned from the training set.
     """
 
-    def __init__(self, basis: Any, projection: Array, offset: Array, rows: Rows | None, template: Rows | None) -> None:
-        self.basis, self.projection, self.offset = basis, projection, offset
-        self._rows, self.template = rows, template
+    def __init__(self, model: Model) -> None:
+        self.basis, self.projection, self.offset = model.basis, model.projection, model.offset
+        self.mean_weights, self.mean_norm = model.mean_weights, model.mean_norm
+        self._rows, self.template = model.rows, model.template
 
     @property
     def like(self) -> Array:
@@ -102,21 +106,29 @@ class _ToHost(pickle.Pickler):
         return to_host, (to_host(thing),)
 
 
-class WhenEnabled:
-    """A method that exists only with ``fit_inverse_transform=True``, and says so otherwise."""
+class OnlyWhere:
+    """A method that an estimator has only with some parameters.
 
-    def __init__(self, method: Any) -> None:
+    Parameters
+    ----------
+    missing : callable
+        From the estimator to what is missing, and what to set; empty where the method is there.
+    """
+
+    def __init__(self, missing: Callable[[Any], str]) -> None:
+        self.missing = missing
+
+    def __call__(self, method: Any) -> Any:
+        """The decorated method."""
         self.method = method
         self.__doc__ = method.__doc__
+        return self
 
     def __get__(self, estimator: Any, owner: Any = None) -> Any:
         if estimator is None:
             return self.method
-        if not estimator.fit_inverse_transform:
-            raise NotFittedError(
-                "The fit_inverse_transform parameter was not set to True when instantiating, so the inverse transform "
-                "is not available. Create the estimator with fit_inverse_transform=True and fit it again."
-            )
+        if why := self.missing(estimator):
+            raise NotFittedError(why)
         return self.method.__get__(estimator, owner)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
-from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
@@ -31,21 +30,24 @@ from gpukpca.decomposition.choices import (
     kernel_from,
     kernel_gamma,
 )
-from gpukpca.decomposition.fitting import MapArrays, Placed, WhenEnabled, unchanged_on_error
+from gpukpca.decomposition.fitting import MapArrays, Placed, unchanged_on_error
 from gpukpca.decomposition.model import (
     Model,
 )
 from gpukpca.decomposition.peers import KernelPeer
 from gpukpca.decomposition.placement import Placement, at_full_precision, panels_of, placement_for
 from gpukpca.decomposition.plan import Plan
-from gpukpca.decomposition.preimage import LinearPreimage, RidgePreimage
+from gpukpca.decomposition.preimage.estimator import WithPreimages
+from gpukpca.decomposition.preimage.linear import LinearPreimage
+from gpukpca.decomposition.preimage.methods import preimage_method, refuse_unsuited
+from gpukpca.decomposition.preimage.ridge import RidgeRegression
+from gpukpca.decomposition.preimage.space import FeatureSpace
 from gpukpca.decomposition.routes import fitted_model, planned
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import KERNEL_PCA_LAYOUT
 from gpukpca.decomposition.validation import (
     check_finite,
     checked_out,
-    checked_scores,
     new_data,
     training_data,
 )
@@ -57,7 +59,9 @@ from gpukpca.kernels import Kernel, Linear, Precomputed
 OUT_PANEL = 65_536
 
 
-class KernelPCA(Saved, KernelPeer, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class KernelPCA(
+    Saved, KernelPeer, Placed, WithPreimages, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
     """Kernel principal component analysis, a drop-in for `sklearn.decomposition.KernelPCA`.
 
     Works on NumPy arrays, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch and array-api-strict arrays;
@@ -80,7 +84,11 @@ class KernelPCA(Saved, KernelPeer, Placed, ClassNamePrefixFeaturesOutMixin, Tran
     alpha : float >= 0
         Ridge of the pre-image.
     fit_inverse_transform : bool
-        Learn the pre-image, so that `inverse_transform` works.
+        Learn the ridge pre-image as scikit-learn does, with `kernel` and `gamma` between scores.
+    preimage : None, "ridge", "fixed_point", "distance_constraint", or an object with options
+        The way back to data space, for `inverse_transform`, `denoise`, `reconstruction_error` and `score`; with
+        options `RidgePreimage`, `FixedPointPreimage`, `DistanceConstraintPreimage` of `gpukpca.decomposition`. All are
+        exact for the linear kernel.
     eigen_solver : "auto", "dense", "randomized", "arpack", "nystrom", a solver object or a `Nystrom` object
         "randomized" is block Krylov iteration, stopped by residuals; "arpack" is another name for it. "auto" is dense
         for n <= 400 (4000 on a GPU) or more than n/5 components, else block Krylov; for the linear kernel with d < n,
@@ -151,7 +159,8 @@ class KernelPCA(Saved, KernelPeer, Placed, ClassNamePrefixFeaturesOutMixin, Tran
     landmarks_ : host array of int
         Only with Nyström: the rows of X that are the landmarks.
     X_transformed_fit_, dual_coef_ : array (n, p), (n, d)
-        Only with ``fit_inverse_transform=True``; `dual_coef_` not for the linear kernel, whose inverse is exact.
+        Only with a pre-image; `dual_coef_` only of ridge (one row a landmark, where it has them), and not for the
+        linear kernel, whose inverse is exact.
     plan_ : Plan
         What was decided and why, with predicted memory.
     solver_, device_ : str
@@ -177,8 +186,7 @@ class KernelPCA(Saved, KernelPeer, Placed, ClassNamePrefixFeaturesOutMixin, Tran
     Cost: O(n² d) for K once if it fits in memory, else in every pass; O(n² p) a pass; O(n³) for the dense solver.
     Memory: `plan_` says. Two fits with the same seed on the same machine and thread count agree to the last bit.
 
-    Schölkopf, Smola & Müller, Neural Computation 10 (1998) 1299. Bakır, Weston & Schölkopf, NIPS 16 (2004) (the ridge
-    pre-image). Deviations from scikit-learn are listed in the README.
+    Schölkopf, Smola & Müller, Neural Computation 10 (1998) 1299. Deviations from scikit-learn are listed in the README.
     """
 
     _layout = KERNEL_PCA_LAYOUT
@@ -194,6 +202,7 @@ class KernelPCA(Saved, KernelPeer, Placed, ClassNamePrefixFeaturesOutMixin, Tran
         kernel_params: Any = None,
         alpha: Any = 1.0,
         fit_inverse_transform: Any = False,
+        preimage: Any = None,
         eigen_solver: Any = "auto",
         tol: Any = 0,
         max_iter: Any = None,
@@ -215,6 +224,7 @@ class KernelPCA(Saved, KernelPeer, Placed, ClassNamePrefixFeaturesOutMixin, Tran
         self.kernel_params = kernel_params
         self.alpha = alpha
         self.fit_inverse_transform = fit_inverse_transform
+        self.preimage = preimage
         self.eigen_solver = eigen_solver
         self.tol = tol
         self.max_iter = max_iter
@@ -302,11 +312,13 @@ class KernelPCA(Saved, KernelPeer, Placed, ClassNamePrefixFeaturesOutMixin, Tran
 
     def _resolved_kernel(self, X: Array) -> Kernel:
         kernel = kernel_from(self)
-        if isinstance(kernel, Precomputed) and self.fit_inverse_transform:
-            raise InvalidParameterError("Cannot fit_inverse_transform with a precomputed kernel.")
-        if is_sparse(X) and self.fit_inverse_transform:
+        method = preimage_method(self, kernel)
+        if method is not None and is_sparse(X):
             raise InvalidParameterError("Inverse transform not implemented for sparse matrices!")
-        return kernel.resolve(X)
+        resolved = kernel.resolve(X)
+        if method is not None:
+            refuse_unsuited(method, resolved, by_flag=self.preimage is None)
+        return resolved
 
     def _commit(
         self, data: Any, X: Any, kernel: Kernel, plan: Plan, model: Model, place: Placement, story: tuple[str, ...]
@@ -315,7 +327,8 @@ class KernelPCA(Saved, KernelPeer, Placed, ClassNamePrefixFeaturesOutMixin, Tran
         eigen, spectrum, home = model.eigen, model.spectrum, place.returned
         degrees = max(int(X.shape[0]) - 1, 1)
         like = home(model.projection)
-        self._set_preimage(X, kernel, model, place)
+        self._map = MapArrays(model)
+        self._set_preimage(X, kernel, model, place, plan)
         self.eigenvalues_ = from_host(spectrum.eigenvalues, like)
         self.eigenvectors_ = home(eigen.eigenvectors)
         self.explained_variance_ = from_host(spectrum.eigenvalues / degrees, like)
@@ -336,7 +349,6 @@ class KernelPCA(Saved, KernelPeer, Placed, ClassNamePrefixFeaturesOutMixin, Tran
         self.device_ = plan.device
         self.fallbacks_ = (*place.notes, *story, *eigen.fallbacks)
         self.X_fit_ = model.basis if not place.moved else _rows_of(data, model.landmarks)
-        self._map = MapArrays(model.basis, model.projection, model.offset, model.rows, model.template)
         self._set_certificate(model, degrees)
 
     def _set_certificate(self, model: Model, degrees: int) -> None:
@@ -351,19 +363,26 @@ class KernelPCA(Saved, KernelPeer, Placed, ClassNamePrefixFeaturesOutMixin, Tran
         if model.landmarks is not None:
             self.landmarks_ = model.landmarks
 
-    def _set_preimage(self, X: Array, kernel: Kernel, model: Model, place: Placement) -> None:
+    def _set_preimage(self, X: Array, kernel: Kernel, model: Model, place: Placement, plan: Plan) -> None:
         for name in ("dual_coef_", "X_transformed_fit_", "_preimage", "_axes"):
             self.__dict__.pop(name, None)
         if isinstance(kernel, Linear) and not is_sparse(X) and model.landmarks is None:
             self._axes = LinearPreimage.fitted(X, model.projection)
-        if not self.fit_inverse_transform:
+        method = preimage_method(self, kernel)
+        if method is None:
             return
-        if hasattr(self, "_axes"):
-            self._preimage: Any = self._axes
-        else:
-            self._preimage = RidgePreimage.fitted(X, model.scores, kernel, float(self.alpha), self.n_jobs)
+        self._preimage: Any = self._learned_preimage(method, X, kernel, model, plan)
+        if isinstance(self._preimage, RidgeRegression):
             self.dual_coef_ = place.returned(self._preimage.dual_coef)
         self.X_transformed_fit_ = place.returned(model.scores)
+
+    def _learned_preimage(self, method: Any, X: Array, kernel: Kernel, model: Model, plan: Plan) -> Any:
+        if not isinstance(kernel, Linear):
+            return method.learned(X, FeatureSpace(kernel, self._map, self.n_jobs), model, plan.preimage_landmarks)
+        if hasattr(self, "_axes"):
+            return self._axes
+        centre = self._map.prepared(kernel).mean
+        return LinearPreimage.on_landmarks(model.basis, centre, model.projection, model.mean_weights)
 
     def _own(self, X: Array, given: Any, kernel: Kernel) -> Array:
         """X for this fit and later transforms: a copy if one was asked for and none was made on the way."""
@@ -437,39 +456,6 @@ class KernelPCA(Saved, KernelPeer, Placed, ClassNamePrefixFeaturesOutMixin, Tran
         products = kernel_matmat(self.kernel_, Y, model.basis, model.projection, prepared=rows, n_jobs=self.n_jobs)
         return products - model.offset[None, :]
 
-    @WhenEnabled
-    def inverse_transform(self, X: Any) -> Array:
-        """Points of data space for given scores.
-
-        Exact for the linear kernel (the mean is restored). For the others a kernel ridge regression learned in fit,
-        with the kernel and gamma of the estimator between scores (Bakır, Weston & Schölkopf 2004).
-
-        Parameters
-        ----------
-        X : array, shape (m, p)
-            Scores, such as `transform` returns.
-
-        Returns
-        -------
-        array, shape (m, d)
-
-        Raises
-        ------
-        NotFittedError
-            Not fitted, or fitted without ``fit_inverse_transform=True``.
-        ValueError
-            Wrong width, NaN or infinity.
-        """
-        check_is_fitted(self)
-        if not hasattr(self, "X_transformed_fit_"):
-            raise NotFittedError(
-                "this KernelPCA was fitted without fit_inverse_transform=True, so it has no inverse; fit it again."
-            )
-        with working_on(self._map.like), overflow_allowed():
-            points = self._preimage(checked_scores(X, self._map.like, self._n_features_out))
-            check_finite(points, "The kernel overflows on these scores.", "The array of points")
-            return self._delivered(points, X)
-
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 
     @property
@@ -482,7 +468,7 @@ class KernelPCA(Saved, KernelPeer, Placed, ClassNamePrefixFeaturesOutMixin, Tran
             isinstance(self.kernel, str) and self.kernel == "precomputed"
         )
         tags.input_tags.pairwise = precomputed
-        tags.input_tags.sparse = not precomputed and not self.fit_inverse_transform
+        tags.input_tags.sparse = not precomputed and not self.fit_inverse_transform and self.preimage is None
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.array_api_support = True
         return tags

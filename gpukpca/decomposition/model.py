@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.backend.creation import full
 from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import column_sums, inner_products, solve_triangular
 from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from_host, to_host
@@ -38,6 +39,11 @@ class Model:
         A.
     offset : array, shape (p,)
         b.
+    mean_weights : array, shape (m,)
+        c: Σ c_j φ(basis_j) is the mean of the features, or of their projections onto those of the landmarks. In the
+        widest floating type.
+    mean_norm : float
+        The squared norm of that mean, as the tiles of the prepared basis have it.
     basis : array or CSR matrix, shape (m, d)
         The training rows, or the landmarks.
     rows : Rows or None
@@ -57,6 +63,8 @@ class Model:
     scores: Array
     projection: Array
     offset: Array
+    mean_weights: Array
+    mean_norm: float
     basis: Any
     rows: Rows | None
     template: Rows | None = None
@@ -89,8 +97,20 @@ def exact_model(X: Any, op: CenteredGram, rows: Rows | None, eigen: EigenResult,
     # LAPACK's vectors sum to zero up to rounding, which new points would multiply by the mean of K.
     projection = op.project(eigen.eigenvectors) * scale
     wide = accumulation_dtype(op.like)
-    offset = (op.column_means[None, :] @ cast(projection, wide))[0, :]
-    return Model(eigen, spectrum, eigen.products * scale, projection, cast(offset, op.dtype), basis=X, rows=rows)
+    means = op.column_means
+    offset = (means[None, :] @ cast(projection, wide))[0, :]
+    n = op.shape[0]
+    return Model(
+        eigen,
+        spectrum,
+        eigen.products * scale,
+        projection,
+        cast(offset, op.dtype),
+        mean_weights=full((n,), 1.0 / n, means),
+        mean_norm=float(column_sums(means[:, None])[0]) / n,
+        basis=X,
+        rows=rows,
+    )
 
 
 # -- Nyström -----------------------------------------------------------------------------------------------------------
@@ -102,7 +122,8 @@ def nystrom_model(
     """The model of K ≈ F Fᵀ whose basis is the landmarks, with p components, or as many as F has columns.
 
     With F = K(X, S) L⁻ᵀ, S the landmarks and K(S, S) = L Lᵀ, a point x has the features f(x) = L⁻¹ k(S, x). Their PCA
-    with axes V gives A = L⁻ᵀ V and b = mean(f) V.
+    with axes V gives A = L⁻ᵀ V and b = mean(f) V; the mean of what the features have in the span of the landmarks is
+    Σ c_j φ(s_j) with c = L⁻ᵀ mean(f), and its squared norm ‖mean(f)‖².
     """
     rows = getattr(op, "rows", None)
     n = int(op.shape[0])
@@ -118,17 +139,21 @@ def nystrom_model(
     axes = inner_products(F, eigen.eigenvectors) * scale[None, :]
     A = solve_triangular(factor.pivot_factor, axes, transposed=True)
     b = mean @ axes
-    landmarks = factor.pivots
-    if not len(landmarks):  # K is zero, and so are the scores; a basis wants a row
-        A, landmarks = np.zeros((1, A.shape[1])), np.zeros(1, dtype=np.int64)
+    c = solve_triangular(factor.pivot_factor, mean[:, None], transposed=True)[:, 0]
+    affine = _AffineMap(A, b, c, float(mean @ mean), factor.pivots)
+    if not len(factor.pivots):  # K is zero, and so are the scores; a basis wants a row
+        affine = replace(affine, A=np.zeros((1, A.shape[1])), c=np.zeros(1), landmarks=np.zeros(1, dtype=np.int64))
     if anchored is not None:
-        A, b, landmarks = _without_anchor(A, b, landmarks, anchored)
+        affine = affine.without_anchor(anchored)
+    landmarks = affine.landmarks
     return Model(
         _certified(eigen, factor, settings.tol),
         spectrum,
         eigen.products * from_host(scale, op.like)[None, :],
-        from_host(A, op.like),
-        from_host(b, op.like),
+        from_host(affine.A, op.like),
+        from_host(affine.b, op.like),
+        mean_weights=from_host(affine.c, op.like, accumulation_dtype(op.like)),
+        mean_norm=affine.mean_norm,
         basis=pick_rows(X, landmarks),
         rows=None if rows is None else rows.take(landmarks),
         landmarks=landmarks,
@@ -174,17 +199,33 @@ def _certified(eigen: EigenResult, factor: PivotedCholesky, tol: float) -> Eigen
     )
 
 
-def _without_anchor(
-    A: np.ndarray, b: np.ndarray, landmarks: np.ndarray, anchored: AnchoredGram
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same map in terms of k itself, with the anchor x₀ as one more landmark.
+@dataclass(frozen=True)
+class _AffineMap:
+    """A, b and c of a model on landmarks, with the squared norm of the mean, on the host."""
 
-    k'(x, s) = k(x, s) - k(x, x₀) - k(x₀, s) + k(x₀, x₀), so A gets a row -1ᵀA, and b the constant terms.
-    """
-    x0 = np.asarray([anchored.anchor])
-    own = to_host(anchored.base.columns(x0))[:, 0].astype(np.float64)
-    constant = (own[landmarks] - own[anchored.anchor]) @ A
-    return np.concatenate([A, -A.sum(axis=0, keepdims=True)]), b + constant, np.concatenate([landmarks, x0])
+    A: np.ndarray
+    b: np.ndarray
+    c: np.ndarray
+    mean_norm: float
+    landmarks: np.ndarray
+
+    def without_anchor(self, anchored: AnchoredGram) -> _AffineMap:
+        """The same map in terms of k itself, with the anchor x₀ as one more landmark.
+
+        k'(x, s) = k(x, s) - k(x, x₀) - k(x₀, s) + k(x₀, x₀), so A gets a row -1ᵀA, and b the constant terms. The mean
+        is φ(x₀) + Σ c_j (φ(s_j) - φ(x₀)).
+        """
+        x0 = np.asarray([anchored.anchor])
+        own = to_host(anchored.base.columns(x0))[:, 0].astype(np.float64)
+        itself = float(own[anchored.anchor])
+        above = own[self.landmarks] - itself
+        return _AffineMap(
+            np.concatenate([self.A, -self.A.sum(axis=0, keepdims=True)]),
+            self.b + above @ self.A,
+            np.append(self.c, 1.0 - self.c.sum()),
+            self.mean_norm + itself + 2.0 * float(above @ self.c),
+            np.concatenate([self.landmarks, x0]),
+        )
 
 
 def warn_of_certificate(model: Model, settings: Nystrom) -> None:

@@ -36,6 +36,8 @@ class Plan:
         Rows whose own components the iteration starts from; 0: from random vectors.
     bytes_read : int
         Read from the file of X in every pass; 0 where its rows are held in memory.
+    preimage_landmarks : int
+        Scores that the ridge pre-image is approximated from; 0: all of them, or another method.
     notes : tuple of str
         Why a smaller path was taken, if one was.
     """
@@ -53,6 +55,7 @@ class Plan:
     available_bytes: int
     start_landmarks: int = 0
     bytes_read: int = 0
+    preimage_landmarks: int = 0
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:

@@ -22,6 +22,7 @@ from gpukpca.backend.tiles import worker_count
 from gpukpca.decomposition.choices import refuse_indefinite, solver_from
 from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import Plan, memory_limit, spelled_bytes
+from gpukpca.decomposition.preimage.methods import RidgePreimage, preimage_method
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.block_krylov import GPU_COLUMNS, rounded_up
 from gpukpca.eigen.growing import default_block
@@ -162,7 +163,7 @@ def make_plan(
     fewest: int | None = None
     for way in _ways(job):
         if way.predicted_bytes <= limit:
-            return way
+            return _with_preimage(job, way)
         fewest = way.predicted_bytes if fewest is None else min(fewest, way.predicted_bytes)
     raise MemoryBudgetError(_too_big(job, fewest or 0))
 
@@ -302,13 +303,31 @@ def _columns(job: Job, solver: Any) -> int:
     return solver.width(job.n, job.p, job.on_gpu) if isinstance(solver, BlockKrylov) else job.p
 
 
-def _preimage_bytes(job: Job, landmarks: bool = False) -> int:
-    """After the decomposition the ridge pre-image holds the kernel matrix of the scores, and two arrays like X."""
-    if not job.estimator.fit_inverse_transform or (isinstance(job.kernel, Linear) and not landmarks):
+def _preimage_bytes(job: Job) -> int:
+    """What the pre-image takes after the decomposition; with landmarks where its whole matrix does not fit."""
+    method = preimage_method(job.estimator, job.kernel)
+    if method is None or isinstance(job.kernel, Linear):
         return 0
-    tiles = job.workers * tile_edge_for(job.n, job.workers, job.on_gpu) ** 2
-    squares = 2 if job.on_gpu else 1  # cuSOLVER factors a copy
-    return (job.n * (squares * job.n + 3 * int(job.X.shape[1]) + 8 * job.p) + tiles) * job.item
+    tiles = job.workers * tile_edge_for(job.n, job.workers, job.on_gpu) ** 2 * job.item
+    return method.peak_bytes(job.n, int(job.X.shape[1]), job.p, job.item, job.on_gpu, _preimage_landmarks(job)) + tiles
+
+
+def _preimage_landmarks(job: Job) -> int:
+    """Landmarks of the ridge pre-image, 0 for none."""
+    method = preimage_method(job.estimator, job.kernel)
+    if not isinstance(method, RidgePreimage) or isinstance(job.kernel, Linear):
+        return 0
+    whole = method.peak_bytes(job.n, int(job.X.shape[1]), job.p, job.item, job.on_gpu, 0)
+    return method.landmarks_for(job.n, fits=whole <= job.limit)
+
+
+def _with_preimage(job: Job, way: Plan) -> Plan:
+    """The plan with what is to be said about its pre-image."""
+    count = _preimage_landmarks(job)
+    if not count:
+        return way
+    note = f"the ridge pre-image uses {count} landmarks among the {job.n} scores"
+    return replace(way, preimage_landmarks=count, notes=(*way.notes, note))
 
 
 def _solver_bytes(job: Job, solver: Any) -> int:
@@ -406,7 +425,7 @@ def _nystrom_plans(job: Job, wanted: Nystrom, why: str) -> Iterator[Plan]:
         held = 0 if isinstance(job.kernel, Precomputed) else _row_bytes(job, rows)
         held += job.workers * edge * _slice_bytes(job) if panel else 0
         held += job.n * (rank * job.item + 8 * LANDMARK_VECTORS) + _landmark_peak(job, rank, p)
-        held = max(held, _preimage_bytes(job, landmarks=True))
+        held = max(held, _preimage_bytes(job))
         residence = Residence("factored", job.n, edge, 0, job.workers, panel, rank)
         read = job.n * int(job.X.shape[1]) * job.item if panel else 0
         yield replace(_plan(job, solver, why, residence, held, bytes_read=read), n_components=p)

@@ -1,0 +1,134 @@
+"""Pre-images from distances to neighbours (Kwok & Tsang, IEEE Trans. Neural Networks 15 (2004) 1517).
+
+Distances in feature space to the nearest points of the basis give distances in data space, and those the position in
+the space that the neighbours span. No iteration, no start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.linalg import row_products, smallest_in_rows
+from gpukpca.backend.namespace import cast, from_host, namespace_of, overflow_allowed, to_host
+from gpukpca.backend.rows import feature_means, pick_rows, shifted_rows
+from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
+from gpukpca.decomposition.preimage.result import Found, PreimageInfo
+from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
+from gpukpca.gram.residence import edges
+
+# Numbers that a panel of points holds at most: distances to the basis, or coordinates of neighbours.
+CPU_PANEL, GPU_PANEL = 2**20, 2**25
+# Directions among neighbours with less than this share of the largest squared singular value carry rounding only.
+FLAT = 1e-10
+
+
+@dataclass(frozen=True)
+class DistanceConstraint:
+    """Position from the distances to the nearest points of the basis.
+
+    Attributes
+    ----------
+    space : FeatureSpace
+    points : array, shape (m, d)
+        The basis, less `mean` where distances are what kernel values tell.
+    mean : array, shape (d,), or None
+    scores : array, shape (m, p)
+        Of the basis.
+    norms, diagonal : array, shape (m,)
+        ‖φ(b) - m‖² and k(b, b), in the widest type.
+    reach : float
+        The square of twice the largest distance of the data from their mean: no two are further apart.
+    n_neighbors : int
+    """
+
+    space: FeatureSpace
+    points: Array
+    mean: Array | None
+    scores: Array
+    norms: Array
+    diagonal: Array
+    reach: float
+    n_neighbors: int
+
+    @classmethod
+    def fitted(cls, space: FeatureSpace, scores: Array, n_neighbors: int) -> DistanceConstraint:
+        """m² kernel values for the distances of the basis from the mean."""
+        basis, wide = space.map.basis, space.map.mean_weights.dtype
+        by_distances = space.kernel.inverts_to == "distances"
+        mean = feature_means(basis) if by_distances else None
+        points = basis if mean is None else shifted_rows(basis, mean, 1.0, basis.dtype)
+        norms = space.square_distances(basis, 0)
+        diagonal = cast(space.kernel.diagonal(points), wide)
+        squares = square_sums(points)
+        reach = 4.0 * float(namespace_of(squares).max(squares))
+        return cls(space, points, mean, scores, norms, diagonal, reach, min(n_neighbors, int(basis.shape[0])))
+
+    def __call__(self, Z: Array, start: Array | None = None) -> Found:
+        """Cost: 2 m q operations a point, and k² d for k neighbours."""
+        widest = max(int(self.points.shape[0]), self.n_neighbors * int(self.points.shape[1]))
+        panels = edges(int(Z.shape[0]), max(1, (GPU_PANEL if is_on_gpu(Z) else CPU_PANEL) // widest))
+        workers = worker_count(Z, self.space.n_jobs)
+        found = map_tiles(lambda bounds: self._panel(Z[slice(*bounds), :]), panels, workers)
+        return namespace_of(Z).concat(dealt_back(found, len(panels)), axis=0), PreimageInfo.direct(int(Z.shape[0]))
+
+    def _panel(self, Z: Array) -> Array:
+        distances, chosen = smallest_in_rows(self._distances(Z), self.n_neighbors)
+        xp, wide = namespace_of(Z), self.norms.dtype
+        shape = (*chosen.shape, int(self.points.shape[1]))
+        around = cast(xp.reshape(pick_rows(self.points, chosen.reshape(-1)), shape), wide)
+        centre = xp.sum(around, axis=1) / chosen.shape[1]
+        around = around - centre[:, None, :]
+        gram = to_host(around @ xp.matrix_transpose(around)).astype(np.float64)
+        wanted = self._wanted(Z, distances, chosen, gram, around, centre)
+        coordinates = from_host(_solved(gram, wanted), Z, wide)
+        x = centre + (coordinates[:, None, :] @ around)[:, 0, :]
+        return cast(x if self.mean is None else x + self.mean[None, :], Z.dtype)
+
+    def _distances(self, Z: Array) -> Array:
+        """‖φ(b) - P‖² of every point P = m + z V and the basis: what b has outside of the space, and in it."""
+        xp, wide = namespace_of(Z), self.norms.dtype
+        S = cast(self.scores[:, : Z.shape[1]], wide)
+        Z = cast(Z, wide)
+        inside = square_sums(Z)[:, None] + square_sums(S)[None, :] - 2.0 * row_products(Z, S)
+        outside = self.norms - square_sums(S)
+        return xp.clip(inside, 0.0, None) + xp.clip(outside, 0.0, None)[None, :]
+
+    def _wanted(
+        self, Z: Array, distances: np.ndarray, chosen: np.ndarray, gram: np.ndarray, around: Array, centre: Array
+    ) -> np.ndarray:
+        """What (x - centre)·(b - centre) is for every neighbour b, up to a constant, shape (rows, k)."""
+        if self.mean is None:
+            wanted = self._inner_products(Z, distances, chosen)
+            across = namespace_of(centre).matrix_transpose(around @ centre[:, :, None])[:, 0, :]
+            return wanted - to_host(across).astype(np.float64)
+        own = np.einsum("ikk->ik", gram)
+        return 0.5 * (own - self._square_distances(distances, chosen, own))
+
+    def _square_distances(self, distances: np.ndarray, chosen: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """‖x - b‖² for k(x, b) = f(0) - ‖φ(b) - P‖²/2, as if P were φ(x); not beyond what the data reach."""
+        largest = to_host(self.diagonal).astype(np.float64)[chosen]
+        drops = np.minimum(0.5 * distances, largest * (1.0 - np.finfo(np.float64).eps))
+        with overflow_allowed():
+            found = self.space.kernel.square_distances(drops)
+        return np.minimum(np.nan_to_num(found, nan=self.reach), self.reach)
+
+    def _inner_products(self, Z: Array, distances: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """x·b for k(x, b) = (‖P‖² + k(b, b) - ‖φ(b) - P‖²) / 2."""
+        wide, m = self.norms.dtype, self.space.map
+        along = cast(Z, wide) @ cast(m.offset[: Z.shape[1]], wide)[:, None]
+        norms = to_host(square_sums(Z) + 2.0 * along[:, 0]).astype(np.float64) + m.mean_norm
+        values = 0.5 * (norms[:, None] + to_host(self.diagonal).astype(np.float64)[chosen] - distances)
+        return self.space.kernel.inner_products(values)
+
+
+def _solved(gram: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Coordinates u with x = centre + Σ u_i (b_i - centre): G⁺ wanted, G the centred Gram matrix of the neighbours."""
+    values, vectors = np.linalg.eigh(gram)
+    kept = values > FLAT * np.maximum(values[:, -1:], 0.0)
+    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=kept)
+    along = np.einsum("ikj,ik->ij", vectors, wanted)
+    return np.einsum("ikj,ij->ik", vectors, inverse * along)

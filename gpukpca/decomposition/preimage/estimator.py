@@ -1,0 +1,368 @@
+"""The methods of `KernelPCA` that go back to data space, or ask how far points are from the components."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from gpukpca._typing import Array
+from gpukpca.backend.device import working_on
+from gpukpca.backend.linalg import column_sums
+from gpukpca.backend.namespace import (
+    cast,
+    from_host,
+    is_foreign,
+    is_sparse,
+    move,
+    namespace_of,
+    overflow_allowed,
+    to_host,
+)
+from gpukpca.backend.rows import dense_rows, take_columns, take_rows
+from gpukpca.decomposition.choices import is_integer
+from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
+from gpukpca.decomposition.fitting import OnlyWhere
+from gpukpca.decomposition.placement import panels_of
+from gpukpca.decomposition.preimage.result import PreimageInfo
+from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
+from gpukpca.decomposition.validation import check_finite, checked_scores, new_data
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.kernels import Precomputed
+
+# Rows that go back to data space together: results of a panel are moved to where the data came from.
+PANEL = 8192
+
+
+def _without_inverse(estimator: Any) -> str:
+    if estimator.fit_inverse_transform or estimator.preimage is not None:
+        return ""
+    return (
+        "The fit_inverse_transform parameter was not set to True when instantiating, nor preimage given, so there is "
+        'no way back to data space. Create the estimator with preimage="ridge", another method, or '
+        "fit_inverse_transform=True, and fit it again."
+    )
+
+
+def _without_score(estimator: Any) -> str:
+    if not _without_inverse(estimator):
+        return ""
+    return (
+        "KernelPCA.score is minus the squared reconstruction error in data space, which needs a pre-image: set "
+        'preimage="ridge" or another method, and fit again. The error in feature space cannot take its place: every '
+        "kernel measures it in units of its own, and a kernel that maps all points to nearly the same place, such as "
+        "rbf with gamma near 0, has the smallest. It would choose among kernels by that alone."
+    )
+
+
+def _without_diagonal(estimator: Any) -> str:
+    kernel = estimator.kernel
+    if not isinstance(kernel, Precomputed) and not (isinstance(kernel, str) and kernel == "precomputed"):
+        return ""
+    return (
+        "score_samples needs k(x, x) of the new points, which the rows of a precomputed kernel do not hold. Use "
+        "-feature_space_error(K, diagonal=...) with these numbers."
+    )
+
+
+class WithPreimages:
+    """The way back of a fitted kernel PCA, with `kernel_`, `_map`, `_scores` and, where there is one, `_preimage`."""
+
+    kernel_: Any
+    n_jobs: Any
+    X_fit_: Any
+    _map: Any
+    eigenvalues_: Array
+    _delivered: Callable[..., Any]
+    _scores: Callable[[Any], Array]
+
+    # -- data space ------------------------------------------------------------------------------------------------
+
+    @OnlyWhere(_without_inverse)
+    def inverse_transform(self, X: Any, return_info: bool = False) -> Any:
+        """Points of data space for given scores, by the fitted pre-image; exact for the linear kernel.
+
+        Parameters
+        ----------
+        X : array, shape (m, p)
+            Scores, such as `transform` returns.
+        return_info : bool
+            Also say how each point was found.
+
+        Returns
+        -------
+        array, shape (m, d); with `return_info` also a `PreimageInfo`
+
+        Raises
+        ------
+        NotFittedError
+            Not fitted, or fitted without a pre-image.
+        ValueError
+            Wrong width, NaN or infinity.
+
+        Warns
+        -----
+        ConvergenceWarning
+            Some points have not converged; they are where the last step led.
+        """
+        self._check_has_preimage()
+        like = self._map.like
+        with working_on(like), overflow_allowed():
+            Z = checked_scores(X, like, int(self.eigenvalues_.shape[0]))
+            parts = [self._preimage_of(Z[start:stop, :], None, X) for start, stop in panels_of(Z, PANEL)]
+            return _joined(parts, return_info)
+
+    @OnlyWhere(_without_inverse)
+    def denoise(self, X: Any, n_components: int | None = None, return_info: bool = False) -> Any:
+        """Project points onto the components in feature space, and go back to data space.
+
+        The fixed-point iteration starts from the points themselves; other methods give what `inverse_transform` gives
+        for the scores.
+
+        Parameters
+        ----------
+        X : array or data frame, shape (m, d)
+        n_components : int, optional
+            Only the first so many components, 1 to p, without fitting again.
+        return_info : bool
+            Also say how each point was found.
+
+        Returns
+        -------
+        array, shape (m, d), in the library of X; with `return_info` also a `PreimageInfo`
+
+        Raises
+        ------
+        NotFittedError, ValueError
+
+        Warns
+        -----
+        ConvergenceWarning
+            Some points have not converged; they are where the last step led.
+
+        Notes
+        -----
+        By panels of rows: beside the result, memory does not grow with m.
+        """
+        self._check_has_preimage()
+        q = self._first(n_components, lowest=1)
+        Y = self._new_rows(X, "denoise")
+        with working_on(self._map.like), overflow_allowed():
+            parts = [self._denoised(self._brought(Y, *bounds), q, X) for bounds in panels_of(Y, PANEL)]
+            return _joined(parts, return_info)
+
+    @OnlyWhere(_without_inverse)
+    def reconstruction_error(self, X: Any, n_components: int | None = None) -> Array:
+        """‖x - x̂‖² of every point and its pre-image x̂, as `denoise` gives it.
+
+        Parameters
+        ----------
+        X, n_components : see `denoise`
+
+        Returns
+        -------
+        array, shape (m,), in the library of X
+            Squared distances in data space, summed over the features.
+
+        Raises
+        ------
+        NotFittedError, ValueError
+
+        Warns
+        -----
+        ConvergenceWarning
+        """
+        self._check_has_preimage()
+        q = self._first(n_components, lowest=1)
+        Y = self._new_rows(X, "reconstruction_error")
+        errors, infos = [], []
+        with working_on(self._map.like), overflow_allowed():
+            for bounds in panels_of(Y, PANEL):
+                rows = self._brought(Y, *bounds)
+                points, info = self._denoised(rows, q, rows)
+                wide = self._map.mean_weights.dtype
+                squares = cast(square_sums(cast(rows, wide) - cast(move(points, rows), wide)), rows.dtype)
+                errors.append(_returned(squares, X))
+                infos.append(info)
+        return _joined(list(zip(errors, infos, strict=True)), return_info=False)
+
+    @OnlyWhere(_without_score)
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus the mean over the points of `reconstruction_error`: higher is better.
+
+        In the units of the data whatever the kernel, so kernels, their parameters and methods can be compared on data
+        held out: `GridSearchCV` needs no labels.
+
+        Parameters
+        ----------
+        X : array or data frame, shape (m, d)
+        y : ignored
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        NotFittedError
+            Not fitted, or fitted without a pre-image.
+        ValueError
+        """
+        errors = self.reconstruction_error(X)
+        return -float(column_sums(errors[:, None])[0]) / int(errors.shape[0])
+
+    # -- feature space ---------------------------------------------------------------------------------------------
+
+    def feature_space_error(self, X: Any, n_components: int | None = None, diagonal: Any = None) -> Array:
+        """Squared distance in feature space from the space of the components: k̃(x, x) - ‖z‖². Needs no pre-image.
+
+        k̃(x, x) = k(x, x) - 2 mean_j k(x, x_j) + mean_ij k(x_i, x_j) is the squared distance from the mean. With
+        landmarks the mean is that of the features' projections onto those of the landmarks.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d); K(X, X_fit) of shape (m, n) with kernel="precomputed"
+        n_components : int, optional
+            Only the first so many components, 0 to p.
+        diagonal : array, shape (m,), optional
+            k(x, x), with kernel="precomputed" alone, and there needed.
+
+        Returns
+        -------
+        array, shape (m,), in the library of X and the units of k(x, x)
+            Not negative, unless the kernel is not positive semidefinite. Exact to a few eps of k(x, x), as two
+            numbers of that size cancel.
+
+        Raises
+        ------
+        NotFittedError, ValueError
+
+        Notes
+        -----
+        Cost as `transform`.
+        """
+        check_is_fitted(self)
+        q = self._first(n_components, lowest=0)
+        given = isinstance(self.kernel_, Precomputed)
+        if given != (diagonal is not None):
+            raise InvalidParameterError(
+                "feature_space_error needs diagonal = k(x, x) of the new points with a precomputed kernel, whose rows "
+                f"do not hold it, and takes none with others; the kernel is {self.kernel_!r}."
+            )
+        Y = self._new_rows(X, "feature_space_error")
+        if given:
+            diagonal = _checked_diagonal(diagonal, int(Y.shape[0]))
+        with working_on(self._map.like), overflow_allowed():
+            parts = []
+            for start, stop in panels_of(Y, PANEL):
+                own = None if diagonal is None else diagonal[start:stop]
+                errors = cast(self._feature_errors(self._brought(Y, start, stop), q, own), self._map.projection.dtype)
+                check_finite(errors[:, None], "The kernel overflows on the new points.", "The array of errors")
+                parts.append(_returned(errors, X))
+            return namespace_of(parts[0]).concat(parts, axis=0)
+
+    @OnlyWhere(_without_diagonal)
+    def score_samples(self, X: Any) -> Array:
+        """Minus `feature_space_error`: higher is more like the data of fit (Hoffmann, Pattern Recognition 40 (2007)).
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+
+        Returns
+        -------
+        array, shape (m,), in the library of X
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        """
+        return -self.feature_space_error(X)
+
+    # -- parts -----------------------------------------------------------------------------------------------------
+
+    def _check_has_preimage(self) -> None:
+        check_is_fitted(self)
+        if not hasattr(self, "_preimage"):
+            raise NotFittedError(
+                "this KernelPCA was fitted without preimage or fit_inverse_transform=True, so it has no inverse; fit "
+                "it again."
+            )
+
+    def _first(self, n_components: Any, lowest: int) -> int:
+        """How many components are meant."""
+        p = int(self.eigenvalues_.shape[0])
+        if n_components is None:
+            return p
+        if not is_integer(n_components) or not lowest <= n_components <= p:
+            raise InvalidParameterError(
+                f"n_components={n_components!r} is not allowed here; give None for all {p} fitted components, or an "
+                f"integer from {lowest} to {p}."
+            )
+        return int(n_components)
+
+    def _new_rows(self, X: Any, method: str) -> Any:
+        with working_on(X), overflow_allowed():
+            return new_data(self, X, self.X_fit_, method)
+
+    def _brought(self, Y: Any, start: int, stop: int) -> Any:
+        """Some rows where the map is computed, in the dtype of fit."""
+        rows = take_rows(Y, start, stop)
+        rows = rows if is_sparse(rows) else move(rows, self._map.like)
+        return cast(rows, self._map.projection.dtype)
+
+    def _denoised(self, rows: Any, q: int, X: Any) -> tuple[Array, PreimageInfo]:
+        Z = self._scores(rows)
+        check_finite(Z, "The kernel overflows on the new points.", "The array of scores")
+        return self._preimage_of(Z[:, :q], dense_rows(rows), X)
+
+    def _preimage_of(self, Z: Array, start: Array | None, X: Any) -> tuple[Array, PreimageInfo]:
+        """The pre-images, in the library of X."""
+        points, info = self._preimage(Z, start)  # type: ignore[attr-defined]
+        check_finite(points, "The kernel overflows on these scores.", "The array of points")
+        return self._delivered(points, X), info
+
+    def _feature_errors(self, rows: Any, q: int, diagonal: np.ndarray | None) -> Array:
+        m = self._map
+        space = FeatureSpace(self.kernel_, m, self.n_jobs)
+        if diagonal is not None:
+            K = take_columns(rows, self.landmarks_) if hasattr(self, "landmarks_") else rows
+            means = K @ cast(m.mean_weights, K.dtype)[:, None]
+            own = from_host(diagonal, rows, m.mean_weights.dtype)
+            return space.remaining(own, means[:, 0], self._scores(rows)[:, :q])
+        if hasattr(self, "_axes") and not is_sparse(rows):
+            return self._axes.square_distances(rows, self._axes.scores(rows)[:, :q])
+        return space.square_distances(rows, q)
+
+
+def _returned(result: Array, X: Any) -> Array:
+    """A result in the library of the input."""
+    return move(result, X) if is_foreign(X) else to_host(result)
+
+
+def _joined(parts: list[tuple[Array, PreimageInfo]], return_info: bool) -> Any:
+    """The points of all panels, with a warning where some have not converged."""
+    first = parts[0][0]
+    points = first if len(parts) == 1 else namespace_of(first).concat([points for points, _ in parts], axis=0)
+    info = PreimageInfo.joined([info for _, info in parts])
+    missing = int(np.sum(~info.converged))
+    if missing:
+        warn_caller(
+            f"{missing} of {len(info.converged)} pre-images have not converged after {int(info.n_iter.max())} looks at "
+            "most. Allow more (max_iter) or a larger tol of FixedPointPreimage; return_info=True says which.",
+            ConvergenceWarning,
+        )
+    return (points, info) if return_info else points
+
+
+def _checked_diagonal(diagonal: Any, count: int) -> np.ndarray:
+    """k(x, x) of so many points, on the host."""
+    values = np.asarray(to_host(diagonal) if is_foreign(diagonal) else diagonal, dtype=np.float64)
+    if values.shape != (count,) or not np.all(np.isfinite(values)):
+        raise InvalidParameterError(
+            f"diagonal must hold k(x, x) of the {count} new points, finite; got an array of shape {values.shape}."
+        )
+    return values

@@ -1,0 +1,273 @@
+"""What a user says about pre-images: the options of every method, and which method an estimator means."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from sklearn.base import BaseEstimator, clone
+
+from gpukpca._typing import Array
+from gpukpca.backend.rows import pick_rows
+from gpukpca.decomposition.choices import NAMED_KERNELS, check_parameter, is_integer, is_real, is_word
+from gpukpca.decomposition.model import Model
+from gpukpca.decomposition.preimage.distance_constraint import DistanceConstraint
+from gpukpca.decomposition.preimage.fixed_point import FixedPoint
+from gpukpca.decomposition.preimage.ridge import RidgeRegression, RidgeRule
+from gpukpca.decomposition.preimage.space import FeatureSpace
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.kernels import Kernel, Linear, Precomputed
+from gpukpca.kernels.parameters import closest
+
+# Rows up to which the ridge of "auto" uses all of them, and the landmarks it uses beyond.
+ALL_ROWS_UP_TO = 10_000
+AUTO_LANDMARKS = 2000
+
+
+class RidgePreimage(BaseEstimator):
+    """Pre-images by kernel ridge regression of the data on the scores.
+
+    The regression has a kernel of its own, between scores: the bandwidth that suits the data does not suit scores.
+
+    Parameters
+    ----------
+    kernel : None, str or Kernel
+        Between scores. None is "rbf". A name stands for the kernel with `gamma`, and degree 3 and coef0 1 of "poly".
+    gamma : None, float >= 0, "scale" or "median"
+        Of a kernel given by name or None. None is "median": 1 / (2 m²), m the median distance of at most 1000 scores.
+    alpha : None or float >= 0
+        Weight of the ridge; None is `alpha` of the estimator.
+    centered : bool
+        The ridge pulls towards the mean of the data, and an offset of the data costs nothing. False: towards 0, as in
+        scikit-learn.
+    n_landmarks : "auto", None or int >= 1
+        None uses all n scores: one n x n matrix. An integer approximates the kernel by so many of its columns,
+        chosen by randomly pivoted Cholesky. "auto" is None up to 10 000 rows where the matrix fits into memory, and
+        2000 beyond.
+
+    Notes
+    -----
+    Fit costs n³/3 + n² d operations, with r landmarks n r (r + d); a point costs n (r) values of the kernel and d
+    operations for each. With fewer components than were fitted the regression is solved again.
+
+    ``fit_inverse_transform=True`` is this method with the kernel of the estimator between scores, ``centered=False``
+    and ``n_landmarks=None``.
+
+    Bakır, Weston & Schölkopf, NIPS 16 (2004).
+    """
+
+    def __init__(
+        self, kernel: Any = None, gamma: Any = None, alpha: Any = None, centered: Any = True, n_landmarks: Any = "auto"
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.alpha = alpha
+        self.centered = centered
+        self.n_landmarks = n_landmarks
+
+    def check(self) -> None:
+        """Raise `InvalidParameterError` for options out of range."""
+        known = self.kernel is None or isinstance(self.kernel, Kernel) or is_word(self.kernel, *_LATENT_NAMES)
+        near = closest(self.kernel, _LATENT_NAMES) if isinstance(self.kernel, str) else ""
+        check_parameter(self, "kernel", known, f"None, a kernel object, or one of {', '.join(_LATENT_NAMES)}{near}")
+        alone = not isinstance(self.kernel, Kernel) or self.gamma is None
+        check_parameter(self, "gamma", alone, "None beside a kernel object, which has its own")
+        gamma_ok = self.gamma is None or is_word(self.gamma, "scale", "median")
+        gamma_ok = gamma_ok or (is_real(self.gamma) and self.gamma >= 0)
+        check_parameter(self, "gamma", gamma_ok, 'None, a number >= 0, "scale" or "median"')
+        alpha_ok = self.alpha is None or (is_real(self.alpha) and self.alpha >= 0)
+        check_parameter(self, "alpha", alpha_ok, "None or a number >= 0")
+        check_parameter(self, "centered", isinstance(self.centered, bool), "True or False")
+        count_ok = self.n_landmarks is None or is_word(self.n_landmarks, "auto")
+        count_ok = count_ok or (is_integer(self.n_landmarks) and self.n_landmarks >= 1)
+        check_parameter(self, "n_landmarks", count_ok, '"auto", None or an integer >= 1')
+
+    def suits(self, kernel: Kernel) -> bool:
+        """Any kernel of data will do: only scores and data meet."""
+        return not isinstance(kernel, Precomputed)
+
+    def landmarks_for(self, n: int, fits: bool) -> int:
+        """Landmarks for n rows, 0 for none, given whether an n x n matrix fits into memory."""
+        if self.n_landmarks is None:
+            return 0
+        if is_integer(self.n_landmarks):
+            return min(int(self.n_landmarks), n)
+        return 0 if fits and n <= ALL_ROWS_UP_TO else min(AUTO_LANDMARKS, n)
+
+    def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
+        """What fit allocates for it: the matrix of the scores, or the factor of it, and arrays like X."""
+        if landmarks:
+            small = 8 * landmarks * (3 * landmarks + 3 * d)
+            return n * (landmarks + 3 * d + 8 * p + 4) * item + small
+        squares = 2 if on_gpu else 1  # cuSOLVER factors a copy
+        return n * (squares * n + 3 * d + 8 * p) * item
+
+    def learned(self, X: Array, space: FeatureSpace, model: Model, landmarks: int) -> RidgeRegression:
+        """The regression of X on the scores of the model."""
+        rule = RidgeRule(self._latent(), float(self.alpha), self.centered, landmarks, space.n_jobs)
+        return RidgeRegression.fitted(X, model.scores, rule)
+
+    def _latent(self) -> Kernel:
+        """The kernel between scores, its gamma still a rule."""
+        if isinstance(self.kernel, Kernel):
+            return self.kernel
+        gamma = "median" if self.gamma is None else self.gamma
+        return NAMED_KERNELS[self.kernel or "rbf"](SimpleNamespace(gamma=gamma, degree=3, coef0=1), {})
+
+
+class FixedPointPreimage(BaseEstimator):
+    """Pre-images by the fixed-point iteration of Mika et al. (1999), for radial kernels.
+
+    The point nearest to the projection in feature space, found from the point to be denoised, or for scores alone from
+    the training point with the nearest scores. Steps that lead away are halved.
+
+    Parameters
+    ----------
+    max_iter : int >= 1
+        Most looks at a point.
+    tol : float >= 0
+        A point has arrived when its next step is at most `tol` times the spread of the data, the root mean square of
+        their distance from the mean. 20 eps at least.
+
+    Notes
+    -----
+    For "rbf", "rational_quadratic", "matern" with nu > 1/2, and sums, products and multiples of them. A look costs
+    m kernel values and about 4 m d operations a point, m training points or landmarks.
+
+    Mika, Schölkopf, Smola, Müller, Scholz & Rätsch, NIPS 11 (1999).
+    """
+
+    def __init__(self, max_iter: Any = 200, tol: Any = 1e-5) -> None:
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def check(self) -> None:
+        """Raise `InvalidParameterError` for options out of range."""
+        check_parameter(self, "max_iter", is_integer(self.max_iter) and self.max_iter >= 1, "an integer >= 1")
+        check_parameter(self, "tol", is_real(self.tol) and self.tol >= 0, "a number >= 0")
+
+    def suits(self, kernel: Kernel) -> bool:
+        """Functions of the Euclidean distance with a slope everywhere."""
+        return kernel.slope() is not None
+
+    def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
+        """What fit allocates for it: a centred copy of the basis."""
+        return n * (d + p + 1) * item
+
+    def learned(self, X: Array, space: FeatureSpace, model: Model, landmarks: int) -> FixedPoint:
+        """What the iteration needs: the basis, centred."""
+        return FixedPoint.fitted(space, _basis_scores(model), int(self.max_iter), float(self.tol))
+
+
+class DistanceConstraintPreimage(BaseEstimator):
+    """Pre-images from the distances to neighbours, by Kwok & Tsang (2004), for radial and polynomial kernels.
+
+    Parameters
+    ----------
+    n_neighbors : int >= 1
+        Training points nearest in feature space; the pre-image lies in the space that they span. All of them where
+        there are fewer.
+
+    Notes
+    -----
+    For "rbf", "rational_quadratic", "matern", multiples of them, and "poly", for even degrees with the inner product
+    that makes gamma x·y + coef0 positive. Fit evaluates the kernel once more between all training points or
+    landmarks; a point costs 2 m p operations.
+
+    Kwok & Tsang, IEEE Trans. Neural Networks 15 (2004) 1517.
+    """
+
+    def __init__(self, n_neighbors: Any = 10) -> None:
+        self.n_neighbors = n_neighbors
+
+    def check(self) -> None:
+        """Raise `InvalidParameterError` for options out of range."""
+        check_parameter(self, "n_neighbors", is_integer(self.n_neighbors) and self.n_neighbors >= 1, "an integer >= 1")
+
+    def suits(self, kernel: Kernel) -> bool:
+        """Kernels whose values tell distances or inner products."""
+        return kernel.inverts_to is not None
+
+    def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
+        """What fit allocates for it: a centred copy of the basis, and what makes it ready for the kernel."""
+        return n * (2 * d + p + 8) * item
+
+    def learned(self, X: Array, space: FeatureSpace, model: Model, landmarks: int) -> DistanceConstraint:
+        """What the positions are made from: scores of the basis, and how far it is from the mean."""
+        return DistanceConstraint.fitted(space, _basis_scores(model), int(self.n_neighbors))
+
+
+METHODS = {
+    "ridge": RidgePreimage,
+    "fixed_point": FixedPointPreimage,
+    "distance_constraint": DistanceConstraintPreimage,
+}
+_LATENT_NAMES = tuple(name for name in NAMED_KERNELS if name != "precomputed")
+
+
+def preimage_method(estimator: Any, kernel: Kernel | None = None) -> Any:
+    """The options that `preimage` and `fit_inverse_transform` of an estimator mean, checked; None for none.
+
+    `kernel` is that of the estimator with numbers in place of rules.
+
+    Raises
+    ------
+    InvalidParameterError
+        No such method, options out of range, or a method beside ``fit_inverse_transform=True`` that is not ridge.
+    """
+    flag = bool(estimator.fit_inverse_transform)
+    if estimator.preimage is None:
+        return RidgePreimage(kernel, None, estimator.alpha, False, None) if flag else None
+    method = _given_method(estimator.preimage)
+    if flag and not isinstance(method, RidgePreimage):
+        raise InvalidParameterError(
+            f"KernelPCA: fit_inverse_transform=True means the ridge pre-image, and preimage={estimator.preimage!r} is "
+            "another one. Set one of the two."
+        )
+    method.check()
+    if isinstance(method, RidgePreimage) and method.alpha is None:
+        method = clone(method).set_params(alpha=estimator.alpha)
+    return method
+
+
+def _given_method(given: Any) -> Any:
+    """The object that `preimage` is or names."""
+    if isinstance(given, str) and given in METHODS:
+        return METHODS[given]()
+    if isinstance(given, tuple(METHODS.values())):
+        return given
+    near = closest(given, METHODS) if isinstance(given, str) else ""
+    raise InvalidParameterError(
+        f"KernelPCA: preimage={given!r} is not allowed; preimage must be None, one of {', '.join(map(repr, METHODS))}, "
+        f"or an object with options such as gpukpca.decomposition.RidgePreimage(alpha=0.1).{near}"
+    )
+
+
+def refuse_unsuited(method: Any, kernel: Kernel, by_flag: bool) -> None:
+    """Raise where a method has no pre-images for a kernel.
+
+    Raises
+    ------
+    InvalidParameterError
+        Names the methods that suit the kernel.
+    """
+    if isinstance(kernel, Precomputed):
+        what = "fit_inverse_transform" if by_flag else "find pre-images"
+        raise InvalidParameterError(f"Cannot {what} with a precomputed kernel.")
+    if isinstance(kernel, Linear) or method.suits(kernel):
+        return
+    others = ", ".join(repr(name) for name, kind in METHODS.items() if kind().suits(kernel))
+    raise InvalidParameterError(
+        f"KernelPCA: {type(method).__name__} does not suit {kernel!r}: {_WANTED[type(method)]}. Methods that do: "
+        f"{others}."
+    )
+
+
+_WANTED = {
+    FixedPointPreimage: "the kernel must be a function of the Euclidean distance with a slope also at distance 0",
+    DistanceConstraintPreimage: "its values must tell the Euclidean distance or the inner product of two points",
+}
+
+
+def _basis_scores(model: Model) -> Array:
+    return model.scores if model.landmarks is None else pick_rows(model.scores, model.landmarks)
