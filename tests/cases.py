@@ -18,6 +18,7 @@ import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
 from gpukpca import kernels
+from gpukpca.decomposition import FixedPointPreimage
 from gpukpca.exceptions import (
     ConvergenceWarning,
     IndefiniteKernelError,
@@ -377,6 +378,7 @@ NO_VARIANCE = (RankWarning, "carry variance")
 TIED = (PrecisionWarning, "not separately determined")
 NEGATIVE_DIAGONAL = (IndefiniteKernelWarning, "diagonal")
 INVALID = InvalidParameterError
+NOT_FITTED = (NotFittedError, "not fitted")
 
 SHAPES = [
     Case("A1", "one dimension", fit=lambda: np.ones(5), error=(ValueError, "Reshape your data"), everywhere=True),
@@ -967,6 +969,13 @@ MATRICES = [
     ),
     Case(
         "C13",
+        "pre-image of precomputed",
+        PRECOMPUTED | {"preimage": "ridge"},
+        fit=linear_gram,
+        error=(ValueError, "Cannot find pre-images with a precomputed kernel"),
+    ),
+    Case(
+        "C13",
         "inverse of precomputed",
         PRECOMPUTED | {"fit_inverse_transform": True},
         fit=linear_gram,
@@ -1138,6 +1147,43 @@ RESULTS = [
             ("infinity", lambda: with_value(np.inf, data(5, 2), (1, 1)), "infinity"),
         ]
     ],
+    *[
+        Case(
+            "E5",
+            f"far points and {name}",
+            {"n_components": 2, "kernel": "rbf", "preimage": name},
+            method="denoise",
+            given=lambda: 1e6 * data(5),
+            check=lambda e, X, r: np.testing.assert_array_less(np.abs(r), 10.0),
+        )
+        for name in ("ridge", "fixed_point", "distance_constraint")
+    ],
+    Case(
+        "E5",
+        "too few looks",
+        {"n_components": 2, "kernel": "rbf", "preimage": FixedPointPreimage(max_iter=1)},
+        method="denoise",
+        warns=((ConvergenceWarning, "have not converged"),),
+        check=lambda e, X, r: np.testing.assert_array_less(np.abs(r), 10.0),
+    ),
+    *[
+        Case(
+            "E8",
+            f"{method} of {name}",
+            {"n_components": 2, "kernel": "rbf", "preimage": "ridge"},
+            method=method,
+            given=make,
+            error=(ValueError, text),
+            everywhere=True,
+        )
+        for method in ("denoise", "reconstruction_error", "feature_space_error", "score_samples", "score")
+        for name, make, text in [
+            ("wrong width", lambda: data(5, 3), "expecting 4 features"),
+            ("NaN", lambda: with_value(np.nan), "contains NaN"),
+        ]
+    ],
+    Case("E8", "score without a pre-image", RBF2, method="score", error=(NotFittedError, "needs a pre-image")),
+    Case("E8", "denoise before fit", RBF2 | {"preimage": "ridge"}, method="denoise", fitted=False, error=NOT_FITTED),
     Case(
         "E8",
         "inverse of sparse scores",

@@ -19,9 +19,10 @@ from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.parameters import closest
 
-# Rows up to which the ridge of "auto" uses all of them, and the landmarks it uses beyond.
+# Rows up to which the ridge of "auto" uses all of them; the landmarks it uses beyond, and at most what share of rows.
 ALL_ROWS_UP_TO = 10_000
 AUTO_LANDMARKS = 2000
+ROWS_A_LANDMARK = 5
 
 
 class RidgePreimage(BaseEstimator):
@@ -42,8 +43,8 @@ class RidgePreimage(BaseEstimator):
         scikit-learn.
     n_landmarks : "auto", None or int >= 1
         None uses all n scores: one n x n matrix. An integer approximates the kernel by so many of its columns,
-        chosen by randomly pivoted Cholesky. "auto" is None up to 10 000 rows where the matrix fits into memory, and
-        2000 beyond.
+        chosen by randomly pivoted Cholesky. "auto" is None up to 10 000 rows where the matrix fits into memory, else
+        2000, n/5 at most.
 
     Notes
     -----
@@ -92,7 +93,7 @@ class RidgePreimage(BaseEstimator):
             return 0
         if is_integer(self.n_landmarks):
             return min(int(self.n_landmarks), n)
-        return 0 if fits and n <= ALL_ROWS_UP_TO else min(AUTO_LANDMARKS, n)
+        return 0 if fits and n <= ALL_ROWS_UP_TO else min(AUTO_LANDMARKS, max(1, n // ROWS_A_LANDMARK))
 
     def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
         """What fit allocates for it: the matrix of the scores, or the factor of it, and arrays like X."""
