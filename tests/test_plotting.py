@@ -16,6 +16,7 @@ from gpukpca import PCA, KernelPCA
 from gpukpca.exceptions import RankWarning
 from gpukpca.plotting import (
     plot_comparison,
+    plot_denoised,
     plot_eigenimages,
     plot_fit,
     plot_images,
@@ -337,3 +338,20 @@ def test_what_is_no_map():
         plot_map(np.zeros((2, 2)), np.zeros((3, 2)))
     with pytest.raises(ValueError, match="needs two components"):
         plot_map(np.zeros((3, 2)), np.zeros((3, 1)))
+
+
+def test_denoised_images_have_one_row_a_method_and_its_error_beside_it():
+    X = load_digits().data[:5]
+    rows = {"original": X, "noisy": X + 30.0, "PCA": 0.5 * X}
+    figure = plot_denoised(rows, (8, 8), {"PCA": 0.1234}, title="digits")
+    axes = np.reshape(figure.axes, (3, 5))
+    np.testing.assert_array_equal(axes[2, 3].images[0].get_array().ravel(), 0.5 * X[3])
+    assert [ax.get_ylabel() for ax in axes[:, 0]] == ["original", "noisy", "PCA\n0.123"]
+    assert {ax.images[0].get_clim() for ax in axes.ravel()} == {(X.min(), X.max())}
+    assert png(figure).std() > 0.1
+
+
+@pytest.mark.parametrize("rows", [{}, {"a": np.ones((2, 4)), "b": np.ones((3, 4))}, {"a": np.ones(4)}])
+def test_rows_that_are_not_alike_are_refused(rows):
+    with pytest.raises(ValueError, match="one shape"):
+        plot_denoised(rows, (2, 2))

@@ -18,6 +18,7 @@ from conftest import Namespace
 
 from gpukpca import KernelPCA, Nystrom
 from gpukpca.backend import device
+from gpukpca.decomposition import RidgePreimage
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 
@@ -109,6 +110,10 @@ KERNELS: dict[str, tuple[int, int, str, dict[str, Any]]] = {
     "square matrix": (2000, 20, "float64", {"gram": "dense"}),
     "fifty components": (2000, 20, "float64", {"n_components": 50}),
     "pre-image": (2000, 20, "float64", {"fit_inverse_transform": True}),
+    "fixed point": (3000, 200, "float64", {"preimage": "fixed_point"}),
+    "distance constraint": (3000, 200, "float64", {"preimage": "distance_constraint"}),
+    "ridge of its own": (2000, 20, "float64", {"preimage": "ridge"}),
+    "ridge on landmarks": (4000, 50, "float64", {"preimage": RidgePreimage(n_landmarks=800)}),
     "few blocks": (2000, 20, "float64", {"eigen_solver": BlockKrylov(max_blocks=4)}),
     "a narrow block": (2000, 20, "float64", {"eigen_solver": BlockKrylov(block_size=4)}),
 }

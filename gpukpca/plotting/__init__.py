@@ -1,11 +1,12 @@
-"""Figures of fitted models: spectrum and scores, images and their reconstructions, methods and maps side by
-side, clusters with their own axes.
+"""Figures of fitted models: spectrum and scores, images rebuilt and denoised, methods and maps side by side, clusters
+with their own axes.
 
 Matplotlib's object interface only: no pyplot, no global state, nothing to show or close. Save a figure with
 ``figure.savefig("plot.png")``.
 """
 
 from gpukpca.plotting.comparison import plot_comparison
+from gpukpca.plotting.denoising import plot_denoised
 from gpukpca.plotting.fit import plot_fit
 from gpukpca.plotting.geography import plot_map
 from gpukpca.plotting.images import plot_eigenimages, plot_images, plot_reconstructions
@@ -15,6 +16,7 @@ from gpukpca.plotting.spectrum import plot_spectrum
 
 __all__ = [
     "plot_comparison",
+    "plot_denoised",
     "plot_eigenimages",
     "plot_fit",
     "plot_images",

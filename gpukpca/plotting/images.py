@@ -9,14 +9,13 @@ import numpy as np
 
 from gpukpca.backend.namespace import to_host
 from gpukpca.plotting.scores import plot_scores
-from gpukpca.plotting.style import TITLE, classes_of, new_figure
+from gpukpca.plotting.style import SMALL, TITLE, classes_of, new_figure
 
 COUNTS = (1, 2, 5, 10, 20, 50, 100)
 MOST_SAMPLES = 4
 # Of the mean and the components.
 ROWS = 3
 GREY, SIGNED = "gray", "RdBu_r"
-SMALL = TITLE | {"fontsize": 8}
 
 
 def plot_eigenimages(model: Any, image_shape: tuple[int, int], n_images: int = 11, figure: Any = None) -> Any:
@@ -48,12 +47,12 @@ def plot_eigenimages(model: Any, image_shape: tuple[int, int], n_images: int = 1
     figure = new_figure(5.6, 4.4) if figure is None else figure
     down = min(ROWS, len(components) + 1)
     axes = figure.subplots(down, -(-(len(components) + 1) // down), squeeze=False).ravel()
-    _show(axes[0], mean.reshape(image_shape), GREY, float(mean.min()), float(mean.max()))
+    show_image(axes[0], mean.reshape(image_shape), GREY, float(mean.min()), float(mean.max()))
     axes[0].set_title("mean", **SMALL)
     ratios = _host(model.explained_variance_ratio_)
     for i, component in enumerate(components):
         largest = float(np.max(np.abs(component))) or 1.0
-        _show(axes[i + 1], component.reshape(image_shape), SIGNED, -largest, largest)
+        show_image(axes[i + 1], component.reshape(image_shape), SIGNED, -largest, largest)
         axes[i + 1].set_title(f"{i + 1} ({100 * ratios[i]:.1f} %)", **SMALL)
     for ax in axes[len(components) + 1 :]:
         ax.set_axis_off()
@@ -106,7 +105,7 @@ def plot_reconstructions(
     low, high = float(shown[0].min()), float(shown[0].max())
     for column, images in enumerate(shown):
         for ax, image in zip(axes[:, column], images, strict=True):
-            _show(ax, image.reshape(image_shape), GREY, low, high)
+            show_image(ax, image.reshape(image_shape), GREY, low, high)
     axes[0, 0].set_title("original\n", **SMALL)
     for ax, count in zip(axes[0, 1:], kept, strict=True):
         ax.set_title(f"K = {count}\n{100 * np.sum(ratios[:count]):.0f} %", **SMALL)
@@ -195,7 +194,8 @@ def _host(x: Any) -> np.ndarray:
     return np.asarray(to_host(x), dtype=np.float64)
 
 
-def _show(ax: Any, image: np.ndarray, colours: str, low: float, high: float) -> None:
+def show_image(ax: Any, image: np.ndarray, colours: str, low: float, high: float) -> None:
+    """An image on axes without ticks and frame."""
     ax.imshow(image, cmap=colours, vmin=low, vmax=high if high > low else low + 1.0, interpolation="nearest")
     ax.set_xticks([])
     ax.set_yticks([])

@@ -17,6 +17,7 @@ MOST_CLASSES = len(COLOURS)
 RASTERIZE_FROM = 5000
 LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": INK, "handletextpad": 0.4}
 TITLE: dict[str, Any] = {"fontsize": 10, "color": INK, "parse_math": False}
+SMALL: dict[str, Any] = TITLE | {"fontsize": 8}
 
 
 def new_figure(width: float, height: float, title: str | None = None) -> Any:
