@@ -18,7 +18,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process import kernels as process
 from threads import one_thread
 
-from gpukpca import KernelPCA
+from gpukpca import KernelPCA, kernels
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning
 from gpukpca.kernels import (
     RBF,
@@ -652,3 +652,60 @@ def test_property_numbers_of_any_size_stay_finite(X):
 def test_property_a_rectangle_is_a_part_of_the_square(X, gamma):
     K, part = RBF(gamma)(X), RBF(gamma)(X, X[:2])
     assert np.max(np.abs(K[:, :2] - part)) <= 2e-10
+
+
+# -- what pre-images ask of a kernel -----------------------------------------------------------------------------------
+
+RADIAL = {
+    "rbf": kernels.RBF(0.3),
+    "rational quadratic": kernels.RationalQuadratic(0.3, 1.7),
+    "matern 0.5": kernels.Matern(0.3, 0.5),
+    "matern 1.5": kernels.Matern(0.3, 1.5),
+    "matern 2.5": kernels.Matern(0.3, 2.5),
+    "matern inf": kernels.Matern(0.3, math.inf),
+    "a multiple": 2.5 * kernels.Matern(0.2, 2.5),
+    "a sum": kernels.RBF(0.3) + 2.0 * kernels.RationalQuadratic(0.2),
+    "a product": kernels.RBF(0.3) * kernels.Matern(0.2, 2.5),
+}
+
+
+@pytest.mark.parametrize("name", RADIAL)
+def test_the_slope_of_a_radial_kernel_is_minus_its_derivative_by_the_squared_distance(xp, name):
+    kernel = RADIAL[name]
+    slope = kernel.slope()
+    if name == "matern 0.5":
+        assert slope is None
+        return
+    squares, step = np.array([[0.2], [1.0], [4.0]]), 1e-5
+    origin = np.zeros((1, 1))
+    ahead, behind = (kernel(np.sqrt(squares + sign * step), origin) for sign in (1, -1))
+    found = xp.host(slope(xp.array(np.sqrt(squares)), xp.array(origin)))
+    np.testing.assert_allclose(found, (behind - ahead) / (2 * step), rtol=1e-8)
+
+
+@pytest.mark.parametrize("kernel", [kernels.Linear(), kernels.Laplacian(0.3), kernels.Polynomial(3, 0.3)])
+def test_kernels_that_are_no_smooth_function_of_the_distance_have_no_slope(kernel):
+    assert kernel.slope() is None
+    assert (kernel + kernels.RBF(0.3)).slope() is None
+    assert (kernel * kernels.RBF(0.3)).slope() is None
+    assert (2.0 * kernel).slope() is None
+
+
+@pytest.mark.parametrize("name", [name for name in RADIAL if name not in ("a sum", "a product")])
+def test_values_of_a_radial_kernel_tell_the_distance(name):
+    kernel = RADIAL[name]
+    assert kernel.inverts_to == "distances"
+    squares = np.array([0.0, 1e-3, 0.1, 1.0, 20.0])
+    values = kernel(np.sqrt(squares)[:, None], np.zeros((1, 1)))[:, 0]
+    np.testing.assert_allclose(kernel.square_distances(values[0] - values), squares, rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.parametrize("degree", [1, 2, 2.5, 3, 4])
+def test_values_of_a_polynomial_tell_the_inner_product(degree):
+    kernel = 3.0 * kernels.Polynomial(degree, 0.3, 1.0)
+    assert kernel.inverts_to == "products"
+    products = np.array([-10.0 if degree in (1, 3) else -3.0, 0.0, 0.5, 7.0])
+    values = 3.0 * (0.3 * products + 1.0) ** degree
+    np.testing.assert_allclose(kernel.inner_products(values), products, rtol=1e-10, atol=1e-12)
+    assert kernels.Polynomial(0, 0.3).inverts_to is None
+    assert (kernel + kernel).inverts_to is None
