@@ -13,6 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from gpukpca import PCA
 from gpukpca.cli.inputs import read_input
 from gpukpca.cli.machine import versions
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
@@ -53,10 +54,7 @@ def run_denoise(wanted: SimpleNamespace) -> None:
     model, notes = load_with_notes(wanted.model, wanted.device)
     way_back = denoiser(model, wanted.n_components)
     table = _table(wanted, model, notes)
-    if wanted.image_shape is not None:
-        from gpukpca.plotting.images import check_image_shape
-
-        check_image_shape(wanted.image_shape, table.X.shape[1])
+    _check_picture(wanted, *table.X.shape)
     scaling = standardization_from(notes, model)
     started = time.perf_counter()
     points = _in_chunks(way_back, table.X if scaling is None else scaling.applied(table.X), wanted.quiet)
@@ -185,9 +183,25 @@ def _show(wanted: SimpleNamespace, model: Any, table: Table, facts: dict[str, An
     )
 
 
-def _figure(wanted: SimpleNamespace, table: Table, points: np.ndarray) -> Any:
-    """Some samples before and after: as images where they are, else against each other."""
-    from gpukpca.plotting import plot_denoised
+def _check_picture(wanted: SimpleNamespace, n: int, d: int) -> None:
+    """Raise where a picture is wanted that cannot be drawn."""
+    if wanted.image_shape is not None:
+        from gpukpca.plotting.images import check_image_shape
 
-    chosen = np.linspace(0, len(points) - 1, min(PICTURED, len(points))).astype(int)
-    return plot_denoised({"given": table.X[chosen], "denoised": points[chosen]}, wanted.image_shape)
+        check_image_shape(wanted.image_shape, d)
+    elif wanted.plot is not None and min(n, d) < 2:
+        raise InvalidParameterError(f"--plot: there is no plane of {n} samples with {d} columns to draw.")
+
+
+def _figure(wanted: SimpleNamespace, table: Table, points: np.ndarray) -> Any:
+    """Some samples before and after, as images where they are; else all of them in the first plane of the given."""
+    from gpukpca.plotting import plot_comparison, plot_denoised
+
+    title = f"{Path(wanted.source).stem}, denoised by {wanted.model.name}"
+    if wanted.image_shape is not None:
+        chosen = np.linspace(0, len(points) - 1, min(PICTURED, len(points))).astype(int)
+        return plot_denoised({"given": table.X[chosen], "denoised": points[chosen]}, wanted.image_shape, title=title)
+    given = np.asarray(table.X, dtype=np.float64)
+    plane = PCA(2).fit(given)
+    planes = {"given": plane.transform(given), "denoised": plane.transform(points.astype(np.float64))}
+    return plot_comparison(planes, labels=table.labels, title=title)

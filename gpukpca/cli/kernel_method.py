@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpukpca import KernelPCA, Nystrom
-from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, variance_ratios
+from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, check_count, variance_ratios
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
 from gpukpca.decomposition.choices import check_parameters
@@ -28,17 +28,19 @@ class KernelMethod(Method):
 
     name = "kernel"
     summary = "kernel PCA"
-    options = ("kernel", "gamma", "degree", "coef0", "eigen_solver", "rank", "landmarks", "gram", "max_iter")
+    options = (
+        *("kernel", "gamma", "degree", "coef0", "preimage"),
+        *("eigen_solver", "rank", "landmarks", "gram", "max_iter"),
+    )
 
     def model(self, wanted: SimpleNamespace, listener: Any, given: Callable[[str], bool]) -> KernelPCA:
         """The estimator; options that its kernel does not read are named in a warning."""
         for name, kernels in KERNELS_OF.items():
             if given(name) and wanted.kernel not in kernels:
                 warnings.warn(f"--{name} is not used by the kernel {wanted.kernel}.", UserWarning, stacklevel=2)
-        if wanted.n_components == "mle":
-            raise InvalidParameterError("-n mle is for --method pca; give a count or a share of the variance.")
+        check_count(wanted.n_components, self.name, "share")
         names = ("n_components", "kernel", "gamma", "degree", "coef0", "eigen_solver", "tol", "max_iter", "n_jobs")
-        parameters = {name: getattr(wanted, name) for name in (*names, "gram", "device", "memory_limit")}
+        parameters = {name: getattr(wanted, name) for name in (*names, "preimage", "gram", "device", "memory_limit")}
         parameters |= _landmark_parameters(wanted)
         # Nobody changes X after the fit, so no copy of it is needed.
         model = KernelPCA(**parameters, random_state=wanted.seed, copy_X=False, verbose=listener)

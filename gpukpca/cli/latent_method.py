@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpukpca import BayesianPCA, ProbabilisticPCA
-from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, count_of, variance_ratios
+from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, check_count, variance_ratios
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
 from gpukpca.exceptions import InvalidParameterError
@@ -24,8 +24,10 @@ class LatentMethod(Method):
         """The estimator; components are counted here, as a noise variance leaves no share to reach."""
         names = ("device", "memory_limit", "n_jobs", *(name for name in ("tol", "max_iter") if given(name)))
         parameters = {name: getattr(wanted, name) for name in names}
-        count = count_of(wanted.n_components, self.name)
-        return self.estimator(n_components=count, random_state=wanted.seed, verbose=listener, **parameters)
+        check_count(wanted.n_components, self.name)
+        return self.estimator(
+            n_components=wanted.n_components, random_state=wanted.seed, verbose=listener, **parameters
+        )
 
     def prepared(self, wanted: SimpleNamespace, model: Any, table: Table) -> Prepared:
         """Columns standardised where asked, by the cells that are there."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca import LocalPCA
-from gpukpca.cli.method import Column, Method, count_of
+from gpukpca.cli.method import Column, Method, check_count
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
 from gpukpca.exceptions import InvalidParameterError
@@ -29,7 +29,8 @@ class LocalMethod(Method):
         """The estimator."""
         names = ("device", "n_jobs", *(name for name in ("tol", "max_iter") if given(name)))
         parameters = {name: getattr(wanted, name) for name in names}
-        parameters["n_components"] = count_of(wanted.n_components, self.name, "bic")
+        check_count(wanted.n_components, self.name, "bic")
+        parameters["n_components"] = wanted.n_components
         parameters["method"] = "hard" if wanted.hard else "mixture"
         return LocalPCA(wanted.clusters, random_state=wanted.seed, verbose=listener, **parameters)
 

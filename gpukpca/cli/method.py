@@ -88,12 +88,13 @@ class Method(ABC):
         return f"{Path(wanted.source).stem}, {self.title(wanted)}, n = {n}"
 
 
-def count_of(value: Any, method: str, *words: str) -> Any:
-    """What -n says, where only a count or one of some words can be meant."""
-    if value is None or isinstance(value, int) or value in words:
-        return value
-    others = "".join(f" or {word}" for word in words)
-    raise InvalidParameterError(f"-n {value}: --method {method} takes a count{others}.")
+def check_count(value: Any, method: str, *others: str) -> None:
+    """Raise for what -n may not be with a method: a count always, and `others`, «share» and words."""
+    kind = "share" if isinstance(value, float) else value
+    if value is None or isinstance(value, int) or kind in others:
+        return
+    allowed = " or ".join(["a count", *("a share of the variance" if other == "share" else other for other in others)])
+    raise InvalidParameterError(f"-n {value}: --method {method} takes {allowed}.")
 
 
 def variance_ratios(model: Any) -> list[Column]:

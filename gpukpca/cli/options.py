@@ -13,6 +13,7 @@ from gpukpca.cli.method import DEFAULT_COMPONENTS
 from gpukpca.cli.methods import METHODS
 from gpukpca.decomposition.choices import EIGEN_SOLVERS, NAMED_KERNELS
 from gpukpca.decomposition.pca_choices import SVD_SOLVERS
+from gpukpca.decomposition.preimage.methods import METHODS as PREIMAGES
 from gpukpca.eigen.nystrom import LANDMARKS
 
 
@@ -144,6 +145,11 @@ MODEL_OPTIONS = (
         default="auto",
         show_default=True,
         help=of_method("gram", "How the kernel matrix is held."),
+    ),
+    click.option(
+        "--preimage",
+        type=click.Choice(list(PREIMAGES)),
+        help=of_method("preimage", "The way back to data space, for `gpukpca denoise`. [default: none]"),
     ),
     click.option(
         "--max-iter", type=int, help=of_method("max_iter", "Most passes over the kernel matrix, or the data.")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpukpca import PCA
-from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, variance_ratios
+from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, check_count, variance_ratios
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
 from gpukpca.decomposition.pca_choices import check_pca_parameters
@@ -25,6 +25,7 @@ class PCAMethod(Method):
         """The estimator."""
         if _image_shape(wanted) is not None and wanted.plot is None:
             raise InvalidParameterError("--image-shape is for pictures: give --plot as well.")
+        check_count(wanted.n_components, self.name, "share", "mle")
         names = ("n_components", "svd_solver", "whiten", "tol", "scale", "device", "memory_limit", "n_jobs")
         parameters = {name: getattr(wanted, name) for name in names}
         model = PCA(**parameters, random_state=wanted.seed, verbose=listener)
@@ -39,7 +40,7 @@ class PCAMethod(Method):
         n, d = table.X.shape
         if wanted.n_components is None:
             model.set_params(n_components=min(DEFAULT_COMPONENTS, n, d))
-        _check_count(wanted.n_components, n, d)
+        _check_room_for(wanted.n_components, n, d)
         shape = _image_shape(wanted)
         if shape is not None:
             from gpukpca.plotting.images import check_image_shape
@@ -86,7 +87,7 @@ class PCAMethod(Method):
         return plot_images(model, table.X, wanted.image_shape, scores, table.labels, title=heading)
 
 
-def _check_count(count: Any, n: int, d: int) -> None:
+def _check_room_for(count: Any, n: int, d: int) -> None:
     """Raise where n samples with d columns have no such number of components."""
     if isinstance(count, int) and count > min(n, d):
         raise InvalidParameterError(
