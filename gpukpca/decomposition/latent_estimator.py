@@ -1,4 +1,4 @@
-"""What the estimators of a latent variable model share: the two ways of a fit, and everything after it."""
+"""The two ways of a fit that the estimators of a latent variable model share: a spectrum, and EM on the rows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import describe_device, parsed_device, synchronize, working_on
@@ -25,7 +23,7 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.random import generator
-from gpukpca.backend.rows import dense_rows, feature_means
+from gpukpca.backend.rows import feature_means
 from gpukpca.backend.tiles import worker_count
 from gpukpca.decomposition.attempts import Budget, within_memory
 from gpukpca.decomposition.batches import Batches, batches_of, is_stream
@@ -33,22 +31,20 @@ from gpukpca.decomposition.choices import check_parameter, is_integer, is_real, 
 from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.decomposition.em import WAVE, Expectation, Outcome, Parameters, Stop, Sums, Told, gathered, panel_rows
 from gpukpca.decomposition.em_start import observed_moments, start_of
-from gpukpca.decomposition.fitting import Placed, unchanged_on_error
-from gpukpca.decomposition.gaussian import WithGaussianModel
-from gpukpca.decomposition.latent import LatentModel, filled
+from gpukpca.decomposition.fitting import unchanged_on_error
+from gpukpca.decomposition.latent import LatentModel
+from gpukpca.decomposition.latent_variables import WithLatentVariables
 from gpukpca.decomposition.pca import PCA
 from gpukpca.decomposition.plan import spelled_bytes
 from gpukpca.decomposition.progress import Progress, listener_from
-from gpukpca.decomposition.validation import check_finite, checked_scores, has_missing, new_data, training_data
+from gpukpca.decomposition.validation import check_finite, has_missing, training_data
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, RankWarning
 
 # Entries of a batch that is made dense, read from a file or copied to a device at once: 32 MiB in float64.
 BATCH_ENTRIES = 2**22
 
 
-class LatentVariableEstimator(
-    Placed, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
-):
+class LatentVariableEstimator(WithLatentVariables):
     """x | z ~ N(W z + μ, σ² I); a subclass says what it makes of a spectrum and of EM, and names its `direct` way."""
 
     # The solver for complete data in one piece.
@@ -288,223 +284,6 @@ class LatentVariableEstimator(
         self.device_ = describe_device(model.axes)
         self._latent = model
         synchronize(model.axes)
-
-    # -- the latent variables --------------------------------------------------------------------------------------
-
-    def transform(self, X: Any) -> Array:
-        """Posterior means of z: ``M⁻¹ Wᵀ (x - μ)``, for rows with missing entries those of their observed part.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or data frame, shape (m, d)
-            A memory map is read by panels of rows. A row without any observed entry gets the mean of z, 0.
-
-        Returns
-        -------
-        array, shape (m, p), in the library of X and the dtype of fit
-
-        Raises
-        ------
-        NotFittedError, ValueError
-
-        Notes
-        -----
-        Cost O(m d p) for complete rows, O(m (d p² + p³)) for the others.
-        """
-        Y = self._new_rows(X, "transform")
-        with working_on(self._latent.axes), overflow_allowed():
-            return self._finite(self._latent.posterior_means(Y), X, "The array of posterior means")
-
-    def posterior_covariance(self, X: Any = None) -> Array:
-        """Covariance σ² M⁻¹ of z given x, the same for all complete rows.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or data frame, shape (m, d), optional
-            Rows with missing entries are less certain, each in its own way.
-
-        Returns
-        -------
-        array
-            Shape (p, p) without X, (m, p, p) with it.
-
-        Raises
-        ------
-        NotFittedError, ValueError
-        """
-        check_is_fitted(self)
-        if X is None:
-            return from_host(np.diag(self._latent.posterior_variances), self.components_)
-        Y = self._new_rows(X, "posterior_covariance")
-        with working_on(self._latent.axes), overflow_allowed():
-            return self._returned(self._latent.posterior_covariances(Y), X)
-
-    def inverse_transform(self, X: Any) -> Array:
-        """The mean of x for given z: ``W z + μ``.
-
-        Parameters
-        ----------
-        X : array, shape (m, p)
-            Values of z, such as `transform` returns.
-
-        Returns
-        -------
-        array, shape (m, d), in the library of X and the dtype of fit
-
-        Raises
-        ------
-        NotFittedError, ValueError
-        """
-        check_is_fitted(self)
-        with working_on(self._latent.axes), overflow_allowed():
-            Z = checked_scores(X, self.components_, self.n_components_)
-            Z = move(cast(Z, accumulation_dtype(Z)), self._latent.axes)
-            return self._finite(self._latent.points(Z), X, "The array of points")
-
-    def denoise(self, X: Any) -> Array:
-        """The mean of x without its noise, given what was observed: ``W ⟨z⟩ + μ``, missing entries included.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or data frame, shape (m, d)
-
-        Returns
-        -------
-        array, shape (m, d), in the library of X and the dtype of fit
-
-        Raises
-        ------
-        NotFittedError, ValueError
-        """
-        Y = self._new_rows(X, "denoise")
-        with working_on(self._latent.axes), overflow_allowed():
-            points = self._latent.points(self._latent.posterior_means(Y))
-            return self._finite(points, X, "The array of points")
-
-    def impute(self, X: Any) -> Array:
-        """X with missing entries replaced by their means given the others; observed entries stay as they are.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or data frame, shape (m, d)
-
-        Returns
-        -------
-        array, shape (m, d), in the library and dtype of X
-
-        Raises
-        ------
-        NotFittedError, ValueError
-        """
-        Y = self._new_rows(X, "impute")
-        with working_on(self._latent.axes), overflow_allowed():
-            points = self._latent.points(self._latent.posterior_means(Y))
-            rows = dense_rows(Y)
-            whole = filled(rows, move(points, rows))
-            check_finite(whole, "The model is too large for the data.", "The array of points")
-            return self._delivered(whole, X)
-
-    # -- the density -----------------------------------------------------------------------------------------------
-
-    def score_samples(self, X: Any) -> Array:
-        """Log-likelihood of every row, of its observed part where entries are missing.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or data frame, shape (m, d)
-
-        Returns
-        -------
-        array, shape (m,), in the library of X
-
-        Raises
-        ------
-        NotFittedError, ValueError
-        numpy.linalg.LinAlgError
-            The model has no variance at all.
-
-        Notes
-        -----
-        Where the covariance is singular, directions without variance are given eps times the largest one.
-        """
-        Y = self._new_rows(X, "score_samples")
-        with working_on(self._latent.axes), overflow_allowed():
-            found = self._latent.log_likelihood(Y)
-            found = cast(found, self.components_.dtype)
-            return move(found, X) if is_foreign(X) else to_host(found)
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """The mean of `score_samples`.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or data frame, shape (m, d)
-        y : ignored
-
-        Returns
-        -------
-        float
-        """
-        found = self.score_samples(X)
-        return float(namespace_of(found).mean(found))
-
-    def sample(self, n_samples: int = 1) -> Array:
-        """Rows drawn from the model, with numbers from `random_state` on the host.
-
-        Parameters
-        ----------
-        n_samples : int >= 1
-
-        Returns
-        -------
-        array, shape (n_samples, d), in the library and dtype of fit
-
-        Raises
-        ------
-        NotFittedError, InvalidParameterError
-        """
-        check_is_fitted(self)
-        if not is_integer(n_samples) or n_samples < 1:
-            raise InvalidParameterError(f"n_samples={n_samples!r} is not allowed; it must be an integer >= 1.")
-        rng, model, d = generator(self.random_state), self._latent, int(self.mean_.shape[0])
-        with working_on(model.axes), overflow_allowed():
-            Z = from_host(rng.standard_normal((int(n_samples), model.n_components)), model.axes)
-            noise = np.sqrt(model.noise) * rng.standard_normal((int(n_samples), d))
-            points = model.points(Z) + from_host(noise, model.axes)
-            return move(cast(points, self.components_.dtype), self.components_)
-
-    # -- results ---------------------------------------------------------------------------------------------------
-
-    def _new_rows(self, X: Any, method: str) -> Array:
-        check_is_fitted(self)
-        if is_stream(X):
-            raise InvalidParameterError(
-                f"{method} takes rows, not an iterable of batches; call it for each: [model.{method}(b) for b in X]."
-            )
-        with working_on(X), overflow_allowed():
-            return new_data(self, X, self.components_, method, missing=True)
-
-    def _finite(self, found: Array, X: Any, what: str) -> Array:
-        found = cast(found, self.components_.dtype)
-        check_finite(found, "The new rows are too large.", what)
-        synchronize(found)
-        return self._delivered(found, X)
-
-    def _returned(self, found: Array, X: Any) -> Array:
-        found = cast(found, self.components_.dtype)
-        return move(found, X) if is_foreign(X) else to_host(found)
-
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.components_.shape[0])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        tags.array_api_support = True
-        return tags
 
 
 def _held(batches: Batches, limit: int) -> Iterable[Array]:
