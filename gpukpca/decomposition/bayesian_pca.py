@@ -70,6 +70,8 @@ class BayesianPCA(LatentVariableEstimator):
     Notes
     -----
     A direction in which complete data have the variance λ (over n) stays only if (λ + σ²)² >= 4 (1 + d/n) λ σ².
+    With n <= d and the default candidates no variance is left for the noise, and all directions of the data stay: give
+    n_components well below n then.
 
     Bishop, Bayesian PCA, NIPS 11 (1998) 382.
     """
