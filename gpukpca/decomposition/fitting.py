@@ -36,10 +36,32 @@ class MapArrays:
         What the kernel learned from the training set.
     """
 
-    def __init__(self, model: Model) -> None:
-        self.basis, self.projection, self.offset = model.basis, model.projection, model.offset
-        self.mean_weights, self.mean_norm = model.mean_weights, model.mean_norm
-        self._rows, self.template = model.rows, model.template
+    def __init__(
+        self,
+        basis: Any,
+        projection: Array,
+        offset: Array,
+        mean_weights: Array,
+        mean_norm: float,
+        template: Rows | None = None,
+        rows: Rows | None = None,
+    ) -> None:
+        self.basis, self.projection, self.offset = basis, projection, offset
+        self.mean_weights, self.mean_norm = mean_weights, mean_norm
+        self.template, self._rows = template, rows
+
+    @classmethod
+    def of(cls, model: Model) -> MapArrays:
+        """The map of a model just fitted, with its basis as it was made ready there."""
+        return cls(
+            model.basis,
+            model.projection,
+            model.offset,
+            model.mean_weights,
+            model.mean_norm,
+            model.template,
+            model.rows,
+        )
 
     @property
     def like(self) -> Array:

@@ -327,7 +327,7 @@ class KernelPCA(
         eigen, spectrum, home = model.eigen, model.spectrum, place.returned
         degrees = max(int(X.shape[0]) - 1, 1)
         like = home(model.projection)
-        self._map = MapArrays(model)
+        self._map = MapArrays.of(model)
         self._set_preimage(X, kernel, model, place, plan)
         self.eigenvalues_ = from_host(spectrum.eigenvalues, like)
         self.eigenvectors_ = home(eigen.eigenvectors)

@@ -15,7 +15,7 @@ from gpukpca.decomposition.choices import kernel_from
 from gpukpca.decomposition.fitting import MapArrays
 from gpukpca.decomposition.linear_map import LinearMap
 from gpukpca.decomposition.model import inverse_roots
-from gpukpca.decomposition.preimage import RidgePreimage
+from gpukpca.decomposition.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.decomposition.reading import total_variance_of
 from gpukpca.eigen.finish import default_tolerance
 from gpukpca.exceptions import InvalidParameterError
@@ -47,8 +47,9 @@ class KernelPeer:
         sklearn.decomposition.KernelPCA
             With NumPy arrays. A share for `n_components` becomes the number found, rules for gamma the number, a solver
             that scikit-learn lacks "auto"; what else it lacks (device, gram, memory_limit, verbose) is left out. It has
-            `inverse_transform` where that is a ridge regression with the kernel of the model; not for the linear
-            kernel, where scikit-learn's would lose the mean.
+            `inverse_transform` where that is the ridge regression that ``fit_inverse_transform=True`` means. Other
+            pre-images (a ridge with a kernel of its own, centred, or on landmarks; fixed point; distance constraint)
+            are left out, and so is that of the linear kernel, where scikit-learn's would lose the mean.
 
         Raises
         ------
@@ -66,19 +67,20 @@ class KernelPeer:
         check_is_fitted(self)
         model: Any = self
         basis, eigenvectors, centerer = _approximate(model) if hasattr(model, "landmarks_") else _exact(model)
-        ridge: Any = getattr(model, "_preimage", None)
-        has_inverse = isinstance(ridge, RidgePreimage) and ridge.kernel == model.kernel_
+        ridge = _shared_inverse(model)
         parameters = _shared_parameters(model, sklearn.decomposition.KernelPCA)
         parameters |= _kernel_parameters(model) | {
             "n_components": int(model.eigenvalues_.shape[0]) or None,
-            "fit_inverse_transform": has_inverse,
+            "fit_inverse_transform": ridge is not None,
         }
+        if ridge is not None:
+            parameters["alpha"] = ridge.rule.alpha
         peer = sklearn.decomposition.KernelPCA(**parameters)
         _copy_features(model, peer)
         peer.gamma_ = model.gamma_
         peer.X_fit_, peer.eigenvectors_, peer._centerer = basis, eigenvectors, centerer
         peer.eigenvalues_ = to_host(model.eigenvalues_).copy()
-        if has_inverse:
+        if ridge is not None:
             peer.dual_coef_ = to_host(ridge.dual_coef).copy()
             peer.X_transformed_fit_ = to_host(ridge.scores).copy()
         return peer
@@ -166,6 +168,14 @@ def _kernel_parameters(model: Any) -> dict[str, Any]:
     return {"kernel": NAMES[type(kernel)], "kernel_params": None, "gamma": None, **numbers}
 
 
+def _shared_inverse(model: Any) -> RidgeRegression | None:
+    """The pre-image, where scikit-learn has the same: a ridge towards 0 on all scores, with the kernel of the model."""
+    ridge = getattr(model, "_preimage", None)
+    if not isinstance(ridge, RidgeRegression) or ridge.kernel != model.kernel_:
+        return None
+    return ridge if ridge.mean is None and not ridge.rule.landmarks else None
+
+
 def _exact(model: Any) -> tuple[Any, np.ndarray, KernelCenterer]:
     """Basis, eigenvectors and centerer where all samples are the basis: those of the kernel matrix."""
     basis = _on_host(model.X_fit_)
@@ -241,7 +251,8 @@ def _set_eigenpairs(model: Any, peer: Any) -> None:
     model.projection_ = (alphas - np.mean(alphas, axis=0, keepdims=True)).astype(U.dtype)
     model.offset_ = (rows @ alphas - mean * np.sum(alphas, axis=0)).astype(U.dtype)
     template = None if kernel.stored_only else kernel.template(X, centered=False).slice(0, 0)
-    model._map = MapArrays(X, model.projection_, model.offset_, None, template)
+    weights = np.full(len(rows), 1.0 / len(rows))
+    model._map = MapArrays(X, model.projection_, model.offset_, weights, mean, template)
     model.kernel_, model.gamma_, model.X_fit_ = kernel, float(peer.gamma_), X
     model.eigenvalues_, model.eigenvectors_ = values, U
     _set_variances(model, kernel, mean)
@@ -251,7 +262,14 @@ def _set_eigenpairs(model: Any, peer: Any) -> None:
     model.solver_ = f"scikit-learn ({peer.eigen_solver})"
     if peer.fit_inverse_transform:
         model.dual_coef_, model.X_transformed_fit_ = np.array(peer.dual_coef_), np.array(peer.X_transformed_fit_)
-        model._preimage = RidgePreimage(kernel, model.X_transformed_fit_, model.dual_coef_, model.n_jobs)
+        model._preimage = _ridge(model, kernel)
+
+
+def _ridge(model: Any, kernel: Kernel) -> RidgeRegression:
+    """The regression that the peer has solved."""
+    rule = RidgeRule(kernel, float(model.alpha), centered=False, landmarks=0, n_jobs=model.n_jobs)
+    scores = model.X_transformed_fit_
+    return RidgeRegression(rule, model.X_fit_, scores, kernel, scores, model.dual_coef_, None)
 
 
 def _training_rows(peer: Any) -> Any:

@@ -7,6 +7,7 @@ the space that the neighbours span. No iteration, no start.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -60,12 +61,17 @@ class DistanceConstraint:
         basis, wide = space.map.basis, space.map.mean_weights.dtype
         by_distances = space.kernel.inverts_to == "distances"
         mean = feature_means(basis) if by_distances else None
-        points = basis if mean is None else shifted_rows(basis, mean, 1.0, basis.dtype)
+        points = _points(basis, mean)
         norms = space.square_distances(basis, 0)
         diagonal = cast(space.kernel.diagonal(points), wide)
         squares = square_sums(points)
         reach = 4.0 * float(namespace_of(squares).max(squares))
         return cls(space, points, mean, scores, norms, diagonal, reach, min(n_neighbors, int(basis.shape[0])))
+
+    @classmethod
+    def of(cls, space: FeatureSpace, mean: Array | None, **fields: Any) -> DistanceConstraint:
+        """With what follows from the basis: the points."""
+        return cls(space, _points(space.map.basis, mean), mean, **fields)
 
     def __call__(self, Z: Array, start: Array | None = None) -> Found:
         """Cost: 2 m q operations a point, and k² d for k neighbours."""
@@ -123,6 +129,10 @@ class DistanceConstraint:
         norms = to_host(square_sums(Z) + 2.0 * along[:, 0]).astype(np.float64) + m.mean_norm
         values = 0.5 * (norms[:, None] + to_host(self.diagonal).astype(np.float64)[chosen] - distances)
         return self.space.kernel.inner_products(values)
+
+
+def _points(basis: Array, mean: Array | None) -> Array:
+    return basis if mean is None else shifted_rows(basis, mean, 1.0, basis.dtype)
 
 
 def _solved(gram: np.ndarray, wanted: np.ndarray) -> np.ndarray:

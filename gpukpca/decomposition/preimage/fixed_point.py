@@ -71,13 +71,20 @@ class FixedPoint:
         """One centred copy of the basis; nothing is computed with the kernel."""
         basis = space.map.basis
         mean = feature_means(basis)
-        points = shifted_rows(basis, mean, 1.0, basis.dtype)
-        squares = square_sums(points)
+        squares = square_sums(shifted_rows(basis, mean, 1.0, basis.dtype))
         spread = float(namespace_of(squares).sum(squares) / squares.shape[0]) ** 0.5
+        return cls.of(space, mean, scores, spread, max_iter, max(tol, SHORTEST * epsilon(basis)))
+
+    @classmethod
+    def of(
+        cls, space: FeatureSpace, mean: Array, scores: Array, spread: float, max_iter: int, tol: float
+    ) -> FixedPoint:
+        """With what follows from the basis and the kernel: the points and the slope."""
+        points = shifted_rows(space.map.basis, mean, 1.0, space.map.basis.dtype)
         slope: Any = space.kernel.slope()
         if isinstance(slope, Scale):  # a factor falls out
             slope = slope.k
-        return cls(space, points, mean, scores, spread, slope, max_iter, max(tol, SHORTEST * epsilon(points)))
+        return cls(space, points, mean, scores, spread, slope, max_iter, tol)
 
     def __call__(self, Z: Array, start: Array | None = None) -> Found:
         """The pre-images, and how they were found; cost: m kernel values and 4 m d operations a point and look."""

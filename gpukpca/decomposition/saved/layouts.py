@@ -22,7 +22,10 @@ from gpukpca.decomposition.linear_map import LinearMap
 from gpukpca.decomposition.pca_choices import check_pca_parameters
 from gpukpca.decomposition.pca_plan import PCAPlan
 from gpukpca.decomposition.plan import Plan
-from gpukpca.decomposition.preimage import LinearPreimage, RidgePreimage
+from gpukpca.decomposition.preimage.distance_constraint import DistanceConstraint
+from gpukpca.decomposition.preimage.fixed_point import FixedPoint
+from gpukpca.decomposition.preimage.linear import LinearPreimage
+from gpukpca.decomposition.preimage.ridge import RidgeRegression
 from gpukpca.decomposition.running import Running
 from gpukpca.decomposition.saved.kinds import (
     COUNT,
@@ -147,14 +150,14 @@ KERNEL_PCA_LAYOUT = Layout(
         "total_variance_interval_": INTERVAL.maybe,
         "landmarks_": indices("m", below="n").maybe,
         "X_transformed_fit_": floats("n", "p").maybe,
-        "dual_coef_": floats("n", "d").maybe,
+        "dual_coef_": floats("r", "d").maybe,
         "plan_": of(Plan).or_none,
         "solver_": TEXT,
         "device_": TEXT,
         "fallbacks_": TEXTS,
         "_map": of(MapArrays),
         "_axes": of(LinearPreimage).maybe,
-        "_preimage": of(LinearPreimage, RidgePreimage).maybe,
+        "_preimage": of(LinearPreimage, RidgeRegression, FixedPoint, DistanceConstraint).maybe,
     },
     home="X_fit_",
     check=_check_kernel_pca,

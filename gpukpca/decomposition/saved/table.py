@@ -16,10 +16,16 @@ from gpukpca.decomposition.fitting import MapArrays
 from gpukpca.decomposition.linear_map import LinearMap
 from gpukpca.decomposition.pca_plan import WORDS, PCAPlan
 from gpukpca.decomposition.plan import Plan
-from gpukpca.decomposition.preimage import LinearPreimage, RidgePreimage
+from gpukpca.decomposition.preimage import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
+from gpukpca.decomposition.preimage.distance_constraint import DistanceConstraint
+from gpukpca.decomposition.preimage.fixed_point import FixedPoint
+from gpukpca.decomposition.preimage.linear import LinearPreimage
+from gpukpca.decomposition.preimage.ridge import RidgeRegression, RidgeRule
+from gpukpca.decomposition.preimage.space import FeatureSpace
 from gpukpca.decomposition.running import Running
 from gpukpca.decomposition.saved.kinds import (
     ANY_NUMBER,
+    ANYTHING,
     AT_LEAST_ONE,
     COUNT,
     FLAG,
@@ -106,11 +112,6 @@ def _distance_rows_fields(prepared: DistanceRows) -> dict[str, Any]:
 
 def _distance_rows(dtype: str, **fields: Any) -> DistanceRows:
     return DistanceRows(dtype=np.dtype(dtype), **fields)
-
-
-def _map(**fields: Any) -> MapArrays:
-    """The basis is made ready again at the first use."""
-    return MapArrays(rows=None, **fields)
 
 
 KERNEL = of(Kernel)
@@ -239,9 +240,10 @@ ENTRIES = (
             "basis": rows("m", "d"),
             "projection": floats("m", "p"),
             "offset": floats("p"),
+            "mean_weights": floats("m"),
+            "mean_norm": NUMBER,
             "template": of(Rows).or_none,
         },
-        make=_map,
     ),
     Entry(
         LinearMap,
@@ -256,14 +258,51 @@ ENTRIES = (
     ),
     Entry(LinearPreimage, {"components": floats("p", "d"), "mean": floats("d"), "wide_mean": floats("d")}),
     Entry(
-        RidgePreimage,
+        RidgeRule,
+        {"kernel": KERNEL, "alpha": POSITIVE, "centered": FLAG, "landmarks": COUNT, "n_jobs": INTEGER.or_none},
+    ),
+    Entry(
+        RidgeRegression,
         {
-            "kernel": KERNEL,
+            "rule": of(RidgeRule),
+            "X": floats("n", "d"),
             "scores": floats("n", "p"),
-            "dual_coef": floats("n", "d"),
-            "n_jobs": INTEGER.or_none,
+            "kernel": KERNEL,
+            "knots": floats("r", "p"),
+            "dual_coef": floats("r", "d"),
+            "mean": floats("d").or_none,
         },
     ),
+    Entry(FeatureSpace, {"kernel": KERNEL, "map": of(MapArrays), "n_jobs": INTEGER.or_none}),
+    Entry(
+        FixedPoint,
+        {
+            "space": of(FeatureSpace),
+            "mean": floats("d"),
+            "scores": floats("m", "p"),
+            "spread": POSITIVE,
+            "max_iter": AT_LEAST_ONE,
+            "tol": POSITIVE,
+        },
+        make=FixedPoint.of,
+    ),
+    Entry(
+        DistanceConstraint,
+        {
+            "space": of(FeatureSpace),
+            "mean": floats("d").or_none,
+            "scores": floats("m", "p"),
+            "norms": floats("m"),
+            "diagonal": floats("m"),
+            "reach": POSITIVE,
+            "n_neighbors": AT_LEAST_ONE,
+        },
+        make=DistanceConstraint.of,
+    ),
+    # options of pre-images check themselves
+    Entry(RidgePreimage, dict.fromkeys(("kernel", "gamma", "alpha", "centered", "n_landmarks"), ANYTHING)),
+    Entry(FixedPointPreimage, dict.fromkeys(("max_iter", "tol"), ANYTHING)),
+    Entry(DistanceConstraintPreimage, {"n_neighbors": ANYTHING}),
     Entry(Moments, {"count": COUNT, "mean": floats("d"), "squares": floats("d")}),
     Entry(
         Running,
