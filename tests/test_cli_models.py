@@ -134,7 +134,7 @@ def test_what_does_not_fit_is_refused(X: np.ndarray):
     assert "is no model file of gpukpca" in refused("transform", "s.npz", "x.npy", "-o", "t.npz")
     assert "is no model file of gpukpca" in refused("transform", "x.npy", "x.npy", "-o", "t.npz")
     assert "is the model itself" in refused("transform", "m.npz", "x.npy", "-o", "m.npz", "--force")
-    assert "is the input itself" in refused("fit", "x.npy", "--save", "x.npy")
+    assert "is the input itself" in refused("fit", "s.npz", "--save", "s.npz", "--force")
     assert "--output and --save name the same file" in refused("fit", "x.npy", "-o", "k.npz", "--save", "./k.npz")
     assert "the name must end in .npz" in refused("fit", "x.npy", "--save", "m.pkl")
     assert "m.npz exists; --force replaces it" in refused("fit", "x.npy", "--save", "m.npz")
@@ -144,7 +144,7 @@ def test_fewer_components_than_fitted_only(X: np.ndarray):
     fit("x.npy", "--method", "pca", "-n", 2, "--save", "m.npz", *OUT)
     assert "-n 3: the model has 2 components" in refused("denoise", "m.npz", "x.npy", "-o", "d.npz", "-n", 3)
     assert "give --plot as well" in refused("denoise", "m.npz", "x.npy", "-o", "d.npz", "--image-shape", "2x3")
-    assert "6 features" in refused(
+    assert "has 4 pixels, and the data have 6 columns" in refused(
         "denoise", "m.npz", "x.npy", "-o", "d.npz", "--plot", "d.png", "--image-shape", "2x2"
     )
 

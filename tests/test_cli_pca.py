@@ -182,7 +182,7 @@ BAD = [
     ("minka of few", ["few.npy", *PCA_OF, "-n", "mle", *OUT], "there are 3 and 5"),
     ("minka by iteration", ["iris", *PCA_OF, "-n", "mle", "--svd-solver", "arpack", *OUT], "svd_solver='arpack'"),
     ("share by iteration", ["iris", *PCA_OF, "-n", 0.5, "--svd-solver", "randomized", *OUT], "svd_solver='randomized'"),
-    ("minka of a kernel", ["iris", "-n", "mle", *OUT], "-n mle: --method kernel takes a count or a share of the variance"),
+    ("minka of a kernel", ["iris", "-n", "mle", *OUT], "-n mle: --method kernel takes a count or a share"),
     ("unknown solver", ["iris", *PCA_OF, "--svd-solver", "svd", *OUT], "'svd' is not one of"),
     ("shape that does not fit", ["digits", *PCA_OF, "--image-shape", "7x8", *PICTURE, *OUT], "7 x 8 has 56 pixels"),
     ("shape, columns", ["digits", *PCA_OF, "--image-shape", "7x8", *PICTURE, *OUT], "the data have 64 columns"),
