@@ -1,0 +1,324 @@
+"""One fold of a search: every candidate fitted to its training rows and judged by the rows held out.
+
+What candidates have in common is computed once: the distances or inner products for all kernels of a family, the
+eigenpairs at the largest number of components for all smaller ones.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from gpukpca._typing import Array
+from gpukpca.backend.device import is_on_gpu, synchronize
+from gpukpca.backend.linalg import column_sums
+from gpukpca.backend.namespace import accumulation_dtype, cast, item_size, namespace_of, to_host
+from gpukpca.backend.random import generator
+from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
+from gpukpca.decomposition.choices import kernel_from, solver_from, wants_certificate
+from gpukpca.decomposition.fitting import MapArrays
+from gpukpca.decomposition.model import Model, exact_model
+from gpukpca.decomposition.preimage.methods import RidgePreimage, preimage_method, refuse_unsuited
+from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
+from gpukpca.decomposition.spectrum import Spectrum, checked_spectrum, warn_of_convergence
+from gpukpca.decomposition.validation import check_finite
+from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
+from gpukpca.exceptions import DeviceLostError, InvalidParameterError
+from gpukpca.gram import CenteredGram, DenseGram, gram_matrix
+from gpukpca.kernels import Kernel
+from gpukpca.kernels.families import common_kernel, from_common, widest_member
+from gpukpca.model_selection.grid import Candidate, Group, same_value
+
+# Matrices of n x n that a candidate holds at most: K, its copies in LAPACK, and the matrix of the scores.
+SQUARES = 5
+# With K stored, LAPACK's partial solution is faster than iteration from one component in so many rows.
+DENSE_FROM = 32
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a candidate on a fold.
+
+    Attributes
+    ----------
+    score : float
+        Minus the mean squared reconstruction error of the rows held out; NaN where the candidate failed.
+    fit_seconds, score_seconds : float
+        The candidate's own time, with an equal part of what it shared.
+    error : Exception or None
+    """
+
+    score: float = math.nan
+    fit_seconds: float = 0.0
+    score_seconds: float = 0.0
+    error: Exception | None = None
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Groups whose kernels are functions of one common matrix."""
+
+    common: Kernel
+    square: Array
+    across: Array
+    seconds: float
+
+
+Report = Callable[[int], None]
+
+
+class Fold:
+    """Training rows and held-out rows of one split.
+
+    Parameters
+    ----------
+    X, X_new : array, shape (n, d), (m, d)
+    limit : int
+        Bytes that may be allocated.
+    n_jobs : int, optional
+        Threads. Groups are dealt to them; alone a group has them all.
+    """
+
+    def __init__(self, X: Array, X_new: Array, limit: int, n_jobs: int | None) -> None:
+        self.X, self.X_new, self.limit, self.n_jobs = X, X_new, limit, n_jobs
+        self.n = int(X.shape[0])
+        self.outcomes: dict[int, Outcome] = {}
+        self.shared: set[int] = set()
+
+    def run(self, groups: list[Group], report: Report) -> None:
+        """Fill `outcomes` for the members of all groups, and `shared` with those that shared their distances."""
+        families: dict[Any, list[tuple[Group, Kernel]]] = {}
+        alone = []
+        for group in self._possible(groups):
+            kernel = self._resolved(group)
+            if kernel is None:
+                continue
+            common = common_kernel(kernel) if _shares(group) else None
+            if common is None:
+                alone.append(group)
+            else:
+                families.setdefault((type(common), getattr(common, "kink", False)), []).append((group, kernel))
+        for members in families.values():
+            workers = self._workers(len(members))
+            if workers:
+                self._together(members, workers, report)
+            else:
+                alone += [group for group, _ in members]
+        for group in alone:
+            self._alone(group)
+            report(len(self.outcomes))
+
+    def _possible(self, groups: list[Group]) -> list[Group]:
+        """The groups without members that ask for more components than there are rows."""
+        kept = []
+        for group in groups:
+            fits = [member for member in group.members if member.p <= self.n]
+            for member in group.members[: len(group.members) - len(fits)]:
+                message = f"n_components={member.p} is more than the {self.n} training rows of the fold"
+                self.outcomes[member.number] = Outcome(error=InvalidParameterError(message))
+            if fits:
+                kept.append(Group(fits))
+        return kept
+
+    def _resolved(self, group: Group) -> Kernel | None:
+        """The kernel with numbers from the training rows; None where there is none, and the members have failed."""
+        try:
+            return kernel_from(group.estimator).resolve(self.X)
+        except Exception as error:
+            self._failed(group.members, error)
+            return None
+
+    def _failed(self, members: list[Candidate], error: Exception, seconds: float = 0.0) -> None:
+        if isinstance(error, DeviceLostError):
+            raise error
+        for member in members:
+            self.outcomes[member.number] = Outcome(fit_seconds=seconds / len(members), error=error)
+
+    def _workers(self, groups: int) -> int:
+        """Threads that the memory allows beside the common matrices; 0 where these do not fit."""
+        n, m, item = self.n, int(self.X_new.shape[0]), item_size(self.X.dtype)
+        left = self.limit - 8 * n * (n + m)
+        each = (SQUARES * n * n + n * m + 3 * n * int(self.X.shape[1])) * item
+        return max(0, min(worker_count(self.X, self.n_jobs), groups, left // each))
+
+    # -- kernels of one family -------------------------------------------------------------------------------------
+
+    def _together(self, members: list[tuple[Group, Kernel]], workers: int, report: Report) -> None:
+        """Candidates whose kernels are functions of one matrix, a thread for each group."""
+        started = time.perf_counter()
+        wide = accumulation_dtype(self.X)
+        X, X_new = cast(self.X, wide), cast(self.X_new, wide)
+        common = widest_member([common_kernel(kernel) for _, kernel in members])  # type: ignore[misc]
+        square = gram_matrix(common, X, n_jobs=self.n_jobs)
+        across = gram_matrix(common, X, X_new, n_jobs=self.n_jobs)
+        family = _Family(common, square, across, (time.perf_counter() - started) / len(members))
+        before = len(self.outcomes)
+        jobs = 1 if workers > 1 else self.n_jobs
+
+        def work(member: tuple[Group, Kernel]) -> dict[int, Outcome]:
+            return _Shared(self, family, *member, jobs).outcomes()
+
+        def told(done: int, total: int) -> None:
+            report(before + sum(len(group.members) for group, _ in members) * done // total)
+
+        if workers > 1:
+            found = dealt_back(map_tiles(work, members, workers, told), len(members))
+        else:
+            found = [work(member) for member in members]
+        for outcomes in found:
+            self.outcomes |= outcomes
+            self.shared |= outcomes.keys()
+        report(len(self.outcomes))
+
+    # -- others ----------------------------------------------------------------------------------------------------
+
+    def _alone(self, group: Group) -> None:
+        """Fits of `KernelPCA`, one for all members that differ in their number of components only."""
+        left = list(group.members)
+        while left:
+            first, *others = left
+            left = [one for one in others if not _one_fit(first, one)]
+            self._by_one_fit([first, *(one for one in others if _one_fit(first, one))])
+
+    def _by_one_fit(self, members: list[Candidate]) -> None:
+        """Fit with the most components; where that fails, with the next fewer."""
+        while members:
+            started = time.perf_counter()
+            model = clone(members[0].estimator).set_params(device=None, n_jobs=self.n_jobs, copy_X=False)
+            try:
+                model.fit(self.X)
+                break
+            except Exception as error:
+                self._failed(members[:1], error, time.perf_counter() - started)
+                members = members[1:]
+        else:
+            return
+        seconds = (time.perf_counter() - started) / len(members)
+        for member in members:
+            self.outcomes[member.number] = self._judged(model, member, seconds)
+
+    def _judged(self, model: Any, member: Candidate, seconds: float) -> Outcome:
+        started = time.perf_counter()
+        fitted = int(model.eigenvalues_.shape[0])
+        try:
+            errors = model.reconstruction_error(self.X_new, n_components=min(member.p or fitted, fitted))
+            score = -float(column_sums(errors[:, None])[0]) / int(errors.shape[0])
+        except Exception as error:
+            self._failed([member], error, seconds)
+            return self.outcomes[member.number]
+        return Outcome(score, seconds, time.perf_counter() - started)
+
+
+class _Shared:
+    """One group on one fold, its kernel made of the family's common matrix."""
+
+    def __init__(self, fold: Fold, family: _Family, group: Group, kernel: Kernel, n_jobs: int | None) -> None:
+        self.fold, self.family, self.group, self.kernel, self.n_jobs = fold, family, group, kernel, n_jobs
+        self.estimator = group.estimator
+
+    def outcomes(self) -> dict[int, Outcome]:
+        """Of all members, by number."""
+        started = time.perf_counter()
+        try:
+            op, model, Z_new = self._decomposed()
+        except DeviceLostError:
+            raise
+        except Exception as error:
+            seconds = self._share_of(time.perf_counter() - started)
+            return {member.number: Outcome(fit_seconds=seconds, error=error) for member in self.group.members}
+        seconds = self._share_of(time.perf_counter() - started)
+        learned: list[tuple[Any, Any]] = []
+        return {
+            member.number: self._outcome(member, op, model, Z_new, learned, seconds) for member in self.group.members
+        }
+
+    def _share_of(self, seconds: float) -> float:
+        return (seconds + self.family.seconds) / len(self.group.members)
+
+    def _decomposed(self) -> tuple[CenteredGram, Model, Array]:
+        """The model with the most components, and the scores of the rows held out."""
+        X, family = self.fold.X, self.family
+        template = self.kernel.template(X, centered=True)
+        K = from_common(self.kernel, family.common, family.square, X, flat=template.shifted)
+        op = CenteredGram(DenseGram(K, n_jobs=self.n_jobs))
+        eigen = self._eigenpairs(op)
+        # Every member is checked by itself: what is wrong with the last components may be right for fewer.
+        values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
+        model = exact_model(X, op, None, eigen, Spectrum(values, op.total_variance))
+        model = replace(model, template=template.slice(0, 0))
+        K_new = from_common(self.kernel, family.common, family.across, X, flat=template.shifted)
+        Z_new = namespace_of(K_new).matrix_transpose(K_new) @ model.projection - model.offset[None, :]
+        check_finite(Z_new, "The kernel overflows on the rows held out.", "The array of scores")
+        synchronize(Z_new)
+        return op, model, Z_new
+
+    def _eigenpairs(self, op: CenteredGram) -> EigenResult:
+        n, p, on_gpu = op.shape[0], self.group.members[0].p, is_on_gpu(op.like)
+        solver, _ = solver_from(self.estimator, n, p, on_gpu)
+        asked = self.estimator.eigen_solver
+        if isinstance(solver, BlockKrylov) and asked == "auto" and not on_gpu and DENSE_FROM * p >= n:
+            solver = Dense(tol=solver.tol)
+        eigen = top_eigh(op, p, solver=solver, rng=generator(self.estimator.random_state))
+        check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
+        warn_of_convergence(eigen, fixed=getattr(solver, "passes", None) is not None)
+        return eigen
+
+    def _outcome(
+        self,
+        member: Candidate,
+        op: CenteredGram,
+        model: Model,
+        Z_new: Array,
+        learned: list[tuple[Any, Any]],
+        seconds: float,
+    ) -> Outcome:
+        started = time.perf_counter()
+        try:
+            checked_spectrum(model.eigen.truncated(member.p), op, self.kernel.positive_definite, None)
+            preimage = self._preimage(member, model, learned)
+            fitted = time.perf_counter()
+            score = self._score(preimage, Z_new[:, : member.p])
+        except DeviceLostError:
+            raise
+        except Exception as error:
+            return Outcome(fit_seconds=seconds + time.perf_counter() - started, error=error)
+        return Outcome(score, seconds + fitted - started, time.perf_counter() - fitted)
+
+    def _preimage(self, member: Candidate, model: Model, learned: list[tuple[Any, Any]]) -> Any:
+        """The pre-image that the member asks for; one object serves every number of components."""
+        method = preimage_method(member.estimator, self.kernel)
+        for known, preimage in learned:
+            if same_value(known, method):
+                return preimage
+        refuse_unsuited(method, self.kernel, by_flag=False)
+        model = model.truncated(member.p)
+        space = FeatureSpace(self.kernel, MapArrays(model), self.n_jobs)
+        landmarks = method.landmarks_for(self.fold.n, fits=True) if isinstance(method, RidgePreimage) else 0
+        preimage = method.learned(self.fold.X, space, model, landmarks)
+        learned.append((method, preimage))
+        return preimage
+
+    def _score(self, preimage: Any, Z: Array) -> float:
+        X = self.fold.X_new
+        points, _ = preimage(Z, X)
+        check_finite(points, "The kernel overflows on these scores.", "The array of points")
+        wide = accumulation_dtype(X)
+        errors = square_sums(cast(X, wide) - cast(points, wide))
+        return -float(column_sums(errors[:, None])[0]) / int(X.shape[0])
+
+
+def _shares(group: Group) -> bool:
+    """Whether the members may take their eigenpairs from a stored matrix."""
+    return group.counts_components and not wants_certificate(group.estimator.eigen_solver)
+
+
+def _one_fit(one: Candidate, other: Candidate) -> bool:
+    """Whether two members of a group differ in their number of components only."""
+    a, b = one.estimator, other.estimator
+    return one.p > 0 < other.p and same_value(a.preimage, b.preimage) and same_value(a.alpha, b.alpha)

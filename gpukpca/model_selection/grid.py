@@ -1,0 +1,208 @@
+"""What a search tries: parameters of `KernelPCA`, and which of them share a decomposition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import ParameterGrid
+
+from gpukpca._typing import Array
+from gpukpca.backend.namespace import to_host
+from gpukpca.decomposition.choices import check_parameters, is_integer
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.kernels import Kernel
+from gpukpca.kernels.bandwidth import resolved_gamma
+
+# Kernels that have a gamma, and those among them for which distances say what it should be.
+OF_DISTANCES = ("rbf", "laplacian", "matern", "rational_quadratic")
+WITH_GAMMA = (*OF_DISTANCES, "poly", "sigmoid")
+# The automatic gammas: from 1/16 to 16 of the rules, about a factor of 4 apart.
+REACH, STEP = 16.0, 4.0
+MOST_COMPONENTS = 64
+# What candidates may differ in and still share eigenpairs.
+AFTER_THE_DECOMPOSITION = ("n_components", "preimage", "alpha")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One combination of parameters.
+
+    Attributes
+    ----------
+    number : int
+        Its place in `cv_results_`.
+    estimator : KernelPCA
+        Not fitted, with these parameters.
+    """
+
+    number: int
+    estimator: Any
+
+    @property
+    def p(self) -> int:
+        """Components asked for; 0 where a share of the variance is."""
+        return int(self.estimator.n_components) if is_integer(self.estimator.n_components) else 0
+
+
+@dataclass
+class Group:
+    """Candidates that one decomposition serves, those with the most components first."""
+
+    members: list[Candidate] = field(default_factory=list)
+
+    @property
+    def estimator(self) -> Any:
+        """The member with the most components."""
+        return self.members[0].estimator
+
+    @property
+    def counts_components(self) -> bool:
+        """Whether every member asks for a number of components."""
+        return all(member.p for member in self.members)
+
+
+def grid_of(search: Any, X: Array, smallest: int) -> list[dict[str, Any]]:
+    """All combinations of parameters, in the order of scikit-learn's `ParameterGrid`.
+
+    Parameters
+    ----------
+    search : KernelPCACV
+    X : array, shape (n, d)
+        Where gammas are to be found.
+    smallest : int
+        Rows of the smallest training part.
+
+    Raises
+    ------
+    InvalidParameterError
+        A grid that is empty or no grid, or a parameter named twice.
+    """
+    own: dict[str, Any] = {"n_components": _components(search.n_components, smallest)}
+    gammas = _gammas(search, X)
+    if gammas is not None:
+        own["gamma" if isinstance(search.kernel, str) else "kernel__gamma"] = gammas
+    given = [{}] if search.param_grid is None else search.param_grid
+    grids = [_checked_grid(grid, search) for grid in ([given] if isinstance(given, Mapping) else given)]
+    return [params for grid in grids for params in ParameterGrid(own | grid)]
+
+
+def _checked_grid(grid: Any, search: Any) -> dict[str, Any]:
+    """A grid of the user's, with a sequence for every parameter."""
+    if not isinstance(grid, Mapping):
+        raise InvalidParameterError(
+            f"KernelPCACV: param_grid={grid!r} is not allowed; give a dict of lists, or several."
+        )
+    for name, values in grid.items():
+        given = {"n_components": search.n_components, "gamma": search.gammas}.get(name)
+        if given is not None:
+            what = "gammas" if name == "gamma" else name
+            raise InvalidParameterError(f"KernelPCACV: {name} is in param_grid and in {what}; give one of the two.")
+        if isinstance(values, str) or not isinstance(values, (Sequence, np.ndarray)) or len(values) == 0:
+            raise InvalidParameterError(
+                f"KernelPCACV: param_grid[{name!r}]={values!r} is not allowed; give a list of values, also for one."
+            )
+    return dict(grid)
+
+
+def _components(given: Any, smallest: int) -> list[Any]:
+    if given is None:
+        most = max(1, min(MOST_COMPONENTS, smallest - 1))
+        return [2**i for i in range(1, most.bit_length()) if 2**i <= most] or [1]
+    values = [given] if np.ndim(given) == 0 else list(given)
+    if not values:
+        raise InvalidParameterError("KernelPCACV: n_components is empty; give None, a number, or a list of numbers.")
+    return [int(value) if is_integer(value) else value for value in values]
+
+
+def _gammas(search: Any, X: Array) -> list[Any] | None:
+    """The gammas to try; None where there is nothing to choose."""
+    kernel, given = search.kernel, search.gammas
+    named = _kernels_tried(search)
+    if given is None:
+        if not any(isinstance(name, str) and name in WITH_GAMMA for name in named) or _has(search, "gamma"):
+            return None
+        return automatic_gammas(X, any(name in OF_DISTANCES for name in named if isinstance(name, str)))
+    if isinstance(kernel, Kernel) and "gamma" not in kernel.get_params(deep=False):
+        raise InvalidParameterError(
+            f"KernelPCACV: {kernel!r} has no gamma of its own; name what is to be searched in param_grid, such as "
+            '{"kernel__k1__gamma": [0.1, 1.0]}.'
+        )
+    values = [given] if np.ndim(given) == 0 else list(given)
+    if not values:
+        raise InvalidParameterError("KernelPCACV: gammas is empty; give None, or a list of numbers >= 0.")
+    return [value if isinstance(value, str) or value is None else float(value) for value in values]
+
+
+def _kernels_tried(search: Any) -> list[Any]:
+    grid = search.param_grid
+    grids = [grid] if isinstance(grid, Mapping) else list(grid or [])
+    tried = [kernel for one in grids if isinstance(one, Mapping) for kernel in one.get("kernel", [])]
+    return tried or [search.kernel]
+
+
+def _has(search: Any, name: str) -> bool:
+    grid = search.param_grid
+    return isinstance(grid, Mapping) and name in grid
+
+
+def automatic_gammas(X: Array, of_distances: bool = True) -> list[float]:
+    """Gammas around what the rules "scale" and, for kernels of distances, "median" say.
+
+    From 1/16 of the smaller to 16 times the larger, evenly in logarithms, about a factor of 4 apart.
+    """
+    rules = ("scale", "median") if of_distances else ("scale",)
+    values = [resolved_gamma("KernelPCACV", rule, X) for rule in rules]
+    low, high = min(values) / REACH, max(values) * REACH
+    count = 1 + round(float(np.log(high / low) / np.log(STEP)))
+    return [float(gamma) for gamma in np.geomspace(low, high, count)]
+
+
+def candidates_of(template: Any, grid: list[dict[str, Any]]) -> list[Candidate]:
+    """An estimator for every combination, its parameters checked before any work.
+
+    Raises
+    ------
+    InvalidParameterError
+        A parameter that `KernelPCA` does not have, or a value out of range.
+    """
+    found = []
+    for number, params in enumerate(grid):
+        try:
+            estimator = clone(template).set_params(**clone(params, safe=False))
+        except (ValueError, AttributeError) as error:
+            raise InvalidParameterError(f"KernelPCACV: {params!r} cannot be set: {error}") from error
+        check_parameters(estimator)
+        found.append(Candidate(number, estimator))
+    return found
+
+
+def grouped(candidates: list[Candidate]) -> list[Group]:
+    """Candidates by what decides their decomposition; a share of the variance is found by a fit of its own."""
+    groups: list[tuple[dict[str, Any], Group]] = []
+    for candidate in sorted(candidates, key=lambda one: -one.p):
+        settings = candidate.estimator.get_params(deep=False)
+        if candidate.p:
+            settings = {name: value for name, value in settings.items() if name not in AFTER_THE_DECOMPOSITION}
+        group = next((group for known, group in groups if _same(known, settings)), None)
+        if group is None:
+            group = Group()
+            groups.append((settings, group))
+        group.members.append(candidate)
+    return [group for _, group in groups]
+
+
+def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(same_value(one[name], other[name]) for name in one)
+
+
+def same_value(a: Any, b: Any) -> bool:
+    """Whether two parameters mean the same: estimators by their parameters, others by equality."""
+    if type(a) is not type(b):
+        return False
+    if hasattr(a, "get_params") and not isinstance(a, Kernel):
+        return _same(a.get_params(), b.get_params())
+    return bool(np.all(to_host(a) == to_host(b))) if hasattr(a, "shape") else bool(a == b)

@@ -1,0 +1,320 @@
+"""Kernel PCA with its kernel and number of components chosen by held-out reconstruction error, without labels."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.model_selection import check_cv
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from gpukpca._typing import Array
+from gpukpca.backend.device import working_on
+from gpukpca.backend.namespace import overflow_allowed
+from gpukpca.backend.random import generator
+from gpukpca.backend.rows import pick_rows
+from gpukpca.decomposition.choices import check_parameter, is_switch
+from gpukpca.decomposition.fitting import Placed, unchanged_on_error
+from gpukpca.decomposition.kernel_pca import KernelPCA
+from gpukpca.decomposition.placement import at_full_precision, placement_for
+from gpukpca.decomposition.plan import memory_limit
+from gpukpca.decomposition.preimage.methods import METHODS
+from gpukpca.decomposition.progress import Progress, listener_from
+from gpukpca.decomposition.validation import training_data
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.model_selection.folds import Fold, Outcome
+from gpukpca.model_selection.grid import Candidate, candidates_of, grid_of, grouped
+from gpukpca.model_selection.results import results_table, tell_of_failures
+
+
+def _is_refitted(search: Any) -> bool:
+    if not search.refit:
+        raise AttributeError(
+            "KernelPCACV was made with refit=False, so it keeps no model; make one with "
+            "KernelPCA(...).set_params(**search.best_params_), or use refit=True."
+        )
+    return True
+
+
+class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Kernel PCA whose kernel parameters and number of components minimise the held-out pre-image error.
+
+    Every candidate is fitted to the training rows of each fold; its score is `KernelPCA.score` of the rows held out:
+    minus the mean of ‖x - x̂‖², x̂ the pre-image of their projection. It is what `GridSearchCV` over
+    `KernelPCA(preimage=...)` computes with the same folds, but candidates share what can be shared: the distances (or
+    inner products) of a fold serve all kernels of a family and all gammas, and the eigenpairs at the largest number of
+    components all smaller ones.
+
+    Parameters
+    ----------
+    kernel : str, Kernel or callable
+        As in `KernelPCA`; "precomputed" has no pre-image.
+    gammas : None, float, or sequence of float >= 0, None, "scale" and "median"
+        None, for kernels with a gamma given by name: from 1/16 of the smaller to 16 times the larger of what "scale"
+        and "median" say of all rows, about a factor of 4 apart (of "scale" alone for "poly" and "sigmoid"). For kernel
+        objects None searches no gamma.
+    n_components : None, int, float in (0, 1), or sequence of these
+        None is the powers of two from 2 to 64 that are smaller than the training part. Shares of the variance are
+        fitted one by one.
+    param_grid : dict of lists, list of dicts, optional
+        Other parameters of `KernelPCA`: "degree", "coef0", "kernel_params", "alpha", "kernel", "preimage",
+        "preimage__alpha", "kernel__k1__gamma" ...
+    preimage : str or object
+        See `KernelPCA`. "ridge" suits every kernel; "fixed_point" is that of the source below.
+    cv : int, splitter, or iterable of (training rows, held-out rows)
+        As in scikit-learn; an int is a number of folds without shuffling, so shuffle sorted data:
+        ``KFold(5, shuffle=True)``.
+    refit : bool
+        Fit the best candidate to all rows, for `best_estimator_`, `transform` and the others.
+    eigen_solver, random_state, device, memory_limit, n_jobs
+        As in `KernelPCA`. Threads are used for candidates; no process is started. With "auto" stored matrices of a
+        fold go to LAPACK from one component in 32 rows.
+    verbose : int or callable
+        1 prints a line a fold; a callable gets `Progress` events of stage "fold", counted in fits.
+
+    Attributes
+    ----------
+    cv_results_ : dict of arrays
+        As of `GridSearchCV`. Times are those of a candidate, with an equal part of what it shared.
+    best_params_ : dict
+    best_score_ : float
+        The mean score of the best candidate: minus a squared distance.
+    best_index_ : int
+    best_estimator_ : KernelPCA
+        Fitted to all rows; only with `refit`.
+    refit_time_ : float
+        Seconds; only with `refit`.
+    n_splits_ : int
+    sharing_ : str
+        How much was shared, and why not all where it is not all.
+    n_features_in_, feature_names_in_
+
+    Raises
+    ------
+    InvalidParameterError
+        From `fit`: parameters out of range, those of every candidate included.
+    ValueError
+        From `fit`: no candidate could be scored on every fold; the first error says why. Data with NaN or infinity.
+
+    Warns
+    -----
+    FitFailedWarning
+        A candidate failed on a fold, with the reason: its kernel is indefinite there, or it has more components than
+        the fold has rows. Its score is NaN.
+
+    Notes
+    -----
+    Memory: 8 n (n + m) bytes for n training and m held-out rows, and about 5 n² items a thread. Where that is more than
+    `memory_limit` every kernel is fitted by `KernelPCA` as it is, still once for all numbers of components; `sharing_`
+    says so. Two equal means: the first in the order of the grid.
+
+    The error is in data space, where kernels can be compared; the variance that a kernel explains, or its error in
+    feature space, is in units of its own.
+
+    Alam & Fukumizu, J. Computer Science 10 (2014) 1139.
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "rbf",
+        *,
+        gammas: Any = None,
+        n_components: Any = None,
+        param_grid: Any = None,
+        preimage: Any = "ridge",
+        cv: Any = 5,
+        refit: Any = True,
+        eigen_solver: Any = "auto",
+        random_state: Any = None,
+        device: Any = None,
+        memory_limit: Any = None,
+        n_jobs: Any = None,
+        verbose: Any = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.gammas = gammas
+        self.n_components = n_components
+        self.param_grid = param_grid
+        self.preimage = preimage
+        self.cv = cv
+        self.refit = refit
+        self.eigen_solver = eigen_solver
+        self.random_state = random_state
+        self.device = device
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> KernelPCACV:
+        """Score every candidate on every fold, and fit the best to all rows.
+
+        Parameters
+        ----------
+        X : array or data frame, shape (n, d)
+        y : array, shape (n,), optional
+            Only for splitters that look at labels.
+        groups : array, shape (n,), optional
+            Only for splitters that look at groups.
+
+        Returns
+        -------
+        KernelPCACV
+            The estimator itself.
+        """
+        with unchanged_on_error(self), working_on(X), overflow_allowed():
+            self._check()
+            data = training_data(self, X)
+            splits = self._splits(data, y, groups)
+            place = at_full_precision(placement_for(self, data), data)
+            with working_on(place.work):
+                limit = memory_limit(self.memory_limit, place.work)
+                place.check_size(data, limit)
+                rows = place.brought(data)
+                grid = grid_of(self, rows, min(len(train) for train, _ in splits))
+                template = self._template()
+                candidates = candidates_of(template, grid)
+                folds = self._all_folds(rows, splits, candidates, limit)
+            tell_of_failures(grid, folds)
+            self._commit(grid, folds, len(splits))
+            if self.refit:
+                self._refit(template, X)
+        return self
+
+    def _check(self) -> None:
+        check_parameter(self, "refit", isinstance(self.refit, (bool, np.bool_)), "True or False")
+        check_parameter(
+            self, "preimage", self.preimage is not None, "a method or its name: candidates are scored by it"
+        )
+        check_parameter(
+            self, "verbose", callable(self.verbose) or is_switch(self.verbose), "an integer >= 0 or a callable"
+        )
+        if isinstance(self.kernel, str) and self.kernel == "precomputed":
+            raise InvalidParameterError(
+                "Cannot find pre-images with a precomputed kernel, and KernelPCACV scores by them. Pass the data and a "
+                "kernel, or choose n_components by n_components_for(model, ...)."
+            )
+
+    def _splits(self, data: Array, y: Any, groups: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Training rows and held-out rows of every fold, as integers."""
+        splits = list(check_cv(self.cv, y, classifier=False).split(data, y, groups))
+        n = int(data.shape[0])
+        pairs = [(_as_integers(train, n), _as_integers(test, n)) for train, test in splits]
+        if not pairs or any(not len(train) or not len(test) for train, test in pairs):
+            raise InvalidParameterError(f"KernelPCACV: cv={self.cv!r} gives no fold, or one without rows.")
+        return pairs
+
+    def _template(self) -> KernelPCA:
+        """What all candidates have in common, on the rows where they are."""
+        seed = self.random_state
+        if seed is not None and not isinstance(seed, (int, np.integer)):
+            seed = int(generator(seed).integers(2**31))
+        return KernelPCA(
+            kernel=self.kernel,
+            preimage=_as_object(self.preimage),
+            eigen_solver=self.eigen_solver,
+            random_state=seed,
+            device=self.device,
+            memory_limit=self.memory_limit,
+            n_jobs=self.n_jobs,
+        )
+
+    def _all_folds(
+        self, X: Array, splits: list[Any], candidates: list[Candidate], limit: int
+    ) -> list[dict[int, Outcome]]:
+        """The outcomes of every fold, one after the other."""
+        groups, listener = grouped(candidates), listener_from(self.verbose)
+        every = len(splits) * len(candidates)
+        folds, shared = [], 0
+        for k, (train, test) in enumerate(splits):
+            fold = Fold(pick_rows(X, train), pick_rows(X, test), limit, self.n_jobs)
+
+            def report(done: int, before: int = k * len(candidates), number: int = k + 1) -> None:
+                if listener is not None:
+                    text = f"fold {number} of {len(splits)}: {before + done} of {every} fits"
+                    listener(Progress("fold", text, before + done, every))
+
+            fold.run(groups, report)
+            folds.append(fold.outcomes)
+            shared += len(fold.shared)
+        self.sharing_ = _told_of_sharing(shared, every, len(groups))
+        return folds
+
+    def _commit(self, grid: list[dict[str, Any]], folds: list[dict[int, Outcome]], n_splits: int) -> None:
+        """Set the fitted attributes but the refitted model."""
+        for name in ("best_estimator_", "refit_time_"):
+            self.__dict__.pop(name, None)
+        self.cv_results_ = results_table(grid, folds)
+        self.best_index_ = int(self.cv_results_["rank_test_score"].argmin())
+        self.best_params_ = grid[self.best_index_]
+        self.best_score_ = float(self.cv_results_["mean_test_score"][self.best_index_])
+        self.n_splits_ = n_splits
+
+    def _refit(self, template: KernelPCA, X: Any) -> None:
+        started = time.perf_counter()
+        best = candidates_of(template, [self.best_params_])[0].estimator
+        self.best_estimator_ = best.fit(X)
+        self.refit_time_ = time.perf_counter() - started
+
+    # -- the best model --------------------------------------------------------------------------------------------
+
+    def _best(self) -> KernelPCA:
+        check_is_fitted(self)
+        return self.best_estimator_
+
+    @available_if(_is_refitted)
+    def transform(self, X: Any) -> Array:
+        """Scores of new points by the best model, shape (m, p); see `KernelPCA.transform`."""
+        return self._best().transform(X)
+
+    @available_if(_is_refitted)
+    def inverse_transform(self, X: Any) -> Array:
+        """Points of data space for scores, shape (m, d), by the best model; see `KernelPCA.inverse_transform`."""
+        return self._best().inverse_transform(X)
+
+    @available_if(_is_refitted)
+    def denoise(self, X: Any, n_components: int | None = None) -> Array:
+        """Points projected and brought back by the best model; see `KernelPCA.denoise`."""
+        return self._best().denoise(X, n_components)
+
+    @available_if(_is_refitted)
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus the mean squared reconstruction error by the best model; see `KernelPCA.score`."""
+        return self._best().score(X)
+
+    @available_if(_is_refitted)
+    def score_samples(self, X: Any) -> Array:
+        """Minus the squared error in feature space by the best model; see `KernelPCA.score_samples`."""
+        return self._best().score_samples(X)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.best_estimator_.eigenvalues_.shape[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.array_api_support = True
+        return tags
+
+
+def _as_object(preimage: Any) -> Any:
+    """A method given by its name as the object with its options, so that "preimage__alpha" can be searched."""
+    return METHODS[preimage]() if isinstance(preimage, str) and preimage in METHODS else preimage
+
+
+def _as_integers(rows: Any, n: int) -> np.ndarray:
+    """Numbers of rows from numbers or from a mask."""
+    rows = np.asarray(rows)
+    return np.flatnonzero(rows) if rows.dtype == bool and len(rows) == n else rows.astype(np.int64).reshape(-1)
+
+
+def _told_of_sharing(shared: int, every: int, groups: int) -> str:
+    if shared == every:
+        return f"distances once a fold; one decomposition for each of {groups} kernels on every fold"
+    return (
+        f"distances once a fold for {shared} of {every} fits; the others by fits of their own, one for all numbers of "
+        "components: kernels of no family, shares of the variance, Nyström, or too little memory for n x n distances"
+    )

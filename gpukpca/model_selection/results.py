@@ -1,0 +1,104 @@
+"""`cv_results_` in scikit-learn's layout, and what is told of fits that failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.stats import rankdata
+from sklearn.exceptions import FitFailedWarning
+
+from gpukpca.decomposition.convergence import warn_caller
+from gpukpca.model_selection.folds import Outcome
+
+REASONS_TOLD = 5
+
+
+def results_table(grid: list[dict[str, Any]], folds: list[dict[int, Outcome]]) -> dict[str, Any]:
+    """The columns of `GridSearchCV.cv_results_`, one entry a candidate.
+
+    Parameters
+    ----------
+    grid : list of dict
+        Parameters of every candidate.
+    folds : list of dict
+        For every fold the outcome of every candidate, by number.
+    """
+    table: dict[str, Any] = {}
+    for column, values in (
+        ("fit_time", _of_all(folds, "fit_seconds")),
+        ("score_time", _of_all(folds, "score_seconds")),
+    ):
+        table[f"mean_{column}"], table[f"std_{column}"] = values.mean(axis=1), values.std(axis=1)
+    for name in sorted({name for params in grid for name in params}):
+        table[f"param_{name}"] = _parameter_column(name, grid)
+    table["params"] = grid
+    scores = _of_all(folds, "score")
+    for k in range(scores.shape[1]):
+        table[f"split{k}_test_score"] = scores[:, k]
+    table["mean_test_score"], table["std_test_score"] = scores.mean(axis=1), scores.std(axis=1)
+    table["rank_test_score"] = _ranks(table["mean_test_score"])
+    return table
+
+
+def _of_all(folds: list[dict[int, Outcome]], name: str) -> np.ndarray:
+    """One number of every outcome, shape (candidates, folds)."""
+    return np.array([[getattr(fold[number], name) for fold in folds] for number in sorted(folds[0])])
+
+
+def _parameter_column(name: str, grid: list[dict[str, Any]]) -> np.ma.MaskedArray:
+    """The values of a parameter, masked where a candidate has none; numbers where all are."""
+    values = [params.get(name) for params in grid]
+    mask = [name not in params for params in grid]
+    kinds = {type(value) for value, hidden in zip(values, mask, strict=True) if not hidden}
+    if kinds <= {int} or kinds <= {float}:
+        filled = [0 if hidden else value for value, hidden in zip(values, mask, strict=True)]
+        return np.ma.MaskedArray(np.array(filled), mask=mask)
+    column = np.ma.MaskedArray(np.empty(len(grid), dtype=object), mask=True)
+    for i, value in enumerate(values):
+        if not mask[i]:
+            column[i] = value
+    return column
+
+
+def _ranks(means: np.ndarray) -> np.ndarray:
+    """1 for the best; candidates that failed on a fold share the last rank."""
+    worst = np.nanmin(means, initial=0.0) - 1.0
+    return rankdata(-np.where(np.isnan(means), worst, means), method="min").astype(np.int32)
+
+
+def tell_of_failures(grid: list[dict[str, Any]], folds: list[dict[int, Outcome]]) -> None:
+    """Warn of fits that failed, with their reasons; an error where no candidate was scored on every fold.
+
+    Raises
+    ------
+    ValueError
+        From the first error.
+
+    Warns
+    -----
+    FitFailedWarning
+    """
+    failed = [(k, number, fold[number].error) for k, fold in enumerate(folds) for number in sorted(fold)]
+    failed = [(k, number, error) for k, number, error in failed if error is not None]
+    if not failed:
+        return
+    reasons: dict[str, list[str]] = {}
+    for k, number, error in failed:
+        reasons.setdefault(f"{type(error).__name__}: {error}", []).append(f"{grid[number]} on fold {k}")
+    every = len(grid) * len(folds)
+    if len({number for _, number, _ in failed}) == len(grid):
+        _, number, first = failed[0]
+        how = "all" if len(failed) == every else "some"
+        raise ValueError(
+            f"no candidate could be scored on every fold: {how} of the {every} fits failed. The first, {grid[number]}: "
+            f"{type(first).__name__}: {first}"
+        ) from first
+    lines = [
+        f"{where[0]} and {len(where) - 1} more: {reason}" for reason, where in list(reasons.items())[:REASONS_TOLD]
+    ]
+    warn_caller(
+        f"{len(failed)} of {every} fits failed; their scores are NaN, and the candidates come last. "
+        + " | ".join(line.replace(" and 0 more", "") for line in lines),
+        FitFailedWarning,
+    )
