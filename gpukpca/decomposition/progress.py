@@ -14,11 +14,11 @@ class Progress:
 
     Attributes
     ----------
-    stage : "plan", "tiles", "pass" or "rank"
+    stage : "plan", "tiles", "pass", "rank" or "fold"
     text : str
         The event in words.
     done, total : int
-        Tiles of this pass, passes, or landmarks; the total of passes is an upper limit.
+        Tiles of this pass, passes, landmarks, or fits of a search; the total of passes is an upper limit.
     residual, tolerance : float or None
         Largest relative residual so far, and where the solver stops.
     """

@@ -23,7 +23,7 @@ from gpukpca.backend.random import generator
 from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
 from gpukpca.decomposition.choices import kernel_from, solver_from, wants_certificate
 from gpukpca.decomposition.fitting import MapArrays
-from gpukpca.decomposition.model import Model, exact_model
+from gpukpca.decomposition.model import exact_model
 from gpukpca.decomposition.preimage.methods import RidgePreimage, preimage_method, refuse_unsuited
 from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
 from gpukpca.decomposition.spectrum import Spectrum, checked_spectrum, warn_of_convergence
@@ -52,12 +52,15 @@ class Outcome:
     fit_seconds, score_seconds : float
         The candidate's own time, with an equal part of what it shared.
     error : Exception or None
+    unconverged : int
+        Pre-images of rows held out that the method's iteration left before they had converged.
     """
 
     score: float = math.nan
     fit_seconds: float = 0.0
     score_seconds: float = 0.0
     error: Exception | None = None
+    unconverged: int = 0
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ class Fold:
             else:
                 families.setdefault((type(common), getattr(common, "kink", False)), []).append((group, kernel))
         for members in families.values():
-            workers = self._workers(len(members))
+            workers = self._workers(sum(len(group.members) for group, _ in members))
             if workers:
                 self._together(members, workers, report)
             else:
@@ -140,17 +143,26 @@ class Fold:
         for member in members:
             self.outcomes[member.number] = Outcome(fit_seconds=seconds / len(members), error=error)
 
-    def _workers(self, groups: int) -> int:
+    def _workers(self, tasks: int) -> int:
         """Threads that the memory allows beside the common matrices; 0 where these do not fit."""
         n, m, item = self.n, int(self.X_new.shape[0]), item_size(self.X.dtype)
         left = self.limit - 8 * n * (n + m)
         each = (SQUARES * n * n + n * m + 3 * n * int(self.X.shape[1])) * item
-        return max(0, min(worker_count(self.X, self.n_jobs), groups, left // each))
+        return max(0, min(worker_count(self.X, self.n_jobs), tasks, left // each))
 
     # -- kernels of one family -------------------------------------------------------------------------------------
 
     def _together(self, members: list[tuple[Group, Kernel]], workers: int, report: Report) -> None:
-        """Candidates whose kernels are functions of one matrix, a thread for each group."""
+        """Candidates whose kernels are functions of one matrix: first all decompositions, then all pre-images."""
+        shared = self._decomposed(members, workers)
+        every = [(one, member) for one in shared for member in one.group.members]
+        before = len(self.outcomes)
+        found = _dealt(lambda job: job[0].outcome(job[1]), every, workers, lambda done: report(before + done))
+        self.outcomes |= {member.number: outcome for (_, member), outcome in zip(every, found, strict=True)}
+        self.shared |= {member.number for _, member in every}
+
+    def _decomposed(self, members: list[tuple[Group, Kernel]], workers: int) -> list[_Shared]:
+        """Every group with its eigenpairs; the common matrices are let go of afterwards."""
         started = time.perf_counter()
         wide = accumulation_dtype(self.X)
         X, X_new = cast(self.X, wide), cast(self.X_new, wide)
@@ -158,23 +170,10 @@ class Fold:
         square = gram_matrix(common, X, n_jobs=self.n_jobs)
         across = gram_matrix(common, X, X_new, n_jobs=self.n_jobs)
         family = _Family(common, square, across, (time.perf_counter() - started) / len(members))
-        before = len(self.outcomes)
         jobs = 1 if workers > 1 else self.n_jobs
-
-        def work(member: tuple[Group, Kernel]) -> dict[int, Outcome]:
-            return _Shared(self, family, *member, jobs).outcomes()
-
-        def told(done: int, total: int) -> None:
-            report(before + sum(len(group.members) for group, _ in members) * done // total)
-
-        if workers > 1:
-            found = dealt_back(map_tiles(work, members, workers, told), len(members))
-        else:
-            found = [work(member) for member in members]
-        for outcomes in found:
-            self.outcomes |= outcomes
-            self.shared |= outcomes.keys()
-        report(len(self.outcomes))
+        shared = [_Shared(self.X, self.X_new, group, kernel, jobs) for group, kernel in members]
+        _dealt(lambda one: one.decompose(family), shared, workers)
+        return shared
 
     # -- others ----------------------------------------------------------------------------------------------------
 
@@ -218,45 +217,41 @@ class Fold:
 class _Shared:
     """One group on one fold, its kernel made of the family's common matrix."""
 
-    def __init__(self, fold: Fold, family: _Family, group: Group, kernel: Kernel, n_jobs: int | None) -> None:
-        self.fold, self.family, self.group, self.kernel, self.n_jobs = fold, family, group, kernel, n_jobs
+    def __init__(self, X: Array, X_new: Array, group: Group, kernel: Kernel, n_jobs: int | None) -> None:
+        self.X, self.X_new, self.group, self.kernel, self.n_jobs = X, X_new, group, kernel, n_jobs
         self.estimator = group.estimator
+        self.seconds = 0.0
+        self.error: Exception | None = None
+        # The model with the most components, the scores of the rows held out, and what is known of the centred matrix.
+        self.model: Any = None
+        self.Z_new: Array = None
+        self.op: Any = None
 
-    def outcomes(self) -> dict[int, Outcome]:
-        """Of all members, by number."""
+    def decompose(self, family: _Family) -> None:
+        """Find what all members share; an error is kept for them."""
         started = time.perf_counter()
         try:
-            op, model, Z_new = self._decomposed()
+            self._decompose(family)
         except DeviceLostError:
             raise
         except Exception as error:
-            seconds = self._share_of(time.perf_counter() - started)
-            return {member.number: Outcome(fit_seconds=seconds, error=error) for member in self.group.members}
-        seconds = self._share_of(time.perf_counter() - started)
-        learned: list[tuple[Any, Any]] = []
-        return {
-            member.number: self._outcome(member, op, model, Z_new, learned, seconds) for member in self.group.members
-        }
+            self.error = error
+        self.seconds = (family.seconds + time.perf_counter() - started) / len(self.group.members)
 
-    def _share_of(self, seconds: float) -> float:
-        return (seconds + self.family.seconds) / len(self.group.members)
-
-    def _decomposed(self) -> tuple[CenteredGram, Model, Array]:
-        """The model with the most components, and the scores of the rows held out."""
-        X, family = self.fold.X, self.family
-        template = self.kernel.template(X, centered=True)
-        K = from_common(self.kernel, family.common, family.square, X, flat=template.shifted)
+    def _decompose(self, family: _Family) -> None:
+        template = self.kernel.template(self.X, centered=True)
+        K = from_common(self.kernel, family.common, family.square, self.X, flat=template.shifted)
         op = CenteredGram(DenseGram(K, n_jobs=self.n_jobs))
         eigen = self._eigenpairs(op)
         # Every member is checked by itself: what is wrong with the last components may be right for fewer.
         values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
-        model = exact_model(X, op, None, eigen, Spectrum(values, op.total_variance))
-        model = replace(model, template=template.slice(0, 0))
-        K_new = from_common(self.kernel, family.common, family.across, X, flat=template.shifted)
+        model = exact_model(self.X, op, None, eigen, Spectrum(values, op.total_variance))
+        K_new = from_common(self.kernel, family.common, family.across, self.X, flat=template.shifted)
         Z_new = namespace_of(K_new).matrix_transpose(K_new) @ model.projection - model.offset[None, :]
         check_finite(Z_new, "The kernel overflows on the rows held out.", "The array of scores")
         synchronize(Z_new)
-        return op, model, Z_new
+        self.model, self.Z_new = replace(model, template=template.slice(0, 0)), Z_new
+        self.op = _Known(op.shape, op.dtype, op.total_variance, op.noise_scale)
 
     def _eigenpairs(self, op: CenteredGram) -> EigenResult:
         n, p, on_gpu = op.shape[0], self.group.members[0].p, is_on_gpu(op.like)
@@ -269,48 +264,62 @@ class _Shared:
         warn_of_convergence(eigen, fixed=getattr(solver, "passes", None) is not None)
         return eigen
 
-    def _outcome(
-        self,
-        member: Candidate,
-        op: CenteredGram,
-        model: Model,
-        Z_new: Array,
-        learned: list[tuple[Any, Any]],
-        seconds: float,
-    ) -> Outcome:
+    def outcome(self, member: Candidate) -> Outcome:
+        """The score of a member, or why there is none."""
+        if self.error is not None:
+            return Outcome(fit_seconds=self.seconds, error=self.error)
         started = time.perf_counter()
         try:
-            checked_spectrum(model.eigen.truncated(member.p), op, self.kernel.positive_definite, None)
-            preimage = self._preimage(member, model, learned)
+            checked_spectrum(self.model.eigen.truncated(member.p), self.op, self.kernel.positive_definite, None)
+            preimage = self._preimage(member)
             fitted = time.perf_counter()
-            score = self._score(preimage, Z_new[:, : member.p])
+            score, unconverged = self._score(preimage, self.Z_new[:, : member.p])
         except DeviceLostError:
             raise
         except Exception as error:
-            return Outcome(fit_seconds=seconds + time.perf_counter() - started, error=error)
-        return Outcome(score, seconds + fitted - started, time.perf_counter() - fitted)
+            return Outcome(fit_seconds=self.seconds + time.perf_counter() - started, error=error)
+        ended = time.perf_counter()
+        return Outcome(score, self.seconds + fitted - started, ended - fitted, unconverged=unconverged)
 
-    def _preimage(self, member: Candidate, model: Model, learned: list[tuple[Any, Any]]) -> Any:
-        """The pre-image that the member asks for; one object serves every number of components."""
+    def _preimage(self, member: Candidate) -> Any:
+        """The pre-image that the member asks for, learned from as many components as it has."""
         method = preimage_method(member.estimator, self.kernel)
-        for known, preimage in learned:
-            if same_value(known, method):
-                return preimage
         refuse_unsuited(method, self.kernel, by_flag=False)
-        model = model.truncated(member.p)
+        model = self.model.truncated(member.p)
         space = FeatureSpace(self.kernel, MapArrays(model), self.n_jobs)
-        landmarks = method.landmarks_for(self.fold.n, fits=True) if isinstance(method, RidgePreimage) else 0
-        preimage = method.learned(self.fold.X, space, model, landmarks)
-        learned.append((method, preimage))
-        return preimage
+        landmarks = method.landmarks_for(int(self.X.shape[0]), fits=True) if isinstance(method, RidgePreimage) else 0
+        return method.learned(self.X, space, model, landmarks)
 
-    def _score(self, preimage: Any, Z: Array) -> float:
-        X = self.fold.X_new
-        points, _ = preimage(Z, X)
+    def _score(self, preimage: Any, Z: Array) -> tuple[float, int]:
+        """Minus the mean squared error, and how many pre-images have not converged."""
+        points, info = preimage(Z, self.X_new)
         check_finite(points, "The kernel overflows on these scores.", "The array of points")
-        wide = accumulation_dtype(X)
-        errors = square_sums(cast(X, wide) - cast(points, wide))
-        return -float(column_sums(errors[:, None])[0]) / int(X.shape[0])
+        wide = accumulation_dtype(points)
+        errors = square_sums(cast(self.X_new, wide) - cast(points, wide))
+        return -float(column_sums(errors[:, None])[0]) / int(errors.shape[0]), int(np.sum(~info.converged))
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is asked of the centred matrix after it has gone."""
+
+    shape: tuple[int, int]
+    dtype: Any
+    total_variance: float
+    noise_scale: float
+
+
+def _dealt(work: Callable[[Any], Any], tasks: list[Any], workers: int, report: Report | None = None) -> list[Any]:
+    """``work(task)`` of all, in their order, by threads where there are several."""
+    told = None if report is None else lambda done, total: report(done)
+    if workers > 1:
+        return dealt_back(map_tiles(work, tasks, workers, told), len(tasks))
+    found = []
+    for task in tasks:
+        found.append(work(task))
+        if report is not None:
+            report(len(found))
+    return found
 
 
 def _shares(group: Group) -> bool:

@@ -12,7 +12,7 @@ from sklearn.model_selection import ParameterGrid
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import to_host
-from gpukpca.decomposition.choices import check_parameters, is_integer
+from gpukpca.decomposition.choices import check_parameters, is_integer, is_real
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.bandwidth import resolved_gamma
@@ -82,30 +82,31 @@ def grid_of(search: Any, X: Array, smallest: int) -> list[dict[str, Any]]:
         A grid that is empty or no grid, or a parameter named twice.
     """
     own: dict[str, Any] = {"n_components": _components(search.n_components, smallest)}
-    gammas = _gammas(search, X)
+    grids = _given_grids(search)
+    tried = [kernel for grid in grids for kernel in grid.get("kernel", [search.kernel])]
+    gammas = _gammas(search, X, tried)
     if gammas is not None:
         own["gamma" if isinstance(search.kernel, str) else "kernel__gamma"] = gammas
-    given = [{}] if search.param_grid is None else search.param_grid
-    grids = [_checked_grid(grid, search) for grid in ([given] if isinstance(given, Mapping) else given)]
     return [params for grid in grids for params in ParameterGrid(own | grid)]
 
 
-def _checked_grid(grid: Any, search: Any) -> dict[str, Any]:
-    """A grid of the user's, with a sequence for every parameter."""
-    if not isinstance(grid, Mapping):
+def _given_grids(search: Any) -> list[dict[str, Any]]:
+    """`param_grid` as a list, each grid with a sequence for every parameter."""
+    given = {} if search.param_grid is None else search.param_grid
+    grids = [given] if isinstance(given, Mapping) else given
+    if not isinstance(grids, Sequence) or not grids or not all(isinstance(grid, Mapping) for grid in grids):
         raise InvalidParameterError(
-            f"KernelPCACV: param_grid={grid!r} is not allowed; give a dict of lists, or several."
+            f"KernelPCACV: param_grid={given!r} is not allowed; give a dict of lists, or a list of such dicts."
         )
-    for name, values in grid.items():
-        given = {"n_components": search.n_components, "gamma": search.gammas}.get(name)
-        if given is not None:
-            what = "gammas" if name == "gamma" else name
+    for name, values in ((name, values) for grid in grids for name, values in grid.items()):
+        what = {"n_components": "n_components", "gamma": "gammas"}.get(name)
+        if what is not None and getattr(search, what) is not None:
             raise InvalidParameterError(f"KernelPCACV: {name} is in param_grid and in {what}; give one of the two.")
         if isinstance(values, str) or not isinstance(values, (Sequence, np.ndarray)) or len(values) == 0:
             raise InvalidParameterError(
                 f"KernelPCACV: param_grid[{name!r}]={values!r} is not allowed; give a list of values, also for one."
             )
-    return dict(grid)
+    return [dict(grid) for grid in grids]
 
 
 def _components(given: Any, smallest: int) -> list[Any]:
@@ -118,35 +119,23 @@ def _components(given: Any, smallest: int) -> list[Any]:
     return [int(value) if is_integer(value) else value for value in values]
 
 
-def _gammas(search: Any, X: Array) -> list[Any] | None:
+def _gammas(search: Any, X: Array, tried: list[Any]) -> list[Any] | None:
     """The gammas to try; None where there is nothing to choose."""
-    kernel, given = search.kernel, search.gammas
-    named = _kernels_tried(search)
+    given = search.gammas
     if given is None:
-        if not any(isinstance(name, str) and name in WITH_GAMMA for name in named) or _has(search, "gamma"):
+        with_gamma = [kernel for kernel in tried if isinstance(kernel, str) and kernel in WITH_GAMMA]
+        if not with_gamma or not isinstance(search.kernel, str):
             return None
-        return automatic_gammas(X, any(name in OF_DISTANCES for name in named if isinstance(name, str)))
-    if isinstance(kernel, Kernel) and "gamma" not in kernel.get_params(deep=False):
+        return automatic_gammas(X, any(kernel in OF_DISTANCES for kernel in with_gamma))
+    if isinstance(search.kernel, Kernel) and "gamma" not in search.kernel.get_params(deep=False):
         raise InvalidParameterError(
-            f"KernelPCACV: {kernel!r} has no gamma of its own; name what is to be searched in param_grid, such as "
-            '{"kernel__k1__gamma": [0.1, 1.0]}.'
+            f"KernelPCACV: {search.kernel!r} has no gamma of its own; name what is to be searched in param_grid, such "
+            'as {"kernel__k1__gamma": [0.1, 1.0]}.'
         )
     values = [given] if np.ndim(given) == 0 else list(given)
     if not values:
         raise InvalidParameterError("KernelPCACV: gammas is empty; give None, or a list of numbers >= 0.")
-    return [value if isinstance(value, str) or value is None else float(value) for value in values]
-
-
-def _kernels_tried(search: Any) -> list[Any]:
-    grid = search.param_grid
-    grids = [grid] if isinstance(grid, Mapping) else list(grid or [])
-    tried = [kernel for one in grids if isinstance(one, Mapping) for kernel in one.get("kernel", [])]
-    return tried or [search.kernel]
-
-
-def _has(search: Any, name: str) -> bool:
-    grid = search.param_grid
-    return isinstance(grid, Mapping) and name in grid
+    return [float(value) if is_real(value) else value for value in values]
 
 
 def automatic_gammas(X: Array, of_distances: bool = True) -> list[float]:

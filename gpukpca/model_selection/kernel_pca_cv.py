@@ -27,7 +27,7 @@ from gpukpca.decomposition.validation import training_data
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.model_selection.folds import Fold, Outcome
 from gpukpca.model_selection.grid import Candidate, candidates_of, grid_of, grouped
-from gpukpca.model_selection.results import results_table, tell_of_failures
+from gpukpca.model_selection.results import results_table, tell_of_convergence, tell_of_failures
 
 
 def _is_refitted(search: Any) -> bool:
@@ -104,6 +104,8 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     FitFailedWarning
         A candidate failed on a fold, with the reason: its kernel is indefinite there, or it has more components than
         the fold has rows. Its score is NaN.
+    ConvergenceWarning
+        Pre-images of rows held out have not converged.
 
     Notes
     -----
@@ -178,6 +180,7 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
                 candidates = candidates_of(template, grid)
                 folds = self._all_folds(rows, splits, candidates, limit)
             tell_of_failures(grid, folds)
+            tell_of_convergence(folds)
             self._commit(grid, folds, len(splits))
             if self.refit:
                 self._refit(template, X)
@@ -264,7 +267,6 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         check_is_fitted(self)
         return self.best_estimator_
 
-    @available_if(_is_refitted)
     def transform(self, X: Any) -> Array:
         """Scores of new points by the best model, shape (m, p); see `KernelPCA.transform`."""
         return self._best().transform(X)
@@ -298,6 +300,10 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.array_api_support = True
         return tags
+
+
+# scikit-learn wraps `transform` for `set_output` when the class is made, and what it wraps is there for everybody.
+KernelPCACV.transform = available_if(_is_refitted)(KernelPCACV.transform)  # type: ignore[method-assign]
 
 
 def _as_object(preimage: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import rankdata
 from sklearn.exceptions import FitFailedWarning
 
-from gpukpca.decomposition.convergence import warn_caller
+from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.model_selection.folds import Outcome
 
 REASONS_TOLD = 5
@@ -65,6 +65,18 @@ def _ranks(means: np.ndarray) -> np.ndarray:
     """1 for the best; candidates that failed on a fold share the last rank."""
     worst = np.nanmin(means, initial=0.0) - 1.0
     return rankdata(-np.where(np.isnan(means), worst, means), method="min").astype(np.int32)
+
+
+def tell_of_convergence(folds: list[dict[int, Outcome]]) -> None:
+    """Warn where pre-images of rows held out have not converged; their scores count all the same."""
+    counts = [outcome.unconverged for fold in folds for outcome in fold.values()]
+    if any(counts):
+        fits = f"{sum(map(bool, counts))} of {len(counts)} fits"
+        warn_caller(
+            f"{sum(counts)} pre-images of held-out rows have not converged, in {fits}; they are scored where "
+            "they are. Allow more (max_iter) or a larger tol of FixedPointPreimage.",
+            ConvergenceWarning,
+        )
 
 
 def tell_of_failures(grid: list[dict[str, Any]], folds: list[dict[int, Outcome]]) -> None:
