@@ -12,6 +12,7 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA
+from gpukpca.model_selection import KernelPCACV
 
 SWITCH = "SCIPY_ARRAY_API"
 ARRAY_API_CHECK = "check_array_api_input"
@@ -38,6 +39,8 @@ ESTIMATORS = [
     BayesianPCA(solver="em", tol=1e-7),
     LocalPCA(),
     LocalPCA(method="hard"),
+    KernelPCACV(cv=2),
+    KernelPCACV(cv=3, gammas=0.1, n_components=1, preimage="fixed_point"),
 ]
 
 

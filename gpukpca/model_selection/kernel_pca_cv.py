@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import working_on
-from gpukpca.backend.namespace import overflow_allowed
+from gpukpca.backend.namespace import is_sparse, overflow_allowed
 from gpukpca.backend.random import generator
 from gpukpca.backend.rows import pick_rows
 from gpukpca.decomposition.choices import check_parameter, is_switch
@@ -169,6 +169,8 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         with unchanged_on_error(self), working_on(X), overflow_allowed():
             self._check()
             data = training_data(self, X)
+            if is_sparse(data):
+                raise TypeError("KernelPCACV: sparse rows have no pre-image to be scored by; pass X.toarray().")
             splits = self._splits(data, y, groups)
             place = at_full_precision(placement_for(self, data), data)
             with working_on(place.work):
