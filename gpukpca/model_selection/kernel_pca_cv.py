@@ -23,7 +23,7 @@ from gpukpca.decomposition.placement import at_full_precision, placement_for
 from gpukpca.decomposition.plan import memory_limit
 from gpukpca.decomposition.preimage.methods import METHODS
 from gpukpca.decomposition.progress import Progress, listener_from
-from gpukpca.decomposition.validation import training_data
+from gpukpca.decomposition.validation import new_data, training_data
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.model_selection.folds import Fold, Outcome
 from gpukpca.model_selection.grid import Candidate, candidates_of, grid_of, grouped
@@ -265,13 +265,17 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     # -- the best model --------------------------------------------------------------------------------------------
 
-    def _best(self) -> KernelPCA:
+    def _best(self, X: Any = None, method: str = "") -> KernelPCA:
+        """The best model; new rows are checked in the name of the search."""
         check_is_fitted(self)
+        if X is not None:
+            with working_on(X), overflow_allowed():
+                new_data(self, X, self.best_estimator_.X_fit_, method)
         return self.best_estimator_
 
     def transform(self, X: Any) -> Array:
         """Scores of new points by the best model, shape (m, p); see `KernelPCA.transform`."""
-        return self._best().transform(X)
+        return self._best(X, "transform").transform(X)
 
     @available_if(_is_refitted)
     def inverse_transform(self, X: Any) -> Array:
@@ -281,17 +285,17 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     @available_if(_is_refitted)
     def denoise(self, X: Any, n_components: int | None = None) -> Array:
         """Points projected and brought back by the best model; see `KernelPCA.denoise`."""
-        return self._best().denoise(X, n_components)
+        return self._best(X, "denoise").denoise(X, n_components)
 
     @available_if(_is_refitted)
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the mean squared reconstruction error by the best model; see `KernelPCA.score`."""
-        return self._best().score(X)
+        return self._best(X, "score").score(X)
 
     @available_if(_is_refitted)
     def score_samples(self, X: Any) -> Array:
         """Minus the squared error in feature space by the best model; see `KernelPCA.score_samples`."""
-        return self._best().score_samples(X)
+        return self._best(X, "score_samples").score_samples(X)
 
     @property
     def _n_features_out(self) -> int:
