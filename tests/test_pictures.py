@@ -13,10 +13,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.datasets import make_circles, make_moons
 
 from gpukpca import PCA, KernelPCA, LocalPCA
 from gpukpca.datasets import isolation_by_distance, misleading_clusters, noisy_spiral
-from gpukpca.plotting import plot_comparison, plot_denoised, plot_fit, plot_images, plot_local, plot_map, plot_scores
+from gpukpca.plotting import (
+    plot_comparison,
+    plot_components,
+    plot_denoised,
+    plot_fit,
+    plot_images,
+    plot_local,
+    plot_map,
+    plot_scores,
+)
 from gpukpca.plotting.geography import procrustes_correlation
 from gpukpca.plotting.style import new_figure
 
@@ -206,3 +216,40 @@ def test_local_axes_follow_clusters_and_curves():
             step = np.diff(ends, axis=0)[0]
             assert abs(step @ axis) == pytest.approx(np.linalg.norm(step))
     kept(figure, "local")
+
+
+def separation(values: np.ndarray, labels: np.ndarray) -> float:
+    """The largest share of samples that a threshold on one number puts on the right side."""
+    order = np.argsort(values)
+    below = np.cumsum(labels[order])
+    right = np.append(0, below) + np.append(np.sum(labels == 0), np.sum(labels == 0) - np.cumsum(labels[order] == 0))
+    return float(max(np.max(right), len(labels) - np.min(right))) / len(labels)
+
+
+POLYNOMIAL = "kernel PCA, (xᵀy + 1)²"
+# More points inside than outside, on radii 0.6 and 3: then the squared radius has the largest variance of all squares
+# and products, and more than the coordinates.
+CIRCLES, CIRCLE = make_circles((105, 195), factor=0.2, noise=0.05, random_state=0)
+MOONS, MOON = make_moons(300, noise=0.05, random_state=0)
+SHAPES = {"circles": (3.0 * CIRCLES, CIRCLE, 0.2), "moons": (MOONS, MOON, 15.0)}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_contours_follow_what_pca_cannot_separate(shape: str):
+    X, labels, gamma = SHAPES[shape]
+    gaussian = f"kernel PCA, Gaussian, gamma = {gamma:g}"
+    models = {
+        "PCA": PCA(2),
+        POLYNOMIAL: KernelPCA(3, kernel="poly", degree=2, gamma=1.0, coef0=1.0),
+        gaussian: KernelPCA(3, kernel="rbf", gamma=gamma),
+    }
+    scores = {name: model.fit_transform(X) for name, model in models.items()}
+    by = {name: [separation(column, labels) for column in values.T] for name, values in scores.items()}
+    assert by[gaussian][0] >= 0.99
+    assert max(by["PCA"]) < 0.85
+    if shape == "circles":
+        assert by[POLYNOMIAL][0] == 1.0
+    figure = plot_components(models, X, labels, title=f"{shape}: contours of the first components")
+    assert [ax.get_visible() for ax in figure.axes] == [True, True, False] + [True] * 6
+    assert figure.axes[3].get_title().startswith("component 1 (")
+    kept(figure, f"contours_{shape}")

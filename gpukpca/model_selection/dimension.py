@@ -27,6 +27,7 @@ from gpukpca.decomposition.reading import samples_of, spectrum_of, total_varianc
 from gpukpca.decomposition.relevance import relevance_of
 from gpukpca.decomposition.validation import check_finite
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.model_selection.gap import certain_gaps, kernel_samples_of, residuals_of, steepest
 
 SOURCES = {
     "fixed": "given",
@@ -36,9 +37,17 @@ SOURCES = {
     "bayesian": "Bishop, NIPS 11 (1998) 382",
     "parallel": "Horn, Psychometrika 30 (1965) 179",
     "broken_stick": "Frontier, J. Exp. Mar. Biol. Ecol. 25 (1976) 67; Jackson, Ecology 74 (1993) 2204",
+    "gap": "Weyl, Math. Ann. 71 (1912) 441; von Luxburg, Stat. Comput. 17 (2007) 395, section 8.3",
 }
 # What `value` means to a rule, where it takes one.
-VALUES = {"fixed": "K", "variance": "a share of the variance", "error": "the largest error allowed"}
+VALUES = {
+    "fixed": "K",
+    "variance": "a share of the variance",
+    "error": "the largest error allowed",
+    "gap": "a share of the variance",
+}
+# Rules that ask of a spectrum nothing but itself, so that it may be that of a kernel.
+OF_ANY_SPECTRUM = ("fixed", "variance", "error", "gap")
 USUAL_SHARE = 0.95
 # Of the total: what a cumulative sum of shares may lack of a share asked for.
 ROUNDING = 1e-12
@@ -92,7 +101,8 @@ class Row:
 
 @dataclass(frozen=True)
 class _Spectrum:
-    """What the rules know: variances (over n - 1), descending; their exact total; n, d; the rows, where given."""
+    """What the rules know: variances (over n - 1), descending, with bounds on their errors; their exact total; n, d;
+    the rows, where given; whether they are variances in the feature space of a kernel."""
 
     variances: np.ndarray
     total: float
@@ -100,6 +110,8 @@ class _Spectrum:
     d: int
     rank: int
     rows: Array | None = None
+    errors: np.ndarray | None = None
+    of_kernel: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -138,7 +150,8 @@ def n_components_for(
 
     Parameters
     ----------
-    model_or_X : fitted PCA; or array, sparse matrix or data frame of shape (n, d)
+    model_or_X : fitted PCA or KernelPCA; or array, sparse matrix or data frame of shape (n, d)
+        Variances of a kernel PCA are those in its feature space: only "fixed", "variance", "error" and "gap" take it.
         Data are centred and not standardised: standardise them first for the correlation matrix. A model is enough for
         all rules but "parallel", and "mle" and "bayesian" need one with all components.
     rule : str
@@ -162,8 +175,13 @@ def n_components_for(
         "broken_stick"
             The leading components with more than b_k = (1/q) Σ_{i=k}^q 1/i of the variance, the expected shares of a
             stick broken at random into q = min(n - 1, d) pieces (Frontier 1976, Jackson 1993).
+        "gap"
+            The components before the steepest fall from one variance to the next, as a share of the former, that the
+            residuals of a model make certain: λ_i - ‖r_i‖ against λ_{i+1} + ‖r_{i+1}‖ (Weyl 1912; von Luxburg 2007).
+            It is sought where those before it have a share of the variance below `value`: the far end of a spectrum
+            falls by any factor.
     value : int or float
-        Only for the first three rules; no default, but 0.95 for "variance".
+        Only for the first three rules and "gap"; no default, but 0.95 for "variance" and "gap".
     per : "sample" or "total"
         For "error".
     quantile : float in (0, 1)
@@ -197,7 +215,7 @@ def n_components_for(
     value = USUAL_SHARE if value is None and rule == "variance" else value
     settings = _Settings(value, per, quantile, n_draws, null, random_state)
     _check(rule, settings)
-    choice = RULES[rule](_known(model_or_X), settings)
+    choice = _chosen(rule, _known(model_or_X), settings)
     return choice if return_report else choice.n_components
 
 
@@ -214,7 +232,7 @@ def compare_rules(
 
     Parameters
     ----------
-    model_or_X : fitted PCA; or array, sparse matrix or data frame of shape (n, d)
+    model_or_X : fitted PCA or KernelPCA; or array, sparse matrix or data frame of shape (n, d)
     share : float
         For "variance".
     error : float, optional
@@ -227,7 +245,7 @@ def compare_rules(
     Returns
     -------
     list of Row
-        One for each rule but "fixed"; a rule that cannot be applied has None and the reason.
+        One for each rule but "fixed" and "gap"; a rule that cannot be applied has None and the reason.
 
     Raises
     ------
@@ -244,7 +262,7 @@ def compare_rules(
         settings = _Settings(value, "sample", quantile, n_draws, "permutation", random_state)
         _check(rule, settings)
         try:
-            table.append(Row(rule, RULES[rule](known, settings).n_components, SOURCES[rule], notes.get(rule, "")))
+            table.append(Row(rule, _chosen(rule, known, settings).n_components, SOURCES[rule], notes.get(rule, "")))
         except InvalidParameterError as reason:
             table.append(Row(rule, None, SOURCES[rule], str(reason)))
     return table
@@ -270,13 +288,13 @@ def _known(model_or_X: Any) -> _Spectrum:
 
 
 def _of_model(model: Any) -> _Spectrum:
-    variances = np.maximum(spectrum_of(model), 0.0)
-    if not hasattr(model, "components_"):
-        raise InvalidParameterError(f"{type(model).__name__} has no components_ in data space; pass a fitted PCA.")
-    n, d = samples_of(model), int(model.components_.shape[1])
+    variances, errors = np.maximum(spectrum_of(model), 0.0), residuals_of(model)
+    of_kernel = not hasattr(model, "components_")
+    n = kernel_samples_of(model) if of_kernel else samples_of(model)
     if n < 2:
         raise InvalidParameterError("the model was fitted to 1 sample, which has no variance.")
-    return _Spectrum(variances, total_variance_of(model), n, d, whole_rank(model))
+    d, rank = (n, n - 1) if of_kernel else (int(model.components_.shape[1]), whole_rank(model))
+    return _Spectrum(variances, total_variance_of(model), n, d, rank, errors=errors, of_kernel=of_kernel)
 
 
 def _variances(rows: Array) -> np.ndarray:
@@ -297,6 +315,15 @@ def _finite(products: np.ndarray) -> np.ndarray:
 
 
 # -- the rules ---------------------------------------------------------------------------------------------------------
+
+
+def _chosen(rule: str, known: _Spectrum, settings: _Settings) -> Choice:
+    if known.of_kernel and rule not in OF_ANY_SPECTRUM:
+        raise InvalidParameterError(
+            f'rule "{rule}" is about variances in the space of the data, and the model is a kernel PCA. Rules for it: '
+            f"{', '.join(map(repr, OF_ANY_SPECTRUM))}; KernelPCACV chooses by the error of rows held out."
+        )
+    return RULES[rule](known, settings)
 
 
 def _fixed(known: _Spectrum, settings: _Settings) -> Choice:
@@ -401,6 +428,15 @@ def _broken_stick(known: _Spectrum, settings: _Settings) -> Choice:
     return _choice("broken_stick", kept, "share of the variance", shares, thresholds)
 
 
+def _gap(known: _Spectrum, settings: _Settings) -> Choice:
+    errors = np.zeros(len(known.variances)) if known.errors is None else known.errors
+    gaps = certain_gaps(known.variances, errors)
+    within = USUAL_SHARE if settings.value is None else float(settings.value)
+    if known.total == 0:
+        return _choice("gap", 0, "certain relative gap", gaps)
+    return _choice("gap", steepest(gaps, known.shares, within, ROUNDING), "certain relative gap", gaps)
+
+
 RULES: dict[str, Callable[[_Spectrum, _Settings], Choice]] = {
     "fixed": _fixed,
     "variance": _variance,
@@ -409,6 +445,7 @@ RULES: dict[str, Callable[[_Spectrum, _Settings], Choice]] = {
     "bayesian": _bayesian,
     "parallel": _parallel,
     "broken_stick": _broken_stick,
+    "gap": _gap,
 }
 
 
@@ -441,8 +478,10 @@ def _check_value(rule: str, value: Any) -> None:
         _refuse(value is not None, "value", value, f'left out: rule "{rule}" takes none')
     elif rule == "fixed":
         _refuse(not is_integer(value), "value", value, 'an integer with rule "fixed"')
-    elif rule == "variance":
-        _refuse(not is_real(value) or not 0 < value <= 1, "value", value, 'a share in (0, 1] with rule "variance"')
+    elif rule == "gap" and value is None:
+        return
+    elif rule in ("variance", "gap"):
+        _refuse(not is_real(value) or not 0 < value <= 1, "value", value, f'a share in (0, 1] with rule "{rule}"')
     else:
         _refuse(not is_real(value) or not value >= 0, "value", value, 'an error >= 0 with rule "error"')
 
