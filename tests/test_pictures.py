@@ -226,7 +226,7 @@ def separation(values: np.ndarray, labels: np.ndarray) -> float:
     return float(max(np.max(right), len(labels) - np.min(right))) / len(labels)
 
 
-POLYNOMIAL = "kernel PCA, (xᵀy + 1)²"
+POLYNOMIAL = "kernel (xᵀy + 1)²"
 # More points inside than outside, on radii 0.6 and 3: then the squared radius has the largest variance of all squares
 # and products, and more than the coordinates.
 CIRCLES, CIRCLE = make_circles((105, 195), factor=0.2, noise=0.05, random_state=0)
@@ -237,7 +237,7 @@ SHAPES = {"circles": (3.0 * CIRCLES, CIRCLE, 0.2), "moons": (MOONS, MOON, 15.0)}
 @pytest.mark.parametrize("shape", SHAPES)
 def test_contours_follow_what_pca_cannot_separate(shape: str):
     X, labels, gamma = SHAPES[shape]
-    gaussian = f"kernel PCA, Gaussian, gamma = {gamma:g}"
+    gaussian = f"Gaussian, γ = {gamma:g}"
     models = {
         "PCA": PCA(2),
         POLYNOMIAL: KernelPCA(3, kernel="poly", degree=2, gamma=1.0, coef0=1.0),
@@ -249,7 +249,7 @@ def test_contours_follow_what_pca_cannot_separate(shape: str):
     assert max(by["PCA"]) < 0.85
     if shape == "circles":
         assert by[POLYNOMIAL][0] == 1.0
-    figure = plot_components(models, X, labels, title=f"{shape}: contours of the first components")
+    figure = plot_components(models, X, labels, title=f"{shape}: contours of the components of PCA and kernel PCA")
     assert [ax.get_visible() for ax in figure.axes] == [True, True, False] + [True] * 6
     assert figure.axes[3].get_title().startswith("component 1 (")
     kept(figure, f"contours_{shape}")

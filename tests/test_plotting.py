@@ -14,8 +14,11 @@ from sklearn.datasets import load_digits, load_iris
 
 from gpukpca import PCA, KernelPCA
 from gpukpca.exceptions import RankWarning
+from gpukpca.model_selection import KernelPCACV
 from gpukpca.plotting import (
     plot_comparison,
+    plot_components,
+    plot_cv_surface,
     plot_denoised,
     plot_eigenimages,
     plot_fit,
@@ -355,3 +358,62 @@ def test_denoised_images_have_one_row_a_method_and_its_error_beside_it():
 def test_rows_that_are_not_alike_are_refused(rows):
     with pytest.raises(ValueError, match="one shape"):
         plot_denoised(rows, (2, 2))
+
+
+@pytest.fixture(scope="module")
+def search() -> KernelPCACV:
+    X = np.random.default_rng(0).standard_normal((40, 3))
+    return KernelPCACV(gammas=[0.01, 0.1, 1.0], n_components=[1, 2, 4], param_grid={"alpha": [0.1, 1.0]}, cv=2).fit(X)
+
+
+def test_the_surface_of_a_search_has_a_line_for_every_count_and_marks_the_best(search: KernelPCACV):
+    ax = plot_cv_surface(search)
+    *lines, mark = ax.lines
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["1", "2", "4"]
+    best = search.best_params_
+    errors = -search.cv_results_["mean_test_score"]
+    for line, count in zip(lines, [1, 2, 4], strict=True):
+        shown = [
+            error
+            for error, params in zip(errors, search.cv_results_["params"], strict=True)
+            if params["n_components"] == count and params["alpha"] == best["alpha"]
+        ]
+        np.testing.assert_array_equal(line.get_xdata(), [0.01, 0.1, 1.0])
+        np.testing.assert_allclose(line.get_ydata(), shown)
+    assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (best["gamma"], -search.best_score_)
+    assert ax.get_xscale() == "log"
+    assert ax.get_title().startswith("2 folds; best: alpha")
+    ax.figure.draw_without_rendering()
+
+
+def test_a_search_over_counts_alone_is_one_line():
+    X = np.random.default_rng(0).standard_normal((40, 3))
+    search = KernelPCACV("linear", n_components=[1, 2], cv=2).fit(X)
+    ax = plot_cv_surface(search)
+    np.testing.assert_array_equal(ax.lines[0].get_xdata(), [1, 2])
+    assert ax.get_xlabel() == "components"
+    assert ax.get_xscale() == "linear"
+    with pytest.raises(ValueError, match="two numbers"):
+        plot_cv_surface(KernelPCACV("linear", n_components=2, cv=2).fit(X))
+
+
+def test_contours_of_pca_are_straight_and_its_panels_are_named():
+    X = np.random.default_rng(0).standard_normal((30, 2)) * [3.0, 1.0]
+    model = PCA(2).fit(X)
+    figure = plot_components(model, X, labels=np.repeat(["a", "b"], 15), n_components=5)
+    titles = [ax.get_title() for ax in figure.axes]
+    shares = 100 * model.explained_variance_ratio_
+    assert titles == [f"component {i + 1} ({share:.1f} %)" for i, share in enumerate(shares)]
+    zero = figure.axes[0].collections[2].get_paths()[0].vertices
+    assert np.max(np.abs(model.transform(zero)[:, 0])) < 1e-8
+    figure.draw_without_rendering()
+
+
+@pytest.mark.parametrize(
+    ("X", "options"),
+    [(np.ones((4, 3)), {}), (np.ones((4, 2)), {"labels": [1]}), (np.ones((4, 2)), {"n_components": 0})],
+)
+def test_contours_want_two_features_and_a_panel(X: np.ndarray, options: dict[str, Any]):
+    model = PCA(1).fit(np.random.default_rng(0).standard_normal((9, 2)))
+    with pytest.raises(ValueError, match=r"two features|labels"):
+        plot_components(model, X, **options)

@@ -68,6 +68,8 @@ class ProgressBar:
             self._update(self.tiles, event.done / max(event.total, 1), f"{event.done} of {event.total} tiles")
         if event.stage == "rank":
             self._update(self.tiles, event.done / max(event.total, 1), f"{event.done} of {event.total} landmarks")
+        if event.stage == "fold":
+            self._update(self.tiles, event.done / max(event.total, 1), event.text)
         if event.stage == "pass":
             self._update(self.tiles, 1.0, "")
             self._update(self.passes, self._share(event), _pass_in_words(event))

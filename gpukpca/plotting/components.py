@@ -14,6 +14,8 @@ from gpukpca.plotting.style import INK, TITLE, check_lengths, classes_of, legend
 GRID = 120
 MARGIN = 0.15
 LEVELS = 13
+# Inches of a panel.
+WIDTH = 2.6
 
 
 def plot_components(model: Any, X: Any, labels: Any = None, n_components: int = 3, title: str | None = None) -> Any:
@@ -56,9 +58,10 @@ def plot_components(model: Any, X: Any, labels: Any = None, n_components: int = 
             f"{len(models)} model(s) and n_components={n_components!r}."
         )
     columns = min(n_components, max(len(to_host(one.explained_variance_ratio_)) for one in models.values()))
-    figure = new_figure(max(2.6 * columns, 4.0), 0.4 + 2.6 * len(models), title)
-    axes = figure.subplots(len(models), columns, sharex=True, sharey=True, squeeze=False)
     x, y, plane = _plane(points)
+    height = float(np.clip((y[-1] - y[0]) / (x[-1] - x[0]), 0.3, 2.0))
+    figure = new_figure(max(WIDTH * columns, 4.0), 0.5 + (WIDTH * height + 0.35) * len(models), title)
+    axes = figure.subplots(len(models), columns, sharex=True, sharey=True, squeeze=False)
     classes, codes = classes_of(labels)
     for (name, one), row in zip(models.items(), axes, strict=True):
         values = np.asarray(to_host(one.transform(plane)), dtype=np.float64)[:, :columns]
@@ -70,7 +73,7 @@ def plot_components(model: Any, X: Any, labels: Any = None, n_components: int = 
             _contours(ax, x, y, values[:, i].reshape(GRID, GRID))
             draw_points(ax, points[:, 0], points[:, 1], labels, classes, codes)
             ax.set_title(f"component {i + 1} ({100.0 * float(ratios[i]):.1f} %)", **TITLE)
-        row[0].set_ylabel(name)
+        row[0].set_ylabel(name, parse_math=False)
     if classes is not None and len(classes) > 1:
         legend_of(figure, classes, loc="outside lower center", ncols=min(len(classes), 6))
     return figure
@@ -90,7 +93,7 @@ def _contours(ax: Any, x: np.ndarray, y: np.ndarray, values: np.ndarray) -> None
     largest = float(np.max(np.abs(values))) or 1.0
     levels = np.linspace(-largest, largest, LEVELS + 1)
     ax.contourf(x, y, values, levels, cmap="RdBu_r", alpha=0.45, zorder=0)
-    ax.contour(x, y, values, levels, colors="white", linewidths=0.6, zorder=1)
+    ax.contour(x, y, values, levels, colors="white", linewidths=0.6, linestyles="solid", zorder=1)
     if values.min() < 0 < values.max():
         ax.contour(x, y, values, [0.0], colors=INK, linewidths=1.2, zorder=2)
     tidy(ax)
