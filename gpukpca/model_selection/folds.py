@@ -37,6 +37,8 @@ from gpukpca.model_selection.grid import Candidate, Group, same_value
 
 # Matrices of n x n that a candidate holds at most: K, its copies in LAPACK, and the matrix of the scores.
 SQUARES = 5
+# Arrays of n x p that a model keeps: eigenvectors, their products, scores, and the projection.
+ARRAYS = 4
 # With K stored, LAPACK's partial solution is faster than iteration from one component in so many rows.
 DENSE_FROM = 32
 
@@ -108,7 +110,7 @@ class Fold:
             else:
                 families.setdefault((type(common), getattr(common, "kink", False)), []).append((group, kernel))
         for members in families.values():
-            workers = self._workers(sum(len(group.members) for group, _ in members))
+            workers = self._workers([group for group, _ in members])
             if workers:
                 self._together(members, workers, report)
             else:
@@ -143,11 +145,13 @@ class Fold:
         for member in members:
             self.outcomes[member.number] = Outcome(fit_seconds=seconds / len(members), error=error)
 
-    def _workers(self, tasks: int) -> int:
-        """Threads that the memory allows beside the common matrices; 0 where these do not fit."""
+    def _workers(self, groups: list[Group]) -> int:
+        """Threads that the memory allows beside the common matrices and the models; 0 where these do not fit."""
         n, m, item = self.n, int(self.X_new.shape[0]), item_size(self.X.dtype)
-        left = self.limit - 8 * n * (n + m)
+        models = sum((ARRAYS * n + m) * group.members[0].p for group in groups) * item
+        left = self.limit - 8 * n * (n + m) - models
         each = (SQUARES * n * n + n * m + 3 * n * int(self.X.shape[1])) * item
+        tasks = sum(len(group.members) for group in groups)
         return max(0, min(worker_count(self.X, self.n_jobs), tasks, left // each))
 
     # -- kernels of one family -------------------------------------------------------------------------------------
