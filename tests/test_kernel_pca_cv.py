@@ -53,7 +53,7 @@ def means(search: Any) -> np.ndarray:
 
 @pytest.mark.parametrize(("kernel", "method"), PAIRS)
 def test_scores_are_those_of_grid_search(kernel: str, method: str):
-    X = blobs()
+    X = blobs(36, 3)
     gammas = [0.01, 0.02] if kernel == "sigmoid" else GAMMAS
     ours = dense(KernelPCACV(kernel, gammas=gammas, n_components=COMPONENTS, preimage=method)).fit(X)
     theirs = GridSearchCV(
@@ -378,9 +378,9 @@ def test_data_are_not_written_to_and_the_search_can_be_cloned_and_pickled():
 
 def test_digits_with_a_linear_classifier_are_searched_over_gamma_and_components():
     X, y = load_digits(return_X_y=True)
-    X, y = X[:400] / 16.0, y[:400]
+    X, y = X[:300] / 16.0, y[:300]
     pipeline = make_pipeline(KernelPCA(kernel="rbf"), LogisticRegression(C=10.0, max_iter=500))
     grid = {"kernelpca__gamma": [0.001, 0.05], "kernelpca__n_components": [8, 32]}
-    search = GridSearchCV(pipeline, grid, cv=3).fit(X[:300], y[:300])
+    search = GridSearchCV(pipeline, grid, cv=2).fit(X[:200], y[:200])
     assert search.best_params_ == {"kernelpca__gamma": 0.05, "kernelpca__n_components": 32}
-    assert search.score(X[300:], y[300:]) >= 0.95
+    assert search.score(X[200:], y[200:]) >= 0.9
