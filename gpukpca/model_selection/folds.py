@@ -290,7 +290,7 @@ class _Shared:
         method = preimage_method(member.estimator, self.kernel)
         refuse_unsuited(method, self.kernel, by_flag=False)
         model = self.model.truncated(member.p)
-        space = FeatureSpace(self.kernel, MapArrays(model), self.n_jobs)
+        space = FeatureSpace(self.kernel, MapArrays.of(model), self.n_jobs)
         landmarks = method.landmarks_for(int(self.X.shape[0]), fits=True) if isinstance(method, RidgePreimage) else 0
         return method.learned(self.X, space, model, landmarks)
 
