@@ -6,14 +6,17 @@ import os
 from typing import Any
 
 from gpukpca.backend.device import parsed_device
+from gpukpca.decomposition.bayesian_pca import BayesianPCA
 from gpukpca.decomposition.incremental_pca import IncrementalPCA
 from gpukpca.decomposition.kernel_pca import KernelPCA
+from gpukpca.decomposition.local_pca import LocalPCA
 from gpukpca.decomposition.pca import PCA
+from gpukpca.decomposition.probabilistic_pca import ProbabilisticPCA
 from gpukpca.decomposition.saved.archive import read_archive
 from gpukpca.decomposition.saved.mixin import check_version, restored, write_model
 from gpukpca.exceptions import ModelFormatError
 
-ESTIMATORS = {cls.__name__: cls for cls in (KernelPCA, PCA, IncrementalPCA)}
+ESTIMATORS = {cls.__name__: cls for cls in (KernelPCA, PCA, IncrementalPCA, ProbabilisticPCA, BayesianPCA, LocalPCA)}
 
 
 def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
@@ -29,7 +32,7 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
 
     Returns
     -------
-    KernelPCA, PCA or IncrementalPCA
+    KernelPCA, PCA, IncrementalPCA, ProbabilisticPCA, BayesianPCA or LocalPCA
         Its arrays are NumPy's, in memory of their own.
 
     Raises
@@ -55,7 +58,7 @@ def save_with_notes(model: Any, path: str | os.PathLike[str], notes: dict[str, A
 
     Parameters
     ----------
-    model : fitted KernelPCA, PCA or IncrementalPCA
+    model : fitted estimator with a method `save`
     path : str or path
     notes : dict
         Identifiers to numbers, text, None, arrays, and tuples, lists and dictionaries of those.

@@ -12,6 +12,7 @@ from gpukpca.decomposition.em import Outcome, Parameters, Told
 from gpukpca.decomposition.latent import LatentModel
 from gpukpca.decomposition.latent_estimator import LatentVariableEstimator
 from gpukpca.decomposition.relevance import most_probable, relevance_of
+from gpukpca.decomposition.saved.layouts import BAYESIAN_PCA_LAYOUT
 from gpukpca.exceptions import RankWarning
 
 
@@ -76,6 +77,7 @@ class BayesianPCA(LatentVariableEstimator):
     Bishop, Bayesian PCA, NIPS 11 (1998) 382.
     """
 
+    _layout = BAYESIAN_PCA_LAYOUT
     direct = "spectrum"
 
     def __init__(

@@ -37,6 +37,7 @@ from gpukpca.decomposition.latent_variables import WithLatentVariables
 from gpukpca.decomposition.pca import PCA
 from gpukpca.decomposition.plan import spelled_bytes
 from gpukpca.decomposition.progress import Progress, listener_from
+from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.validation import check_finite, has_missing, training_data
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, RankWarning
 
@@ -44,7 +45,7 @@ from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, RankWar
 BATCH_ENTRIES = 2**22
 
 
-class LatentVariableEstimator(WithLatentVariables):
+class LatentVariableEstimator(Saved, WithLatentVariables):
     """x | z ~ N(W z + μ, σ² I); a subclass says what it makes of a spectrum and of EM, and names its `direct` way."""
 
     # The solver for complete data in one piece.

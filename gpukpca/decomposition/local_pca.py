@@ -36,13 +36,15 @@ from gpukpca.decomposition.local_selection import Chosen, check_memory, smallest
 from gpukpca.decomposition.mixture import with_fixed_signs
 from gpukpca.decomposition.placement import Placement, at_full_precision, placement_for
 from gpukpca.decomposition.points import Frame, Points, rotated_into_span
+from gpukpca.decomposition.saved import Saved
+from gpukpca.decomposition.saved.layouts import LOCAL_PCA_LAYOUT
 from gpukpca.decomposition.validation import check_finite, checked_scores, new_data, training_data
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, RankWarning
 
 TOO_LARGE = "The new points are too large."
 
 
-class LocalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """Several PCAs, each where its cluster of the data is: a mixture of probabilistic PCAs, or quantisation by planes.
 
     Works on NumPy arrays, memory maps, pandas data frames, and on CuPy, PyTorch and array-api-strict arrays; results
@@ -139,6 +141,8 @@ class LocalPCA(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     Tipping & Bishop, Neural Computation 11 (1999) 443 (mixture); Kambhatla & Leen, Neural Computation 9 (1997) 1493
     (hard); Arthur & Vassilvitskii, Proc. SODA (2007) 1027 (k-means++).
     """
+
+    _layout = LOCAL_PCA_LAYOUT
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ import numpy as np
 from gpukpca.decomposition.em import Outcome, Parameters, Told, most_likely
 from gpukpca.decomposition.latent import LatentModel
 from gpukpca.decomposition.latent_estimator import LatentVariableEstimator
+from gpukpca.decomposition.saved.layouts import PROBABILISTIC_PCA_LAYOUT
 
 
 class ProbabilisticPCA(LatentVariableEstimator):
@@ -95,6 +96,8 @@ class ProbabilisticPCA(LatentVariableEstimator):
     Tipping & Bishop, J. R. Stat. Soc. B 61 (1999) 611; Roweis, NIPS 10 (1998) 626 (EM for PCA); Liu, Rubin & Wu,
     Biometrika 85 (1998) 755 (parameter expansion); Ilin & Raiko, J. Mach. Learn. Res. 11 (2010) 1957 (missing values).
     """
+
+    _layout = PROBABILISTIC_PCA_LAYOUT
 
     def __init__(
         self,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom
+from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA
+from gpukpca.decomposition import RidgePreimage
 from gpukpca.decomposition.saved.mixin import FORMAT
 from gpukpca.kernels import RBF, Linear, Polynomial
 from gpukpca.persistence import save_with_notes
@@ -21,6 +22,12 @@ MODELS = {
     "nystrom": KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(rank=5), random_state=0),
     "pca": PCA(2, scale=True, whiten=True),
     "incremental_pca": IncrementalPCA(2),
+    "ridge": KernelPCA(2, kernel="rbf", preimage=RidgePreimage(n_landmarks=5)),
+    "fixed_point": KernelPCA(2, kernel="rbf", preimage="fixed_point"),
+    "distance_constraint": KernelPCA(2, kernel="poly", preimage="distance_constraint"),
+    "probabilistic_pca": ProbabilisticPCA(2),
+    "bayesian_pca": BayesianPCA(2),
+    "local_pca": LocalPCA(2, 1, random_state=0),
 }
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ ARRAY_HEADER = re.compile(
 )
 LONGEST_ARRAY_HEADER = 500
 MOST_DIMENSIONS = 3
-MOST_MEMBERS = 1000
+MOST_MEMBERS = 4000
 # The end of an archive without a comment: signature, numbers of the disk and of members, size and place of the
 # directory of members, length of the comment.
 END = struct.Struct("<4s4H2IH")
@@ -153,7 +153,7 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
     """The members by name (arrays without their suffix), none of which claims what is not there."""
     infos = archive.infolist()
     if len(infos) > MOST_MEMBERS:
-        raise ModelFormatError(f"it has {len(infos)} members; a model has a few dozen")
+        raise ModelFormatError(f"it has {len(infos)} members; a model has a few dozen, or some a cluster")
     if sum(info.file_size for info in infos) > size:
         raise ModelFormatError(f"its members claim more bytes than the {size} of the file")
     members: dict[str, zipfile.ZipInfo] = {}

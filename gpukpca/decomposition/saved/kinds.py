@@ -12,7 +12,7 @@ import numpy as np
 from gpukpca.backend.namespace import is_numpy, is_sparse
 from gpukpca.exceptions import ModelFormatError
 
-# Letter -> number; n samples, d features, p components, m rows of the map of new points. What is met first binds.
+# Letter -> number; `layouts` says what they stand for. What is met first binds.
 Sizes = dict[str, int]
 
 
@@ -149,6 +149,16 @@ INTERVAL = Kind(
 # What the object that it is for checks by itself.
 ANYTHING = Kind("anything", lambda value, _: True)
 FREE = Kind("a number, text or None", lambda value, _: value is None or isinstance(value, (int, float, str)))
+
+
+def _is_pair(key: Any) -> bool:
+    return isinstance(key, tuple) and len(key) == 2 and all(INTEGER.holds(part, {}) for part in key)
+
+
+BIC = Kind(
+    "numbers by (clusters, components)",
+    lambda value, _: isinstance(value, dict) and all(map(_is_pair, value)) and all(map(_is_number, value.values())),
+)
 
 
 def size_of(letter: str) -> Kind:

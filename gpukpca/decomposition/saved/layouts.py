@@ -1,7 +1,8 @@
 """What a file holds of each estimator beside its parameters, and what must be true of it.
 
 An estimator joins by a `Layout`: the kinds of its fitted attributes, public ones and those private ones that its
-methods need. Letters: n samples, d features, p components, m rows of the map of new points.
+methods need, which come last. Letters: n samples, d features, p components, m rows of the map of new points, r rows of
+a ridge pre-image, k clusters.
 """
 
 from __future__ import annotations
@@ -10,16 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from gpukpca.backend.device import working_on
-from gpukpca.backend.linalg import inner_products
-from gpukpca.backend.namespace import overflow_allowed
-from gpukpca.backend.rows import take_rows
-from gpukpca.decomposition.choices import check_parameters
 from gpukpca.decomposition.fitting import MapArrays
+from gpukpca.decomposition.latent import LatentModel
 from gpukpca.decomposition.linear_map import LinearMap
-from gpukpca.decomposition.pca_choices import check_pca_parameters
+from gpukpca.decomposition.local_model import LocalModel
 from gpukpca.decomposition.pca_plan import PCAPlan
 from gpukpca.decomposition.plan import Plan
 from gpukpca.decomposition.preimage.distance_constraint import DistanceConstraint
@@ -27,7 +22,15 @@ from gpukpca.decomposition.preimage.fixed_point import FixedPoint
 from gpukpca.decomposition.preimage.linear import LinearPreimage
 from gpukpca.decomposition.preimage.ridge import RidgeRegression
 from gpukpca.decomposition.running import Running
+from gpukpca.decomposition.saved.checks import (
+    check_incremental_pca,
+    check_kernel_pca,
+    check_latent,
+    check_local_pca,
+    check_pca,
+)
 from gpukpca.decomposition.saved.kinds import (
+    BIC,
     COUNT,
     FLAG,
     INTERVAL,
@@ -43,11 +46,7 @@ from gpukpca.decomposition.saved.kinds import (
     rows,
     size_of,
 )
-from gpukpca.exceptions import ModelFormatError
-from gpukpca.kernels import Kernel, Precomputed
-
-# How far from orthonormal vectors may be: rounding leaves them within 1e-5, damage does not.
-SKEW = 1e-3
+from gpukpca.kernels import Kernel
 
 
 @dataclass(frozen=True)
@@ -78,54 +77,6 @@ SPECTRUM = {
     "explained_variance_ratio_": floats("p"),
     "total_variance_": POSITIVE,
 }
-
-
-def _check_kernel_pca(model: Any) -> None:
-    check_parameters(model)
-    _check_kernel(model.kernel_)
-    _check_spectrum(model.eigenvalues_)
-    _check_orthonormal("eigenvectors_", model.eigenvectors_)
-    if isinstance(model.kernel_, Precomputed) and model.eigenvectors_.shape[0] != model.n_features_in_:
-        raise ModelFormatError("a precomputed kernel matrix has as many columns as samples")
-    if hasattr(model, "_preimage") != hasattr(model, "X_transformed_fit_"):
-        raise ModelFormatError("it has half of a pre-image")
-    if isinstance(latent := getattr(getattr(model, "_preimage", None), "kernel", None), Kernel):
-        _check_kernel(latent)
-    with working_on(model._map.like), overflow_allowed():
-        model._scores(take_rows(model._map.basis, 0, 1))  # raises where kernel and template do not belong together
-
-
-def _check_pca(model: Any) -> None:
-    check_pca_parameters(model)
-    _check_spectrum(model.explained_variance_)
-    _check_orthonormal("components_", model.components_.T)
-
-
-def _check_incremental_pca(model: Any) -> None:
-    model._check_parameters()
-    _check_spectrum(model.explained_variance_)
-    _check_orthonormal("components_", model.components_.T)
-
-
-def _check_kernel(kernel: Kernel) -> None:
-    """Numbers in place of rules, and in range, in every part."""
-    kernel.check()
-    for part in kernel.get_params(deep=False).values():
-        if isinstance(part, Kernel):
-            _check_kernel(part)
-
-
-def _check_spectrum(values: np.ndarray) -> None:
-    if np.any(values < 0) or np.any(np.diff(values) > SKEW * np.max(values, initial=0.0)):
-        raise ModelFormatError(f"its eigenvalues must be >= 0 and descend: {values[:5]}")
-
-
-def _check_orthonormal(name: str, vectors: np.ndarray) -> None:
-    """Columns (n, p): unit, and at right angles."""
-    with overflow_allowed():
-        skew = np.max(np.abs(inner_products(vectors, vectors) - np.eye(vectors.shape[1])), initial=0.0)
-    if not skew <= SKEW:
-        raise ModelFormatError(f"{name} must be orthonormal; inner products are off by {skew:.2g}")
 
 
 KERNEL_PCA_LAYOUT = Layout(
@@ -160,7 +111,7 @@ KERNEL_PCA_LAYOUT = Layout(
         "_preimage": of(LinearPreimage, RidgeRegression, FixedPoint, DistanceConstraint).maybe,
     },
     home="X_fit_",
-    check=_check_kernel_pca,
+    check=check_kernel_pca,
 )
 
 PCA_LAYOUT = Layout(
@@ -184,7 +135,7 @@ PCA_LAYOUT = Layout(
         "_map": of(LinearMap),
     },
     home="components_",
-    check=_check_pca,
+    check=check_pca,
 )
 
 INCREMENTAL_PCA_LAYOUT = Layout(
@@ -208,5 +159,52 @@ INCREMENTAL_PCA_LAYOUT = Layout(
         "_state": of(Running),
     },
     home="components_",
-    check=_check_incremental_pca,
+    check=check_incremental_pca,
+)
+
+LATENT = {
+    **FEATURES,
+    "n_components_": size_of("p"),
+    "n_samples_": size_of("n"),
+    "components_": floats("p", "d"),
+    **SPECTRUM,
+    "loadings_": floats("d", "p"),
+    "noise_variance_": POSITIVE,
+    "mean_": floats("d"),
+    "n_iter_": COUNT,
+    "log_likelihoods_": floats("*").maybe,
+    "converged_": FLAG,
+    "solver_": TEXT,
+    "device_": TEXT,
+    "fallbacks_": TEXTS,
+    "_latent": of(LatentModel),
+}
+PROBABILISTIC_PCA_LAYOUT = Layout("ProbabilisticPCA", LATENT, home="components_", check=check_latent)
+BAYESIAN_PCA_LAYOUT = Layout(
+    "BayesianPCA", {"precisions_": floats("*", finite=False), **LATENT}, home="components_", check=check_latent
+)
+
+LOCAL_PCA_LAYOUT = Layout(
+    "LocalPCA",
+    {
+        **FEATURES,
+        "n_clusters_": size_of("k"),
+        "n_components_": size_of("p"),
+        "weights_": floats("k"),
+        "means_": floats("k", "d"),
+        "components_": floats("k", "p", "d"),
+        "explained_variance_": floats("k", "p"),
+        "noise_variance_": floats("k"),
+        "labels_": indices("n", below="k"),
+        "n_iter_": COUNT,
+        "converged_": FLAG,
+        "log_likelihoods_": floats("*").maybe,
+        "errors_": floats("*").maybe,
+        "bic_": BIC,
+        "device_": TEXT,
+        "fallbacks_": TEXTS,
+        "_model": of(LocalModel),
+    },
+    home="components_",
+    check=check_local_pca,
 )

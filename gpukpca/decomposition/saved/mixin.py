@@ -15,7 +15,7 @@ from gpukpca._typing import Array
 from gpukpca._version import __version__
 from gpukpca.backend.namespace import move
 from gpukpca.decomposition.placement import placement_for
-from gpukpca.decomposition.saved.archive import Arrays, Header, write_archive
+from gpukpca.decomposition.saved.archive import MOST_MEMBERS, Arrays, Header, write_archive
 from gpukpca.decomposition.saved.kinds import Sizes, check_fields
 from gpukpca.decomposition.saved.layouts import Layout
 from gpukpca.decomposition.saved.tree import Flattened, Rebuilt
@@ -24,8 +24,12 @@ from gpukpca.files import plain_target
 
 # Of the files written, and the oldest that is read.
 FORMAT = OLDEST = 1
-# Parameters that belong to a process or a machine, not to a model.
+# Parameters that belong to a process or a machine, not to a model, and what scikit-learn's `set_output` and
+# `set_fit_request` leave on an estimator.
 NOT_KEPT = ("device", "verbose")
+OF_SKLEARN = ("_sklearn_output_config", "_metadata_request")
+# Letters of which a model has one at least.
+NEVER_NONE = {"n": "samples", "m": "rows of the basis", "d": "features", "r": "rows of the pre-image", "k": "clusters"}
 # What parts of the right types that do not belong together lead to.
 CONTRADICTIONS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -51,7 +55,7 @@ class Saved:
         NotFittedError
         InvalidParameterError
             A part of the model is code (a kernel that is a Python function, or of a class of your own, a solver of your
-            own), or is infinite.
+            own), or is infinite; an attribute of your own.
         OSError
             A directory, no such folder, no permission, no space.
 
@@ -59,7 +63,8 @@ class Saved:
         -----
         An uncompressed .npz of named arrays with one JSON text, `header.json`; arrays of a device are written as they
         are on the host. Not kept: `device` and `verbose`, a `random_state` that is neither None nor an integer,
-        `set_output`. With all samples for a basis the training data are part of the model, and of the file.
+        `set_output`. With all samples for a basis, and with a ridge pre-image, the training data are part of the model,
+        and of the file.
         """
         write_model(self, path)
 
@@ -90,6 +95,8 @@ def write_model(model: Any, path: str | os.PathLike[str], notes: Mapping[str, An
         _rebuilt(flat.header, flat.arrays, {layout.estimator: type(model)})
     except ModelFormatError as error:  # no file rather than one that nobody can read
         raise InvalidParameterError(f"this model cannot be saved: {error}.") from error
+    if len(flat.arrays) >= MOST_MEMBERS:
+        raise InvalidParameterError(f"this model cannot be saved: it has {len(flat.arrays)} arrays.")
     write_archive(path, flat.header, flat.arrays)
 
 
@@ -99,11 +106,12 @@ def _seed(random_state: Any) -> int | None:
 
 
 def _fitted(model: Any, layout: Layout) -> dict[str, Any]:
-    """The fitted attributes that are there, in the order of the layout."""
-    there = {name for name in vars(model) if name.endswith("_") and not name.startswith("_")}
-    if unknown := sorted(there - set(layout.fitted)):
+    """The fitted attributes that are there, in the order of the layout; none is left out in silence."""
+    known = {*model.get_params(deep=False), *layout.fitted, *OF_SKLEARN}
+    if unknown := sorted(set(vars(model)) - known):
         raise InvalidParameterError(
-            f"{layout.estimator} has {', '.join(unknown)}, which a model file has no place for."
+            f"{layout.estimator} has {', '.join(unknown)}, which a model file has no place for; delete it first, or "
+            "keep it beside the model with gpukpca.persistence.save_with_notes."
         )
     return {name: vars(model)[name] for name in layout.fitted if name in vars(model)}
 
@@ -160,13 +168,19 @@ def _rebuilt(
         built = Rebuilt(header, arrays, sizes)
         tree = built.tree
         model = _with_parameters(built, tree, estimators)
-        layout = model._layout
-        notes = {key: built.value(node, key) for key, node in _folder(tree, "notes").items()}
+        layout, nodes = model._layout, _folder(tree, "notes")
         _set_fitted(model, built, tree, sizes, private=False)
     place = _placing(model.set_params(device=device), layout)
     with _meant():
         _set_fitted(model, built, tree, sizes, private=True, place=place)
-    return model, notes
+        _check_sizes(sizes)
+        return model, {key: built.value(node, f"notes.{key}") for key, node in nodes.items()}
+
+
+def _check_sizes(sizes: Sizes) -> None:
+    for letter, what in NEVER_NONE.items():
+        if sizes.get(letter, 1) == 0:
+            raise ModelFormatError(f"it has no {what}")
 
 
 @contextmanager

@@ -12,10 +12,15 @@ from typing import Any
 import numpy as np
 
 from gpukpca.backend.namespace import dtype_name
+from gpukpca.decomposition.alternation import ASSIGNMENTS
 from gpukpca.decomposition.fitting import MapArrays
+from gpukpca.decomposition.latent import LatentModel
 from gpukpca.decomposition.linear_map import LinearMap
+from gpukpca.decomposition.local_model import LocalModel
+from gpukpca.decomposition.mixture import Cluster
 from gpukpca.decomposition.pca_plan import WORDS, PCAPlan
 from gpukpca.decomposition.plan import Plan
+from gpukpca.decomposition.points import Frame
 from gpukpca.decomposition.preimage import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
 from gpukpca.decomposition.preimage.distance_constraint import DistanceConstraint
 from gpukpca.decomposition.preimage.fixed_point import FixedPoint
@@ -211,6 +216,7 @@ ENTRIES = (
             "predicted_bytes": INTEGER,
             "available_bytes": INTEGER,
             "start_landmarks": COUNT,
+            "preimage_landmarks": COUNT,
             "bytes_read": COUNT,
             "notes": TEXTS,
         },
@@ -298,6 +304,30 @@ ENTRIES = (
             "n_neighbors": AT_LEAST_ONE,
         },
         make=DistanceConstraint.of,
+    ),
+    Entry(
+        LatentModel,
+        {"axes": floats("d", "p"), "variances": floats("p"), "noise": POSITIVE, "mean": floats("d")},
+        host=("variances",),
+    ),
+    Entry(Frame, {"shift": floats("d"), "factor": POSITIVE, "variance": POSITIVE}),
+    # without what a fit notes of a cluster on its way
+    Entry(
+        Cluster,
+        {
+            "weight": POSITIVE,
+            "mean": floats("d"),
+            "axes": floats("p", "d"),
+            "variances": floats("p"),
+            "noise": POSITIVE,
+        },
+        host=("variances",),
+    ),
+    Entry(
+        LocalModel,
+        {"method": one_of(*ASSIGNMENTS), "frame": of(Frame), "clusters": many(of(Cluster))},
+        fields=lambda model: vars(model) | {"clusters": tuple(model.clusters)},
+        make=lambda clusters, **fields: LocalModel(clusters=list(clusters), **fields),
     ),
     # options of pre-images check themselves
     Entry(RidgePreimage, dict.fromkeys(("kernel", "gamma", "alpha", "centered", "n_landmarks"), ANYTHING)),

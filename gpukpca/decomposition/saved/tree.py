@@ -1,7 +1,7 @@
 """Between values and the flat header with its arrays: every value has a path of names joined by dots.
 
 An object is its fields, each under the path of the object, beside the key «class». An array that is there already, bit
-for bit, is named and not written again.
+for bit, and an object that is there already are named and not written again.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class Flattened:
     def __init__(self) -> None:
         self.header: Header = {}
         self.arrays: Arrays = {}
+        self._alike: dict[Any, list[str]] = {}  # names of arrays that begin with the same entries
+        self._objects: dict[int, tuple[str, Any]] = {}  # held, so that no other object gets the same number
 
     def put(self, path: str, value: Any) -> None:
         """Write a value under a path.
@@ -52,6 +54,7 @@ class Flattened:
         """
         if not NAME.fullmatch(path):
             raise InvalidParameterError(f"{path[:80]!r} is nested too deeply for a model file, or no name.")
+        value = tuple(value) if isinstance(value, range) else value
         if _is_scalar(value) or (isinstance(value, tuple) and all(map(_is_scalar, value))):
             self.header[path] = (
                 [_plain(path, part) for part in value] if isinstance(value, tuple) else _plain(path, value)
@@ -71,8 +74,11 @@ class Flattened:
             self._put_object(path, "list", {"items": tuple(value)})
         elif isinstance(value, dict):
             self._put_object(path, "dict", {"keys": tuple(value), "values": tuple(value.values())})
+        elif id(value) in self._objects:
+            self.header[f"{path}.{SAME_AS}"] = self._objects[id(value)][0]
         elif (entry := entry_for(value)) is not None:
             self._put_object(path, type(value).__name__, entry.taken(value))
+            self._objects[id(value)] = path, value
         else:
             raise InvalidParameterError(_refusal(path, value))
 
@@ -85,9 +91,11 @@ class Flattened:
         array = array.astype(array.dtype.newbyteorder("<"), copy=False)
         if array.dtype.str not in DTYPES:
             raise InvalidParameterError(f"{path}: arrays of {array.dtype} have no place in a model file.")
-        twin = next((name for name, other in self.arrays.items() if _identical(array, other)), None)
+        alike = self._alike.setdefault((array.shape, array.flat[:8].tobytes()), [])
+        twin = next((name for name in alike if _identical(array, self.arrays[name])), None)
         if twin is None:
             self.arrays[path] = array
+            alike.append(path)
         else:
             self.header[f"{path}.{SAME_AS}"] = twin
 
@@ -153,6 +161,8 @@ class Rebuilt:
     def __init__(self, header: Header, arrays: Arrays, sizes: Sizes) -> None:
         self.arrays, self.sizes = arrays, sizes
         self.tree = _tree({**header, **arrays})
+        self._objects: dict[str, Any] = {}
+        self._moved: dict[int, Array] = {}
         if len(set(header) & set(arrays)):
             raise ModelFormatError("a name stands for a value and for an array")
 
@@ -165,7 +175,7 @@ class Rebuilt:
         if not isinstance(node, dict):
             return node
         if SAME_AS in node:
-            return self.value(self._same(node, path), path)
+            return self._same(node, path)
         name = node.get(CLASS)
         fields = {key: self.value(part, f"{path}.{key}", place) for key, part in node.items() if key != CLASS}
         if name in CSR:
@@ -178,14 +188,25 @@ class Rebuilt:
         check_fields(f"{path} ({name})", fields, entry.kinds, self.sizes)
         if place is not None:
             moved = {key for key, part in fields.items() if is_numpy(part) and key not in entry.host}
-            fields = {key: place(part) if key in moved else part for key, part in fields.items()}
-        return entry.made(fields)
+            fields = {key: self._at(place, part) if key in moved else part for key, part in fields.items()}
+        self._objects[path] = entry.made(fields)
+        return self._objects[path]
 
-    def _same(self, node: dict[str, Any], path: str) -> np.ndarray:
+    def _same(self, node: dict[str, Any], path: str) -> Any:
+        """The array or the object, made before, that is named."""
         other = node[SAME_AS]
-        if len(node) > 1 or not isinstance(other, str) or other not in self.arrays:
-            raise ModelFormatError(f"{path} is said to be the same as {str(other)[:80]!r}, which is no array here")
-        return self.arrays[other]
+        if len(node) == 1 and isinstance(other, str):
+            if other in self.arrays:
+                return self.value(self.arrays[other], path)
+            if other in self._objects:
+                return self._objects[other]
+        raise ModelFormatError(f"{path} is said to be the same as {str(other)[:80]!r}, which is nothing that is here")
+
+    def _at(self, place: Callable[[Array], Array], array: np.ndarray) -> Array:
+        """The array there; what several objects have is brought once."""
+        if id(array) not in self._moved:
+            self._moved[id(array)] = place(array)
+        return self._moved[id(array)]
 
 
 def _tree(flat: dict[str, Any]) -> dict[str, Any]:

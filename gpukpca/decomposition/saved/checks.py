@@ -1,0 +1,178 @@
+"""What must be true of a model beyond kinds and shapes: parts that contradict each other make none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.device import working_on
+from gpukpca.backend.linalg import inner_products
+from gpukpca.backend.namespace import overflow_allowed
+from gpukpca.backend.rows import take_rows
+from gpukpca.decomposition.choices import check_parameters
+from gpukpca.decomposition.local_choices import check_local_parameters
+from gpukpca.decomposition.pca_choices import check_pca_parameters
+from gpukpca.decomposition.preimage.distance_constraint import DistanceConstraint
+from gpukpca.decomposition.preimage.fixed_point import FixedPoint
+from gpukpca.decomposition.preimage.methods import preimage_method
+from gpukpca.decomposition.preimage.ridge import RidgeRegression
+from gpukpca.exceptions import ModelFormatError
+from gpukpca.kernels import Kernel, Precomputed
+
+# How far from orthonormal vectors, and from 1 a sum of weights, may be: rounding leaves 1e-5, damage does not.
+SKEW = 1e-3
+# How far below the noise a variance may be, relative to it.
+ROUNDING = 1e-12
+
+
+# -- kernel PCA --------------------------------------------------------------------------------------------------------
+
+
+def check_kernel_pca(model: Any) -> None:
+    """Raise `ModelFormatError`, or what else parts lead to that do not belong together."""
+    check_parameters(model)
+    preimage_method(model, model.kernel_)
+    _check_kernel(model.kernel_)
+    _check_spectrum(model.eigenvalues_)
+    _check_orthonormal("eigenvectors_", model.eigenvectors_)
+    if isinstance(model.kernel_, Precomputed) and model.eigenvectors_.shape[0] != model.n_features_in_:
+        raise ModelFormatError("a precomputed kernel matrix has as many columns as samples")
+    with working_on(model._map.like), overflow_allowed():
+        # Raises where kernel and template do not belong together.
+        scores = model._scores(take_rows(model._map.basis, 0, 1))
+        _check_preimage(model, scores)
+
+
+def _check_preimage(model: Any, scores: Array) -> None:
+    """The way back, with one row of scores for a trial."""
+    preimage: Any = getattr(model, "_preimage", None)
+    is_ridge = isinstance(preimage, RidgeRegression)
+    if hasattr(model, "X_transformed_fit_") != (preimage is not None) or hasattr(model, "dual_coef_") != is_ridge:
+        raise ModelFormatError("it has half of a pre-image")
+    if is_ridge:
+        _check_ridge(preimage)
+    if isinstance(preimage, (FixedPoint, DistanceConstraint)):
+        _check_space(model, preimage)
+    if isinstance(preimage, FixedPoint):
+        preimage = replace(preimage, max_iter=1)
+    if isinstance(preimage, DistanceConstraint):
+        _check_distance_constraint(preimage)
+        preimage = replace(preimage, n_neighbors=1)
+    if preimage is not None and scores.shape[1]:
+        with suppress(np.linalg.LinAlgError):  # of numbers that overflow, not of parts that do not fit
+            preimage(scores)
+
+
+def _check_ridge(ridge: RidgeRegression) -> None:
+    rule = ridge.rule
+    _check_kernel(ridge.kernel)
+    if type(rule.kernel.resolve(ridge.scores)) is not type(ridge.kernel):
+        raise ModelFormatError(f"the kernel between scores is {ridge.kernel!r}, and was to be {rule.kernel!r}")
+    n, knots = int(ridge.scores.shape[0]), int(ridge.knots.shape[0])
+    if (knots > rule.landmarks) if rule.landmarks else (knots != n):
+        raise ModelFormatError(f"its ridge has {knots} rows for {n} samples and {rule.landmarks} landmarks")
+    if (ridge.mean is None) == rule.centered:
+        raise ModelFormatError("its ridge must have a mean if it is centred, and none if it is not")
+
+
+def _check_space(model: Any, preimage: Any) -> None:
+    if preimage.space.map is not model._map or preimage.space.kernel != model.kernel_:
+        raise ModelFormatError("its pre-image is that of another model")
+
+
+def _check_distance_constraint(preimage: DistanceConstraint) -> None:
+    told = preimage.space.kernel.inverts_to
+    if told is None or (preimage.mean is None) != (told == "products"):
+        raise ModelFormatError(f"{preimage.space.kernel!r} does not tell what its pre-image is made from")
+    if preimage.n_neighbors > preimage.points.shape[0]:
+        raise ModelFormatError(f"{preimage.n_neighbors} neighbours among {preimage.points.shape[0]} points")
+
+
+# -- linear models -----------------------------------------------------------------------------------------------------
+
+
+def check_pca(model: Any) -> None:
+    """Of a PCA."""
+    check_pca_parameters(model)
+    _check_spectrum(model.explained_variance_)
+    _check_orthonormal("components_", model.components_.T)
+
+
+def check_incremental_pca(model: Any) -> None:
+    """Of an IncrementalPCA."""
+    model._check_parameters()
+    _check_spectrum(model.explained_variance_)
+    _check_orthonormal("components_", model.components_.T)
+
+
+def check_latent(model: Any) -> None:
+    """Of a ProbabilisticPCA or BayesianPCA."""
+    model._check_parameters()
+    _check_spectrum(model.explained_variance_)
+    _check_orthonormal("components_", model.components_.T)
+    latent = model._latent
+    _check_orthonormal("its axes", latent.axes)
+    _check_variances(latent.variances, latent.noise)
+    precisions = getattr(model, "precisions_", np.ones(len(latent.variances)))
+    if not np.all(precisions > 0) or len(precisions) < len(latent.variances):
+        raise ModelFormatError("precisions_ must be positive numbers or infinite, one for every candidate")
+
+
+def check_local_pca(model: Any) -> None:
+    """Of a LocalPCA."""
+    check_local_parameters(model)
+    for axes in model.components_:
+        _check_orthonormal("components_", axes.T)
+    local = model._model
+    if not local.frame.factor > 0:
+        raise ModelFormatError(f"data cannot be multiplied by {local.frame.factor}")
+    if len(local.clusters) != model.n_clusters_:
+        raise ModelFormatError(f"it has {len(local.clusters)} clusters, and n_clusters_ is {model.n_clusters_}")
+    if hasattr(model, "log_likelihoods_") != (local.method == "mixture"):
+        raise ModelFormatError(f"the history of its fit is not that of the method {local.method!r}")
+    _check_weights([cluster.weight for cluster in local.clusters])
+    for cluster in local.clusters:
+        if not cluster.noise > 0:
+            raise ModelFormatError("the noise of a cluster must be positive")
+        _check_orthonormal("its axes", cluster.axes.T)
+        _check_variances(cluster.variances, cluster.noise)
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def _check_kernel(kernel: Kernel) -> None:
+    """Numbers in place of rules, and in range, in every part."""
+    kernel.check()
+    for part in kernel.get_params(deep=False).values():
+        if isinstance(part, Kernel):
+            _check_kernel(part)
+
+
+def _check_spectrum(values: np.ndarray) -> None:
+    if np.any(values < 0) or np.any(np.diff(values) > SKEW * np.max(values, initial=0.0)):
+        raise ModelFormatError(f"its eigenvalues must be >= 0 and descend: {values[:5]}")
+
+
+def _check_variances(values: np.ndarray, noise: float) -> None:
+    _check_spectrum(values)
+    if np.any(values < noise * (1.0 - ROUNDING)):
+        raise ModelFormatError(f"variances of the model must be at least the noise, {noise:.3g}: {values[:5]}")
+
+
+def _check_weights(weights: Sequence[float]) -> None:
+    if not min(weights) > 0 or not abs(sum(weights) - 1.0) <= SKEW:
+        raise ModelFormatError(f"weights must be positive and sum to 1: {weights[:5]}")
+
+
+def _check_orthonormal(name: str, vectors: Array) -> None:
+    """Columns (n, p): unit, and at right angles."""
+    with working_on(vectors), overflow_allowed():
+        skew = np.max(np.abs(inner_products(vectors, vectors) - np.eye(vectors.shape[1])), initial=0.0)
+    if not skew <= SKEW:
+        raise ModelFormatError(f"{name} must be orthonormal; inner products are off by {skew:.2g}")
