@@ -15,6 +15,7 @@ from sklearn.pipeline import Pipeline
 
 import gpukpca
 from gpukpca import PCA, KernelPCA, Nystrom, kernels
+from gpukpca.decomposition import RidgePreimage
 from gpukpca.exceptions import InvalidParameterError
 
 EPS = {"float64": float(np.finfo(np.float64).eps), "float32": float(np.finfo(np.float32).eps)}
@@ -52,12 +53,12 @@ KERNELS = {
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_the_peer_of_a_kernel_pca_has_its_scores(xp, dtype, name):
+def test_the_peer_of_a_kernel_pca_has_its_scores(dtype, name):
     X, X_new = data(dtype=dtype), data(9, seed=1, dtype=dtype)
-    model = KernelPCA(3, **KERNELS[name]).fit(xp.array(X))
+    model = KernelPCA(3, **KERNELS[name]).fit(X)
     peer = model.as_sklearn()
     assert type(peer) is Theirs
-    assert_close(peer.transform(X_new), xp.host(model.transform(xp.array(X_new))), dtype)
+    assert_close(peer.transform(X_new), model.transform(X_new), dtype)
     assert peer.transform(X_new).dtype == dtype
     again = clone(peer).fit(X)  # its parameters are those of a peer
     assert_close(again.eigenvalues_, peer.eigenvalues_, dtype)
@@ -67,14 +68,32 @@ def test_the_peer_of_a_kernel_pca_has_its_scores(xp, dtype, name):
 
 @pytest.mark.parametrize("name", ["rbf", "poly", "linear", "cosine"])
 @pytest.mark.parametrize("rank", [1, 15])
-def test_the_peer_of_a_nystrom_model_has_its_scores(xp, dtype, name, rank):
+def test_the_peer_of_a_nystrom_model_has_its_scores(dtype, name, rank):
     X, X_new = data(dtype=dtype), data(9, seed=1, dtype=dtype)
     model = KernelPCA(min(rank, 2), eigen_solver=Nystrom(rank=rank), random_state=0, gram="tiled", **KERNELS[name])
-    scores = xp.host(model.fit(xp.array(X)).transform(xp.array(X_new)))
+    scores = model.fit(X).transform(X_new)
     peer = model.as_sklearn()
-    weights = np.abs(xp.host(model.projection_)).sum(axis=0).max()  # rounding of k(x, s) is multiplied by these
+    weights = np.abs(model.projection_).sum(axis=0).max()  # rounding of k(x, s) is multiplied by these
     assert_close(peer.transform(X_new), scores, dtype, 100 * max(10.0, weights))
     assert len(peer.X_fit_) <= max(2, rank + 1)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        KernelPCA(3, kernel="rbf", fit_inverse_transform=True),
+        KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(rank=15), random_state=0, gram="tiled"),
+        PCA(3, svd_solver="dual", scale=True, whiten=True),
+    ],
+    ids=["exact", "Nyström", "PCA"],
+)
+def test_models_of_every_library_have_a_peer_on_the_host(xp, model):
+    X, X_new = data(), data(9, seed=1)
+    model = clone(model).fit(xp.array(X))
+    peer, Z = model.as_sklearn(), model.transform(xp.array(X_new))
+    assert_close(peer.transform(X_new), xp.host(Z), "float64", 1e5)
+    if hasattr(model, "inverse_transform"):
+        assert_close(peer.inverse_transform(xp.host(Z)), xp.host(model.inverse_transform(Z)), "float64", 1e4)
 
 
 @pytest.mark.parametrize(
@@ -111,22 +130,53 @@ def test_the_inverse_is_kept_where_the_peer_has_the_same():
     model = KernelPCA(3, kernel="rbf", fit_inverse_transform=True, alpha=0.1).fit(X)
     Z = model.transform(X)
     assert_close(model.as_sklearn().inverse_transform(Z), model.inverse_transform(Z), "float64", 1e4)
-    linear = KernelPCA(3, fit_inverse_transform=True).fit(X).as_sklearn()
-    assert linear.fit_inverse_transform is False  # scikit-learn's would lose the mean
+    same = KernelPCA(
+        3,
+        kernel=kernels.RBF(0.3),
+        preimage=RidgePreimage(kernels.RBF(0.3), alpha=0.2, centered=False, n_landmarks=None),
+    ).fit(X)
+    peer = same.as_sklearn()
+    assert peer.alpha == 0.2
+    assert_close(peer.inverse_transform(Z), same.inverse_transform(Z), "float64", 1e4)
+    again = clone(peer).fit(X)
+    assert_close(again.inverse_transform(again.transform(X)), same.inverse_transform(same.transform(X)), "float64", 1e4)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "preimage"),
+    [
+        ("linear", None),  # scikit-learn's would lose the mean
+        ("rbf", "ridge"),
+        ("rbf", RidgePreimage(kernels.RBF(0.2), centered=True)),
+        ("rbf", RidgePreimage(kernels.RBF(0.2), centered=False, n_landmarks=9)),
+        ("rbf", "fixed_point"),
+        ("rbf", "distance_constraint"),
+    ],
+    ids=str,
+)
+def test_an_inverse_that_the_peer_lacks_is_left_out(kernel, preimage):
+    X = data()
+    model = KernelPCA(3, kernel=kernel, gamma=0.2, preimage=preimage, fit_inverse_transform=preimage is None).fit(X)
+    peer = model.as_sklearn()
+    assert peer.fit_inverse_transform is False
+    assert not hasattr(peer, "dual_coef_")
+    assert_close(peer.transform(X), model.transform(X), "float64")
+    with pytest.raises(NotFittedError):
+        peer.inverse_transform(model.transform(X))
 
 
 @pytest.mark.parametrize("settings", [{}, {"whiten": True}, {"scale": True}, {"scale": True, "whiten": True}], ids=str)
-def test_the_peer_of_a_pca_has_its_scores_both_ways(xp, dtype, settings):
+def test_the_peer_of_a_pca_has_its_scores_both_ways(dtype, settings):
     X, X_new = data(dtype=dtype), data(9, seed=1, dtype=dtype)
-    model = PCA(3, svd_solver="dual", **settings).fit(xp.array(X))
+    model = PCA(3, svd_solver="dual", **settings).fit(X)
     peer = model.as_sklearn()
     assert isinstance(peer, Pipeline if "scale" in settings else sklearn.decomposition.PCA)
-    scores = xp.host(model.transform(xp.array(X_new)))
+    scores = model.transform(X_new)
     assert_close(peer.transform(X_new), scores, dtype)
-    assert_close(peer.inverse_transform(scores), xp.host(model.inverse_transform(xp.array(scores))), dtype)
+    assert_close(peer.inverse_transform(scores), model.inverse_transform(scores), dtype)
     assert clone(peer).fit(X) is not None
     if not settings:
-        assert_close(peer.score_samples(X_new), xp.host(model.score_samples(xp.array(X_new))), dtype)
+        assert_close(peer.score_samples(X_new), model.score_samples(X_new), dtype)
 
 
 def test_what_the_peer_cannot_say_is_refused():
@@ -183,6 +233,13 @@ def test_a_kernel_pca_of_a_peer_has_its_scores(name, tmp_path):
     assert model.transform(X).dtype == scores.dtype
     if settings.get("fit_inverse_transform"):
         assert_close(model.inverse_transform(scores), peer.inverse_transform(scores), dtype, 1e4)
+        np.testing.assert_array_equal(model.denoise(X), model.inverse_transform(model.transform(X)))
+    if "precomputed" not in name:
+        K = model.kernel_(X)
+        centred = K - K.mean(axis=0) - K.mean(axis=1)[:, None] + K.mean()
+        errors = np.diag(centred) - np.sum(scores.astype(np.float64) ** 2, axis=1)
+        size = 1e5 * EPS[dtype] * np.abs(np.diag(K)).max()
+        np.testing.assert_allclose(model.feature_space_error(X), errors, rtol=0, atol=size)
     if name != "sigmoid":  # where the dense solver leaves negative eigenvalues out of the total
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -9,16 +9,15 @@ import json
 import os
 import pickle
 import random
+import signal
 import stat
-import subprocess
 import sys
 import tempfile
-import textwrap
 import time
 import tracemalloc
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -246,15 +245,11 @@ def test_a_loaded_model_is_the_one_that_was_saved(name, tmp_path):
     assert_same(answers(again, X), answers(model, X), name)
     again.save(tmp_path / "again.npz")
     assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "m.npz").read_bytes()
-    clone(again).fit(X)
 
 
 # One of every kind of estimator and of pre-image, in one dtype each.
 KINDS = {
-    "rbf, inverse": "float32",
-    "Nyström": "float64",
-    "ridge, landmarks": "float64",
-    "fixed point": "float32",
+    "ridge, landmarks": "float32",
     "distance constraint": "float64",
     "PCA": "float32",
     "incremental": "float64",
@@ -282,52 +277,20 @@ def test_models_of_every_library_are_read_as_those_of_numpy(xp, name, tmp_path):
         assert xp.owns(again.denoise(xp.array(X)))
 
 
-# Does what it is told in a folder, and says whether that went well.
-OTHER = """
-    import json, os, sys, traceback
-    import gpukpca
-    for line in sys.stdin:
-        folder, program = json.loads(line)
-        os.chdir(folder)
-        try:
-            exec(program, {})
-            print(json.dumps("done"), flush=True)
-        except Exception:
-            print(json.dumps(traceback.format_exc()), flush=True)
-"""
-
-
-@pytest.fixture(scope="module")
-def another_process() -> Iterator[Callable[[Path, str], str]]:
-    """``another_process(folder, program)`` is "done", or what went wrong; one for all tests, as it starts slowly."""
-    command = [sys.executable, "-c", textwrap.dedent(OTHER)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-
-        def ask(folder: Path, program: str) -> str:
-            assert other.stdin
-            assert other.stdout
-            other.stdin.write(json.dumps([str(folder), textwrap.dedent(program)]) + "\n")
-            other.stdin.flush()
-            return str(json.loads(other.stdout.readline()))
-
-        yield ask
-
-
-def test_a_model_of_a_device_is_read_where_there_is_none(cuda, another_process, tmp_path):
+def test_a_model_of_a_device_is_read_where_there_is_none(cuda, monkeypatch, tmp_path):
     X = data()
     model = KernelPCA(2, kernel="rbf", device="cuda", fit_inverse_transform=True).fit(X)
+    scores = model.transform(X)
     model.save(tmp_path / "m.npz")
-    np.save(tmp_path / "X.npy", X)
-    program = """
-        import sys, numpy as np, gpukpca
-        model = gpukpca.load("m.npz")
-        assert model.device is None and model.device_.startswith("cuda")
-        np.save("scores.npy", model.transform(np.load("X.npy")))
-        assert np.isfinite(model.inverse_transform(np.load("scores.npy"))).all()
+    with monkeypatch.context() as patch:  # as in a process that has not imported it
+        for name in [name for name in sys.modules if name.partition(".")[0] == "cupy"]:
+            patch.delitem(sys.modules, name)
+        again = gpukpca.load(tmp_path / "m.npz")
+        assert again.device is None
+        assert again.device_.startswith("cuda")
+        np.testing.assert_allclose(again.transform(X), scores, rtol=0, atol=1e-12)
+        assert np.isfinite(again.inverse_transform(scores)).all()
         assert "cupy" not in sys.modules
-    """
-    assert another_process(tmp_path, program) == "done"
-    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), model.transform(X), rtol=0, atol=1e-12)
 
 
 def where_computed(model: Any) -> Any:
@@ -604,45 +567,39 @@ def test_links_are_followed_and_permissions_kept(tmp_path):
 # -- killed while writing, two at once ---------------------------------------------------------------------------------
 
 POINTS = [("write", 0), ("write", 1), ("write", 9), ("fsync", 0), ("replace", 0), ("fsync", 1)]
-# A process for every point, each killed when it calls the function of that name for the so-and-so-manieth time.
-KILLED = f"""
-    import os, signal, zipfile
-    import numpy as np
-    from gpukpca import PCA
-    model = PCA(2).fit(np.arange(30.0).reshape(10, 3) ** 2)
 
-    def dies(point, countdown):
-        owner = zipfile._ZipWriteFile if point == "write" else os
-        original = getattr(owner, point)
 
-        def deadly(*arguments, **named):
-            nonlocal countdown
-            countdown -= 1
-            if countdown < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return original(*arguments, **named)
+def dies(point: str, countdown: int) -> None:
+    """From now on this process is killed when it calls the function of that name for the so-and-so-manieth time."""
+    owner: Any = zipfile._ZipWriteFile if point == "write" else os  # type: ignore[attr-defined]
+    original = getattr(owner, point)
 
-        setattr(owner, point, deadly)
+    def deadly(*arguments: Any, **named: Any) -> Any:
+        nonlocal countdown
+        countdown -= 1
+        if countdown < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments, **named)
 
-    for number, (point, countdown) in enumerate({POINTS}):
-        child = os.fork()
-        if child == 0:
-            dies(point, countdown)
-            model.save(str(number) + "/m.npz")
+    setattr(owner, point, deadly)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes and signals as on POSIX")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("point", POINTS)
+def test_whoever_is_killed_leaves_the_old_file_or_the_new_one(point, tmp_path):
+    old, new = PCA(1).fit(data()), PCA(2).fit(data())
+    old.save(tmp_path / "m.npz")
+    child = os.fork()
+    if child == 0:
+        try:
+            dies(*point)
+            new.save(tmp_path / "m.npz")
+        finally:
             os._exit(0)
-        assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL, point
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="signals as on POSIX")
-def test_whoever_is_killed_leaves_the_old_file_or_the_new_one(another_process, tmp_path):
-    for number in range(len(POINTS)):
-        (tmp_path / str(number)).mkdir()
-        PCA(1).fit(data()).save(tmp_path / str(number) / "m.npz")
-    assert another_process(tmp_path, KILLED) == "done"
-    for number, point in enumerate(POINTS):
-        is_new = point == ("fsync", 1)  # of the folder, after the new name is there
-        assert gpukpca.load(tmp_path / str(number) / "m.npz").n_components_ == (2 if is_new else 1)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    is_new = point == ("fsync", 1)  # of the folder, after the new name is there
+    assert gpukpca.load(tmp_path / "m.npz").n_components_ == (2 if is_new else 1)
 
 
 def test_of_two_writers_the_last_one_wins_whole(tmp_path, monkeypatch):
@@ -1211,7 +1168,7 @@ def test_parts_that_contradict_each_other_are_refused(case):
         changed(name, change)
 
 
-@settings(max_examples=100, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 7)), min_size=1, max_size=3))
 def test_flipped_bits_are_found_or_change_nothing(flips, tmp_path_factory):
     content = bytearray(whole())
@@ -1231,8 +1188,8 @@ VALUES = [None, True, -1, 0, 1, 10**18, -0.5, 1e308, "", "rbf", "RBF", "class", 
 
 
 # Every class of the table is in one of them.
-DIVERSE = ["rbf, inverse", "combined", "ridge, landmarks", "fixed point, another slope", "distance constraint"]
-DIVERSE += ["linear, inverse", "block Krylov", "PCA", "incremental", "Bayesian, EM", "local, hard"]
+DIVERSE = ["combined", "ridge, landmarks", "fixed point, another slope", "distance constraint"]
+DIVERSE += ["linear, by any method", "block Krylov", "PCA", "incremental", "Bayesian, EM", "local, hard"]
 
 
 @pytest.mark.parametrize("name", DIVERSE)

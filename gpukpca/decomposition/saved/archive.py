@@ -38,7 +38,7 @@ ARRAY_HEADER = re.compile(
 )
 LONGEST_ARRAY_HEADER = 500
 MOST_DIMENSIONS = 3
-MOST_MEMBERS = 4000
+MOST_MEMBERS = 2000
 # The end of an archive without a comment: signature, numbers of the disk and of members, size and place of the
 # directory of members, length of the comment.
 END = struct.Struct("<4s4H2IH")
