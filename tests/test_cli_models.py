@@ -104,6 +104,30 @@ def test_denoise_by_axes_in_the_units_of_the_data(X: np.ndarray):
         np.testing.assert_allclose(found.X, back, atol=1e-6 * np.abs(back).max())
 
 
+def test_missing_cells_are_filled_by_a_probabilistic_model(X: np.ndarray):
+    holes = X[:90] * 10 + 3
+    holes[::7, 2] = np.nan
+    np.save("x.npy", holes)
+    fit("x.npy", "--method", "ppca", "-n", 3, "--scale", "--save", "m.npz", *OUT)
+    done("transform", "m.npz", "x.npy", "-o", "t.npz")
+    np.testing.assert_allclose(loaded("t.npz")["scores"], loaded()["scores"], atol=1e-9)
+    done("denoise", "m.npz", "x.npy", "-o", "d.npz")
+    found = loaded("d.npz")["denoised"]
+    assert np.all(np.isfinite(found))
+    assert np.abs(found[::7, 2] - (X[:90] * 10 + 3)[::7, 2]).max() < 0.3 * np.std(X[:90, 2] * 10)
+    PCA(2).fit(X).save("m2.npz")
+    assert "NaN" in refused("transform", "m2.npz", "x.npy", "-o", "u.npz")
+
+
+@pytest.mark.parametrize("method", ["local", "bayesian"])
+def test_denoise_by_planes_and_by_relevance(X: np.ndarray, method: str):
+    fit("x.npy", "--method", method, "--save", "m.npz", *OUT)
+    done("denoise", "m.npz", "new.npy", "-o", "d.npz")
+    model = gpukpca.load("m.npz")
+    np.testing.assert_array_equal(loaded("d.npz")["denoised"], model.denoise(X[90:]))
+    assert "has to use all of its components" in refused("denoise", "m.npz", "new.npy", "-o", "e.npz", "-n", 1)
+
+
 def test_images_before_and_after():
     fit("digits", "--gamma", "scale", "-n", 20, "--preimage", "ridge", "--save", "m.npz", *OUT)
     out = done("denoise", "m.npz", "digits", "-o", "d.npy", "--plot", "d.png", "--image-shape", "8x8")

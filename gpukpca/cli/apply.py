@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.progress import track
+from sklearn.utils import get_tags
 
-from gpukpca import PCA
+from gpukpca import PCA, IncrementalPCA, KernelPCA
 from gpukpca.cli.inputs import read_input
 from gpukpca.cli.machine import versions
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
@@ -60,7 +61,7 @@ def run_denoise(wanted: SimpleNamespace) -> None:
     points = _in_chunks(way_back, table.X if scaling is None else scaling.applied(table.X), wanted.quiet)
     points = points if scaling is None else scaling.undone(points)
     facts = _facts(wanted, model, table, time.perf_counter() - started, targets)
-    facts["mean_squared_change"] = float(np.mean((points - table.X) ** 2, dtype=np.float64))
+    facts["mean_squared_change"] = float(np.nanmean((points - table.X) ** 2, dtype=np.float64))
     with replaced_whole(*targets.values()) as files:
         columns = table.feature_names or [f"feature_{i + 1}" for i in range(points.shape[1])]
         write_rows(files[0], targets["output"], "denoised", points, columns, table, {}, facts)
@@ -75,25 +76,28 @@ def denoiser(model: Any, count: int | None) -> Callable[[np.ndarray], np.ndarray
     Raises
     ------
     InvalidParameterError
-        The model has no way back, or fewer components.
+        The model has no way back, has fewer components, or cannot do with fewer than it has.
     """
-    most = int(model.transform(np.zeros((1, model.n_features_in_))).shape[1])
-    if count is not None and count > most:
-        raise InvalidParameterError(f"-n {count}: the model has {most} components.")
-    if hasattr(model, "denoise"):
-        return lambda X: model.denoise(X, n_components=count)
-    if hasattr(model, "eigenvectors_"):
+    if isinstance(model, KernelPCA) and not hasattr(model, "denoise"):
         raise InvalidParameterError(
             "the model has no way back to data space: fit it with --preimage ridge, fixed_point or distance_constraint."
         )
+    if count is None and hasattr(model, "denoise"):
+        return model.denoise
+    most = len(model.get_feature_names_out())
+    if count is not None and count > most:
+        raise InvalidParameterError(f"-n {count}: the model has {most} components.")
+    if isinstance(model, KernelPCA):
+        return lambda X: model.denoise(X, n_components=count)
+    if not isinstance(model, (PCA, IncrementalPCA)):
+        raise InvalidParameterError(f"-n: {type(model).__name__} has to use all of its components.")
 
     def through_axes(X: np.ndarray) -> np.ndarray:
         scores = np.array(model.transform(X))
-        if count is not None:
-            scores[:, count:] = 0.0
+        scores[:, count:] = 0.0
         return model.inverse_transform(scores)
 
-    return through_axes
+    return through_axes if count is not None else lambda X: model.inverse_transform(model.transform(X))
 
 
 def standardization_from(notes: dict[str, Any], model: Any) -> Standardization | None:
@@ -126,7 +130,8 @@ def _targets(wanted: SimpleNamespace) -> dict[str, Path]:
 def _table(wanted: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table:
     """The input, with the columns of the fit."""
     how = ("key", "label_column", "index_column", "transpose", "dtype")
-    table = read_input(wanted.source, **{name: getattr(wanted, name) for name in how})
+    missing = bool(get_tags(model).input_tags.allow_nan)
+    table = read_input(wanted.source, missing=missing, **{name: getattr(wanted, name) for name in how})
     wide, wanted_width = table.X.shape[1], int(model.n_features_in_)
     if wide != wanted_width:
         raise InvalidParameterError(f"{wanted.source} has {wide} columns of numbers; the model needs {wanted_width}.")

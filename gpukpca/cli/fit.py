@@ -21,7 +21,6 @@ from gpukpca.cli.report import ProgressBar, peak_memory_mib, show_run, show_tabl
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
 from gpukpca.decomposition.plan import parsed_bytes
-from gpukpca.exceptions import InvalidParameterError
 from gpukpca.files import replaced_whole
 from gpukpca.persistence import save_with_notes
 
@@ -55,8 +54,6 @@ def run_fit(wanted: SimpleNamespace) -> None:
     console = Console(stderr=True)
     with ProgressBar(console) as bar:
         method, model = method_and_model(wanted, bar if console.is_terminal and not wanted.quiet else 0)
-        if wanted.save is not None and not hasattr(model, "save"):
-            raise InvalidParameterError(f"--save: there is no model file for --method {method.name} yet.")
         prepared = method.prepared(wanted, model, read_table(wanted, method))
         started = time.perf_counter()
         scores = model.fit_transform(prepared.table.X)
