@@ -48,7 +48,7 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
     -----
     Safe for files from anywhere: nothing in them is run, objects are made from a fixed table of classes, and no more
     memory is taken than the file has bytes, and what the checks need (p² items, and the basis made ready for the
-    kernel). Cost: one reading of the file, and n p² operations.
+    kernel and the pre-image). Cost: one reading of the file, and n p² operations.
     """
     return load_with_notes(path, device)[0]
 

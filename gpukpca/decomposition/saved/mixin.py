@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._typing import Array
 from gpukpca._version import __version__
 from gpukpca.backend.namespace import move
+from gpukpca.backend.random import generator
 from gpukpca.decomposition.placement import placement_for
 from gpukpca.decomposition.saved.archive import MOST_MEMBERS, Arrays, Header, write_archive
 from gpukpca.decomposition.saved.kinds import Sizes, check_fields
@@ -155,6 +156,7 @@ def restored(
     """
     model, notes = _rebuilt(header, arrays, estimators, device)
     with _meant():
+        generator(getattr(model, "random_state", None))
         model._layout.check(model)
     return model, notes
 

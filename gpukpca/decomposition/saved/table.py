@@ -89,6 +89,9 @@ class Entry:
         ``fields(thing)`` gives them by name; default: the attributes of those names.
     make : callable
         ``make(**fields)``; default: the class.
+    shared : bool
+        Whether other objects may have the same one. Not for classes whose objects hold others of their kind: a few
+        lines could then tell of 2^60 of them.
     """
 
     cls: type
@@ -96,6 +99,7 @@ class Entry:
     host: tuple[str, ...] = ()
     fields: Callable[[Any], dict[str, Any]] | None = None
     make: Callable[..., Any] | None = None
+    shared: bool = False
 
     def taken(self, thing: Any) -> dict[str, Any]:
         """The fields of an object."""
@@ -250,6 +254,7 @@ ENTRIES = (
             "mean_norm": NUMBER,
             "template": of(Rows).or_none,
         },
+        shared=True,
     ),
     Entry(
         LinearMap,

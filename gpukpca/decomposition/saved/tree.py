@@ -1,7 +1,7 @@
 """Between values and the flat header with its arrays: every value has a path of names joined by dots.
 
 An object is its fields, each under the path of the object, beside the key «class». An array that is there already, bit
-for bit, and an object that is there already are named and not written again.
+for bit, and an object that several share are named and not written again.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class Flattened:
             self.header[f"{path}.{SAME_AS}"] = self._objects[id(value)][0]
         elif (entry := entry_for(value)) is not None:
             self._put_object(path, type(value).__name__, entry.taken(value))
-            self._objects[id(value)] = path, value
+            if entry.shared:
+                self._objects[id(value)] = path, value
         else:
             raise InvalidParameterError(_refusal(path, value))
 
@@ -189,8 +190,10 @@ class Rebuilt:
         if place is not None:
             moved = {key for key, part in fields.items() if is_numpy(part) and key not in entry.host}
             fields = {key: self._at(place, part) if key in moved else part for key, part in fields.items()}
-        self._objects[path] = entry.made(fields)
-        return self._objects[path]
+        made = entry.made(fields)
+        if entry.shared:
+            self._objects[path] = made
+        return made
 
     def _same(self, node: dict[str, Any], path: str) -> Any:
         """The array or the object, made before, that is named."""
