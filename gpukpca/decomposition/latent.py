@@ -24,6 +24,9 @@ from gpukpca.decomposition.gaussian import GaussianModel
 from gpukpca.decomposition.placement import panels_of
 from gpukpca.eigen.finish import signs
 
+# The noise floor of EM is a share of the largest variance at its start, which may have grown since: by 1 / GROWN.
+GROWN = 0.01
+
 # From centred complete rows (b, d), or from such rows with zeros in the holes and the mask, to results for every row.
 OfComplete = Callable[[Array], Array]
 OfIncomplete = Callable[[Array, Array], Array]
@@ -142,8 +145,9 @@ class LatentModel:
 
     def _expectation(self, noise: float | None = None) -> Expectation:
         """The E step for incomplete rows, with a noise variance that lets it be computed where there is none."""
+        noise = self.noise if noise is None else noise
         least = max(NOISE_FLOOR, 8.0 * epsilon(self.axes)) * float(np.max(self.variances, initial=0.0))
-        regular = max(self.noise if noise is None else noise, least)
+        regular = noise if noise > GROWN * least else least
         return Expectation(Parameters(self.loadings, self.mean, regular if regular > 0 else 1.0))
 
     def _by_rows(self, Y: Any, step: Expectation, complete: OfComplete, incomplete: OfIncomplete) -> Array:

@@ -152,7 +152,7 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
             if not total > 0:
                 warn_caller("no feature varies: every variance is 0, and the components mean nothing.", RankWarning)
                 axes = from_host(np.eye(d)[:, :p], moments.means)
-                outcome = Outcome(Parameters(axes, moments.means, 0.0), np.zeros(1), 0.0, True)
+                outcome = Outcome(Parameters(axes, moments.means, 0.0), np.zeros(2), 0.0, True)
                 model = LatentModel(axes, np.zeros(p), 0.0, moments.means)
             else:
                 start, floor = start_of(data, moments, p, generator(self.random_state))
@@ -198,7 +198,7 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
 
     def _commit_outcome(self, outcome: Outcome) -> None:
         self.log_likelihoods_ = self._in_full(outcome.trace)
-        self.n_iter_, self.converged_, self.solver_ = max(outcome.n_steps, 1), outcome.converged, "em"
+        self.n_iter_, self.converged_, self.solver_ = outcome.n_steps, outcome.converged, "em"
         if not outcome.converged:
             warn_caller(
                 f"EM stopped after max_iter = {self.max_iter} steps, the last of which made the log-likelihood of an "

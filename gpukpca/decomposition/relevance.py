@@ -17,7 +17,7 @@ import numpy as np
 from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import to_host
 from gpukpca.backend.rows import take_columns
-from gpukpca.decomposition.em import Outcome, Parameters, Stop, Sums, Told, maximised, stretched, turned
+from gpukpca.decomposition.em import Outcome, Parameters, Stop, Sums, Told, climbed, maximised, stretched, turned
 from gpukpca.decomposition.em_start import NOISE_FLOOR
 
 # A direction whose squared length has come down to this share of the noise is gone: the next steps would cube it.
@@ -62,14 +62,14 @@ def relevance_of(spectrum: np.ndarray, rest: float, n: int, d: int) -> Relevance
     Parameters
     ----------
     spectrum : host array, shape (q,)
-        Variances over n of the candidates, descending, 1 <= q < d.
+        Variances over n of the candidates, descending, the first of them positive, 1 <= q < d.
     rest : float
         The sum of the other d - q variances.
     n, d : int
     """
-    noise = rest / (d - len(spectrum))
-    floor = NOISE_FLOOR * float(spectrum[0])
-    noise = max(noise, floor)
+    unit = float(spectrum[0])  # squares of variances neither overflow nor vanish
+    spectrum, rest = spectrum / unit, rest / unit
+    noise = max(rest / (d - len(spectrum)), NOISE_FLOOR)
     w = np.sqrt(np.maximum(spectrum - noise, 0.0))
     for step in range(1, MOST_STEPS + 1):
         c = w * w + noise
@@ -77,15 +77,15 @@ def relevance_of(spectrum: np.ndarray, rest: float, n: int, d: int) -> Relevance
         # W_new = (Σ x zᵀ)(Σ z zᵀ + σ² A)⁻¹ with A = d / w², both sides times w².
         moved = cross * w * w / (second * w * w + noise * d / n)
         missed = spectrum * (1.0 - moved * w / c) ** 2 + moved**2 * noise / c
-        left = max((rest + float(np.sum(missed))) / d, floor)
+        left = max((rest + float(np.sum(missed))) / d, NOISE_FLOOR)
         # As `em.stretched`: z with the variance that it was found to have.
         moved = moved * np.sqrt(second * n / (n + d))
         moved[moved * moved <= GONE * noise] = 0.0
         change = max(abs(left / noise - 1.0), float(np.max(np.abs(moved - w) / np.maximum(w, math.sqrt(noise)))))
         w, noise = moved, left
         if change <= SETTLED:
-            return Relevance(w * w, noise, step, True)
-    return Relevance(w * w, noise, MOST_STEPS, False)
+            return Relevance(w * w * unit, noise * unit, step, True)
+    return Relevance(w * w * unit, noise * unit, MOST_STEPS, False)
 
 
 def most_probable(
@@ -96,17 +96,22 @@ def most_probable(
     What the prior of a direction was worth when it went stays in the trace, so that nothing is lost with it.
     """
     d = int(start.loadings.shape[0])
-    parameters, prior = start, _Prior(d, d / _lengths(start))
-    trace, gain = [], math.inf
-    while True:
-        sums = sums_at(parameters)
-        trace.append(sums.log_likelihood(parameters.noise) + prior.log_density(parameters))
-        gain = (trace[-1] - trace[-2]) / sums.observed if len(trace) > 1 else math.inf
-        tell(len(trace) - 1, trace[-1], gain)
-        if gain <= stop.tol or len(trace) > stop.max_iter:
-            return Outcome(parameters, np.array(trace), gain, gain <= stop.tol, prior.precisions)
+    State = tuple[Parameters, _Prior]
+
+    def value_of(state: State, sums: Sums) -> float:
+        parameters, prior = state
+        return sums.log_likelihood(parameters.noise) + prior.log_density(parameters)
+
+    def moved(state: State, sums: Sums) -> State:
+        parameters, prior = state
         parameters = stretched(sums, maximised(sums, parameters, prior.precisions, floor))
-        parameters, prior = prior.updated(turned(parameters))
+        return prior.updated(turned(parameters))
+
+    state = (start, _Prior(d, d / _lengths(start)))
+    (parameters, _), trace, gain, converged = climbed(
+        state, lambda state: sums_at(state[0]), value_of, moved, stop, tell
+    )
+    return Outcome(parameters, trace, gain, converged)
 
 
 @dataclass(frozen=True)
