@@ -25,8 +25,8 @@ class BayesianPCA(LatentVariableEstimator):
     Parameters
     ----------
     n_components : None or int >= 1
-        Candidates: the most components there can be, fewer than d. None: min(n, d) - 1. With missing values set it,
-        as the cost of a step grows with its square.
+        Candidates: the most components there can be, at most min(n, d), and less than d for EM; the d-th is pruned
+        always. None: min(n, d) - 1. With missing values set it, as the cost of a step grows with its square.
     solver : "auto", "spectrum" or "em"
         "spectrum": EM on the variances of `PCA`, which is the same for complete data and costs next to nothing. "em":
         on the rows, with missing values or in batches. "auto": "em" where X is an iterable of batches or has missing
@@ -112,7 +112,7 @@ class BayesianPCA(LatentVariableEstimator):
     ) -> tuple[LatentModel, int, bool]:
         d, factor = int(pca.axes.shape[0]), n / self._degrees(n)
         q = min(len(spectrum), d - 1)
-        if q == 0 or not total > 0:
+        if q == 0 or not spectrum[0] > 0:
             return LatentModel(pca.axes[:, :0], np.zeros(0), factor * total / d, pca.mean), 1, True
         found = relevance_of(spectrum[:q], float(np.sum(spectrum[q:])) + rest, n, d)
         axes = take_columns(pca.axes, np.flatnonzero(found.kept))
