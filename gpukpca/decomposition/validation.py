@@ -82,7 +82,7 @@ def _checked(estimator: Any, X: Any, reset: bool, missing: bool) -> Array:
     else:
         _refuse_device_sparse(X)
         X = _with_nan(X) if missing else X
-        _refuse_what_is_not_numbers(X)
+        _refuse_what_is_not_numbers(estimator, X)
         _warn_of_lost_digits(X)
         X = _host(estimator, X)
     advice = "Missing values are NaN; every other entry must be finite."
@@ -176,10 +176,12 @@ def _with_nan(X: Any) -> Any:
     return X
 
 
-def _refuse_what_is_not_numbers(X: Any) -> None:
+def _refuse_what_is_not_numbers(estimator: Any, X: Any) -> None:
     """Dates would become counts of nanoseconds in silence, and two columns of one name cannot be told apart."""
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
-        raise ValueError("Input X has masked entries, and KernelPCA takes no missing values; fill or drop them first.")
+        raise ValueError(
+            f"Input X has masked entries, and {_name(estimator)} takes no missing values; fill or drop them first."
+        )
     if hasattr(X, "columns") and len(set(X.columns)) < len(X.columns):
         names = list(X.columns)
         twice = next(name for name in names if names.count(name) > 1)
