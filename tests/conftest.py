@@ -70,6 +70,7 @@ def _torch() -> Namespace:
     import array_api_compat.torch as module
     import torch
 
+    torch.set_num_threads(1)  # the arrays of tests are small: threads of its own only wait for each other
     return Namespace("torch", module, torch.device("cpu"))
 
 

@@ -230,12 +230,10 @@ def singular_sets(rng):
 @pytest.mark.parametrize("name", ["plane", "constant", "copies", "lines", "units", "noise", "clusters"])
 def test_no_iteration_makes_it_worse(rng, X, method, name):
     sets = singular_sets(rng) | {"noise": rng.standard_normal((80, 4)), "clusters": X}
-    variance = np.mean(np.sum((sets[name] - sets[name].mean(axis=0)) ** 2, axis=1))
     for seed in range(3):
         model = LocalPCA(3, 2, method=method, max_iter=25, tol=1e-9, n_init=1, random_state=seed).fit(sets[name])
         history = -model.errors_ if method == "hard" else model.log_likelihoods_
-        size = variance if method == "hard" else np.max(np.abs(history))
-        assert np.all(np.diff(history) >= -1e-12 * size)
+        assert np.all(np.diff(history) >= 0)
         for attribute in FLOATS:
             assert np.all(np.isfinite(getattr(model, attribute)))
         assert np.all(model.noise_variance_ > 0)
@@ -440,6 +438,7 @@ def test_samples_are_those_of_the_mixture(xp, X):
     np.testing.assert_array_equal(
         xp.host(model.sample(5, random_state=3)[0]), xp.host(model.sample(5, random_state=3)[0])
     )
+    np.testing.assert_array_equal(xp.host(model.sample(5)[0]), xp.host(model.sample(5, random_state=0)[0]))
     assert not hasattr(LocalPCA(method="hard"), "sample")
     with pytest.raises(InvalidParameterError, match="n_samples=0"):
         model.sample(0)
@@ -530,6 +529,11 @@ def test_data_that_cannot_be(xp):
         LocalPCA().predict(xp.array(X))
 
 
+def test_masked_entries_are_refused(X):
+    with pytest.raises(ValueError, match="LocalPCA takes no missing values"):
+        LocalPCA().fit(np.ma.masked_less(X, 0.0))
+
+
 def test_sparse_rows_are_refused_with_a_way_out(X):
     scipy_sparse = pytest.importorskip("scipy.sparse")
     with pytest.raises(TypeError, match=r"sparse input. Pass X.toarray\(\)"):
@@ -540,8 +544,11 @@ def test_huge_and_tiny_data_work(X):
     for exponent in (-1000, -500, 500):
         model = LocalPCA(3, 2, random_state=0).fit(X * 2.0**exponent)
         np.testing.assert_array_equal(model.labels_, LocalPCA(3, 2, random_state=0).fit(X).labels_)
-    with pytest.raises(ValueError, match="variances do not fit"):
-        LocalPCA(3, 2, random_state=0).fit(X * 2.0**900)
+    for exponent in (900, 1015):
+        with pytest.raises(ValueError, match="variances do not fit"):
+            LocalPCA(3, 2, random_state=0).fit(X * 2.0**exponent)
+    far = X * 2.0**507  # squared errors of rows are numbers, their sum is not
+    assert np.isfinite(LocalPCA(1, 1, method="hard").fit(far).score(far))
 
 
 def test_a_memory_map_is_read_by_panels(X, tmp_path):

@@ -101,7 +101,8 @@ class Alternation:
         self.history: list[float] = []
         self.n_iter, self.converged = 0, False
         self.clusters: list[Cluster] = []
-        self.clusters = self._fitted(self._started(labels))
+        self.assignment = self._started(labels)
+        self.clusters = self._fitted(self.assignment)
         self._assign()
 
     @property
@@ -112,9 +113,13 @@ class Alternation:
     def advance(self, most: int, report: Report | None = None) -> None:
         """Go on until nothing is gained, or `most` iterations are done."""
         while not self.converged and self.n_iter < most:
+            before = self.clusters, self.assignment
             self.clusters = self._fitted(self.assignment)
             self.n_iter += 1
             self._assign()
+            if len(self.history) > 1 and self.history[-1] < self.history[-2]:  # rounding, on planes that hold all rows
+                self.clusters, self.assignment = before
+                self.history[-1] = self.history[-2]
             if report is not None:
                 report(self.n_iter, most, self.value)
 

@@ -71,7 +71,7 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         The noise variance of a cluster is at least this share of the mean variance of a feature (where the data have
         none at all, at least this number): planes that hold their rows exactly have a density all the same.
     random_state : None, int, RandomState or Generator
-        For the starts. The fit of a pair (k, p) does not depend on which others are tried.
+        For the starts, and for `sample`. The fit of a pair (k, p) does not depend on which others are tried.
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where X is; see `KernelPCA`.
     memory_limit : None, int or str
@@ -425,7 +425,8 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         float
         """
         found = self._answer(X, "score", lambda model, Y: model.values(Y, self.n_jobs))
-        return float(to_host(found).astype(np.float64).mean())
+        values = to_host(found).astype(np.float64)
+        return float(np.sum(values / len(values)))
 
     def _answer(self, X: Any, method: str, work: Callable[[LocalModel, Any], Array]) -> Array:
         """``work(model, rows)`` for checked rows, where the model is."""
@@ -472,6 +473,7 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         ----------
         n_samples : int >= 1
         random_state : None, int, RandomState or Generator
+            None: that of the estimator.
 
         Returns
         -------
@@ -486,7 +488,8 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         if not (is_integer(n_samples) and n_samples >= 1):
             raise InvalidParameterError(f"n_samples={n_samples!r} is not allowed; it must be an integer >= 1.")
         with working_on(self._model.frame.shift):
-            rows, labels = self._model.drawn(int(n_samples), generator(random_state))
+            rng = generator(self.random_state if random_state is None else random_state)
+            rows, labels = self._model.drawn(int(n_samples), rng)
             kind = getattr(namespace_of(rows), dtype_name(self.components_.dtype))
             return move(cast(rows, kind), self.components_), _labels_at(labels, self.components_)
 

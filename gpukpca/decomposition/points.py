@@ -33,8 +33,8 @@ Result = TypeVar("Result")
 # Entries of a panel on the host: 1 MiB in float64 stays in a core's own cache while several passes go over it.
 PANEL_ENTRIES = 2**17
 FEWEST_ROWS = 64
-# Largest power of two that data are multiplied or divided by: its own square must be a number.
-LARGEST_EXPONENT = {"float64": 500, "float32": 60}
+# Largest power of two that data are multiplied or divided by: it and its inverse are normal numbers.
+LARGEST_EXPONENT = {"float64": 1020, "float32": 124}
 
 
 @dataclass(frozen=True)
