@@ -456,6 +456,20 @@ def test_the_median_of_many_rows_is_that_of_a_seeded_sample(xp):
     assert first == RBF("median").resolve(X).gamma
 
 
+def test_rows_told_apart_by_rounding_alone_are_one_row_to_the_median(xp, dtype):
+    X = np.repeat(rows(9, 4, dtype, 18), 5, axis=0)
+    noise = 5 * tolerances.eps(dtype) * rows(45, 4, dtype, 19)
+    noisy = RBF("median").resolve(xp.array(X + noise.astype(dtype))).gamma
+    assert noisy == pytest.approx(RBF("median").resolve(xp.array(X)).gamma, rel=200 * tolerances.eps(dtype))
+
+
+@pytest.mark.parametrize("outlier", [1e6, 1e100])
+def test_the_median_is_not_moved_by_one_row_far_out(outlier):
+    X = rows(200, 3, "float64", 20)
+    far = np.concatenate([X, np.full((1, 3), outlier)])
+    assert RBF("median").resolve(far).gamma == pytest.approx(RBF("median").resolve(X).gamma, rel=0.05)
+
+
 @pytest.mark.parametrize("rule", ["scale", "median"])
 def test_data_without_spread_fall_back_to_one_over_d(xp, rule):
     assert RBF(rule).resolve(xp.array(np.ones((5, 4)))).gamma == 0.25

@@ -461,6 +461,12 @@ def test_fewer_components_are_those_of_a_smaller_fit(xp, method, kernel):
     assert large.transform(xp.array(Y)).shape == (9, 3)
 
 
+def test_repeated_rows_leave_the_bandwidth_of_the_ridge_determined():
+    X = np.repeat(data(9) * [3.0, 1.0, 0.5, 0.1], 5, axis=0)
+    large, small = (fitted(X, p, gamma=1e-3) for p in (4, 3))
+    np.testing.assert_allclose(large.denoise(X, n_components=3), small.denoise(X), rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("count", [0, 5, True, 1.5, "2"])
 def test_a_count_that_is_none_of_the_components_is_refused(count):
     model = fitted(data())

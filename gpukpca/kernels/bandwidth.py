@@ -8,13 +8,15 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from gpukpca._typing import Array
-from gpukpca.backend.namespace import overflow_allowed
-from gpukpca.backend.rows import sampled_rows, variance_of_entries
+from gpukpca.backend.namespace import epsilon, overflow_allowed
+from gpukpca.backend.rows import place_of, sampled_rows, variance_of_entries
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.parameters import checked_number
 
 GAMMA_RULES = ("scale", "median")
 MEDIAN_SAMPLE = 1000
+# Rows nearer to each other than so many eps of their distance from the middle are one row, told apart by rounding.
+SAME_ROW = 1e3
 
 
 def resolved_gamma(owner: str, gamma: Any, X: Array) -> float:
@@ -60,6 +62,14 @@ def resolved_gamma(owner: str, gamma: Any, X: Array) -> float:
 
 def _median_distance(X: Any) -> float:
     """Median distance between distinct rows of a seeded sample."""
-    distances = pdist(sampled_rows(X, MEDIAN_SAMPLE))
-    distances = distances[distances > 0]
+    rows = sampled_rows(X, MEDIAN_SAMPLE)
+    distances = pdist(rows)
+    distances = distances[(distances > 0) & (distances >= SAME_ROW * epsilon(place_of(X)) * _sizes_of_pairs(rows))]
     return float(np.median(distances)) if distances.size else 0.0
+
+
+def _sizes_of_pairs(rows: np.ndarray) -> np.ndarray:
+    """The larger distance of every two rows, in the order of `pdist`, from the medians of the features."""
+    sizes = np.linalg.norm(rows - np.median(rows, axis=0), axis=1)
+    first, second = np.triu_indices(len(rows), 1)
+    return np.maximum(sizes[first], sizes[second])
