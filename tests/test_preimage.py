@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 from gpukpca import PCA, KernelPCA, kernels
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, PreimageInfo, RidgePreimage
-from gpukpca.decomposition.preimage import estimator
+from gpukpca.decomposition.preimage import estimator, ridge
 from gpukpca.eigen import Nystrom
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, RankWarning
 
@@ -461,6 +461,18 @@ def test_fewer_components_are_those_of_a_smaller_fit(xp, method, kernel):
     assert large.transform(xp.array(Y)).shape == (9, 3)
 
 
+def test_the_ridge_on_fewer_components_is_solved_once_for_all_panels(monkeypatch):
+    model, Y = fitted(data()), data(50, seed=1)
+    wanted = model.denoise(Y, n_components=2)
+    solved = []
+    monkeypatch.setattr(ridge, "_by_all", lambda *parts, solve=ridge._by_all: solved.append(1) or solve(*parts))
+    monkeypatch.setattr(estimator, "PANEL", 20)
+    np.testing.assert_allclose(model.denoise(Y, n_components=2), wanted, rtol=0, atol=1e-12)
+    model.reconstruction_error(Y, n_components=2)
+    model.denoise(Y)
+    assert len(solved) == 2
+
+
 def test_repeated_rows_leave_the_bandwidth_of_the_ridge_determined():
     X = np.repeat(data(9) * [3.0, 1.0, 0.5, 0.1], 5, axis=0)
     large, small = (fitted(X, p, gamma=1e-3) for p in (4, 3))
@@ -608,6 +620,15 @@ def test_components_of_eigenvalue_zero_do_no_harm(method):
     with pytest.warns(Warning, match="carry variance"):
         model = fitted(X, 4, preimage=SHARP[method])
     np.testing.assert_allclose(model.denoise(X), X, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_points_stay_in_their_library_whatever_set_output_says_of_scores(xp, method):
+    model = KernelPCA(2, kernel="rbf", preimage=method).set_output(transform="pandas").fit(xp.array(data()))
+    for name in ("denoise", "reconstruction_error", "score_samples"):
+        assert xp.owns(getattr(model, name)(xp.array(data())))
+    assert xp.owns(model.inverse_transform(xp.array(data(3, 2))))
+    assert isinstance(model.inverse_transform(model.transform(xp.array(data()))), np.ndarray)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -27,7 +27,8 @@ from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.decomposition.fitting import OnlyWhere
 from gpukpca.decomposition.placement import panels_of
-from gpukpca.decomposition.preimage.result import PreimageInfo
+from gpukpca.decomposition.preimage.result import FittedPreimage, Found, PreimageInfo
+from gpukpca.decomposition.preimage.ridge import RidgeRegression
 from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
 from gpukpca.decomposition.validation import check_finite, checked_scores, new_data
 from gpukpca.exceptions import InvalidParameterError
@@ -76,7 +77,6 @@ class WithPreimages:
     X_fit_: Any
     _map: Any
     eigenvalues_: Array
-    _delivered: Callable[..., Any]
     _scores: Callable[[Any], Array]
 
     # -- data space ------------------------------------------------------------------------------------------------
@@ -112,7 +112,8 @@ class WithPreimages:
         like = self._map.like
         with working_on(like), overflow_allowed():
             Z = checked_scores(X, like, int(self.eigenvalues_.shape[0]))
-            parts = [self._preimage_of(Z[start:stop, :], None, X) for start, stop in panels_of(Z, PANEL)]
+            back = self._way_back(int(Z.shape[1]))
+            parts = [_points(back, Z[start:stop, :], None, X) for start, stop in panels_of(Z, PANEL)]
             return _joined(parts, return_info)
 
     @OnlyWhere(_without_inverse)
@@ -151,7 +152,8 @@ class WithPreimages:
         q = self._first(n_components, lowest=1)
         Y = self._new_rows(X, "denoise")
         with working_on(self._map.like), overflow_allowed():
-            parts = [self._denoised(self._brought(Y, *bounds), q, X) for bounds in panels_of(Y, PANEL)]
+            back = self._way_back(q)
+            parts = [self._denoised(back, self._brought(Y, *bounds), q, X) for bounds in panels_of(Y, PANEL)]
             return _joined(parts, return_info)
 
     @OnlyWhere(_without_inverse)
@@ -180,11 +182,12 @@ class WithPreimages:
         Y = self._new_rows(X, "reconstruction_error")
         errors, infos = [], []
         with working_on(self._map.like), overflow_allowed():
+            back = self._way_back(q)
             for bounds in panels_of(Y, PANEL):
-                rows = self._brought(Y, *bounds)
-                points, info = self._denoised(rows, q, rows)
+                rows = dense_rows(self._brought(Y, *bounds))
+                points, info = self._denoised(back, rows, q, rows)
                 wide = self._map.mean_weights.dtype
-                squares = cast(square_sums(cast(rows, wide) - cast(move(points, rows), wide)), rows.dtype)
+                squares = cast(square_sums(cast(rows, wide) - cast(points, wide)), rows.dtype)
                 errors.append(_returned(squares, X))
                 infos.append(info)
         return _joined(list(zip(errors, infos, strict=True)), return_info=False)
@@ -314,16 +317,15 @@ class WithPreimages:
         rows = rows if is_sparse(rows) else move(rows, self._map.like)
         return cast(rows, self._map.projection.dtype)
 
-    def _denoised(self, rows: Any, q: int, X: Any) -> tuple[Array, PreimageInfo]:
+    def _way_back(self, q: int) -> FittedPreimage:
+        """The pre-image for the first q components; a regression is solved for them, once for all panels."""
+        fitted = self._preimage  # type: ignore[attr-defined]
+        return fitted.of_first(q) if isinstance(fitted, RidgeRegression) else fitted
+
+    def _denoised(self, back: FittedPreimage, rows: Any, q: int, X: Any) -> Found:
         Z = self._scores(rows)
         check_finite(Z, "The kernel overflows on the new points.", "The array of scores")
-        return self._preimage_of(Z[:, :q], dense_rows(rows), X)
-
-    def _preimage_of(self, Z: Array, start: Array | None, X: Any) -> tuple[Array, PreimageInfo]:
-        """The pre-images, in the library of X."""
-        points, info = self._preimage(Z, start)  # type: ignore[attr-defined]
-        check_finite(points, "The kernel overflows on these scores.", "The array of points")
-        return self._delivered(points, X), info
+        return _points(back, Z[:, :q], dense_rows(rows), X)
 
     def _feature_errors(self, rows: Any, q: int, diagonal: np.ndarray | None) -> Array:
         m = self._map
@@ -338,12 +340,19 @@ class WithPreimages:
         return space.square_distances(rows, q)
 
 
+def _points(back: FittedPreimage, Z: Array, start: Array | None, X: Any) -> Found:
+    """The pre-images, in the library of X."""
+    points, info = back(Z, start)
+    check_finite(points, "The kernel overflows on these scores.", "The array of points")
+    return _returned(points, X), info
+
+
 def _returned(result: Array, X: Any) -> Array:
     """A result in the library of the input."""
     return move(result, X) if is_foreign(X) else to_host(result)
 
 
-def _joined(parts: list[tuple[Array, PreimageInfo]], return_info: bool) -> Any:
+def _joined(parts: list[Found], return_info: bool) -> Any:
     """The points of all panels, with a warning where some have not converged."""
     first = parts[0][0]
     points = first if len(parts) == 1 else namespace_of(first).concat([points for points, _ in parts], axis=0)

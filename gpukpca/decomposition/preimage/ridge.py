@@ -81,15 +81,16 @@ class RidgeRegression:
         return cls(rule, X, scores, kernel, knots, dual_coef, mean)
 
     def __call__(self, Z: Array, start: Array | None = None) -> Found:
-        """With fewer columns than components the regression is solved again for those."""
-        fitted = self if Z.shape[1] == self.scores.shape[1] else self._of_first(int(Z.shape[1]))
-        points = kernel_matmat(fitted.kernel, Z, fitted.knots, fitted.dual_coef, n_jobs=self.rule.n_jobs)
+        """Z must have as many columns as the scores; see `of_first`."""
+        points = kernel_matmat(self.kernel, Z, self.knots, self.dual_coef, n_jobs=self.rule.n_jobs)
         if self.mean is not None:
             points = cast(cast(points, self.mean.dtype) + self.mean[None, :], points.dtype)
         return points, PreimageInfo.direct(int(Z.shape[0]))
 
-    def _of_first(self, count: int) -> RidgeRegression:
-        """The regression on the first so many scores."""
+    def of_first(self, count: int) -> RidgeRegression:
+        """The regression on the first so many scores, solved again where these are not all."""
+        if count == self.scores.shape[1]:
+            return self
         xp = namespace_of(self.scores)
         return RidgeRegression.fitted(self.X, xp.asarray(self.scores[:, :count], copy=True), self.rule)
 
