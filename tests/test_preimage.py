@@ -583,6 +583,8 @@ def test_wrong_scores_are_told_from_right_ones(xp, method):
     model = fitted(xp.array(data()), preimage=method)
     with pytest.raises(ValueError, match="n_components = 4"):
         model.inverse_transform(xp.array(data(5, 3)))
+    with pytest.raises(ValueError, match=r"m >= 1 .* got shape \(0, 4\)"):
+        model.inverse_transform(xp.array(data(0)))
     wrong = data(5, 4)
     wrong[2, 1] = np.nan
     with pytest.raises(ValueError, match="NaN"):
@@ -620,6 +622,16 @@ def test_components_of_eigenvalue_zero_do_no_harm(method):
     with pytest.warns(Warning, match="carry variance"):
         model = fitted(X, 4, preimage=SHARP[method])
     np.testing.assert_allclose(model.denoise(X), X, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("preimage", [*METHODS, RidgePreimage(gamma="scale"), None])
+def test_without_components_every_point_goes_to_the_one_there_is(xp, preimage):
+    X = np.full((5, 2), 3.0)
+    model = KernelPCA(None, kernel="rbf", preimage=preimage, fit_inverse_transform=preimage is None).fit(xp.array(X))
+    Z = model.transform(xp.array(data(4, 2)))
+    assert Z.shape == (4, 0)
+    np.testing.assert_array_equal(xp.host(model.inverse_transform(Z)), X[:4])
+    np.testing.assert_array_equal(xp.host(model.denoise(xp.array(data(4, 2)))), X[:4])
 
 
 @pytest.mark.parametrize("method", METHODS)

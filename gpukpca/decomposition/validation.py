@@ -297,11 +297,12 @@ def checked_scores(Z: Any, like: Array, p: int) -> Array:
     if is_sparse(Z):
         raise TypeError("sparse scores are not supported; pass Z.toarray().")
     if not is_foreign(Z):
-        Z = check_array(Z, dtype=[np.float64, np.float32], ensure_all_finite=False, input_name="scores")
-    if Z.ndim != 2 or Z.shape[1] != p:
+        settings: dict[str, Any] = {"ensure_all_finite": False, "ensure_min_samples": 0, "ensure_min_features": 0}
+        Z = check_array(Z, dtype=[np.float64, np.float32], input_name="scores", **settings)
+    if Z.ndim != 2 or Z.shape[1] != p or not Z.shape[0]:
         raise ValueError(
-            f"inverse_transform expects scores of shape (m, n_components) with n_components = {p}; got shape "
-            f"{tuple(Z.shape)}."
+            f"inverse_transform expects scores of shape (m, n_components) with m >= 1 and n_components = {p}; got "
+            f"shape {tuple(Z.shape)}."
         )
     if namespace_of(Z).isdtype(Z.dtype, "complex floating"):
         raise ValueError("Complex data not supported")

@@ -13,6 +13,7 @@ from gpukpca.decomposition.choices import NAMED_KERNELS, check_parameter, is_int
 from gpukpca.decomposition.model import Model
 from gpukpca.decomposition.preimage.distance_constraint import DistanceConstraint
 from gpukpca.decomposition.preimage.fixed_point import FixedPoint
+from gpukpca.decomposition.preimage.linear import LinearPreimage
 from gpukpca.decomposition.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.decomposition.preimage.space import FeatureSpace
 from gpukpca.exceptions import InvalidParameterError
@@ -103,8 +104,10 @@ class RidgePreimage(BaseEstimator):
         squares = 2 if on_gpu else 1  # cuSOLVER factors a copy
         return n * (squares * n + 3 * d + 8 * p) * item
 
-    def learned(self, X: Array, space: FeatureSpace, model: Model, landmarks: int) -> RidgeRegression:
-        """The regression of X on the scores of the model."""
+    def learned(self, X: Array, space: FeatureSpace, model: Model, landmarks: int) -> RidgeRegression | LinearPreimage:
+        """The regression of X on the scores of the model; on no scores every point is the mean."""
+        if not model.scores.shape[1]:
+            return LinearPreimage.fitted(X, model.scores)
         rule = RidgeRule(self._latent(), float(self.alpha), self.centered, landmarks, space.n_jobs)
         return RidgeRegression.fitted(X, model.scores, rule)
 
