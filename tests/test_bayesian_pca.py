@@ -46,7 +46,7 @@ def bishop(S, n, steps):
     return W @ W.T + noise * np.eye(d), W.shape[1]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_spectrum_alone_gives_what_the_matrices_of_bishop_give(seed):
     X = planted(seed, 200, 8, 3, 3.0)
     C, K = bishop(np.cov(X, rowvar=False, ddof=0), 200, 1500)
@@ -123,8 +123,8 @@ def test_missing_values_leave_the_dimension_and_the_posterior_never_decreases(se
 
 def test_missing_values_in_every_library(xp):
     X = with_holes(planted(5, 150, 6, 2, 5.0))
-    wanted = BayesianPCA(4, random_state=0).fit(X)
-    model = BayesianPCA(4, random_state=0).fit(xp.array(X))
+    wanted = BayesianPCA(4, random_state=0, tol=1e-6).fit(X)
+    model = BayesianPCA(4, random_state=0, tol=1e-6).fit(xp.array(X))
     assert model.n_components_ == wanted.n_components_ == 2
     np.testing.assert_allclose(xp.host(model.get_covariance()), wanted.get_covariance(), atol=1e-8)
     np.testing.assert_allclose(xp.host(model.impute(xp.array(X))), wanted.impute(X), atol=1e-8)

@@ -15,6 +15,7 @@ from sklearn.exceptions import NotFittedError
 
 from gpukpca import PCA, ProbabilisticPCA
 from gpukpca.backend.batched import SWEPT_UP_TO, definite_inverses, unpacked
+from gpukpca.decomposition import em
 from gpukpca.decomposition.convergence import ConvergenceWarning
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, MemoryBudgetError, RankWarning
 
@@ -183,7 +184,7 @@ def test_em_from_a_far_start_goes_up_at_every_step_to_the_closed_form(rng):
     assert model.log_likelihoods_[-1] == pytest.approx(len(X) * best.score(X), rel=1e-3)
 
 
-@pytest.mark.parametrize(("p", "tol"), [(1, 1e-11), (2, 1e-7), (4, 1e-5)])
+@pytest.mark.parametrize(("p", "tol"), [(1, 1e-8), (2, 1e-5), (4, 1e-3)])
 def test_the_log_likelihood_of_observed_entries_never_decreases(xp, rng, p, tol):
     X = with_holes(rng, planted(rng), 0.4)
     model = ProbabilisticPCA(p, random_state=0, ddof=0, tol=tol).fit(xp.array(X))
@@ -219,8 +220,8 @@ def test_missing_values_in_every_library_and_precision(xp, dtype, rng):
     X = with_holes(rng, planted(rng)).astype(dtype)
     held = X.copy()
     rows = xp.array(X)
-    model = ProbabilisticPCA(P, random_state=0).fit(rows)
-    wanted = ProbabilisticPCA(P, random_state=0).fit(X.astype(np.float64))
+    model = ProbabilisticPCA(P, random_state=0, tol=1e-5).fit(rows)
+    wanted = ProbabilisticPCA(P, random_state=0, tol=1e-5).fit(X.astype(np.float64))
     assert model.solver_ == "em"
     allowed = 1e3 * tolerances.eps(dtype)
     for name in ARRAYS:
@@ -240,17 +241,17 @@ def test_missing_values_in_every_library_and_precision(xp, dtype, rng):
 
 
 def test_batches_rows_and_threads_do_not_matter(xp, rng):
-    X = with_holes(rng, planted(rng))
-    whole = ProbabilisticPCA(P, random_state=0, n_jobs=1, tol=1e-5).fit(xp.array(X))
-    cut = [xp.array(X[a:b]) for a, b in ((0, 30), (30, 31), (31, 150), (150, N))]
+    X = with_holes(rng, planted(rng, n=60))
+    whole = ProbabilisticPCA(P, random_state=0, n_jobs=1, tol=1e-3).fit(xp.array(X))
+    cut = [xp.array(X[a:b]) for a, b in ((0, 15), (15, 16), (16, 40), (40, 60))]
     for rows, more in (
         (cut, {}),
         (Again(*cut), {}),
-        (xp.array(X), {"batch_size": 70}),
+        (xp.array(X), {"batch_size": 25}),
         (xp.array(X), {"n_jobs": 2}),
         (xp.array(X[::-1].copy()), {}),
     ):
-        other = ProbabilisticPCA(P, random_state=0, tol=1e-5, **more).fit(rows)
+        other = ProbabilisticPCA(P, random_state=0, tol=1e-3, **more).fit(rows)
         for name in ARRAYS:
             np.testing.assert_allclose(xp.host(getattr(other, name)), xp.host(getattr(whole, name)), atol=1e-9)
 
@@ -319,6 +320,14 @@ def test_a_row_does_not_depend_on_the_holes_of_others(X):
     np.testing.assert_array_equal(model.score_samples(Y)[1::2], model.score_samples(X)[1::2])
 
 
+def test_panels_of_new_rows_are_put_together_in_their_order(rng, X, monkeypatch):
+    model, Y = ProbabilisticPCA(P).fit(X), with_holes(rng, X)
+    whole = {name: getattr(model, name)(Y) for name in ("transform", "score_samples", "posterior_covariance", "impute")}
+    monkeypatch.setattr(em, "PANEL_ENTRIES", 1)  # panels of 64 rows
+    for name, wanted in whole.items():
+        np.testing.assert_allclose(getattr(model, name)(Y), wanted, rtol=1e-12, err_msg=name)
+
+
 def test_samples_have_the_moments_of_the_model(xp, X):
     model = ProbabilisticPCA(P, random_state=1).fit(xp.array(X))
     drawn = model.sample(40_000)
@@ -367,9 +376,9 @@ def test_a_refit_forgets_and_a_pickle_remembers(rng, X):
 
 def test_computed_on_a_device_for_data_on_the_host(cuda, rng):
     X = with_holes(rng, planted(rng))
-    wanted = ProbabilisticPCA(P, random_state=0).fit(X)
+    wanted = ProbabilisticPCA(P, random_state=0, tol=1e-5).fit(X)
     for rows, more in ((X, {}), (X, {"batch_size": 50}), ([X[:90], X[90:]], {})):
-        model = ProbabilisticPCA(P, random_state=0, device="cuda", **more).fit(rows)
+        model = ProbabilisticPCA(P, random_state=0, tol=1e-5, device="cuda", **more).fit(rows)
         assert isinstance(model.components_, np.ndarray)
         assert model.device_ != "cpu"
         np.testing.assert_allclose(model.get_covariance(), wanted.get_covariance(), rtol=1e-8)

@@ -18,6 +18,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.linalg import thin_svd
 from gpukpca.backend.namespace import cast, epsilon, from_host, move, namespace_of, to_host
 from gpukpca.backend.rows import dense_rows, pick_rows, take_rows
+from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
 from gpukpca.decomposition.em import Expectation, Parameters, panel_rows
 from gpukpca.decomposition.em_start import NOISE_FLOOR
 from gpukpca.decomposition.gaussian import GaussianModel
@@ -151,11 +152,14 @@ class LatentModel:
         return Expectation(Parameters(self.loadings, self.mean, regular if regular > 0 else 1.0))
 
     def _by_rows(self, Y: Any, step: Expectation, complete: OfComplete, incomplete: OfIncomplete) -> Array:
-        """Panel by panel; a row's result does not depend on whether others have holes."""
-        parts = []
-        for start, stop in panels_of(Y, panel_rows(Y, self.n_components)):
-            rows = move(dense_rows(take_rows(Y, start, stop)), self.axes)
-            parts.append(self._of_panel(rows, step, complete, incomplete))
+        """Panel by panel, which threads share; a row's result does not depend on whether others have holes."""
+
+        def part(cut: tuple[int, int]) -> Array:
+            rows = move(dense_rows(take_rows(Y, *cut)), self.axes)
+            return self._of_panel(rows, step, complete, incomplete)
+
+        cuts = panels_of(Y, panel_rows(Y, self.n_components))
+        parts = dealt_back(map_tiles(part, cuts, worker_count(self.axes, None)), len(cuts))
         return parts[0] if len(parts) == 1 else namespace_of(parts[0]).concat(parts, axis=0)
 
     def _of_panel(self, rows: Array, step: Expectation, complete: OfComplete, incomplete: OfIncomplete) -> Array:
