@@ -680,6 +680,8 @@ RADIAL = {
     "a multiple": 2.5 * kernels.Matern(0.2, 2.5),
     "a sum": kernels.RBF(0.3) + 2.0 * kernels.RationalQuadratic(0.2),
     "a product": kernels.RBF(0.3) * kernels.Matern(0.2, 2.5),
+    "a sum with a constant": kernels.RBF(0.3) + kernels.RationalQuadratic(0.0) + 2.0 * kernels.Matern(0.0, 2.5),
+    "a product with a constant": kernels.RBF(0.0) * kernels.RBF(0.3),
 }
 
 

@@ -364,9 +364,12 @@ class RBF(_EuclideanKernel):
         return elementwise.gaussian(T, flat, dtype=dtype)
 
 
+# In place of the factor 0, which no kernel may have: the slope of a constant is nothing beside any other.
+VANISHING = 1e-300
+
+
 def _scaled(kernel: Kernel, factor: float) -> Kernel:
-    """factor · kernel; the kernel itself for a factor of 0, which no kernel may have."""
-    return factor * kernel if factor > 0 else kernel
+    return max(float(factor), VANISHING) * kernel
 
 
 class RationalQuadratic(_EuclideanKernel):

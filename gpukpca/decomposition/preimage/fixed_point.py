@@ -82,7 +82,7 @@ class FixedPoint:
         """With what follows from the basis and the kernel: the points and the slope."""
         points = shifted_rows(space.map.basis, mean, 1.0, space.map.basis.dtype)
         slope: Any = space.kernel.slope()
-        if isinstance(slope, Scale):  # a factor falls out
+        while isinstance(slope, Scale):  # a factor falls out
             slope = slope.k
         return cls(space, points, mean, scores, spread, slope, max_iter, tol)
 
