@@ -25,7 +25,7 @@ from gpukpca import PCA, KernelPCA, kernels
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, PreimageInfo, RidgePreimage
 from gpukpca.decomposition.preimage import estimator, ridge
 from gpukpca.eigen import Nystrom
-from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, RankWarning
+from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, RankWarning
 
 METHODS = ["ridge", "fixed_point", "distance_constraint"]
 # Ridges so small that the regression goes through its points.
@@ -348,6 +348,16 @@ def test_the_distance_constraint_is_that_of_the_paper_written_out(xp, dtype):
         wanted = X[near].mean(axis=0) + position @ Vt
         found = xp.host(model.denoise(xp.array(Y[i : i + 1], dtype)))[0]
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-9 if dtype == "float64" else 2e-3)
+
+
+@pytest.mark.parametrize("degree", [1, 3])
+@pytest.mark.parametrize("offset", [1e3, 1e5])
+def test_inner_products_far_from_the_origin_cost_the_digits_of_the_kernel_alone(degree, offset):
+    X = data(d=3) + offset
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrecisionWarning)
+        model = fitted(X, None, "poly", "distance_constraint", degree=degree)
+    np.testing.assert_allclose(model.denoise(X), X, rtol=0, atol=20 * tolerances.eps("float64") * offset**2)
 
 
 def test_duplicate_neighbours_do_no_harm():

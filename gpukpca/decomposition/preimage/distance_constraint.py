@@ -140,5 +140,6 @@ def _solved(gram: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     values, vectors = np.linalg.eigh(gram)
     kept = values > FLAT * np.maximum(values[:, -1:], 0.0)
     inverse = np.divide(1.0, values, out=np.zeros_like(values), where=kept)
-    along = np.einsum("ikj,ik->ij", vectors, wanted)
+    # A constant among the wanted falls out, but for the rounding of the centre, which an offset makes large.
+    along = np.einsum("ikj,ik->ij", vectors, wanted - wanted.mean(axis=1, keepdims=True))
     return np.einsum("ikj,ij->ik", vectors, inverse * along)
