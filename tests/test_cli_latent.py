@@ -65,6 +65,12 @@ def test_ppca_gives_what_the_estimator_gives(rng: np.random.Generator):
         assert word in out
 
 
+def test_iterations_are_told_where_there_are_some():
+    text("t.csv", HOLES)
+    assert "em, " in fit("t.csv", "--method", "ppca", "-n", 1, "--index-column", 0, *OUT).stdout
+    assert "iteration" not in fit("iris", "--method", "ppca", "-n", 2, *OUT, "--force").stdout
+
+
 def test_missing_cells_of_a_table_are_taken(rng: np.random.Generator):
     text("t.csv", HOLES)
     out = fit("t.csv", "--method", "ppca", "-n", 1, "--index-column", "name", *OUT).stdout
@@ -76,6 +82,14 @@ def test_missing_cells_of_a_table_are_taken(rng: np.random.Generator):
     assert "line 2, column 4 (c): 'NA' is a missing value" in refused(
         "t.csv", "--index-column", "name", *OUT, "--force"
     )
+
+
+@pytest.mark.parametrize("mark", ["", "NA", "NaN", "#N/A", "<NA>", "n/a", "null", "-", "?"])
+def test_every_usual_mark_of_a_missing_cell_is_known(mark: str):
+    text("t.csv", HOLES.replace("6.5", mark))
+    assert "5 of 21 cells" in fit("t.csv", "--method", "ppca", "-n", 1, "--index-column", 0, *OUT).stdout
+    message = refused("t.csv", "--method", "local", "--index-column", 0, *OUT, "--force")
+    assert "or fit with --method ppca or bayesian, which take them" in message
 
 
 def test_words_in_a_table_with_missing_cells_are_still_errors():
@@ -140,9 +154,10 @@ def test_bayesian_finds_the_dimension(rng: np.random.Generator):
     assert Path("b.png").stat().st_size > 10_000
 
 
-def test_bayesian_that_finds_nothing_still_writes(rng: np.random.Generator):
+def test_bayesian_that_finds_nothing_still_writes_and_shows_no_empty_table(rng: np.random.Generator):
     np.save("x.npy", rng.standard_normal((400, 5)))
     result = fit("x.npy", "--method", "bayesian", "--plot", "b.png", *OUT)
+    assert "variance ratio" not in result.stdout
     assert loaded()["scores"].shape == (400, 0)
     assert "0 of 4 components are relevant" in result.stdout
     assert Path("b.png").exists()
@@ -162,16 +177,29 @@ def test_local_gives_what_the_estimator_gives(hard: bool):
     np.testing.assert_array_equal(found["clusters"], model.labels_)
     for name in ("weights", "means", "components", "noise_variance"):
         np.testing.assert_array_equal(found[name], getattr(model, f"{name}_"))
-    assert "2 clusters with 1 components" in out
+    assert "2, each with 1 component\n" in out
     assert "samples" in out
     assert Path("l.png").stat().st_size > 10_000
 
 
 def test_local_chooses_by_the_criterion():
     out = fit("clusters", "--method", "local", "--clusters", "bic", "-n", 1, *OUT).stdout
-    assert "the smallest BIC of" in out
+    assert "each with 1 component: the smallest BIC of" in out
     table = json.loads(str(loaded()["metadata"]))["bic"]
     assert len(table) > 1
     counts = json.loads(str(loaded()["metadata"]))
     best = f"{counts['n_clusters']} clusters, {counts['n_components']} components"
     assert min(table, key=table.get) == best
+
+
+def test_the_limit_of_memory_is_not_ignored():
+    assert "memory_limit" in refused("digits", "--method", "local", "--memory-limit", "1KB", *OUT)
+
+
+def test_two_columns_of_a_table_name_the_axes_as_they_are_written():
+    rows = read_input("clusters").X
+    text("t.csv", "$a_b,c\n" + "".join(f"{x},{y}\n" for x, y in rows))
+    fit("t.csv", "--method", "local", "-n", 1, "--plot", "l.svg", *OUT)
+    drawn = Path("l.svg").read_text(encoding="utf-8")
+    assert "<!-- $a_b -->" in drawn
+    assert "<!-- c -->" in drawn

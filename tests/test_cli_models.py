@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 from test_cli import fit, loaded, run, text
 
 import gpukpca
 from gpukpca import PCA, KernelPCA
+from gpukpca.cli.apply import CHUNK
 from gpukpca.cli.inputs import read_input
 from gpukpca.persistence import load_with_notes, save_with_notes
 
@@ -154,7 +156,13 @@ def test_what_does_not_fit_is_refused(X: np.ndarray):
     assert "the model has no way back to data space: fit it with --preimage" in refused(
         "denoise", "m.npz", "x.npy", "-o", "t.npz"
     )
-    assert "no such file" in refused("transform", "none.npz", "x.npy", "-o", "t.npz").lower()
+    assert "MODEL none.npz: no such file" in refused("transform", "none.npz", "x.npy", "-o", "t.npz")
+    assert "is a directory; give the file that gpukpca fit --save wrote" in refused(
+        "denoise", ".", "x.npy", "-o", "t.npz"
+    )
+    assert "m.npz is the model: MODEL comes first" in refused("transform", "x.npy", "m.npz", "-o", "t.npz")
+    assert "m.npz is a saved model; give data" in refused("transform", "m.npz", "m.npz", "-o", "t.npz")
+    assert "m.npz is a saved model; give data" in refused("fit", "m.npz", "-o", "t.npz")
     assert "is no model file of gpukpca" in refused("transform", "s.npz", "x.npy", "-o", "t.npz")
     assert "is no model file of gpukpca" in refused("transform", "x.npy", "x.npy", "-o", "t.npz")
     assert "is the model itself" in refused("transform", "m.npz", "x.npy", "-o", "m.npz", "--force")
@@ -193,3 +201,62 @@ def test_a_model_saved_without_the_command_line_is_as_good(X: np.ndarray):
     model.save("m.npz")
     done("transform", "m.npz", "new.npy", "-o", "t.npz")
     np.testing.assert_array_equal(loaded("t.npz")["scores"], model.transform(X[90:]))
+
+
+def test_an_array_of_a_model_file_is_data_where_it_is_named(X: np.ndarray):
+    fit("x.npy", "--method", "pca", "-n", 3, "--save", "m.npz", *OUT)
+    fit("m.npz", "--key", "components_", "--method", "pca", "-o", "c.npz")
+    assert loaded("c.npz")["scores"].shape == (3, 3)
+
+
+def test_rows_are_counted_from_the_start_of_the_input(rng: np.random.Generator):
+    rows = rng.standard_normal((CHUNK + 900, 3))
+    np.save("x.npy", rows)
+    fit("x.npy", "--method", "pca", "-n", 2, "--save", "m.npz", *OUT)
+    rows[CHUNK + 20, 1] = np.nan
+    np.save("x.npy", rows)
+    message = f"x.npy contains NaN: 1 value(s), the first in row {CHUNK + 20}, column 1. PCA does not accept"
+    assert message in refused("transform", "m.npz", "x.npy", "-o", "t.npz")
+    assert message in refused("denoise", "m.npz", "x.npy", "-o", "t.npz")
+
+
+def test_noise_does_not_set_the_greys_of_the_picture(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
+    noisy = load_digits().data[:50] / 16 + rng.standard_normal((50, 64))
+    noisy[0, 0] = 30.0
+    np.save("noisy.npy", noisy)
+    fit("digits", "--method", "pca", "-n", 8, "--save", "m.npz", *OUT)
+    drawn = []
+    monkeypatch.setattr("gpukpca.cli.apply.draw", lambda file, path, figure: drawn.append(figure))
+    done("denoise", "m.npz", "noisy.npy", "-o", "d.npy", "--plot", "d.png", "--image-shape", "8x8")
+    shown = np.load("d.npy")[np.linspace(0, 49, 12).astype(int)]
+    assert {ax.images[0].get_clim() for ax in drawn[0].axes} == {(shown.min(), shown.max())}
+
+
+def test_many_labels_and_missing_cells_do_not_keep_a_picture_from_being_drawn(X: np.ndarray):
+    holes = X[:90].copy()
+    holes[::9, 1] = np.nan
+    np.savez("x.npz", X=holes, many=np.arange(90), few=np.arange(90) % 3)
+    fit("x.npz", "--method", "ppca", "-n", 2, "--save", "m.npz", *OUT)
+    for labels in ("many", "few"):
+        done("denoise", "m.npz", "x.npz", "--label-column", labels, "-o", f"{labels}.npz", "--plot", f"{labels}.png")
+        assert Path(f"{labels}.png").stat().st_size > 10_000
+    done("denoise", "m.npz", "x.npz", "-o", "i.npz", "--plot", "i.png", "--image-shape", "2x3")
+
+
+def test_an_option_that_is_not_there_points_to_the_help(X: np.ndarray):
+    assert "(see gpukpca transform --help).\n" in refused("transform", "m.npz", "x.npy", "-n", 2, "-o", "t.npz")
+    assert "Missing argument 'INPUT' (see gpukpca transform --help).\n" in refused("transform", "m.npz", "-o", "t.npz")
+    assert "'0.9' is not a valid integer.\n" in refused("denoise", "m.npz", "x.npy", "-n", 0.9, "-o", "t.npz")
+
+
+def test_the_scores_of_a_local_model_say_in_which_cluster_they_are(X: np.ndarray):
+    fit("x.npy", "--method", "local", "-n", 2, "--save", "m.npz", "-o", "s.csv")
+    model = gpukpca.load("m.npz")
+    for rows, name in ((X[:90], "x"), (X[90:], "new")):
+        done("transform", "m.npz", f"{name}.npy", "-o", f"t_{name}.csv")
+        found = read_input(f"t_{name}.csv", label_column="cluster")
+        np.testing.assert_array_equal(found.labels, model.predict(rows))
+        np.testing.assert_array_equal(found.X, model.transform(rows))
+    assert Path("s.csv").read_text() == Path("t_x.csv").read_text()
+    done("transform", "m.npz", "new.npy", "-o", "t.npz")
+    np.testing.assert_array_equal(loaded("t.npz")["clusters"], model.predict(X[90:]))

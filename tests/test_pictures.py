@@ -208,7 +208,7 @@ def test_local_axes_follow_clusters_and_curves():
         whole, local = PCA(1).fit(X), np.mean(np.sum((model.denoise(X) - X) ** 2, axis=1))
         error = np.mean(np.sum((whole.inverse_transform(whole.transform(X)) - X) ** 2, axis=1))
         assert local < error / 5
-        assert ax.get_title() == f"error with 1 component: PCA {error:.3g}, {k} clusters {local:.3g}"
+        assert ax.get_title() == f"error with 1 component: PCA (dashed) {error:.3g}, {k} clusters {local:.3g}"
         segments = [line.get_xydata() for line in ax.lines if len(line.get_xydata()) == 2]
         assert len(segments) == k + 1
         for ends, mean, axis in zip(segments[1:], model.means_, model.components_[:, 0], strict=True):

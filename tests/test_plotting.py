@@ -354,6 +354,25 @@ def test_denoised_images_have_one_row_a_method_and_its_error_beside_it():
     assert png(figure).std() > 0.1
 
 
+def test_panels_of_the_same_coordinates_may_have_one_scale(rng: np.random.Generator):
+    plane = rng.standard_normal((30, 2))
+    for same in (False, True):
+        axes = np.reshape(plot_comparison({"a": plane, "b": 0.1 * plane}, same_scale=same).axes, (2, 2))
+        limits = {(ax.get_xlim(), ax.get_ylim()) for ax in axes[1]}
+        assert len(limits) == (1 if same else 2)
+        assert axes[0, 1].get_xlim() == axes[1, 1].get_xlim()
+
+
+def test_any_row_can_say_what_is_black_and_white():
+    X = load_digits().data[:5]
+    noisy = np.where(np.arange(64) == 3, np.nan, X + 30.0)
+    for name, least, most in (("noisy", 30.0, 46.0), ("PCA", 0.0, 8.0)):
+        figure = plot_denoised({"noisy": noisy, "PCA": 0.5 * X}, (8, 8), greys=name)
+        assert {ax.images[0].get_clim() for ax in figure.axes} == {(least, most)}
+    with pytest.raises(ValueError, match="greys='clean' is no row; give one of noisy, PCA"):
+        plot_denoised({"noisy": noisy, "PCA": X}, (8, 8), greys="clean")
+
+
 @pytest.mark.parametrize("rows", [{}, {"a": np.ones((2, 4)), "b": np.ones((3, 4))}, {"a": np.ones(4)}])
 def test_rows_that_are_not_alike_are_refused(rows):
     with pytest.raises(ValueError, match="one shape"):

@@ -15,7 +15,14 @@ from gpukpca.cli.failures import OneLineErrors, failures_in_one_line, warnings_i
 from gpukpca.cli.fit import run_fit, run_plan
 from gpukpca.cli.inputs import BUNDLED
 from gpukpca.cli.machine import show_machine
-from gpukpca.cli.options import RowsByColumns, of_method, with_input_options, with_model_options, with_output_options
+from gpukpca.cli.options import (
+    RowsByColumns,
+    WholeNumber,
+    of_method,
+    with_input_options,
+    with_model_options,
+    with_output_options,
+)
 
 
 @click.group(cls=OneLineErrors, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -97,7 +104,7 @@ def transform(**options: Any) -> None:
 @click.argument("model", type=click.Path(path_type=Path))
 @with_input_options
 @with_output_options("Denoised samples as .npz, .csv or .npy.")
-@click.option("-n", "--n-components", type=click.IntRange(min=1), help="Use only so many. [default: all of the model]")
+@click.option("-n", "--n-components", type=WholeNumber(min=1), help="Use only so many. [default: all of the model]")
 @click.option("--plot", type=click.Path(path_type=Path), help="Some samples before and after, as .png, .pdf or .svg.")
 @click.option(
     "--image-shape", type=RowsByColumns(), metavar="ROWSxCOLUMNS", help="For --plot: samples are images, such as 16x16."

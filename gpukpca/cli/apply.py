@@ -14,13 +14,14 @@ from rich.console import Console
 from rich.progress import track
 from sklearn.utils import get_tags
 
-from gpukpca import PCA, IncrementalPCA, KernelPCA
-from gpukpca.cli.inputs import read_input
+from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA
+from gpukpca.cli.inputs import is_model_file, read_input
 from gpukpca.cli.machine import versions
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
 from gpukpca.cli.report import peak_memory_mib, show_pairs
 from gpukpca.cli.scaling import Standardization
 from gpukpca.cli.table import Table
+from gpukpca.decomposition.validation import check_finite
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 from gpukpca.files import replaced_whole
 from gpukpca.persistence import load_with_notes
@@ -34,16 +35,17 @@ PICTURED = 12
 def run_transform(wanted: SimpleNamespace) -> None:
     """Check, load, read, project, write, show."""
     targets = _targets(wanted)
-    model, notes = load_with_notes(wanted.model, wanted.device)
+    model, notes = _model(wanted)
     given = _table(wanted, model, notes)
     scaling = standardization_from(notes, model)
     table = given if scaling is None else replace(given, X=scaling.applied(given.X))
     started = time.perf_counter()
     scores = _in_chunks(model.transform, table.X, wanted.quiet)
+    clusters = {"clusters": _in_chunks(model.predict, table.X, True)} if isinstance(model, LocalPCA) else {}
     facts = _facts(wanted, model, table, time.perf_counter() - started, targets)
     with replaced_whole(targets["output"]) as (file,):
         columns = component_names(scores.shape[1])
-        write_rows(file, targets["output"], "scores", scores, columns, table, {}, facts)
+        write_rows(file, targets["output"], "scores", scores, columns, table, clusters, facts)
     _show(wanted, model, table, facts)
 
 
@@ -52,7 +54,7 @@ def run_denoise(wanted: SimpleNamespace) -> None:
     targets = _targets(wanted)
     if wanted.image_shape is not None and wanted.plot is None:
         raise InvalidParameterError("--image-shape is for pictures: give --plot as well.")
-    model, notes = load_with_notes(wanted.model, wanted.device)
+    model, notes = _model(wanted)
     way_back = denoiser(model, wanted.n_components)
     table = _table(wanted, model, notes)
     _check_picture(wanted, *table.X.shape)
@@ -127,6 +129,20 @@ def _targets(wanted: SimpleNamespace) -> dict[str, Path]:
     return checked_targets(wanted, wanted.source)
 
 
+def _model(wanted: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
+    """The model and its notes; MODEL and INPUT in the wrong order are told."""
+    if wanted.model.is_dir():
+        raise IsADirectoryError(f"MODEL {wanted.model} is a directory; give the file that gpukpca fit --save wrote.")
+    if not wanted.model.exists():
+        raise FileNotFoundError(f"MODEL {wanted.model}: no such file; give the one that gpukpca fit --save wrote.")
+    try:
+        return load_with_notes(wanted.model, wanted.device)
+    except ModelFormatError as error:
+        if is_model_file(Path(wanted.source)):
+            raise InvalidParameterError(f"{wanted.source} is the model: MODEL comes first, then INPUT.") from error
+        raise
+
+
 def _table(wanted: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table:
     """The input, with the columns of the fit."""
     how = ("key", "label_column", "index_column", "transpose", "dtype")
@@ -142,6 +158,10 @@ def _table(wanted: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table:
             f"column {i + 1} of {wanted.source} is {table.feature_names[i]!r}, and the model was fitted with "
             f"{names[i]!r} there: give the same columns in the same order."
         )
+    # Here, as the estimator would count the rows from the start of a chunk.
+    refused = f"{type(model).__name__} does not accept missing values; impute or drop them first."
+    advice = "Missing values are NaN; every other entry must be finite." if missing else refused
+    check_finite(table.X, advice, wanted.source, missing=missing)
     return table
 
 
@@ -201,12 +221,16 @@ def _check_picture(wanted: SimpleNamespace, n: int, d: int) -> None:
 def _figure(wanted: SimpleNamespace, table: Table, points: np.ndarray) -> Any:
     """Some samples before and after, as images where they are; else all of them in the first plane of the given."""
     from gpukpca.plotting import plot_comparison, plot_denoised
+    from gpukpca.plotting.style import classes_of
 
     title = f"{Path(wanted.source).stem}, denoised by {wanted.model.name}"
     if wanted.image_shape is not None:
         chosen = np.linspace(0, len(points) - 1, min(PICTURED, len(points))).astype(int)
-        return plot_denoised({"given": table.X[chosen], "denoised": points[chosen]}, wanted.image_shape, title=title)
-    given = np.asarray(table.X, dtype=np.float64)
+        rows = {"given": table.X[chosen], "denoised": points[chosen]}
+        return plot_denoised(rows, wanted.image_shape, title=title, greys="denoised")
+    # Missing cells are drawn where the model puts them.
+    given = np.where(np.isnan(table.X), points, table.X).astype(np.float64)
     plane = PCA(2).fit(given)
     planes = {"given": plane.transform(given), "denoised": plane.transform(points.astype(np.float64))}
-    return plot_comparison(planes, labels=table.labels, title=title)
+    labels = None if classes_of(table.labels)[0] is None else table.labels
+    return plot_comparison(planes, labels=labels, title=title, same_scale=True)

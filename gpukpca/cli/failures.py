@@ -41,8 +41,16 @@ class OneLineErrors(click.Group):
         except click.Abort:
             fail("interrupted", INTERRUPTED, "")
         except click.ClickException as error:
-            fail(error.format_message())
+            fail(_with_help(error))
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _with_help(error: click.ClickException) -> str:
+    """What is wrong with the arguments, and where to look; a value that is wrong comes with those that are right."""
+    message = error.format_message()
+    if type(error) is click.BadParameter or not isinstance(error, click.UsageError) or error.ctx is None:
+        return message
+    return f"{message.rstrip('.')} (see {error.ctx.command_path} --help)."
 
 
 @contextmanager

@@ -63,7 +63,7 @@ def run_fit(wanted: SimpleNamespace) -> None:
     write_all(wanted, method, model, scores, prepared, facts, targets)
     if not wanted.quiet:
         out = Console()
-        show_table(out, method.row, method.columns(model), method.together(model))
+        show_table(out, method.row, method.first, method.columns(model), method.together(model))
         show_run(out, method.lines(model), prepared.table.X.shape, getattr(model, "plan_", None), facts)
 
 

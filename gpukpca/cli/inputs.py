@@ -15,6 +15,7 @@ import numpy as np
 
 from gpukpca.cli.table import Table, check_room
 from gpukpca.cli.text import read_text
+from gpukpca.decomposition.saved.archive import HEADER
 from gpukpca.kernels.parameters import closest
 
 # Of scikit-learn, then simulated: the same numbers every time.
@@ -170,6 +171,8 @@ def _is_npy(path: Path) -> bool:
 def _read_npz(path: Path, key: str | None, label_key: str | None, name_key: str | None) -> Table:
     if not zipfile.is_zipfile(path):
         raise ValueError(f"{path} is not a .npz file: it is no zip archive, or it is cut off.")
+    if key is None and is_model_file(path):
+        raise ValueError(f"{path} is a saved model; give data instead, or name one of its arrays with --key.")
     with _reading(path, ".npz"):
         headers = _headers(path)
     chosen = _matrix_key(path, headers, key)
@@ -183,6 +186,14 @@ def _read_npz(path: Path, key: str | None, label_key: str | None, name_key: str 
     labels = None if label_key is None else _one_per_row(path, label_key, arrays[label_key], n)
     names = None if name_key is None else tuple(str(v) for v in _one_per_row(path, name_key, arrays[name_key], n))
     return Table(arrays[chosen], f"{path.name}, array {chosen!r}", labels, names)
+
+
+def is_model_file(path: Path) -> bool:
+    """Whether a file looks like one that ``gpukpca fit --save`` wrote."""
+    if not path.is_file() or not zipfile.is_zipfile(path):
+        return False
+    with _reading(path, ".npz"), zipfile.ZipFile(path) as archive:
+        return HEADER in archive.namelist()
 
 
 def _headers(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:

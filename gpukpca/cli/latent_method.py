@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpukpca import BayesianPCA, ProbabilisticPCA
-from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, check_count, variance_ratios
+from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, check_count, counted, variance_ratios
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
 from gpukpca.exceptions import InvalidParameterError
@@ -56,9 +56,10 @@ class LatentMethod(Method):
 
     def lines(self, model: Any) -> list[tuple[str, str]]:
         """Device, way, noise."""
+        steps = "" if model.solver_.startswith("closed_form") else ", " + counted(model.n_iter_, "iteration")
         return [
             ("device", model.device_),
-            ("solver", model.solver_ + (f", {model.n_iter_} iterations" if model.n_iter_ else "")),
+            ("solver", model.solver_ + steps),
             *(("note", note) for note in model.fallbacks_),
             ("noise", f"variance {float(model.noise_variance_):.6g} in every other direction"),
         ]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca import LocalPCA
-from gpukpca.cli.method import Column, Method, check_count
+from gpukpca.cli.method import Column, Method, check_count, counted
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
 from gpukpca.exceptions import InvalidParameterError
@@ -23,11 +23,12 @@ class LocalMethod(Method):
     name = "local"
     summary = "a PCA for every cluster of the samples"
     options = ("clusters", "hard", "max_iter")
-    row = "cluster"
+    # Numbered as in the files.
+    row, first = "cluster", 0
 
     def model(self, wanted: SimpleNamespace, listener: Any, given: Callable[[str], bool]) -> LocalPCA:
         """The estimator."""
-        names = ("device", "n_jobs", *(name for name in ("tol", "max_iter") if given(name)))
+        names = ("device", "memory_limit", "n_jobs", *(name for name in ("tol", "max_iter") if given(name)))
         parameters = {name: getattr(wanted, name) for name in names}
         check_count(wanted.n_components, self.name, "bic")
         parameters["n_components"] = wanted.n_components
@@ -72,11 +73,11 @@ class LocalMethod(Method):
 
     def lines(self, model: LocalPCA) -> list[tuple[str, str]]:
         """What was chosen, how, and where."""
-        chosen = f"{model.n_clusters_} clusters with {model.n_components_} components"
-        by = f", the smallest BIC of {len(model.bic_)}" if len(model.bic_) > 1 else ""
+        found = f"{model.n_clusters_}, each with {counted(model.n_components_, 'component')}"
+        by = f": the smallest BIC of {len(model.bic_)}" if len(model.bic_) > 1 else ""
         return [
             ("device", model.device_),
-            ("chosen", chosen + by),
+            ("clusters", found + by),
             *(("note", note) for note in model.fallbacks_),
             ("iterations", str(model.n_iter_)),
         ]
@@ -93,5 +94,9 @@ class LocalMethod(Method):
         from gpukpca.plotting.style import new_figure
 
         figure = new_figure(6.8, 5.6, self.heading(wanted, len(scores)))
-        plot_local(model, table.X, figure.subplots())
+        ax = plot_local(model, table.X, figure.subplots())
+        names = table.feature_names
+        if names is not None and len(names) == 2:
+            ax.set_xlabel(names[0], parse_math=False)
+            ax.set_ylabel(names[1], parse_math=False)
         return figure

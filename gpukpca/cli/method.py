@@ -28,8 +28,8 @@ class Method(ABC):
         On the command line, and in its help.
     options : tuple of str
         Those that not every method reads.
-    row : str
-        What a row of the table is.
+    row, first : str, int
+        What a row of the table is, and the number of the first.
     takes_missing : bool
         Whether a cell may be empty.
     """
@@ -37,7 +37,7 @@ class Method(ABC):
     name: str
     summary: str
     options: tuple[str, ...]
-    row = "component"
+    row, first = "component", 1
     takes_missing = False
 
     @abstractmethod
@@ -95,6 +95,11 @@ def check_count(value: Any, method: str, *others: str) -> None:
         return
     allowed = " or ".join(["a count", *("a share of the variance" if other == "share" else other for other in others)])
     raise InvalidParameterError(f"-n {value}: --method {method} takes {allowed}.")
+
+
+def counted(count: int, noun: str) -> str:
+    """«1 component», «2 components»."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def variance_ratios(model: Any) -> list[Column]:

@@ -34,6 +34,12 @@ class NumberOr(click.ParamType):
             self.fail(f"{value!r} is not a number{words}.", param, ctx)
 
 
+class WholeNumber(click.IntRange):
+    """An integer from `min` on; Click's own name for it makes no sentence."""
+
+    name = "integer"
+
+
 class RowsByColumns(click.ParamType):
     """The shape of an image, such as 16x16."""
 
@@ -129,7 +135,7 @@ MODEL_OPTIONS = (
     ),
     click.option(
         "--rank",
-        type=click.IntRange(min=1),
+        type=WholeNumber(min=1),
         help=of_method("rank", "Landmarks of nystrom. [default: 500, or 10 a component]"),
     ),
     click.option(
@@ -176,10 +182,10 @@ MODEL_OPTIONS = (
         "--tol",
         type=float,
         default=0.0,
-        show_default=True,
-        help="Largest relative residual; 0: 1e-8 in float64, 1e-5 in float32.",
+        help="With kernel and pca the largest relative residual; 0: 1e-8 in float64, 1e-5 in float32. With the other "
+        "methods iterations end where one gains no more. [default: 0; ppca, bayesian: 1e-10; local: 1e-4]",
     ),
-    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random start."),
+    click.option("--seed", type=WholeNumber(min=0), default=0, show_default=True, help="Of the random start."),
     click.option("--n-jobs", type=int, help="Threads; -1: all CPUs."),
 )
 

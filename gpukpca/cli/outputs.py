@@ -91,10 +91,11 @@ def write_rows(
     table : Table
         Where names and labels come from.
     arrays, facts : dict
-        What else an .npz file holds; `facts` as JSON.
+        What else an .npz file holds; `facts` as JSON. Of `arrays` a .csv file has «clusters», without which the scores
+        of a local PCA say nothing.
     """
     if path.suffix.lower() == ".csv":
-        _write_csv(file, rows, columns, table.sample_names)
+        _write_csv(file, rows, columns, {"sample": table.sample_names, "cluster": arrays.get("clusters")})
         return
     if path.suffix.lower() == ".npy":
         np.save(file, rows)
@@ -115,12 +116,14 @@ def draw(file: IO[bytes], path: Path, figure: Any) -> None:
     figure.savefig(file, format=path.suffix.lower()[1:])
 
 
-def _write_csv(file: IO[bytes], rows: np.ndarray, columns: Sequence[str], names: tuple[str, ...] | None) -> None:
+def _write_csv(file: IO[bytes], rows: np.ndarray, columns: Sequence[str], before: dict[str, Any]) -> None:
+    """Rows with a header, after the columns `before` that there are."""
+    before = {name: values for name, values in before.items() if values is not None}
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns if names is None else ["sample", *columns])
+    writer.writerow([*before, *columns])
     for i, row in enumerate(rows):
         # str of a NumPy number: the fewest digits that give it back in its own precision. Adding 0 makes 0 of -0.
         cells = [str(value) for value in row + 0]
-        writer.writerow(cells if names is None else [names[i], *cells])
+        writer.writerow([*(values[i] for values in before.values()), *cells])
     text.detach()

@@ -93,14 +93,16 @@ def _pass_in_words(event: FitProgress) -> str:
     return f"pass {event.done}: residual {event.residual:.0e} (tol {event.tolerance:.0e})"
 
 
-def show_table(console: Console, row: str, columns: list[tuple[str, Any, str]], together: str) -> None:
-    """The first rows of a table of (heading, values, format), numbered as «component» or whatever a row is."""
+def show_table(console: Console, row: str, first: int, columns: list[tuple[str, Any, str]], together: str) -> None:
+    """The first rows, if any, of a table of (heading, values, format), numbered from `first` as whatever a row is."""
+    count = len(columns[0][1])
+    if not count:
+        return
     table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in (row, *(heading for heading, _, _ in columns)):
         table.add_column(heading, justify="right", no_wrap=True)
-    count = len(columns[0][1])
     for i in range(min(count, ROWS_SHOWN)):
-        table.add_row(str(i + 1), *(format(float(values[i]), how) for _, values, how in columns))
+        table.add_row(str(first + i), *(format(float(values[i]), how) for _, values, how in columns))
     console.print(table)
     if count > ROWS_SHOWN:
         plain(console, f"and {count - ROWS_SHOWN} more; {together}\n")

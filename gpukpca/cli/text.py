@@ -19,7 +19,7 @@ from gpukpca.decomposition.plan import spelled_bytes
 
 # A comma is also the decimal sign of half the world, so it is tried last.
 DELIMITERS = {"\t": "tab", ";": "semicolon", ",": "comma"}
-MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "-")
+MISSING = ("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?", "-")
 SAMPLE_CHARACTERS = 65536
 SAMPLE_ROWS = 50
 # Text, its cells and the numbers made of them are in memory together.
@@ -209,7 +209,12 @@ def _no_number(layout: Layout, line: int, cells: list[str], column: int) -> str:
     called = f" ({layout.header[column]})" if layout.header is not None and layout.header[column] else ""
     where = f"{layout.path}, line {line}, column {column + 1}{called}"
     if cell.lower() in MISSING:
-        return f"{where}: {cell!r} is a missing value; impute or drop missing values first."
+        return (
+            f"{where}: {cell!r} is a missing value; impute or drop missing values first, or fit with --method ppca "
+            "or bayesian, which take them."
+        )
+    if layout.width == 1 and len(cell.split()) > 1:
+        return f"{where}: {cell!r} is not a number; columns must be separated by tab, semicolon or comma."
     if _number(cell, "," if layout.decimal == "." else ".") is not None:
         mark = {",": "a decimal comma", ".": "a decimal point"}
         return f"{where}: {cell!r} is not a number with {mark[layout.decimal]}, as the first rows have."

@@ -30,6 +30,7 @@ def plot_comparison(
     ratios: Mapping[str, Any] | None = None,
     labels: Any = None,
     title: str | None = None,
+    same_scale: bool = False,
 ) -> Any:
     """The first planes of several methods, each under the distribution of its first component alone.
 
@@ -44,6 +45,8 @@ def plot_comparison(
     labels : array (n,), optional
         At most 12 different ones, told apart by colour.
     title : str, optional
+    same_scale : bool
+        One scale for all panels, where they show the same coordinates.
 
     Returns
     -------
@@ -57,7 +60,11 @@ def plot_comparison(
     planes = {name: np.asarray(to_host(values), dtype=np.float64) for name, values in scores.items()}
     classes, codes = _checked(planes, labels)
     figure = new_figure(max(4.2 * len(planes), 5.0), 4.8, title)
-    axes = figure.subplots(2, len(planes), height_ratios=(1.0, 4.5), sharex="col", squeeze=False)
+    axes = figure.subplots(
+        2, len(planes), height_ratios=(1.0, 4.5), sharex="all" if same_scale else "col", squeeze=False
+    )
+    for below in axes[1, 1:] if same_scale else ():
+        below.sharey(axes[1, 0])
     for (name, plane), (above, below) in zip(planes.items(), axes.T, strict=True):
         _humps(above, plane[:, 0], codes)
         above.set_title(name, **TITLE)

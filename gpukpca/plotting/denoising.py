@@ -21,13 +21,14 @@ def plot_denoised(
     errors: Mapping[str, float] | None = None,
     title: str | None = None,
     figure: Any = None,
+    greys: str | None = None,
 ) -> Any:
     """The same images in rows: as they are, with noise, and as every method gives them back.
 
     Parameters
     ----------
     rows : mapping of str to array, shape (m, d)
-        Name of the row and its m images. The first row, the images without noise, sets the scale of greys.
+        Name of the row and its m images. Pixels that are NaN stay white.
     image_shape : (int, int)
         Rows and columns of an image; their product is d.
     errors : mapping of str to float, optional
@@ -35,6 +36,9 @@ def plot_denoised(
     title : str, optional
     figure : matplotlib Figure or SubFigure, optional
         Drawn into; a new one without.
+    greys : str, optional
+        Name of the row whose least and largest pixel are black and white; the first without it. Of noisy images the
+        extremes are noise, and on their scale all others look pale.
 
     Returns
     -------
@@ -43,7 +47,7 @@ def plot_denoised(
     Raises
     ------
     ValueError
-        No rows, rows of different shapes, or a shape that is not that of the features.
+        No rows, rows of different shapes, a shape that is not that of the features, or no row named `greys`.
     """
     images = {name: np.asarray(to_host(row), dtype=np.float64) for name, row in rows.items()}
     shapes = {row.shape for row in images.values()}
@@ -51,8 +55,7 @@ def plot_denoised(
         raise ValueError(f"rows must be arrays of one shape (m, d); got {sorted(shapes)}.")
     count, d = shapes.pop()
     check_image_shape(image_shape, d)
-    first = next(iter(images.values()))
-    low, high = float(first.min()), float(first.max())
+    low, high = _black_and_white(images, next(iter(images)) if greys is None else greys)
     figure = new_figure(0.62 * count + 1.4, 0.62 * len(images) + 0.4) if figure is None else figure
     if title:
         figure.suptitle(title, **SMALL)
@@ -64,3 +67,10 @@ def plot_denoised(
         label = name if errors is None or name not in errors else f"{name}\n{errors[name]:.3f}"
         line[0].set_ylabel(label, rotation=0, ha="right", va="center", **SMALL)
     return figure
+
+
+def _black_and_white(images: Mapping[str, np.ndarray], name: str) -> tuple[float, float]:
+    """The least and the largest pixel of a row."""
+    if name not in images:
+        raise ValueError(f"greys={name!r} is no row; give one of {', '.join(images)}.")
+    return float(np.nanmin(images[name])), float(np.nanmax(images[name]))

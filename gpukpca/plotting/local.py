@@ -71,7 +71,7 @@ def plot_local(model: LocalPCA, X: Any, ax: Any = None, labels: Any = None) -> A
         _segment(ax, plane, mean, axis, float(variance), INK, "-")
     ax.set_aspect("equal", adjustable="datalim")
     local = float(np.mean(np.sum((to_host(model.denoise(X)) - rows) ** 2, axis=1)))
-    ax.set_title(_title(model, reconstruction_error(whole, rows), local), **TITLE)
+    ax.set_title(_title(model, reconstruction_error(whole, rows), local), **TITLE | {"fontsize": 9})
     for name, number in ((ax.set_xlabel, 1), (ax.set_ylabel, 2)):
         name(f"feature {number}" if plane is None else f"component {number} of PCA")
     if labels is not None and classes is not None:
@@ -103,7 +103,7 @@ def _segment(
 
 
 def _title(model: LocalPCA, whole: float, local: float) -> str:
-    """Both errors in words."""
+    """Both errors in words, which explain the dashed line too."""
     p = model.n_components_
     what = "1 component" if p == 1 else f"{p} components"
-    return f"error with {what}: PCA {whole:.3g}, {model.n_clusters_} clusters {local:.3g}"
+    return f"error with {what}: PCA (dashed) {whole:.3g}, {model.n_clusters_} clusters {local:.3g}"
