@@ -176,6 +176,10 @@ def test_units_do_not_matter(factor):
     assert model.converged_
     assert model.n_components_ == wanted.n_components_ == 2
     assert model.noise_variance_ / factor / factor == pytest.approx(wanted.noise_variance_, rel=1e-9)
+    Y = with_holes(X, 0.3)
+    wanted, model = (BayesianPCA(random_state=0, tol=1e-6).fit(Z) for Z in (Y, Y * factor))
+    assert model.n_components_ == wanted.n_components_ == 2
+    assert model.noise_variance_ / factor / factor == pytest.approx(wanted.noise_variance_, rel=1e-9)
 
 
 def test_variances_that_vanish_in_single_precision_leave_no_component():

@@ -282,7 +282,7 @@ def test_what_must_not_matter_does_not(X, rng, method, change, monkeypatch):
         "panels": (X, 1.0, 1e-10),
         "threads": (X, 1.0, 1e-10),
     }[change]
-    model = LocalPCA(3, 2, method=method, random_state=1, n_init=6, tol=0.0, max_iter=500)
+    model = LocalPCA(3, 2, method=method, random_state=1, n_init=3, tol=0.0, max_iter=500)
     twin = clone(model).set_params(n_jobs=2 if change == "threads" else None)
     model.fit(X)
     if change == "panels":

@@ -273,8 +273,8 @@ def panel_rows(like: Array, p: int) -> int:
 # -- M step ------------------------------------------------------------------------------------------------------------
 
 
-def maximised(sums: Sums, parameters: Parameters, precisions: np.ndarray | None, floor: float) -> Parameters:
-    """The parameters that follow, without expansion; `precisions` (p,) are those of a normal prior of the loadings.
+def maximised(sums: Sums, parameters: Parameters, pull: np.ndarray | None, floor: float) -> Parameters:
+    """The parameters that follow, without expansion; `pull` (p,) is σ² times the precisions of a prior of the loadings.
 
     W and μ are moved by the solution of the normal equations for the step, so that rounding is that of the step.
     """
@@ -283,7 +283,7 @@ def maximised(sums: Sums, parameters: Parameters, precisions: np.ndarray | None,
     now = xp.concat([xp.matrix_transpose(W), full((1, int(W.shape[0])), 0.0, W)], axis=0)
     moments = _Moments(sums, p, W)
     downhill = sums.cross - moments.times(now)
-    penalty = np.zeros(p + 1) if precisions is None else noise * np.append(precisions, 0.0)
+    penalty = np.zeros(p + 1) if pull is None else np.append(pull, 0.0)
     step = moments.solve(downhill - from_host(penalty, W)[:, None] * now, penalty)
     gain = float(xp.sum(step * (2.0 * downhill - moments.times(step))))
     left = sums.residuals + noise * (sums.rows * p - sums.spread) - gain

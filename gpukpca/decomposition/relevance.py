@@ -104,10 +104,10 @@ def most_probable(
 
     def moved(state: State, sums: Sums) -> State:
         parameters, prior = state
-        parameters = stretched(sums, maximised(sums, parameters, prior.precisions, floor))
+        parameters = stretched(sums, maximised(sums, parameters, prior.pull(parameters.noise), floor))
         return prior.updated(turned(parameters))
 
-    state = (start, _Prior(d, d / _lengths(start)))
+    state = (start, _Prior(d, _lengths(start)))
     (parameters, _), trace, gain, converged = climbed(
         state, lambda state: sums_at(state[0]), value_of, moved, stop, tell
     )
@@ -116,27 +116,31 @@ def most_probable(
 
 @dataclass(frozen=True)
 class _Prior:
-    """The precisions of the directions that are left, and the log densities of those that are gone as they went."""
+    """α = d / length of the directions that are left, and the log densities of those that are gone as they went."""
 
     d: int
-    precisions: np.ndarray
+    lengths: np.ndarray
     past: float = 0.0
+
+    def pull(self, noise: float) -> np.ndarray:
+        """σ² α: α itself need not be a number where the data are tiny."""
+        return self.d * (noise / self.lengths)
 
     def log_density(self, parameters: Parameters) -> float:
         """Of the loadings, without the constant of normal densities."""
-        alive = self.d * np.log(self.precisions) - self.precisions * _lengths(parameters)
-        return 0.5 * float(np.sum(alive)) + self.past
+        log_precisions = math.log(self.d) - np.log(self.lengths)
+        return 0.5 * self.d * float(np.sum(log_precisions - _lengths(parameters) / self.lengths)) + self.past
 
     def updated(self, parameters: Parameters) -> tuple[Parameters, _Prior]:
         """The parameters without the directions that are gone, and the prior that suits the others best."""
         lengths = _lengths(parameters)
         stays = lengths > GONE * parameters.noise
-        gone = np.maximum(lengths[~stays], np.finfo(np.float64).tiny)
-        past = self.past + 0.5 * self.d * float(np.sum(np.log(self.d / gone) - 1.0))
+        gone = np.maximum(lengths[~stays], math.ulp(0.0))
+        past = self.past + 0.5 * self.d * float(np.sum(math.log(self.d) - np.log(gone) - 1.0))
         if not np.all(stays):
             loadings = take_columns(parameters.loadings, np.flatnonzero(stays))
             parameters = replace(parameters, loadings=loadings)
-        return parameters, _Prior(self.d, self.d / lengths[stays], past)
+        return parameters, _Prior(self.d, lengths[stays], past)
 
 
 def _lengths(parameters: Parameters) -> np.ndarray:
