@@ -178,6 +178,8 @@ def test_local_gives_what_the_estimator_gives(hard: bool):
     for name in ("weights", "means", "components", "noise_variance"):
         np.testing.assert_array_equal(found[name], getattr(model, f"{name}_"))
     assert "2, each with 1 component\n" in out
+    numbers = [line.split()[0] for line in out.splitlines() if line.split() and line.split()[0].isdigit()]
+    assert numbers == [str(number) for number in np.unique(found["clusters"])]
     assert "samples" in out
     assert Path("l.png").stat().st_size > 10_000
 
@@ -203,3 +205,8 @@ def test_two_columns_of_a_table_name_the_axes_as_they_are_written():
     drawn = Path("l.svg").read_text(encoding="utf-8")
     assert "<!-- $a_b -->" in drawn
     assert "<!-- c -->" in drawn
+
+
+def test_columns_separated_by_spaces_are_told():
+    text("t.txt", "a b c\n1 2 3\n4 5 7\n")
+    assert "columns must be separated by tab, semicolon or comma" in refused("t.txt", "--method", "ppca", *OUT)

@@ -13,7 +13,7 @@ from gpukpca.plotting.style import (
     INK,
     LINE,
     PLAIN,
-    TITLE,
+    SMALL,
     classes_of,
     legend_of,
     marks,
@@ -71,7 +71,7 @@ def plot_local(model: LocalPCA, X: Any, ax: Any = None, labels: Any = None) -> A
         _segment(ax, plane, mean, axis, float(variance), INK, "-")
     ax.set_aspect("equal", adjustable="datalim")
     local = float(np.mean(np.sum((to_host(model.denoise(X)) - rows) ** 2, axis=1)))
-    ax.set_title(_title(model, reconstruction_error(whole, rows), local), **TITLE | {"fontsize": 9})
+    ax.set_title(_title(model, reconstruction_error(whole, rows), local), **SMALL)
     for name, number in ((ax.set_xlabel, 1), (ax.set_ylabel, 2)):
         name(f"feature {number}" if plane is None else f"component {number} of PCA")
     if labels is not None and classes is not None:
