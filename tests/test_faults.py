@@ -865,11 +865,14 @@ def test_import_loads_no_heavy_library_at_all() -> None:
 
 
 def test_import_takes_little_more_than_scikit_learn() -> None:
+    """Under 0.3 s, or on a slow or busy machine a quarter of what scikit-learn takes there."""
     code = (
-        "import time, sklearn.base, sklearn.decomposition, sklearn.gaussian_process;"
-        "start = time.process_time(); import gpukpca; print(time.process_time() - start)"
+        "import time; began = time.process_time();"
+        "import sklearn.base, sklearn.decomposition, sklearn.gaussian_process;"
+        "start = time.process_time(); import gpukpca;"
+        "print(time.process_time() - start - max(0.0, (start - began) / 4 - 0.3))"
     )
-    assert min(float(python(code)) for _ in range(2)) < 0.3
+    assert min(float(python(code)) for _ in range(4)) < 0.3
 
 
 @pytest.mark.parametrize("kernel", ["poly", "cosine"])

@@ -13,7 +13,6 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
@@ -453,6 +452,8 @@ def intrinsic_dimension(X: Any, n_neighbors: int = 20, threshold: float = 0.05) 
     -----
     Cost: the neighbours, and O(n k² d) for k neighbours. Fukunaga & Olsen, IEEE Trans. Computers C-20 (1971) 176.
     """
+    from sklearn.neighbors import NearestNeighbors  # no short import, and for this alone
+
     rows = as_rows(X)
     check_finite(rows, "The neighbours need every value.")
     rows = np.asarray(to_host(rows), dtype=np.float64)
