@@ -32,7 +32,7 @@ METHODS = ["ridge", "fixed_point", "distance_constraint"]
 # Ridges so small that the regression goes through its points.
 SHARP = {
     "ridge": RidgePreimage(alpha=1e-10),
-    "fixed_point": FixedPointPreimage(max_iter=2000, tol=1e-12),
+    "fixed_point": FixedPointPreimage(max_iter=2000, tol=1e-10),
     "distance_constraint": DistanceConstraintPreimage(),
 }
 RADIAL: dict[str, Any] = {
@@ -269,7 +269,7 @@ def test_the_gradient_of_the_distance_in_feature_space_vanishes_where_the_iterat
 
 def assert_no_gradient(xp: Namespace, kernel: kernels.Kernel, solver: Any) -> None:
     X = data()
-    Y = X[:6] + 0.3 * data(6, seed=1)
+    Y = X[:4] + 0.3 * data(4, seed=1)
     model = KernelPCA(4, kernel=kernel, eigen_solver=solver, preimage=SHARP["fixed_point"], random_state=0)
     points, info = model.fit(xp.array(X)).denoise(xp.array(Y), return_info=True)
     assert info.converged.all()
@@ -479,17 +479,18 @@ def test_sparse_rows_have_errors_too():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_fewer_components_are_those_of_a_smaller_fit(xp, method):
-    assert_smaller_fit(xp, kernels.RBF(0.05), method)
+    assert_smaller_fit(xp, kernels.RBF(0.05), method, ["denoise"])
 
 
-def test_fewer_components_of_the_linear_kernel_are_those_of_a_smaller_fit(xp):
-    assert_smaller_fit(xp, "linear", "ridge")
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_errors_by_fewer_components_are_those_of_a_smaller_fit(xp, kernel):
+    assert_smaller_fit(xp, kernel, "ridge", ["denoise", "reconstruction_error", "feature_space_error"])
 
 
-def assert_smaller_fit(xp: Namespace, kernel: Any, method: str) -> None:
+def assert_smaller_fit(xp: Namespace, kernel: Any, method: str, names: list[str]) -> None:
     X, Y = data(), data(9, seed=1)
     large, small = (fitted(xp.array(X), p, kernel, method) for p in (3, 2))
-    for name in ("denoise", "reconstruction_error", "feature_space_error"):
+    for name in names:
         found, wanted = getattr(large, name)(xp.array(Y), n_components=2), getattr(small, name)(xp.array(Y))
         np.testing.assert_allclose(xp.host(found), xp.host(wanted), rtol=0, atol=1e-8)
     assert large.transform(xp.array(Y)).shape == (9, 3)
@@ -524,7 +525,15 @@ def test_a_count_that_is_none_of_the_components_is_refused(count):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_score_is_minus_the_mean_squared_error_of_what_denoising_gives(xp, method):
+def test_the_score_is_minus_the_mean_squared_error_by_every_method(method):
+    assert_score_of_denoised(NUMPY, method)
+
+
+def test_the_score_is_minus_the_mean_squared_error_of_what_denoising_gives(xp):
+    assert_score_of_denoised(xp, "ridge")
+
+
+def assert_score_of_denoised(xp: Namespace, method: str) -> None:
     X, Y, dtype = data(), data(9, seed=1), "float32"
     model = fitted(xp.array(X, dtype), preimage=method, gamma=0.1)
     errors = np.sum((Y - xp.host(model.denoise(xp.array(Y, dtype)))) ** 2, axis=1)
