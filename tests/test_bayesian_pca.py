@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
-from gpukpca import BayesianPCA, ProbabilisticPCA
+from gpukpca import PCA, BayesianPCA, ProbabilisticPCA
 from gpukpca.decomposition.relevance import relevance_of
 from gpukpca.exceptions import InvalidParameterError, RankWarning
 from gpukpca.model_selection import n_components_for
@@ -161,12 +163,83 @@ def test_one_feature_and_no_variance():
     assert model.noise_variance_ == 0
 
 
-def test_directions_without_variance_settle_at_once():
-    X = planted(0, 60, 6, 2, 5.0)
-    model = BayesianPCA().fit(X @ np.random.default_rng(1).standard_normal((6, 9)))
-    assert model.converged_
-    assert model.n_components_ == 6
-    assert model.n_iter_ < 1000
+@pytest.mark.parametrize("solver", ["spectrum", "em"])
+def test_constant_features_change_nothing_but_the_share_of_the_noise(xp, solver):
+    X = planted(0, 200, 8, 2, 5.0)
+    Y = np.hstack([X, np.full((200, 3), 7.0)])
+    fit = lambda data: BayesianPCA(solver=solver, random_state=0).fit(xp.array(data))  # noqa: E731
+    wanted, model = fit(X), fit(Y)
+    assert model.n_components_ == wanted.n_components_ == 2
+    components = xp.host(model.components_)
+    np.testing.assert_allclose(components[:, :8], xp.host(wanted.components_), atol=1e-2)
+    np.testing.assert_allclose(components[:, 8:], 0.0, atol=1e-12)
+    likely = ProbabilisticPCA(2).fit(Y)
+    assert model.noise_variance_ == pytest.approx(likely.noise_variance_, rel=1e-2)
+    assert wanted.noise_variance_ * 6 / 9 == pytest.approx(likely.noise_variance_, rel=1e-2)
+    assert n_components_for(Y, "bayesian") == 2
+
+
+def test_a_repeated_feature_and_sums_of_features_leave_the_dimension():
+    X = planted(0, 300, 10, 3, 20.0)
+    lift = np.linalg.qr(np.random.default_rng(1).standard_normal((14, 14)))[0][:10]
+    for Y in (X @ lift, X @ lift * 1e-9, X @ lift + 1e6):
+        model = BayesianPCA().fit(Y)
+        assert model.converged_
+        assert model.n_components_ == n_components_for(Y, "bayesian") == 3
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((500, 3)) @ rng.standard_normal((3, 20)) + 0.1 * rng.standard_normal((500, 20))
+    assert BayesianPCA().fit(np.hstack([Z, np.ones((500, 1))])).n_components_ == 3
+    # The noise that a feature shares with its copy is a factor of its own.
+    assert BayesianPCA().fit(np.hstack([Z, Z[:, :1]])).n_components_ == 4
+
+
+@pytest.mark.parametrize("solver", ["spectrum", "em"])
+@pytest.mark.parametrize(("n", "d", "K"), [(40, 60, 2), (30, 200, 3), (20, 400, 0)])
+def test_fewer_samples_than_features_keep_what_stands_out(solver, n, d, K):
+    for seed in range(3):
+        X = planted(seed, n, d, K, 20.0 * d / n)
+        model = BayesianPCA(10, solver=solver, random_state=0, tol=1e-8)
+        with pytest.warns(RankWarning, match="no component is left") if K == 0 else nullcontext():
+            model.fit(X)
+        assert model.n_components_ == K
+        # The fixed point in all features, with variances over n.
+        values = np.linalg.svd(X - X.mean(axis=0))[1] ** 2 / n
+        c, s = model.explained_variance_ * (n - 1) / n, model.noise_variance_ * (n - 1) / n
+        np.testing.assert_allclose(n * (values[:K] - c) * (c - s), d * c**2, rtol=1e-3)
+        left = np.sum(values) - np.sum(values[:K])
+        slope = np.sum(1 / c - values[:K] / c**2) + (d - K) / s - left / s**2
+        assert abs(slope) < 1e-3 * left / s**2
+
+
+def test_the_rule_takes_fewer_samples_than_features():
+    X = planted(0, 30, 90, 2, 60.0)
+    assert n_components_for(X, "bayesian") == n_components_for(PCA().fit(X), "bayesian") == 2
+    assert BayesianPCA().fit(X).n_components_ == 2
+    assert n_components_for(np.random.default_rng(0).standard_normal((20, 400)), "bayesian") == 0
+    assert n_components_for(np.ones((5, 3)), "bayesian") == 0
+
+
+@pytest.mark.parametrize("features", [slice(None), slice(3, None)])
+def test_constant_features_with_missing_values_leave_the_dimension(features):
+    X = planted(1, 300, 10, 3, 5.0)
+    X[:, :3] = 4.0
+    X = with_holes(X[:, features])
+    model = BayesianPCA(random_state=0).fit(X)
+    assert model.n_components_ == BayesianPCA(random_state=0).fit(X[:, -7:]).n_components_ < 6
+
+
+def test_too_few_samples_to_tell_are_told():
+    X = np.random.default_rng(0).standard_normal((51, 50))
+    with pytest.warns(RankWarning, match="49 of 49 candidates stay, with 51 samples"):
+        assert BayesianPCA().fit(X).n_components_ == 49
+
+
+def test_noise_that_falls_to_its_floor_is_told():
+    X = planted(0, 100, 6, 2, 5.0)
+    X[:, 5] = X[:, 4]
+    X[::7, 0] = np.nan
+    with pytest.warns(RankWarning, match="fell to its floor"):
+        BayesianPCA(random_state=0).fit(X)
 
 
 @pytest.mark.parametrize("factor", [1e-150, 1e150])
@@ -203,9 +276,7 @@ def test_a_limit_on_the_candidates_is_kept():
     assert model.n_components_ == len(model.precisions_) == 2
 
 
-def test_the_rule_needs_more_samples_than_features():
-    with pytest.raises(InvalidParameterError, match="2 <= d < n"):
-        n_components_for(np.random.default_rng(0).standard_normal((8, 8)), "bayesian")
+def test_a_solver_of_another_estimator_is_refused():
     with pytest.raises(InvalidParameterError, match="'spectrum'"):
         BayesianPCA(solver="closed_form").fit(np.eye(3))
 

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from gpukpca.backend.namespace import to_host
 from gpukpca.backend.rows import take_columns
 from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
-from gpukpca.decomposition.em import Outcome, Parameters, Told
+from gpukpca.decomposition.em import Outcome, Parameters, Sums, Told
+from gpukpca.decomposition.em_start import ObservedMoments
 from gpukpca.decomposition.latent import LatentModel
 from gpukpca.decomposition.latent_estimator import LatentVariableEstimator
-from gpukpca.decomposition.relevance import most_probable, relevance_of
+from gpukpca.decomposition.relevance import most_probable, relevance_in_span, span_rank
 from gpukpca.decomposition.saved.layouts import BAYESIAN_PCA_LAYOUT
 from gpukpca.exceptions import RankWarning
+
+# The noise of EM up to so many times its floor has been held up by it.
+AT_THE_FLOOR = 2.0
 
 
 class BayesianPCA(LatentVariableEstimator):
     """Probabilistic PCA with automatic relevance determination, which prunes components and so finds their number.
 
     Every column of W has a prior N(0, α_i⁻¹ I), and α_i = d / ‖w_i‖² is estimated with it: directions that the data do
-    not speak for lose their length, and are left out. Input and results as in `ProbabilisticPCA`.
+    not speak for lose their length, and are left out. Which ones stay is asked in the span of the data, so that
+    constant features, sums of others, or d >= n do not change it. Input and results as in `ProbabilisticPCA`.
 
     Parameters
     ----------
     n_components : None or int >= 1
-        Candidates: the most components there can be, at most min(n, d), and less than d for EM; the d-th is pruned
-        always. None: min(n, d) - 1. With missing values set it, as the cost of a step grows with its square.
+        Candidates: the most components there can be, at most min(n, d), and less than d for EM; one direction of the
+        span of the data is left for the noise always. None: min(n, d) - 1. With missing values set it, as the cost of a
+        step grows with its square.
     solver : "auto", "spectrum" or "em"
         "spectrum": EM on the variances of `PCA`, which is the same for complete data and costs next to nothing. "em":
         on the rows, with missing values or in batches. "auto": "em" where X is an iterable of batches or has missing
@@ -65,16 +73,21 @@ class BayesianPCA(LatentVariableEstimator):
     Warns
     -----
     RankWarning
-        No component is left: the model is N(μ, σ² I).
+        No component is left: the model is N(μ, σ² I). Or with n_components=None half of the candidates or more are left
+        although n is less than twice their number, or the noise of EM is at its floor: their number is no finding.
     ConvergenceWarning, PrecisionWarning, DeviceFallbackWarning
 
     Notes
     -----
-    A direction in which complete data have the variance λ (over n) stays only if (λ + σ²)² >= 4 (1 + d/n) λ σ².
-    With n <= d and the default candidates no variance is left for the noise, and all directions of the data stay: give
-    n_components well below n then.
+    A direction in which complete data have the variance λ (over n) stays only if (λ + σ²)² >= 4 (1 + r/n) λ σ², where r
+    is the rank of the centred data, at most n - 1, by the rule of `PCA`, and σ² the noise in their span: the other
+    d - r directions say nothing of it. The loadings and `noise_variance_` are then those of all d features, as in
+    `ProbabilisticPCA`. Where only n_components variances are known, and with missing values, r is min(n - 1, d') with
+    the d' features that vary: combinations of features are not seen then. For n <= d a component has to exceed
+    the mean variance of the others by a factor of about 6, and the prior takes d/(n + d) of it.
 
-    Bishop, Bayesian PCA, NIPS 11 (1998) 382.
+    Bishop, Bayesian PCA, NIPS 11 (1998) 382. The span: Minka, Automatic choice of dimensionality for PCA, NIPS 13
+    (2000) 598, whose program drops eigenvalues of 0 and lets the noise be their share of all d - K directions.
     """
 
     _layout = BAYESIAN_PCA_LAYOUT
@@ -108,21 +121,57 @@ class BayesianPCA(LatentVariableEstimator):
         self.verbose = verbose
 
     def _of_spectrum(
-        self, spectrum: np.ndarray, rest: float, total: float, n: int, pca: LatentModel
+        self, spectrum: np.ndarray, rest: float, rounding: float, n: int, pca: LatentModel
     ) -> tuple[LatentModel, int, bool]:
         d, factor = int(pca.axes.shape[0]), n / self._degrees(n)
-        q = min(len(spectrum), d - 1)
-        if q == 0 or not spectrum[0] > 0:
-            return LatentModel(pca.axes[:, :0], np.zeros(0), factor * total / d, pca.mean), 1, True
-        found = relevance_of(spectrum[:q], float(np.sum(spectrum[q:])) + rest, n, d)
+        rank = span_rank(spectrum, rest, n, d, rounding)
+        found = relevance_in_span(spectrum, rest, rank, n, d)
+        self._warn_if_most_stay(int(np.sum(found.kept)), min(len(spectrum), rank - 1), n)
         axes = take_columns(pca.axes, np.flatnonzero(found.kept))
         variances = factor * (found.lengths[found.kept] + found.noise)
         if not found.converged:
             warn_caller(f"the precisions still moved after {found.n_steps} steps.", ConvergenceWarning)
         return LatentModel(axes, variances, factor * found.noise, pca.mean), found.n_steps, found.converged
 
-    def _iterated(self, sums_at: Any, start: Parameters, floor: float, tell: Told) -> Outcome:
-        return most_probable(sums_at, start, self._stop, floor, tell)
+    def _iterated(self, sums_at: Any, start: Parameters, floor: float, tell: Told, moments: ObservedMoments) -> Outcome:
+        d, varying = int(start.loadings.shape[0]), moments.varying
+        rank, candidates = min(moments.rows - 1, int(np.sum(varying))), int(start.loadings.shape[1])
+        if 1 < rank < d:
+            start = self._chosen_in_span(sums_at, start, floor, tell, moments, rank)
+        outcome = most_probable(sums_at, start, self._stop, floor, tell, d)
+        self._warn_if_most_stay(int(outcome.parameters.loadings.shape[1]), min(candidates, rank - 1), moments.rows)
+        if outcome.parameters.noise <= AT_THE_FLOOR * floor:
+            warn_caller(
+                "the noise variance fell to its floor: features are combinations of others, or there are too few rows "
+                "for so many components, and how many are kept is no finding. Set n_components to less, or leave such "
+                "features out.",
+                RankWarning,
+            )
+        return outcome
+
+    def _chosen_in_span(
+        self, sums_at: Any, start: Parameters, floor: float, tell: Told, moments: ObservedMoments, rank: int
+    ) -> Parameters:
+        """A start with the columns that stay where observed entries count as those of `rank` features."""
+        d, varying = int(start.loadings.shape[0]), moments.varying
+        counted = float(np.sum(to_host(moments.counts)[varying])) * rank / int(np.sum(varying))
+
+        def sums_in_span(parameters: Parameters) -> Sums:
+            return replace(sums_at(parameters), observed=round(counted))
+
+        loadings = take_columns(start.loadings, np.arange(min(int(start.loadings.shape[1]), rank - 1)))
+        start = replace(start, loadings=loadings, noise=start.noise * d / rank)
+        found = most_probable(sums_in_span, start, self._stop, floor, tell, rank).parameters
+        kept = int(found.loadings.shape[1])
+        return replace(found, noise=max(found.noise * (rank - kept) / (d - kept), floor))
+
+    def _warn_if_most_stay(self, kept: int, candidates: int, n: int) -> None:
+        if self.n_components is None and 2 * kept >= candidates > 1 and n < 2 * candidates:
+            warn_caller(
+                f"{kept} of {candidates} candidates stay, with {n} samples: too few to tell noise from the rest, and "
+                "their number is no finding. Set n_components, or see gpukpca.model_selection.compare_rules.",
+                RankWarning,
+            )
 
     def _conclude(self, model: LatentModel, candidates: int) -> None:
         lengths = model.roots**2

@@ -52,6 +52,12 @@ class ObservedMoments:
         """Of the features, over the number of their observed entries, on the host."""
         return to_host(self.squares / _at_least_one(self.counts)).astype(np.float64)
 
+    @property
+    def varying(self) -> np.ndarray:
+        """Which features have a variance beyond the rounding of their mean, on the host, shape (d,)."""
+        rounding = epsilon(self.means) * np.abs(to_host(self.means).astype(np.float64))
+        return self.variances > rounding**2
+
 
 def observed_moments(batches: Iterable[Array]) -> ObservedMoments:
     """The moments of all rows, in one pass.

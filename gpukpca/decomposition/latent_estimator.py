@@ -30,13 +30,14 @@ from gpukpca.decomposition.batches import Batches, batches_of, is_stream
 from gpukpca.decomposition.choices import check_parameter, is_integer, is_real, is_switch, is_word
 from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.decomposition.em import WAVE, Expectation, Outcome, Parameters, Stop, Sums, Told, gathered, panel_rows
-from gpukpca.decomposition.em_start import observed_moments, start_of
+from gpukpca.decomposition.em_start import ObservedMoments, observed_moments, start_of
 from gpukpca.decomposition.fitting import unchanged_on_error
 from gpukpca.decomposition.latent import LatentModel
 from gpukpca.decomposition.latent_variables import WithLatentVariables
 from gpukpca.decomposition.pca import PCA
 from gpukpca.decomposition.plan import spelled_bytes
 from gpukpca.decomposition.progress import Progress, listener_from
+from gpukpca.decomposition.relevance import rounding_of
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.validation import check_finite, has_missing, training_data
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, RankWarning
@@ -121,16 +122,20 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
         axes = cast(pca._map.axes, accumulation_dtype(pca._map.axes))[:, :p]
         mean = np.asarray(data.mean(axis=0, dtype=np.float64)).reshape(-1) if is_sparse(data) else feature_means(data)
         mean = from_host(mean, axes) if is_sparse(data) else move(mean, axes)
-        model, steps, converged = self._of_spectrum(spectrum, rest, total, n, LatentModel(axes, spectrum, 0.0, mean))
+        rounding, found = rounding_of(mean, pca.components_), LatentModel(axes, spectrum, 0.0, mean)
+        model, steps, converged = self._of_spectrum(spectrum, rest, rounding, n, found)
         self._commit(model, n, pca.components_, total * n / self._degrees(n))
         self._conclude(model, p)
         self.n_iter_, self.converged_ = steps, bool(pca.converged_) and converged
         self.solver_, self.fallbacks_ = f"{self.direct}: {pca.solver_}", pca.fallbacks_
 
     def _of_spectrum(
-        self, spectrum: np.ndarray, rest: float, total: float, n: int, pca: LatentModel
+        self, spectrum: np.ndarray, rest: float, rounding: float, n: int, pca: LatentModel
     ) -> tuple[LatentModel, int, bool]:
-        """The model, steps and convergence, from variances over n; `rest` is the sum of those left out."""
+        """The model, steps and convergence, from variances over n; `rest` is the sum of those left out.
+
+        Variances up to `rounding` may be nothing but that.
+        """
         raise NotImplementedError
 
     def _fit_em(self, X: Any, budget: Budget) -> None:
@@ -157,7 +162,7 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
             else:
                 start, floor = start_of(data, moments, p, generator(self.random_state))
                 outcome = self._iterated(
-                    lambda parameters: self._sums(data, parameters, n), start, floor, self._teller(n)
+                    lambda parameters: self._sums(data, parameters, n), start, floor, self._teller(n), moments
                 )
                 model = LatentModel.of(outcome.parameters, factor)
             whole = bool(namespace_of(moments.counts).all(moments.counts == n))
@@ -166,7 +171,7 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
             self._conclude(model, p)
             self.fallbacks_ = (*batches.place.notes, *budget.story)
 
-    def _iterated(self, sums_at: Any, start: Parameters, floor: float, tell: Told) -> Outcome:
+    def _iterated(self, sums_at: Any, start: Parameters, floor: float, tell: Told, moments: ObservedMoments) -> Outcome:
         """EM from a start."""
         raise NotImplementedError
 

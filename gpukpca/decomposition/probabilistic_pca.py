@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca.decomposition.em import Outcome, Parameters, Told, most_likely
+from gpukpca.decomposition.em_start import ObservedMoments
 from gpukpca.decomposition.latent import LatentModel
 from gpukpca.decomposition.latent_estimator import LatentVariableEstimator
 from gpukpca.decomposition.saved.layouts import PROBABILISTIC_PCA_LAYOUT
@@ -128,7 +129,7 @@ class ProbabilisticPCA(LatentVariableEstimator):
         self.verbose = verbose
 
     def _of_spectrum(
-        self, spectrum: np.ndarray, rest: float, total: float, n: int, pca: LatentModel
+        self, spectrum: np.ndarray, rest: float, rounding: float, n: int, pca: LatentModel
     ) -> tuple[LatentModel, int, bool]:
         d, p = (int(size) for size in pca.axes.shape)
         factor = n / self._degrees(n)
@@ -136,5 +137,5 @@ class ProbabilisticPCA(LatentVariableEstimator):
         variances = np.maximum(spectrum, noise) * factor
         return LatentModel(pca.axes, variances, noise * factor, pca.mean), 1, True
 
-    def _iterated(self, sums_at: Any, start: Parameters, floor: float, tell: Told) -> Outcome:
+    def _iterated(self, sums_at: Any, start: Parameters, floor: float, tell: Told, moments: ObservedMoments) -> Outcome:
         return most_likely(sums_at, start, self._stop, floor, tell)

@@ -4,6 +4,10 @@ p(w_i | α_i) = N(0, α_i⁻¹ I), and α_i = d/‖w_i‖² after every step. Bi
 principal components, ICANN (1999) 509 (the prior).
 
 The steps are Bishop's, made longer as in `em`: the same fixed points in fewer steps.
+
+Directions in which the data have no variance say nothing of the noise, and would pull it to 0 until every other
+direction stood out from it. So which directions stay is asked in the span of the data alone, as Minka's own program for
+his rule leaves out eigenvalues that are 0; the lengths of those that do, and σ², are then those of all d features.
 """
 
 from __future__ import annotations
@@ -14,8 +18,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpukpca._typing import Array
 from gpukpca.backend.linalg import column_sums
-from gpukpca.backend.namespace import to_host
+from gpukpca.backend.namespace import epsilon, to_host
 from gpukpca.backend.rows import take_columns
 from gpukpca.decomposition.em import Outcome, Parameters, Stop, Sums, Told, climbed, maximised, stretched, turned
 from gpukpca.decomposition.em_start import NOISE_FLOOR
@@ -50,6 +55,55 @@ class Relevance:
     def kept(self) -> np.ndarray:
         """Whether a candidate is still there."""
         return self.lengths > 0
+
+
+def span_rank(spectrum: np.ndarray, rest: float, n: int, d: int, rounding: float) -> int:
+    """Dimension of the span of centred data: an upper bound where directions beyond the spectrum share a `rest`.
+
+    Parameters
+    ----------
+    spectrum : host array, shape (q,)
+        Variances over n, descending; those that are rounding of the squares are 0.
+    rest : float
+        The sum of the other variances.
+    n, d : int
+    rounding : float
+        The most variance that rounding of the data themselves gives a direction.
+    """
+    return min(n - 1, d) if rest > rounding else int(np.sum(spectrum > rounding))
+
+
+def rounding_of(means: Array, like: Array) -> float:
+    """The variance that data far from 0 have by rounding, all features together; they have the dtype of `like`."""
+    return float(np.sum((epsilon(like) * to_host(means).astype(np.float64)) ** 2))
+
+
+def relevance_in_span(spectrum: np.ndarray, rest: float, rank: int, n: int, d: int) -> Relevance:
+    """What is left of the candidates: chosen in the span of the data, and then fitted in all d features.
+
+    Parameters
+    ----------
+    spectrum : host array, shape (q,)
+        Variances over n of the candidates, descending, q <= d.
+    rest : float
+        The sum of the other variances.
+    rank : int
+        Dimension of the span; only rank - 1 candidates count, so that a direction is left for the noise.
+    n, d : int
+    """
+    lengths, q = np.zeros(len(spectrum)), min(len(spectrum), rank - 1)
+    total = float(np.sum(spectrum)) + rest
+    if q < 1 or not spectrum[0] > 0:
+        return Relevance(lengths, total / d, 1, True)
+    found = relevance_of(spectrum[:q], float(np.sum(spectrum[q:])) + rest, n, rank)
+    chosen = np.flatnonzero(found.kept)
+    if rank < d and len(chosen):
+        values = spectrum[chosen]
+        again = relevance_of(values, total - float(np.sum(values)), n, d)
+        lengths[chosen] = again.lengths
+        return Relevance(lengths, again.noise, found.n_steps + again.n_steps, found.converged and again.converged)
+    lengths[:q] = found.lengths
+    return Relevance(lengths, found.noise if rank == d else total / d, found.n_steps, found.converged)
 
 
 def relevance_of(spectrum: np.ndarray, rest: float, n: int, d: int) -> Relevance:
@@ -89,13 +143,13 @@ def relevance_of(spectrum: np.ndarray, rest: float, n: int, d: int) -> Relevance
 
 
 def most_probable(
-    sums_at: Callable[[Parameters], Sums], start: Parameters, stop: Stop, floor: float, tell: Told
+    sums_at: Callable[[Parameters], Sums], start: Parameters, stop: Stop, floor: float, tell: Told, d: int
 ) -> Outcome:
     """The maximum of likelihood times prior by EM, from `start`; every step makes their product larger.
 
-    What the prior of a direction was worth when it went stays in the trace, so that nothing is lost with it.
+    `d` is the dimension in which a column of W has its prior. What the prior of a direction was worth when it went
+    stays in the trace, so that nothing is lost with it.
     """
-    d = int(start.loadings.shape[0])
     State = tuple[Parameters, _Prior]
 
     def value_of(state: State, sums: Sums) -> float:

@@ -23,8 +23,9 @@ from gpukpca.backend.random import generator, standard_normal
 from gpukpca.backend.rows import as_rows, dense_rows, feature_means
 from gpukpca.decomposition.choices import is_integer, is_real
 from gpukpca.decomposition.evidence import log_evidence, most_evident
+from gpukpca.decomposition.pca import PCA
 from gpukpca.decomposition.reading import samples_of, spectrum_of, total_variance_of, whole_rank
-from gpukpca.decomposition.relevance import relevance_of
+from gpukpca.decomposition.relevance import relevance_in_span, rounding_of, span_rank
 from gpukpca.decomposition.validation import check_finite
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.model_selection.gap import certain_gaps, kernel_samples_of, residuals_of, steepest
@@ -102,7 +103,7 @@ class Row:
 @dataclass(frozen=True)
 class _Spectrum:
     """What the rules know: variances (over n - 1), descending, with bounds on their errors; their exact total; n, d;
-    the rows, where given; whether they are variances in the feature space of a kernel."""
+    the rows or the model, as given; whether they are variances in the feature space of a kernel."""
 
     variances: np.ndarray
     total: float
@@ -111,6 +112,7 @@ class _Spectrum:
     rank: int
     rows: Array | None = None
     errors: np.ndarray | None = None
+    model: Any = None
     of_kernel: bool = False
 
     @property
@@ -168,7 +170,7 @@ def n_components_for(
             The largest Laplace approximation of the evidence of a probabilistic PCA (Minka 2000); 1 <= K < d <= n.
         "bayesian"
             The components that automatic relevance determination does not prune (Bishop 1998, `BayesianPCA`);
-            0 <= K < d < n.
+            0 <= K < r, the rank of the centred data.
         "parallel"
             The leading components whose variance exceeds that of data without correlation (Horn 1965; the quantile in
             the place of the mean after Glorfeld, Educ. Psychol. Meas. 55 (1995) 377).
@@ -210,7 +212,7 @@ def n_components_for(
     Notes
     -----
     Cost: of data O(n d min(n, d)) for the spectrum; for "parallel" n_draws times that; for "mle" O(d²)
-    more, for "bayesian" O(d) a step.
+    more, for "bayesian" of data a `PCA`, and O(d) a step.
     """
     value = USUAL_SHARE if value is None and rule == "variance" else value
     settings = _Settings(value, per, quantile, n_draws, null, random_state)
@@ -294,7 +296,7 @@ def _of_model(model: Any) -> _Spectrum:
     if n < 2:
         raise InvalidParameterError("the model was fitted to 1 sample, which has no variance.")
     d, rank = (n, n - 1) if of_kernel else (int(model.components_.shape[1]), whole_rank(model))
-    return _Spectrum(variances, total_variance_of(model), n, d, rank, errors=errors, of_kernel=of_kernel)
+    return _Spectrum(variances, total_variance_of(model), n, d, rank, errors=errors, model=model, of_kernel=of_kernel)
 
 
 def _variances(rows: Array) -> np.ndarray:
@@ -372,17 +374,14 @@ def _mle(known: _Spectrum, settings: _Settings) -> Choice:
 
 
 def _bayesian(known: _Spectrum, settings: _Settings) -> Choice:
-    if known.n <= known.d or known.d < 2:
-        raise InvalidParameterError(
-            f'rule "bayesian" needs 2 <= d < n; got n = {known.n}, d = {known.d}: no direction is left to tell '
-            "the noise from. Use BayesianPCA with fewer candidates."
-        )
     _check_whole("bayesian", known)
-    spectrum = known.variances[: known.d - 1] * (known.n - 1) / known.n
     if not known.total > 0:
-        return _choice("bayesian", 0, "squared length of a column of W", spectrum)
-    rest = float(np.sum(known.variances[known.d - 1 :])) * (known.n - 1) / known.n
-    found = relevance_of(spectrum, rest, known.n, known.d)
+        return _choice("bayesian", 0, "squared length of a column of W", known.variances)
+    # PCA tells small variances from rounding, which the square of the data does not.
+    model = known.model if known.rows is None else PCA().fit(known.rows)
+    spectrum = spectrum_of(model)[: known.rank] * (known.n - 1) / known.n
+    rank = span_rank(spectrum, 0.0, known.n, known.d, rounding_of(model.mean_, model.components_))
+    found = relevance_in_span(spectrum, 0.0, rank, known.n, known.d)
     return _choice("bayesian", int(np.sum(found.kept)), "squared length of a column of W", found.lengths)
 
 
