@@ -18,7 +18,7 @@ from sklearn.mixture import GaussianMixture
 from gpukpca import PCA, LocalPCA
 from gpukpca.datasets import misleading_clusters, noisy_spiral
 from gpukpca.decomposition import mixture, points
-from gpukpca.decomposition.alternation import Alternation, Task
+from gpukpca.decomposition.alternation import Alternation, Task, best_of
 from gpukpca.decomposition.mixture import fitted_cluster, free_parameters
 from gpukpca.decomposition.points import Frame, Points, rotated_into_span
 from gpukpca.decomposition.seeding import seed_rows, start_labels
@@ -411,6 +411,28 @@ def test_clusters_and_curves_are_followed(method):
         assert squared_error(LocalPCA(k, 1, method=method, random_state=0).fit(X), X) < error / 5
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("method", METHODS)
+def test_long_clusters_beside_each_other_are_parted(method, seed):
+    X, truth = misleading_clusters()
+    labels = LocalPCA(2, 1, method=method, random_state=seed).fit(X).labels_
+    assert np.mean(labels == truth) in (0.0, 1.0)
+
+
+def test_bic_counts_long_clusters_beside_each_other():
+    assert LocalPCA([1, 2, 3], 1, random_state=0).fit(misleading_clusters()[0]).n_clusters_ == 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_mixture_is_at_least_as_likely_as_em_from_the_hard_answer(seed):
+    X, _ = misleading_clusters(200, 3, rng=seed)
+    frame = Frame.of(X, X[:0])
+    labels = LocalPCA(3, 1, method="hard", random_state=seed).fit(X).labels_
+    run = best_of(Points(X, frame, None), Task("mixture", 1, 1e-6 * frame.variance, 1e-4), [labels], 300)
+    model = LocalPCA(3, 1, random_state=seed).fit(X)
+    assert model.log_likelihoods_[-1] >= run.value + 2 * np.log(frame.factor) - 1e-3
+
+
 @pytest.mark.real_data
 @pytest.mark.parametrize("method", METHODS)
 def test_usps_is_reconstructed_better_than_by_pca_of_equal_dimension(real_data, method):
@@ -576,9 +598,17 @@ def test_the_end_of_the_iterations_is_told(rng):
 
 def test_progress_is_told(X):
     events = []
-    model = LocalPCA(3, 2, n_init=1, random_state=0, verbose=events.append).fit(X)
+    model = LocalPCA(3, 2, method="hard", n_init=1, random_state=0, verbose=events.append).fit(X)
     assert [event.done for event in events] == list(range(1, model.n_iter_ + 1))
     assert events[0].text.startswith("3 clusters, 2 components, iteration 1: ")
+
+
+def test_progress_is_that_of_the_start_that_goes_on(rng):
+    events = []
+    X = rng.standard_normal((60, 4))
+    with pytest.warns(ConvergenceWarning):
+        LocalPCA(3, 1, max_iter=15, tol=0.0, random_state=0, verbose=events.append).fit(X)
+    assert [event.done for event in events] == list(range(11, 16))
 
 
 def test_pickles_copies_and_repeats_are_bitwise_the_same(X):

@@ -14,7 +14,7 @@ from gpukpca.backend.tiles import dealt_back, map_tiles
 from gpukpca.decomposition.mixture import Cluster, fitted_cluster, soft_assignment
 from gpukpca.decomposition.points import Points
 from gpukpca.decomposition.quantization import hard_assignment
-from gpukpca.decomposition.seeding import one_hot, start_labels
+from gpukpca.decomposition.seeding import one_hot
 
 ASSIGNMENTS = {"mixture": soft_assignment, "hard": hard_assignment}
 # Iterations that every start gets; the best goes on (Biernacki, Celeux & Govaert, Comput. Stat. Data Anal. 41 (2003)
@@ -110,6 +110,13 @@ class Alternation:
         """The mean value of a row now."""
         return self.history[-1]
 
+    @property
+    def labels(self) -> np.ndarray:
+        """The cluster with the most weight of every row, on the host: 0, 1, … without a gap."""
+        weights = self.assignment.weights
+        labels = to_host(namespace_of(weights).argmax(weights, axis=1))
+        return np.unique(labels, return_inverse=True)[1].reshape(-1)
+
     def advance(self, most: int, report: Report | None = None) -> None:
         """Go on until nothing is gained, or `most` iterations are done."""
         while not self.converged and self.n_iter < most:
@@ -191,17 +198,17 @@ class Alternation:
 
 
 def best_of(
-    points: Points, task: Task, k: int, seeds: list[np.random.Generator], max_iter: int, report: Report | None = None
+    points: Points, task: Task, starts: list[np.ndarray], max_iter: int, report: Report | None = None
 ) -> Alternation:
-    """The best of several starts: each gets some iterations, and the best goes on to the end."""
+    """The best of several starts, labels on the host: each gets some iterations, and the best goes on to the end."""
     best: Alternation | None = None
-    for rng in seeds:
-        run = Alternation(points, task, start_labels(points, k, rng))
-        run.advance(min(SHORT, max_iter) if len(seeds) > 1 else 0)
+    for labels in starts:
+        run = Alternation(points, task, labels)
+        run.advance(min(SHORT, max_iter) if len(starts) > 1 else 0)
         # A start that lost a cluster may owe its value to one that shrank onto a few rows.
         if best is None or (len(run.clusters), run.value) > (len(best.clusters), best.value):
             best = run
     if best is None:
-        raise ValueError("no start: seeds is empty.")
+        raise ValueError("there is no start.")
     best.advance(max_iter, report)
     return best

@@ -62,7 +62,7 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         error.
     n_init : int >= 1
         Starts, each by k-means++ and some rounds of Lloyd's algorithm. Every start gets 10 iterations, and the best
-        goes on.
+        goes on. A mixture has one more: the clusters that "hard" finds from the same starts.
     tol : float >= 0
         The end is reached where an iteration raises the mean log-likelihood of a row by no more than this, or with
         "hard" lowers the mean squared error by no more than this share of the data's total variance.
@@ -132,6 +132,7 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     Cost of an iteration: O(n d k p) for the assignment, O(n d²) for the covariances, where a row counts once for every
     cluster in which it has weight (at most k times), and O(k d³) for the planes. For d > n the rows are first rotated
     into their span, without loss, and n takes the place of d. Memory O(n k + d²) and panels of rows; O(n d) for d > n.
+    A mixture costs a fit with "hard" and n_init + 1 starts of EM.
     Sums are made in float64 about the mean, and data are scaled by a power of two.
 
     The M-step maximises exactly among noises above the floor, which `reg` fixes before the first iteration: EM is

@@ -16,6 +16,7 @@ from gpukpca.decomposition.plan import spelled_bytes
 from gpukpca.decomposition.points import Points
 from gpukpca.decomposition.progress import Listener, Progress, listener_from
 from gpukpca.decomposition.quantization import classification_log_likelihood
+from gpukpca.decomposition.seeding import start_labels
 from gpukpca.exceptions import MemoryBudgetError
 
 # Arrays of the size of the weights (n, k), of d x d a worker, and of the data where they are rotated, that a fit holds.
@@ -63,7 +64,8 @@ def smallest_bic(estimator: Any, points: Points, pairs: list[tuple[int, int]], f
     best: Chosen | None = None
     for k, p in pairs:
         seeds = [np.random.default_rng((entropy, k, start)) for start in range(estimator.n_init)]
-        run = best_of(points, _task(estimator, points, p), k, seeds, estimator.max_iter, _report(listener, k, p))
+        starts = [start_labels(points, k, rng) for rng in seeds]
+        run = _fitted(estimator, points, p, starts, _report(listener, k, p))
         table[k, p] = _bic(points, run, factor)
         if best is None or table[k, p] < best.bic:
             best = Chosen(k, p, run, table[k, p], {})
@@ -72,11 +74,23 @@ def smallest_bic(estimator: Any, points: Points, pairs: list[tuple[int, int]], f
     return replace(best, table=table)
 
 
-def _task(estimator: Any, points: Points, p: int) -> Task:
+def _fitted(estimator: Any, points: Points, p: int, starts: list[np.ndarray], report: Report | None) -> Alternation:
+    """The best of the starts; of a mixture also from the clusters that the nearest planes make of the same starts.
+
+    Responsibilities move slowly between clusters that overlap at first, as long clusters beside each other do; the
+    nearest planes do not.
+    """
+    if estimator.method == "mixture" and int(np.max(starts[0])) > 0:
+        hard = best_of(points, _task(estimator, points, "hard", p), starts, estimator.max_iter)
+        starts = [*starts, hard.labels]
+    return best_of(points, _task(estimator, points, estimator.method, p), starts, estimator.max_iter, report)
+
+
+def _task(estimator: Any, points: Points, method: str, p: int) -> Task:
     """Floor and least gain, in the units of the points."""
     variance = points.frame.variance
-    unit = 1.0 if estimator.method == "mixture" else variance * points.true_width
-    return Task(estimator.method, p, estimator.reg * (variance or 1.0), estimator.tol * unit)
+    unit = 1.0 if method == "mixture" else variance * points.true_width
+    return Task(method, p, estimator.reg * (variance or 1.0), estimator.tol * unit)
 
 
 def _bic(points: Points, run: Alternation, factor: float) -> float:
