@@ -1,20 +1,6 @@
 """Kernel PCA (and PCA) at large n on GPUs, with the same code on a laptop's CPU."""
 
-from gpukpca import eigen, exceptions, gram, kernels
 from gpukpca._version import __version__
-from gpukpca.decomposition import (
-    PCA,
-    BayesianPCA,
-    IncrementalPCA,
-    KernelPCA,
-    LocalPCA,
-    PCAPlan,
-    Plan,
-    ProbabilisticPCA,
-    Progress,
-)
-from gpukpca.eigen import Nystrom
-from gpukpca.persistence import load
 
 __all__ = [
     "PCA",
@@ -34,3 +20,39 @@ __all__ = [
     "kernels",
     "load",
 ]
+
+# Names are imported when they are asked for (PEP 562): scikit-learn and SciPy take seconds, which neither a --help nor
+# Ctrl-C waits for. What type checkers take for true is here without importing `typing`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpukpca import eigen, exceptions, gram, kernels
+    from gpukpca.decomposition import (
+        PCA,
+        BayesianPCA,
+        IncrementalPCA,
+        KernelPCA,
+        LocalPCA,
+        PCAPlan,
+        Plan,
+        ProbabilisticPCA,
+        Progress,
+    )
+    from gpukpca.eigen import Nystrom
+    from gpukpca.persistence import load
+else:
+    _ROOMS = ("datasets", "decomposition", "eigen", "exceptions", "gram", "kernels", "model_selection", "plotting")
+    _HOMES = {"Nystrom": "eigen", "load": "persistence"}
+
+    def __getattr__(name):
+        from importlib import import_module
+
+        if name in _ROOMS:
+            return import_module(f"gpukpca.{name}")
+        if name not in __all__:
+            raise AttributeError(f"module 'gpukpca' has no attribute {name!r}")
+        value = getattr(import_module(f"gpukpca.{_HOMES.get(name, 'decomposition')}"), name)
+        globals()[name] = value
+        return value
+
+    def __dir__():
+        return sorted({*globals(), *__all__, *_ROOMS})

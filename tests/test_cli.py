@@ -11,14 +11,15 @@ import time
 import warnings
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
 from gpukpca import KernelPCA, Progress, __version__
-from gpukpca.cli import outputs, report, table
-from gpukpca.cli.app import gpukpca
+from gpukpca.cli import commands, outputs, report, table
+from gpukpca.cli.app import COMMANDS, gpukpca
 from gpukpca.cli.inputs import read_input
 from gpukpca.cli.scaling import Standardization
 from gpukpca.exceptions import MemoryBudgetError
@@ -493,6 +494,49 @@ def interrupted(self, V):
 TiledGram.__matmul__ = interrupted
 main()
 """
+
+
+INTERRUPTED_IN_AN_IMPORT = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == sys.argv[-1]:
+            del sys.argv[-1]
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+from gpukpca.cli import main
+main()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals as on POSIX")
+@pytest.mark.parametrize("module", ["click", "sklearn", "scipy.linalg"])
+def test_ctrl_c_before_the_imports_are_done_ends_in_one_line(module):
+    command = [sys.executable, "-c", INTERRUPTED_IN_AN_IMPORT, "fit", "iris", *OUT, module]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 130
+    assert ended.stderr.strip() == "interrupted"
+    assert os.listdir() == []
+
+
+def test_the_package_runs_as_a_program():
+    asked = [sys.executable, "-m", "gpukpca"]
+    assert subprocess.run([*asked, "--version"], capture_output=True, text=True, check=True).stdout.startswith(
+        "gpukpca,"
+    )
+    wrong = subprocess.run([*asked, "fti"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("error: No such command 'fti'")
+
+
+def test_the_help_names_the_commands_that_there_are():
+    assert set(COMMANDS) == {name for name, value in vars(commands).items() if isinstance(value, click.Command)}
+    assert list(COMMANDS) == sorted(COMMANDS)
+    for name, help_text in COMMANDS.items():
+        assert help_text in run("--help").stdout
+        assert run(name, "--help").stdout.startswith(f"Usage: gpukpca {name} ")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals as on POSIX")

@@ -37,9 +37,43 @@ def test_all_is_complete(room):
     """Every name that an __init__ imports from the package is in its __all__."""
     tree = ast.parse(Path(import_module(room).__file__).read_text(encoding="utf-8"))
     imported = {
-        alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("gpukpca")
+        for alias in node.names
     }
     assert imported <= set(import_module(room).__all__)
+
+
+def test_what_is_imported_late_is_what_type_checkers_see():
+    tree = ast.parse(Path(gpukpca.__file__).read_text(encoding="utf-8"))
+    declared = {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("gpukpca")
+        for alias in node.names
+    }
+    assert set(declared) == set(gpukpca.__all__)
+    assert set(gpukpca.__all__) <= set(dir(gpukpca))
+    for name, module in declared.items():
+        found = getattr(gpukpca, name)
+        assert found is getattr(import_module(module), name)
+        assert getattr(gpukpca, name) is found
+    with pytest.raises(AttributeError, match="module 'gpukpca' has no attribute 'KernelPca'"):
+        gpukpca.KernelPca  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from gpukpca import KernelPCA; KernelPCA()",
+        "import gpukpca; gpukpca.KernelPCA(gpukpca.Nystrom)",
+        "import gpukpca; gpukpca.kernels.RBF(); gpukpca.decomposition.PCA(); gpukpca.plotting.plot_local",
+        "from gpukpca import *; LocalPCA(); load; kernels.RBF()",
+    ],
+)
+def test_every_way_to_a_name_works_in_a_fresh_process(code):
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 
 
 @pytest.mark.parametrize(("room", "name"), NAMES)
@@ -110,13 +144,27 @@ def test_every_module_says_what_it_is_for(module):
 
 
 def test_the_import_is_silent_and_opens_no_optional_library():
+    optional = {"cupy", "torch", "matplotlib", "dask", "click"}
+    assert imported_by("import gpukpca; gpukpca.KernelPCA, gpukpca.load") & {*optional, "sklearn"} == {"sklearn"}
+
+
+def test_the_import_alone_opens_nothing_that_takes_time():
+    assert not imported_by("import gpukpca") & {"numpy", "scipy", "sklearn"}
+
+
+def test_the_help_of_the_program_opens_nothing_that_takes_time():
     code = (
-        "import sys, gpukpca; "
-        "print(sorted({name.split('.')[0] for name in sys.modules} & {'cupy', 'torch', 'matplotlib', 'dask', 'click'}))"
+        "from click.testing import CliRunner; from gpukpca.cli.app import gpukpca; CliRunner().invoke(gpukpca, ['-h'])"
     )
+    assert not imported_by(code) & {"numpy", "scipy", "sklearn", "rich"}
+
+
+def imported_by(code: str) -> set[str]:
+    """The packages in memory after the code ran, without a word, in a fresh process."""
+    code += "\nimport sys; print(*{name.split('.')[0] for name in sys.modules})"
     run = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
     assert run.stderr == ""
+    return set(run.stdout.split())
 
 
 def test_the_version_is_the_one_of_the_distribution():

@@ -8,6 +8,6 @@ def main() -> None:
     try:
         from gpukpca.cli.app import gpukpca
     except KeyboardInterrupt:
-        # Imports take a second or two, in which people change their minds.
+        sys.stderr.write("interrupted\n")
         sys.exit(130)
     gpukpca()

@@ -1,127 +1,48 @@
-"""The commands of `gpukpca` and their options; what they do is in the files beside."""
+"""The program `gpukpca`: its commands by name, each of which is imported when it is run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from importlib import import_module
 
 import click
 
 from gpukpca import __version__
-from gpukpca.cli.apply import run_denoise, run_transform
-from gpukpca.cli.failures import OneLineErrors, failures_in_one_line, warnings_in_one_line
-from gpukpca.cli.fit import run_fit, run_plan
-from gpukpca.cli.inputs import BUNDLED
-from gpukpca.cli.machine import show_machine
-from gpukpca.cli.options import (
-    RowsByColumns,
-    WholeNumber,
-    of_method,
-    with_input_options,
-    with_model_options,
-    with_output_options,
-)
+from gpukpca.cli.failures import OneLineErrors
+
+# The help of the program names them without importing scikit-learn, which takes seconds.
+COMMANDS = {
+    "denoise": "Samples with their noise removed by a saved model.",
+    "fit": "Principal components of a file or a bundled set.",
+    "info": "Devices, versions and BLAS libraries.",
+    "plan": "What a fit would do, and the memory it would take.",
+    "transform": "Scores of new samples by a saved model.",
+}
 
 
-@click.group(cls=OneLineErrors, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+class LateCommands(OneLineErrors):
+    """A group whose commands are in `gpukpca.cli.commands`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module("gpukpca.cli.commands"), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What the help says of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LateCommands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gpukpca")
 @click.pass_context
 def gpukpca(context: click.Context) -> None:
     """Kernel PCA at large n, and PCA."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-
-
-@gpukpca.command(
-    short_help="Principal components of a file or a bundled set.",
-    help=f"""Principal components of INPUT: a .npy, .npz or .csv file whose rows are samples, or a bundled set
-    ({", ".join(BUNDLED)}).
-
-    Options that only some methods read say so in brackets.
-
-    Examples: gpukpca fit digits --kernel rbf --gamma scale -n 10 --output scores.npz --plot plot.png
-
-    gpukpca fit digits --method pca -n 50 --image-shape 8x8 --output scores.npz --plot plot.png
-
-    gpukpca fit digits --gamma scale -n 100 --preimage fixed_point --save model.npz""",
-)
-@with_model_options
-@with_output_options("Scores and spectrum as .npz, or scores as .csv or .npy.")
-@click.option(
-    "--save",
-    type=click.Path(path_type=Path),
-    help="The model as .npz, for `gpukpca transform`, `gpukpca denoise` and gpukpca.load.",
-)
-@click.option("--plot", type=click.Path(path_type=Path), help="Spectrum and scores as .png, .pdf or .svg.")
-@click.option(
-    "--image-shape",
-    type=RowsByColumns(),
-    metavar="ROWSxCOLUMNS",
-    help=of_method("image_shape", "Samples are images: plot components and reconstructions as images, such as 16x16."),
-)
-def fit(**options: Any) -> None:
-    """Principal components of a file or a bundled set."""
-    run(run_fit, options)
-
-
-@gpukpca.command(
-    short_help="What a fit would do, and the memory it would take.",
-    help="""What `gpukpca fit INPUT` with the same options would do: solver, how the kernel matrix is held, memory,
-    bytes read. Nothing is fitted.
-
-    Example: gpukpca plan X.npy --kernel rbf -n 20 --memory-limit 8GiB""",
-)
-@with_model_options
-def plan(**options: Any) -> None:
-    """What a fit would do, and the memory it would take."""
-    run(run_plan, options)
-
-
-@gpukpca.command(
-    short_help="Scores of new samples by a saved model.",
-    help="""Scores of the samples in INPUT by the model that `gpukpca fit --save MODEL` wrote, with the same columns,
-    standardised as they were for the fit.
-
-    Example: gpukpca transform model.npz new.csv --output scores.csv""",
-)
-@click.argument("model", type=click.Path(path_type=Path))
-@with_input_options
-@with_output_options("Scores as .npz, .csv or .npy.")
-def transform(**options: Any) -> None:
-    """Scores of new samples by a saved model."""
-    run(run_transform, options)
-
-
-@gpukpca.command(
-    short_help="Samples with their noise removed by a saved model.",
-    help="""What the components of a saved model keep of the samples in INPUT, in the units of the data. A kernel model
-    needs a way back to data space: fit it with --preimage.
-
-    Example: gpukpca denoise model.npz noisy.npy --output clean.npy --plot clean.png --image-shape 16x16""",
-)
-@click.argument("model", type=click.Path(path_type=Path))
-@with_input_options
-@with_output_options("Denoised samples as .npz, .csv or .npy.")
-@click.option("-n", "--n-components", type=WholeNumber(min=1), help="Use only so many. [default: all of the model]")
-@click.option("--plot", type=click.Path(path_type=Path), help="Some samples before and after, as .png, .pdf or .svg.")
-@click.option(
-    "--image-shape", type=RowsByColumns(), metavar="ROWSxCOLUMNS", help="For --plot: samples are images, such as 16x16."
-)
-def denoise(**options: Any) -> None:
-    """Samples with their noise removed by a saved model."""
-    run(run_denoise, options)
-
-
-def run(work: Callable[[SimpleNamespace], None], options: dict[str, Any]) -> None:
-    """Do the work of a command, with failures and warnings in one line each."""
-    wanted = SimpleNamespace(**options)
-    with failures_in_one_line(wanted.debug), warnings_in_one_line():
-        work(wanted)
-
-
-@gpukpca.command()
-def info() -> None:
-    """Devices, versions and BLAS libraries."""
-    show_machine()
