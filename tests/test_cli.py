@@ -287,6 +287,8 @@ BAD = [
     ("missing file", ["none.csv", *OUT], "none.csv: no such file"),
     ("near a bundled name", ["irsi", *OUT], "Did you mean 'iris'?"),
     ("directory", ["folder", *OUT], "folder is a directory"),
+    ("pipe", ["pipe.csv", *OUT], "pipe.csv is a pipe or a device"),
+    ("infinity", ["inf.npy", "-m", "pca", *OUT], "row 1, column 0. Every entry must be a finite number"),
     ("empty file", ["empty.csv", *OUT], "empty.csv is empty"),
     ("blank file", ["blank.csv", *OUT], "blank.csv holds no rows"),
     ("header only", ["header.csv", *OUT], "has a header and no rows"),
@@ -329,8 +331,9 @@ BAD = [
     ("no output", ["iris"], "--output"),
     ("unknown option", ["iris", "--gama", "1", *OUT], "--gama"),
     ("unknown kernel", ["iris", "-k", "rbff", *OUT], "rbff"),
-    ("zero components", ["iris", "-n", "0", *OUT], "n_components=0"),
-    ("share above one", ["iris", "-n", "1.5", *OUT], "n_components=1.5"),
+    ("zero components", ["iris", "-n", "0", *OUT], "-n 0 leaves nothing"),
+    ("components below zero", ["iris", "-m", "ppca", "-n", "-2", *OUT], "-n -2 leaves nothing"),
+    ("share above one", ["iris", "-n", "1.5", *OUT], "-n 1.5: a share of the variance lies between 0 and 1"),
     ("components in words", ["iris", "-n", "few", *OUT], "'few' is not a number"),
     ("negative gamma", ["iris", "--gamma", "-1", *OUT], "gamma=-1.0"),
     ("gamma in words", ["iris", "--gamma", "mean", *OUT], '"scale", or "median"'),
@@ -369,7 +372,9 @@ def make_bad_files() -> None:
         text(name, content)
     arrays = {
         "vector": np.zeros(3), "none": np.zeros((0, 3)), "strings": np.array([["a"]]), "complex": np.eye(2) * 1j,
-        "objects": np.array([[None]]), "nan": np.array([[1.0], [np.nan], [2.0]]), "large": np.full((3, 3), 1e300),
+        "objects": np.array([[None]]), "nan": np.array([[1.0], [np.nan], [2.0]]),
+        "inf": np.array([[1.0], [np.inf], [2.0]]),
+        "large": np.full((3, 3), 1e300),
         "wave": np.array([[0.0, 1, 0], [1, 0, 0], [0, 0, 0]]),
     }  # fmt: skip
     for name, array in arrays.items():
@@ -379,6 +384,7 @@ def make_bad_files() -> None:
     np.savez("two.npz", u=np.eye(2), v=np.eye(2), w=np.zeros(3))
     np.savez("w.npz", w=np.zeros(3))
     Path("link.npz").symlink_to("elsewhere.npz")
+    os.mkfifo("pipe.csv")
 
 
 @pytest.mark.parametrize(("what", "arguments", "fragment"), BAD, ids=[row[0] for row in BAD])

@@ -159,6 +159,8 @@ def test_bayesian_that_finds_nothing_still_writes_and_shows_no_empty_table(rng: 
     result = fit("x.npy", "--method", "bayesian", "--plot", "b.png", *OUT)
     assert "variance ratio" not in result.stdout
     assert loaded()["scores"].shape == (400, 0)
+    fit("x.npy", "--method", "bayesian", "-o", "s.csv")
+    assert Path("s.csv").read_text().splitlines()[:3] == ["sample", "1", "2"]
     assert "0 of 4 components are relevant" in result.stdout
     assert Path("b.png").exists()
 

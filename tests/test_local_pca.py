@@ -589,7 +589,7 @@ def test_memory_is_planned(X):
 
 def test_the_end_of_the_iterations_is_told(rng):
     X = rng.standard_normal((60, 4))
-    with pytest.warns(ConvergenceWarning, match="2 iterations"):
+    with pytest.warns(ConvergenceWarning, match="max_iter=2 came before tol=0.0"):
         model = LocalPCA(3, 1, max_iter=2, tol=0.0, random_state=0).fit(X)
     assert not model.converged_
     assert model.n_iter_ == 2

@@ -149,3 +149,9 @@ def test_verbose_prints_a_line_a_pass(X: np.ndarray, capsys: pytest.CaptureFixtu
 
 def test_free_memory_is_a_sensible_number() -> None:
     assert 2**20 < host_free_bytes() < 2**50
+
+
+@pytest.mark.parametrize(("tiles", "words"), [(1, "1 upper tile of"), (3, "3 upper tiles of")])
+def test_counts_agree_with_their_nouns(tiles, words):
+    edge = 64 if tiles == 1 else 32
+    assert words in Residence("tiled", 64, edge, 0, 1).describe()

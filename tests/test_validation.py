@@ -11,7 +11,8 @@ import pytest
 import scipy.sparse
 from scipy.spatial.distance import cdist
 
-from gpukpca import KernelPCA
+from gpukpca import PCA, KernelPCA, LocalPCA
+from gpukpca.decomposition.validation import FINITE
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import (
     IndefiniteKernelError,
@@ -125,3 +126,14 @@ def test_solvers_check_their_options(make) -> None:
 def test_the_median_rule_looks_past_duplicates(rng: np.random.Generator) -> None:
     X = np.vstack([np.zeros((50, 5)), rng.standard_normal((10, 5))])
     assert KernelPCA(2, kernel="rbf", gamma="median").fit(X).gamma_ != 0.2
+
+
+@pytest.mark.parametrize("estimator", [PCA(1), KernelPCA(1), LocalPCA(1, 1)], ids=lambda e: type(e).__name__)
+def test_infinity_is_not_called_a_missing_value(estimator, xp):
+    X = np.ones((4, 2))
+    for entry, wanted in ((np.inf, FINITE), (np.nan, "does not accept missing values; impute or drop them first")):
+        X[2, 1] = entry
+        with pytest.raises(ValueError, match="row 2, column 1") as caught:
+            estimator.fit(xp.array(X))
+        assert wanted in str(caught.value)
+        assert ("missing" in str(caught.value)) == bool(np.isnan(entry))

@@ -21,7 +21,7 @@ from gpukpca.cli.outputs import checked_targets, component_names, draw, write_ro
 from gpukpca.cli.report import peak_memory_mib, show_pairs
 from gpukpca.cli.scaling import Standardization
 from gpukpca.cli.table import Table
-from gpukpca.decomposition.validation import check_finite
+from gpukpca.decomposition.validation import FINITE, check_finite
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 from gpukpca.files import replaced_whole
 from gpukpca.persistence import load_with_notes
@@ -160,8 +160,7 @@ def _table(wanted: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table:
         )
     # Here, as the estimator would count the rows from the start of a chunk.
     refused = f"{type(model).__name__} does not accept missing values; impute or drop them first."
-    advice = "Missing values are NaN; every other entry must be finite." if missing else refused
-    check_finite(table.X, advice, wanted.source, missing=missing)
+    check_finite(table.X, FINITE, wanted.source, missing=missing, of_missing=refused)
     return table
 
 

@@ -90,7 +90,11 @@ class Method(ABC):
 
 def check_count(value: Any, method: str, *others: str) -> None:
     """Raise for what -n may not be with a method: a count always, and `others`, «share» and words."""
+    if isinstance(value, int) and value < 1:
+        raise InvalidParameterError(f"-n {value} leaves nothing; give at least 1 component.")
     kind = "share" if isinstance(value, float) else value
+    if kind == "share" and "share" in others and not 0 < value < 1:
+        raise InvalidParameterError(f"-n {value}: a share of the variance lies between 0 and 1, and a count is whole.")
     if value is None or isinstance(value, int) or kind in others:
         return
     allowed = " or ".join(["a count", *("a share of the variance" if other == "share" else other for other in others)])

@@ -119,6 +119,8 @@ def draw(file: IO[bytes], path: Path, figure: Any) -> None:
 def _write_csv(file: IO[bytes], rows: np.ndarray, columns: Sequence[str], before: dict[str, Any]) -> None:
     """Rows with a header, after the columns `before` that there are."""
     before = {name: values for name, values in before.items() if values is not None}
+    if not before and not columns:  # readers skip lines without a cell
+        before = {"sample": range(1, len(rows) + 1)}
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*before, *columns])

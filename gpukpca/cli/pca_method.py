@@ -30,9 +30,6 @@ class PCAMethod(Method):
         parameters = {name: getattr(wanted, name) for name in names}
         model = PCA(**parameters, random_state=wanted.seed, verbose=listener)
         check_pca_parameters(model)
-        # The estimator takes 0, as scikit-learn's does; there would be nothing to write or to draw.
-        if wanted.n_components == 0:
-            raise InvalidParameterError("-n 0 leaves nothing; give at least 1 component.")
         return model
 
     def prepared(self, wanted: SimpleNamespace, model: PCA, table: Table) -> Prepared:

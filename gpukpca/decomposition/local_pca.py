@@ -272,8 +272,8 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             )
         if not self.converged_:
             warn_caller(
-                f"{self.n_iter_} iterations (max_iter) did not reach tol={self.tol}: an iteration still gains more. "
-                "Raise max_iter or tol.",
+                f"max_iter={self.max_iter} came before tol={self.tol}: an iteration still gains more. Raise one of "
+                "them.",
                 ConvergenceWarning,
             )
 

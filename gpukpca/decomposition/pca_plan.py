@@ -161,7 +161,8 @@ def make_pca_plan(job: PCAJob) -> PCAPlan:
     needed = spelled_bytes(fewest.predicted_bytes if fewest else 0)
     raise MemoryBudgetError(
         f"PCA of {job.n} x {job.d} needs {needed} ({fewest.method if fewest else ''}), and {spelled_bytes(job.limit)} "
-        'are allowed or free. Try svd_solver="randomized" with few components, float32 data, or a larger memory_limit.'
+        'are allowed or free. Try few components (of PCA with svd_solver="randomized"), float32 data, or a larger '
+        "memory_limit."
     )
 
 

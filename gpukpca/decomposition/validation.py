@@ -34,6 +34,8 @@ from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
 
 ROW_PANEL = 8192
+# What is said of infinity, which is no missing value.
+FINITE = "Every entry must be a finite number; look where this one comes from."
 
 
 def training_data(estimator: Any, X: Any, *, missing: bool = False) -> Array:
@@ -85,10 +87,8 @@ def _checked(estimator: Any, X: Any, reset: bool, missing: bool) -> Array:
         _refuse_what_is_not_numbers(estimator, X)
         _warn_of_lost_digits(X)
         X = _host(estimator, X)
-    advice = "Missing values are NaN; every other entry must be finite."
-    if not missing:
-        advice = f"{_name(estimator)} does not accept missing values; impute or drop them first."
-    check_finite(X, advice, missing=missing)
+    of_missing = f"{_name(estimator)} does not accept missing values; impute or drop them first."
+    check_finite(X, FINITE, missing=missing, of_missing=of_missing)
     # Widths and feature names only, after finiteness as in scikit-learn.
     validate_data(estimator, given if hasattr(given, "shape") else X, reset=reset, skip_check_array=True)
     return X
@@ -204,16 +204,18 @@ def _warn_of_lost_digits(X: Any) -> None:
             warn_caller(f"integers up to {largest} exceed 2**53 and lose digits in float64.", PrecisionWarning)
 
 
-def check_finite(X: Any, advice: str, what: str = "Input X", *, missing: bool = False) -> None:
+def check_finite(
+    X: Any, advice: str, what: str = "Input X", *, missing: bool = False, of_missing: str | None = None
+) -> None:
     """Raise ValueError where X holds NaN or infinity, with the count and the first row; by a reduction of isfinite.
 
-    With `missing` only for infinity.
+    With `missing` only for infinity. `of_missing` is the advice for NaN where it is another one.
     """
     for panel in _panels(X):
         xp = namespace_of(panel)
         if bool(xp.all(xp.isfinite(panel))) or (missing and not bool(xp.any(xp.isinf(panel)))):
             continue
-        _raise_not_finite(X, advice, what, missing)
+        _raise_not_finite(X, what, missing, {"NaN": of_missing or advice, "infinity": advice})
 
 
 def has_missing(X: Any) -> bool:
@@ -229,7 +231,7 @@ def _panels(X: Any) -> Iterator[Array]:
         yield values[start : min(start + ROW_PANEL, n), :]
 
 
-def _raise_not_finite(X: Any, advice: str, what: str, missing: bool) -> None:
+def _raise_not_finite(X: Any, what: str, missing: bool, advice: dict[str, str]) -> None:
     host = X.data[:, None] if is_sparse(X) else to_host(X)
     kinds = ((np.isnan, "NaN", ""), (np.isinf, "infinity", f" or a value too large for {host.dtype}"))
     for test, word, note in kinds[1:] if missing else kinds:
@@ -237,7 +239,8 @@ def _raise_not_finite(X: Any, advice: str, what: str, missing: bool) -> None:
         if len(bad):
             row, column = _csr_position(X, bad[0][0]) if is_sparse(X) else bad[0]
             raise ValueError(
-                f"{what} contains {word}{note}: {len(bad)} value(s), the first in row {row}, column {column}. {advice}"
+                f"{what} contains {word}{note}: {len(bad)} value(s), the first in row {row}, column {column}. "
+                f"{advice[word]}"
             )
 
 

@@ -67,7 +67,8 @@ class Residence:
         if self.kind == "factored":
             return f"factored: K = F Fᵀ, F {self.n} x {self.rank}"
         kept = "all" if self.cached_tiles >= self.tiles else str(self.cached_tiles)
-        return f"tiled: {self.tiles} upper tiles of edge {self.tile_edge}, {kept} cached"
+        tiles = "1 upper tile" if self.tiles == 1 else f"{self.tiles} upper tiles"
+        return f"tiled: {tiles} of edge {self.tile_edge}, {kept} cached"
 
     @property
     def is_fully_cached(self) -> bool:

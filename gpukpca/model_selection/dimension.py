@@ -26,7 +26,7 @@ from gpukpca.decomposition.evidence import log_evidence, most_evident
 from gpukpca.decomposition.pca import PCA
 from gpukpca.decomposition.reading import samples_of, spectrum_of, total_variance_of, whole_rank
 from gpukpca.decomposition.relevance import relevance_in_span, rounding_of, span_rank
-from gpukpca.decomposition.validation import check_finite
+from gpukpca.decomposition.validation import FINITE, check_finite
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.model_selection.gap import certain_gaps, kernel_samples_of, residuals_of, steepest
 
@@ -277,7 +277,7 @@ def _known(model_or_X: Any) -> _Spectrum:
     if hasattr(model_or_X, "fit"):
         return _of_model(model_or_X)
     rows = as_rows(model_or_X)
-    check_finite(rows, "The rules take no missing values.")
+    check_finite(rows, FINITE, of_missing="The rules take no missing values.")
     rows = dense_rows(rows)
     n, d = int(rows.shape[0]), int(rows.shape[1])
     if n < 2 or d < 1:

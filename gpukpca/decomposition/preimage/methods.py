@@ -257,7 +257,10 @@ def refuse_unsuited(method: Any, kernel: Kernel, by_flag: bool) -> None:
     """
     if isinstance(kernel, Precomputed):
         what = "fit_inverse_transform" if by_flag else "find pre-images"
-        raise InvalidParameterError(f"Cannot {what} with a precomputed kernel.")
+        raise InvalidParameterError(
+            f"Cannot {what} with a precomputed kernel. Its matrix says nothing of data space: fit on the data, with a "
+            'kernel such as "rbf".'
+        )
     if isinstance(kernel, Linear) or method.suits(kernel):
         return
     others = ", ".join(repr(name) for name, kind in METHODS.items() if kind().suits(kernel))
