@@ -338,6 +338,9 @@ def test_samples_have_the_moments_of_the_model(xp, X):
     np.testing.assert_allclose(np.cov(S, rowvar=False), C, atol=8 * np.max(C) / np.sqrt(40_000))
     np.testing.assert_array_equal(xp.host(model.sample(3)), xp.host(model.sample(3)))
     assert model.sample().shape == (1, D)
+    again = xp.host(model.sample(3, random_state=7))
+    np.testing.assert_array_equal(again, xp.host(model.sample(3, random_state=np.random.default_rng(7))))
+    assert not np.array_equal(again, xp.host(model.sample(3)))
 
 
 def test_masked_arrays_and_frames_say_missing_in_their_own_way(rng):

@@ -199,12 +199,14 @@ class WithLatentVariables(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         found = self.score_samples(X)
         return float(namespace_of(found).mean(found))
 
-    def sample(self, n_samples: int = 1) -> Array:
-        """Rows drawn from the model, with numbers from `random_state` on the host.
+    def sample(self, n_samples: int = 1, *, random_state: Any = None) -> Array:
+        """Rows drawn from the model; the numbers are drawn on the host.
 
         Parameters
         ----------
         n_samples : int >= 1
+        random_state : None, int, RandomState or Generator
+            None: that of the estimator.
 
         Returns
         -------
@@ -217,7 +219,8 @@ class WithLatentVariables(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         check_is_fitted(self)
         if not is_integer(n_samples) or n_samples < 1:
             raise InvalidParameterError(f"n_samples={n_samples!r} is not allowed; it must be an integer >= 1.")
-        rng, model, d = generator(self.random_state), self._latent, int(self.mean_.shape[0])
+        rng = generator(self.random_state if random_state is None else random_state)
+        model, d = self._latent, int(self.mean_.shape[0])
         with working_on(model.axes), overflow_allowed():
             Z = from_host(rng.standard_normal((int(n_samples), model.n_components)), model.axes)
             noise = np.sqrt(model.noise) * rng.standard_normal((int(n_samples), d))
