@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA as Peer
 from sklearn.exceptions import NotFittedError
 
-from gpukpca import PCA, ProbabilisticPCA
+from gpukpca import PCA, BayesianPCA, ProbabilisticPCA
 from gpukpca.backend.batched import SWEPT_UP_TO, definite_inverses, unpacked
 from gpukpca.decomposition import em
 from gpukpca.decomposition.convergence import ConvergenceWarning
@@ -607,3 +607,16 @@ def test_many_small_inverses_and_determinants(xp, rng, p):
     np.testing.assert_allclose(xp.host(log_determinants), np.linalg.slogdet(A)[1], atol=1e-10)
     entries = np.moveaxis(A, 0, 2)[np.triu_indices(p)]
     np.testing.assert_array_equal(xp.host(unpacked(xp.array(entries), p)), np.moveaxis(A, 0, 2))
+
+
+@pytest.mark.parametrize("Estimator", [ProbabilisticPCA, BayesianPCA])
+def test_em_without_a_number_takes_few_and_says_what_all_would_need(xp, Estimator):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 3)) @ rng.standard_normal((3, 70)) * 5.0 + rng.standard_normal((60, 70))
+    X[rng.random(X.shape) < 0.1] = np.nan
+    rows = xp.array(X)
+    with pytest.warns(UserWarning, match=r"EM takes 20 of the 59 components .* would need .* MiB .* Set n_components"):
+        model = Estimator(random_state=0, tol=1e-3).fit(rows)
+    assert model.n_components_ == (20 if Estimator is ProbabilisticPCA else 3)
+    assert Estimator(3, random_state=0, tol=1e-3).fit(rows).n_components_ == 3
+    assert Estimator(random_state=0, tol=1e-3).fit(rows[:, :21]).n_components_ <= 20

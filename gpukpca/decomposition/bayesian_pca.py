@@ -33,8 +33,8 @@ class BayesianPCA(LatentVariableEstimator):
     ----------
     n_components : None or int >= 1
         Candidates: the most components there can be, at most min(n, d), and less than d for EM; one direction of the
-        span of the data is left for the noise always. None: min(n, d) - 1. With missing values set it, as the cost of a
-        step grows with its square.
+        span of the data is left for the noise always. None: min(n, d) - 1, and for EM at most 20, as in
+        `ProbabilisticPCA`.
     solver : "auto", "spectrum" or "em"
         "spectrum": EM on the variances of `PCA`, which is the same for complete data and costs next to nothing. "em":
         on the rows, with missing values or in batches. "auto": "em" where X is an iterable of batches or has missing
@@ -75,6 +75,8 @@ class BayesianPCA(LatentVariableEstimator):
     RankWarning
         No component is left: the model is N(μ, σ² I). Or with n_components=None half of the candidates or more are left
         although n is less than twice their number, or the noise of EM is at its floor: their number is no finding.
+    UserWarning
+        n_components=None, and EM takes fewer candidates than there could be.
     ConvergenceWarning, PrecisionWarning, DeviceFallbackWarning
 
     Notes

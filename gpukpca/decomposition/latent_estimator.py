@@ -44,6 +44,8 @@ from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, RankWar
 
 # Entries of a batch that is made dense, read from a file or copied to a device at once: 32 MiB in float64.
 BATCH_ENTRIES = 2**22
+# Components of EM where nobody says how many: the memory and time of a step grow with their square.
+MOST_BY_DEFAULT = 20
 
 
 class LatentVariableEstimator(Saved, WithLatentVariables):
@@ -151,6 +153,14 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
             moments = observed_moments(data)
             n, d = moments.rows, int(moments.means.shape[0])
             p = self._wanted(n, d, below=d)
+            if self.n_components is None and p > MOST_BY_DEFAULT:
+                warn_caller(
+                    f"n_components=None: EM takes {MOST_BY_DEFAULT} of the {p} components that there could be, as all "
+                    f"would need {spelled_bytes(self._bytes_of_em(batches.like, d, p))} and a step O(n d p²). Set "
+                    "n_components.",
+                    UserWarning,
+                )
+                p = MOST_BY_DEFAULT
             self._check_memory(batches.like, d, p, limit)
             total = float(np.sum(moments.variances))
             factor = n / self._degrees(n)
@@ -240,12 +250,15 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
             )
         return p
 
-    def _check_memory(self, like: Array, d: int, p: int, limit: int) -> None:
-        """Raise where the moments of the features, their systems and the panels are more than `limit` bytes."""
+    def _bytes_of_em(self, like: Array, d: int, p: int) -> int:
+        """Of the moments of the features, their systems and the panels."""
         workers = worker_count(like, self.n_jobs)
         moments = d * (p + 1) * (p + 2) // 2
         panel = panel_rows(np.empty((0, d)) if not is_foreign(like) else like[:0, None], p) * (4 * d + 6 * p * p)
-        needed = item_size(accumulation_dtype(like)) * (moments * (WAVE * workers + 6) + workers * panel)
+        return item_size(accumulation_dtype(like)) * (moments * (WAVE * workers + 6) + workers * panel)
+
+    def _check_memory(self, like: Array, d: int, p: int, limit: int) -> None:
+        needed = self._bytes_of_em(like, d, p)
         if needed > limit:
             raise MemoryBudgetError(
                 f"EM with {p} components of {d} features takes {spelled_bytes(needed)}, and {spelled_bytes(limit)} are "

@@ -22,8 +22,8 @@ class ProbabilisticPCA(LatentVariableEstimator):
     Parameters
     ----------
     n_components : None or int >= 1
-        p, at most min(n, d), and less than d for EM. None: min(n, d) - 1, at least 1. With missing values set it, as
-        the cost of a step grows with its square.
+        p, at most min(n, d), and less than d for EM. None: min(n, d) - 1, at least 1, and for EM at most 20, as the
+        memory and time of a step grow with its square: set it.
     solver : "auto", "closed_form" or "em"
         "closed_form": the spectrum of `PCA`. "em": expectation maximisation, which takes missing values and batches and
         never forms the d x d covariance. "auto": "em" where X is an iterable of batches or has missing values.
@@ -83,6 +83,8 @@ class ProbabilisticPCA(LatentVariableEstimator):
 
     Warns
     -----
+    UserWarning
+        n_components=None, and EM takes fewer than there could be.
     ConvergenceWarning, RankWarning, PrecisionWarning, DeviceFallbackWarning
 
     Notes
