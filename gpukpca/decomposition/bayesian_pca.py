@@ -10,8 +10,9 @@ import numpy as np
 from gpukpca.backend.namespace import to_host
 from gpukpca.backend.rows import take_columns
 from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
-from gpukpca.decomposition.em import Outcome, Parameters, Sums, Told
+from gpukpca.decomposition.em import Outcome, Told
 from gpukpca.decomposition.em_start import ObservedMoments
+from gpukpca.decomposition.expectation import Parameters, Sums
 from gpukpca.decomposition.latent import LatentModel
 from gpukpca.decomposition.latent_estimator import LatentVariableEstimator
 from gpukpca.decomposition.relevance import most_probable, relevance_in_span, span_rank

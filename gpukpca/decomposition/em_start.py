@@ -11,7 +11,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, namespace_of, to_host
 from gpukpca.backend.rows import row_panels
-from gpukpca.decomposition.em import Parameters
+from gpukpca.decomposition.expectation import Parameters
 from gpukpca.decomposition.two_pass import Moments, Scatter
 from gpukpca.eigen import BlockKrylov, top_eigh
 

@@ -19,8 +19,8 @@ from gpukpca.backend.linalg import thin_svd
 from gpukpca.backend.namespace import cast, epsilon, from_host, move, namespace_of, to_host
 from gpukpca.backend.rows import dense_rows, pick_rows, take_rows
 from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
-from gpukpca.decomposition.em import Expectation, Parameters, panel_rows
 from gpukpca.decomposition.em_start import NOISE_FLOOR
+from gpukpca.decomposition.expectation import Expectation, Parameters, panel_rows
 from gpukpca.decomposition.gaussian import GaussianModel
 from gpukpca.decomposition.placement import panels_of
 from gpukpca.eigen.finish import signs

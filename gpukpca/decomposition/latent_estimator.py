@@ -29,8 +29,9 @@ from gpukpca.decomposition.attempts import Budget, within_memory
 from gpukpca.decomposition.batches import Batches, batches_of, is_stream
 from gpukpca.decomposition.choices import check_parameter, is_integer, is_real, is_switch, is_word
 from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
-from gpukpca.decomposition.em import WAVE, Expectation, Outcome, Parameters, Stop, Sums, Told, gathered, panel_rows
+from gpukpca.decomposition.em import Outcome, Stop, Told
 from gpukpca.decomposition.em_start import ObservedMoments, observed_moments, start_of
+from gpukpca.decomposition.expectation import WAVE, Expectation, Parameters, Sums, gathered, panel_rows
 from gpukpca.decomposition.fitting import unchanged_on_error
 from gpukpca.decomposition.latent import LatentModel
 from gpukpca.decomposition.latent_variables import WithLatentVariables

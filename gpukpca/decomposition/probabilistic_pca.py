@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca.decomposition.em import Outcome, Parameters, Told, most_likely
+from gpukpca.decomposition.em import Outcome, Told, most_likely
 from gpukpca.decomposition.em_start import ObservedMoments
+from gpukpca.decomposition.expectation import Parameters
 from gpukpca.decomposition.latent import LatentModel
 from gpukpca.decomposition.latent_estimator import LatentVariableEstimator
 from gpukpca.decomposition.saved.layouts import PROBABILISTIC_PCA_LAYOUT
