@@ -56,6 +56,10 @@ class ConvergenceError(RuntimeError):
     """No eigenpair was found to any useful accuracy."""
 
 
+class ClusterError(RuntimeError):
+    """A Dask cluster has no workers, no scheduler, or lost what cannot be made anew."""
+
+
 class ConvergenceWarning(UserWarning):
     """Some eigenpairs have residuals above the tolerance.
 

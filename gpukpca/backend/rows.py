@@ -26,6 +26,7 @@ from gpukpca.backend.namespace import (
     to_host,
     writes_in_place,
 )
+from gpukpca.backend.panelled import Panelled, over_panels
 from gpukpca.backend.random import seeded_subset
 from gpukpca.exceptions import InvalidParameterError
 
@@ -67,11 +68,15 @@ def take_rows(X: Any, start: int, stop: int) -> Any:
     """Rows from `start` to `stop`; X itself where that is all of it."""
     if start == 0 and stop == X.shape[0]:
         return X
+    if isinstance(X, Panelled):
+        return X.like if start == stop else X.take(np.arange(start, stop))
     return X[start:stop] if is_sparse(X) else X[start:stop, :]
 
 
 def pick_rows(X: Any, chosen: Any) -> Any:
     """The rows (entries of a vector) named by host integers, in their order, as a copy."""
+    if isinstance(X, Panelled):
+        return X.take(chosen)
     if is_sparse(X):
         return X[np.asarray(chosen, dtype=np.int64).reshape(-1)]
     if writes_in_place(X):  # NumPy's `take` first copies the whole of an array that is not in C order
@@ -93,6 +98,8 @@ def read_rows(X: Array, start: int, stop: int) -> Array:
 
 def place_of(X: Any) -> Array:
     """A dense array that tells library, dtype and device of X."""
+    if isinstance(X, Panelled):
+        return X.like
     return X.data if is_sparse(X) else X
 
 
@@ -111,12 +118,19 @@ def feature_means(X: Array) -> Array:
 
     Data near the largest number of its type would overflow in the sum, so then it is divided by n first.
     """
+    parts = over_panels(X, _counted_means)
+    total = sum(count for count, _ in parts)
+    return parts[0][1] if len(parts) == 1 else sum(means * (count / total) for count, means in parts if count)
+
+
+def _counted_means(X: Array) -> tuple[int, Array]:
+    """Number and means of the rows of one array."""
     n = X.shape[0]
     means = _panel_sums(X, column_sums) / n
     xp = namespace_of(means)
-    if bool(xp.all(xp.isfinite(means))):
-        return means
-    return _panel_sums(X, lambda rows: column_sums(cast(rows, accumulation_dtype(X)) / n))
+    if not bool(xp.all(xp.isfinite(means))):
+        means = _panel_sums(X, lambda rows: column_sums(cast(rows, accumulation_dtype(X)) / n))
+    return n, means
 
 
 def _panel_sums(X: Array, sums: Callable[[Array], Array]) -> Array:
@@ -196,23 +210,29 @@ def variance_of_entries(X: Any) -> float:
     if is_sparse(X):
         mean = float(X.mean(dtype=np.float64))
         return float(X.multiply(X).astype(np.float64).mean()) - mean * mean
-    xp = namespace_of(X)
-    wide = accumulation_dtype(X)
     count = X.shape[0] * X.shape[1]
-    mean = float(xp.sum(X, dtype=wide)) / count
-    squares = 0.0
+    mean = sum(over_panels(X, _sum_of_entries)) / count
+    return sum(over_panels(X, _squares_about, mean)) / count
+
+
+def _sum_of_entries(X: Array) -> float:
+    return float(namespace_of(X).sum(X, dtype=accumulation_dtype(X)))
+
+
+def _squares_about(X: Array, mean: float) -> float:
+    """The sum over all entries of (x - mean)²."""
+    xp, wide, squares = namespace_of(X), accumulation_dtype(X), 0.0
     for start, stop in row_panels(X):
         centred = cast(X[start:stop, :], wide) - mean
         squares += float(xp.sum(centred * centred))
-    return squares / count
+    return squares
 
 
 def sampled_rows(X: Any, most: int) -> np.ndarray:
     """At most `most` rows of X on the host in float64, the same ones in every run."""
     n = int(X.shape[0])
-    if n > most:
-        chosen = seeded_subset(n, most)
-        X = pick_rows(X, chosen)
+    if n > most or isinstance(X, Panelled):
+        X = pick_rows(X, seeded_subset(n, min(n, most)))
     return to_host(X).astype(np.float64)
 
 
@@ -227,6 +247,16 @@ def total_range(X: Any) -> float:
 
 def feature_bounds(X: Array) -> tuple[Array, Array]:
     """Smallest and largest entry of every column of a dense X, shapes (d,)."""
+    parts = over_panels(X, _bounds)
+    if len(parts) == 1:
+        return parts[0]
+    xp = namespace_of(place_of(X))
+    low, high = (xp.stack(list(ends)) for ends in zip(*parts, strict=True))
+    return xp.min(low, axis=0), xp.max(high, axis=0)
+
+
+def _bounds(X: Array) -> tuple[Array, Array]:
+    """Smallest and largest entry of every column of one array."""
     xp = namespace_of(X)
     bounds = row_panels(X) if is_on_gpu(X) else [(0, X.shape[0])]
     low, high = (
@@ -243,6 +273,11 @@ def constant_columns(X: Array) -> np.ndarray:
 
 def largest_square_norm(X: Array, mean: Array, scale: float) -> float:
     """max over the rows of ||scale (x - mean)||², in the widest type; infinity where it overflows."""
+    return max(over_panels(X, _largest_square_norm, mean, scale))
+
+
+def _largest_square_norm(X: Array, mean: Array, scale: float) -> float:
+    """`largest_square_norm` of one array."""
     xp, largest = namespace_of(X), 0.0
     for start, stop in row_panels(X):
         if start < stop:

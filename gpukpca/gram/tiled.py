@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import Any
 
 from gpukpca._typing import Array
@@ -25,10 +24,8 @@ from gpukpca.gram.residence import (
     upper_tiles,
 )
 from gpukpca.gram.streamed import StreamedRows
+from gpukpca.gram.upper_tiles import UpperTiles
 from gpukpca.kernels.base import Kernel, Rows, resolved_on
-
-# A product of stored tiles with fewer multiplications than this is over before threads have started.
-LIGHT_PRODUCT = 2e7
 
 
 @operator_on_its_device
@@ -99,7 +96,6 @@ class TiledGram:
         self.dtype = X.dtype
         self.like = empty_like(X)
         self.workers = worker_count(self.like, n_jobs)
-        self.report = report
         self.products = 0
         self.residence = self._residence(tile_edge, cached_tiles, dense_row_bytes(self.kernel, X), panel)
         template = template or self.kernel.template(X, centered)
@@ -108,12 +104,19 @@ class TiledGram:
             self.rows = StreamedRows(self.kernel, X, template, self.residence.rows_held)
         else:
             self.rows = self.kernel.prepare(X, like=template)
-        self._cache: dict[int, Array] = {}
         self._edges = edges(self.shape[0], self.residence.tile_edge)
         self._tiles = tile_order(len(self._edges), panel)
-        # What a worker does in one go: a tile, or, where rows are read, all tiles of a panel that share a left operand.
-        numbered = list(enumerate(self._tiles))
-        self._shares = [list(share) for _, share in groupby(numbered, lambda tile: tile[1][0] if panel else tile[0])]
+        self._triangle = UpperTiles(
+            self.kernel,
+            self.rows,
+            self.like,
+            self._edges,
+            self._tiles,
+            self.residence.cached_tiles,
+            self.workers,
+            by_panels=panel > 0,
+            report=report,
+        )
 
     def _residence(self, tile_edge: int | None, cached_tiles: int | None, row_bytes: int, panel: int = 0) -> Residence:
         n = self.shape[0]
@@ -132,32 +135,8 @@ class TiledGram:
             raise InvalidParameterError(f"expected a block of shape ({self.shape[0]}, b), got {tuple(V.shape)}.")
         xp = namespace_of(self.like, V)
         V = cast(V, self.dtype)
-        blocks = [V[start:stop, :] for start, stop in self._edges]
-        strands = [_Strand(self, blocks) for _ in range(self.workers)]
-
-        def work(turn: int) -> None:
-            for number, (i, j) in self._shares[turn]:
-                strands[turn % self.workers].use(number, i, j)
-
-        heavy = len(self._cache) < len(self._tiles) or self.shape[0] ** 2 * V.shape[1] > LIGHT_PRODUCT
-        map_tiles(work, list(range(len(self._shares))), self.workers, self.report, threads=heavy)
         self.products += 1
-        return xp.concat([_summed([s.sums[i] for s in strands]) for i in range(len(self._edges))], axis=0)
-
-    def _tile_at(self, number: int, i: int, j: int, a: Any, b: Any, buffer: Array | None) -> Array:
-        """Tile (i, j) of K, from the cache or newly made, kept if the cache has room for its number."""
-        kept = self._cache.get(number)
-        if kept is not None:
-            return kept
-        if number >= self.residence.cached_tiles:
-            return compute_tile(self.kernel, a, b, self.like, i == j, buffer)
-        tile = compute_tile(self.kernel, a, b, self.like, i == j, writable((a.n_rows, b.n_rows), self.like))
-        self._cache[number] = tile
-        return tile
-
-    def _holds(self, number: int) -> bool:
-        """Whether the tile with this number is held."""
-        return number in self._cache
+        return xp.concat(self._triangle.sums(V), axis=0)
 
     # -- the rest of the protocol ----------------------------------------------------------------------------------
 
@@ -183,12 +162,12 @@ class TiledGram:
             number, (i, j) = numbered
             a, b = self.rows.slice(*self._edges[i]), self.rows.slice(*self._edges[j])
             if K is None:
-                return self._tile_at(number, i, j, a, b, None)
+                return self._triangle.tile(number, a, b, None)
             block = K[slice(*self._edges[i]), slice(*self._edges[j])]
-            block[...] = self._tile_at(number, i, j, a, b, None)
+            block[...] = self._triangle.tile(number, a, b, None)
             return None
 
-        by_worker = map_tiles(work, list(enumerate(self._tiles)), self.workers, self.report)
+        by_worker = map_tiles(work, list(enumerate(self._tiles)), self.workers, self._triangle.report)
         if K is None:
             return self._assembled(dealt_back(by_worker, len(self._tiles)))
         mirror_upper(K)
@@ -215,46 +194,3 @@ class TiledGram:
         """Bytes of the cache once it is full."""
         n, edge, size = self.shape[0], self.residence.tile_edge, item_size(self.dtype)
         return min(full_cache_bytes(n, edge, size), self.residence.cache_bytes(size))
-
-
-class _Strand:
-    """What one worker owns during one product: its sums, its tile buffer, the slices it used last."""
-
-    def __init__(self, op: TiledGram, blocks: list[Array]) -> None:
-        self.op, self.blocks = op, blocks
-        self.sums: list[Any] = [None] * len(blocks)
-        self._buffer: Array | None = None
-        self._column = -1
-        self._right: Rows | None = None
-
-    def use(self, number: int, i: int, j: int) -> None:
-        """Add both products of tile (i, j)."""
-        T = self._tile(number, i, j)
-        self._add(i, T @ self.blocks[j])
-        if i != j:
-            self._add(j, namespace_of(T).matrix_transpose(T) @ self.blocks[i])
-
-    def _tile(self, number: int, i: int, j: int) -> Array:
-        op = self.op
-        if op._holds(number):
-            return op._tile_at(number, i, j, None, None, None)
-        if self._column != j:
-            self._column, self._right = j, op.rows.slice(*op._edges[j])
-        if self._buffer is None and number >= op.residence.cached_tiles:
-            self._buffer = writable((op.residence.tile_edge, op.residence.tile_edge), op.like)
-        return op._tile_at(number, i, j, op.rows.slice(*op._edges[i]), self._right, self._buffer)
-
-    def _add(self, i: int, part: Array) -> None:
-        if self.sums[i] is None:
-            self.sums[i] = part
-        else:
-            self.sums[i] += part
-
-
-def _summed(parts: list[Any]) -> Array:
-    """Sum of the workers' shares in their fixed order; a worker may have had no share."""
-    shares = [part for part in parts if part is not None]
-    total = shares[0]
-    for share in shares[1:]:
-        total = total + share
-    return total

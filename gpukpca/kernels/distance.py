@@ -25,6 +25,7 @@ from gpukpca.backend.rows import (
     by_panels,
     constant_columns,
     dense_rows,
+    feature_bounds,
     feature_means,
     largest_square_norm,
     pick_rows,
@@ -176,7 +177,7 @@ class _EuclideanKernel(Kernel):
     def template(self, X: Array, centered: bool = False) -> DistanceRows:
         if is_sparse(X):
             return self._sparse_rows(X[:0], self._sparse_geometry(X, centered))
-        return self._rows(X[:0, :], self._geometry(X, centered))
+        return self._rows(take_rows(X, 0, 0), self._geometry(X, centered))
 
     def prepare_rows(self, X: Array, like: DistanceRows | None, centered: bool) -> DistanceRows:
         if is_sparse(X) and (like is None or is_sparse(like.data)):
@@ -205,7 +206,7 @@ class _EuclideanKernel(Kernel):
         )
 
     def _needs_wide(self, X: Array, kappa: float) -> bool:
-        return X.dtype != accumulation_dtype(X) and not (self.smooth_at_zero and kappa <= KAPPA_FLOAT32)
+        return X.dtype != accumulation_dtype(place_of(X)) and not (self.smooth_at_zero and kappa <= KAPPA_FLOAT32)
 
     def _rows(self, X: Array, geometry: Geometry) -> DistanceRows:
         """Rows in the coordinates of the training set; new rows may be further out than any of it."""
@@ -325,7 +326,7 @@ def _exact_means(X: Array, constant: np.ndarray) -> Array:
     if not X.shape[0] or not constant.any():
         return means
     xp = namespace_of(means)
-    return xp.where(from_host(constant, means) > 0, cast(X[0, :], means.dtype), means)
+    return xp.where(from_host(constant, means) > 0, cast(take_rows(X, 0, 1)[0, :], means.dtype), means)
 
 
 def _worth_leaving_out(constant: np.ndarray) -> np.ndarray | None:
@@ -335,10 +336,11 @@ def _worth_leaving_out(constant: np.ndarray) -> np.ndarray | None:
 
 def _large_exponent(X: Array) -> int:
     """e with max|X| < 2**e where squares of X could overflow float64 sums, else 0."""
-    xp = namespace_of(X)
     if not X.shape[0]:
         return 0
-    largest = max(abs(float(xp.max(X))), abs(float(xp.min(X))))
+    low, high = feature_bounds(X)
+    xp = namespace_of(low)
+    largest = max(abs(float(xp.max(high))), abs(float(xp.min(low))))
     exponent = math.frexp(largest)[1] if math.isfinite(largest) else 0
     return exponent if exponent > 400 else 0
 

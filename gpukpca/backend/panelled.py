@@ -1,0 +1,44 @@
+"""Rows that no single array holds: on other machines, say. What is asked of all of them is asked of every panel.
+
+The standard knows arrays only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gpukpca._typing import Array
+
+
+class Panelled:
+    """Rows (n, d) as consecutive panels that live elsewhere.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    dtype : floating-point type of every panel
+    like : host array, shape (0, d)
+        Stands for the rows where only their library, dtype and width matter.
+    """
+
+    shape: tuple[int, int]
+    ndim = 2
+    like: Array
+
+    @property
+    def dtype(self) -> Any:
+        return self.like.dtype
+
+    def over_panels(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """``function(panel, *arguments)`` of every panel, in order, on the host."""
+        raise AttributeError("rows in panels must define over_panels(function, *arguments)")
+
+    def take(self, chosen: Any) -> Array:
+        """The rows named by host integers, in their order, on the host."""
+        raise AttributeError("rows in panels must define take(chosen)")
+
+
+def over_panels(X: Any, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """``function(panel, *arguments)`` of every panel of X; an array is one panel."""
+    return X.over_panels(function, *arguments) if isinstance(X, Panelled) else [function(X, *arguments)]
