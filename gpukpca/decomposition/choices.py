@@ -16,6 +16,7 @@ from gpukpca.backend.device import parsed_device
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, choose_solver
 from gpukpca.eigen.solve import SOLVER_NAMES
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
+from gpukpca.gram.distributed import client_for
 from gpukpca.kernels import (
     RBF,
     BlockCallable,
@@ -125,6 +126,7 @@ def check_parameters(estimator: Any) -> None:
         check_parameter(e, name, isinstance(getattr(e, name), (bool, np.bool_)), "True or False")
     check_parameter(e, "gram", is_word(e.gram, "auto", "dense", "tiled"), '"auto", "dense" or "tiled"')
     check_parameter(e, "verbose", callable(e.verbose) or is_switch(e.verbose), "an integer >= 0 or a callable")
+    client_for(e.client)
     _check_solver(e)
 
 

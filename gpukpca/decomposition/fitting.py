@@ -21,6 +21,9 @@ from gpukpca.decomposition.model import Model
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.base import Rows
 
+# What scikit-learn's `set_output` and `set_fit_request` leave on an estimator.
+OF_SKLEARN = ("_sklearn_output_config", "_metadata_request")
+
 
 class MapArrays:
     """The affine map of new points, scores(x) = k(x, basis) A - b, where it is computed.
@@ -91,7 +94,19 @@ class Placed:
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickles: arrays of a CUDA device as NumPy arrays, so that any machine can read them."""
-        return on_host(super().__getstate__())
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
+        return on_host(state | {"client": None} if state.get("client") is not None else state)
+
+    def __sklearn_clone__(self) -> Any:
+        """As scikit-learn clones; a Dask client, which cannot be copied, is shared."""
+        client = getattr(self, "client", None)
+        if client is None or isinstance(client, str):
+            return super().__sklearn_clone__()  # type: ignore[misc]
+        without = type(self)(**(self.get_params(deep=False) | {"client": None}))  # type: ignore[attr-defined]
+        vars(without).update({name: vars(self)[name] for name in OF_SKLEARN if name in vars(self)})
+        twin = clone(without)
+        twin.client = client
+        return twin
 
     def __copy__(self) -> Any:
         """A second name for the same arrays, where they are."""
@@ -100,8 +115,10 @@ class Placed:
         return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """A copy stays where it is."""
+        """A copy stays where it is, and shares a Dask client."""
         twin = clone(self)
+        if (client := vars(self).get("client")) is not None:
+            memo[id(client)] = client
         twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return twin
 

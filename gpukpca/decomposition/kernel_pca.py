@@ -29,14 +29,17 @@ from gpukpca.decomposition.choices import (
     check_parameters,
     kernel_from,
     kernel_gamma,
+    wants_certificate,
 )
+from gpukpca.decomposition.cluster import cluster_rows, gathered, here, loaded
+from gpukpca.decomposition.cluster_route import cluster_plan, model_from_cluster
 from gpukpca.decomposition.fitting import MapArrays, Placed, unchanged_on_error
 from gpukpca.decomposition.model import (
     Model,
 )
 from gpukpca.decomposition.peers import KernelPeer
 from gpukpca.decomposition.placement import Placement, at_full_precision, panels_of, placement_for
-from gpukpca.decomposition.plan import Plan
+from gpukpca.decomposition.plan import Plan, memory_limit
 from gpukpca.decomposition.preimage.estimator import WithPreimages
 from gpukpca.decomposition.preimage.linear import LinearPreimage
 from gpukpca.decomposition.preimage.methods import preimage_method, refuse_unsuited
@@ -53,6 +56,7 @@ from gpukpca.decomposition.validation import (
 )
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import kernel_matmat
+from gpukpca.gram.distributed import ClusterRows, is_dask_array
 from gpukpca.kernels import Kernel, Linear, Precomputed
 
 # Rows whose scores are written together where they go to an array of the caller's.
@@ -113,6 +117,9 @@ class KernelPCA(
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where X is. "cuda": data on the host are copied to the GPU in batches, and all results
         come back as they came; "auto" does so where a GPU works, else stays on the CPU.
+    client : None, "active" or distributed.Client
+        Whose workers share the fit. None: a Dask array goes to the active client, or into this process's memory where
+        there is none; data in memory stay in this process. Not kept by copies in files and pickles.
     n_jobs : int, optional
         Threads for the tiles of K (NumPy). None: what BLAS may use now; -1: all CPUs.
     gram : "auto", "dense" or "tiled"
@@ -212,6 +219,7 @@ class KernelPCA(
         copy_X: Any = True,
         n_jobs: Any = None,
         device: Any = None,
+        client: Any = None,
         gram: Any = "auto",
         memory_limit: Any = None,
         verbose: Any = 0,
@@ -234,6 +242,7 @@ class KernelPCA(
         self.copy_X = copy_X
         self.n_jobs = n_jobs
         self.device = device
+        self.client = client
         self.gram = gram
         self.memory_limit = memory_limit
         self.verbose = verbose
@@ -268,6 +277,9 @@ class KernelPCA(
 
     def _fitted(self, given: Any, budget: Budget, wants_scores: bool) -> Array | None:
         """One attempt; the scores in the library of the data."""
+        if (rows := cluster_rows(self, given)) is not None:
+            return self._fitted_on_cluster(rows, given, budget, wants_scores)
+        given = loaded(self, given)
         data = training_data(self, given)
         place = at_full_precision(placement_for(self, data), data)
         with working_on(place.work):
@@ -281,6 +293,19 @@ class KernelPCA(
             self._commit(data, X, kernel, plan, model, place, budget.story)
             synchronize(model.scores)
             return self._delivered(model.scores, given) if wants_scores else None
+
+    def _fitted_on_cluster(self, rows: ClusterRows, given: Any, budget: Budget, wants_scores: bool) -> Any:
+        """One attempt with rows on the workers of a cluster."""
+        place = here(rows)
+        limit = budget.limit(place.work)
+        kernel = self._resolved_kernel(rows)
+        landmarks_do = wants_certificate(self.eigen_solver) and preimage_method(self, kernel) is None
+        basis = rows if landmarks_do else gathered(rows, limit, bool(self.copy_X))
+        plan, model = model_from_cluster(self, rows, basis, kernel, limit)
+        self._commit(basis, basis, kernel, plan, model, place, budget.story)
+        if not wants_scores:
+            return None
+        return rows.as_dask(model.scores) if is_dask_array(given) else self._delivered(model.scores, given)
 
     def plan(self, X: Any) -> Plan:
         """What `fit` of X would do, and what memory it would take; nothing is fitted, and the estimator stays as it is.
@@ -307,7 +332,10 @@ class KernelPCA(
         """
         with working_on(X), overflow_allowed():
             check_parameters(self)
-            X = training_data(clone(self), X)
+            twin = clone(self)
+            if (rows := cluster_rows(twin, X)) is not None:
+                return cluster_plan(self, rows, self._resolved_kernel(rows), memory_limit(self.memory_limit, rows.like))
+            X = training_data(twin, loaded(self, X))
             return planned(self, X, self._resolved_kernel(X), placement_for(self, X))[0]
 
     def _resolved_kernel(self, X: Array) -> Kernel:

@@ -46,24 +46,33 @@ def planned(
 ) -> tuple[Plan, Rows | None]:
     """The plan for the components asked for, and what the kernel learned from X."""
     template = None if kernel.stored_only else kernel.template(X, centered=True)
-    n, wanted = int(X.shape[0]), estimator.n_components
-    p = FIRST_GUESS if is_fraction(wanted) else n if wanted is None else int(wanted)
-    return make_plan(estimator, X, kernel, min(p, n), template, limit, place), template
+    n = int(X.shape[0])
+    p = first_guess(estimator.n_components, n)
+    return make_plan(estimator, X, kernel, p, template, limit, place), template
 
 
-def fitted_model(estimator: Any, X: Array, kernel: Kernel, place: Placement, limit: int) -> tuple[Plan, Model]:
-    """The model for the components asked for, within `limit` bytes, and the plan that was carried out."""
-    n, wanted = int(X.shape[0]), estimator.n_components
+def first_guess(wanted: Any, n: int) -> int:
+    """Components that the first plan is made for."""
+    return min(n, FIRST_GUESS if is_fraction(wanted) else n if wanted is None else int(wanted))
+
+
+def warn_of_clamping(wanted: Any, n: int) -> None:
+    """More components were asked for than there are samples."""
     if wanted is not None and wanted > n:
         warn_caller(
             f"n_components={wanted} is more than the {n} sample(s); {n} components are computed.",
             RankWarning,
         )
+
+
+def fitted_model(estimator: Any, X: Array, kernel: Kernel, place: Placement, limit: int) -> tuple[Plan, Model]:
+    """The model for the components asked for, within `limit` bytes, and the plan that was carried out."""
+    warn_of_clamping(estimator.n_components, int(X.shape[0]))
     plan, template = planned(estimator, X, kernel, place, limit)
     listener = listener_from(estimator.verbose)
     if listener is not None:
         listener(Progress("plan", str(plan)))
-    route = _Route(estimator, X, kernel, template, place, generator(estimator.random_state))
+    route = Route(estimator, X, kernel, template, place, generator(estimator.random_state))
     return route.approximate(plan) if isinstance(plan.solver, Nystrom) else route.exact(plan)
 
 
@@ -72,7 +81,7 @@ def is_fraction(n_components: Any) -> bool:
     return isinstance(n_components, (float, np.floating))
 
 
-class _Route:
+class Route:
     """One fit under way."""
 
     def __init__(

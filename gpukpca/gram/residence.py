@@ -27,12 +27,13 @@ class Residence:
 
     Attributes
     ----------
-    kind : "dense", "tiled" or "factored"
+    kind : "dense", "tiled", "factored" or "distributed"
     n : int
     tile_edge : int
     cached_tiles : int
         Upper tiles kept after the first product; the rest are recomputed in every pass.
     workers : int
+        Threads, or machines of a cluster.
     panel : int
         Tile columns whose rows are held together while X is read from a file; 0: all rows are in memory.
     rank : int
@@ -64,6 +65,8 @@ class Residence:
         """One phrase for the plan."""
         if self.kind == "dense":
             return f"dense: the square matrix, {self.n} x {self.n}"
+        if self.kind == "distributed":
+            return f"distributed: upper tiles dealt out to {self.workers} worker(s), kept where their memory allows"
         if self.kind == "factored":
             return f"factored: K = F Fᵀ, F {self.n} x {self.rank}"
         kept = "all" if self.cached_tiles >= self.tiles else str(self.cached_tiles)

@@ -196,7 +196,7 @@ ENTRIES = (
     Entry(
         Residence,
         {
-            "kind": one_of("dense", "tiled", "factored"),
+            "kind": one_of("dense", "tiled", "factored", "distributed"),
             "n": COUNT,
             "tile_edge": AT_LEAST_ONE,
             "cached_tiles": COUNT,

@@ -6,10 +6,12 @@ worker dies, the scheduler makes what it held anew from the source.
 
 from __future__ import annotations
 
+import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +81,11 @@ class Cluster:
             raise ClusterError(
                 f"the workers run gpukpca {found}, and this process {__version__}; install the same on both."
             )
+
+    def describe(self) -> str:
+        """«2 workers with 4 threads, scheduler at tcp://...»."""
+        threads = sum(worker.threads for worker in self.workers)
+        return f"{len(self.workers)} worker(s) with {threads} thread(s), scheduler at {self.client.scheduler.address}"
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
@@ -189,28 +196,30 @@ def version_here() -> str:
     return __version__
 
 
-def cluster_for(client: Any) -> Cluster | None:
-    """The cluster of a client, of the active client where `client` is None or "active"; None where there is none.
+def client_for(given: Any) -> Any:
+    """`given`, or the active Dask client where that is None or "active"; None where there is none.
 
     Raises
     ------
     InvalidParameterError
-        `client` is something else, or "active" without an active client.
+        `given` is something else, or "active" and no client is.
     """
-    import sys
-
     # Who has a client has imported this; importing it costs half a second.
     distributed = sys.modules.get("distributed")
-    if distributed is not None and isinstance(client, distributed.Client):
-        return Cluster(client)
-    if client is not None and client != "active":
-        raise InvalidParameterError(f'client={client!r} is not allowed; give a distributed.Client, "active" or None.')
+    if distributed is not None and isinstance(given, distributed.Client):
+        return given
+    if given is not None and given != "active":
+        raise InvalidParameterError(f'client={given!r} is not allowed; give a distributed.Client, "active" or None.')
     active = None
     if distributed is not None:
-        try:
+        with suppress(ValueError):  # there is none
             active = distributed.default_client()
-        except ValueError:
-            active = None
-    if active is None and client == "active":
+    if active is None and given == "active":
         raise InvalidParameterError('client="active", and no Dask client is; start one with distributed.Client(...).')
-    return None if active is None else Cluster(active)
+    return active
+
+
+def cluster_for(given: Any) -> Cluster | None:
+    """The cluster of `client_for`, ready for work."""
+    client = client_for(given)
+    return None if client is None else Cluster(client)

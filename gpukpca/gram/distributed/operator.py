@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.linalg import with_entries
+from gpukpca.backend.linalg import mirror_upper, with_entries
 from gpukpca.backend.namespace import cast, overflow_allowed, to_host
-from gpukpca.backend.tiles import TileReport
+from gpukpca.backend.tiles import TileReport, worker_count
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.distributed.cluster import Worker
 from gpukpca.gram.distributed.rows import ClusterRows
@@ -44,6 +44,8 @@ class DaskGram:
         See `gpukpca._typing.SymmetricOperator`; blocks are NumPy arrays.
     rows : Rows
         ``rows.take(chosen)`` makes rows ready on this machine.
+    workers : int
+        Threads of this machine, for what solvers do with blocks.
     products : int
 
     Raises
@@ -78,7 +80,8 @@ class DaskGram:
         self.template = template or self.kernel.template(rows, centered)
         self.rows = _TakenRows(self.kernel, rows, self.template)
         self.products = 0
-        self.specs, self.workers = _specs(rows, cache)
+        self.specs, self._homes = _specs(rows, cache)
+        self.workers = worker_count(self.like)
         self._shares = [
             self.cluster.submit(
                 TileShare,
@@ -89,7 +92,7 @@ class DaskGram:
                 name="tiles",
                 worker=worker.address,
             )
-            for spec, worker in zip(self.specs, self.workers, strict=True)
+            for spec, worker in zip(self.specs, self._homes, strict=True)
         ]
 
     def __matmul__(self, V: Array) -> Array:
@@ -102,7 +105,7 @@ class DaskGram:
         ]
         futures = [
             self.cluster.submit(times, share, *(blocks[k] for k in spec.panels), name="product", worker=worker.address)
-            for share, spec, worker in zip(self._shares, self.specs, self.workers, strict=True)
+            for share, spec, worker in zip(self._shares, self.specs, self._homes, strict=True)
         ]
         out = np.zeros(V.shape, dtype=np.float64)
         for spec, part in zip(self.specs, self.cluster.results(futures, self._names(), self.report), strict=True):
@@ -137,8 +140,8 @@ class DaskGram:
     def to_dense(self, overwrite: bool = False) -> Array:
         """K as a new square array on this machine, exactly symmetric."""
         K = self.columns(np.arange(self.shape[0]))
-        upper = np.triu(K, 1)
-        return upper + upper.T + np.diag(np.diagonal(K))
+        mirror_upper(K)
+        return K
 
     def factor(self) -> None:
         """None: K is not known by a factor."""

@@ -38,6 +38,10 @@ class ClusterRows(Panelled):
     shape : (n, d)
     bounds : list of (start, stop)
         Of every panel.
+    chunks : list of int
+        Rows of the chunks as they were given, empty ones included.
+    local : host array or None
+        The rows, where they came from the memory of this process.
     """
 
     def __init__(self, cluster: Cluster, panels: Sequence[Any], sizes: Sequence[int], d: int, dtype: Any) -> None:
@@ -45,6 +49,8 @@ class ClusterRows(Panelled):
         stops = np.cumsum(sizes).tolist()
         self.bounds = [(stop - size, stop) for stop, size in zip(stops, sizes, strict=True)]
         self.shape = (stops[-1], d)
+        self.chunks = list(sizes)
+        self.local: Array | None = None
         self.like = np.empty((0, d), dtype=dtype)
 
     @classmethod
@@ -54,7 +60,9 @@ class ClusterRows(Panelled):
         shares = sum(worker.threads for worker in cluster.workers)
         bounds = edges(n, -(-n // min(n, PANELS_A_SHARE * shares)))
         panels = [cluster.submit(as_panel, _host_rows(X, *pair), str(X.dtype), name="panel") for pair in bounds]
-        return cls(cluster, panels, [stop - start for start, stop in bounds], d, X.dtype)
+        rows = cls(cluster, panels, [stop - start for start, stop in bounds], d, X.dtype)
+        rows.local = X
+        return rows
 
     @classmethod
     def of_dask(cls, X: Any, cluster: Cluster) -> ClusterRows:
@@ -79,7 +87,9 @@ class ClusterRows(Panelled):
         full = [(panel, shape[0]) for panel, shape in zip(panels, shapes, strict=True) if shape[0]]
         if not full:
             raise ValueError("Found array with 0 sample(s): every chunk is empty, and a minimum of 1 is required.")
-        return cls(cluster, *_regrouped(cluster, full), d, np.dtype(dtype))
+        rows = cls(cluster, *_regrouped(cluster, full), d, np.dtype(dtype))
+        rows.chunks = [shape[0] for shape in shapes]
+        return rows
 
     def names(self, what: str) -> list[str]:
         """What a task for every panel is called in errors."""
@@ -93,6 +103,12 @@ class ClusterRows(Panelled):
         name = getattr(function, "__name__", "work").strip("_")
         futures = self.futures(on_panel, function, *arguments, name=name)
         return self.cluster.results(futures, self.names(name))
+
+    def as_dask(self, A: Array) -> Any:
+        """A host array with a row for every row, as a Dask array in the chunks that were given."""
+        import dask.array
+
+        return dask.array.from_array(A, chunks=(tuple(self.chunks), A.shape[1]))
 
     def take(self, chosen: Any) -> Array:
         chosen = np.asarray(chosen, dtype=np.int64).reshape(-1)

@@ -1,0 +1,136 @@
+"""Data on a Dask cluster: when a fit is shared out to workers, and what of it comes to this process."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+from gpukpca._typing import Array
+from gpukpca.backend.namespace import is_sparse, item_size, to_host
+from gpukpca.decomposition.placement import Placement
+from gpukpca.decomposition.plan import memory_limit, spelled_bytes
+from gpukpca.decomposition.validation import training_data
+from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
+from gpukpca.gram.distributed import ClusterRows, cluster_for, is_dask_array
+
+
+def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
+    """X of `fit` as checked rows on the workers; None where it is computed in this process.
+
+    A Dask array goes to the workers of `estimator.client`, or of the active client where that is None; data in memory
+    do where a client is given. Sets `n_features_in_` and the feature names.
+
+    Raises
+    ------
+    InvalidParameterError
+        The client is none, or device="cuda" is asked for, which is the choice of the workers.
+    ValueError
+        NaN, infinity, no rows, chunks that do not fit together.
+    ClusterError
+        The workers are gone.
+    """
+    remote = is_dask_array(X)
+    if estimator.client is None and not remote:
+        return None
+    cluster = cluster_for(estimator.client)
+    if cluster is None:
+        return None
+    if estimator.device not in (None, "auto", "cpu"):
+        raise InvalidParameterError(
+            f"device={estimator.device!r}: on a cluster the workers' arrays decide where they compute; leave it out."
+        )
+    if not remote:
+        data = training_data(estimator, X)
+        return ClusterRows.of_array(data if is_sparse(data) else to_host(data), cluster)
+    rows = ClusterRows.of_dask(X, cluster)
+    validate_data(estimator, _Width(rows.shape), reset=True, skip_check_array=True)
+    _check_finite(estimator, rows)
+    return rows
+
+
+def loaded(estimator: Any, X: Any) -> Any:
+    """A Dask array in the memory of this process, where no client is; anything else as it is.
+
+    Raises
+    ------
+    MemoryBudgetError
+        It does not fit; a client would share it out.
+    """
+    if not is_dask_array(X):
+        return X
+    limit, needed = memory_limit(estimator.memory_limit, np.empty(0)), math.prod(X.shape) * X.dtype.itemsize
+    if needed > limit:  # never where chunks are of unknown length
+        raise MemoryBudgetError(
+            f"the Dask array takes {spelled_bytes(int(needed))} in memory, and {spelled_bytes(limit)} are allowed or "
+            "free. Start a client, distributed.Client(...), and the fit is shared out to its workers."
+        )
+    return X.compute()
+
+
+def gathered(rows: ClusterRows, limit: int, copied: bool) -> Array:
+    """All rows in the memory of this process: what a model keeps whose basis is its training set.
+
+    Rows that came from here are not sent back, and a copy of them is made where it is asked for.
+
+    Raises
+    ------
+    MemoryBudgetError
+        They do not fit into `limit` bytes.
+    """
+    if rows.local is not None and not copied:
+        return rows.local
+    needed = rows.shape[0] * rows.shape[1] * item_size(rows.dtype)
+    if needed > limit:
+        raise MemoryBudgetError(
+            f"a model of all {rows.shape[0]} rows keeps them in this process, {spelled_bytes(needed)}, and "
+            f'{spelled_bytes(limit)} are allowed or free. eigen_solver="nystrom" keeps its landmarks only; float32 '
+            "data take half."
+        )
+    if rows.local is not None:
+        return rows.local.copy()
+    out = np.empty(rows.shape, dtype=rows.dtype)
+    for (start, stop), panel in zip(rows.bounds, rows.over_panels(to_host), strict=True):
+        out[start:stop] = panel
+    return out
+
+
+def here(rows: ClusterRows) -> Placement:
+    """What is small is computed on the host of this process."""
+    like = rows.like[:, 0]
+    return Placement(like, like)
+
+
+class _Width:
+    """Just a shape, for scikit-learn's feature count."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape = shape
+
+
+def _check_finite(estimator: Any, rows: ClusterRows) -> None:
+    """Raise ValueError where a panel holds NaN or infinity, with the count and the first row."""
+    facts = rows.over_panels(not_finite)
+    for k, (word, note) in enumerate((("NaN", ""), ("infinity", f" or a value too large for {rows.dtype}"))):
+        count = sum(fact[k][0] for fact in facts)
+        for (start, _), fact in zip(rows.bounds, facts, strict=True):
+            if fact[k][0]:
+                first = f"the first in row {start + fact[k][1]}, column {fact[k][2]}"
+                raise ValueError(
+                    f"Input X contains {word}{note}: {count} value(s), {first}. "
+                    f"{type(estimator).__name__} does not accept missing values; impute or drop them first."
+                )
+
+
+# -- what runs on the workers ------------------------------------------------------------------------------------------
+
+
+def not_finite(panel: Array) -> list[tuple[int, int, int]]:
+    """For NaN and for infinity: how many, and row and column of the first."""
+    host = to_host(panel)
+    if np.all(np.isfinite(host)):
+        return [(0, 0, 0)] * 2
+    found = [np.argwhere(test(host)) for test in (np.isnan, np.isinf)]
+    return [(len(bad), int(bad[0][0]), int(bad[0][1])) if len(bad) else (0, 0, 0) for bad in found]

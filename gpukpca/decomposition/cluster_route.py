@@ -1,0 +1,139 @@
+"""From rows on a cluster to a model: workers make the tiles and multiply them, the rest is done here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from numbers import Integral
+from typing import Any
+
+from gpukpca._typing import Array
+from gpukpca.backend.namespace import dtype_name, item_size
+from gpukpca.backend.random import generator
+from gpukpca.decomposition.choices import refuse_indefinite, solver_from
+from gpukpca.decomposition.cluster import here
+from gpukpca.decomposition.model import Model
+from gpukpca.decomposition.plan import Plan, spelled_bytes
+from gpukpca.decomposition.progress import Progress, listener_from, tile_report
+from gpukpca.decomposition.routes import Route, first_guess, warn_of_clamping
+from gpukpca.eigen import BlockKrylov, Dense, Nystrom
+from gpukpca.eigen.growing import default_block
+from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
+from gpukpca.gram import CenteredGram
+from gpukpca.gram.distributed import ClusterRows, DaskGram
+from gpukpca.gram.residence import Residence
+from gpukpca.kernels import Kernel
+from gpukpca.kernels.base import Rows
+
+# Blocks of n rows in this process beside the solver's: V and its copies, what comes back, the sums in float64.
+BLOCKS_ON_THE_WAY = 6
+
+
+def model_from_cluster(estimator: Any, rows: ClusterRows, basis: Any, kernel: Kernel, limit: int) -> tuple[Plan, Model]:
+    """The model for the components asked for, and the plan that was carried out.
+
+    `basis` is what the model takes its rows from: all of them in this process, or `rows` for landmarks.
+    """
+    warn_of_clamping(estimator.n_components, rows.shape[0])
+    route = _ClusterRoute(estimator, rows, basis, kernel, limit)
+    plan = route.planned(first_guess(estimator.n_components, rows.shape[0]))
+    listener = listener_from(estimator.verbose)
+    if listener is not None:
+        listener(Progress("plan", str(plan)))
+    return route.approximate(plan) if isinstance(plan.solver, Nystrom) else route.exact(plan)
+
+
+def cluster_plan(estimator: Any, rows: ClusterRows, kernel: Kernel, limit: int) -> Plan:
+    """What the fit would do, and what memory it would take in this process."""
+    route = _ClusterRoute(estimator, rows, rows, kernel, limit)
+    return route.planned(first_guess(estimator.n_components, rows.shape[0]))
+
+
+class _ClusterRoute(Route):
+    """One fit under way whose tiles are on the workers of a cluster."""
+
+    def __init__(self, estimator: Any, rows: ClusterRows, basis: Any, kernel: Kernel, limit: int) -> None:
+        if kernel.stored_only:
+            raise InvalidParameterError(
+                "precomputed kernels and plain callables are stored whole, which a cluster cannot share out. Use a "
+                "kernel object or a name, or fit in one process."
+            )
+        template = kernel.template(rows, centered=True)
+        super().__init__(estimator, basis, kernel, template, here(rows), generator(estimator.random_state))
+        self.source, self.limit = rows, limit
+
+    def planned(self, p: int) -> Plan:
+        """The plan for p components.
+
+        Raises
+        ------
+        MemoryBudgetError
+            What this process must hold is more than the limit.
+        """
+        n, rows = self.n, self.source
+        solver, why = solver_from(self.estimator, n, p, False)
+        if isinstance(solver, Nystrom):
+            solver, p = self._landmarks(solver, p)
+        if isinstance(solver, Dense) and self.kernel.positive_definite is not True:
+            solver = Dense(tol=solver.tol, full_spectrum=True)
+        needed = self._bytes(solver, p)
+        if needed > self.limit:
+            raise MemoryBudgetError(
+                f"this process needs {spelled_bytes(needed)} for the eigenvectors of {n} rows, and "
+                f"{spelled_bytes(self.limit)} are allowed or free. Ask for fewer components, use float32 data, or "
+                'eigen_solver="randomized" where the solver is dense.'
+            )
+        return Plan(
+            n_samples=n,
+            n_features=rows.shape[1],
+            n_components=p,
+            dtype=dtype_name(rows.dtype),
+            device="cpu",
+            kernel=repr(self.kernel),
+            solver=solver,
+            solver_reason=why,
+            residence=Residence("distributed", n, n, 0, len(rows.cluster.workers)),
+            predicted_bytes=needed,
+            available_bytes=self.limit,
+            notes=(f"cluster: {rows.cluster.describe()}",),
+        )
+
+    def _landmarks(self, wanted: Nystrom, p: int) -> tuple[Nystrom, int]:
+        """The approximation with its rank as a number, and the components it can give."""
+        refuse_indefinite(self.kernel)
+        rank = wanted.rank_for(self.n, p)
+        if isinstance(self.estimator.n_components, Integral) and rank < p:
+            raise InvalidParameterError(
+                f"n_components={self.estimator.n_components} needs at least as many landmarks, and rank={wanted.rank} "
+                "was given to Nystrom; raise the rank."
+            )
+        return replace(wanted, rank=rank), min(p, rank)
+
+    def _bytes(self, solver: Any, p: int) -> int:
+        """What this process holds at the peak."""
+        n, item = self.n, item_size(self.source.dtype)
+        held = 0 if self.X is self.source else n * self.source.shape[1] * item
+        if isinstance(solver, Nystrom):
+            rank = solver.rank_for(n, p)
+            return held + n * (rank + 2 * default_block(rank)) * item + 5 * 8 * rank**2
+        workspace = solver.workspace_items(n, p, False) if hasattr(solver, "workspace_items") else 0
+        if isinstance(solver, Dense):
+            return held + (2 * n * n + workspace) * item
+        width = solver.width(n, p, False) if isinstance(solver, BlockKrylov) else p
+        return held + workspace * item + BLOCKS_ON_THE_WAY * 8 * n * width
+
+    # -- what differs from a fit in one process ------------------------------------------------------------------------
+
+    def _replanned(self, first: Plan, p: int) -> Plan:
+        if p == first.n_components or not isinstance(first.solver, BlockKrylov):
+            return replace(first, n_components=p)
+        return self.planned(p)
+
+    def _centered(self, plan: Plan) -> tuple[CenteredGram, Rows | None]:
+        return CenteredGram(self._uncentered(plan)[0]), None
+
+    def _uncentered(self, plan: Plan) -> tuple[DaskGram, Rows | None]:
+        report = tile_report(self.listener)
+        return DaskGram(self.kernel, self.source, report=report, template=self.template), None
+
+    def _start(self, op: CenteredGram, plan: Plan) -> Array | None:
+        return None
