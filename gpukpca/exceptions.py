@@ -5,6 +5,7 @@ itself is here. Errors say what came, what was expected and what to do next.
 """
 
 __all__ = [
+    "ClusterError",
     "ConvergenceError",
     "ConvergenceWarning",
     "DeviceFallbackWarning",

@@ -112,7 +112,8 @@ class Cluster:
         self._well = time.monotonic()
         try:
             for done, (future, name) in enumerate(zip(futures, names, strict=True)):
-                self._wait(future, name, futures, names)
+                with self.client.as_current():  # which `wait` asks
+                    self._wait(future, name, futures, names)
                 if report is not None:
                     report(done + 1, len(futures))
             return [self._fetched(future, name) for future, name in zip(futures, names, strict=True)]

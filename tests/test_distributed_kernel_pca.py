@@ -1,0 +1,262 @@
+"""Kernel PCA on a Dask cluster: the answers of one process, wherever the rows are."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from gpukpca import KernelPCA, exceptions, load
+from gpukpca.decomposition import RidgePreimage
+from gpukpca.eigen import Nystrom
+from gpukpca.kernels import RBF, Laplacian, Linear
+from tests.tolerances import eps
+
+da = pytest.importorskip("dask.array")
+distributed = pytest.importorskip("distributed")
+
+N, D = 601, 7
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Two workers that are threads of this process."""
+    settings = {"processes": False, "dashboard_address": None, "silence_logs": 50}
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, **settings) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def active(client):
+    """The client as the active one."""
+    with client.as_current():
+        yield client
+
+
+def data(dtype="float64", n=N):
+    return (np.random.default_rng(0).standard_normal((n, D)) @ np.diag(2.0 ** -np.arange(D)) + 3.0).astype(dtype)
+
+
+def chunked(X, rows=100, columns=D):
+    return da.from_array(X, chunks=(rows, columns))
+
+
+SETTINGS = {
+    "rbf": {"kernel": "rbf", "gamma": 0.05, "n_components": 4, "tol": 1e-13},
+    "rule": {"kernel": "rbf", "gamma": "median", "n_components": 4, "tol": 1e-13},
+    "scale": {"kernel": "rbf", "gamma": "scale", "n_components": 3, "tol": 1e-13},
+    "flat": {"kernel": "rbf", "gamma": 1e-9, "n_components": 3, "tol": 1e-13},
+    "laplacian": {"kernel": "laplacian", "n_components": 3, "tol": 1e-13},
+    "poly": {"kernel": "poly", "degree": 2, "n_components": 5, "tol": 1e-13},
+    "linear": {"kernel": "linear", "n_components": 3, "tol": 1e-13},
+    "cosine": {"kernel": "cosine", "n_components": 3, "tol": 1e-13},
+    "sum": {"kernel": 0.5 * RBF(0.1) + Linear() * Laplacian(0.01), "n_components": 3, "tol": 1e-13},
+    "dense": {"kernel": "rbf", "gamma": 0.05, "n_components": 4, "eigen_solver": "dense"},
+    "share": {"kernel": "rbf", "gamma": 0.01, "n_components": 0.9, "tol": 1e-13},
+    "nystrom": {"kernel": "rbf", "gamma": 0.05, "n_components": 4, "eigen_solver": Nystrom(rank=60)},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_dask_array_gives_the_answer_of_one_process(active, name):
+    X, settings = data(), SETTINGS[name] | {"random_state": 0}
+    here, there = KernelPCA(**settings).fit(X), KernelPCA(**settings).fit(chunked(X))
+    size = max(float(here.eigenvalues_[0]), 0.1 * float(np.sum(np.abs(here.kernel_(X)))) / N)
+    assert np.max(np.abs(there.eigenvalues_ - here.eigenvalues_)) <= 50 * eps("float64") * size
+    assert there.total_variance_ == pytest.approx(here.total_variance_, rel=1e-12)
+    assert there.plan_.residence.kind == "distributed"
+    X_new = data(n=N + 20)[N:]
+    leading = slice(0, 3)
+    gap = float(np.min(-np.diff(here.eigenvalues_[:4]))) / size
+    worst = np.max(np.abs(there.transform(X_new)[:, leading] - here.transform(X_new)[:, leading]))
+    assert worst <= 1e-12 / gap * np.max(np.abs(here.transform(X_new)))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_data_in_memory_are_shared_out_where_a_client_is_given(client, dtype):
+    X = data(dtype)
+    settings = {"kernel": "rbf", "gamma": 0.05, "random_state": 0}
+    here, there = KernelPCA(3, **settings), KernelPCA(3, client=client, **settings)
+    Z, Y = here.fit_transform(X), there.fit_transform(X)
+    assert isinstance(Y, np.ndarray)
+    assert Y.dtype == Z.dtype == dtype
+    assert np.max(np.abs(there.eigenvalues_ - here.eigenvalues_)) <= 50 * eps(dtype) * here.eigenvalues_[0]
+    assert "cluster: 2 worker(s)" in str(there.plan_)
+    assert there.X_fit_ is not X
+    assert there.fallbacks_ == ()
+
+
+def test_the_scores_of_a_dask_array_are_one_in_the_same_chunks(active):
+    X = data()
+    model = KernelPCA(3, kernel="rbf", gamma=0.05)
+    Z = model.fit_transform(chunked(X, 250))
+    assert isinstance(Z, da.Array)
+    assert Z.chunks == ((250, 250, 101), (3,))
+    assert np.max(np.abs(Z.compute() - model.transform(X))) <= 1e-12
+
+
+CHUNKS = {
+    "unequal": lambda X: chunked(X, (1, 100, 400, 100)),
+    "one": lambda X: chunked(X, N),
+    "tiny": lambda X: chunked(X, 9),
+    "columns": lambda X: chunked(X, 100, 3),
+    "unknown": lambda X: (lambda A: A[A[:, 0] > -np.inf])(chunked(X)),
+    "empty": lambda X: (lambda A: da.concatenate([A[:0], A[:300], A[:0], A[300:]]))(chunked(X)),
+    "unknown and empty": lambda X: (lambda A: A[da.from_array(np.arange(len(X)) >= 0, chunks=100)])(
+        da.concatenate([chunked(X[:0], 100), chunked(X)]).rechunk((100, D))
+    ),
+    "single among doubles": lambda X: da.concatenate(
+        [chunked(X)[:300], da.from_delayed(_float32(X[300:]), shape=(N - 300, D), dtype="float64")]
+    ),
+}
+
+
+def _float32(X):
+    import dask
+
+    return dask.delayed(lambda: X.astype("float32"))()
+
+
+@pytest.mark.parametrize("chunks", CHUNKS)
+def test_chunks_of_any_kind_give_the_same_answer(active, chunks):
+    X = data().astype("float32").astype("float64")
+    model = KernelPCA(3, kernel="rbf", gamma=0.05, tol=1e-13, random_state=0)
+    expected = clone(model).fit(X).eigenvalues_
+    assert np.max(np.abs(model.fit(CHUNKS[chunks](X)).eigenvalues_ - expected)) <= 50 * eps("float64") * expected[0]
+
+
+def with_entry(value):
+    X = data()
+    X[333, 2] = value
+    return chunked(X)
+
+
+FAULTS = {
+    "NaN": (lambda: with_entry(np.nan), ValueError, "contains NaN: 1 value.*first in row 333, column 2"),
+    "infinity": (lambda: with_entry(np.inf), ValueError, "contains infinity.*first in row 333, column 2"),
+    "one dimension": (lambda: chunked(data())[:, 0], ValueError, "Reshape your data"),
+    "three dimensions": (lambda: chunked(data())[:, :, None], ValueError, "2D"),
+    "no rows": (lambda: chunked(data())[:0], ValueError, r"0 sample\(s\)"),
+    "complex": (lambda: chunked(data()) + 1j, ValueError, "omplex"),
+    "text": (lambda: chunked(data()).astype("U5"), ValueError, "numbers"),
+    "widths": (
+        lambda: da.concatenate(
+            [chunked(data()), da.from_delayed(_float32(data()[:, :2]), shape=(N, D), dtype="float64")]
+        ),
+        ValueError,
+        "width",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_is_wrong_with_a_dask_array_is_said(active, fault):
+    make, error, message = FAULTS[fault]
+    model = KernelPCA(2, kernel="rbf")
+    with pytest.raises(error, match=message):
+        model.fit(make())
+    assert not [name for name in vars(model) if name.endswith("_")]
+
+
+PARAMETERS = {
+    "client": ({"client": "tcp://somewhere:8786"}, "client='tcp://somewhere:8786' is not allowed"),
+    "no active client": ({"client": "active"}, "no Dask client is"),
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_what_is_no_client_is_refused(name):
+    settings, message = PARAMETERS[name]
+    with pytest.raises(exceptions.InvalidParameterError, match=message):
+        KernelPCA(2, **settings).fit(data())
+
+
+def test_what_a_cluster_cannot_share_out_is_refused(client):
+    X = data()
+    for settings, message in (
+        ({"kernel": "precomputed"}, "cluster cannot share out"),
+        ({"kernel": lambda x, y: float(x @ y)}, "cluster cannot share out"),
+        ({"device": "cuda"}, "device='cuda'"),
+    ):
+        with pytest.raises(exceptions.InvalidParameterError, match=message):
+            KernelPCA(2, client=client, **settings).fit(X @ X.T if settings.get("kernel") == "precomputed" else X)
+
+
+def test_memory_of_this_process_is_planned(active):
+    with pytest.raises(exceptions.MemoryBudgetError, match="nystrom"):
+        KernelPCA(2, kernel="rbf", memory_limit=1000).fit(chunked(data()))
+    model = KernelPCA(2, kernel="rbf", memory_limit="2 MB").fit(chunked(data()))
+    assert 0 < model.plan_.predicted_bytes <= 2_000_000
+    with pytest.raises(exceptions.MemoryBudgetError, match="eigenvectors"):
+        KernelPCA(60, kernel="rbf", memory_limit="2 MB").fit(chunked(data()))
+
+
+def test_landmarks_alone_come_to_this_process(active):
+    X = data()
+    model = KernelPCA(3, kernel="rbf", gamma=0.05, eigen_solver=Nystrom(rank=60), random_state=0).fit(chunked(X))
+    assert np.array_equal(model.X_fit_, X[model.landmarks_])
+    with pytest.raises(exceptions.MemoryBudgetError, match="this process needs"):
+        KernelPCA(3, kernel="rbf", memory_limit=1000, eigen_solver="nystrom").fit(chunked(X))
+
+
+def test_without_a_client_a_dask_array_is_loaded():
+    X = data()
+    model = KernelPCA(3, kernel="rbf", gamma=0.05, random_state=0)
+    expected = clone(model).fit_transform(X)
+    assert np.array_equal(np.asarray(model.fit_transform(chunked(X))), expected)
+    with pytest.raises(exceptions.MemoryBudgetError, match=r"distributed\.Client"):
+        KernelPCA(3, memory_limit=1000).fit(chunked(X))
+
+
+def test_the_fitted_model_is_an_ordinary_one(client, tmp_path):
+    X = data()
+    model = KernelPCA(3, kernel="rbf", gamma=0.05, client=client, preimage=RidgePreimage()).fit(X)
+    Z = model.transform(X)
+    assert clone(model).client is client
+    assert copy.deepcopy(model).client is client
+    twin = pickle.loads(pickle.dumps(model))
+    assert twin.client is None
+    model.save(tmp_path / "model.npz")
+    for other in (twin, load(tmp_path / "model.npz"), copy.deepcopy(model)):
+        assert np.array_equal(other.transform(X), Z)
+        assert np.array_equal(other.inverse_transform(Z), model.inverse_transform(Z))
+
+
+def test_the_plan_says_that_it_is_a_cluster_and_fits_nothing(active):
+    model = KernelPCA(3, kernel="rbf")
+    plan = model.plan(chunked(data()))
+    assert "dealt out to 2 worker(s)" in str(plan)
+    assert not [name for name in vars(model) if name.endswith("_")]
+
+
+def test_an_interrupted_fit_leaves_the_estimator_and_the_cluster_in_order(active):
+    events = []
+
+    def interrupt(event):
+        events.append(event.stage)
+        if event.stage == "pass":
+            raise KeyboardInterrupt
+
+    X = data()
+    model = KernelPCA(3, kernel="rbf", gamma=0.05, eigen_solver="randomized", random_state=0).fit(chunked(X))
+    before = model.eigenvalues_
+    model.set_params(verbose=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(chunked(X))
+    assert "tiles" in events
+    assert model.eigenvalues_ is before
+    model.set_params(verbose=0)
+    assert np.array_equal(model.fit(chunked(X)).eigenvalues_, before)
+
+
+def test_more_components_than_rows_are_clamped_with_a_warning(active):
+    model = KernelPCA(50, kernel="rbf")
+    with pytest.warns(exceptions.RankWarning):
+        model.fit(chunked(data(n=20), 7))
+    assert model.eigenvalues_.shape == (20,)
