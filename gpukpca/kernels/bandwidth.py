@@ -64,12 +64,22 @@ def _median_distance(X: Any) -> float:
     """Median distance between distinct rows of a seeded sample."""
     rows = sampled_rows(X, MEDIAN_SAMPLE)
     distances = pdist(rows)
-    distances = distances[(distances > 0) & (distances >= SAME_ROW * epsilon(place_of(X)) * _sizes_of_pairs(rows))]
-    return float(np.median(distances)) if distances.size else 0.0
+    least = SAME_ROW * epsilon(place_of(X)) * np.linalg.norm(rows - np.median(rows, axis=0), axis=1)
+    # Of data without equal rows every distance is above all bounds, and no pair need be looked at by itself.
+    if distances.size and not distances.min() > least.max():
+        distances = distances[(distances > 0) & (distances >= _larger_of_pairs(least))]
+    return _median(distances) if distances.size else 0.0
 
 
-def _sizes_of_pairs(rows: np.ndarray) -> np.ndarray:
-    """The larger distance of every two rows, in the order of `pdist`, from the medians of the features."""
-    sizes = np.linalg.norm(rows - np.median(rows, axis=0), axis=1)
-    first, second = np.triu_indices(len(rows), 1)
-    return np.maximum(sizes[first], sizes[second])
+def _median(values: np.ndarray) -> float:
+    """The median, by one place of the order: NumPy looks for both middle ones of an even number, four times as long."""
+    middle = len(values) // 2
+    parted = np.partition(values, middle)
+    upper = float(parted[middle])
+    return upper if len(values) % 2 else 0.5 * (float(parted[:middle].max()) + upper)
+
+
+def _larger_of_pairs(values: np.ndarray) -> np.ndarray:
+    """The larger value of every two rows, in the order of `pdist`."""
+    first, second = np.triu_indices(len(values), 1)
+    return np.maximum(values[first], values[second])
