@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sklearn.decomposition
 import tolerances
 from conftest import Namespace
 from sklearn.base import clone
@@ -18,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 
 from gpukpca import KernelPCA, Progress
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
-from gpukpca.exceptions import ConvergenceWarning
+from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning
 from gpukpca.kernels import RBF, Laplacian
 from gpukpca.model_selection import KernelPCACV
 from gpukpca.model_selection.grid import automatic_gammas
@@ -321,6 +322,30 @@ def test_points_that_do_not_converge_are_told_once():
     assert len(told) == 1
 
 
+def test_components_that_rounding_chose_are_told_once():
+    X = blobs()
+    search = KernelPCACV(gammas=[0.2, 1e4], n_components=[2, 3], cv=2, refit=False)  # K of the second is I
+    with pytest.warns(PrecisionWarning, match=r"'n_components': 2.* and 1 more .*not separately determined") as told:
+        search.fit(X)
+    assert len(told) == 1
+    with pytest.warns(PrecisionWarning, match="not separately determined"):
+        KernelPCA(2, kernel="rbf", gamma=1e4).fit(X[:24])
+
+
+def test_scikit_learns_ridge_is_searched_by_its_flag():
+    X, grid = blobs(), {"gamma": GAMMAS}
+    options = {"preimage": [None], "fit_inverse_transform": [True]}
+    ours = dense(KernelPCACV(n_components=[2], param_grid=grid | options)).fit(X)
+    model = sklearn.decomposition.KernelPCA(2, kernel="rbf", fit_inverse_transform=True, eigen_solver="dense")
+    theirs = GridSearchCV(
+        model,
+        grid,
+        cv=3,
+        scoring=lambda one, Y: -np.mean(np.sum((one.inverse_transform(one.transform(Y)) - Y) ** 2, axis=1)),
+    ).fit(X)
+    np.testing.assert_allclose(means(ours), means(theirs), rtol=1e-10)
+
+
 WRONG = [
     ({"gammas": [-1.0]}, "gamma=-1.0"),
     ({"gammas": []}, "gammas is empty"),
@@ -337,6 +362,8 @@ WRONG = [
     ({"kernel": "precomputed"}, "Cannot find pre-images with a precomputed kernel"),
     ({"kernel": RBF(1.0) + RBF(2.0), "gammas": [1.0]}, "kernel__k1__gamma"),
     ({"preimage": None}, "candidates are scored by it"),
+    ({"param_grid": {"preimage": ["ridge", None]}}, r"'preimage': None.* has no pre-image"),
+    ({"preimage": "fixed_point", "param_grid": {"fit_inverse_transform": [False, True]}}, "Set one of the two"),
     ({"preimage": "wrong"}, "preimage='wrong'"),
     ({"refit": "yes"}, "refit='yes'"),
     ({"verbose": -1}, "verbose=-1"),

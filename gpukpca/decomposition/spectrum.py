@@ -178,16 +178,20 @@ def warn_of_fallbacks(eigen: EigenResult) -> None:
 
 def warn_of_gap(eigen: EigenResult, p: int) -> None:
     """The last component wanted and the first one left out are not separately determined."""
-    gap = eigen.gap
-    if gap is None or p != eigen.eigenvalues.shape[0] or not float(eigen.eigenvalues[-1]) > 0:
-        return
-    # null_threshold is 20 eps times the size of the matrix.
-    if gap < 5.0 * eigen.null_threshold:
+    if p == eigen.eigenvalues.shape[0] and splits_a_subspace(eigen):
         warn_caller(
-            f"components {p} and {p + 1} are not separately determined: their eigenvalues differ by {gap:.3g}. Their "
-            "subspace is; take one component more or less.",
+            f"components {p} and {p + 1} are not separately determined: their eigenvalues differ by {eigen.gap:.3g}. "
+            "Their subspace is; take one component more or less.",
             PrecisionWarning,
         )
+
+
+def splits_a_subspace(eigen: EigenResult) -> bool:
+    """Whether the last component and the first one left out are not separately determined."""
+    if eigen.gap is None or not float(eigen.eigenvalues[-1]) > 0:
+        return False
+    # null_threshold is 20 eps times the size of the matrix.
+    return eigen.gap < 5.0 * eigen.null_threshold
 
 
 def warn_of_convergence(eigen: EigenResult, fixed: bool = False) -> None:

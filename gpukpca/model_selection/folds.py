@@ -26,7 +26,7 @@ from gpukpca.decomposition.fitting import MapArrays
 from gpukpca.decomposition.model import exact_model
 from gpukpca.decomposition.preimage.methods import RidgePreimage, preimage_method, refuse_unsuited
 from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
-from gpukpca.decomposition.spectrum import Spectrum, checked_spectrum, warn_of_convergence
+from gpukpca.decomposition.spectrum import Spectrum, checked_spectrum, splits_a_subspace, warn_of_convergence
 from gpukpca.decomposition.validation import check_finite
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
 from gpukpca.exceptions import DeviceLostError, InvalidParameterError
@@ -56,6 +56,8 @@ class Outcome:
     error : Exception or None
     unconverged : int
         Pre-images of rows held out that the method's iteration left before they had converged.
+    undetermined : bool
+        The last component and the first one left out are not separately determined, and rounding chose.
     """
 
     score: float = math.nan
@@ -63,6 +65,7 @@ class Outcome:
     score_seconds: float = 0.0
     error: Exception | None = None
     unconverged: int = 0
+    undetermined: bool = False
 
 
 @dataclass(frozen=True)
@@ -274,7 +277,8 @@ class _Shared:
             return Outcome(fit_seconds=self.seconds, error=self.error)
         started = time.perf_counter()
         try:
-            checked_spectrum(self.model.eigen.truncated(member.p), self.op, self.kernel.positive_definite, None)
+            eigen = self.model.eigen.truncated(member.p)
+            checked_spectrum(eigen, self.op, self.kernel.positive_definite, None)
             preimage = self._preimage(member)
             fitted = time.perf_counter()
             score, unconverged = self._score(preimage, self.Z_new[:, : member.p])
@@ -283,7 +287,8 @@ class _Shared:
         except Exception as error:
             return Outcome(fit_seconds=self.seconds + time.perf_counter() - started, error=error)
         ended = time.perf_counter()
-        return Outcome(score, self.seconds + fitted - started, ended - fitted, unconverged=unconverged)
+        fit_seconds, score_seconds = self.seconds + fitted - started, ended - fitted
+        return Outcome(score, fit_seconds, score_seconds, None, unconverged, splits_a_subspace(eigen))
 
     def _preimage(self, member: Candidate) -> Any:
         """The pre-image that the member asks for, learned from as many components as it has."""
@@ -314,12 +319,12 @@ class _Known:
 
 
 def _dealt(work: Callable[[Any], Any], tasks: list[Any], workers: int, report: Report | None = None) -> list[Any]:
-    """``work(task)`` of all, in their order, by threads where there are several."""
+    """``work(task)`` of all, in their order: by threads, and by all threads of BLAS what is left over for one."""
+    # So many go by threads: all, or all but one that would keep a single thread busy.
+    dealt = 0 if workers == 1 else len(tasks) - (len(tasks) % workers == 1)
     told = None if report is None else lambda done, total: report(done)
-    if workers > 1:
-        return dealt_back(map_tiles(work, tasks, workers, told), len(tasks))
-    found = []
-    for task in tasks:
+    found = dealt_back(map_tiles(work, tasks[:dealt], workers, told), dealt) if dealt else []
+    for task in tasks[dealt:]:
         found.append(work(task))
         if report is not None:
             report(len(found))

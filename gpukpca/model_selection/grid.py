@@ -13,6 +13,7 @@ from sklearn.model_selection import ParameterGrid
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import to_host
 from gpukpca.decomposition.choices import check_parameters, is_integer, is_real
+from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.bandwidth import resolved_gamma
@@ -156,7 +157,7 @@ def candidates_of(template: Any, grid: list[dict[str, Any]]) -> list[Candidate]:
     Raises
     ------
     InvalidParameterError
-        A parameter that `KernelPCA` does not have, or a value out of range.
+        A parameter that `KernelPCA` does not have, a value out of range, or no pre-image to score by.
     """
     found = []
     for number, params in enumerate(grid):
@@ -165,6 +166,11 @@ def candidates_of(template: Any, grid: list[dict[str, Any]]) -> list[Candidate]:
         except (ValueError, AttributeError) as error:
             raise InvalidParameterError(f"KernelPCACV: {params!r} cannot be set: {error}") from error
         check_parameters(estimator)
+        if preimage_method(estimator) is None:
+            raise InvalidParameterError(
+                f"KernelPCACV: {params!r} has no pre-image, and candidates are scored by it; leave None out of the "
+                "grid, or name a method such as 'ridge'."
+            )
         found.append(Candidate(number, estimator))
     return found
 

@@ -27,7 +27,12 @@ from gpukpca.decomposition.validation import new_data, training_data
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.model_selection.folds import Fold, Outcome
 from gpukpca.model_selection.grid import Candidate, candidates_of, grid_of, grouped
-from gpukpca.model_selection.results import results_table, tell_of_convergence, tell_of_failures
+from gpukpca.model_selection.results import (
+    results_table,
+    tell_of_convergence,
+    tell_of_failures,
+    tell_of_undetermined,
+)
 
 
 def _is_refitted(search: Any) -> bool:
@@ -106,6 +111,9 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         the fold has rows. Its score is NaN.
     ConvergenceWarning
         Pre-images of rows held out have not converged.
+    PrecisionWarning
+        A number of components cuts through eigenvalues that are equal to rounding, so that rounding decides on the
+        score.
 
     Notes
     -----
@@ -115,6 +123,10 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     The error is in data space, where kernels can be compared; the variance that a kernel explains, or its error in
     feature space, is in units of its own.
+
+    The criterion is how well data come back. Data without noise come back the better the more is kept: the best is then
+    the largest `n_components`, and for Gaussian kernels often the smallest gamma, where kernel PCA is nearly linear. To
+    choose for denoising, compare denoised noisy rows with clean ones.
 
     Alam & Fukumizu, J. Computer Science 10 (2014) 1139.
     """
@@ -183,6 +195,7 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
                 folds = self._all_folds(rows, splits, candidates, limit)
             tell_of_failures(grid, folds)
             tell_of_convergence(folds)
+            tell_of_undetermined(grid, folds)
             self._commit(grid, folds, len(splits))
             if self.refit:
                 self._refit(template, X)

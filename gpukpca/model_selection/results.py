@@ -9,6 +9,7 @@ from scipy.stats import rankdata
 from sklearn.exceptions import FitFailedWarning
 
 from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
+from gpukpca.exceptions import PrecisionWarning
 from gpukpca.model_selection.folds import Outcome
 
 REASONS_TOLD = 5
@@ -76,6 +77,19 @@ def tell_of_convergence(folds: list[dict[int, Outcome]]) -> None:
             f"{sum(counts)} pre-images of held-out rows have not converged, in {fits}; they are scored where "
             "they are. Allow more (max_iter) or a larger tol of FixedPointPreimage.",
             ConvergenceWarning,
+        )
+
+
+def tell_of_undetermined(grid: list[dict[str, Any]], folds: list[dict[int, Outcome]]) -> None:
+    """Warn where a number of components cuts through equal eigenvalues, so that rounding decides on the score."""
+    numbers = sorted({number for fold in folds for number, outcome in fold.items() if outcome.undetermined})
+    if numbers:
+        more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
+        warn_caller(
+            f"the last component of {grid[numbers[0]]}{more} and the one after it are not separately determined on "
+            "some folds: their eigenvalues are equal to rounding, and so is the choice between them, with the score. "
+            "Try other n_components, or for kernels of distances a smaller gamma.",
+            PrecisionWarning,
         )
 
 
