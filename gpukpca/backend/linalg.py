@@ -13,6 +13,7 @@ from scipy.spatial.distance import cdist
 from gpukpca._typing import Array
 from gpukpca.backend.creation import arange, indices
 from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.lapack import cholesky_solution, some_eigenpairs
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -149,13 +150,11 @@ def largest_eigenpairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
     """
     n = A.shape[0]
     if is_numpy(A):
-        # A is symmetric, so its transpose is the same matrix in the order that LAPACK overwrites in place.
         if p == n:
+            # A is symmetric, so its transpose is the same matrix in the order that LAPACK overwrites in place.
             values, vectors = scipy.linalg.eigh(A.T, driver="evd", overwrite_a=True, check_finite=False)
         else:
-            values, vectors = scipy.linalg.eigh(
-                A.T, driver="evr", subset_by_index=(n - p, n - 1), overwrite_a=True, check_finite=False
-            )
+            values, vectors = some_eigenpairs(A, n - p, n - 1)
         vectors = np.ascontiguousarray(vectors[:, ::-1])
         return values[::-1].astype(np.float64), vectors if p == n else _reorthogonalized(vectors)
     values, vectors = all_eigenpairs(A)
@@ -230,8 +229,7 @@ def solve_positive_definite(A: Array, B: Array) -> Array:
         If A is not positive definite to working precision (NumPy) or singular (elsewhere).
     """
     if is_numpy(A):
-        factor = scipy.linalg.cho_factor(A.T, overwrite_a=True, check_finite=False)
-        return scipy.linalg.cho_solve(factor, B, check_finite=False)
+        return cholesky_solution(A, B)
     if is_cupy(A):
         from gpukpca.cuda.cholesky import solve_positive_definite as solved
 
