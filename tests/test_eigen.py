@@ -438,10 +438,12 @@ def test_ties_of_modulus_are_decided_by_the_first_entry(xp, dtype):
     [
         (400, 10, False, Dense),
         (401, 10, False, BlockKrylov),
-        (5000, 1001, False, Dense),
-        (5000, 1000, False, BlockKrylov),
+        (6000, 501, False, Dense),
+        (6000, 500, False, BlockKrylov),
         (4000, 10, True, Dense),
         (4001, 10, True, BlockKrylov),
+        (5000, 1001, True, Dense),
+        (5000, 1000, True, BlockKrylov),
     ],
 )
 def test_the_solver_chosen_can_be_asked(n, p, on_gpu, kind):

@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import Kernel as ProcessKernel
 from gpukpca._typing import Array
 from gpukpca.backend.device import parsed_device
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, choose_solver
-from gpukpca.eigen.solve import SOLVER_NAMES
+from gpukpca.eigen.solve import SOLVER_NAMES, are_many
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
 from gpukpca.gram.distributed import client_for
 from gpukpca.kernels import (
@@ -96,7 +96,7 @@ def solver_from(estimator: Any, n: int, p: int, on_gpu: bool) -> tuple[Any, str]
     if wanted == "nystrom":
         return Nystrom(tol=float(estimator.tol)), "asked for: an approximation with a certificate"
     if isinstance(choose_solver(n, p, on_gpu=on_gpu), Dense):
-        why = f"n = {n} is small" if 5 * p <= n else f"p = {p} is more than a fifth of n = {n}"
+        why = f"p = {p} is many beside n = {n}" if are_many(n, p, on_gpu) else f"n = {n} is small"
         return Dense(tol=float(estimator.tol)), why
     return iterative, f"p = {p} is small beside n = {n}"
 

@@ -95,10 +95,10 @@ class KernelPCA(
         exact for the linear kernel.
     eigen_solver : "auto", "dense", "randomized", "arpack", "nystrom", a solver object or a `Nystrom` object
         "randomized" is block Krylov iteration, stopped by residuals; "arpack" is another name for it. "auto" is dense
-        for n <= 400 (4000 on a GPU) or more than n/5 components, else block Krylov; for the linear kernel with d < n,
-        and polynomial ones with at most n/8 monomials or 200, the small eigenproblem of the features (dense X and
-        gram="auto"). "nystrom" approximates
-        K from a few of its columns, with a bound on the error of every eigenvalue; "auto" never does.
+        for n <= 400 or more than n/12 components (4000 and n/5 on a GPU), else block Krylov; for the linear kernel with
+        d < n, and polynomial ones with at most n/8 monomials or 200, the small eigenproblem of the features (dense X
+        and gram="auto"). "nystrom" approximates K from a few of its columns, with a bound on the error of every
+        eigenvalue; "auto" never does.
     tol : float >= 0
         Residuals ``||Kc u - λ u||`` (with Nyström the certificate) are at most tol λ₁. 0 is 1e-8 in float64 and 1e-5
         in float32; 100 eps (2.2e-14, 1.2e-5) can be reached; a tol below what rounding allows is raised to that. With
