@@ -195,6 +195,13 @@ def test_ridge_with_the_peers_kernel_and_no_centring_is_the_peers(xp, alpha):
         np.testing.assert_allclose(xp.host(model.denoise(xp.array(Y))), wanted, rtol=0, atol=1e-9)
 
 
+def test_beside_a_ridge_the_flag_adds_nothing():
+    X, Y = data(), data(11, seed=1)
+    for preimage in ("ridge", RidgePreimage(gamma=0.7, centered=False)):
+        both, alone = (fitted(X, preimage=preimage, fit_inverse_transform=flag) for flag in (True, False))
+        np.testing.assert_array_equal(both.denoise(Y), alone.denoise(Y))
+
+
 def test_ridge_is_the_regression_written_out(xp, dtype):
     X, Y = data() + 3.0, data(11, seed=1) + 3.0
     model = fitted(xp.array(X, dtype), preimage=RidgePreimage(gamma=0.7, alpha=0.1))
@@ -595,6 +602,7 @@ def test_options_are_cloned_and_never_written_to():
         ({"preimage": 3}, "must be None, one of"),
         ({"preimage": RidgePreimage}, "must be None, one of"),
         ({"preimage": "fixed_point", "fit_inverse_transform": True}, "Set one of the two"),
+        ({"preimage": DistanceConstraintPreimage(), "fit_inverse_transform": True}, "Set one of the two"),
         ({"preimage": "fixed_point", "kernel": "poly"}, "'ridge', 'distance_constraint'"),
         ({"preimage": "fixed_point", "kernel": "laplacian"}, "Methods that do: 'ridge'"),
         ({"preimage": "distance_constraint", "kernel": "sigmoid"}, "Methods that do: 'ridge'"),

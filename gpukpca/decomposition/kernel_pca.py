@@ -88,7 +88,9 @@ class KernelPCA(
     alpha : float >= 0
         Ridge of the pre-image.
     fit_inverse_transform : bool
-        Learn the ridge pre-image as scikit-learn does, with `kernel` and `gamma` between scores.
+        Learn the ridge pre-image as scikit-learn does, with `kernel` and `gamma` between scores. Beside `preimage` it
+        adds nothing: a ridge given there has its own kernel, gamma and centring, which hold, and so other numbers than
+        scikit-learn's; another method is an error.
     preimage : None, "ridge", "fixed_point", "distance_constraint", or an object with options
         The way back to data space, for `inverse_transform`, `denoise`, `reconstruction_error` and `score`; with
         options `RidgePreimage`, `FixedPointPreimage`, `DistanceConstraintPreimage` of `gpukpca.decomposition`. All are

@@ -52,8 +52,8 @@ class RidgePreimage(BaseEstimator):
     Fit costs n³/3 + n² d operations, with r landmarks n r (r + d); a point costs n (r) values of the kernel and d
     operations for each. With fewer components than were fitted the regression is solved again.
 
-    ``fit_inverse_transform=True`` is this method with the kernel of the estimator between scores, ``centered=False``
-    and ``n_landmarks=None``.
+    ``fit_inverse_transform=True`` alone is this method with the kernel of the estimator between scores,
+    ``centered=False`` and ``n_landmarks=None``; beside ``preimage="ridge"`` or an object the options here hold.
 
     Bakır, Weston & Schölkopf, NIPS 16 (2004).
     """
@@ -217,7 +217,8 @@ def preimage_method(estimator: Any, kernel: Kernel | None = None) -> Any:
     Raises
     ------
     InvalidParameterError
-        No such method, options out of range, or a method beside ``fit_inverse_transform=True`` that is not ridge.
+        No such method, options out of range, or a method beside ``fit_inverse_transform=True`` that is not ridge; a
+        ridge beside it is no conflict, and its options hold.
     """
     flag = bool(estimator.fit_inverse_transform)
     if estimator.preimage is None:
