@@ -324,6 +324,8 @@ def _dealt(work: Callable[[Any], Any], tasks: list[Any], workers: int, report: R
     dealt = 0 if workers == 1 else len(tasks) - (len(tasks) % workers == 1)
     told = None if report is None else lambda done, total: report(done)
     found = dealt_back(map_tiles(work, tasks[:dealt], workers, told), dealt) if dealt else []
+    if dealt and report is not None:  # only one of the threads reports, and it need not be the last to end
+        report(dealt)
     for task in tasks[dealt:]:
         found.append(work(task))
         if report is not None:
