@@ -24,7 +24,7 @@ N, D = 601, 7
 @pytest.fixture(scope="module")
 def client():
     """Two workers that are threads of this process."""
-    settings = {"processes": False, "dashboard_address": None, "silence_logs": 50}
+    settings = {"processes": False, "dashboard_address": ":0", "silence_logs": 50}
     with (
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, **settings) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
