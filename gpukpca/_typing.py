@@ -12,12 +12,14 @@ Array = Any
 class SymmetricOperator(Protocol):
     """What a solver needs of a real symmetric matrix, stored or not.
 
-    An operator may also have the three optional attributes that `gpukpca.eigen` looks for:
+    An operator may also have the optional attributes that `gpukpca.eigen` looks for:
 
     - ``noise_scale`` : float, the size of the numbers that were cancelled against each other in a product, when
       that is larger than the largest eigenvalue. Rank decisions and attainable residuals depend on it.
     - ``project(V)`` : orthogonal projection of the columns of V onto a subspace known to hold the range.
     - ``trace`` : float, the sum of all eigenvalues.
+    - ``learned`` : array or None, what its first product found out and later ones rely on, and ``recall(learned)``,
+      which spares another such operator that product.
     """
 
     @property

@@ -16,7 +16,7 @@ def replaced_whole(*paths: Path) -> Iterator[list[IO[bytes]]]:
 
     A process that is killed leaves the old files, and perhaps a hidden one that ends in «.partial».
     """
-    with ExitStack() as stack:
+    with _named(*paths), ExitStack() as stack:
         drafts = [stack.enter_context(_draft(path)) for path in paths]
         yield drafts
         # Whatever can fail for want of space comes before the first old file goes.
@@ -29,6 +29,17 @@ def replaced_whole(*paths: Path) -> Iterator[list[IO[bytes]]]:
             os.replace(draft.name, path)
         for folder in {path.parent for path in paths}:
             _keep_names(folder)
+
+
+@contextmanager
+def _named(*paths: Path) -> Iterator[None]:
+    """A full disk is told without the name of any file: name those that were to be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, " and ".join(map(str, paths))) from error
 
 
 def plain_target(path: str | os.PathLike[str]) -> Path:

@@ -5,6 +5,7 @@ The standard has no random numbers.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,21 @@ def generator(random_state: Any) -> np.random.Generator:
         f"random_state={random_state!r} is not allowed. Give None, an integer from 0 to 2**32 - 1, a "
         "numpy.random.Generator or a numpy.random.RandomState."
     )
+
+
+def spelled_generator(rng: np.random.Generator) -> str:
+    """The state of a generator as JSON."""
+    return json.dumps(rng.bit_generator.state, default=lambda array: array.tolist())
+
+
+def restore_generator(rng: np.random.Generator, spelled: str) -> None:
+    """Put a generator of the same kind into a state; ValueError, TypeError or LookupError for what is none."""
+    rng.bit_generator.state = json.loads(spelled)
+
+
+def kind_of_generator(rng: np.random.Generator) -> str:
+    """«PCG64», say: which kind of numbers it gives."""
+    return type(rng.bit_generator).__name__
 
 
 def standard_normal(rng: np.random.Generator, shape: tuple[int, ...], like: Array) -> Array:

@@ -45,6 +45,12 @@ from gpukpca.cli.options import (
 )
 @click.option("--plot", type=click.Path(path_type=Path), help="Spectrum and scores as .png, .pdf or .svg.")
 @click.option(
+    "--checkpoint",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help=of_method("checkpoint", "Write the state after every pass there, and go on from it when run again."),
+)
+@click.option(
     "--image-shape",
     type=RowsByColumns(),
     metavar="ROWSxCOLUMNS",
@@ -103,7 +109,7 @@ def denoise(**options: Any) -> None:
 def run(work: Callable[[SimpleNamespace], None], options: dict[str, Any]) -> None:
     """Do the work of a command, with failures and warnings in one line each."""
     wanted = SimpleNamespace(**options)
-    with failures_in_one_line(wanted.debug), warnings_in_one_line():
+    with failures_in_one_line(wanted.debug, getattr(wanted, "checkpoint", None)), warnings_in_one_line():
         work(wanted)
 
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
+from gpukpca.decomposition.checkpoint import has_generations
 from gpukpca.exceptions import ConvergenceError, DeviceLostError, DeviceUnavailableError
 
-BAD_INPUT, INTERRUPTED = 2, 130
+BAD_INPUT, INTERRUPTED, TERMINATED = 2, 130, 143
 FAILURES = (ValueError, TypeError, MemoryError, OSError, ConvergenceError, DeviceUnavailableError, DeviceLostError)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends the work as Ctrl-C does."""
 
 
 def fail(message: str, code: int = BAD_INPUT, word: str = "error: ") -> NoReturn:
@@ -54,12 +62,18 @@ def _with_help(error: click.ClickException) -> str:
 
 
 @contextmanager
-def failures_in_one_line(debug: bool) -> Iterator[None]:
-    """Expected failures end the program with 2, an interrupt with 130; `debug` prints the traceback instead."""
+def failures_in_one_line(debug: bool, checkpoint: Path | None = None) -> Iterator[None]:
+    """Expected failures end the program with 2, Ctrl-C with 130, SIGTERM with 143; `debug` prints the traceback instead.
+
+    `checkpoint` is the folder that an interrupted work may have left for the next.
+    """
     try:
-        yield
+        with _terminations_raised():
+            yield
+    except Terminated:
+        fail(f"terminated; {_left_in(checkpoint)}", TERMINATED, "")
     except KeyboardInterrupt:
-        fail("interrupted; nothing was written", INTERRUPTED, "")
+        fail(f"interrupted; {_left_in(checkpoint)}", INTERRUPTED, "")
     except FAILURES as error:
         if isinstance(error, BrokenPipeError):
             raise
@@ -67,6 +81,30 @@ def failures_in_one_line(debug: bool) -> Iterator[None]:
             fail(in_words(error))
         traceback.print_exc()
         sys.exit(BAD_INPUT)
+
+
+def _left_in(checkpoint: Path | None) -> str:
+    """What an interrupted work leaves behind."""
+    if checkpoint is None or not has_generations(checkpoint):
+        return "nothing was written"
+    return f"the checkpoint is in {checkpoint}: the same command goes on from it"
+
+
+@contextmanager
+def _terminations_raised() -> Iterator[None]:
+    """SIGTERM raises `Terminated` inside; only the main thread can see to that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def terminate(*_: Any) -> NoReturn:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

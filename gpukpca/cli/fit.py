@@ -20,6 +20,7 @@ from gpukpca.cli.outputs import checked_targets, component_names, draw, write_ro
 from gpukpca.cli.report import ProgressBar, peak_memory_mib, show_run, show_table
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
+from gpukpca.decomposition.checkpoint import has_generations
 from gpukpca.decomposition.plan import parsed_bytes
 from gpukpca.files import replaced_whole
 from gpukpca.persistence import save_with_notes
@@ -53,18 +54,26 @@ def run_fit(wanted: SimpleNamespace) -> None:
     targets = checked_targets(wanted, wanted.source)
     console = Console(stderr=True)
     with ProgressBar(console) as bar:
-        method, model = method_and_model(wanted, bar if console.is_terminal and not wanted.quiet else 0)
+        method, model = method_and_model(wanted, 0 if wanted.quiet else bar)
         prepared = method.prepared(wanted, model, read_table(wanted, method))
         started = time.perf_counter()
         scores = model.fit_transform(prepared.table.X)
         seconds = time.perf_counter() - started
     facts = facts_of(wanted, method, model, scores, prepared, seconds)
+    facts["checkpoint"] = _checkpoint_in_words(wanted, bar.resumed)
     facts["written"] = [str(path) for path in targets.values()]
     write_all(wanted, method, model, scores, prepared, facts, targets)
     if not wanted.quiet:
         out = Console()
         show_table(out, method.row, method.first, method.columns(model), method.together(model))
         show_run(out, method.lines(model), prepared.table.X.shape, getattr(model, "plan_", None), facts)
+
+
+def _checkpoint_in_words(wanted: SimpleNamespace, resumed: str) -> str:
+    """Where the state of the fit is, and whether it was gone on from."""
+    if resumed or wanted.checkpoint is None or not has_generations(wanted.checkpoint):
+        return resumed
+    return f"in {wanted.checkpoint}"
 
 
 def facts_of(

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpukpca import KernelPCA, Nystrom
-from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, check_count, variance_ratios
+from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, check_count, checkpoint_parameter, variance_ratios
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
 from gpukpca.decomposition.choices import check_parameters
@@ -30,7 +30,7 @@ class KernelMethod(Method):
     summary = "kernel PCA"
     options = (
         *("kernel", "gamma", "degree", "coef0", "preimage"),
-        *("eigen_solver", "rank", "landmarks", "gram", "max_iter"),
+        *("eigen_solver", "rank", "landmarks", "gram", "max_iter", "checkpoint"),
     )
 
     def model(self, wanted: SimpleNamespace, listener: Any, given: Callable[[str], bool]) -> KernelPCA:
@@ -41,7 +41,7 @@ class KernelMethod(Method):
         check_count(wanted.n_components, self.name, "share")
         names = ("n_components", "kernel", "gamma", "degree", "coef0", "eigen_solver", "tol", "max_iter", "n_jobs")
         parameters = {name: getattr(wanted, name) for name in (*names, "preimage", "gram", "device", "memory_limit")}
-        parameters |= _landmark_parameters(wanted)
+        parameters |= _landmark_parameters(wanted) | checkpoint_parameter(wanted)
         # Nobody changes X after the fit, so no copy of it is needed.
         model = KernelPCA(**parameters, random_state=wanted.seed, copy_X=False, verbose=listener)
         check_parameters(model)

@@ -12,6 +12,7 @@ import numpy as np
 
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
+from gpukpca.decomposition.checkpoint import check_folder
 from gpukpca.exceptions import InvalidParameterError
 
 DEFAULT_COMPONENTS = 10
@@ -99,6 +100,13 @@ def check_count(value: Any, method: str, *others: str) -> None:
         return
     allowed = " or ".join(["a count", *("a share of the variance" if other == "share" else other for other in others)])
     raise InvalidParameterError(f"-n {value}: --method {method} takes {allowed}.")
+
+
+def checkpoint_parameter(wanted: SimpleNamespace) -> dict[str, Any]:
+    """Of the estimator; a plan has none. The folder is checked before the input is read."""
+    folder = getattr(wanted, "checkpoint", None)
+    check_folder(folder)
+    return {"checkpoint": None if folder is None else str(folder)}
 
 
 def counted(count: int, noun: str) -> str:

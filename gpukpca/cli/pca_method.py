@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpukpca import PCA
-from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, check_count, variance_ratios
+from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, check_count, checkpoint_parameter, variance_ratios
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
 from gpukpca.decomposition.pca_choices import check_pca_parameters
@@ -19,7 +19,7 @@ class PCAMethod(Method):
 
     name = "pca"
     summary = "principal components of the columns themselves"
-    options = ("svd_solver", "whiten", "image_shape")
+    options = ("svd_solver", "whiten", "image_shape", "checkpoint")
 
     def model(self, wanted: SimpleNamespace, listener: Any, given: Callable[[str], bool]) -> PCA:
         """The estimator."""
@@ -28,6 +28,7 @@ class PCAMethod(Method):
         check_count(wanted.n_components, self.name, "share", "mle")
         names = ("n_components", "svd_solver", "whiten", "tol", "scale", "device", "memory_limit", "n_jobs")
         parameters = {name: getattr(wanted, name) for name in names}
+        parameters |= checkpoint_parameter(wanted)
         model = PCA(**parameters, random_state=wanted.seed, verbose=listener)
         check_pca_parameters(model)
         return model

@@ -15,6 +15,7 @@ from rich.table import Table as RichTable
 
 from gpukpca import Progress as FitProgress
 from gpukpca.decomposition.plan import spelled_bytes
+from gpukpca.decomposition.progress import spelled_seconds
 
 ROWS_SHOWN = 20
 
@@ -39,6 +40,7 @@ class ProgressBar:
         self.tiles = self.bars.add_task("kernel matrix", total=None, text="")
         self.passes = self.bars.add_task("eigenvectors", total=None, text="")
         self.first_residual = 0.0
+        self.resumed = ""
         self._lock = threading.Lock()
         self._closed = not console.is_terminal
         self._timer = threading.Timer(delay, self._show)
@@ -64,8 +66,13 @@ class ProgressBar:
 
     def __call__(self, event: FitProgress) -> None:
         """Take one event."""
+        if event.stage == "resumed":
+            self.resumed = event.text
+            if not self._closed:
+                plain(self.bars.console, event.text)
         if event.stage == "tiles":
-            self._update(self.tiles, event.done / max(event.total, 1), f"{event.done} of {event.total} tiles")
+            text = f"{event.done} of {event.total} tiles{_left_in_words(event)}"
+            self._update(self.tiles, event.done / max(event.total, 1), text)
         if event.stage == "rank":
             self._update(self.tiles, event.done / max(event.total, 1), f"{event.done} of {event.total} landmarks")
         if event.stage == "fold":
@@ -90,7 +97,11 @@ def _pass_in_words(event: FitProgress) -> str:
     """Short enough for eighty columns."""
     if event.residual is None:
         return f"pass {event.done}"
-    return f"pass {event.done}: residual {event.residual:.0e} (tol {event.tolerance:.0e})"
+    return f"pass {event.done}: residual {event.residual:.0e} (tol {event.tolerance:.0e}){_left_in_words(event)}"
+
+
+def _left_in_words(event: FitProgress) -> str:
+    return "" if event.seconds_left is None else f", {spelled_seconds(event.seconds_left)} left"
 
 
 def show_table(console: Console, row: str, first: int, columns: list[tuple[str, Any, str]], together: str) -> None:
@@ -119,6 +130,7 @@ def show_run(
             ("missing", f"{facts['missing']} of {shape[0] * shape[1]} cells" if facts["missing"] else ""),
             ("scaled", facts["scaled"]),
             *lines,
+            ("checkpoint", facts["checkpoint"]),
             ("time", f"{facts['seconds']:.2f} s to fit"),
             ("memory", "; ".join(_memory_in_words(plan, facts["peak_memory_mib"]))),
             *(("written", name) for name in facts["written"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
@@ -125,6 +126,7 @@ def check_parameters(estimator: Any) -> None:
     for name in ("fit_inverse_transform", "remove_zero_eig", "copy_X"):
         check_parameter(e, name, isinstance(getattr(e, name), (bool, np.bool_)), "True or False")
     check_parameter(e, "gram", is_word(e.gram, "auto", "dense", "tiled"), '"auto", "dense" or "tiled"')
+    check_checkpoint(e)
     check_parameter(e, "verbose", callable(e.verbose) or is_switch(e.verbose), "an integer >= 0 or a callable")
     client_for(e.client)
     _check_solver(e)
@@ -162,6 +164,13 @@ def _check_solver(e: Any) -> None:
             f"{given[0]} was given together with a solver object; set it on the object: "
             f"{type(e.eigen_solver).__name__}(...)."
         )
+
+
+def check_checkpoint(estimator: Any) -> None:
+    """Raise where the parameter names no folder, or one that could not be used."""
+    folder = estimator.checkpoint
+    named = folder is None or (isinstance(folder, (str, os.PathLike)) and bool(os.fspath(folder)))
+    check_parameter(estimator, "checkpoint", named, "None or the path of a folder")
 
 
 def check_parameter(estimator: Any, name: str, allowed: bool, what: str) -> None:

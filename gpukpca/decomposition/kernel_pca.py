@@ -25,6 +25,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.rows import pick_rows, place_of, take_columns, take_rows
 from gpukpca.decomposition.attempts import Budget, within_memory
+from gpukpca.decomposition.checkpoint import check_folder
 from gpukpca.decomposition.choices import (
     check_parameters,
     kernel_from,
@@ -129,6 +130,10 @@ class KernelPCA(
         K can be evaluated block by block).
     memory_limit : None, int or str
         Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
+    checkpoint : None or path
+        A folder. After every pass the state of block Krylov is written there, and a fit of the same data with the same
+        parameters and version goes on from it, to the same last bit on a CPU with as many threads; see «Long jobs» in
+        the README. Solutions without passes leave it alone.
     verbose : int or callable
         1 prints the plan and a line a pass to the standard error; a callable gets `Progress` events.
 
@@ -183,12 +188,15 @@ class KernelPCA(
     ------
     InvalidParameterError, IndefiniteKernelError, MemoryBudgetError, ConvergenceError, ValueError, TypeError
         From `fit`, which then leaves the estimator as it was.
+    CheckpointError, OSError
+        `checkpoint` holds another fit or is damaged; no such folder can be made or written to.
     DeviceUnavailableError, DeviceLostError
         No CUDA device works; one failed, and the process must be started again.
 
     Warns
     -----
-    ConvergenceWarning, RankWarning, IndefiniteKernelWarning, PrecisionWarning, DeviceFallbackWarning
+    ConvergenceWarning, RankWarning, IndefiniteKernelWarning, PrecisionWarning, DeviceFallbackWarning,
+    CheckpointWarning
 
     Notes
     -----
@@ -224,6 +232,7 @@ class KernelPCA(
         client: Any = None,
         gram: Any = "auto",
         memory_limit: Any = None,
+        checkpoint: Any = None,
         verbose: Any = 0,
     ) -> None:
         self.n_components = n_components
@@ -247,6 +256,7 @@ class KernelPCA(
         self.client = client
         self.gram = gram
         self.memory_limit = memory_limit
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     # -- fitting ---------------------------------------------------------------------------------------------------
@@ -275,6 +285,7 @@ class KernelPCA(
         """Fit, and return the scores where they are wanted; on any exception the estimator is as it was."""
         with unchanged_on_error(self), working_on(X), overflow_allowed():
             check_parameters(self)
+            check_folder(self.checkpoint)
             return within_memory(lambda budget: self._fitted(X, budget, wants_scores), self.memory_limit, X)
 
     def _fitted(self, given: Any, budget: Budget, wants_scores: bool) -> Array | None:

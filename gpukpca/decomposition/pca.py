@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.random import generator
 from gpukpca.decomposition.attempts import Budget, within_memory
+from gpukpca.decomposition.checkpoint import check_folder, checkpoint_for
+from gpukpca.decomposition.checkpoint.job import pca_job
 from gpukpca.decomposition.fitting import Placed, unchanged_on_error
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.linear_map import LinearMap
@@ -36,7 +39,7 @@ from gpukpca.decomposition.pca_routes import Axes, PrincipalAxes, rows_for
 from gpukpca.decomposition.pca_spectrum import Variances, variances_of, warn_of_axes
 from gpukpca.decomposition.peers import PCAPeer
 from gpukpca.decomposition.placement import Placement, at_full_precision, placement_for
-from gpukpca.decomposition.progress import Progress, listener_from, pass_report
+from gpukpca.decomposition.progress import Progress, listener_from, pass_report, timed
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import PCA_LAYOUT
 from gpukpca.decomposition.validation import check_finite, checked_scores, new_data, training_data
@@ -80,6 +83,10 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         Where to compute. None: where X is; see `KernelPCA`.
     memory_limit : None, int or str
         Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
+    checkpoint : None or path
+        A folder. After every pass the state of block Krylov is written there, and a fit of the same data with the same
+        parameters and version goes on from it, to the same last bit on a CPU with as many threads; see «Long jobs» in
+        the README. Solutions without passes leave it alone.
     n_jobs : int, optional
         Threads (NumPy). None: what BLAS may use now; -1: all CPUs.
     verbose : int or callable
@@ -113,10 +120,12 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
     ------
     InvalidParameterError, MemoryBudgetError, ConvergenceError, ValueError, TypeError
         From `fit`, which then leaves the estimator as it was.
+    CheckpointError, OSError
+        `checkpoint` holds another fit or is damaged; no such folder can be made or written to.
 
     Warns
     -----
-    ConvergenceWarning, RankWarning, PrecisionWarning, DeviceFallbackWarning
+    ConvergenceWarning, RankWarning, PrecisionWarning, DeviceFallbackWarning, CheckpointWarning
 
     Notes
     -----
@@ -147,6 +156,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         device: Any = None,
         memory_limit: Any = None,
         n_jobs: Any = None,
+        checkpoint: Any = None,
         verbose: Any = 0,
     ) -> None:
         self.n_components = n_components
@@ -162,6 +172,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         self.device = device
         self.memory_limit = memory_limit
         self.n_jobs = n_jobs
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     # -- fitting ---------------------------------------------------------------------------------------------------
@@ -211,6 +222,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         """Fit, and return the scores where they are wanted; on any exception the estimator is as it was."""
         with unchanged_on_error(self), working_on(X), overflow_allowed():
             check_pca_parameters(self)
+            check_folder(self.checkpoint)
             return within_memory(lambda budget: self._fitted(X, budget, wants_scores), self.memory_limit, X)
 
     def _fitted(self, given: Any, budget: Budget, wants_scores: bool) -> Array | None:
@@ -222,7 +234,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
             limit = budget.limit(place.work)
             place.check_size(data, limit)
             plan = self._planned(data, wanted, place, limit)
-            listener = listener_from(self.verbose)
+            listener = timed(listener_from(self.verbose))
             if listener is not None:
                 listener(Progress("plan", str(plan)))
             X = place.brought(data)
@@ -230,7 +242,10 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
             scale = scale_from(self.scale, X, Z)
             if scale is not None:
                 Z.rescale(scale)
-            axes = PrincipalAxes(Z, plan, wanted.whole, generator(self.random_state), pass_report(listener)).found()
+            rng = generator(self.random_state)
+            job = partial(pca_job, self, data, plan, place.work, rng)
+            with checkpoint_for(self, plan.solver, job, rng, listener) as journal:
+                axes = PrincipalAxes(Z, plan, wanted.whole, rng, pass_report(listener), journal).found()
             variances = variances_of(axes, Z, wanted)
             warn_of_axes(axes, variances, wanted)
             plan = replace(plan, n_components=variances.kept)

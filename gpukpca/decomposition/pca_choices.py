@@ -10,7 +10,7 @@ import numpy as np
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import is_sparse, to_host
 from gpukpca.backend.rows import constant_columns
-from gpukpca.decomposition.choices import check_parameter, is_integer, is_real, is_switch, is_word
+from gpukpca.decomposition.choices import check_checkpoint, check_parameter, is_integer, is_real, is_switch, is_word
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.parameters import closest
 
@@ -96,6 +96,7 @@ def check_pca_parameters(estimator: Any) -> None:
     check_parameter(e, "power_iteration_normalizer", normalizer, f"one of {', '.join(map(repr, NORMALIZERS))}")
     jobs = e.n_jobs is None or (is_integer(e.n_jobs) and e.n_jobs != 0)
     check_parameter(e, "n_jobs", jobs, "None or an integer other than 0")
+    check_checkpoint(e)
     check_parameter(e, "verbose", callable(e.verbose) or is_switch(e.verbose), "an integer >= 0 or a callable")
 
 

@@ -10,7 +10,7 @@ from gpukpca.backend.device import describe_device, is_on_gpu
 from gpukpca.backend.namespace import dtype_name, is_sparse, item_size
 from gpukpca.backend.tiles import worker_count
 from gpukpca.decomposition.placement import Placement
-from gpukpca.decomposition.plan import spelled_bytes
+from gpukpca.decomposition.plan import NO_CHECKPOINT, spelled_bytes
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import MemoryBudgetError
 from gpukpca.gram.feature_rows import (
@@ -196,6 +196,8 @@ def _plan(job: PCAJob, method: str, reason: str, refused: PCAPlan | None) -> PCA
     notes: tuple[str, ...] = ()
     if refused is not None:
         notes = (f"{refused.method} would need {spelled_bytes(refused.predicted_bytes)}",)
+    if job.estimator.checkpoint is not None and not isinstance(solver, BlockKrylov):
+        notes = (*notes, NO_CHECKPOINT)
     return PCAPlan(
         n_samples=job.n,
         n_features=job.d,

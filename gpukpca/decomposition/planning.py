@@ -21,7 +21,7 @@ from gpukpca.backend.namespace import dtype_name, empty_like, is_memory_map, is_
 from gpukpca.backend.tiles import worker_count
 from gpukpca.decomposition.choices import refuse_indefinite, solver_from
 from gpukpca.decomposition.placement import Placement
-from gpukpca.decomposition.plan import Plan, memory_limit, spelled_bytes
+from gpukpca.decomposition.plan import NO_CHECKPOINT, Plan, memory_limit, spelled_bytes
 from gpukpca.decomposition.preimage.methods import RidgePreimage, preimage_method
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.block_krylov import GPU_COLUMNS, rounded_up
@@ -163,7 +163,7 @@ def make_plan(
     fewest: int | None = None
     for way in _ways(job):
         if way.predicted_bytes <= limit:
-            return _with_preimage(job, way)
+            return _with_checkpoint(job, _with_preimage(job, way))
         fewest = way.predicted_bytes if fewest is None else min(fewest, way.predicted_bytes)
     raise MemoryBudgetError(_too_big(job, fewest or 0))
 
@@ -330,11 +330,22 @@ def _with_preimage(job: Job, way: Plan) -> Plan:
     return replace(way, preimage_landmarks=count, notes=(*way.notes, note))
 
 
+def _with_checkpoint(job: Job, way: Plan) -> Plan:
+    """The plan with what is to be said where there is nothing to write to a checkpoint."""
+    if job.estimator.checkpoint is None or (isinstance(way.solver, BlockKrylov) and 5 * job.p <= job.n):
+        return way
+    return replace(way, notes=(*way.notes, NO_CHECKPOINT))
+
+
 def _solver_bytes(job: Job, solver: Any) -> int:
     """What the solver takes beside the operator; a solver of the user's own need not say."""
     if not hasattr(solver, "workspace_items"):
         return 0
-    return solver.workspace_items(job.n, job.components_for(solver), job.on_gpu) * job.item
+    items = solver.workspace_items(job.n, job.components_for(solver), job.on_gpu)
+    if job.estimator.checkpoint is not None and isinstance(solver, BlockKrylov):
+        # After a restart the whole basis is copied, and written while the next pass runs.
+        items += job.n * (2 * job.p + 3 * solver.width(job.n, job.p, job.on_gpu))
+    return items * job.item
 
 
 def _widened_bytes(job: Job, solver: Any) -> int:

@@ -13,13 +13,15 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import is_sparse
 from gpukpca.backend.random import generator
 from gpukpca.backend.rows import constant_columns
+from gpukpca.decomposition.checkpoint import Checkpoint, checkpoint_for
+from gpukpca.decomposition.checkpoint.job import Job, kernel_job
 from gpukpca.decomposition.choices import wants_certificate
 from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.model import Model, exact_model, nystrom_model, warn_of_certificate
 from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import Plan
 from gpukpca.decomposition.planning import make_plan
-from gpukpca.decomposition.progress import Progress, listener_from, pass_report, rank_report, tile_report
+from gpukpca.decomposition.progress import Progress, listener_from, pass_report, rank_report, tile_report, timed
 from gpukpca.decomposition.spectrum import (
     Spectrum,
     carrying_variance,
@@ -96,20 +98,22 @@ class Route:
         self.estimator, self.X, self.kernel, self.template, self.rng = estimator, X, kernel, template, rng
         self.place = place
         self.n = int(X.shape[0])
-        self.listener = listener_from(estimator.verbose)
+        self.listener = timed(listener_from(estimator.verbose))
+        self.journal: Checkpoint | None = None
         self.drops_zeros = estimator.n_components is None or bool(estimator.remove_zero_eig)
 
     # -- exact -----------------------------------------------------------------------------------------------------
 
     def exact(self, plan: Plan) -> tuple[Plan, Model]:
         """Eigenpairs of the centred kernel matrix, each with its residual."""
-        op, rows = self._centered(plan)
-        start = self._start(op, plan)
-        if is_fraction(self.estimator.n_components):
-            plan, eigen, spectrum = self._grown(op, plan, start)
-        else:
-            eigen = self._solve(op, plan, start)
-            spectrum = checked_spectrum(eigen, op, self.kernel.positive_definite, None)
+        with checkpoint_for(self.estimator, plan.solver, self._job, self.rng, self.listener) as self.journal:
+            op, rows = self._centered(plan)
+            start = self._start(op, plan)
+            if is_fraction(self.estimator.n_components):
+                plan, eigen, spectrum = self._grown(op, plan, start)
+            else:
+                eigen = self._solve(op, plan, start)
+                spectrum = checked_spectrum(eigen, op, self.kernel.positive_definite, None)
         warn_of_convergence(eigen, fixed=getattr(plan.solver, "passes", None) is not None)
         warn_of_fallbacks(eigen)
         keep = self._kept(spectrum)
@@ -120,6 +124,15 @@ class Route:
         if wants_certificate(self.estimator.eigen_solver):  # the exact low-rank way took its place
             model = replace(model, certificate=eigen.null_threshold)
         return plan, replace(model, template=self._empty_template())
+
+    def _job(self) -> Job:
+        """What a checkpoint must have been written for."""
+        return kernel_job(self.estimator, self.X, self.kernel, self.place.work, self.rng)
+
+    @property
+    def _resumed(self) -> int | None:
+        """How many components the solution is for that a checkpoint goes on with."""
+        return None if self.journal is None else self.journal.components
 
     def _is_constant(self) -> bool:
         """Whether all rows of the data are the same; a kernel matrix says so itself."""
@@ -136,6 +149,7 @@ class Route:
         fraction = float(self.estimator.n_components)
         # The other solvers' work hardly depends on p: they are asked for everything, once.
         p = first.n_components if isinstance(first.solver, BlockKrylov) else first.residence.rank or self.n
+        p = p if self._resumed is None else self._resumed
         while True:
             plan = self._replanned(first, p)
             eigen = self._solve(op, plan, start)
@@ -186,7 +200,7 @@ class Route:
 
     def _start(self, op: CenteredGram, plan: Plan) -> Array | None:
         """Directions that the iteration starts from, where a pass is dear."""
-        if not plan.start_landmarks or not isinstance(op.base, TiledGram):
+        if not plan.start_landmarks or not isinstance(op.base, TiledGram) or self._resumed is not None:
             return None
         width = plan.solver.width(self.n, plan.n_components, on_gpu=is_on_gpu(op.like))
         # A centred sample of m rows has m - 1 components, of which the leading ones are worth something.
@@ -197,7 +211,8 @@ class Route:
         solver = plan.solver
         if start is not None and isinstance(solver, BlockKrylov):
             solver = replace(solver, start=start)
-        eigen = top_eigh(op, plan.n_components, solver=solver, rng=self.rng, report=pass_report(self.listener))
+        report = pass_report(self.listener)
+        eigen = top_eigh(op, plan.n_components, solver=solver, rng=self.rng, report=report, journal=self.journal)
         check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
         return eigen
 

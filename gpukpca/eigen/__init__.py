@@ -8,11 +8,14 @@ from gpukpca.eigen.nystrom import Nystrom, landmark_cholesky, spread_cholesky
 from gpukpca.eigen.pivoted_cholesky import pivoted_cholesky
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solve import choose_solver, top_eigh
+from gpukpca.eigen.state import Journal, KrylovState
 
 __all__ = [
     "BlockKrylov",
     "Dense",
     "EigenResult",
+    "Journal",
+    "KrylovState",
     "LowRank",
     "Nystrom",
     "PivotedCholesky",

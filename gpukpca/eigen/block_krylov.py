@@ -18,8 +18,9 @@ from gpukpca.backend.orthonormal import orthonormal_factors
 from gpukpca.backend.random import standard_normal
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.dense import Dense, check_tolerance
-from gpukpca.eigen.finish import NULL_FACTOR, default_tolerance, finished, operator_size, residuals, rotated
+from gpukpca.eigen.finish import NULL_FACTOR, default_tolerance, finished, ldexp, operator_size, residuals, rotated
 from gpukpca.eigen.result import EigenResult
+from gpukpca.eigen.state import Journal, restore, state_of
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 
 # Called after every pass with (passes so far, most allowed, largest relative residual or None, tolerance).
@@ -126,7 +127,12 @@ class BlockKrylov:
         return n * (2 * self.basis_columns(n, p, on_gpu) + 8 * self.width(n, p, on_gpu))
 
     def solve(
-        self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None
+        self,
+        op: SymmetricOperator,
+        p: int,
+        rng: np.random.Generator,
+        report: PassReport | None = None,
+        journal: Journal | None = None,
     ) -> EigenResult:
         """See `gpukpca.eigen.top_eigh`."""
         n = op.shape[0]
@@ -138,16 +144,22 @@ class BlockKrylov:
         # On a device the products are elsewhere, and what BLAS has to do is the eigenproblem of the basis.
         few = n <= (ONE_THREAD_UP_TO_ON_GPU if is_on_gpu(op.like) else ONE_THREAD_UP_TO)
         with single_threaded_blas() if few else nullcontext():
-            return _Iteration(self, op, p, rng, report).run()
+            return _Iteration(self, op, p, rng, report, journal).run()
 
 
 class _Iteration:
     """One solution under way: the basis Q, its products W = op Q, and the small matrix T = Qᵀ op Q."""
 
     def __init__(
-        self, settings: BlockKrylov, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None
+        self,
+        settings: BlockKrylov,
+        op: SymmetricOperator,
+        p: int,
+        rng: np.random.Generator,
+        report: PassReport | None,
+        journal: Journal | None,
     ) -> None:
-        self.op, self.p, self.rng, self.report = op, p, rng, report
+        self.op, self.p, self.rng, self.report, self.journal = op, p, rng, report, journal
         self.n = op.shape[0]
         on_gpu = is_on_gpu(op.like)
         self.max_columns = settings.basis_columns(self.n, p, on_gpu)
@@ -177,8 +189,13 @@ class _Iteration:
     # -- the driver ------------------------------------------------------------------------------------------------
 
     def run(self) -> EigenResult:
-        block: Array | None = self._first_block()
+        state = None if self.journal is None else self.journal.resumed(self.p)
+        block: Array | None = self._first_block() if state is None else restore(self, state)
+        if state is not None and block is None:
+            return self._result(np.diag(state.T), from_host(state.Q, self.op.like), from_host(state.W, self.op.like))
         while True:
+            if self.journal is not None:
+                self.journal.record(state_of(self, self.Q.array, self.W.array, self.T, block))
             remainder = self._extend(block)
             if self._is_early():
                 block = self._next_block(remainder)
@@ -274,7 +291,7 @@ class _Iteration:
         if self.exponent is None:
             largest = float(xp.max(xp.abs(W)))
             self.exponent = int(np.frexp(largest)[1]) if largest > 0 else 0
-        return _ldexp(W, -self.exponent)
+        return ldexp(W, -self.exponent)
 
     # -- Rayleigh–Ritz ---------------------------------------------------------------------------------------------
 
@@ -354,13 +371,15 @@ class _Iteration:
         return self._result(theta[:keep], self.Q.combined(S[:, :keep]), self.W.combined(S[:, :keep]))
 
     def _result(self, values: np.ndarray, U: Array, W: Array) -> EigenResult:
+        if self.journal is not None:
+            self.journal.record(state_of(self, U, W, np.diag(values)))
         exponent = self.exponent or 0
         following = float(np.ldexp(values[self.p], exponent)) if len(values) > self.p else None
         return finished(
             self.op,
             np.ldexp(values[: self.p], exponent),
             _owned(U[:, : self.p]),
-            _ldexp(_owned(W[:, : self.p]), exponent),
+            ldexp(_owned(W[:, : self.p]), exponent),
             tolerance=self.tol,
             next_eigenvalue=following,
             n_passes=self.n_passes,
@@ -447,14 +466,6 @@ class _Iteration:
 def rounded_up(number: int, multiple: int) -> int:
     """The next multiple."""
     return -(-number // multiple) * multiple
-
-
-def _ldexp(W: Array, exponent: int) -> Array:
-    """W times 2**exponent, in two exact steps where one would leave the range."""
-    if exponent == 0:
-        return W
-    first = exponent // 2
-    return (W * 2.0**first) * 2.0 ** (exponent - first)
 
 
 def _owned(U: Array) -> Array:

@@ -72,6 +72,14 @@ def signs(U: Array) -> Array:
     return xp.where(chosen < 0, -xp.ones_like(chosen), xp.ones_like(chosen))
 
 
+def ldexp(W: Array, exponent: int) -> Array:
+    """W times 2**exponent, in two exact steps where one would leave the range."""
+    if exponent == 0:
+        return W
+    first = exponent // 2
+    return (W * 2.0**first) * 2.0 ** (exponent - first)
+
+
 def finished(
     op: SymmetricOperator,
     eigenvalues: np.ndarray,

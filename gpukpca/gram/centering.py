@@ -109,6 +109,8 @@ class CenteredGram:
         tr(H K H) = tr K - 1ᵀK1/n, the sum of all eigenvalues.
     noise_scale : float
         |1ᵀK1|/n: the size of what was cancelled, and so of the rounding noise over u.
+    learned : array, shape (n,), or None
+        The column means once they are known, for `recall` of another operator on the same data.
     """
 
     def __init__(self, base: SymmetricOperator) -> None:
@@ -146,6 +148,15 @@ class CenteredGram:
         if self._means is None:
             self._set_means((self.base @ full((self.shape[0], 1), self._one, self.like))[:, 0])
         return self._means
+
+    @property
+    def learned(self) -> Array | None:
+        """The column means; None before the first product."""
+        return self._means
+
+    def recall(self, learned: Array) -> None:
+        """Take the column means that the same operator learned before."""
+        self._means = learned
 
     @cached_property
     def _grand_sum(self) -> float:

@@ -13,6 +13,7 @@ import re
 import stat
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
@@ -106,13 +107,29 @@ def read_archive(path: str | os.PathLike[str], check: Any) -> tuple[Header, Arra
         No such file, a directory, no permission.
     """
     with _opened(path) as file, _understood(), zipfile.ZipFile(file) as archive:
-        members = _members(archive, os.fstat(file.fileno()).st_size)
-        if HEADER not in members:
-            raise ModelFormatError(f"it has no member {HEADER}, so it is some other archive of arrays")
-        with archive.open(members.pop(HEADER)) as member:
-            header = _header(member.read())
+        header, members = _described(archive, os.fstat(file.fileno()).st_size)
         check(header)
         return header, {name: _array(archive, info) for name, info in members.items()}
+
+
+def read_header(path: str | os.PathLike[str]) -> tuple[Header, int]:
+    """Header of a file, and a checksum of the whole content as the file itself claims it.
+
+    Where `read_archive` can read all of the file, the claim is true. Raises as that does.
+    """
+    with _opened(path) as file, _understood(), zipfile.ZipFile(file) as archive:
+        header, _ = _described(archive, os.fstat(file.fileno()).st_size)
+        claimed = sorted(f"{info.filename} {info.file_size} {info.CRC}" for info in archive.infolist())
+        return header, zlib.crc32("\n".join(claimed).encode())
+
+
+def _described(archive: zipfile.ZipFile, size: int) -> tuple[Header, dict[str, zipfile.ZipInfo]]:
+    """Header and arrays that an archive of so many bytes says to have."""
+    members = _members(archive, size)
+    if HEADER not in members:
+        raise ModelFormatError(f"it has no member {HEADER}, so it is some other archive of arrays")
+    with archive.open(members.pop(HEADER)) as member:
+        return _header(member.read()), members
 
 
 @contextmanager
@@ -129,7 +146,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 def _check_ends(file: IO[bytes]) -> None:
     """Raise where a file does not begin and end as an archive of a few members; costs nothing, however long it is."""
     if file.read(len(MAGIC)) != MAGIC or file.seek(0, os.SEEK_END) < END.size:
-        raise ModelFormatError("it is empty, cut off, or of another kind: a model file begins as a zip archive")
+        raise ModelFormatError("it is empty, cut off, or of another kind: it does not begin as a zip archive")
     file.seek(-END.size, os.SEEK_END)
     signature, *_, size, _, comment = END.unpack(file.read(END.size))
     if signature != b"PK\x05\x06" or comment:

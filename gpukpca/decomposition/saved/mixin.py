@@ -27,7 +27,7 @@ from gpukpca.files import plain_target
 FORMAT = OLDEST = 1
 # Parameters that belong to a process or a machine, not to a model, and what scikit-learn's `set_output` and
 # `set_fit_request` leave on an estimator.
-NOT_KEPT = ("client", "device", "verbose")
+NOT_KEPT = ("checkpoint", "client", "device", "verbose")
 OF_SKLEARN = ("_sklearn_output_config", "_metadata_request")
 # Letters of which a model has one at least.
 NEVER_NONE = {"n": "samples", "m": "rows of the basis", "d": "features", "r": "rows of the pre-image", "k": "clusters"}
@@ -63,9 +63,9 @@ class Saved:
         Notes
         -----
         An uncompressed .npz of named arrays with one JSON text, `header.json`; arrays of a device are written as they
-        are on the host. Not kept: `client`, `device`, `verbose`, a `random_state` that is neither None nor an integer,
-        `set_output`. With all samples for a basis, and with a ridge pre-image, the training data are part of the model,
-        and of the file.
+        are on the host. Not kept: `checkpoint`, `client`, `device`, `verbose`, a `random_state` that is neither
+        None nor an integer, `set_output`. With all samples for a basis, and with a ridge pre-image, the training data
+        are part of the model, and of the file.
         """
         write_model(self, path)
 

@@ -1,0 +1,150 @@
+"""The folder of a checkpoint: whether it can be used, and the furthest generation in it that is whole."""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gpukpca.backend.random import restore_generator
+from gpukpca.decomposition.checkpoint.generations import (
+    DRAFT,
+    FILE,
+    DamagedFileError,
+    Generation,
+    generation_at,
+    state_at,
+)
+from gpukpca.decomposition.checkpoint.job import Job, difference
+from gpukpca.decomposition.convergence import warn_caller
+from gpukpca.eigen.state import KrylovState
+from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatError
+
+AGAIN = "Choose another folder, or delete this one to begin anew"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a folder holds of a job.
+
+    Attributes
+    ----------
+    generation : Generation or None
+        The furthest that is whole.
+    state : KrylovState or None
+        Of it; None before any solution.
+    leftovers : frozenset of str
+        Files of this job, or of no readable one.
+    """
+
+    generation: Generation | None
+    state: KrylovState | None
+    leftovers: frozenset[str]
+
+
+def check_folder(path: str | os.PathLike[str] | None) -> None:
+    """Raise where no checkpoint could be written, before any work; makes nothing.
+
+    Raises
+    ------
+    OSError
+        A file, a folder whose parent is not there, no permission, a file system that is read-only.
+    """
+    if path is None:
+        return
+    folder = Path(os.path.realpath(path))
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"checkpoint {os.fspath(path)} is a file; name a folder.")
+    parent = folder if folder.exists() else folder.parent
+    if not parent.is_dir():
+        raise FileNotFoundError(f"checkpoint {os.fspath(path)}: there is no folder {parent}.")
+    try:
+        # Permission bits do not tell of read-only file systems; a file does.
+        with tempfile.TemporaryFile(dir=parent):
+            pass
+    except OSError as error:
+        raise type(error)(
+            f"checkpoint {os.fspath(path)}: nothing can be written to {parent}: {error.strerror}."
+        ) from error
+
+
+def has_generations(folder: Path) -> bool:
+    """Whether there is anything in a folder to go on from."""
+    return folder.is_dir() and any(FILE.fullmatch(path.name) for path in folder.iterdir())
+
+
+def furthest(folder: Path, job: Job, rng: np.random.Generator) -> Found:
+    """The furthest whole generation of a job.
+
+    Raises
+    ------
+    CheckpointError
+        The folder holds another job, or nothing that is whole.
+
+    Warns
+    -----
+    CheckpointWarning
+        A damaged generation was passed over.
+    """
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    own: list[Generation] = []
+    damage: list[str] = []
+    others: dict[str, str] = {}
+    for name in filter(FILE.fullmatch, names):
+        try:
+            generation = generation_at(folder / name)
+        except ModelFormatError as error:
+            damage.append(f"{name} cannot be used: {error}")
+        except FileNotFoundError:  # another process has cleaned up
+            continue
+        else:
+            if apart := difference(generation.job, job):
+                others[name] = apart
+            else:
+                own.append(generation)
+    found = _first_whole(sorted(own, key=lambda generation: generation.key, reverse=True), damage, rng)
+    if found is None and others:
+        raise CheckpointError(f"{folder} is the checkpoint of another fit: {next(iter(others.values()))}. {AGAIN}.")
+    if found is None and damage:
+        raise CheckpointError(f"{folder} has no checkpoint that is whole: {'; '.join(damage[:3])}. {AGAIN}.")
+    ours = {name for name in names if FILE.fullmatch(name) or DRAFT.fullmatch(name)}
+    leftovers = frozenset(ours.difference(others))
+    if found is None:
+        return Found(None, None, leftovers)
+    generation, state = found
+    if damage:
+        warn_caller(
+            f"checkpoint {folder}: {'; '.join(damage[:3])}. Going on from pass {generation.key.n_passes}.",
+            CheckpointWarning,
+        )
+    return Found(generation, state, leftovers)
+
+
+def _first_whole(
+    own: list[Generation], damage: list[str], rng: np.random.Generator
+) -> tuple[Generation, KrylovState | None] | None:
+    """The first generation that is whole, and its state; what is wrong with those before it is added to `damage`."""
+    for generation in own:
+        try:
+            state = state_at(generation)
+            restore_generator(copy.deepcopy(rng), generation.generator)
+        except DamagedFileError as error:
+            if str(error) not in damage:
+                damage.append(str(error))
+        except (ValueError, TypeError, LookupError, OverflowError) as error:
+            damage.append(f"{generation.path.name} cannot be used: {error}")
+        else:
+            return generation, state
+    return None
+
+
+def remove(folder: Path, names: frozenset[str] | set[str]) -> None:
+    """Delete files that are not needed any more; those that cannot be deleted stay."""
+    for name in names:
+        with suppress(OSError):
+            (folder / name).unlink(missing_ok=True)

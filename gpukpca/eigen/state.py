@@ -1,0 +1,122 @@
+"""What a block Krylov iteration is made of between two passes, so that another process can go on from there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.columns import Columns
+from gpukpca.backend.namespace import accumulation_dtype, from_host
+from gpukpca.backend.random import restore_generator, spelled_generator
+
+# Attributes of the iteration by the same names: integers, or None before the first product.
+COUNTERS = (
+    *("b", "limit", "max_columns", "n_passes", "n_products", "restarts"),
+    *("probe_until", "first_look", "stagnant", "exponent"),
+)
+
+
+@dataclass(frozen=True)
+class KrylovState:
+    """An iteration before its next pass, or after its last one.
+
+    Between two restarts the basis only grows: a pass adds the last block to it, and its product.
+
+    Attributes
+    ----------
+    p : int
+        Eigenpairs wanted.
+    Q, W : array, shape (n, k)
+        The basis and its products, divided by 2**exponent; of a finished iteration the Ritz vectors and theirs.
+    block : array, shape (n, b), or None
+        What is multiplied next; None once nothing is.
+    T : host array, shape (k, k)
+        Qᵀ W, symmetric.
+    counters : dict
+        `COUNTERS` by name.
+    extremes : host array, shape (2,)
+        The best residual that a pass of its own has confirmed (infinite before), and the smallest Ritz value seen.
+    seen : host array, shape (p,), or None
+        Eigenvalues at the last probe of a narrow block.
+    learned : array or None
+        What the operator learned in earlier products.
+    generator : str
+        State of the random numbers.
+    """
+
+    p: int
+    Q: Array = field(repr=False)
+    W: Array = field(repr=False)
+    block: Array | None = field(repr=False)
+    T: np.ndarray = field(repr=False)
+    counters: dict[str, int | None]
+    extremes: np.ndarray
+    seen: np.ndarray | None
+    learned: Array | None = field(repr=False)
+    generator: str = field(repr=False)
+
+    @property
+    def n_passes(self) -> int:
+        """Passes made."""
+        return self.counters["n_passes"] or 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether no pass is left."""
+        return self.block is None
+
+
+class Journal(Protocol):
+    """Where an iteration leaves its state, and where it finds that of one like it."""
+
+    def resumed(self, p: int) -> KrylovState | None:
+        """The state to go on from with p eigenpairs, with arrays on the host; None to begin."""
+
+    def record(self, state: KrylovState) -> None:
+        """Take the state before every pass and at the end.
+
+        Its arrays are those of the iteration, which goes on when this returns; `Q` and `W` then change.
+        """
+
+
+def state_of(iteration: Any, Q: Array, W: Array, T: np.ndarray, block: Array | None = None) -> KrylovState:
+    """The state of an iteration with this basis; without a block it is finished."""
+    return KrylovState(
+        p=iteration.p,
+        Q=Q,
+        W=W,
+        block=block,
+        T=T,
+        counters={name: getattr(iteration, name) for name in COUNTERS},
+        extremes=np.array([iteration.best_verified, iteration.smallest]),
+        seen=iteration.seen,
+        learned=getattr(iteration.op, "learned", None),
+        generator=spelled_generator(iteration.rng),
+    )
+
+
+def restore(iteration: Any, state: KrylovState) -> Array | None:
+    """Put an iteration where the state was taken; the block that comes next, None at the end."""
+    like = iteration.op.like
+    for name in COUNTERS:
+        setattr(iteration, name, state.counters[name])
+    iteration.best_verified, iteration.smallest = map(float, state.extremes)
+    iteration.seen, iteration.T = state.seen, state.T
+    if state.learned is not None:
+        iteration.op.recall(from_host(state.learned, like, accumulation_dtype(like)))
+    restore_generator(iteration.rng, state.generator)
+    if state.block is None:
+        return None
+    iteration.Q = _columns(state.Q, iteration.max_columns, like)
+    iteration.W = _columns(state.W, iteration.max_columns, like)
+    return from_host(state.block, like)
+
+
+def _columns(A: np.ndarray, capacity: int, like: Array) -> Columns:
+    columns = Columns(A.shape[0], capacity, like)
+    if A.shape[1]:
+        columns.append(from_host(A, like))
+    return columns
