@@ -231,7 +231,7 @@ def test_a_plan_has_the_same_errors():
 
 
 def test_every_option_of_a_method_exists():
-    names = {option(lambda: None).__click_params__[0].name for option in MODEL_OPTIONS} | {"image_shape"}
+    names = {option(lambda: None).__click_params__[0].name for option in MODEL_OPTIONS} | {"image_shape", "checkpoint"}
     for method in METHODS.values():
         assert set(method.options) <= names
-    assert not set(METHODS["pca"].options) & set(KernelMethod.options)
+    assert set(METHODS["pca"].options) & set(KernelMethod.options) == {"checkpoint"}

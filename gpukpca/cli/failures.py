@@ -63,9 +63,9 @@ def _with_help(error: click.ClickException) -> str:
 
 @contextmanager
 def failures_in_one_line(debug: bool, checkpoint: Path | None = None) -> Iterator[None]:
-    """Expected failures end the program with 2, Ctrl-C with 130, SIGTERM with 143; `debug` prints the traceback instead.
+    """Expected failures end the program with 2, Ctrl-C with 130, SIGTERM with 143; `debug` prints tracebacks instead.
 
-    `checkpoint` is the folder that an interrupted work may have left for the next.
+    `checkpoint` is the folder that work which was ended may have left for the next.
     """
     try:
         with _terminations_raised():
@@ -84,7 +84,7 @@ def failures_in_one_line(debug: bool, checkpoint: Path | None = None) -> Iterato
 
 
 def _left_in(checkpoint: Path | None) -> str:
-    """What an interrupted work leaves behind."""
+    """What work that was ended leaves behind."""
     if checkpoint is None or not has_generations(checkpoint):
         return "nothing was written"
     return f"the checkpoint is in {checkpoint}: the same command goes on from it"

@@ -20,7 +20,7 @@ from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.dense import Dense, check_tolerance
 from gpukpca.eigen.finish import NULL_FACTOR, default_tolerance, finished, ldexp, operator_size, residuals, rotated
 from gpukpca.eigen.result import EigenResult
-from gpukpca.eigen.state import Journal, restore, state_of
+from gpukpca.eigen.state import Journal, brought, record, restore
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 
 # Called after every pass with (passes so far, most allowed, largest relative residual or None, tolerance).
@@ -178,6 +178,8 @@ class _Iteration:
         self.first_look = 0
         self.best_verified = float("inf")
         self.stagnant = 0
+        # Whether the next pass is that of `_verified`.
+        self.verifying = 0
         # The smallest Ritz value seen: an upper bound on the smallest eigenvalue, and so a proof of indefiniteness.
         self.smallest = 0.0
         self.Q = Columns(self.n, self.max_columns, op.like)
@@ -192,24 +194,25 @@ class _Iteration:
         state = None if self.journal is None else self.journal.resumed(self.p)
         block: Array | None = self._first_block() if state is None else restore(self, state)
         if state is not None and block is None:
-            return self._result(np.diag(state.T), from_host(state.Q, self.op.like), from_host(state.W, self.op.like))
+            U, W = (brought(parts[0], self.op.like) for parts in (state.Q, state.W))
+            return self._result(np.diag(state.T), U, W)
         while True:
-            if self.journal is not None:
-                self.journal.record(state_of(self, self.Q.array, self.W.array, self.T, block))
-            remainder = self._extend(block)
-            if self._is_early():
+            if not self.verifying:
+                record(self, block)
+                remainder = self._extend(block)
+                if self._is_early():
+                    block = self._next_block(remainder)
+                    if block is not None and self._has_room_for(block):
+                        self._tell(None, np.zeros(0))
+                        continue
+                theta, S = self._leading_ritz()
+                estimate = self._estimated_residual(S, remainder)
+                self._tell(estimate, theta)
+                if self.n_passes >= self.limit:
+                    return self._from_basis()
                 block = self._next_block(remainder)
-                if block is not None and self._has_room_for(block):
-                    self._tell(None, np.zeros(0))
-                    continue
-            theta, S = self._leading_ritz()
-            estimate = self._estimated_residual(S, remainder)
-            self._tell(estimate, theta)
-            if self.n_passes >= self.limit:
-                return self._from_basis()
-            block = self._next_block(remainder)
-            if self._may_stop(block, estimate, theta):
-                result, remainder = self._stopped(theta, S)
+            if self.verifying or self._may_stop(block, estimate, theta):
+                result, remainder = self._verified() if self.verifying else self._stopped(theta, S, block)
                 if result is not None:
                     return result
                 block = self._next_block(remainder)
@@ -231,7 +234,9 @@ class _Iteration:
             return False
         return block is None or estimate <= self._target(theta)
 
-    def _stopped(self, theta: np.ndarray, S: np.ndarray) -> tuple[EigenResult | None, Array | None]:
+    def _stopped(
+        self, theta: np.ndarray, S: np.ndarray, block: Array | None
+    ) -> tuple[EigenResult | None, Array | None]:
         """The result with residuals of the products made so far, or of one more pass where rounding matters."""
         rounding = NULL_FACTOR * self.eps * max(self._size(), float(np.max(np.abs(theta[: self.p]), initial=0.0)))
         if self.b >= self.p and self._target(theta) >= SUMMED_PRODUCTS * rounding:
@@ -239,7 +244,10 @@ class _Iteration:
             if self._worst(U, W, theta) <= self._target(theta):
                 self.smallest = min(self.smallest, smallest_eigenvalue(self.T))
                 return self._result(theta, U, W), None
-        return self._verified(self._ritz()[1])
+        self.verifying = 1
+        if block is not None:
+            record(self, block)
+        return self._verified()
 
     def _worst(self, U: Array, W: Array, values: np.ndarray) -> float:
         """Largest residual of the first p pairs."""
@@ -256,7 +264,7 @@ class _Iteration:
         block = self._projected(parts[0] if len(parts) == 1 else namespace_of(self.op.like).concat(parts, axis=1))
         block = self._orthonormal(block, floor=0.0)
         # A centred problem on so few points that nothing is left beside the constant vector.
-        return block if block is not None else _first_unit_vector(self.op.like, self.n)
+        return block if block is not None else from_host(np.eye(self.n, 1), self.op.like)
 
     def _checked_start(self, start: Array) -> Array:
         if start.ndim != 2 or start.shape[0] != self.n:
@@ -321,18 +329,20 @@ class _Iteration:
         largest = float(np.max(np.abs(wanted), initial=0.0))
         return max(self.tol * largest, NULL_FACTOR * self.eps * max(self._size(), largest))
 
-    def _verified(self, S: np.ndarray) -> tuple[EigenResult | None, Array]:
+    def _verified(self) -> tuple[EigenResult | None, Array]:
         """Multiply the Ritz vectors themselves, with a few random probes: the result, or None and a new remainder.
 
         The residuals of the stopping test come from products added up over many passes. This pass makes them true,
         gives the product that scores are made of, and lets random directions show an eigenvalue that was missed.
         Where it does not confirm, the iteration goes on from it.
         """
+        S = self._ritz()[1]
         keep = min(self.p + max(1, self.b // 2), self.Q.count)
         probes = standard_normal(self.rng, (self.n, PROBES), self.op.like)
         U = namespace_of(probes).concat([self.Q.combined(S[:, :keep]), probes], axis=1)
         U = self._orthonormal(self._projected(U), floor=0.0)
         W = self._multiplied(U)
+        self.verifying = 0
         values, U, W = rotated(U, W)
         worst = self._worst(U, W, values)
         self._tell(worst, values)
@@ -371,15 +381,14 @@ class _Iteration:
         return self._result(theta[:keep], self.Q.combined(S[:, :keep]), self.W.combined(S[:, :keep]))
 
     def _result(self, values: np.ndarray, U: Array, W: Array) -> EigenResult:
-        if self.journal is not None:
-            self.journal.record(state_of(self, U, W, np.diag(values)))
-        exponent = self.exponent or 0
+        record(self, None, (U, W, np.diag(values)))
+        xp, exponent = namespace_of(U), self.exponent or 0
         following = float(np.ldexp(values[self.p], exponent)) if len(values) > self.p else None
         return finished(
             self.op,
             np.ldexp(values[: self.p], exponent),
-            _owned(U[:, : self.p]),
-            ldexp(_owned(W[:, : self.p]), exponent),
+            xp.asarray(U[:, : self.p], copy=True),
+            ldexp(xp.asarray(W[:, : self.p], copy=True), exponent),
             tolerance=self.tol,
             next_eigenvalue=following,
             n_passes=self.n_passes,
@@ -466,14 +475,3 @@ class _Iteration:
 def rounded_up(number: int, multiple: int) -> int:
     """The next multiple."""
     return -(-number // multiple) * multiple
-
-
-def _owned(U: Array) -> Array:
-    """A slice as an array of its own."""
-    return namespace_of(U).asarray(U, copy=True)
-
-
-def _first_unit_vector(like: Array, n: int) -> Array:
-    unit = np.zeros((n, 1))
-    unit[0, 0] = 1.0
-    return from_host(unit, like)

@@ -9,13 +9,13 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.columns import Columns
-from gpukpca.backend.namespace import accumulation_dtype, from_host
+from gpukpca.backend.namespace import accumulation_dtype, from_host, namespace_of
 from gpukpca.backend.random import restore_generator, spelled_generator
 
 # Attributes of the iteration by the same names: integers, or None before the first product.
 COUNTERS = (
     *("b", "limit", "max_columns", "n_passes", "n_products", "restarts"),
-    *("probe_until", "first_look", "stagnant", "exponent"),
+    *("probe_until", "first_look", "stagnant", "verifying", "exponent"),
 )
 
 
@@ -29,7 +29,7 @@ class KrylovState:
     ----------
     p : int
         Eigenpairs wanted.
-    Q, W : array, shape (n, k)
+    Q, W : tuple of arrays with n rows and k columns in all
         The basis and its products, divided by 2**exponent; of a finished iteration the Ritz vectors and theirs.
     block : array, shape (n, b), or None
         What is multiplied next; None once nothing is.
@@ -48,8 +48,8 @@ class KrylovState:
     """
 
     p: int
-    Q: Array = field(repr=False)
-    W: Array = field(repr=False)
+    Q: tuple[Array, ...] = field(repr=False)
+    W: tuple[Array, ...] = field(repr=False)
     block: Array | None = field(repr=False)
     T: np.ndarray = field(repr=False)
     counters: dict[str, int | None]
@@ -82,12 +82,19 @@ class Journal(Protocol):
         """
 
 
-def state_of(iteration: Any, Q: Array, W: Array, T: np.ndarray, block: Array | None = None) -> KrylovState:
-    """The state of an iteration with this basis; without a block it is finished."""
+def record(iteration: Any, block: Array | None, result: tuple[Array, Array, np.ndarray] | None = None) -> None:
+    """Tell the journal, where there is one, of the next block, or at the end of Ritz vectors, products and T."""
+    if iteration.journal is None:
+        return
+    Q, W, T = result or (iteration.Q.array, iteration.W.array, iteration.T)
+    iteration.journal.record(_state_of(iteration, Q, W, T, block))
+
+
+def _state_of(iteration: Any, Q: Array | None, W: Array | None, T: np.ndarray, block: Array | None) -> KrylovState:
     return KrylovState(
         p=iteration.p,
-        Q=Q,
-        W=W,
+        Q=() if Q is None else (Q,),
+        W=() if W is None else (W,),
         block=block,
         T=T,
         counters={name: getattr(iteration, name) for name in COUNTERS},
@@ -110,13 +117,25 @@ def restore(iteration: Any, state: KrylovState) -> Array | None:
     restore_generator(iteration.rng, state.generator)
     if state.block is None:
         return None
-    iteration.Q = _columns(state.Q, iteration.max_columns, like)
-    iteration.W = _columns(state.W, iteration.max_columns, like)
-    return from_host(state.block, like)
+    iteration.Q = _columns(state.Q, iteration.n, iteration.max_columns, like)
+    iteration.W = _columns(state.W, iteration.n, iteration.max_columns, like)
+    return brought(state.block, like)
 
 
-def _columns(A: np.ndarray, capacity: int, like: Array) -> Columns:
-    columns = Columns(A.shape[0], capacity, like)
-    if A.shape[1]:
-        columns.append(from_host(A, like))
+def brought(A: np.ndarray, like: Array) -> Array:
+    """A host array in the library and place of `like`, its entries in the same order in memory.
+
+    Products depend on that in their last bits.
+    """
+    if A.flags.c_contiguous or not A.flags.f_contiguous:
+        return from_host(A, like)
+    return namespace_of(like).matrix_transpose(from_host(A.T, like))
+
+
+def _columns(parts: tuple[np.ndarray, ...], n: int, capacity: int, like: Array) -> Columns:
+    """The columns of several blocks, put together as they were before."""
+    columns = Columns(n, capacity, like)
+    for part in parts:
+        if part.shape[1]:
+            columns.append(brought(part, like))
     return columns

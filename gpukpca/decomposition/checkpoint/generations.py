@@ -138,8 +138,9 @@ def counters_of(state: KrylovState) -> Header:
 def arrays_of(state: KrylovState, row: Row) -> Arrays:
     """The arrays that a state has beyond those in the files of `row`, on the host, in memory of their own."""
     arrays = {"T": state.T, "extremes": state.extremes}
-    new = {"Q": state.Q[:, row.q :], "W": state.W[:, row.w :]}
-    arrays |= {name: _copied(columns) for name, columns in new.items() if columns.shape[1]}
+    for name, parts, start in (("Q", state.Q, row.q), ("W", state.W, row.w)):
+        if parts and parts[0].shape[1] > start:
+            arrays[name] = _copied(parts[0][:, start:])
     optional = {"block": state.block, "seen": state.seen, "learned": state.learned}
     return arrays | {name: _copied(array) for name, array in optional.items() if array is not None}
 
@@ -218,20 +219,16 @@ def _state(generation: Generation, parts: list[tuple[Header, Arrays]]) -> Krylov
     header, last = parts[-1]
     counters = {name: _natural(header, f"counters.{name}") for name in NATURAL}
     exponent = header["counters.exponent"]
-    n = len(last["Q"] if generation.key.finished else last["block"])
     columns: dict[str, list[np.ndarray]] = {"Q": [], "W": []}
     for number, (_, arrays) in enumerate(parts):
         columns["Q"] += [arrays["Q"]] if "Q" in arrays else []
         columns["Q"] += [arrays["block"]] if number < len(parts) - 1 else []
         columns["W"] += [arrays["W"]] if "W" in arrays else []
-    joined = {
-        name: np.concatenate(several, axis=1) if len(several) > 1 else (*several, np.zeros((n, 0)))[0]
-        for name, several in columns.items()
-    }
     learned = [arrays["learned"] for _, arrays in parts if "learned" in arrays]
     state = KrylovState(
         p=generation.key.p,
-        **joined,
+        Q=tuple(columns["Q"]),
+        W=tuple(columns["W"]),
         block=None if generation.key.finished else last["block"],
         T=last["T"],
         counters={**counters, "exponent": None if exponent is None else int(exponent)},
@@ -246,13 +243,16 @@ def _state(generation: Generation, parts: list[tuple[Header, Arrays]]) -> Krylov
 
 def _check(state: KrylovState) -> None:
     """Raise where the parts of a state do not fit together."""
-    n, k, b = state.Q.shape[0], state.T.shape[0], 0 if state.block is None else state.block.shape[1]
-    most = state.counters["max_columns"] or 0
-    shapes = {"Q": (n, k), "W": (n, k), "block": (n, b), "T": (k, k), "extremes": (2,), "learned": (n,)}
-    for name, shape in shapes.items():
+    k, most = state.T.shape[0], state.counters["max_columns"] or 0
+    n, b = state.Q[0].shape if state.block is None else state.block.shape
+    for name in ("Q", "W"):
+        shapes = [part.shape for part in getattr(state, name)]
+        if any(len(shape) != 2 or shape[0] != n for shape in shapes) or sum(shape[1] for shape in shapes) != k:
+            raise ModelFormatError(f"{name} has the shapes {shapes} where ({n}, {k}) is due")
+    for name, due in {"T": (k, k), "extremes": (2,), "learned": (n,)}.items():
         array = getattr(state, name)
-        if array is not None and array.shape != shape:
-            raise ModelFormatError(f"{name} has the shape {array.shape} where {shape} is due")
+        if array is not None and array.shape != due:
+            raise ModelFormatError(f"{name} has the shape {array.shape} where {due} is due")
     if not state.finished and not (b > 0 and k + b <= most <= n):
         raise ModelFormatError(f"{k} + {b} columns do not fit into a basis of {most} for {n} samples")
 
