@@ -164,8 +164,9 @@ class Checkpoint:
 
 
 def _written(path: Path, header: Header, arrays: Arrays) -> int:
-    """Write a file, in a folder that may have to be made, and return its checksum."""
-    path.parent.mkdir(exist_ok=True)
+    """Write a file and return its checksum; only one that needs no others makes the folder, should that have gone."""
+    if not header["files"]:
+        path.parent.mkdir(exist_ok=True)
     write_archive(path, header, arrays)
     return read_header(path)[1]
 
