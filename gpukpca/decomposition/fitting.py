@@ -89,8 +89,8 @@ class Placed:
 
     def _delivered(self, result: Array, X: Any) -> Array:
         """A result in the library of the input; on the host where a data frame will be made of it."""
-        wanted = getattr(self, "_sklearn_output_config", {}).get("transform") or get_config()["transform_output"]
-        return move(result, X) if wanted == "default" and is_foreign(X) else to_host(result)
+        default = output_of_transform(self) == "default"
+        return move(result, X) if default and is_foreign(X) else to_host(result)
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickles: arrays of a CUDA device as NumPy arrays, so that any machine can read them."""
@@ -121,6 +121,11 @@ class Placed:
             memo[id(client)] = client
         twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return twin
+
+
+def output_of_transform(estimator: Any) -> str:
+    """ "default", or the kind of data frame that scikit-learn's `set_output` asks for."""
+    return getattr(estimator, "_sklearn_output_config", {}).get("transform") or get_config()["transform_output"]
 
 
 def on_host(state: Any) -> Any:

@@ -33,6 +33,7 @@ from gpukpca.decomposition.choices import check_parameter, is_integer, is_switch
 from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.fitting import Placed, unchanged_on_error
 from gpukpca.decomposition.gaussian import WithGaussianModel
+from gpukpca.decomposition.lazy import lazily
 from gpukpca.decomposition.model import inverse_roots
 from gpukpca.decomposition.placement import placement_for
 from gpukpca.decomposition.progress import Listener, Progress, listener_from
@@ -327,6 +328,7 @@ class IncrementalPCA(
 
     # -- new points ------------------------------------------------------------------------------------------------
 
+    @lazily("scores")
     def transform(self, X: Any) -> Array:
         """Scores of new points.
 
@@ -372,6 +374,7 @@ class IncrementalPCA(
         smallest = (int(self.mean_.shape[0]) * epsilon(self.components_)) ** 2 * np.max(variances, initial=0.0)
         return from_host(inverse_roots(np.where(variances > smallest, variances, 0.0)), self.components_)
 
+    @lazily("points", of="scores")
     def inverse_transform(self, X: Any) -> Array:
         """Points of data space for given scores.
 

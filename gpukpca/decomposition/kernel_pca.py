@@ -35,6 +35,7 @@ from gpukpca.decomposition.choices import (
 from gpukpca.decomposition.cluster import cluster_rows, gathered, here, loaded
 from gpukpca.decomposition.cluster_route import cluster_plan, model_from_cluster
 from gpukpca.decomposition.fitting import MapArrays, Placed, unchanged_on_error
+from gpukpca.decomposition.lazy import lazily
 from gpukpca.decomposition.model import (
     Model,
 )
@@ -437,6 +438,7 @@ class KernelPCA(
 
     # -- new points ------------------------------------------------------------------------------------------------
 
+    @lazily("scores")
     def transform(self, X: Any, out: Any = None) -> Array:
         """Scores of new points.
 

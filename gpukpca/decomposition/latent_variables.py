@@ -16,7 +16,6 @@ from gpukpca.backend.namespace import (
     from_host,
     is_foreign,
     move,
-    namespace_of,
     overflow_allowed,
     to_host,
 )
@@ -27,6 +26,7 @@ from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.fitting import Placed
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.latent import LatentModel, filled
+from gpukpca.decomposition.lazy import lazily, mean_of
 from gpukpca.decomposition.validation import check_finite, checked_scores, new_data
 from gpukpca.exceptions import InvalidParameterError
 
@@ -42,6 +42,7 @@ class WithLatentVariables(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
 
     # -- the latent variables --------------------------------------------------------------------------------------
 
+    @lazily("scores")
     def transform(self, X: Any) -> Array:
         """Posterior means of z: ``M⁻¹ Wᵀ (x - μ)``, for rows with missing entries those of their observed part.
 
@@ -90,6 +91,7 @@ class WithLatentVariables(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         with working_on(self._latent.axes), overflow_allowed():
             return self._returned(self._latent.posterior_covariances(Y), X)
 
+    @lazily("points", of="scores")
     def inverse_transform(self, X: Any) -> Array:
         """The mean of x for given z: ``W z + μ``.
 
@@ -112,6 +114,7 @@ class WithLatentVariables(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
             Z = move(cast(Z, accumulation_dtype(Z)), self._latent.axes)
             return self._finite(self._latent.points(Z), X, "The array of points")
 
+    @lazily("points")
     def denoise(self, X: Any) -> Array:
         """The mean of x without its noise, given what was observed: ``W ⟨z⟩ + μ``, missing entries included.
 
@@ -157,6 +160,7 @@ class WithLatentVariables(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
 
     # -- the density -----------------------------------------------------------------------------------------------
 
+    @lazily("numbers")
     def score_samples(self, X: Any) -> Array:
         """Log-likelihood of every row, of its observed part where entries are missing.
 
@@ -196,8 +200,7 @@ class WithLatentVariables(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         -------
         float
         """
-        found = self.score_samples(X)
-        return float(namespace_of(found).mean(found))
+        return mean_of(self.score_samples(X))
 
     def sample(self, n_samples: int = 1, *, random_state: Any = None) -> Array:
         """Rows drawn from the model; the numbers are drawn on the host.

@@ -30,6 +30,7 @@ from gpukpca.decomposition.attempts import Budget, within_memory
 from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.decomposition.fitting import Placed, unchanged_on_error
+from gpukpca.decomposition.lazy import lazily
 from gpukpca.decomposition.local_choices import candidates, check_local_parameters
 from gpukpca.decomposition.local_model import LocalModel, rotated_back
 from gpukpca.decomposition.local_selection import Chosen, check_memory, smallest_bic
@@ -318,6 +319,7 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         """
         return self._numbers(X, "predict_proba", lambda model, Y: model.memberships(Y, self.n_jobs))
 
+    @lazily("scores")
     def transform(self, X: Any) -> Array:
         """Local coordinates: of each row in the plane of the cluster that `predict` gives it.
 
@@ -379,6 +381,7 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             synchronize(points)
             return self._delivered(points, X)
 
+    @lazily("points")
     def denoise(self, X: Any) -> Array:
         """Each row's nearest point in the plane of its cluster: ``inverse_transform(transform(X), predict(X))``.
 
@@ -396,6 +399,7 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         """
         return self._numbers(X, "denoise", lambda model, Y: model.projected(Y, self.n_jobs))
 
+    @lazily("numbers")
     def score_samples(self, X: Any) -> Array:
         """The log-likelihood of every row; with "hard" minus its squared distance from the nearest plane.
 

@@ -27,6 +27,7 @@ from gpukpca.decomposition.checkpoint import check_folder, checkpoint_for
 from gpukpca.decomposition.checkpoint.job import pca_job
 from gpukpca.decomposition.fitting import Placed, unchanged_on_error
 from gpukpca.decomposition.gaussian import WithGaussianModel
+from gpukpca.decomposition.lazy import lazily, mean_of
 from gpukpca.decomposition.linear_map import LinearMap
 from gpukpca.decomposition.pca_choices import (
     Wanted,
@@ -293,6 +294,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
 
     # -- new points ------------------------------------------------------------------------------------------------
 
+    @lazily("scores")
     def transform(self, X: Any) -> Array:
         """Scores of new points.
 
@@ -322,6 +324,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
             synchronize(scores)
             return self._delivered(self._map.whitened(scores) if self.whiten else scores, X)
 
+    @lazily("points", of="scores")
     def inverse_transform(self, X: Any) -> Array:
         """Points of data space for given scores: exact where all components were kept, else the nearest in their space.
 
@@ -352,6 +355,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
 
     # -- the Gaussian model ----------------------------------------------------------------------------------------
 
+    @lazily("numbers")
     def score_samples(self, X: Any) -> Array:
         """Log-likelihood of every row under the Gaussian model.
 
@@ -396,8 +400,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         -------
         float
         """
-        found = self.score_samples(X)
-        return float(namespace_of(found).mean(found))
+        return mean_of(self.score_samples(X))
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ def _checked(estimator: Any, X: Any, reset: bool, missing: bool) -> Array:
     given = X
     if is_foreign(X):
         X = _foreign(estimator, X)
-        given = _Shape(X.shape)  # hides the array, so that scikit-learn has nothing to convert
+        given = Shape(X.shape)  # hides the array, so that scikit-learn has nothing to convert
     else:
         _refuse_device_sparse(X)
         X = _with_nan(X) if missing else X
@@ -150,7 +150,7 @@ def _name(estimator: Any) -> str:
     return type(estimator).__name__
 
 
-class _Shape:
+class Shape:
     """Just a shape, for scikit-learn's feature count."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:

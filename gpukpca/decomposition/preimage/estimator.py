@@ -11,7 +11,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import working_on
-from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import (
     cast,
     from_host,
@@ -26,6 +25,7 @@ from gpukpca.backend.rows import dense_rows, take_columns, take_rows
 from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.decomposition.fitting import OnlyWhere
+from gpukpca.decomposition.lazy import lazily, mean_of
 from gpukpca.decomposition.placement import panels_of
 from gpukpca.decomposition.preimage.result import FittedPreimage, Found, PreimageInfo
 from gpukpca.decomposition.preimage.ridge import RidgeRegression
@@ -82,6 +82,7 @@ class WithPreimages:
     # -- data space ------------------------------------------------------------------------------------------------
 
     @OnlyWhere(_without_inverse)
+    @lazily("points", of="scores")
     def inverse_transform(self, X: Any, return_info: bool = False) -> Any:
         """Points of data space for given scores, by the fitted pre-image; exact for the linear kernel.
 
@@ -117,6 +118,7 @@ class WithPreimages:
             return _joined(parts, return_info)
 
     @OnlyWhere(_without_inverse)
+    @lazily("points")
     def denoise(self, X: Any, n_components: int | None = None, return_info: bool = False) -> Any:
         """Project points onto the components in feature space, and go back to data space.
 
@@ -157,6 +159,7 @@ class WithPreimages:
             return _joined(parts, return_info)
 
     @OnlyWhere(_without_inverse)
+    @lazily("numbers")
     def reconstruction_error(self, X: Any, n_components: int | None = None) -> Array:
         """‖x - x̂‖² of every point and its pre-image x̂, as `denoise` gives it.
 
@@ -214,8 +217,7 @@ class WithPreimages:
             Not fitted, or fitted without a pre-image.
         ValueError
         """
-        errors = self.reconstruction_error(X)
-        return -float(column_sums(errors[:, None])[0]) / int(errors.shape[0])
+        return -mean_of(self.reconstruction_error(X))
 
     # -- feature space ---------------------------------------------------------------------------------------------
 
@@ -268,6 +270,7 @@ class WithPreimages:
             return namespace_of(parts[0]).concat(parts, axis=0)
 
     @OnlyWhere(_without_diagonal)
+    @lazily("numbers")
     def score_samples(self, X: Any) -> Array:
         """Minus `feature_space_error`: higher is more like the data of fit (Hoffmann, Pattern Recognition 40 (2007)).
 

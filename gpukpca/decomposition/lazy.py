@@ -1,0 +1,119 @@
+"""Methods of new rows that answer a Dask array with a Dask array: nothing is computed before somebody asks for it."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from gpukpca._typing import Array
+from gpukpca.backend.namespace import dtype_name, namespace_of
+from gpukpca.decomposition.fitting import output_of_transform
+from gpukpca.decomposition.validation import Shape
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.distributed import is_dask_array
+from gpukpca.gram.distributed.lazy import known_width, mapped_rows
+
+# How wide the answer is, by what it is.
+WIDTHS: dict[str, Callable[[Any], int | None]] = {
+    "scores": lambda model: int(model._n_features_out),
+    "points": lambda model: int(model.n_features_in_),
+    "numbers": lambda model: None,
+}
+# Arguments that speak of all rows at once.
+OF_ALL_ROWS = ("out", "return_info", "labels")
+
+
+def lazily(answer: str, *, of: str = "points") -> Callable[[Any], Any]:
+    """A method of rows that takes Dask arrays too.
+
+    Parameters
+    ----------
+    answer : "scores", "points" or "numbers"
+        What it gives for every row.
+    of : "points" or "scores"
+        What rows it takes.
+    """
+
+    def decorated(method: Any) -> Any:
+        @wraps(method)
+        def wrapper(self: Any, X: Any, *arguments: Any, **settings: Any) -> Any:
+            if not is_dask_array(X):
+                return method(self, X, *arguments, **settings)
+            check_is_fitted(self)
+            given = inspect.signature(method).bind(self, X, *arguments, **settings).arguments
+            settings = {name: value for name, value in list(given.items())[2:] if value is not None}
+            _check_arguments(self, method.__name__, settings)
+            _check_rows(self, X, method.__name__, of)
+            model, width = _as_it_is_now(self), WIDTHS[answer](self)
+            return mapped_rows(X, partial(_asked, method.__name__, settings), model, width, _dtype(self))
+
+        return wrapper
+
+    return decorated
+
+
+def mean_of(numbers: Array) -> float:
+    """The mean of one number a row; those of a Dask array are computed now."""
+    if is_dask_array(numbers):
+        return float(numbers.mean().compute())
+    return float(namespace_of(numbers).mean(numbers))
+
+
+def _check_arguments(estimator: Any, method: str, settings: dict[str, Any]) -> None:
+    for name in OF_ALL_ROWS:
+        if settings.get(name, False) is not False:
+            raise InvalidParameterError(
+                f"{method} of a Dask array is computed later, block by block, and takes no {name}; leave it out, or "
+                "call it for blocks in memory."
+            )
+    wanted = output_of_transform(estimator)
+    if method == "transform" and wanted != "default":
+        raise InvalidParameterError(
+            f'set_output(transform="{wanted}") makes data frames in memory, and a Dask array is answered by a Dask '
+            'array; use set_output(transform="default").'
+        )
+
+
+def _check_rows(estimator: Any, X: Any, method: str, of: str) -> None:
+    """What can be said of the rows before they are there; their entries are checked block by block."""
+    if X.ndim != 2:
+        raise ValueError(f"Expected 2D array, got {X.ndim}D array instead: a Dask array of shape {X.shape}.")
+    if X.dtype.kind == "c":
+        raise ValueError("Complex data not supported")
+    width = known_width(X)
+    if width is None:
+        return
+    if of == "points":
+        validate_data(estimator, Shape((1, width)), reset=False, skip_check_array=True)
+    elif width != estimator._n_features_out:
+        raise ValueError(
+            f"{method} expects scores of shape (m, n_components) with n_components = {estimator._n_features_out}; got "
+            f"shape {X.shape}."
+        )
+
+
+def _as_it_is_now(estimator: Any) -> Any:
+    """The fitted estimator for the workers: a later fit of it does not change what was asked before."""
+    model = copy.copy(estimator)
+    if getattr(model, "client", None) is not None:
+        model.client = None
+    if hasattr(model, "n_jobs") and model.n_jobs is None:
+        model.n_jobs = 1  # Dask has a thread for every block already
+    # Blocks have no names of columns, which is said once, here.
+    vars(model).pop("feature_names_in_", None)
+    return model
+
+
+def _dtype(estimator: Any) -> str:
+    fitted = estimator.projection_ if hasattr(estimator, "projection_") else estimator.components_
+    return dtype_name(fitted.dtype)
+
+
+def _asked(method: str, settings: dict[str, Any], model: Any, block: Any) -> Array:
+    """The method of a model for a block in memory."""
+    return getattr(model, method)(block, **settings)

@@ -1,0 +1,90 @@
+"""Dask arrays of new rows, answered block by block when somebody asks for the numbers."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.namespace import cast, from_host, is_foreign, namespace_of
+
+
+def mapped_rows(X: Any, answer: Callable[[Any, Any], Array], model: Any, width: int | None, dtype: str) -> Any:
+    """``answer(model, block)`` of every block of rows of a Dask array, as a Dask array; nothing is computed.
+
+    Parameters
+    ----------
+    X : dask.array.Array, shape (m, d)
+        Chunks may cut the columns, be empty, or be of unknown length; unknown lengths stay unknown.
+    answer : callable
+        Of the model and an array (rows, d) with at least one row: an array (rows, width), or (rows,).
+    model : object
+        In the graph once, whatever the number of blocks.
+    width : int or None
+        Columns of the answer; None for one number a row.
+    dtype : "float32" or "float64"
+        Of the answer.
+
+    Returns
+    -------
+    dask.array.Array, shape (m, width) or (m,)
+        With the chunks of rows that X has, in the library of its blocks.
+
+    Raises
+    ------
+    ValueError
+        Columns are cut into chunks of unknown width.
+    """
+    import dask
+
+    X = _whole_rows(X)
+    shape = (0,) if width is None else (0, width)
+    meta = np.empty(shape, dtype=dtype)
+    meta = from_host(meta, X._meta, _dtype_of(X._meta, dtype)) if is_foreign(X._meta) else meta
+    return X.map_blocks(
+        _answered,
+        answer,
+        dask.delayed(model, name=f"gpukpca-model-{uuid.uuid4().hex}", traverse=False),
+        width,
+        dtype,
+        meta=meta,
+        chunks=(X.chunks[0],) if width is None else (X.chunks[0], (width,)),
+        drop_axis=[1] if width is None else None,
+        name=f"gpukpca-rows-{uuid.uuid4().hex}",
+    )
+
+
+def known_width(X: Any) -> int | None:
+    """Columns of a Dask array; None where it does not know."""
+    return None if math.isnan(X.shape[1]) else int(X.shape[1])
+
+
+def _whole_rows(X: Any) -> Any:
+    """X with every row in one block."""
+    if X.numblocks[1] == 1:
+        return X
+    if known_width(X) is None:
+        raise ValueError(
+            "the columns of the Dask array are cut into chunks of unknown width (axis 1), which cannot be joined; call "
+            "X.compute_chunk_sizes() first."
+        )
+    return X.rechunk({1: -1})
+
+
+def _dtype_of(like: Any, name: str) -> Any:
+    return getattr(namespace_of(like), name)
+
+
+# -- what runs on the workers ------------------------------------------------------------------------------------------
+
+
+def _answered(block: Any, answer: Callable[[Any, Any], Array], model: Any, width: int | None, dtype: str) -> Array:
+    """The answer for a block, which may be empty."""
+    if block.shape[0]:
+        found = answer(model, block)
+        return cast(found, _dtype_of(found, dtype))
+    return from_host(np.empty((0,) if width is None else (0, width)), block, _dtype_of(block, dtype))
