@@ -71,8 +71,14 @@ def _check_arguments(estimator: Any, method: str, settings: dict[str, Any]) -> N
                 f"{method} of a Dask array is computed later, block by block, and takes no {name}; leave it out, or "
                 "call it for blocks in memory."
             )
+    if method == "transform":
+        refuse_data_frames(estimator)
+
+
+def refuse_data_frames(estimator: Any) -> None:
+    """Raise where `transform` is to answer with data frames, and the rows are those of a Dask array."""
     wanted = output_of_transform(estimator)
-    if method == "transform" and wanted != "default":
+    if wanted != "default":
         raise InvalidParameterError(
             f'set_output(transform="{wanted}") makes data frames in memory, and a Dask array is answered by a Dask '
             'array; use set_output(transform="default").'

@@ -89,3 +89,8 @@ class LinearMap:
             off = centered - scores[start:stop, :] @ components
             distances.append(xp.sum(off * off, axis=1))
         return scores, xp.concat(distances, axis=0)
+
+
+def scores_of_panel(panel: Array, mapping: LinearMap) -> np.ndarray:
+    """Scores of rows on a worker of a cluster, on the host."""
+    return to_host(mapping.scores(panel, 1))

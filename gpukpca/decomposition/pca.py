@@ -25,10 +25,11 @@ from gpukpca.backend.random import generator
 from gpukpca.decomposition.attempts import Budget, within_memory
 from gpukpca.decomposition.checkpoint import check_folder, checkpoint_for
 from gpukpca.decomposition.checkpoint.job import pca_job
+from gpukpca.decomposition.cluster import cluster_rows, here, loaded
 from gpukpca.decomposition.fitting import Placed, unchanged_on_error
 from gpukpca.decomposition.gaussian import WithGaussianModel
-from gpukpca.decomposition.lazy import lazily, mean_of
-from gpukpca.decomposition.linear_map import LinearMap
+from gpukpca.decomposition.lazy import lazily, mean_of, refuse_data_frames
+from gpukpca.decomposition.linear_map import LinearMap, scores_of_panel
 from gpukpca.decomposition.pca_choices import (
     Wanted,
     check_pca_parameters,
@@ -44,13 +45,15 @@ from gpukpca.decomposition.progress import Progress, listener_from, pass_report,
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import PCA_LAYOUT
 from gpukpca.decomposition.validation import check_finite, checked_scores, new_data, training_data
+from gpukpca.gram.distributed import ClusterRows, is_dask_array
 
 
 class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Principal component analysis, a drop-in for `sklearn.decomposition.PCA`.
 
     Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch and
-    array-api-strict arrays; results live where the input lives, in its dtype.
+    array-api-strict arrays; results live where the input lives, in its dtype. The rows of a Dask array stay on the
+    workers of its cluster; fitted attributes are then NumPy arrays, and what is asked for new rows is a Dask array.
 
     Parameters
     ----------
@@ -82,6 +85,9 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         of the correlation matrix; constant ones are left as they are. An array: divided by that. Also in `transform`.
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where X is; see `KernelPCA`.
+    client : None, "active" or distributed.Client
+        Whose workers share the fit. None: a Dask array goes to the active client, or into this process's memory where
+        there is none; data in memory stay in this process. Not kept by copies in files and pickles.
     memory_limit : None, int or str
         Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
     checkpoint : None or path
@@ -133,6 +139,9 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
     Cost: "covariance_eigh" O(n d² + d³), "dual" O(n² d + n³), "full" O(n d min(n, d)), "randomized" O(n d p) a pass.
     Data are centred before they are multiplied, with a mean accumulated in float64, and float32 products are added up
     in float64. Where squaring the data has cost small variances their digits, their axes are made anew from the data.
+    On a cluster the workers make and add up products of their rows, and the eigenproblem is solved in this process:
+    "covariance_eigh" moves d² items for each of their threads, "dual" n² in all, "randomized" a block a pass; "full" is
+    an SVD of the triangular factor, for n >= d.
     The Gaussian model (`score`, `get_covariance`) is that of the data, with `whiten` too, where scikit-learn's squares
     every variance.
 
@@ -155,6 +164,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         random_state: Any = None,
         scale: Any = False,
         device: Any = None,
+        client: Any = None,
         memory_limit: Any = None,
         n_jobs: Any = None,
         checkpoint: Any = None,
@@ -171,6 +181,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         self.random_state = random_state
         self.scale = scale
         self.device = device
+        self.client = client
         self.memory_limit = memory_limit
         self.n_jobs = n_jobs
         self.checkpoint = checkpoint
@@ -183,7 +194,8 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
 
         Parameters
         ----------
-        X : array, CSR matrix or data frame, shape (n, d)
+        X : array, CSR matrix, data frame or Dask array, shape (n, d)
+            Chunks of a Dask array may cut the columns, be empty, or be of unknown length.
         y : ignored
 
         Returns
@@ -195,7 +207,10 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> Array:
-        """Fit, and return the scores of X, shape (n, p): the same as ``fit(X).transform(X)`` to rounding."""
+        """Fit, and return the scores of X, shape (n, p): the same as ``fit(X).transform(X)`` to rounding.
+
+        Those of a Dask array are a Dask array, with its chunks, computed when they are asked for.
+        """
         return self._fit(X, wants_scores=True)
 
     def plan(self, X: Any) -> PCAPlan:
@@ -211,8 +226,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         """
         with working_on(X), overflow_allowed():
             check_pca_parameters(self)
-            data = training_data(clone(self), X)
-            place = placement_for(self, data)
+            data, place = clone(self)._taken(X)
             wanted = wanted_components(self, *data.shape)
             return self._planned(data, wanted, place, Budget(self.memory_limit, X).limit(place.work))
 
@@ -221,6 +235,8 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
 
     def _fit(self, X: Any, wants_scores: bool) -> Array | None:
         """Fit, and return the scores where they are wanted; on any exception the estimator is as it was."""
+        if wants_scores and is_dask_array(X):
+            refuse_data_frames(self)
         with unchanged_on_error(self), working_on(X), overflow_allowed():
             check_pca_parameters(self)
             check_folder(self.checkpoint)
@@ -228,9 +244,8 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
 
     def _fitted(self, given: Any, budget: Budget, wants_scores: bool) -> Array | None:
         """One attempt; the scores in the library of the data."""
-        data = training_data(self, given)
+        data, place = self._taken(given)
         wanted = wanted_components(self, *data.shape)
-        place = at_full_precision(placement_for(self, data), data)
         with working_on(place.work):
             limit = budget.limit(place.work)
             place.check_size(data, limit)
@@ -254,8 +269,25 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
             synchronize(mapping.axes)
             if not wants_scores:
                 return None
-            scores = mapping.scores(X, self.n_jobs) if axes.scores is None else axes.scores[:, : variances.kept]
+            if is_dask_array(given):
+                return self.transform(given)
+            scores = self._scores_of_fit(X, axes, mapping)
             return self._delivered(mapping.whitened(scores) if self.whiten else scores, given)
+
+    def _taken(self, given: Any) -> tuple[Any, Placement]:
+        """The data of a fit, checked, and where it is computed."""
+        if (rows := cluster_rows(self, given)) is not None:
+            return rows, here(rows)
+        data = training_data(self, loaded(self, given))
+        return data, at_full_precision(placement_for(self, data), data)
+
+    def _scores_of_fit(self, X: Any, axes: Axes, mapping: LinearMap) -> Array:
+        """Scores of the rows of a fit, where they are computed."""
+        if axes.scores is not None:
+            return axes.scores[:, : self.n_components_]
+        if isinstance(X, ClusterRows):
+            return np.concatenate(X.over_panels(scores_of_panel, mapping))
+        return mapping.scores(X, self.n_jobs)
 
     def _commit(
         self,

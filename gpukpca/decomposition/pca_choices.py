@@ -12,6 +12,7 @@ from gpukpca.backend.namespace import is_sparse, to_host
 from gpukpca.backend.rows import constant_columns
 from gpukpca.decomposition.choices import check_checkpoint, check_parameter, is_integer, is_real, is_switch, is_word
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.distributed import client_for
 from gpukpca.kernels.parameters import closest
 
 SVD_SOLVERS = ("auto", "covariance_eigh", "dual", "full", "randomized", "arpack")
@@ -81,6 +82,7 @@ def check_pca_parameters(estimator: Any) -> None:
     allowed = value is None or is_word(value, "mle") or share or (is_integer(value) and value >= 0)
     check_parameter(e, "n_components", allowed, 'None, an integer >= 0, a number strictly between 0 and 1, or "mle"')
     parsed_device(e.device)
+    client_for(e.client)
     if not is_word(e.svd_solver, *SVD_SOLVERS):
         near = closest(e.svd_solver, SVD_SOLVERS) if isinstance(e.svd_solver, str) else ""
         raise InvalidParameterError(

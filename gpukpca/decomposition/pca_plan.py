@@ -13,6 +13,7 @@ from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import NO_CHECKPOINT, spelled_bytes
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import MemoryBudgetError
+from gpukpca.gram.distributed import ClusterRows
 from gpukpca.gram.feature_rows import (
     BLOCK_ENTRIES,
     FEWEST_COLUMNS,
@@ -61,6 +62,7 @@ class PCAPlan:
     by_samples : bool
         Whether the eigenproblem is that of the samples.
     workers : int
+        Threads, those of a cluster together.
     predicted_bytes, available_bytes : int
         Peak of what the fit allocates beside the data passed in, and what it may.
     notes : tuple of str
@@ -105,7 +107,7 @@ class PCAJob:
     Attributes
     ----------
     estimator : PCA with checked parameters
-    X : array or CSR matrix
+    X : array, CSR matrix or ClusterRows
     p : int
         Components wanted; an upper bound where the spectrum decides.
     whole : bool
@@ -138,8 +140,15 @@ class PCAJob:
         return is_on_gpu(self.place.work)
 
     @property
+    def cluster(self) -> Any:
+        """The cluster that has the rows, or None."""
+        return self.X.cluster if isinstance(self.X, ClusterRows) else None
+
+    @property
     def workers(self) -> int:
         """Threads."""
+        if self.cluster is not None:
+            return sum(worker.threads for worker in self.cluster.workers)
         return worker_count(self.place.work, self.estimator.n_jobs)
 
 
@@ -178,7 +187,7 @@ def _ways(job: PCAJob) -> Iterator[tuple[str, str]]:
     if is_sparse(job.X) and few > FEW_OF_SPARSE and not job.whole:
         yield "randomized", "sparse rows, of which products are cheap"
         return
-    if not is_sparse(job.X) and d <= n <= SMALL:
+    if not is_sparse(job.X) and d <= n <= SMALL and job.cluster is None:
         yield "full", "the data are small"
         return
     pays = FEATURES_PER_COMPONENT * (p + 8) < d
@@ -194,8 +203,10 @@ def _plan(job: PCAJob, method: str, reason: str, refused: PCAPlan | None) -> PCA
     by_samples = method == "dual" or (method == "randomized" and job.n < job.d)
     solver = solver_for(job, method)
     notes: tuple[str, ...] = ()
+    if job.cluster is not None:
+        notes = (f"rows on {job.cluster.describe()}",)
     if refused is not None:
-        notes = (f"{refused.method} would need {spelled_bytes(refused.predicted_bytes)}",)
+        notes = (*notes, f"{refused.method} would need {spelled_bytes(refused.predicted_bytes)}")
     if job.estimator.checkpoint is not None and not isinstance(solver, BlockKrylov):
         notes = (*notes, NO_CHECKPOINT)
     return PCAPlan(
@@ -237,7 +248,9 @@ def _bytes(job: PCAJob, method: str, solver: Any) -> int:
     copy = n * d * item if job.place.moved else 0
     if is_sparse(job.X):
         copy += 3 * int(job.X.nnz) * 12
-    blocks = workers * 3 * _block_bytes(job, method)
+    if job.cluster is not None:  # blocks and sums are the workers', of which one sum, or a block on its way, comes here
+        workers = 1
+    blocks = workers * 3 * _block_bytes(job, method) if job.cluster is None else 6 * 8 * max(n, d) * (p + 10)
     if method == "full":
         few = min(n, d)
         return copy + 2 * n * d * item + (n + d + SVD_SQUARES * few) * few * item + blocks + results
@@ -250,7 +263,7 @@ def _bytes(job: PCAJob, method: str, solver: Any) -> int:
         return copy + work + blocks + sums + results
     size = n if method == "dual" else d
     wanted = size if job.whole else p
-    private = workers if size <= PRIVATE_UP_TO or method == "covariance_eigh" else 0
+    private = 0 if job.cluster is not None else workers if size <= PRIVATE_UP_TO or method == "covariance_eigh" else 0
     matrix = size * size * 8 * (1 + private) + size * size * item * (2 if private else 0)
     work = solver.workspace_items(size, min(wanted, size), job.on_gpu) * 8 + 2 * size * size * 8
     work = work if isinstance(solver, Dense) else solver.workspace_items(size, wanted, job.on_gpu) * 8

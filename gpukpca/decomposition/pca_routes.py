@@ -25,6 +25,7 @@ from gpukpca.eigen.finish import residuals, signs
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import DenseGram
 from gpukpca.gram.covariance import ScatterOperator
+from gpukpca.gram.distributed import ClusterFeatureRows, ClusterRows
 from gpukpca.gram.feature_rows import FeatureRows
 from gpukpca.gram.sparse_rows import SparseRows
 
@@ -75,6 +76,8 @@ def rows_for(X: Any, plan: PCAPlan, n_jobs: int | None) -> Any:
     by_rows = plan.method == "covariance_eigh" or (plan.method != "dual" and not plan.by_samples)
     if plan.method == "full":
         by_rows = plan.n_samples >= plan.n_features
+    if isinstance(X, ClusterRows):
+        return ClusterFeatureRows(X, by_rows)
     return (SparseRows if is_sparse(X) else FeatureRows)(X, by_rows, n_jobs)
 
 
@@ -83,7 +86,7 @@ class PrincipalAxes:
 
     Parameters
     ----------
-    Z : FeatureRows or SparseRows
+    Z : FeatureRows, ClusterFeatureRows or SparseRows
         Scaled already.
     plan : PCAPlan
     whole : bool
@@ -160,6 +163,8 @@ class PrincipalAxes:
                 'svd_solver="full" would fill the zeros of a sparse matrix; use "covariance_eigh", "dual" or '
                 '"randomized", or pass X.toarray().'
             )
+        if isinstance(self.Z, ClusterFeatureRows):
+            return self._by_triangle()
         Z = _checked(self.Z.materialized())
         with single_threaded_blas() if self.most <= ONE_THREAD_FOR_ALL else nullcontext():
             U, s, Vt = thin_svd(Z)
@@ -170,6 +175,20 @@ class PrincipalAxes:
         squares = s**2
         norms = residuals(V, self.Z.adjoint(self.Z.times(V)), squares[:p])
         return Axes(V, squares[:p], norms, spectrum=squares, scores=scores)
+
+    def _by_triangle(self) -> Axes:
+        """The SVD of R, Z = Q R: rows on a cluster are never brought together."""
+        n, d = self.Z.shape
+        if n < d:
+            raise InvalidParameterError(
+                f'svd_solver="full" on a cluster needs as many samples as features, and there are {n} and {d}; use '
+                '"dual".'
+            )
+        _, s, Vt = thin_svd(_checked(self.Z.triangle(np.eye(d))))
+        squares = s**2
+        V = cast(Vt[: self._wanted, :].T.copy(), self.Z.dtype)
+        norms = residuals(V, self.Z.scatter_times(V), squares[: V.shape[1]])
+        return Axes(V, squares[: V.shape[1]], norms, spectrum=squares)
 
     def _solved(self, op: Any) -> EigenResult:
         n, p = op.shape[0], min(self._wanted, op.shape[0])

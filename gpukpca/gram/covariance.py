@@ -17,7 +17,7 @@ class ScatterOperator:
 
     Parameters
     ----------
-    rows : FeatureRows or SparseRows
+    rows : FeatureRows, ClusterFeatureRows or SparseRows
     of_samples : bool
         Z Zᵀ rather than ZᵀZ.
 

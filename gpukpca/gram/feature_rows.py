@@ -1,8 +1,4 @@
-"""Z = (X - 1 mᵀ) D, rows less their mean in units of a scale: its products, block by block; Z itself is never made.
-
-Data are shifted before anything is multiplied, so that a large offset cancels exactly. The shift is the mean of some
-rows in the dtype of X; how far the true mean is from it is measured in the widest type on the way, and corrected.
-"""
+"""The centred rows of one dense array: products, block by block; Z itself is never made."""
 
 from __future__ import annotations
 
@@ -15,19 +11,18 @@ from gpukpca._typing import Array
 from gpukpca.backend.creation import full, writable
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import add
-from gpukpca.backend.linalg import column_sums, subtract_outer_product, subtract_outer_sum, symmetric_from_upper
+from gpukpca.backend.linalg import column_sums, symmetric_from_upper
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
     empty_like,
-    from_host,
     is_numpy,
     namespace_of,
-    to_host,
 )
 from gpukpca.backend.orthonormal import orthonormal_factors
 from gpukpca.backend.rows import pick_rows
 from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
+from gpukpca.gram.centred_rows import CentredRows, mean_of_sample, sampled_places
 from gpukpca.gram.residence import edges
 
 # Entries of a block: 2 MiB in float32, which stays in a core's cache with its product.
@@ -42,14 +37,10 @@ FEWEST_ROWS, FEWEST_COLUMNS, FEWEST_PROJECTED = 256, 1024, 32
 # Up to this size every worker has a sum of its own; beyond it they share tiles of one.
 PRIVATE_UP_TO = 2048
 TILE_EDGE = 1024
-# Most and fewest rows whose mean is the shift.
-SAMPLED, FEWEST_SAMPLED = 1000, 16
-# Σ(x - shift)² may exceed Σ(x - mean)² by this factor before the sums are made again about the mean that was found.
-MOST_CANCELLED = 20.0
 
 
-class FeatureRows:
-    """The rows of a dense X less their mean, in units of `scale`.
+class FeatureRows(CentredRows):
+    """The rows of a dense X less their mean, in units of `scale`; see `gpukpca.gram.centred_rows.CentredRows`.
 
     Parameters
     ----------
@@ -59,80 +50,30 @@ class FeatureRows:
         Blocks are made of rows, else of columns: along the longer side.
     n_jobs : int, optional
         Threads (NumPy only).
-
-    Attributes
-    ----------
-    shape : (n, d)
-    dtype, like
-        Of X.
-    wide : dtype
-        The widest floating type there.
-    mean : array, shape (d,), wide
-    squares : host array, shape (d,)
-        Sums of squares about the mean, in the units of X.
-    noise_scale : float
-        0: nothing large is cancelled.
+    shift : array, shape (d,), optional
+        Subtracted before anything is multiplied; the mean of some rows where it is not given.
     """
 
-    noise_scale = 0.0
-
-    def __init__(self, X: Array, by_rows: bool, n_jobs: int | None = None) -> None:
+    def __init__(self, X: Array, by_rows: bool, n_jobs: int | None = None, shift: Array = None) -> None:
         self.X, self.by_rows = X, by_rows
         self.shape = (int(X.shape[0]), int(X.shape[1]))
         self.dtype = X.dtype
         self.like = empty_like(X)
         self.wide = accumulation_dtype(X)
         self.workers = worker_count(self.like, n_jobs)
-        self.weights: Array | None = None
-        self.squares: np.ndarray = np.zeros(0)
-        self.shift = cast(_sampled_mean(X, self.wide), X.dtype)
-        self.rest: Array = None  # not known yet
+        self.shift = cast(_sampled_mean(X, self.wide), X.dtype) if shift is None else shift
 
-    # -- mean and scale ------------------------------------------------------------------------------------------------
+    # -- mean ----------------------------------------------------------------------------------------------------------
 
-    @property
-    def mean(self) -> Array:
-        self.measure()
-        return cast(self.shift, self.wide) + self.rest
-
-    def measure(self) -> None:
-        """Find mean and squares, in one sweep over X; nothing where they are known."""
-        if self.rest is not None:
-            return
-        n = self.shape[0]
-        xp = namespace_of(self.like)
-        for may_shift in (True, False):
-            sums = self._joined(self._moments) if not self.by_rows else self._summed(self._moments)
-            rest, raw = sums[0, :] / n, to_host(sums[1, :]).astype(np.float64)
-            found = np.maximum(raw - n * to_host(rest).astype(np.float64) ** 2, 0.0)
-            if not (may_shift and _cancelled(raw, found)):
-                break
-            self.shift = cast(cast(self.shift, self.wide) + rest, self.dtype)
-        self.rest, self.squares = xp.asarray(rest, copy=True), found
+    def moments(self) -> Array:
+        """Sums and sums of squares of the shifted columns, shape (2, d), in one sweep."""
+        return self._summed(self._moments) if self.by_rows else self._joined(self._moments)
 
     def _moments(self, start: int, stop: int) -> Array:
         """Sums and sums of squares of the shifted columns, shape (2, ...)."""
         xp = namespace_of(self.like)
         block = cast(self._shifted(start, stop), self.wide)
         return xp.stack([xp.sum(block, axis=0), xp.sum(block * block, axis=0)])
-
-    def rescale(self, scale: np.ndarray) -> None:
-        """Divide every feature by its entry of a host array (d,) from here on."""
-        self.weights = from_host(1.0 / scale, self.like, self.wide)
-
-    @property
-    def total(self) -> float:
-        """The sum of the squares of all entries of Z."""
-        self.measure()
-        weights = 1.0 if self.weights is None else to_host(self.weights).astype(np.float64)
-        return float(np.sum(self.squares * weights**2))
-
-    @property
-    def size(self) -> float:
-        """n ‖m‖² in the units of Z: the size of what is cancelled if the data are given with their mean."""
-        mean = to_host(self._weighted(self.mean)).astype(np.float64)
-        with np.errstate(over="ignore"):
-            return self.shape[0] * float(np.sum(mean**2))
 
     # -- products ------------------------------------------------------------------------------------------------------
 
@@ -149,6 +90,10 @@ class FeatureRows:
 
     def adjoint(self, U: Array) -> Array:
         """Zᵀ U for U (n, b), shape (d, b)."""
+        return cast(self.wide_adjoint(U), self.dtype)
+
+    def wide_adjoint(self, U: Array) -> Array:
+        """Zᵀ U in the widest type."""
         self.measure()
         xp = namespace_of(self.like)
         sums = column_sums(U)
@@ -157,12 +102,14 @@ class FeatureRows:
             Y = self._summed(lambda a, b: xp.matrix_transpose(self._shifted(a, b)) @ U[a:b, :])
         else:
             Y = cast(self._joined(lambda a, b: xp.matrix_transpose(self._shifted(a, b)) @ U, axis=0), self.wide)
-        return cast(self._weighted(Y - self.rest[:, None] * sums[None, :]), self.dtype)
+        return self._weighted(Y - self.rest[:, None] * sums[None, :])
 
     def scatter_times(self, V: Array) -> Array:
         """ZᵀZ V, shape (d, b): one sweep over X where blocks are rows."""
-        if not self.by_rows:
-            return self.adjoint(self.times(V))
+        return cast(self.wide_scatter_times(V), self.dtype) if self.by_rows else self.adjoint(self.times(V))
+
+    def wide_scatter_times(self, V: Array) -> Array:
+        """ZᵀZ V in the widest type, where blocks are rows."""
         self.measure()
         xp = namespace_of(self.like)
         V = self._weighted(cast(V, self.wide))
@@ -174,7 +121,7 @@ class FeatureRows:
             return xp.matrix_transpose(block) @ add(block @ W, -lost)
 
         # The columns of Z V sum to zero, so nothing of the rest of the mean remains on the left.
-        return cast(self._weighted(self._summed(part)), self.dtype)
+        return self._weighted(self._summed(part))
 
     def gram_times(self, U: Array) -> Array:
         """Z ZᵀU, shape (n, b), for columns U that sum to zero: one sweep over X where blocks are columns."""
@@ -206,22 +153,7 @@ class FeatureRows:
 
     # -- matrices ------------------------------------------------------------------------------------------------------
 
-    def scatter(self) -> Array:
-        """ZᵀZ in the widest type, shape (d, d), with the mean and the squares if they are not known: one sweep."""
-        n, xp = self.shape[0], namespace_of(self.like)
-        for may_shift in (self.rest is None, False):
-            S, sums = self._scatter_and_sums()
-            rest = sums / n
-            raw = to_host(xp.linalg.diagonal(S)).astype(np.float64)
-            found = np.maximum(raw - n * to_host(rest).astype(np.float64) ** 2, 0.0)
-            if not (may_shift and _cancelled(raw, found)):
-                break
-            self.shift = cast(cast(self.shift, self.wide) + rest, self.dtype)
-        self.rest, self.squares = rest, found
-        S = subtract_outer_product(S, rest, n)
-        return S if self.weights is None else S * self.weights[:, None] * self.weights[None, :]
-
-    def _scatter_and_sums(self) -> tuple[Array, Array]:
+    def scatter_and_sums(self) -> tuple[Array, Array]:
         """The scatter matrix about the shift, shape (d, d), and the sums of the shifted columns, shape (d,)."""
         xp, d = namespace_of(self.like), self.shape[1]
         # Products of tall blocks: beside them, adding up d x d matrices should cost nothing.
@@ -239,19 +171,20 @@ class FeatureRows:
             blocks=edges(self.shape[0], min(rows, max(1, -(-self.shape[0] // self.workers)))),
         )
 
-    def gram(self) -> Array:
-        """Z Zᵀ in the widest type, shape (n, n), exactly symmetric."""
-        n = self.shape[0]
-        shared = n > PRIVATE_UP_TO and is_numpy(self.like)
-        G = self._gram_by_tiles() if shared else self._summed(self._gram_part, by_rows=False)
-        # Centring takes away what is left of the mean.
-        means = column_sums(G) / n
-        half = float(namespace_of(G).sum(means)) / n / 2.0
-        return subtract_outer_sum(G, means - half, means - half)
+    def shifted_gram(self) -> Array:
+        """The products of the shifted rows in units of the scale, shape (n, n)."""
+        shared = self.shape[0] > PRIVATE_UP_TO and is_numpy(self.like)
+        return self._gram_by_tiles() if shared else self.products_with(self)
 
-    def _gram_part(self, start: int, stop: int) -> Array:
-        block = self._scaled(self._shifted(start, stop, by_rows=False), start, stop)
-        return block @ namespace_of(block).matrix_transpose(block)
+    def products_with(self, other: FeatureRows) -> Array:
+        """The products of the shifted rows with others about the same shift, shape (n, m), in the widest type."""
+
+        def part(start: int, stop: int) -> Array:
+            own = self._scaled(self._shifted(start, stop, by_rows=False), start, stop)
+            block = own if other is self else other._scaled(other._shifted(start, stop, by_rows=False), start, stop)
+            return own @ namespace_of(block).matrix_transpose(block)
+
+        return self._summed(part, by_rows=False)
 
     def _gram_by_tiles(self) -> Array:
         """Upper tiles of one sum, shared by all workers; a block of columns is copied once for all of them."""
@@ -312,12 +245,6 @@ class FeatureRows:
         """Columns from start to stop in units of their scale."""
         return block if self.weights is None else block * cast(self.weights, self.dtype)[None, start:stop]
 
-    def _weighted(self, V: Array) -> Array:
-        """Rows of V, one a feature, in units of the scale."""
-        if self.weights is None:
-            return V
-        return V * (self.weights if V.ndim == 1 else self.weights[:, None])
-
     def _summed(self, part: Callable[[int, int], Array], by_rows: bool | None = None) -> Array:
         """The sum of ``part(start, stop)`` over all blocks in the widest type."""
         return self._folded(part, add, lambda piece: cast(piece, self.wide), self._blocks(by_rows))
@@ -346,17 +273,9 @@ class FeatureRows:
 
 
 def _sampled_mean(X: Array, wide: Any) -> Array:
-    """The mean of some rows, evenly spread; of wide rows a few are enough."""
-    n = int(X.shape[0])
-    most = min(SAMPLED, max(FEWEST_SAMPLED, BLOCK_ENTRIES // max(1, int(X.shape[1]))))
-    rows = X if n <= most else pick_rows(X, np.linspace(0, n - 1, most).astype(np.int64))
-    # Divided first: a sum of huge numbers would overflow.
-    return namespace_of(X).sum(cast(rows, wide) / int(rows.shape[0]), axis=0)
-
-
-def _cancelled(raw: np.ndarray, found: np.ndarray) -> bool:
-    """Whether the shift was so far from the mean that digits are lost."""
-    return bool(np.any((raw > MOST_CANCELLED * found) & (found > 0)))
+    """The mean of some rows."""
+    places = sampled_places(int(X.shape[0]), int(X.shape[1]))
+    return mean_of_sample(X if len(places) == X.shape[0] else pick_rows(X, places), wide)
 
 
 def projected_rows(Y: Array, shift: Array, axes: Array, offset: Array, n_jobs: int | None = None) -> Array:

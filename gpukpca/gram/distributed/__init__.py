@@ -1,7 +1,8 @@
 """Kernel matrices on the workers of a Dask cluster; Dask is imported when it is used."""
 
 from gpukpca.gram.distributed.cluster import Cluster, client_for, cluster_for
+from gpukpca.gram.distributed.feature_rows import ClusterFeatureRows
 from gpukpca.gram.distributed.operator import DaskGram
 from gpukpca.gram.distributed.rows import ClusterRows, is_dask_array
 
-__all__ = ["Cluster", "ClusterRows", "DaskGram", "client_for", "cluster_for", "is_dask_array"]
+__all__ = ["Cluster", "ClusterFeatureRows", "ClusterRows", "DaskGram", "client_for", "cluster_for", "is_dask_array"]
