@@ -14,11 +14,19 @@ from typing import Any, NoReturn
 
 import click
 
-from gpukpca.decomposition.checkpoint import has_generations
-from gpukpca.exceptions import ConvergenceError, DeviceLostError, DeviceUnavailableError
+from gpukpca.exceptions import ClusterError, ConvergenceError, DeviceLostError, DeviceUnavailableError
 
 BAD_INPUT, INTERRUPTED, TERMINATED = 2, 130, 143
-FAILURES = (ValueError, TypeError, MemoryError, OSError, ConvergenceError, DeviceUnavailableError, DeviceLostError)
+FAILURES = (
+    ValueError,
+    TypeError,
+    MemoryError,
+    OSError,
+    ClusterError,
+    ConvergenceError,
+    DeviceUnavailableError,
+    DeviceLostError,
+)
 
 
 class Terminated(KeyboardInterrupt):
@@ -85,7 +93,12 @@ def failures_in_one_line(debug: bool, checkpoint: Path | None = None) -> Iterato
 
 def _left_in(checkpoint: Path | None) -> str:
     """What work that was ended leaves behind."""
-    if checkpoint is None or not has_generations(checkpoint):
+    if checkpoint is None:
+        return "nothing was written"
+    # By now it is in memory; the help of the program should not wait for it.
+    from gpukpca.decomposition.checkpoint import has_generations
+
+    if not has_generations(checkpoint):
         return "nothing was written"
     return f"the checkpoint is in {checkpoint}: the same command goes on from it"
 

@@ -19,6 +19,7 @@ from gpukpca.cli.options import given
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
 from gpukpca.cli.report import ProgressBar, peak_memory_mib, show_run, show_table
 from gpukpca.cli.scaling import Prepared
+from gpukpca.cli.scheduler import shared_out
 from gpukpca.cli.table import Table
 from gpukpca.decomposition.checkpoint import has_generations
 from gpukpca.decomposition.plan import parsed_bytes
@@ -29,7 +30,8 @@ from gpukpca.persistence import save_with_notes
 def run_plan(wanted: SimpleNamespace) -> None:
     """Check, read, and print the plan."""
     method, model = method_and_model(wanted, 0)
-    click.echo(method.plan(model, method.prepared(wanted, model, read_table(wanted, method)).table.X))
+    with shared_out(model, wanted.scheduler):
+        click.echo(method.plan(model, method.prepared(wanted, model, read_table(wanted, method)).table.X))
 
 
 def method_and_model(wanted: SimpleNamespace, listener: Any) -> tuple[Method, Any]:
@@ -55,10 +57,11 @@ def run_fit(wanted: SimpleNamespace) -> None:
     console = Console(stderr=True)
     with ProgressBar(console) as bar:
         method, model = method_and_model(wanted, 0 if wanted.quiet else bar)
-        prepared = method.prepared(wanted, model, read_table(wanted, method))
-        started = time.perf_counter()
-        scores = model.fit_transform(prepared.table.X)
-        seconds = time.perf_counter() - started
+        with shared_out(model, wanted.scheduler):
+            prepared = method.prepared(wanted, model, read_table(wanted, method))
+            started = time.perf_counter()
+            scores = model.fit_transform(prepared.table.X)
+            seconds = time.perf_counter() - started
     facts = facts_of(wanted, method, model, scores, prepared, seconds)
     facts["checkpoint"] = _checkpoint_in_words(wanted, bar.resumed)
     facts["written"] = [str(path) for path in targets.values()]

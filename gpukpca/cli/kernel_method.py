@@ -10,6 +10,7 @@ from typing import Any
 from gpukpca import KernelPCA, Nystrom
 from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, check_count, checkpoint_parameter, variance_ratios
 from gpukpca.cli.scaling import Prepared
+from gpukpca.cli.scheduler import labelled
 from gpukpca.cli.table import Table
 from gpukpca.decomposition.choices import check_parameters
 from gpukpca.decomposition.plan import spelled_bytes
@@ -30,7 +31,7 @@ class KernelMethod(Method):
     summary = "kernel PCA"
     options = (
         *("kernel", "gamma", "degree", "coef0", "preimage"),
-        *("eigen_solver", "rank", "landmarks", "gram", "max_iter", "checkpoint"),
+        *("eigen_solver", "rank", "landmarks", "gram", "max_iter", "checkpoint", "scheduler"),
     )
 
     def model(self, wanted: SimpleNamespace, listener: Any, given: Callable[[str], bool]) -> KernelPCA:
@@ -86,7 +87,7 @@ class KernelMethod(Method):
             ("kernel", plan.kernel),
             ("K", plan.residence.describe()),
             ("solver", f"{model.solver_}: {plan.solver_reason}"),
-            *(("note", note) for note in (*plan.notes, *model.fallbacks_)),
+            *labelled((*plan.notes, *model.fallbacks_)),
             ("passes", f"{model.n_passes_} over K" if model.n_passes_ else ""),
             ("certificate", _certificate_in_words(model)),
             ("read", f"{spelled_bytes(plan.bytes_read)} in every pass" if plan.bytes_read else ""),

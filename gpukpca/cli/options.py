@@ -177,6 +177,13 @@ MODEL_OPTIONS = (
         help=of_method("svd_solver", "Which of the equal ways to the components is taken."),
     ),
     click.option("--whiten", is_flag=True, help=of_method("whiten", "Scores of variance 1.")),
+    click.option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help=of_method(
+            "scheduler", "Share the fit out to the workers of the Dask scheduler there: tcp://10.0.0.1:8786."
+        ),
+    ),
     click.option("--memory-limit", metavar="BYTES", help="Such as 4GiB. [default: 85 % of what is free]"),
     click.option(
         "--tol",

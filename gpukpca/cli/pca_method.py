@@ -9,6 +9,7 @@ from typing import Any
 from gpukpca import PCA
 from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, check_count, checkpoint_parameter, variance_ratios
 from gpukpca.cli.scaling import Prepared
+from gpukpca.cli.scheduler import labelled
 from gpukpca.cli.table import Table
 from gpukpca.decomposition.pca_choices import check_pca_parameters
 from gpukpca.exceptions import InvalidParameterError
@@ -19,7 +20,7 @@ class PCAMethod(Method):
 
     name = "pca"
     summary = "principal components of the columns themselves"
-    options = ("svd_solver", "whiten", "image_shape", "checkpoint")
+    options = ("svd_solver", "whiten", "image_shape", "checkpoint", "scheduler")
 
     def model(self, wanted: SimpleNamespace, listener: Any, given: Callable[[str], bool]) -> PCA:
         """The estimator."""
@@ -72,7 +73,7 @@ class PCAMethod(Method):
         return [
             ("device", f"{model.device_}, {plan.dtype}, {plan.workers} worker(s)"),
             ("solver", f"{model.solver_}: {plan.reason}"),
-            *(("note", note) for note in (*plan.notes, *model.fallbacks_)),
+            *labelled((*plan.notes, *model.fallbacks_)),
         ]
 
     def figure(self, wanted: SimpleNamespace, model: PCA, scores: Any, table: Table) -> Any:

@@ -204,7 +204,7 @@ def _plan(job: PCAJob, method: str, reason: str, refused: PCAPlan | None) -> PCA
     solver = solver_for(job, method)
     notes: tuple[str, ...] = ()
     if job.cluster is not None:
-        notes = (f"rows on {job.cluster.describe()}",)
+        notes = (f"cluster: {job.cluster.describe()}",)
     if refused is not None:
         notes = (*notes, f"{refused.method} would need {spelled_bytes(refused.predicted_bytes)}")
     if job.estimator.checkpoint is not None and not isinstance(solver, BlockKrylov):
