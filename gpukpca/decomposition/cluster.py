@@ -12,7 +12,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.namespace import is_sparse, item_size, to_host
 from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import memory_limit, spelled_bytes
-from gpukpca.decomposition.validation import training_data
+from gpukpca.decomposition.validation import Shape, training_data
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram.distributed import ClusterRows, cluster_for, is_dask_array
 
@@ -46,7 +46,7 @@ def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
         data = training_data(estimator, X)
         return ClusterRows.of_array(data if is_sparse(data) else to_host(data), cluster)
     rows = ClusterRows.of_dask(X, cluster)
-    validate_data(estimator, _Width(rows.shape), reset=True, skip_check_array=True)
+    validate_data(estimator, Shape(rows.shape), reset=True, skip_check_array=True)
     _check_finite(estimator, rows)
     return rows
 
@@ -101,13 +101,6 @@ def here(rows: ClusterRows) -> Placement:
     """What is small is computed on the host of this process."""
     like = rows.like[:, 0]
     return Placement(like, like)
-
-
-class _Width:
-    """Just a shape, for scikit-learn's feature count."""
-
-    def __init__(self, shape: tuple[int, int]) -> None:
-        self.shape = shape
 
 
 def _check_finite(estimator: Any, rows: ClusterRows) -> None:

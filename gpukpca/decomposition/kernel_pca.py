@@ -444,8 +444,8 @@ class KernelPCA(
 
         Parameters
         ----------
-        X : array, CSR matrix or data frame, shape (m, d); K(X, X_fit) of shape (m, n) with kernel="precomputed"
-            A memory map is read by panels of rows.
+        X : array, CSR matrix, data frame or Dask array, shape (m, d); K(X, X_fit) (m, n) with kernel="precomputed"
+            A memory map is read by panels of rows. Blocks of a Dask array are answered when somebody asks for them.
         out : NumPy array, shape (m, p), optional
             The scores are written here, a panel at a time: a memory map for more of them than memory holds.
 

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gpukpca._typing import Array
-from gpukpca.backend.namespace import dtype_name, namespace_of
+from gpukpca.backend.namespace import dtype_name, to_host
 from gpukpca.decomposition.fitting import output_of_transform
 from gpukpca.decomposition.validation import Shape
 from gpukpca.exceptions import InvalidParameterError
@@ -60,8 +61,9 @@ def lazily(answer: str, *, of: str = "points") -> Callable[[Any], Any]:
 def mean_of(numbers: Array) -> float:
     """The mean of one number a row; those of a Dask array are computed now."""
     if is_dask_array(numbers):
-        return float(numbers.mean().compute())
-    return float(namespace_of(numbers).mean(numbers))
+        return float(numbers.mean(dtype="float64").compute())
+    values = to_host(numbers).astype(np.float64)
+    return float(np.sum(values / len(values)))  # divided first: a sum of huge numbers would overflow
 
 
 def _check_arguments(estimator: Any, method: str, settings: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ from gpukpca.decomposition.attempts import Budget, within_memory
 from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.decomposition.fitting import Placed, unchanged_on_error
-from gpukpca.decomposition.lazy import lazily
+from gpukpca.decomposition.lazy import lazily, mean_of
 from gpukpca.decomposition.local_choices import candidates, check_local_parameters
 from gpukpca.decomposition.local_model import LocalModel, rotated_back
 from gpukpca.decomposition.local_selection import Chosen, check_memory, smallest_bic
@@ -429,9 +429,7 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         -------
         float
         """
-        found = self._answer(X, "score", lambda model, Y: model.values(Y, self.n_jobs))
-        values = to_host(found).astype(np.float64)
-        return float(np.sum(values / len(values)))
+        return mean_of(self.score_samples(X))
 
     def _answer(self, X: Any, method: str, work: Callable[[LocalModel, Any], Array]) -> Array:
         """``work(model, rows)`` for checked rows, where the model is."""

@@ -140,8 +140,8 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
     Data are centred before they are multiplied, with a mean accumulated in float64, and float32 products are added up
     in float64. Where squaring the data has cost small variances their digits, their axes are made anew from the data.
     On a cluster the workers make and add up products of their rows, and the eigenproblem is solved in this process:
-    "covariance_eigh" moves d² items for each of their threads, "dual" n² in all, "randomized" a block a pass; "full" is
-    an SVD of the triangular factor, for n >= d.
+    "covariance_eigh" moves at most d² items a panel of rows, and never more than the data; "dual" n² to this process,
+    "randomized" a block a pass to every worker and back; "full" is an SVD of the triangular factor, for n >= d.
     The Gaussian model (`score`, `get_covariance`) is that of the data, with `whiten` too, where scikit-learn's squares
     every variance.
 
@@ -332,8 +332,8 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
 
         Parameters
         ----------
-        X : array, CSR matrix or data frame, shape (m, d)
-            A memory map is read by panels of rows.
+        X : array, CSR matrix, data frame or Dask array, shape (m, d)
+            A memory map is read by panels of rows. Blocks of a Dask array are answered when somebody asks for them.
 
         Returns
         -------
