@@ -234,4 +234,4 @@ def test_every_option_of_a_method_exists():
     names = {option(lambda: None).__click_params__[0].name for option in MODEL_OPTIONS} | {"image_shape", "checkpoint"}
     for method in METHODS.values():
         assert set(method.options) <= names
-    assert set(METHODS["pca"].options) & set(KernelMethod.options) == {"checkpoint"}
+    assert set(METHODS["pca"].options) & set(KernelMethod.options) == {"checkpoint", "scheduler"}
