@@ -220,6 +220,16 @@ def test_a_cluster_with_processes_gives_the_same_answer_though_a_worker_dies():
     check_same(model, PCA(3, svd_solver="covariance_eigh").fit(X))
 
 
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_blocks_on_a_gpu_are_multiplied_there(active, cuda, solver):
+    X = data()
+    upload = dask.delayed(cuda.asarray)
+    blocks = [da.from_delayed(upload(rows), rows.shape, meta=cuda.empty((0, 0))) for rows in (X[:100], X[100:])]
+    model = PCA(3, **settings(solver)).fit(da.concatenate(blocks))
+    check_same(model, PCA(3, **settings(solver)).fit(X))
+    assert isinstance(model.components_, np.ndarray)
+
+
 # -- what is refused, what is planned ----------------------------------------------------------------------------------
 
 

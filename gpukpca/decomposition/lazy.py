@@ -108,8 +108,9 @@ def _check_rows(estimator: Any, X: Any, method: str, of: str) -> None:
 def _as_it_is_now(estimator: Any) -> Any:
     """The fitted estimator for the workers: a later fit of it does not change what was asked before."""
     model = copy.copy(estimator)
-    if getattr(model, "client", None) is not None:
-        model.client = None
+    for name, usual in (("client", None), ("verbose", 0)):  # what a worker could not be sent
+        if hasattr(model, name):
+            setattr(model, name, usual)
     if hasattr(model, "n_jobs") and model.n_jobs is None:
         model.n_jobs = 1  # Dask has a thread for every block already
     # Blocks have no names of columns, which is said once, here.

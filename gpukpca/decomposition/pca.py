@@ -271,7 +271,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
                 return None
             if is_dask_array(given):
                 return self.transform(given)
-            scores = self._scores_of_fit(X, axes, mapping)
+            scores = self._scores_of_fit(X, Z, axes, mapping)
             return self._delivered(mapping.whitened(scores) if self.whiten else scores, given)
 
     def _taken(self, given: Any) -> tuple[Any, Placement]:
@@ -281,12 +281,12 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         data = training_data(self, loaded(self, given))
         return data, at_full_precision(placement_for(self, data), data)
 
-    def _scores_of_fit(self, X: Any, axes: Axes, mapping: LinearMap) -> Array:
+    def _scores_of_fit(self, X: Any, Z: Any, axes: Axes, mapping: LinearMap) -> Array:
         """Scores of the rows of a fit, where they are computed."""
         if axes.scores is not None:
             return axes.scores[:, : self.n_components_]
         if isinstance(X, ClusterRows):
-            return np.concatenate(X.over_panels(scores_of_panel, mapping))
+            return Z.joined(scores_of_panel, mapping)
         return mapping.scores(X, self.n_jobs)
 
     def _commit(

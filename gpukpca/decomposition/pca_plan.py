@@ -38,6 +38,8 @@ LAPACK_UP_TO, SIZE_PER_COMPONENT = 2500, 100
 TIGHT = 100.0
 # LAPACK's gesdd: the data, U and Vᵀ, and its workspace, in units of the smaller side squared.
 SVD_SQUARES = 8
+# Blocks of vectors in this process beside the solver's, where rows are on a cluster.
+BLOCKS_ON_THE_WAY = 6
 
 WORDS = {
     "covariance_eigh": "eigenproblem of the features' covariance",
@@ -220,7 +222,7 @@ def _plan(job: PCAJob, method: str, reason: str, refused: PCAPlan | None) -> PCA
         solver=solver,
         by_samples=by_samples,
         workers=job.workers,
-        predicted_bytes=_bytes(job, method, solver),
+        predicted_bytes=_bytes(job, method, solver, by_samples),
         available_bytes=job.limit,
         notes=notes,
     )
@@ -241,19 +243,22 @@ def solver_for(job: PCAJob, method: str) -> Any:
     return Dense()
 
 
-def _bytes(job: PCAJob, method: str, solver: Any) -> int:
+def _bytes(job: PCAJob, method: str, solver: Any, by_samples: bool) -> int:
     """Peak of what a method allocates: matrices, the solver's own, blocks of every worker, components and scores."""
-    n, d, p, item, workers = job.n, job.d, job.p, item_size(job.X.dtype), job.workers
-    results = (4 * d * p + 2 * n * p) * max(item, 8 if method == "covariance_eigh" else item)
+    n, d, p, item = job.n, job.d, job.p, item_size(job.X.dtype)
+    workers, blocks, scores = job.workers, job.workers * 3 * _block_bytes(job, method), n * p
+    if job.cluster is not None:
+        # Rows and sums stay with their workers; here are one of the sums, and blocks of vectors on their way.
+        workers, blocks = 0, BLOCKS_ON_THE_WAY * 8 * (n if by_samples else d) * (p + 10)
+        scores = n * p if by_samples or job.X.local is not None else 0
+    results = (4 * d * p + 2 * scores) * max(item, 8 if method == "covariance_eigh" else item)
     copy = n * d * item if job.place.moved else 0
     if is_sparse(job.X):
         copy += 3 * int(job.X.nnz) * 12
-    if job.cluster is not None:  # blocks and sums are the workers', of which one sum, or a block on its way, comes here
-        workers = 1
-    blocks = workers * 3 * _block_bytes(job, method) if job.cluster is None else 6 * 8 * max(n, d) * (p + 10)
     if method == "full":
-        few = min(n, d)
-        return copy + 2 * n * d * item + (n + d + SVD_SQUARES * few) * few * item + blocks + results
+        few, svd = min(n, d), SVD_SQUARES * min(n, d) ** 2
+        whole = 2 * n * d + (n + d) * few + svd
+        return copy + (whole * item if job.cluster is None else svd * 8) + blocks + results
     if method == "randomized":
         few = min(n, d)
         dense = 5 * p > few
@@ -263,7 +268,7 @@ def _bytes(job: PCAJob, method: str, solver: Any) -> int:
         return copy + work + blocks + sums + results
     size = n if method == "dual" else d
     wanted = size if job.whole else p
-    private = 0 if job.cluster is not None else workers if size <= PRIVATE_UP_TO or method == "covariance_eigh" else 0
+    private = workers if size <= PRIVATE_UP_TO or method == "covariance_eigh" else 0
     matrix = size * size * 8 * (1 + private) + size * size * item * (2 if private else 0)
     work = solver.workspace_items(size, min(wanted, size), job.on_gpu) * 8 + 2 * size * size * 8
     work = work if isinstance(solver, Dense) else solver.workspace_items(size, wanted, job.on_gpu) * 8

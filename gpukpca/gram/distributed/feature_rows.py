@@ -80,7 +80,7 @@ class ClusterFeatureRows(CentredRows):
     def times(self, V: Array) -> Array:
         """Z V for V (d, b), shape (n, b)."""
         self.measure()
-        return self._joined("times", self._sent(V))
+        return self.joined(asked, self._frame, "times", self._sent(V))
 
     def adjoint(self, U: Array) -> Array:
         """Zᵀ U for U (n, b), shape (d, b)."""
@@ -95,7 +95,8 @@ class ClusterFeatureRows(CentredRows):
 
     def gram_times(self, U: Array) -> Array:
         """Z ZᵀU, shape (n, b); ZᵀU stays on the cluster."""
-        return self._joined("times", self._adjoint(U))
+        Y = self._adjoint(U)
+        return self.joined(asked, self._frame, "times", Y)
 
     def triangle(self, V: Array) -> np.ndarray:
         """R of Z V = Q R on the host in float64, by QR of the panels and of their R."""
@@ -121,7 +122,7 @@ class ClusterFeatureRows(CentredRows):
 
     def shifted_gram(self) -> np.ndarray:
         """The products of the shifted rows in units of the scale, shape (n, n): pairs of panels, each made once."""
-        bounds, panels, frame = self.source.bounds, self.source.panels, self._sent_frame()
+        bounds, panels, frame = self.source.bounds, self.source.panels, self._shared(self._frame)
         sizes = [stop - start for start, stop in bounds]
         futures, places = [], []
         for worker, (_, pairs) in zip(self.cluster.workers, dealt(sizes, len(self.cluster.workers)), strict=False):
@@ -139,22 +140,26 @@ class ClusterFeatureRows(CentredRows):
     # -- round trips ---------------------------------------------------------------------------------------------------
 
     def _sent(self, V: Array) -> Any:
-        """A future of a block, which workers take from each other."""
-        return self.cluster.submit(as_it_is, np.ascontiguousarray(to_host(V)), name="block")
+        """A future of a block."""
+        return self._shared(np.ascontiguousarray(to_host(V)))
 
-    def _sent_frame(self) -> Any:
-        rest = None if self.rest is None else np.asarray(self.rest)
-        return self.cluster.submit(as_it_is, Frame(self.by_rows, self.shift, rest, self.weights), name="frame")
+    def _shared(self, thing: Any) -> Any:
+        """A future of something that goes out once, and which workers take from each other."""
+        return self.cluster.submit(as_it_is, thing, name="shared")
 
-    def _joined(self, method: str, *arguments: Any) -> np.ndarray:
-        """What a method gives of every panel, one under the other."""
-        return np.concatenate(self.source.over_panels(asked, self._sent_frame(), method, *arguments))
+    @property
+    def _frame(self) -> Frame:
+        return Frame(self.by_rows, self.shift, self.rest, self.weights)
+
+    def joined(self, function: Callable[..., Any], shared: Any, *arguments: Any) -> np.ndarray:
+        """``function(panel, shared, *arguments)`` of every panel, one under the other; `shared` goes out once."""
+        return np.concatenate(self.source.over_panels(function, self._shared(shared), *arguments))
 
     def _sum(
         self, method: str, *arguments: Any, each: Sequence[Any] | None = None, merged: Merged | None = None
     ) -> Any:
         """A future of what a method gives of every panel, merged; `each` is one argument more for each panel."""
-        frame, panels, merged = self._sent_frame(), self.source.panels, merged or added
+        frame, panels, merged = self._shared(self._frame), self.source.panels, merged or added
         threads = sum(worker.threads for worker in self.cluster.workers)
         sums = []
         for start, stop in edges(len(panels), -(-len(panels) // threads)):
