@@ -1,8 +1,8 @@
 """The centred rows of a cluster: every panel is a `FeatureRows` about one shift, and what they give is added up there.
 
 Sums are made in float64 and in a fixed order: the panels are dealt out to chains of consecutive ones, each of which
-adds its panels to one sum, and the sums of the chains are joined few by few. So the workers hold no more matrices than
-they have threads, and one comes to this machine.
+adds its panels to one sum, and the sums of the chains are joined few by few. So the workers hold a few matrices a
+thread, however many panels there are, and one comes to this machine.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from gpukpca.gram.distributed.share import as_it_is, dealt
 from gpukpca.gram.feature_rows import FeatureRows
 from gpukpca.gram.residence import edges
 
+# Chains for every thread: a panel is added where it is, so with one a thread some would wait for others.
+CHAINS_A_THREAD = 2
 # Sums that one task joins.
 JOINED = 4
 
@@ -160,9 +162,9 @@ class ClusterFeatureRows(CentredRows):
     ) -> Any:
         """A future of what a method gives of every panel, merged; `each` is one argument more for each panel."""
         frame, panels, merged = self._shared(self._frame), self.source.panels, merged or added
-        threads = sum(worker.threads for worker in self.cluster.workers)
+        chains = CHAINS_A_THREAD * sum(worker.threads for worker in self.cluster.workers)
         sums = []
-        for start, stop in edges(len(panels), -(-len(panels) // threads)):
+        for start, stop in edges(len(panels), -(-len(panels) // chains)):
             total = None
             for k in range(start, stop):
                 own = () if each is None else (each[k],)
