@@ -26,40 +26,25 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.rows import pick_rows, place_of, take_columns, take_rows
 from gpukpca.decomposition.attempts import Budget, within_memory
 from gpukpca.decomposition.checkpoint import check_folder
-from gpukpca.decomposition.choices import (
-    check_parameters,
-    kernel_from,
-    kernel_gamma,
-    wants_certificate,
-)
+from gpukpca.decomposition.choices import check_parameters, kernel_from, kernel_gamma, wants_certificate
 from gpukpca.decomposition.cluster import cluster_rows, gathered, here, loaded
 from gpukpca.decomposition.cluster_route import cluster_plan, model_from_cluster
 from gpukpca.decomposition.fitting import MapArrays, Placed, unchanged_on_error
 from gpukpca.decomposition.lazy import lazily
-from gpukpca.decomposition.model import (
-    Model,
-)
+from gpukpca.decomposition.model import Model
 from gpukpca.decomposition.peers import KernelPeer
 from gpukpca.decomposition.placement import Placement, at_full_precision, panels_of, placement_for
 from gpukpca.decomposition.plan import Plan, memory_limit
 from gpukpca.decomposition.preimage.estimator import WithPreimages
-from gpukpca.decomposition.preimage.linear import LinearPreimage
 from gpukpca.decomposition.preimage.methods import preimage_method, refuse_unsuited
-from gpukpca.decomposition.preimage.ridge import RidgeRegression
-from gpukpca.decomposition.preimage.space import FeatureSpace
 from gpukpca.decomposition.routes import fitted_model, planned
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import KERNEL_PCA_LAYOUT
-from gpukpca.decomposition.validation import (
-    check_finite,
-    checked_out,
-    new_data,
-    training_data,
-)
+from gpukpca.decomposition.validation import check_finite, checked_out, new_data, training_data
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import kernel_matmat
 from gpukpca.gram.distributed import ClusterRows, is_dask_array
-from gpukpca.kernels import Kernel, Linear, Precomputed
+from gpukpca.kernels import Kernel, Precomputed
 
 # Rows whose scores are written together where they go to an array of the caller's.
 OUT_PANEL = 65_536
@@ -404,27 +389,6 @@ class KernelPCA(
         self.total_variance_interval_ = (low / degrees, high / degrees)
         if model.landmarks is not None:
             self.landmarks_ = model.landmarks
-
-    def _set_preimage(self, X: Array, kernel: Kernel, model: Model, place: Placement, plan: Plan) -> None:
-        for name in ("dual_coef_", "X_transformed_fit_", "_preimage", "_axes"):
-            self.__dict__.pop(name, None)
-        if isinstance(kernel, Linear) and not is_sparse(X) and model.landmarks is None:
-            self._axes = LinearPreimage.fitted(X, model.projection)
-        method = preimage_method(self, kernel)
-        if method is None:
-            return
-        self._preimage: Any = self._learned_preimage(method, X, kernel, model, plan)
-        if isinstance(self._preimage, RidgeRegression):
-            self.dual_coef_ = place.returned(self._preimage.dual_coef)
-        self.X_transformed_fit_ = place.returned(model.scores)
-
-    def _learned_preimage(self, method: Any, X: Array, kernel: Kernel, model: Model, plan: Plan) -> Any:
-        if not isinstance(kernel, Linear):
-            return method.learned(X, FeatureSpace(kernel, self._map, self.n_jobs), model, plan.preimage_landmarks)
-        if hasattr(self, "_axes"):
-            return self._axes
-        centre = self._map.prepared(kernel).mean
-        return LinearPreimage.on_landmarks(model.basis, centre, model.projection, model.mean_weights)
 
     def _own(self, X: Array, given: Any, kernel: Kernel) -> Array:
         """X for this fit and later transforms: a copy if one was asked for and none was made on the way."""

@@ -26,13 +26,17 @@ from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.decomposition.fitting import OnlyWhere
 from gpukpca.decomposition.lazy import lazily, mean_of
-from gpukpca.decomposition.placement import panels_of
+from gpukpca.decomposition.model import Model
+from gpukpca.decomposition.placement import Placement, panels_of
+from gpukpca.decomposition.plan import Plan
+from gpukpca.decomposition.preimage.linear import LinearPreimage
+from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.decomposition.preimage.result import FittedPreimage, Found, PreimageInfo
 from gpukpca.decomposition.preimage.ridge import RidgeRegression
 from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
 from gpukpca.decomposition.validation import check_finite, checked_scores, new_data
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.kernels import Precomputed
+from gpukpca.kernels import Kernel, Linear, Precomputed
 
 # Rows that go back to data space together: results of a panel are moved to where the data came from.
 PANEL = 8192
@@ -78,6 +82,30 @@ class WithPreimages:
     _map: Any
     eigenvalues_: Array
     _scores: Callable[[Any], Array]
+
+    # -- fitting ---------------------------------------------------------------------------------------------------
+
+    def _set_preimage(self, X: Array, kernel: Kernel, model: Model, place: Placement, plan: Plan) -> None:
+        """Set what the way back needs, once the map of new points is known."""
+        for name in ("dual_coef_", "X_transformed_fit_", "_preimage", "_axes"):
+            self.__dict__.pop(name, None)
+        if isinstance(kernel, Linear) and not is_sparse(X) and model.landmarks is None:
+            self._axes = LinearPreimage.fitted(X, model.projection)
+        method = preimage_method(self, kernel)
+        if method is None:
+            return
+        self._preimage: Any = self._learned_preimage(method, X, kernel, model, plan)
+        if isinstance(self._preimage, RidgeRegression):
+            self.dual_coef_ = place.returned(self._preimage.dual_coef)
+        self.X_transformed_fit_ = place.returned(model.scores)
+
+    def _learned_preimage(self, method: Any, X: Array, kernel: Kernel, model: Model, plan: Plan) -> Any:
+        if not isinstance(kernel, Linear):
+            return method.learned(X, FeatureSpace(kernel, self._map, self.n_jobs), model, plan.preimage_landmarks)
+        if hasattr(self, "_axes"):
+            return self._axes
+        centre = self._map.prepared(kernel).mean
+        return LinearPreimage.on_landmarks(model.basis, centre, model.projection, model.mean_weights)
 
     # -- data space ------------------------------------------------------------------------------------------------
 
@@ -322,7 +350,7 @@ class WithPreimages:
 
     def _way_back(self, q: int) -> FittedPreimage:
         """The pre-image for the first q components; a regression is solved for them, once for all panels."""
-        fitted = self._preimage  # type: ignore[attr-defined]
+        fitted = self._preimage
         return fitted.of_first(q) if isinstance(fitted, RidgeRegression) else fitted
 
     def _denoised(self, back: FittedPreimage, rows: Any, q: int, X: Any) -> Found:
