@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from gpukpca import KernelPCA, exceptions, load
+from gpukpca import PCA, KernelPCA, exceptions, load
 from gpukpca.decomposition import RidgePreimage
 from gpukpca.eigen import Nystrom
 from gpukpca.kernels import RBF, Laplacian, Linear
@@ -260,3 +260,32 @@ def test_more_components_than_rows_are_clamped_with_a_warning(active):
     with pytest.warns(exceptions.RankWarning):
         model.fit(chunked(data(n=20), 7))
     assert model.eigenvalues_.shape == (20,)
+
+
+def test_a_fit_on_a_cluster_goes_on_from_its_checkpoint(active, tmp_path):
+    class Stopped(Exception):
+        pass
+
+    def stop(event):
+        if event.stage == "pass" and event.done == 3:
+            raise Stopped
+
+    model = KernelPCA(3, kernel="rbf", gamma=0.05, tol=1e-12, eigen_solver="randomized", random_state=0)
+    expected = clone(model).fit(chunked(data())).eigenvectors_
+    model.set_params(checkpoint=tmp_path / "job", verbose=stop)
+    with pytest.raises(Stopped):
+        model.fit(chunked(data()))
+    told = []
+    model.set_params(verbose=lambda event: told.append(event.stage))
+    assert np.array_equal(model.fit(chunked(data())).eigenvectors_, expected)
+    assert "resumed" in told
+    with pytest.raises(exceptions.CheckpointError, match="data"):
+        model.fit(chunked(data() + 1.0))
+
+
+def test_the_checkpoint_of_a_pca_knows_rows_on_a_cluster(active, tmp_path):
+    W = np.random.default_rng(0).standard_normal((90, 130))
+    model = PCA(4, svd_solver="randomized", random_state=0, checkpoint=tmp_path / "job").fit(chunked(W, 30, 130))
+    assert list((tmp_path / "job").iterdir())
+    with pytest.raises(exceptions.CheckpointError, match="data"):
+        model.fit(chunked(W + 1.0, 30, 130))

@@ -13,6 +13,7 @@ from gpukpca._typing import Array
 from gpukpca._version import __version__
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import dtype_name, is_foreign, is_sparse, to_host
+from gpukpca.backend.panelled import Panelled
 from gpukpca.backend.random import kind_of_generator
 from gpukpca.backend.rows import take_rows
 from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
@@ -99,7 +100,12 @@ def _fields(value: Any) -> dict[str, Any] | None:
 
 
 def digest_of(X: Any, n_jobs: int | None = None) -> str:
-    """A hash of the entries of X, by panels of rows and with threads; the same wherever X is."""
+    """A hash of the entries of X, by panels of rows and with threads; the same wherever X is.
+
+    Rows on a cluster are hashed where they are, panel by panel, so that there the panels must agree as well.
+    """
+    if isinstance(X, Panelled):
+        return hashlib.sha256("".join(X.over_panels(digest_of)).encode()).hexdigest()[:32]
     parts = [X.data[:, None], X.indices[:, None], X.indptr[:, None]] if is_sparse(X) else [X]
     whole = hashlib.sha256()
     for part in parts:
