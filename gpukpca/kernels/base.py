@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from copy import copy
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,8 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend import linalg
 from gpukpca.backend.device import on_its_device
-from gpukpca.backend.namespace import cast, overflow_allowed
+from gpukpca.backend.namespace import cast, is_foreign, is_numpy, move, overflow_allowed, real_floating
+from gpukpca.backend.panelled import Panelled
 from gpukpca.backend.rows import as_rows, check_widths, pick_rows, take_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.bandwidth import resolved_gamma
@@ -57,6 +60,22 @@ class Rows:
     def row_bytes(self) -> int:
         """Bytes that a row takes beside the data themselves; 0 for rows kept as they are."""
         return 0
+
+    def moved(self, like: Array) -> Rows:
+        """The rows where `like` lives."""
+        return _moved(self, like)
+
+
+def _moved(value: Any, like: Array) -> Any:
+    """Rows, and what they consist of, where `like` lives; host integers, which index, stay."""
+    if isinstance(value, list):
+        return [_moved(one, like) for one in value]
+    if isinstance(value, Rows) or is_dataclass(value):
+        other = copy(value)
+        for name, part in vars(value).items():
+            object.__setattr__(other, name, _moved(part, like))  # the dataclasses are frozen
+        return other
+    return move(value, like) if (is_numpy(value) or is_foreign(value)) and real_floating(value) else value
 
 
 class DataRows(Rows):
@@ -196,7 +215,19 @@ class Kernel:
 
         ``prepare(part, like=template(X, centered))`` makes any part of X ready. A subclass whose rows depend on the
         whole of X should define it; this one prepares all of X.
+
+        Raises
+        ------
+        InvalidParameterError
+            X is on a cluster, and the kernel makes its rows in a way of its own without saying what they share.
         """
+        if isinstance(X, Panelled):
+            if type(self).prepare_rows is not Kernel.prepare_rows:
+                raise InvalidParameterError(
+                    f"{type(self).__name__} defines prepare_rows but no template(X, centered), so its rows cannot be "
+                    "made ready part by part, as a cluster does."
+                )
+            X = X.like
         return self.prepare(X, centered=centered)
 
     def feature_count(self, d: int) -> int | None:

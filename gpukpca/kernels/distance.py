@@ -326,7 +326,7 @@ def _exact_means(X: Array, constant: np.ndarray) -> Array:
     if not X.shape[0] or not constant.any():
         return means
     xp = namespace_of(means)
-    return xp.where(from_host(constant, means) > 0, cast(take_rows(X, 0, 1)[0, :], means.dtype), means)
+    return xp.where(from_host(constant, means) > 0, cast(pick_rows(X, [0])[0, :], means.dtype), means)
 
 
 def _worth_leaving_out(constant: np.ndarray) -> np.ndarray | None:

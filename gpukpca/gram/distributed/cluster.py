@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpukpca._version import __version__
-from gpukpca.exceptions import ClusterError, InvalidParameterError
+from gpukpca.backend.device import cuda_place
+from gpukpca.exceptions import ClusterError, DeviceUnavailableError, InvalidParameterError
 
 # Seconds between two looks at the cluster, and seconds without a worker after which nothing is expected any more; the
 # latter is the setting "gpukpca.timeout" of Dask.
@@ -26,12 +27,26 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker as the scheduler knows it: `memory` in bytes, 0 without a limit."""
+    """A worker as the scheduler knows it.
+
+    Attributes
+    ----------
+    address, host : str
+    threads : int
+    memory : int
+        Bytes; 0 without a limit.
+    running : bool
+        Whether it takes work: one whose memory is full does not.
+    busy : bool
+        Whether it computes or fetches something.
+    """
 
     address: str
     host: str
     threads: int
     memory: int
+    running: bool = True
+    busy: bool = False
 
 
 class Cluster:
@@ -41,66 +56,81 @@ class Cluster:
     ----------
     client : distributed.Client
 
+    Attributes
+    ----------
+    workers : list of Worker
+        Those that take work now, in the order of their names.
+
     Raises
     ------
+    InvalidParameterError
+        The client is asynchronous, closed, or used in a task that keeps its thread.
     ClusterError
         There are no workers, or they run another version of gpukpca.
     """
 
     def __init__(self, client: Any) -> None:
         import dask
+        from dask.utils import parse_timedelta
 
+        _check_client(client)
         self.client = client
-        self.patience = float(dask.config.get("gpukpca.timeout", PATIENCE))
+        self.patience = float(parse_timedelta(dask.config.get("gpukpca.timeout", PATIENCE)))
         self._well = time.monotonic()
-        self.workers = self._first_workers()
+        self.results([self.submit(version_here, name="version")], ["the first task"])  # an adaptive cluster wakes up
+        self.workers = [worker for worker in self.workers_now() if worker.running]
         self._check_versions()
-
-    def _first_workers(self) -> list[Worker]:
-        while not (workers := self._workers_now()):
-            self._check_alive("the fit")
-            time.sleep(min(LOOK, self.patience) / 4)
-        return workers
-
-    def _workers_now(self) -> list[Worker]:
-        """The workers that the scheduler has, in the order of their names."""
-        try:
-            found = self.client.scheduler_info(n_workers=-1)["workers"]
-        except OSError:
-            return []
-        return [
-            Worker(address, facts["host"], int(facts["nthreads"]), int(facts["memory_limit"] or 0))
-            for address, facts in sorted(found.items(), key=lambda item: (str(item[1].get("name")), item[0]))
-            if facts.get("status") != "paused"
-        ]
-
-    def _check_versions(self) -> None:
-        future = self.submit(version_here, name="version")
-        (found,) = self.results([future], ["the version"])
-        if found != __version__:
-            raise ClusterError(
-                f"the workers run gpukpca {found}, and this process {__version__}; install the same on both."
-            )
 
     def describe(self) -> str:
         """«2 workers with 4 threads, scheduler at tcp://...»."""
         threads = sum(worker.threads for worker in self.workers)
         return f"{len(self.workers)} worker(s) with {threads} thread(s), scheduler at {self.client.scheduler.address}"
 
+    def workers_now(self) -> list[Worker]:
+        """The workers that the scheduler knows, in the order of their names; none where it does not answer."""
+        try:
+            found = self.client.sync(self.client.scheduler.identity, callback_timeout=self.patience)["workers"]
+        except (OSError, AttributeError, CancelledError, RuntimeError):  # TimeoutError too; the client may be closed
+            return []
+        return [
+            _worker(address, facts)
+            for address, facts in sorted(found.items(), key=lambda item: (str(item[1].get("name")), item[0]))
+        ]
+
+    def on_every_worker(self, function: Callable[..., Any], *arguments: Any, name: str) -> list[tuple[Worker, Any]]:
+        """``function(*arguments)`` on every worker; somewhere else where one has gone meanwhile."""
+        futures = [self.submit(function, *arguments, name=name, worker=worker.address) for worker in self.workers]
+        names = [f"the {name} of the worker at {worker.address}" for worker in self.workers]
+        return list(zip(self.workers, self.results(futures, names), strict=True))
+
+    def _check_versions(self) -> None:
+        for worker, found in self.on_every_worker(version_here, name="version"):
+            if found != __version__:
+                raise ClusterError(
+                    f"the worker at {worker.address} runs gpukpca {found}, and this process {__version__}; install "
+                    "the same on both."
+                )
+
+    def check_gpus(self) -> None:
+        """Raise `DeviceUnavailableError` where a worker has no GPU that computes."""
+        for worker, fault in self.on_every_worker(gpu_fault, name="gpu"):
+            if fault:
+                raise DeviceUnavailableError(
+                    f"the worker at {worker.address} cannot compute on a GPU: {fault}. Start workers with a GPU each, "
+                    "as dask-cuda's LocalCUDACluster does, and no others."
+                )
+
     # -- work ----------------------------------------------------------------------------------------------------------
 
     def submit(self, function: Callable[..., Any], *arguments: Any, name: str, worker: str | None = None) -> Any:
         """A future of ``function(*arguments)``, on `worker` as long as that lives."""
-        import dask
-
         place = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
-        # The large arguments are meant: the scheduler keeps them, and makes anew what a dead worker held.
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+        with large_graphs_are_meant():
             key = f"gpukpca-{name}-{uuid.uuid4().hex}"
             return self.client.submit(function, *arguments, key=key, pure=False, **place)
 
-    def results(self, futures: Sequence[Any], names: Sequence[str], report: Any = None) -> list[Any]:
-        """The results in order; `names` say in errors what was lost.
+    def waited(self, futures: Sequence[Any], names: Sequence[str], report: Any = None) -> None:
+        """Wait until all are there; `names` say in errors what was lost.
 
         Raises
         ------
@@ -110,30 +140,26 @@ class Cluster:
             What a task raised.
         """
         self._well = time.monotonic()
-        try:
+        with _released_on_failure(futures):
             for done, (future, name) in enumerate(zip(futures, names, strict=True)):
-                with self.client.as_current():  # which `wait` asks
-                    self._wait(future, name, futures, names)
+                self._wait(future, name, futures, names)
                 if report is not None:
                     report(done + 1, len(futures))
-            return [self._fetched(future, name) for future, name in zip(futures, names, strict=True)]
-        except BaseException:
-            for future in futures:  # also where the user interrupts: the workers need not go on
-                future.release()
-            raise
+
+    def results(self, futures: Sequence[Any], names: Sequence[str], report: Any = None) -> list[Any]:
+        """The results in order; see `waited`."""
+        self.waited(futures, names, report)
+        with _released_on_failure(futures):
+            return self._fetched(list(futures), names)
 
     def _wait(self, future: Any, name: str, futures: Sequence[Any], names: Sequence[str]) -> None:
         """Until a future is there, or another one has failed."""
-        from distributed import wait
-
         while not future.done():
             try:
-                wait([future], timeout=LOOK)
+                future.exception(timeout=LOOK)
             except TimeoutError:
                 self._check_alive(name)
                 self._raise_failure(futures, names)
-            except CancelledError as error:
-                raise self._lost(name) from error
         self._raise_failure([future], [name])
 
     def _raise_failure(self, futures: Sequence[Any], names: Sequence[str]) -> None:
@@ -154,47 +180,118 @@ class Cluster:
                 f"{getattr(error.last_worker, 'address', 'an unknown address')}. Most likely they ran out of memory: "
                 "give the workers more of it, or make the chunks smaller."
             )
+        causes = [error, error.__cause__]
+        if missing := next((cause for cause in causes if isinstance(cause, ImportError)), None):
+            return ClusterError(
+                f"{name}: the cluster cannot import what it needs ({missing}). Install it on the workers and the "
+                "scheduler, or send the file that defines it with client.upload_file(...)."
+            )
         error.add_note(f"raised on a worker of the cluster for {name}")
         return error
 
-    def _fetched(self, future: Any, name: str) -> Any:
-        """The result of a future that is there; made anew where its worker has died since."""
+    def _fetched(self, futures: list[Any], names: Sequence[str]) -> list[Any]:
+        """The results of futures that are there; made anew where a worker has died since."""
+        seconds = self.patience
         while True:
             try:
-                return future.result(timeout=self.patience)
+                return self.client.sync(self.client.gather, futures, callback_timeout=seconds)
             except TimeoutError:
-                if future.status == "error":
-                    raise
-                self._check_alive(name)
-            except CancelledError as error:
-                raise self._lost(name) from error
+                self._raise_failure(futures, names)
+                self._check_alive(names[0])
+                seconds *= 2  # a slow line
+            except (CancelledError, Exception):
+                self._raise_failure(futures, names)
+                raise
 
     # -- whether anybody is there --------------------------------------------------------------------------------------
 
     def _check_alive(self, name: str) -> None:
         """Raise where no worker has been able to work for as long as `patience`."""
-        if self.client.status == "running" and self._workers_now():
+        if self.client.status == "running" and _can_work(self.workers_now()):
             self._well = time.monotonic()
         elif self.client.status == "closed" or time.monotonic() - self._well > self.patience:
             raise self._lost(name)
 
     def _lost(self, name: str) -> ClusterError:
         where = self.client.scheduler.address if self.client.scheduler is not None else "of the client"
+        workers = self.workers_now() if self.client.status == "running" else []
+        full = [worker.address for worker in workers if not worker.running]
         if self.client.status != "running":
             what = f"the scheduler at {where} cannot be reached"
-        elif not self._workers_now():
+        elif full:
             what = (
-                f"the scheduler at {where} has had no worker that takes work for {self.patience:.0f} s: they ended, or "
-                "their memory is full and nothing more can be spilled to disk"
+                f"the worker at {full[0]} takes no work, as its memory is full and nothing more can be spilled to disk"
             )
+        elif not workers:
+            what = f"the scheduler at {where} has had no worker for {self.patience:.0f} s: they ended"
         else:
-            what = "its data were cancelled, or were held by a worker that died and cannot be made anew"
-        return ClusterError(f"{name} was lost: {what}. Start workers again, then fit again.")
+            what = "it was cancelled, the client restarted, or data scattered to a worker died with it"
+        return ClusterError(f"{name} was lost: {what}. Mend the cluster, then fit again.")
+
+
+def _worker(address: str, facts: dict[str, Any]) -> Worker:
+    counts = facts.get("metrics", {}).get("task_counts", {})
+    busy = any(counts.get(state) for state in ("executing", "long-running", "flight"))
+    running = facts.get("status", "running") == "running"
+    return Worker(address, facts["host"], int(facts["nthreads"]), int(facts["memory_limit"] or 0), running, busy)
+
+
+def _can_work(workers: list[Worker]) -> bool:
+    """Whether anything is to be expected; a worker that takes no work may hold what all others wait for."""
+    return any(worker.busy for worker in workers) or (bool(workers) and all(worker.running for worker in workers))
+
+
+class _released_on_failure:
+    """Futures that nobody waits for any more are released, also where the user interrupts."""
+
+    def __init__(self, futures: Sequence[Any]) -> None:
+        self.futures = futures
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        for future in self.futures if kind is not None else ():
+            future.release()
+
+
+def large_graphs_are_meant() -> Any:
+    """No advice to scatter data inside: the scheduler keeps them, and makes anew what a dead worker held."""
+    import dask
+
+    return dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"})
+
+
+# -- what runs on the workers ------------------------------------------------------------------------------------------
 
 
 def version_here() -> str:
     """The version on this machine."""
     return __version__
+
+
+def gpu_fault() -> str:
+    """Why this worker cannot compute on a GPU; nothing where it can."""
+    place, what = cuda_place(None, "float64")
+    return "" if place is not None else what
+
+
+# -- clients -----------------------------------------------------------------------------------------------------------
+
+
+def _check_client(client: Any) -> None:
+    """Raise where the client cannot be waited for."""
+    from distributed.threadpoolexecutor import thread_state
+
+    if client.asynchronous:
+        raise InvalidParameterError("the Dask client is asynchronous; give one started with asynchronous=False.")
+    if client.status not in ("running", "connecting"):
+        raise InvalidParameterError(f"the Dask client is {client.status}; start one with distributed.Client(...).")
+    if getattr(thread_state, "proceed", False):
+        raise InvalidParameterError(
+            "a fit on a cluster, inside one of its tasks, would wait for the thread that it occupies; take the client "
+            "from «with distributed.worker_client() as client:»."
+        )
 
 
 def client_for(given: Any) -> Any:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import mirror_upper, with_entries
-from gpukpca.backend.namespace import cast, overflow_allowed, to_host
+from gpukpca.backend.namespace import cast, to_host
 from gpukpca.backend.tiles import TileReport, worker_count
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.distributed.cluster import Worker
+from gpukpca.gram.distributed.panel import panel_columns, panel_diagonal, prepared, tell
 from gpukpca.gram.distributed.rows import ClusterRows
-from gpukpca.gram.distributed.share import ShareSpec, TileShare, as_it_is, dealt, times
+from gpukpca.gram.distributed.share import ShareSpec, TileShare, added, as_it_is, dealt, owners, some, times
 from gpukpca.gram.product import compute_tile
 from gpukpca.kernels.base import Kernel, Rows, resolved_on
+
+# From so many workers on they add up among themselves: each sends about n b / 2 items, which are too many for one
+# process, while the sums take a task for every two workers.
+ADDED_BY_WORKERS_FROM = 8
 
 
 class DaskGram:
@@ -44,8 +50,6 @@ class DaskGram:
         See `gpukpca._typing.SymmetricOperator`; blocks are NumPy arrays.
     rows : Rows
         ``rows.take(chosen)`` makes rows ready on this machine.
-    workers : int
-        Threads of this machine, for what solvers do with blocks.
     products : int
 
     Raises
@@ -79,58 +83,89 @@ class DaskGram:
         self.source, self.cluster, self.report = rows, rows.cluster, report
         self.template = template or self.kernel.template(rows, centered)
         self.rows = _TakenRows(self.kernel, rows, self.template)
-        self.products = 0
+        self.products, self.workers = 0, worker_count(self.like)
         self.specs, self._homes = _specs(rows, cache)
-        self.workers = worker_count(self.like)
-        self._shares = [
-            self.cluster.submit(
-                TileShare,
-                self.kernel,
-                self.template,
-                spec,
-                *(rows.panels[k] for k in spec.panels),
-                name="tiles",
-                worker=worker.address,
-            )
-            for spec, worker in zip(self.specs, self._homes, strict=True)
-        ]
+        sizes = [stop - start for start, stop in rows.bounds]
+        self._owners = owners(sizes, [home.threads for home in self._homes])
+        self._shares = [self._share(spec, home) for spec, home in zip(self.specs, self._homes, strict=True)]
+
+    def _share(self, spec: ShareSpec, home: Worker) -> Any:
+        """The future of a share, at home on a worker."""
+        panels = [self.source.panels[k] for k in spec.panels]
+        return self.cluster.submit(
+            TileShare, self.kernel, self.template, spec, *panels, name="tiles", worker=home.address
+        )
+
+    def _settle(self) -> None:
+        """Give shares whose worker is gone a home with a worker that has fewest."""
+        there = self.cluster.workers_now()
+        gone = {home.address for home in self._homes} - {worker.address for worker in there}
+        candidates = [worker for worker in there if worker.running]
+        for k, home in enumerate(self._homes if gone and candidates else []):
+            if home.address in gone:
+                load = Counter(other.address for other in self._homes)
+                self._homes[k] = min(candidates, key=lambda worker: load[worker.address])
+                self.specs[k] = replace(self.specs[k], memory=self._homes[k].memory)
+                self._shares[k] = self._share(self.specs[k], self._homes[k])
 
     def __matmul__(self, V: Array) -> Array:
         """K @ V, shape (n, b), in the dtype of K."""
         if V.ndim != 2 or V.shape[0] != self.shape[0]:
             raise InvalidParameterError(f"expected a block of shape ({self.shape[0]}, b), got {tuple(V.shape)}.")
         V = cast(to_host(V), self.dtype)
+        self._settle()
         blocks = [
             self.cluster.submit(as_it_is, np.ascontiguousarray(V[a:b, :]), name="block") for a, b in self.source.bounds
         ]
-        futures = [
-            self.cluster.submit(times, share, *(blocks[k] for k in spec.panels), name="product", worker=worker.address)
-            for share, spec, worker in zip(self._shares, self.specs, self._homes, strict=True)
+        products = [
+            self.cluster.submit(times, share, *(blocks[k] for k in spec.panels), name="product", worker=home.address)
+            for share, spec, home in zip(self._shares, self.specs, self._homes, strict=True)
         ]
-        out = np.zeros(V.shape, dtype=np.float64)
-        for spec, part in zip(self.specs, self.cluster.results(futures, self._names(), self.report), strict=True):
-            start = 0
-            for k in spec.panels:
-                a, b = self.source.bounds[k]
-                out[a:b] += part[start : start + b - a]
-                start += b - a
+        names = [f"the product with panels {', '.join(map(str, spec.panels))}" for spec in self.specs]
+        if len(products) < ADDED_BY_WORKERS_FROM:
+            parts = self.cluster.results(products, names, self.report)
+            sums = added(str(self.dtype), [spec.panels for spec in self.specs], *parts)
+        else:
+            self.cluster.waited(products, names, self.report)
+            sums = self._added_by_workers(products)
         self.products += 1
-        return cast(out, self.dtype)
+        return np.concatenate(sums, axis=0)
 
-    def _names(self) -> list[str]:
-        """What the shares of a product are called in errors."""
-        return [f"the product with panels {', '.join(map(str, spec.panels))}" for spec in self.specs]
+    def _added_by_workers(self, products: list[Any]) -> list[np.ndarray]:
+        """The sums for each panel; each worker adds up what belongs to the panels it owns."""
+        futures, names = [], []
+        for owner, home in enumerate(self._homes):
+            wanted = [[k for k in spec.panels if self._owners[k] == owner] for spec in self.specs]
+            parts = [
+                self.cluster.submit(some, product, list(map(spec.panels.index, mine)), name="part", worker=at.address)
+                for product, spec, mine, at in zip(products, self.specs, wanted, self._homes, strict=True)
+                if mine
+            ]
+            mine = [panels for panels in wanted if panels]
+            futures.append(self.cluster.submit(added, str(self.dtype), mine, *parts, name="sum", worker=home.address))
+            names.append(f"the sum for the panels of {home.address}")
+        return [block for blocks in self.cluster.results(futures, names) for block in blocks]
 
     # -- the rest of the protocol --------------------------------------------------------------------------------------
 
     def diagonal(self) -> Array:
-        """k(x, x) of every row, shape (n,)."""
-        return np.concatenate(self.source.over_panels(panel_diagonal, self.kernel, self.template))
+        """k(x, x) of every row, shape (n,).
+
+        Warns
+        -----
+        UserWarning
+            What the kernel warns of when rows are made ready.
+        """
+        answers = self.source.over_panels(panel_diagonal, self.kernel, self.template)
+        tell([warned for _, warned in answers])
+        return np.concatenate([diagonal for diagonal, _ in answers])
 
     def columns(self, indices: Any) -> Array:
         """The columns of K named by `indices`, shape (n, len(indices))."""
-        picked = self.rows.take(indices)
-        C = np.concatenate(self.source.over_panels(panel_columns, self.kernel, self.template, picked))
+        chosen = self.source.take(indices)
+        shared = self.cluster.submit(as_it_is, chosen, name="rows")  # or every panel's task would carry them
+        C = np.concatenate(self.source.over_panels(panel_columns, self.kernel, self.template, shared))
+        picked, _ = prepared(self.kernel, chosen, self.template)
         return with_entries(C, indices, self.kernel.tile_diagonal(picked))
 
     def block(self, rows: Any, columns: Any) -> Array:
@@ -168,31 +203,18 @@ class _TakenRows(Rows):
         return self._template.shifted
 
     def take(self, indices: Any) -> Rows:
-        with overflow_allowed():
-            return self.kernel.prepare(self.source.take(indices), like=self._template)
+        return prepared(self.kernel, self.source.take(indices), self._template)[0]
 
 
 def _specs(rows: ClusterRows, cache: bool) -> tuple[list[ShareSpec], list[Worker]]:
-    """One share for every worker, with as many threads as it has."""
+    """One share for every worker, with as many threads as it has; none where there are too few panels."""
     workers = rows.cluster.workers
     hosts = Counter(worker.host for worker in workers)
     sizes = [stop - start for start, stop in rows.bounds]
-    found = dealt(sizes, len(workers))
-    specs = [
-        ShareSpec(panels, pairs, worker.threads, worker.memory, hosts[worker.host], cache)
-        for (panels, pairs), worker in zip(found, workers, strict=False)
+    found = dealt(sizes, [worker.threads for worker in workers])
+    shares = [
+        (ShareSpec(panels, pairs, worker.threads, worker.memory, hosts[worker.host], cache), worker)
+        for (panels, pairs), worker in zip(found, workers, strict=True)
+        if pairs
     ]
-    return specs, workers[: len(specs)]
-
-
-# -- what runs on the workers ------------------------------------------------------------------------------------------
-
-
-def panel_diagonal(panel: Array, kernel: Kernel, template: Rows) -> np.ndarray:
-    """k(x, x) of the rows of a panel."""
-    return to_host(kernel.tile_diagonal(kernel.prepare(panel, like=template)))
-
-
-def panel_columns(panel: Array, kernel: Kernel, template: Rows, picked: Rows) -> np.ndarray:
-    """K between a panel and a few prepared rows."""
-    return to_host(compute_tile(kernel, kernel.prepare(panel, like=template), picked, panel[:0, 0], False))
+    return [spec for spec, _ in shares], [worker for _, worker in shares]

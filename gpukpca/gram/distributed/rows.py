@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.namespace import is_sparse, namespace_of, overflow_allowed, to_host
+from gpukpca.backend.namespace import is_sparse, to_host
 from gpukpca.backend.panelled import Panelled
-from gpukpca.backend.rows import as_rows, pick_rows
-from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.distributed.cluster import Cluster
+from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
+from gpukpca.gram.distributed.chunks import ChunkFacts, Found, as_panel, chunk_facts, joined, joined_facts, not_finite
+from gpukpca.gram.distributed.cluster import Cluster, large_graphs_are_meant
+from gpukpca.gram.distributed.panel import on_panel, picked
 from gpukpca.gram.residence import edges
 
-# Panels for each thread of the workers, so that pairs of panels can be dealt out evenly.
-PANELS_A_SHARE = 4
+# Panels for each worker, so that pairs of panels can be dealt out evenly.
+PANELS_A_WORKER = 4
+# Panels on their way from this process, for each worker.
+ON_THE_WAY = 2
 
 
 class ClusterRows(Panelled):
@@ -52,44 +56,80 @@ class ClusterRows(Panelled):
         self.chunks = list(sizes)
         self.local: Array | None = None
         self.like = np.empty((0, d), dtype=dtype)
+        self._facts: list[ChunkFacts] = []
 
     @classmethod
-    def of_array(cls, X: Any, cluster: Cluster) -> ClusterRows:
-        """Rows in the memory of this process: every panel is part of the task that brings it to a worker."""
+    def of_array(cls, X: Any, cluster: Cluster, *, cuda: bool = False) -> ClusterRows:
+        """Rows in the memory of this process: every panel is part of the task that brings it to a worker.
+
+        The scheduler keeps them too, n d items, so that it can send them again when a worker dies. With `cuda` workers
+        move them to their GPU.
+
+        Raises
+        ------
+        InvalidParameterError
+            The rows are sparse.
+        DeviceUnavailableError
+            A worker has no GPU, with `cuda`.
+        """
+        if cuda:
+            cluster.check_gpus()
         n, d = (int(side) for side in X.shape)
-        shares = sum(worker.threads for worker in cluster.workers)
-        bounds = edges(n, -(-n // min(n, PANELS_A_SHARE * shares)))
-        panels = [cluster.submit(as_panel, _host_rows(X, *pair), str(X.dtype), name="panel") for pair in bounds]
+        bounds = edges(n, -(-n // min(n, _panels_wanted(cluster))))
+        panels: list[Any] = []
+        window = ON_THE_WAY * len(cluster.workers)
+        for k, (start, stop) in enumerate(bounds):
+            panels.append(cluster.submit(as_panel, _host_rows(X, start, stop), str(X.dtype), cuda, name="panel"))
+            if k >= window:  # or this process would hold a second copy of all
+                cluster.waited([panels[k - window]], [f"panel {k - window} (rows {bounds[k - window][0]} and on)"])
         rows = cls(cluster, panels, [stop - start for start, stop in bounds], d, X.dtype)
         rows.local = X
         return rows
 
     @classmethod
-    def of_dask(cls, X: Any, cluster: Cluster) -> ClusterRows:
+    def of_dask(cls, X: Any, cluster: Cluster, *, cuda: bool = False) -> ClusterRows:
         """Rows of a Dask array; what made its chunks makes them again when a worker dies.
 
-        Chunks may be of unknown or unequal length, cut the columns, be empty or of several dtypes.
+        Chunks may be of unknown or unequal length, cut the columns, be empty or of several dtypes: float32 where all
+        are, float64 else. Where one is on a GPU, or with `cuda`, all come to the GPUs of their workers.
 
         Raises
         ------
         ValueError
-            Not two-dimensional, no rows, complex or non-numeric, or chunks whose widths differ.
+            Not two-dimensional, no rows, no features, or chunks whose widths differ.
+        TypeError
+            Chunks that are no arrays of real numbers.
+        DeviceUnavailableError
+            A worker has no GPU, where they are wanted.
+
+        Warns
+        -----
+        PrecisionWarning
+            Integers beyond 2**53.
         """
-        if X.ndim != 2:
-            raise ValueError(f"expected a 2D Dask array, got {X.ndim} dimension(s). Reshape your data.")
-        X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
-        dtype = str(X.dtype) if str(X.dtype) in ("float32", "float64") else "float64"
-        chunks = cluster.client.compute(list(X.to_delayed().ravel()))
+        chunks = _chunks_of(X, cluster)
         names = [f"chunk {k}" for k in range(len(chunks))]
-        panels = [cluster.submit(as_panel, chunk, dtype, name="panel") for chunk in chunks]
-        shapes = cluster.results([cluster.submit(shape_of, panel, name="shape") for panel in panels], names)
-        d = _common_width(shapes)
-        full = [(panel, shape[0]) for panel, shape in zip(panels, shapes, strict=True) if shape[0]]
-        if not full:
-            raise ValueError("Found array with 0 sample(s): every chunk is empty, and a minimum of 1 is required.")
-        rows = cls(cluster, *_regrouped(cluster, full), d, np.dtype(dtype))
-        rows.chunks = [shape[0] for shape in shapes]
+        facts = cluster.results([cluster.submit(chunk_facts, chunk, name="facts") for chunk in chunks], names)
+        d = _checked_width(facts)
+        if cuda := cuda or any(fact.on_gpu for fact in facts):
+            cluster.check_gpus()
+        full = [(chunk, fact) for chunk, fact in zip(chunks, facts, strict=True) if fact.shape[0]]
+        dtype = "float32" if all(fact.dtype == "float32" for _, fact in full) else "float64"
+        panels = [cluster.submit(as_panel, chunk, dtype, cuda, name="panel") for chunk, _ in full]
+        rows = cls(cluster, *_regrouped(cluster, panels, [fact.shape[0] for _, fact in full]), d, np.dtype(dtype))
+        rows.chunks, rows._facts = [fact.shape[0] for fact in facts], facts
         return rows
+
+    def not_finite(self) -> tuple[Found, Found]:
+        """For NaN and for infinity: how many, and row and column of the first."""
+        if not self._facts:
+            found = self.over_panels(not_finite)
+            shapes = [(stop - start, self.shape[1]) for start, stop in self.bounds]
+            self._facts = [
+                ChunkFacts(shape, str(self.dtype), nan=nan, infinity=infinity)
+                for shape, (nan, infinity) in zip(shapes, found, strict=True)
+            ]
+        return joined_facts(self._facts, "nan"), joined_facts(self._facts, "infinity")
 
     def names(self, what: str) -> list[str]:
         """What a task for every panel is called in errors."""
@@ -125,19 +165,51 @@ class ClusterRows(Panelled):
         return out
 
 
-def _common_width(shapes: list[tuple[int, ...]]) -> int:
-    """The width that all chunks have."""
-    for k, shape in enumerate(shapes):
-        if len(shape) != 2 or shape[1] != shapes[0][1]:
-            raise ValueError(f"chunk {k} has the shape {shape}, and chunk 0 {shapes[0]}; rows must be of one width.")
-    return int(shapes[0][1])
+def _panels_wanted(cluster: Cluster) -> int:
+    """Panels that keep every thread busy, and can be dealt out evenly."""
+    return max(PANELS_A_WORKER * len(cluster.workers), sum(worker.threads for worker in cluster.workers))
 
 
-def _regrouped(cluster: Cluster, full: list[tuple[Any, int]]) -> tuple[list[Any], list[int]]:
+def _chunks_of(X: Any, cluster: Cluster) -> list[Any]:
+    """Futures of the chunks of a Dask array, all columns in each."""
+    if X.ndim != 2:
+        raise ValueError(f"expected a 2D Dask array, got {X.ndim} dimension(s). Reshape your data.")
+    if X.numblocks[1] > 1:
+        if np.isnan(X.shape[1]):
+            raise ValueError(
+                "axis 1 (columns) is cut into chunks of unknown width; call X.compute_chunk_sizes() first."
+            )
+        X = X.rechunk({1: -1})
+    with large_graphs_are_meant():
+        return list(cluster.client.compute(list(X.to_delayed().ravel())))
+
+
+def _checked_width(facts: list[ChunkFacts]) -> int:
+    """The width that all chunks have, or an error that names the chunk that is wrong."""
+    for k, fact in enumerate(facts):
+        if fact.dtype.startswith("complex"):
+            raise ValueError(f"Complex data not supported: chunk {k} holds {fact.dtype}.")
+        if fact.fault:
+            raise TypeError(f"chunk {k} of the Dask array {fact.fault}.")
+        if len(fact.shape) != 2 or fact.shape[1] != facts[0].shape[1]:
+            raise ValueError(
+                f"chunk {k} has the shape {fact.shape}, and chunk 0 {facts[0].shape}: along axis 1 all must be of one "
+                "width."
+            )
+    if not any(fact.shape[0] for fact in facts):
+        raise ValueError("Found array with 0 sample(s): every chunk is empty, and a minimum of 1 is required.")
+    if not facts[0].shape[1]:
+        raise ValueError("Found array with 0 feature(s) while a minimum of 1 is required.")
+    if largest := max(fact.largest for fact in facts):
+        warnings.warn(
+            f"integers up to {largest} exceed 2**53 and lose digits in float64.", PrecisionWarning, stacklevel=3
+        )
+    return int(facts[0].shape[1])
+
+
+def _regrouped(cluster: Cluster, panels: list[Any], sizes: list[int]) -> tuple[list[Any], list[int]]:
     """Panels and their rows as they are, or cut and joined where they are too long, or too many, to be dealt out."""
-    panels, sizes = [panel for panel, _ in full], [size for _, size in full]
-    shares = sum(worker.threads for worker in cluster.workers)
-    n, wanted = sum(sizes), PANELS_A_SHARE * shares
+    n, wanted = sum(sizes), _panels_wanted(cluster)
     longest = -(-n // min(n, wanted))
     if len(sizes) <= 4 * wanted and max(sizes) <= 2 * longest:
         return panels, sizes
@@ -162,37 +234,3 @@ def is_dask_array(X: Any) -> bool:
     """Whether X is a Dask array; who has one has imported Dask."""
     module = sys.modules.get("dask.array")
     return module is not None and isinstance(X, module.Array)
-
-
-# -- what runs on the workers ------------------------------------------------------------------------------------------
-
-
-def as_panel(rows: Any, dtype: str) -> Array:
-    """Rows as an array that kernels take."""
-    if rows.dtype.kind not in "biuf":
-        raise ValueError(f"a chunk holds {rows.dtype}; real numbers are needed.")
-    rows = as_rows(rows)
-    return rows if str(rows.dtype) == dtype else rows.astype(dtype)
-
-
-def shape_of(panel: Array) -> tuple[int, ...]:
-    """The shape of a panel."""
-    return tuple(int(side) for side in panel.shape)
-
-
-def joined(skipped: int, count: int, *panels: Array) -> Array:
-    """So many rows of consecutive panels, without the first few."""
-    xp = namespace_of(*panels)
-    rows = panels[0] if len(panels) == 1 else xp.concat(list(panels), axis=0)
-    return xp.asarray(rows[skipped : skipped + count, :], copy=True)
-
-
-def on_panel(panel: Array, function: Callable[..., Any], *arguments: Any) -> Any:
-    """A function of a panel."""
-    with overflow_allowed():
-        return function(panel, *arguments)
-
-
-def picked(panel: Array, chosen: np.ndarray) -> np.ndarray:
-    """Some rows of a panel."""
-    return to_host(pick_rows(panel, chosen))

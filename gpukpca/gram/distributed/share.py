@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import free_bytes
-from gpukpca.backend.namespace import empty_like, item_size, namespace_of, overflow_allowed, to_host
+from gpukpca.backend.device import free_bytes, is_on_gpu, working_on
+from gpukpca.backend.namespace import empty_like, item_size, move, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.tiles import worker_count
+from gpukpca.gram.distributed.panel import prepared
 from gpukpca.gram.residence import edges, tile_edge_for
 from gpukpca.gram.upper_tiles import UpperTiles
 from gpukpca.kernels.base import Kernel, Rows
 
-# Of a worker's memory, what tiles may take. Dask spills at 60 % and pauses at 80 %, and rows and blocks need theirs.
-SHARE_FOR_TILES = 0.4
+# Of a worker's memory, what its rows and tiles may take: Dask spills at 60 % and pauses at 80 %.
+SHARE_OF_MEMORY = 0.5
 
 # Shares in this process, whose tiles count against each other.
 _here: weakref.WeakSet[TileShare] = weakref.WeakSet()
@@ -80,58 +82,112 @@ class TileShare:
 
     def __init__(self, kernel: Kernel, template: Rows, spec: ShareSpec, *panels: Array) -> None:
         self.kernel, self.spec, self.like = kernel, spec, empty_like(panels[0])
-        with overflow_allowed():
-            self.rows = PanelRows([kernel.prepare(panel, like=template) for panel in panels])
+        self.worker = _worker_here()
+        with working_on(self.like):
+            template = template.moved(self.like)
+            self.rows = PanelRows([prepared(kernel, panel, template)[0] for panel in panels])
+        self.bytes_of_rows = sum(
+            rows.n_rows * (int(panel.shape[1]) * item_size(panel.dtype) + rows.row_bytes)
+            for rows, panel in zip(self.rows.panels, panels, strict=True)
+        )
         self._tiles = self._planned()
 
     def _planned(self) -> UpperTiles:
         """The tiles in local coordinates, with as many kept as this worker has memory for now."""
         rows, spec = self.rows, self.spec
         workers = worker_count(self.like, spec.threads)
-        edge = tile_edge_for(max(panel.n_rows for panel in rows.panels), workers, on_gpu=False)
+        edge = tile_edge_for(max(panel.n_rows for panel in rows.panels), workers, is_on_gpu(self.like))
         bounds: list[tuple[int, int]] = []
         numbers: dict[int, range] = {}
         for k, start, panel in zip(spec.panels, rows.starts, rows.panels, strict=True):
             numbers[k] = range(len(bounds), len(bounds) + len(edges(panel.n_rows, edge)))
             bounds += [(start + a, start + b) for a, b in edges(panel.n_rows, edge)]
         tiles = [(i, j) for a, b in spec.pairs for j in numbers[b] for i in numbers[a] if i <= j]
-        room = self._room() // (edge * edge * item_size(self.like.dtype)) if spec.cache else 0
-        tiles_kept = min(room, len(tiles))
-        self.bytes_kept = tiles_kept * edge * edge * item_size(self.like.dtype)
+        kept, self.bytes_of_tiles = _kept(tiles, bounds, item_size(self.like.dtype), self._room() if spec.cache else 0)
         _here.add(self)
-        return UpperTiles(self.kernel, rows, self.like, bounds, tiles, tiles_kept, workers)
+        return UpperTiles(self.kernel, rows, self.like, bounds, tiles, kept, workers)
 
     def _room(self) -> int:
-        """Bytes for tiles beside those of other shares in this process."""
+        """Bytes for tiles beside these rows and the tiles of other shares on this worker."""
+        others = sum(share.bytes_of_tiles for share in list(_here) if share is not self and share.worker == self.worker)
+        if is_on_gpu(self.like):  # what others keep there may not be there yet; the rows are
+            return max(0, int(SHARE_OF_MEMORY * free_bytes(self.like)) - others)
         memory = self.spec.memory or free_bytes(self.like) // self.spec.neighbours
-        return max(
-            0, int(SHARE_FOR_TILES * memory) - sum(share.bytes_kept for share in list(_here) if share is not self)
-        )
+        return max(0, int(SHARE_OF_MEMORY * memory) - self.bytes_of_rows - others)
 
-    def times(self, *blocks: Array) -> np.ndarray:
-        """The share of K @ V in the rows of its panels, shape (rows, b); `blocks` are V in the same rows."""
-        xp = namespace_of(self.like)
-        with overflow_allowed():
-            sums = self._tiles.sums(xp.concat(list(blocks), axis=0))
-        width = blocks[0].shape[1]
-        parts = [
-            xp.zeros((stop - start, width), dtype=self.like.dtype) if part is None else part
-            for part, (start, stop) in zip(sums, self._tiles.bounds, strict=True)
-        ]
-        return to_host(xp.concat(parts, axis=0))
+    def times(self, *blocks: np.ndarray) -> list[np.ndarray]:
+        """The share of K @ V in the rows of each of its panels, on the host; `blocks` are V in the same rows."""
+        with working_on(self.like), overflow_allowed():
+            V = move(np.concatenate(blocks, axis=0), self.like)
+            sums = self._tiles.sums(V)
+            xp = namespace_of(self.like)
+            answers, k = [], 0
+            for block in blocks:
+                parts, rows = [], 0
+                while rows < len(block):
+                    start, stop = self._tiles.bounds[k]
+                    parts.append(xp.zeros_like(V[start:stop, :]) if sums[k] is None else sums[k])
+                    rows, k = rows + stop - start, k + 1
+                answers.append(to_host(xp.concat(parts, axis=0)))
+            return answers
+
+    def __sizeof__(self) -> int:
+        """What it will take, so that Dask neither moves it for nothing nor wonders about the memory."""
+        return self.bytes_of_rows + self.bytes_of_tiles
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the tiles, where Dask moves or spills it."""
-        return {name: value for name, value in vars(self).items() if name not in ("_tiles", "bytes_kept")}
+        return {name: value for name, value in vars(self).items() if name not in ("_tiles", "bytes_of_tiles")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._tiles = self._planned()
+        self.worker = _worker_here() or self.worker
+        with working_on(self.like):
+            self._tiles = self._planned()
 
 
-def times(share: TileShare, *blocks: Array) -> np.ndarray:
+def _kept(tiles: list[tuple[int, int]], bounds: list[tuple[int, int]], item: int, room: int) -> tuple[int, int]:
+    """How many of the first tiles fit into `room` bytes, and what they take."""
+    heights = np.asarray([stop - start for start, stop in bounds])
+    numbers = np.asarray(tiles, dtype=np.int64).reshape(-1, 2)
+    taken = np.cumsum(heights[numbers[:, 0]] * heights[numbers[:, 1]] * item)
+    count = int(np.searchsorted(taken, room, side="right"))
+    return count, int(taken[count - 1]) if count else 0
+
+
+def _worker_here() -> str:
+    """The address of the worker whose task this is: several may be threads of one process."""
+    from distributed import get_worker
+
+    try:
+        return str(get_worker().address)
+    except ValueError:
+        return ""
+
+
+def times(share: TileShare, *blocks: Array) -> list[np.ndarray]:
     """See `TileShare.times`."""
     return share.times(*blocks)
+
+
+def some(parts: list[np.ndarray], places: Sequence[int]) -> list[np.ndarray]:
+    """Some of the parts that a share gives."""
+    return [parts[place] for place in places]
+
+
+def added(dtype: str, panels: Sequence[Sequence[int]], *shares: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Sums over shares in float64, in their order, one for each panel in ascending order; each as `dtype`.
+
+    `panels` names the panels that each of the shares has parts for.
+    """
+    sums: dict[int, np.ndarray] = {}
+    for names, parts in zip(panels, shares, strict=True):
+        for k, part in zip(names, parts, strict=True):
+            if k in sums:
+                sums[k] += part
+            else:
+                sums[k] = part.astype(np.float64)
+    return [sums[k].astype(dtype, copy=False) for k in sorted(sums)]
 
 
 def as_it_is(block: Array) -> Array:
@@ -139,22 +195,35 @@ def as_it_is(block: Array) -> Array:
     return block
 
 
-def dealt(sizes: list[int], shares: int) -> list[tuple[tuple[int, ...], tuple[tuple[int, int], ...]]]:
-    """Panels and pairs of panels for each share: even work, and few panels a share.
+Dealt = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
 
-    Panels have owners in contiguous groups, and a pair goes to the owner of one of the two, whichever has less to do;
-    so a share needs the rows of about half of the panels, where there are many shares.
+
+def dealt(sizes: list[int], weights: Sequence[float]) -> list[Dealt]:
+    """Panels and pairs of panels for each share: work as the weights are, and few panels a share.
+
+    Panels have owners in contiguous groups. On a circle of the owners each takes what its group has with the next
+    groups, until it has its part; so of W shares each needs the rows of about W/2 + 1 groups.
     """
-    stops = np.cumsum(sizes)
-    middles = stops - np.asarray(sizes) / 2.0
-    owners = np.minimum((middles * shares / stops[-1]).astype(int), shares - 1).tolist()
-    work = [0.0] * shares
-    pairs: list[list[tuple[int, int]]] = [[] for _ in range(shares)]
-    count = len(sizes)
-    for step in range(count):  # diagonal pairs last: they are the small change
-        for i in range(count - (count - 1 - step)):
-            j = i + count - 1 - step
-            owner = min(owners[i], owners[j], key=lambda share: (work[share], share))
-            pairs[owner].append((i, j))
-            work[owner] += sizes[i] * sizes[j] * (0.5 if i == j else 1.0)
-    return [(tuple(sorted({k for pair in own for k in pair})), tuple(own)) for own in pairs if own]
+    count, owned = len(weights), owners(sizes, weights)
+    groups = [[k for k, owner in enumerate(owned) if owner == share] for share in range(count)]
+    left = [sum(sizes) ** 2 / 2.0 * weight / sum(weights) for weight in weights]
+    pairs: list[list[tuple[int, int]]] = [[] for _ in weights]
+    for share, group in enumerate(groups):
+        pairs[share] += [(i, j) for j in group for i in group if i <= j]
+        left[share] -= sum(sizes[k] for k in group) ** 2 / 2.0
+    for step in range(1, count // 2 + 1):
+        for one in range(count if 2 * step < count else step):
+            other = (one + step) % count
+            for j in groups[other]:
+                cost = sizes[j] * sum(sizes[i] for i in groups[one])
+                taker = one if left[one] >= min(cost / 2.0, left[other]) else other
+                pairs[taker] += [(min(i, j), max(i, j)) for i in groups[one]]
+                left[taker] -= cost
+    return [(tuple(sorted({k for pair in own for k in pair})), tuple(own)) for own in pairs]
+
+
+def owners(sizes: list[int], weights: Sequence[float]) -> list[int]:
+    """The share that owns each panel: contiguous groups of about as many rows as the weights say."""
+    middles = (np.cumsum(sizes) - np.asarray(sizes) / 2.0) / sum(sizes)
+    stops = np.cumsum(weights) / sum(weights)
+    return np.minimum(np.searchsorted(stops, middles, side="right"), len(weights) - 1).tolist()
