@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import multiprocessing
 import os
 import pickle
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -447,6 +449,9 @@ def test_a_kernel_of_the_users_own_runs_where_its_rows_need_no_others(client):
         on_cluster(client, X, OnTheWhole())
     with pytest.raises(InvalidParameterError, match="cannot be evaluated tile by tile"):
         on_cluster(client, X, PairwiseCallable(lambda x, y: 1.0))
+    lock = threading.Lock()
+    with pytest.raises(InvalidParameterError, match=r"BlockCallable.* cannot be sent to the workers: .*lock"):
+        on_cluster(client, X, BlockCallable(lambda A, B: lock))
 
 
 def test_blocks_of_a_wrong_shape_are_refused(client):
@@ -519,17 +524,16 @@ def test_clients_that_cannot_be_waited_for_are_refused(clients, client):
 
 
 def test_a_fit_inside_a_task_is_refused_unless_the_task_lets_go_of_its_thread(clients):
-    def inside() -> Any:
-        with distributed.worker_client() as client:
+    def fit(lets_go: bool) -> Any:
+        if lets_go:
+            distributed.secede()
+        with distributed.Client(distributed.get_worker().scheduler.address, set_as_default=False) as client:
             return on_cluster(client, rows()) @ np.ones((N, 1))
 
-    def waiting() -> Any:
-        return Cluster(distributed.get_client())
-
     expected = TiledGram(KERNELS["rbf"], rows()) @ np.ones((N, 1))
-    np.testing.assert_allclose(clients[1].submit(inside, pure=False).result(), expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(clients[1].submit(fit, True, pure=False).result(), expected, rtol=0, atol=1e-12)
     with pytest.raises(InvalidParameterError, match="would wait for the thread"):
-        clients[1].submit(waiting, pure=False).result()
+        clients[1].submit(fit, False, pure=False).result()
 
 
 def test_another_version_on_a_worker_is_named(client, monkeypatch):
@@ -680,10 +684,29 @@ def test_three_deaths_in_a_fit_change_nothing(processes, tmp_path):
     assert {home.address for home in op._homes} == {worker.address for worker in op.cluster.workers_now()}
 
 
-def test_a_task_that_ends_every_worker_is_named(processes, tmp_path):
-    processes.run_on_scheduler(lambda dask_scheduler: setattr(dask_scheduler, "allowed_failures", 1))
+def test_a_task_that_ends_four_workers_is_named(processes, tmp_path):
     op = on_cluster(processes, rows(), mortal(tmp_path), cache=False)
-    for death in range(4):
+    for death in range(12):  # whichever share they are of
         (tmp_path / str(death)).touch()
-    with pytest.raises(ClusterError, match=r"the product with panels 0, .*: 2 workers in turn ended .* out of memory"):
+    with pytest.raises(ClusterError, match=r"the product with panels 0, .*: 4 workers in turn ended .* out of memory"):
         op @ np.ones((N, 1))
+
+
+def test_what_workers_cannot_import_is_named(processes, tmp_path, monkeypatch):
+    (tmp_path / "known_here_only.py").write_text("def function(A, B):\n    return A @ B.T\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    function = importlib.import_module("known_here_only").function
+    processes.wait_for_workers(2, timeout=120)
+    with pytest.raises(ClusterError, match=r"cannot import what it needs .*known_here_only.*client\.upload_file"):
+        on_cluster(processes, rows(), BlockCallable(function)) @ np.ones((N, 1))
+    assert len(processes.scheduler_info()["workers"]) == 2
+
+
+def test_a_restarted_client_says_so(processes):
+    processes.wait_for_workers(2, timeout=120)
+    op = on_cluster(processes, rows())
+    processes.restart(timeout=120)
+    with pytest.raises(ClusterError, match="was lost: it was cancelled, the client restarted"):
+        op @ np.ones((N, 1))
+    expected = TiledGram(KERNELS["rbf"], rows()) @ np.ones((N, 1))
+    np.testing.assert_allclose(on_cluster(processes, rows()) @ np.ones((N, 1)), expected, rtol=0, atol=1e-12)

@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from gpukpca._version import __version__
 from gpukpca.backend.device import cuda_place
 from gpukpca.exceptions import ClusterError, DeviceUnavailableError, InvalidParameterError
@@ -123,11 +125,18 @@ class Cluster:
     # -- work ----------------------------------------------------------------------------------------------------------
 
     def submit(self, function: Callable[..., Any], *arguments: Any, name: str, worker: str | None = None) -> Any:
-        """A future of ``function(*arguments)``, on `worker` as long as that lives."""
+        """A future of ``function(*arguments)``, on `worker` as long as that lives.
+
+        Raises
+        ------
+        InvalidParameterError
+            An argument cannot be pickled.
+        """
         place = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
+        packed, given = _packed(function, arguments)
         with large_graphs_are_meant():
             key = f"gpukpca-{name}-{uuid.uuid4().hex}"
-            return self.client.submit(function, *arguments, key=key, pure=False, **place)
+            return self.client.submit(_runner(), packed, *given, key=key, pure=False, **place)
 
     def waited(self, futures: Sequence[Any], names: Sequence[str], report: Any = None) -> None:
         """Wait until all are there; `names` say in errors what was lost.
@@ -260,6 +269,37 @@ def large_graphs_are_meant() -> Any:
     import dask
 
     return dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"})
+
+
+def _packed(function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[bytes, list[Any]]:
+    """A call as bytes, but for its futures and arrays, which are given beside it.
+
+    A worker that cannot import what a message is made of closes for good: what the user brings, and this package, are
+    therefore unpacked in the task, where a module that is missing is an error like others.
+    """
+    from distributed import Future
+    from distributed.protocol.pickle import dumps
+
+    apart = [isinstance(argument, Future | np.ndarray) for argument in arguments]
+    kept = [None if beside else argument for argument, beside in zip(arguments, apart, strict=True)]
+    try:
+        packed = dumps((function, kept, apart))
+    except Exception as error:  # each object has its own way of saying so
+        raise InvalidParameterError(f"{kept} cannot be sent to the workers: {error}") from error
+    return packed, [argument for argument, beside in zip(arguments, apart, strict=True) if beside]
+
+
+def _runner() -> Callable[..., Any]:
+    """What the workers call: a function inside a function is sent by its code, and needs nothing of this package."""
+
+    def run(packed: bytes, *given: Any) -> Any:
+        import pickle
+
+        function, kept, apart = pickle.loads(packed)
+        rest = iter(given)
+        return function(*(next(rest) if beside else argument for argument, beside in zip(kept, apart, strict=True)))
+
+    return run
 
 
 # -- what runs on the workers ------------------------------------------------------------------------------------------
