@@ -145,7 +145,7 @@ def on_cluster(client: Any, X: np.ndarray, kernel: Kernel = KERNELS["rbf"], **se
 @pytest.mark.parametrize("n", [1, 11, N])
 def test_products_equal_those_of_one_machine(clients, n_workers, n, dtype):
     X, V = rows(n, dtype=dtype), rows(n, 4, dtype, 1)
-    for kernel in KERNELS.values() if n == N else [KERNELS["rbf"]]:
+    for kernel in KERNELS.values() if n == N and dtype == "float64" else [KERNELS["rbf"]]:
         op, one = on_cluster(clients[n_workers], X, kernel), TiledGram(kernel, X)
         for _ in range(2):  # the second product reads the cache
             W = op @ V
@@ -193,8 +193,8 @@ def test_eigenvalues_equal_those_of_one_machine(clients, n_workers, solver):
 def test_pivoted_cholesky_finds_the_pivots_of_one_machine(client):
     X = rows()
     for wrap in (lambda op: op, AnchoredGram):
-        found = pivoted_cholesky(wrap(on_cluster(client, X)), 20, generator(0))
-        one = pivoted_cholesky(wrap(TiledGram(KERNELS["rbf"], X)), 20, generator(0))
+        found = pivoted_cholesky(wrap(on_cluster(client, X)), 12, generator(0))
+        one = pivoted_cholesky(wrap(TiledGram(KERNELS["rbf"], X)), 12, generator(0))
         np.testing.assert_array_equal(found.pivots, one.pivots)
         np.testing.assert_allclose(found.F, one.F, rtol=0, atol=1e-10)
 
@@ -298,7 +298,7 @@ def lazily_wrong(chunk: Any, dtype: Any = np.float64) -> Any:
 ARRAYS = {
     "even chunks": lambda X: da.from_array(X, chunks=(10, D)),
     "one chunk": lambda X: da.from_array(X, chunks=(N, D)),
-    "many chunks": lambda X: da.from_array(X, chunks=(1, D)),
+    "many chunks": lambda X: da.from_array(X, chunks=(2, D)),
     "uneven chunks": lambda X: da.from_array(X, chunks=((90, 1, 6), D)),
     "column chunks": lambda X: da.from_array(X, chunks=(30, 2)),
     "unknown chunks": lambda X: unknown(da.from_array(X, chunks=(30, D))),
@@ -464,7 +464,7 @@ def test_blocks_of_a_wrong_shape_are_refused(client):
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_workers_with_gpus_give_the_same_answer_as_host_arrays(client, fake_cuda, name):
+def test_workers_with_gpus_give_the_same_answer_as_host_arrays(client, cuda, name):
     X, V, kernel = rows(), rows(N, 2, seed=1), KERNELS[name]
     op = DaskGram(kernel, ClusterRows.of_array(X, Cluster(client), cuda=True))
     W = op @ V
@@ -478,9 +478,9 @@ def test_workers_with_gpus_give_the_same_answer_as_host_arrays(client, fake_cuda
     np.testing.assert_allclose(op.block([0], [96]), one.block([0], [96]), rtol=0, atol=bound)
 
 
-def test_chunks_on_a_gpu_take_the_others_with_them(client, fake_cuda):
+def test_chunks_on_a_gpu_take_the_others_with_them(client, cuda):
     X = rows()
-    chunks = [dask.delayed(lambda a: fake_cuda.asarray(a))(X[:50]), dask.delayed(X[50:])]
+    chunks = [dask.delayed(lambda a: cuda.asarray(a))(X[:50]), dask.delayed(X[50:])]
     shapes = [(50, D), (47, D)]
     made = da.concatenate([da.from_delayed(c, s, dtype=float) for c, s in zip(chunks, shapes, strict=True)])
     found = ClusterRows.of_dask(made, Cluster(client))
@@ -545,18 +545,23 @@ def test_another_version_on_a_worker_is_named(client, monkeypatch):
 # -- what workers are left with ----------------------------------------------------------------------------------------
 
 
-def tasks_left(client: Any) -> int:
-    return client.run_on_scheduler(lambda dask_scheduler: sum("gpukpca" in str(key) for key in dask_scheduler.tasks))
+def tasks_left(client: Any) -> set[str]:
+    """What kinds of tasks the scheduler knows."""
+    keys = client.run_on_scheduler(lambda dask_scheduler: [str(key) for key in dask_scheduler.tasks])
+    return {key.split("-")[1] for key in keys if key.startswith("gpukpca")}
 
 
-def test_nothing_is_left_on_the_workers(clients):
+@pytest.mark.parametrize("added_by", ["this process", "the workers"])
+def test_nothing_is_left_on_the_workers(clients, monkeypatch, added_by):
     client = clients[2]
+    monkeypatch.setattr(cluster_module, "LOOK", 1e-4)  # errors are caught inside, and their frames linger
+    monkeypatch.setattr(operator, "ADDED_BY_WORKERS_FROM", 1 if added_by == "the workers" else 9)
     op = on_cluster(client, rows())
     op @ np.ones((N, 2))
     op.columns([1, 2])
-    assert tasks_left(client) > 0
+    until(lambda: tasks_left(client) == {"panel", "tiles"})
     del op
-    until(lambda: tasks_left(client) == 0)
+    until(lambda: not tasks_left(client))
 
 
 def test_an_interrupt_releases_what_is_under_way(clients):
@@ -569,7 +574,7 @@ def test_an_interrupt_releases_what_is_under_way(clients):
     with pytest.raises(KeyboardInterrupt):
         op @ np.ones((N, 2))
     del op
-    until(lambda: tasks_left(client) == 0)
+    until(lambda: not tasks_left(client))
 
 
 # -- what goes wrong ---------------------------------------------------------------------------------------------------

@@ -1,8 +1,11 @@
-"""Kernel matrices on the workers of a Dask cluster; Dask is imported when it is used."""
+"""Kernel matrices on the workers of a Dask cluster; Dask is imported when it is used.
+
+GPUs: one worker a GPU, as dask-cuda's ``LocalCUDACluster()`` starts them. Chunks that are CuPy arrays are computed where
+they are; ``cuda=True`` moves panels to the GPU of their worker. What comes back are NumPy arrays.
+"""
 
 from gpukpca.gram.distributed.cluster import Cluster, client_for, cluster_for
-from gpukpca.gram.distributed.feature_rows import ClusterFeatureRows
 from gpukpca.gram.distributed.operator import DaskGram
 from gpukpca.gram.distributed.rows import ClusterRows, is_dask_array
 
-__all__ = ["Cluster", "ClusterFeatureRows", "ClusterRows", "DaskGram", "client_for", "cluster_for", "is_dask_array"]
+__all__ = ["Cluster", "ClusterRows", "DaskGram", "client_for", "cluster_for", "is_dask_array"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +61,8 @@ class Cluster:
     Attributes
     ----------
     workers : list of Worker
-        Those that take work now, in the order of their names.
+        Those that take work now, in the order of their names. Ones that come later take the places of those that go:
+        wait for an adaptive cluster with ``client.wait_for_workers(n)``.
 
     Raises
     ------
@@ -81,6 +82,8 @@ class Cluster:
         self._well = time.monotonic()
         self.results([self.submit(version_here, name="version")], ["the first task"])  # an adaptive cluster wakes up
         self.workers = [worker for worker in self.workers_now() if worker.running]
+        if not self.workers:
+            raise self._lost("the first task")
         self._check_versions()
 
     def describe(self) -> str:
@@ -149,16 +152,16 @@ class Cluster:
             What a task raised.
         """
         self._well = time.monotonic()
-        with _released_on_failure(futures):
+        with _released(futures, where_it_fails_only=True):
             for done, (future, name) in enumerate(zip(futures, names, strict=True)):
                 self._wait(future, name, futures, names)
                 if report is not None:
                     report(done + 1, len(futures))
 
     def results(self, futures: Sequence[Any], names: Sequence[str], report: Any = None) -> list[Any]:
-        """The results in order; see `waited`."""
-        self.waited(futures, names, report)
-        with _released_on_failure(futures):
+        """The results in order; see `waited`. The workers need not keep them."""
+        with _released(futures):
+            self.waited(futures, names, report)
             return self._fetched(list(futures), names)
 
     def _wait(self, future: Any, name: str, futures: Sequence[Any], names: Sequence[str]) -> None:
@@ -250,17 +253,18 @@ def _can_work(workers: list[Worker]) -> bool:
     return any(worker.busy for worker in workers) or (bool(workers) and all(worker.running for worker in workers))
 
 
-class _released_on_failure:
-    """Futures that nobody waits for any more are released, also where the user interrupts."""
+@contextmanager
+def _released(futures: Sequence[Any], *, where_it_fails_only: bool = False) -> Iterator[None]:
+    """Futures that nobody waits for any more are released, also where the user interrupts.
 
-    def __init__(self, futures: Sequence[Any]) -> None:
-        self.futures = futures
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, *_: object) -> None:
-        for future in self.futures if kind is not None else ():
+    They would be by themselves, but errors that were caught inside keep the frames that name them for a while.
+    """
+    done = False
+    try:
+        yield
+        done = where_it_fails_only
+    finally:
+        for future in () if done else futures:
             future.release()
 
 

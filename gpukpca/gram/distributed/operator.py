@@ -128,6 +128,8 @@ class DaskGram:
         else:
             self.cluster.waited(products, names, self.report)
             sums = self._added_by_workers(products)
+            for product in products:
+                product.release()
         self.products += 1
         return np.concatenate(sums, axis=0)
 

@@ -1,0 +1,149 @@
+"""Products with a kernel matrix on 1 and 2 worker processes of this machine, bytes moved, and a model of more.
+
+``bash ci/bench.sh -k distributed``; GPUKPCA_CLUSTER_N gives another size than 20 000.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.cluster_model import Rates, model_table, rows_bytes, share_of_rows
+from gpukpca.gram import TiledGram
+from gpukpca.gram.distributed import Cluster, ClusterRows, DaskGram
+from gpukpca.kernels import RBF
+
+N, D, B, DTYPE, ROUNDS = int(os.environ.get("GPUKPCA_CLUSTER_N", "20000")), 50, 30, "float64", 3
+ITEM = np.dtype(DTYPE).itemsize
+KERNEL = RBF(1.0 / D)
+
+
+@contextmanager
+def cluster(workers: int) -> Iterator[Any]:
+    """The client of worker processes with one thread each."""
+    dask = pytest.importorskip("dask")
+    distributed = pytest.importorskip("distributed")
+    with (
+        dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}),
+        distributed.LocalCluster(
+            n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=logging.ERROR
+        ) as local,
+        distributed.Client(local) as client,
+    ):
+        yield client
+
+
+def data(n: int, columns: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((n, columns)).astype(DTYPE)
+
+
+def received(client: Any) -> int:
+    """The most bytes that a worker has had from other workers so far."""
+    had = client.run(lambda dask_worker: sum(one["total"] for one in dask_worker.transfer_incoming_log))
+    return max(had.values())
+
+
+def line_rate(client: Any) -> float:
+    """Bytes a second from worker to worker, of the messages above 100 kB."""
+    logs = client.run(
+        lambda dask_worker: [(one["total"], one["duration"]) for one in dask_worker.transfer_incoming_log]
+    )
+    large = [one for log in logs.values() for one in log if one[0] > 1e5]
+    return sum(size for size, _ in large) / sum(seconds for _, seconds in large) if large else float("nan")
+
+
+def timed(function: Any) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def passing(op: Any, V: np.ndarray) -> float:
+    """Seconds of a pass, the first left out."""
+    return median([timed(lambda: op @ V) for _ in range(ROUNDS + 1)][1:])
+
+
+def task_seconds(client: Any, count: int = 500) -> float:
+    """Seconds for a task that does nothing, many at once."""
+    futures: list[Any] = []
+    run = timed(lambda: futures.extend(client.map(lambda x: x, range(count), pure=False)) or client.gather(futures))
+    return run / count
+
+
+def measured(client: Any, X: np.ndarray, V: np.ndarray, cache: bool) -> dict[str, float]:
+    """Seconds of passes, and the most bytes a worker was sent by others."""
+    op = DaskGram(KERNEL, ClusterRows.of_array(X, Cluster(client)), cache=cache)
+    before = received(client)
+    first = timed(lambda: op @ V)
+    once = received(client)
+    seconds = [timed(lambda: op @ V) for _ in range(ROUNDS)]
+    last = received(client)
+    expected = TiledGram(KERNEL, X[:500], n_jobs=1) @ data(500, 1, 2)
+    found = DaskGram(KERNEL, ClusterRows.of_array(X[:500], Cluster(client))) @ data(500, 1, 2)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
+    return {
+        "first": first,
+        "pass": median(seconds),
+        "first_bytes": once - before,
+        "pass_bytes": (last - once) / ROUNDS,
+    }
+
+
+@pytest.mark.large
+def test_distributed_passes(benchmark: Any) -> None:
+    X, V = data(N, D, 0), data(N, B, 1)
+    table: dict[tuple[int, bool], dict[str, float]] = {}
+    rates = {}
+
+    def run() -> None:
+        for workers in (1, 2):
+            with cluster(workers) as client:
+                for cache in (True, False):
+                    table[workers, cache] = measured(client, X, V, cache)
+                rates[workers] = (task_seconds(client), line_rate(client))
+
+    benchmark.pedantic(run, rounds=1)
+    alone = {
+        kept: passing(TiledGram(KERNEL, X, n_jobs=1, cached_tiles=None if kept else 0), V) for kept in (True, False)
+    }
+    task, line = rates[2]
+    entry = table[1, False]["pass"] / (N * N / 2.0)
+    print(f"\nn = {N}, d = {D}, {B} columns, {DTYPE}, workers with one thread each\n\n{passes(table, alone)}\n")
+    print(model_table(Rates(entry, task, line), D, B, ITEM))
+    print()
+    print(model_table(Rates(entry, task, 1.25e9), D, B, ITEM).replace("A model", "The same with 10 Gbit/s lines"))
+    benchmark.extra_info.update({f"{workers} workers, cache {kept}": row for (workers, kept), row in table.items()})
+    benchmark.extra_info.update({"task": task, "line": line, "entry": entry})
+    bound = N * B * ITEM
+    for row in table.values():
+        assert row["pass_bytes"] <= 1.05 * bound
+        assert row["first_bytes"] <= 1.05 * (N * D * ITEM + bound)
+
+
+def passes(table: dict[tuple[int, bool], dict[str, float]], alone: dict[bool, float]) -> str:
+    """What was measured, beside one process without a cluster, and bytes beside the formula."""
+    lines = [
+        "| tiles | workers | first pass | a pass | speed-up | of one process alone | most bytes to a worker, a pass | "
+        "formula, bound n b | with X, formula, bound n (d + b) |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for kept in (True, False):
+        for workers in (1, 2):
+            row, share = table[workers, kept], share_of_rows(workers)
+            block, rows = N * B * ITEM, rows_bytes(N, D, workers, ITEM)
+            lines.append(
+                f"| {'kept' if kept else 'made anew'} | {workers} | {row['first']:.3g} s | {row['pass']:.3g} s "
+                f"| {table[1, kept]['pass'] / row['pass']:.2f} | {alone[kept] / row['pass']:.2f} "
+                f"| {row['pass_bytes'] / 1e6:.2f} MB | {share * block / 1e6:.2f}, {block / 1e6:.2f} MB "
+                f"| {row['first_bytes'] / 1e6:.2f} MB, {(share * block + rows) / 1e6:.2f}, "
+                f"{(block + N * D * ITEM) / 1e6:.2f} MB |"
+            )
+    return "\n".join(lines)
