@@ -1,7 +1,7 @@
 """Kernel matrices on the workers of a Dask cluster; Dask is imported when it is used.
 
-GPUs: one worker a GPU, as dask-cuda's ``LocalCUDACluster()`` starts them. Chunks that are CuPy arrays are computed where
-they are; ``cuda=True`` moves panels to the GPU of their worker. What comes back are NumPy arrays.
+GPUs: one worker a GPU, as dask-cuda's ``LocalCUDACluster()`` starts them. Chunks that are CuPy arrays are computed
+where they are; ``cuda=True`` moves panels to the GPU of their worker. What comes back are NumPy arrays.
 """
 
 from gpukpca.gram.distributed.cluster import Cluster, client_for, cluster_for

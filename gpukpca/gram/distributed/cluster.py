@@ -21,9 +21,10 @@ from gpukpca._version import __version__
 from gpukpca.backend.device import cuda_place
 from gpukpca.exceptions import ClusterError, DeviceUnavailableError, InvalidParameterError
 
-# Seconds between two looks at the cluster, and seconds without a worker after which nothing is expected any more; the
-# latter is the setting "gpukpca.timeout" of Dask.
+# Seconds between two looks at the cluster, seconds in which the scheduler answers, and seconds without a worker after
+# which nothing is expected any more; the last is the setting "gpukpca.timeout" of Dask.
 LOOK = 1.0
+ANSWER = 30.0
 PATIENCE = 60.0
 
 
@@ -79,7 +80,7 @@ class Cluster:
         _check_client(client)
         self.client = client
         self.patience = float(parse_timedelta(dask.config.get("gpukpca.timeout", PATIENCE)))
-        self._well = time.monotonic()
+        self._ill_since: float | None = None
         self.results([self.submit(version_here, name="version")], ["the first task"])  # an adaptive cluster wakes up
         self.workers = [worker for worker in self.workers_now() if worker.running]
         if not self.workers:
@@ -94,7 +95,7 @@ class Cluster:
     def workers_now(self) -> list[Worker]:
         """The workers that the scheduler knows, in the order of their names; none where it does not answer."""
         try:
-            found = self.client.sync(self.client.scheduler.identity, callback_timeout=self.patience)["workers"]
+            found = self.client.sync(self.client.scheduler.identity, callback_timeout=ANSWER)["workers"]
         except (OSError, AttributeError, CancelledError, RuntimeError):  # TimeoutError too; the client may be closed
             return []
         return [
@@ -151,7 +152,7 @@ class Cluster:
         Exception
             What a task raised.
         """
-        self._well = time.monotonic()
+        self._ill_since = None
         with _released(futures, where_it_fails_only=True):
             for done, (future, name) in enumerate(zip(futures, names, strict=True)):
                 self._wait(future, name, futures, names)
@@ -220,8 +221,11 @@ class Cluster:
     def _check_alive(self, name: str) -> None:
         """Raise where no worker has been able to work for as long as `patience`."""
         if self.client.status == "running" and _can_work(self.workers_now()):
-            self._well = time.monotonic()
-        elif self.client.status == "closed" or time.monotonic() - self._well > self.patience:
+            self._ill_since = None
+            return
+        now = time.monotonic()
+        self._ill_since = self._ill_since or now  # of what was seen: this process may have been held up itself
+        if self.client.status == "closed" or now - self._ill_since > self.patience:
             raise self._lost(name)
 
     def _lost(self, name: str) -> ClusterError:
