@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import logging
 import multiprocessing
@@ -554,7 +555,8 @@ def tasks_left(client: Any) -> set[str]:
 @pytest.mark.parametrize("added_by", ["this process", "the workers"])
 def test_nothing_is_left_on_the_workers(clients, monkeypatch, added_by):
     client = clients[2]
-    monkeypatch.setattr(cluster_module, "LOOK", 1e-4)  # errors are caught inside, and their frames linger
+    gc.collect()  # what other tests left, but not what this one leaves
+    monkeypatch.setattr(cluster_module, "LOOK", 1e-4)
     monkeypatch.setattr(operator, "ADDED_BY_WORKERS_FROM", 1 if added_by == "the workers" else 9)
     op = on_cluster(client, rows())
     op @ np.ones((N, 2))

@@ -7,6 +7,7 @@ worker dies, the scheduler makes what it held anew from the source.
 from __future__ import annotations
 
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -167,12 +168,12 @@ class Cluster:
 
     def _wait(self, future: Any, name: str, futures: Sequence[Any], names: Sequence[str]) -> None:
         """Until a future is there, or another one has failed."""
-        while not future.done():
-            try:
-                future.exception(timeout=LOOK)
-            except TimeoutError:
-                self._check_alive(name)
-                self._raise_failure(futures, names)
+        ended = threading.Event()  # Dask's waiting with a time limit leaves the future behind in a frame
+        if not future.done():
+            future.add_done_callback(lambda _: ended.set())
+        while not (future.done() or ended.wait(LOOK)):
+            self._check_alive(name)
+            self._raise_failure(futures, names)
         self._raise_failure([future], [name])
 
     def _raise_failure(self, futures: Sequence[Any], names: Sequence[str]) -> None:
