@@ -5,6 +5,8 @@ itself is here. Errors say what came, what was expected and what to do next.
 """
 
 __all__ = [
+    "CheckpointError",
+    "CheckpointWarning",
     "ClusterError",
     "ConvergenceError",
     "ConvergenceWarning",
@@ -53,6 +55,10 @@ class ModelFormatError(ValueError):
     """A file is no model file, is damaged, or was written by a newer version."""
 
 
+class CheckpointError(ValueError):
+    """A checkpoint belongs to another fit, or nothing in it is whole."""
+
+
 class ConvergenceError(RuntimeError):
     """No eigenpair was found to any useful accuracy."""
 
@@ -66,6 +72,10 @@ class ConvergenceWarning(UserWarning):
 
     Estimators warn with a class that is also scikit-learn's `sklearn.exceptions.ConvergenceWarning`.
     """
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint could not be written, or a damaged part of one was passed over; the fit goes on."""
 
 
 class RankWarning(UserWarning):

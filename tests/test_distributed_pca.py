@@ -247,7 +247,7 @@ FAULTS = {
     "too many": ({"n_components": 13}, lambda: chunked(data()), "must be between"),
     "mle of few rows": ({"n_components": "mle"}, lambda: chunked(data("wide")), "n_samples >= n_features"),
     "scale": ({"scale": np.ones(3)}, lambda: chunked(data()), "12 features"),
-    "device": ({"device": "cuda"}, lambda: chunked(data()), "device='cuda'"),
+    "device": ({"device": "cuda:1"}, lambda: chunked(data()), "device='cuda:1'"),
     "client": ({"client": "tcp://somewhere:1"}, data, "client='tcp://somewhere:1' is not allowed"),
     "overflow": ({"svd_solver": "covariance_eigh"}, lambda: chunked(data() * 1e200), "overflow"),
 }

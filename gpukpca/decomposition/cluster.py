@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from gpukpca._typing import Array
+from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import is_sparse, item_size, to_host
 from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import memory_limit, spelled_bytes
@@ -26,7 +27,9 @@ def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
     Raises
     ------
     InvalidParameterError
-        The client is none, or device="cuda" is asked for, which is the choice of the workers.
+        The client is none, or one GPU is asked for by its number.
+    DeviceUnavailableError
+        device="cuda", or a chunk on a GPU, and a worker has no GPU that works.
     ValueError
         NaN, infinity, no rows, chunks that do not fit together.
     ClusterError
@@ -38,14 +41,15 @@ def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
     cluster = cluster_for(estimator.client)
     if cluster is None:
         return None
-    if estimator.device not in (None, "auto", "cpu"):
+    cuda, index = parsed_device(estimator.device)
+    if index is not None:
         raise InvalidParameterError(
-            f"device={estimator.device!r}: on a cluster the workers' arrays decide where they compute; leave it out."
+            f'device={estimator.device!r}: each worker of a cluster has a GPU of its own; give device="cuda".'
         )
     if not remote:
         data = training_data(estimator, X)
-        return ClusterRows.of_array(data if is_sparse(data) else to_host(data), cluster)
-    rows = ClusterRows.of_dask(X, cluster)
+        return ClusterRows.of_array(data if is_sparse(data) else to_host(data), cluster, cuda=cuda == "cuda")
+    rows = ClusterRows.of_dask(X, cluster, cuda=cuda == "cuda")
     validate_data(estimator, Shape(rows.shape), reset=True, skip_check_array=True)
     _check_finite(estimator, rows)
     return rows
@@ -105,25 +109,10 @@ def here(rows: ClusterRows) -> Placement:
 
 def _check_finite(estimator: Any, rows: ClusterRows) -> None:
     """Raise ValueError where a panel holds NaN or infinity, with the count and the first row."""
-    facts = rows.over_panels(not_finite)
-    for k, (word, note) in enumerate((("NaN", ""), ("infinity", f" or a value too large for {rows.dtype}"))):
-        count = sum(fact[k][0] for fact in facts)
-        for (start, _), fact in zip(rows.bounds, facts, strict=True):
-            if fact[k][0]:
-                first = f"the first in row {start + fact[k][1]}, column {fact[k][2]}"
-                raise ValueError(
-                    f"Input X contains {word}{note}: {count} value(s), {first}. "
-                    f"{type(estimator).__name__} does not accept missing values; impute or drop them first."
-                )
-
-
-# -- what runs on the workers ------------------------------------------------------------------------------------------
-
-
-def not_finite(panel: Array) -> list[tuple[int, int, int]]:
-    """For NaN and for infinity: how many, and row and column of the first."""
-    host = to_host(panel)
-    if np.all(np.isfinite(host)):
-        return [(0, 0, 0)] * 2
-    found = [np.argwhere(test(host)) for test in (np.isnan, np.isinf)]
-    return [(len(bad), int(bad[0][0]), int(bad[0][1])) if len(bad) else (0, 0, 0) for bad in found]
+    for found, what in zip(rows.not_finite(), ("NaN", f"infinity or a value too large for {rows.dtype}"), strict=True):
+        if found.count:
+            first = f"the first in row {found.row}, column {found.column}"
+            raise ValueError(
+                f"Input X contains {what}: {found.count} value(s), {first}. "
+                f"{type(estimator).__name__} does not accept missing values; impute or drop them first."
+            )

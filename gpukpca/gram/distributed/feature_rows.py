@@ -127,7 +127,8 @@ class ClusterFeatureRows(CentredRows):
         bounds, panels, frame = self.source.bounds, self.source.panels, self._shared(self._frame)
         sizes = [stop - start for start, stop in bounds]
         futures, places = [], []
-        for worker, (_, pairs) in zip(self.cluster.workers, dealt(sizes, len(self.cluster.workers)), strict=False):
+        workers = self.cluster.workers
+        for worker, (_, pairs) in zip(workers, dealt(sizes, [one.threads for one in workers]), strict=True):
             for i, j in pairs:
                 pair = (panels[i], panels[j])
                 futures.append(self.cluster.submit(products_of, frame, *pair, name="gram", worker=worker.address))
