@@ -15,6 +15,7 @@ import array_api_compat
 import fake_cupy
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from gpukpca.backend import device as devices
 from gpukpca.backend.namespace import to_host
@@ -89,8 +90,7 @@ def _cuda_works() -> bool:
 
 MAKERS = {
     "numpy": _numpy,
-    "strict-cpu": lambda: _strict("CPU_DEVICE"),
-    "strict-device1": lambda: _strict("device1"),
+    "strict": lambda: _strict("device1"),
 }
 if find_spec("torch"):
     MAKERS["torch"] = _torch
@@ -103,12 +103,30 @@ elif find_spec("cupy") is None:
 
 @pytest.fixture(params=list(MAKERS))
 def xp(request: pytest.FixtureRequest) -> Iterator[Namespace]:
-    """Every numerical test takes this: NumPy, array-api-strict on two devices, torch and CuPy where they are.
+    """Every numerical test takes this: NumPy, array-api-strict off its default device, torch and CuPy where they are.
 
+    What mixes devices fails off the default one alone; on it scikit-learn's checks of arrays run every estimator.
     Where CuPy is not, a fake of it that computes with NumPy takes its place while the test runs.
     """
     with fake_cupy.installed() if request.param == "fakecuda" else nullcontext():
         yield MAKERS[request.param]()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """BLAS and OpenMP held to one: on the small matrices of tests a second thread only waits, on a core of its own.
+
+    `n_jobs=None` is then one worker; tests of what threads do take `two_blas_threads`.
+    """
+    with threadpool_limits(1):
+        yield
+
+
+@pytest.fixture
+def two_blas_threads() -> Iterator[None]:
+    """BLAS as on a machine with two cores, for tests of threads."""
+    with threadpool_limits(2, "blas"):
+        yield
 
 
 @pytest.fixture(autouse=True)

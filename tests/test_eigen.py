@@ -7,19 +7,12 @@ import oracle
 import pytest
 import scipy.sparse.linalg
 import tolerances
-from threads import one_thread
 
 from gpukpca.backend.random import standard_normal
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, choose_solver, top_eigh
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 
 N, P = 256, 10
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    with one_thread():
-        yield
 
 
 class Operator:

@@ -7,7 +7,6 @@ import oracle
 import pytest
 import scipy.sparse
 import tolerances
-from threads import one_thread
 
 from gpukpca.eigen import Nystrom, pivoted_cholesky, top_eigh
 from gpukpca.exceptions import InvalidParameterError
@@ -28,12 +27,6 @@ from gpukpca.kernels import (
     modulate,
 )
 from gpukpca.kernels.base import Rows
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    with one_thread():
-        yield
 
 
 def rows(n, d=3, dtype="float64", seed=0):

@@ -9,18 +9,10 @@ import numpy as np
 import oracle
 import pytest
 import tolerances
-from threads import one_thread
 
 from gpukpca import KernelPCA
 from gpukpca.exceptions import PrecisionWarning, RankWarning
 from gpukpca.kernels import RBF, Polynomial
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    with one_thread():
-        yield
-
 
 SOLVERS = ("dense", "randomized")
 # lambda_k of exp(-g |x - y|^2) on n points of the circle, mpmath at 50 digits

@@ -435,8 +435,9 @@ def blas_threads() -> list[int]:
     return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
 
-def test_blas_has_its_threads_back_after_products():
+def test_blas_has_its_threads_back_after_products(two_blas_threads):
     before = blas_threads()
+    assert 2 in before
     op = TiledGram(RBF(0.1), rows(400), tile_edge=50, n_jobs=2)
     for _ in range(3):
         _ = op @ rows(400, 2)
@@ -446,8 +447,9 @@ def test_blas_has_its_threads_back_after_products():
     assert blas_threads() == before
 
 
-def test_blas_has_its_threads_back_after_an_exception():
+def test_blas_has_its_threads_back_after_an_exception(two_blas_threads):
     before = blas_threads()
+    assert 2 in before
     calls = []
 
     def fails_late(A, B):
@@ -461,8 +463,9 @@ def test_blas_has_its_threads_back_after_an_exception():
     assert blas_threads() == before
 
 
-def test_a_reporter_that_raises_leaves_blas_and_the_operator_in_order():
+def test_a_reporter_that_raises_leaves_blas_and_the_operator_in_order(two_blas_threads):
     before = blas_threads()
+    assert 2 in before
 
     interrupts = iter([KeyboardInterrupt])
 
@@ -478,8 +481,9 @@ def test_a_reporter_that_raises_leaves_blas_and_the_operator_in_order():
     assert blas_threads() == before
 
 
-def test_blas_has_its_threads_back_after_many_interleaved_products():
+def test_blas_has_its_threads_back_after_many_interleaved_products(two_blas_threads):
     before = blas_threads()
+    assert 2 in before
     X, V = rows(240), rows(240, 2, seed=1)
     expected = TiledGram(RBF(0.1), X, tile_edge=40, n_jobs=2) @ V
     answers: list[np.ndarray] = []

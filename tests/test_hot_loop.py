@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from gpukpca.backend import elementwise
 from gpukpca.backend.columns import Columns
 from gpukpca.backend.rows import by_panels, largest_square_norm, variance_of_entries
-from gpukpca.backend.tiles import map_tiles
+from gpukpca.backend.tiles import map_tiles, usable_cpus, worker_count
 from gpukpca.gram import TiledGram, kernel_matmat
 from gpukpca.kernels import RBF, Kernel, Laplacian, Matern, Polynomial, RationalQuadratic, Sigmoid
 from tests import oracle
@@ -172,6 +173,14 @@ def test_tiles_are_dealt_alike_with_and_without_threads(workers: int, threads: b
     map_tiles(lambda tile: tile, list(range(10)), workers, lambda *counts: seen.append(counts), threads=threads)
     assert seen
     assert all(0 < done <= total == 10 for done, total in seen)
+
+
+def test_workers_are_as_many_as_blas_has_threads_and_the_process_cpus(two_blas_threads: None) -> None:
+    X = np.ones((2, 2))
+    assert worker_count(X) == min(2, usable_cpus())
+    with threadpool_limits(1, "blas"):
+        assert worker_count(X) == 1
+        assert worker_count(X, -1) == worker_count(X, usable_cpus() + 1) == usable_cpus()
 
 
 @pytest.mark.parametrize("culprit", [0, 1, 2, 9])

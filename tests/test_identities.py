@@ -10,7 +10,6 @@ import pytest
 import scipy.linalg
 import tolerances
 from sklearn.decomposition import PCA
-from threads import one_thread
 
 from gpukpca import KernelPCA
 from gpukpca.exceptions import RankWarning
@@ -18,12 +17,6 @@ from gpukpca.gram import CenteredGram, TiledGram, double_center, gram_matrix
 from gpukpca.kernels import RBF, Linear, Polynomial
 
 SOLVERS = ("dense", "randomized")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    with one_thread():
-        yield
 
 
 def rows(n: int, d: int, seed: int = 0) -> np.ndarray:

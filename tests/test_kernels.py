@@ -16,7 +16,6 @@ from hypothesis.extra.numpy import arrays
 from scipy.spatial.distance import pdist
 from sklearn.base import clone
 from sklearn.gaussian_process import kernels as process
-from threads import one_thread
 
 from gpukpca import KernelPCA, kernels
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning
@@ -42,13 +41,6 @@ from gpukpca.kernels import (
     is_psd,
     modulate,
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    with one_thread():
-        yield
-
 
 G = 0.3
 

@@ -8,19 +8,12 @@ import pytest
 import scipy.linalg
 import scipy.stats
 import tolerances
-from threads import one_thread
 
 from gpukpca.backend.linalg import pivot_order, triangular_inverse
 from gpukpca.backend.random import random_subset, uniform, weighted_draws
 from gpukpca.eigen import Nystrom, PivotedCholesky, landmark_cholesky, pivoted_cholesky, spread_cholesky
 from gpukpca.eigen.nystrom import LANDMARKS
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    with one_thread():
-        yield
 
 
 class Columns:
