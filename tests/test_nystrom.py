@@ -18,7 +18,6 @@ import tolerances
 from conftest import Namespace
 from scipy.spatial.distance import cdist
 from sklearn.base import clone
-from threads import one_thread
 
 from gpukpca import KernelPCA, Nystrom, Progress
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, choose_solver, top_eigh
@@ -36,12 +35,6 @@ from gpukpca.kernels import RBF, Cosine, Kernel, Laplacian, Linear, Matern, Poly
 N, P, RANK = 96, 3, 20
 NUMPY = Namespace("numpy", np, None)
 WAYS = ("rpcholesky", "uniform", "kmeans++")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    with one_thread():
-        yield
 
 
 # -- exact matrices ----------------------------------------------------------------------------------------------------
@@ -855,31 +848,32 @@ def factor(kind, n=80):
     }[kind]
 
 
-@pytest.mark.parametrize("p", [1, 5, 10, 80])
 @pytest.mark.parametrize(
     "kind", ["full", "deficient", "zero", "no columns", "one column", "constant", "square", "wide"]
 )
 @pytest.mark.parametrize("centred", [False, True], ids=["plain", "centred"])
-def test_pairs_of_a_factor(xp, dtype, kind, p, centred):
+def test_pairs_of_a_factor(xp, dtype, kind, centred):
     F = factor(kind).astype(dtype)
     op = FactoredGram(xp.array(F))
-    result = top_eigh(CenteredGram(op) if centred else op, p, solver=LowRank(), rng=0)
+    op = CenteredGram(op) if centred else op
     A = F.astype(np.float64) @ F.astype(np.float64).T
     A = oracle.centered(A) if centred else A
-    exact_values = oracle.eigenpairs(A, p)[0]
-    values, U, norms = (host(xp, part) for part in (result.eigenvalues, result.eigenvectors, result.residual_norms))
+    exact_values = oracle.eigenpairs(A, 80)[0]
     # What centring cancels leaves its rounding behind.
     size = float(np.sum(F.astype(np.float64) ** 2))
-    assert np.max(np.abs(values - exact_values)) <= tolerances.eigenvalue(dtype) * size
-    assert np.all(np.diff(values) <= 0)
-    assert np.max(np.abs(U.T @ U - np.eye(p))) <= tolerances.orthogonality(dtype)
-    residuals = np.linalg.norm(A @ U - U * values, axis=0)
-    assert np.max(residuals) <= tolerances.residual(dtype) * size
-    assert np.all(residuals <= norms + tolerances.residual(dtype) * size)
-    assert np.all(values[min(RANKS[kind], len(values)) :] == 0.0)
-    assert result.converged.all()
-    assert result.n_passes == 1
-    assert xp.owns(result.eigenvectors)
+    for p in (1, 5, 10, 80):
+        result = top_eigh(op, p, solver=LowRank(), rng=0)
+        values, U, norms = (host(xp, part) for part in (result.eigenvalues, result.eigenvectors, result.residual_norms))
+        assert np.max(np.abs(values - exact_values[:p])) <= tolerances.eigenvalue(dtype) * size
+        assert np.all(np.diff(values) <= 0)
+        assert np.max(np.abs(U.T @ U - np.eye(p))) <= tolerances.orthogonality(dtype)
+        residuals = np.linalg.norm(A @ U - U * values, axis=0)
+        assert np.max(residuals) <= tolerances.residual(dtype) * size
+        assert np.all(residuals <= norms + tolerances.residual(dtype) * size)
+        assert np.all(values[min(RANKS[kind], len(values)) :] == 0.0)
+        assert result.converged.all()
+        assert result.n_passes == 1
+        assert xp.owns(result.eigenvectors)
 
 
 def test_small_eigenvalues_of_a_factor_keep_their_digits():
