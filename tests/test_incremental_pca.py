@@ -16,7 +16,6 @@ from sklearn.datasets import load_digits, load_iris
 from sklearn.decomposition import PCA
 from sklearn.decomposition import IncrementalPCA as Peer
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gpukpca
 from gpukpca import IncrementalPCA
@@ -66,16 +65,6 @@ def assert_whole(model, X, p, dtype="float64", factor=100.0):
     np.testing.assert_allclose(model.explained_variance_, values, atol=allowed * values[0])
     np.testing.assert_allclose(oracle.up_to_sign(np.asarray(model.components_).T, vectors), vectors, atol=30 * allowed)
     np.testing.assert_allclose(model.mean_, np.mean(X, axis=0, dtype=np.float64), rtol=1e-12)
-
-
-@parametrize_with_checks(
-    [IncrementalPCA(), IncrementalPCA(n_components=2), IncrementalPCA(exact=True), IncrementalPCA(1, whiten=True)]
-)
-@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.RankWarning")
-@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.PrecisionWarning")
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-def test_scikit_learn_estimator_check(estimator, check):
-    check(estimator)
 
 
 # -- batch by batch, as scikit-learn -----------------------------------------------------------------------------------
