@@ -612,7 +612,7 @@ def test_the_global_random_state_is_neither_read_nor_changed() -> None:
         np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
 
 
-def test_eight_threads_at_once_give_what_one_gives() -> None:
+def test_eight_threads_at_once_give_what_one_gives(two_blas_threads: None) -> None:
     def fit(seed: int) -> dict[str, bytes]:
         X = data(120, seed=seed)
         if seed % 4 == 3:  # beyond the range of squares, so that floating-point flags are raised on the way
@@ -626,7 +626,7 @@ def test_eight_threads_at_once_give_what_one_gives() -> None:
     assert together == alone
 
 
-def test_eight_threads_may_transform_with_one_model() -> None:
+def test_eight_threads_may_transform_with_one_model(two_blas_threads: None) -> None:
     estimator = pickle.loads(pickle.dumps(KernelPCA(2, kernel="rbf").fit(data(200))))
     X = data(300, seed=1)
     expected = KernelPCA(2, kernel="rbf").fit(data(200)).transform(X)
@@ -655,7 +655,7 @@ def test_last_bit_changes_do_not_flip_signs(kernel: str) -> None:
     reference = KernelPCA(**parameters).fit(X)
     assert reference.gap_ > 1e-6
     rng = np.random.default_rng(0)
-    for _ in range(350):
+    for _ in range(100):
         nudged = np.nextafter(X, X + rng.choice([-1.0, 1.0], X.shape))
         vectors = KernelPCA(**parameters).fit(nudged).eigenvectors_
         assert np.all(np.sum(vectors * reference.eigenvectors_, axis=0) > 0.99)
@@ -842,26 +842,25 @@ def test_folds_smaller_than_the_components_are_scored() -> None:
 
 
 def python(code: str) -> str:
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    command = [sys.executable, "-W", "error", "-c", code]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stderr == ""
     return ran.stdout.strip()
 
 
-UNWANTED = ("cupy", "torch", "dask", "matplotlib", "rich", "click", "pandas", "array_api_strict")
+UNWANTED = ("cupy", "torch", "dask", "matplotlib", "click", "rich", "pandas", "array_api_strict")
 
 
-@pytest.mark.parametrize("then", ["pass", "gpukpca.KernelPCA(2, kernel='rbf').fit(X).transform(X)"])
-def test_import_and_fit_load_no_optional_library(then: str) -> None:
-    # scikit-learn itself loads some of them where they are installed.
+def test_import_and_fit_are_silent_and_load_no_optional_library() -> None:
+    # scikit-learn itself loads some of them where they are installed, but none of the heavy ones.
     code = (
-        "import sys, numpy, sklearn.decomposition, sklearn.gaussian_process; before = set(sys.modules); import gpukpca;"
-        f"X = numpy.random.default_rng(0).standard_normal((40, 3)); {then}\n"
-        f"print([m for m in {UNWANTED} if m in set(sys.modules) - before])"
+        "import sys, numpy, sklearn.decomposition, sklearn.gaussian_process; before = set(sys.modules)\n"
+        "import gpukpca; X = numpy.random.default_rng(0).standard_normal((40, 3))\n"
+        "for device in (None, 'cpu'): gpukpca.KernelPCA(2, kernel='rbf', device=device).fit(X).transform(X)\n"
+        f"print([m for m in {UNWANTED} if m in set(sys.modules) - before])\n"
+        f"print([m for m in {UNWANTED[:5]} if m in sys.modules])"
     )
-    assert python(code) == "[]"
-
-
-def test_import_loads_no_heavy_library_at_all() -> None:
-    assert python("import sys, gpukpca; print({'cupy', 'torch', 'dask', 'matplotlib'} & set(sys.modules))") == "set()"
+    assert python(code) == "[]\n[]"
 
 
 def test_import_takes_little_more_than_scikit_learn() -> None:
@@ -872,7 +871,7 @@ def test_import_takes_little_more_than_scikit_learn() -> None:
         "start = time.process_time(); import gpukpca;"
         "print(time.process_time() - start - max(0.0, (start - began) / 4 - 0.3))"
     )
-    assert min(float(python(code)) for _ in range(4)) < 0.3
+    assert any(float(python(code)) < 0.3 for _ in range(4))
 
 
 @pytest.mark.parametrize("kernel", ["poly", "cosine"])

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import pkgutil
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -66,8 +63,6 @@ def test_what_is_imported_late_is_what_type_checkers_see():
 @pytest.mark.parametrize(
     "code",
     [
-        "from gpukpca import KernelPCA; KernelPCA()",
-        "import gpukpca; gpukpca.KernelPCA(gpukpca.Nystrom)",
         "import gpukpca; gpukpca.kernels.RBF(); gpukpca.decomposition.PCA(); gpukpca.plotting.plot_local",
         "from gpukpca import *; LocalPCA(); load; kernels.RBF()",
     ],
@@ -76,11 +71,8 @@ def test_every_way_to_a_name_works_in_a_fresh_process(code):
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 
 
-@pytest.mark.parametrize(("room", "name"), NAMES)
-def test_every_public_name_exists_and_is_documented(room, name):
-    value = getattr(import_module(room), name)
-    if name != "__version__":
-        assert len(inspect.getdoc(value) or "") > 10
+def test_every_public_name_is_documented():
+    assert not [name for name, value in PUBLIC.items() if len(inspect.getdoc(value) or "") <= 10]
 
 
 def test_every_exception_is_exported_and_documented():
@@ -123,24 +115,23 @@ METHODS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "method"), METHODS)
-def test_public_methods_are_documented_here_or_in_a_base(name, method):
+def is_described(name: str, method: str) -> bool:
     """A property may instead be named among the attributes of its class or of a base."""
     cls = CLASSES[name]
     own = [vars(base).get(method) for base in cls.__mro__]
     described = any(isinstance(value, property) for value in own) and any(
         method in (base.__doc__ or "") for base in cls.__mro__
     )
-    assert described or any(getattr(value, "__doc__", None) for value in own)
+    return described or any(getattr(value, "__doc__", None) for value in own)
 
 
-@pytest.mark.parametrize(
-    "module", [info.name for info in pkgutil.walk_packages(gpukpca.__path__, "gpukpca.")], ids=lambda name: name
-)
-def test_every_module_says_what_it_is_for(module):
-    path = Path(gpukpca.__file__).parent.joinpath(*module.split(".")[1:])
-    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
+def test_public_methods_are_documented_here_or_in_a_base():
+    assert not [f"{name}.{method}" for name, method in METHODS if not is_described(name, method)]
+
+
+def test_every_module_says_what_it_is_for():
+    files = sorted(Path(gpukpca.__file__).parent.rglob("*.py"))
+    assert not [file for file in files if not ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))]
 
 
 def test_the_import_is_silent_and_opens_no_optional_library():
