@@ -77,6 +77,7 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
 def imports(path: Path) -> list[tuple[str, bool]]:
     """(dotted name, whether inside a function) of everything a file imports."""
     found = []
@@ -94,6 +95,7 @@ def imports(path: Path) -> list[tuple[str, bool]]:
     return found
 
 
+@cache
 def module_of(name: str) -> str | None:
     """The module of the package that a dotted name refers to, without «gpukpca.»; None for foreign names."""
     parts = name.split(".")
@@ -129,9 +131,8 @@ def annotations(path: Path) -> set[ast.AST]:
 INNER = [path for path in FILES if path != PACKAGE / "__init__.py"]
 
 
-@pytest.mark.parametrize("path", INNER, ids=short)
-def test_every_file_belongs_to_a_room(path):
-    assert room(path) in LEVELS
+def test_every_file_belongs_to_a_room():
+    assert not [short(path) for path in INNER if room(path) not in LEVELS]
 
 
 @pytest.mark.parametrize("path", INNER, ids=short)
@@ -251,29 +252,26 @@ def test_random_numbers_come_from_the_shim(path):
     assert not [name for name, _ in imports(path) if name.split(".")[0] == "random" or name.startswith("numpy.random")]
 
 
-@pytest.mark.parametrize("path", FILES, ids=short)
-def test_arguments_are_not_checked_with_assert(path):
-    assert not [node.lineno for node in ast.walk(tree(path)) if isinstance(node, ast.Assert)]
+def test_arguments_are_not_checked_with_assert():
+    nodes = [(path, node) for path in FILES for node in ast.walk(tree(path)) if isinstance(node, ast.Assert)]
+    assert not [f"{short(path)}:{node.lineno}" for path, node in nodes]
 
 
-@pytest.mark.parametrize("path", FILES, ids=short)
-def test_no_file_outgrows_its_room(path):
-    assert path.stat().st_size <= BIGGEST_FILE
+def test_no_file_outgrows_its_room():
+    assert not [short(path) for path in FILES if path.stat().st_size > BIGGEST_FILE]
 
 
-@pytest.mark.parametrize("path", FILES, ids=short)
-def test_nothing_is_left_for_later(path):
-    text = path.read_text(encoding="utf-8")
-    assert not [word for word in ("TODO", "FIXME", "XXX", "HACK") if word in text]
+def test_nothing_is_left_for_later():
+    words = ("TODO", "FIXME", "XXX", "HACK")
+    assert not [(short(path), word) for path in FILES for word in words if word in path.read_text(encoding="utf-8")]
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path.name == "__init__.py"], ids=short)
-def test_an_init_only_re_exports(path):
-    # The console script needs a function that imports click late; the names of the package are imported late.
-    if short(path) in ("cli/__init__.py", "__init__.py"):
-        return
+def test_an_init_only_re_exports():
     kinds = (ast.ImportFrom, ast.Import, ast.Assign, ast.Expr)
-    assert all(isinstance(node, kinds) for node in tree(path).body)
+    # The console script needs a function that imports click late; the names of the package are imported late.
+    late = ("cli/__init__.py", "__init__.py")
+    inits = [path for path in FILES if path.name == "__init__.py" and short(path) not in late]
+    assert not [short(path) for path in inits for node in tree(path).body if not isinstance(node, kinds)]
 
 
 def test_modules_are_not_called_utils():
