@@ -10,7 +10,8 @@ environment() {
     if [ ! -e "$stamp" ]; then
         rm -rf "$folder"
         "$python" -m venv "$folder"
-        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".$extras"
+        # Modules are compiled when they are imported: most never are.
+        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --editable ".$extras"
         touch "$stamp"
     fi
     # shellcheck disable=SC1091

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes an environment with the test extra and runs the tests. Arguments go to pytest.
+# Makes the environment of development, which ci/lint.sh uses too, and runs the tests. Arguments go to pytest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh
-environment test "[test]"
+environment dev "[dev]"
 # Two processes: most tests use one core. Arguments after it win, as in `bash ci/test.sh -n 0`.
 exec python -m pytest --numprocesses 2 --dist worksteal "$@"
