@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ import pytest
 from click.testing import CliRunner
 from conftest import MAKERS, Namespace
 from sklearn.base import clone
-from threads import one_thread
 
 from gpukpca import PCA, KernelPCA, Progress, files, load
 from gpukpca.backend.namespace import to_host
@@ -34,12 +32,6 @@ from gpukpca.eigen import BlockKrylov, KrylovState, Nystrom, top_eigh
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, InvalidParameterError
 from gpukpca.gram import CenteredGram, TiledGram
 from gpukpca.kernels import RBF, Matern
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 @pytest.fixture(autouse=True)
