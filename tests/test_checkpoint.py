@@ -304,7 +304,7 @@ def test_the_hash_of_data_is_that_of_their_entries(xp: Namespace, monkeypatch: p
 
 def flip(path: Path, share: float) -> None:
     content = bytearray(path.read_bytes())
-    content[int(share * (len(content) - 1))] ^= 0x10
+    content[round(share * (len(content) - 1))] ^= 0x10
     path.write_bytes(content)
 
 
@@ -316,6 +316,10 @@ FAULTS = {
     "empty": lambda path: path.write_bytes(b""),
     "deleted": lambda path: path.unlink(),
     "something else": lambda path: path.write_bytes(pickle.dumps(X)),
+    "where the directory begins": lambda path: flip(path, 1 - 4 / path.stat().st_size),
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+    "a link to itself": lambda path: (path.unlink(), path.symlink_to(path)),
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
 }
 STOPS = {"in a row": (5, {}), "after a restart": (7, {"eigen_solver": BlockKrylov(tol=1e-9, max_blocks=3), "tol": 0})}
 
@@ -432,6 +436,9 @@ def test_a_folder_that_cannot_be_is_an_error_before_any_work(tmp_path: Path, mon
         KernelPCA(**SETTINGS, checkpoint=tmp_path / "file").fit(X)
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         PCA(2, checkpoint=tmp_path / "a" / "b").fit(X)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(OSError, match="leads back to itself"):
+        PCA(2, checkpoint=tmp_path / "loop").fit(X)
     for value in (3, "", True):
         with pytest.raises(InvalidParameterError, match="checkpoint"):
             KernelPCA(**SETTINGS, checkpoint=value).fit(X)

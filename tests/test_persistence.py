@@ -18,6 +18,7 @@ import tracemalloc
 import warnings
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -1186,6 +1187,18 @@ def test_flipped_bits_are_found_or_change_nothing(flips, tmp_path_factory):
         return
     model = gpukpca.load(GOLDEN / "incremental_pca_1.npz")
     np.testing.assert_array_equal(again.transform(data(5, 3)), model.transform(data(5, 3)))
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_every_flipped_bit_of_the_last_bytes_is_found(bit, tmp_path):
+    """They say where all members are: before the beginning of the file, where the place is misread."""
+    path = tmp_path / "flipped.npz"
+    for place in range(-22, 0):
+        content = bytearray(whole())
+        content[place] ^= 1 << bit
+        path.write_bytes(content)
+        with suppress(ModelFormatError):
+            gpukpca.load(path)
 
 
 VALUES = [None, True, -1, 0, 1, 10**18, -0.5, 1e308, "", "rbf", "RBF", "class", [], [1, 2], ["a"], [None]]

@@ -53,11 +53,13 @@ def check_folder(path: str | os.PathLike[str] | None) -> None:
     Raises
     ------
     OSError
-        A file, a folder whose parent is not there, no permission, a file system that is read-only.
+        A file, a loop of links, a folder whose parent is not there, no permission, a file system that is read-only.
     """
     if path is None:
         return
     folder = Path(os.path.realpath(path))
+    if folder.is_symlink():  # links are followed already
+        raise OSError(f"checkpoint {os.fspath(path)} is a link that leads back to itself; name a folder.")
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"checkpoint {os.fspath(path)} is a file; name a folder.")
     parent = folder if folder.exists() else folder.parent
@@ -98,10 +100,10 @@ def furthest(folder: Path, job: Job, rng: np.random.Generator) -> Found:
     for name in filter(FILE.fullmatch, names):
         try:
             generation = generation_at(folder / name)
-        except ModelFormatError as error:
-            damage.append(f"{name} cannot be used: {error}")
         except FileNotFoundError:  # another process has cleaned up
             continue
+        except (ModelFormatError, OSError) as error:
+            damage.append(f"{name} cannot be used: {error}")
         else:
             if apart := difference(generation.job, job):
                 others[name] = apart

@@ -160,6 +160,8 @@ def generation_at(path: Path) -> Generation:
     ------
     ModelFormatError
         Damaged, or not written by this library.
+    OSError
+        It cannot be read.
     """
     header, checksum = read_header(path)
     p, n_passes, restarts = (_natural(header, name) for name in ("p", "n_passes", "restarts"))
@@ -203,7 +205,7 @@ def _blamed(name: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise DamagedFileError(f"{name} is missing") from error
-    except (ValueError, TypeError, LookupError) as error:
+    except (OSError, ValueError, TypeError, LookupError) as error:
         raise DamagedFileError(f"{name} cannot be used: {error}") from error
 
 

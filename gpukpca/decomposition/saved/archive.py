@@ -6,6 +6,7 @@ the bytes that are there, and all that is not exactly what `write_archive` write
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -164,6 +165,10 @@ def _understood() -> Iterator[None]:
         raise
     except (*DAMAGE, RecursionError) as error:
         raise ModelFormatError(f"it is damaged or cut off ({type(error).__name__}: {error})") from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise ModelFormatError("it is damaged: it names a place before its beginning") from error
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
