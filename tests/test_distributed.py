@@ -29,7 +29,6 @@ from gpukpca.exceptions import (
     ClusterError,
     DeviceUnavailableError,
     InvalidParameterError,
-    PrecisionWarning,
     RankWarning,
 )
 from gpukpca.gram import AnchoredGram, CenteredGram, TiledGram
@@ -345,16 +344,21 @@ def test_dtypes_are_those_of_the_chunks(client, made, dtype):
     np.testing.assert_array_equal(found.take(np.arange(N)), X.compute().astype(dtype))
 
 
-def test_integers_beyond_float64_are_told(client):
-    X = da.from_array(np.array([[2**53 + 1, 0], [1, -3]]), chunks=(1, 2))
-    with pytest.warns(PrecisionWarning, match=r"integers up to 9007199254740993 exceed 2\*\*53"):
-        ClusterRows.of_dask(X, Cluster(client))
+def test_what_float64_cannot_hold_is_told(client):
+    integers = np.array([[2**53 + 1, 0], [1, -3]])
+    for X, words in (
+        (integers, "integers up to 9007199254740993 exceed 2**53 and lose digits in float64."),
+        (rows().astype(np.longdouble), "extended precision is reduced to float64."),
+        (rows(), ""),
+    ):
+        told = ClusterRows.of_dask(da.from_array(X, chunks=(1 if X is integers else 30, -1)), Cluster(client))
+        assert told.lost_digits == (words if X.dtype != np.float64 else "")  # the widest type of some machines
 
 
 WRONG = {
     "one dimension": (lambda: da.ones(5), ValueError, r"expected a 2D Dask array, got 1 dimension"),
     "no rows": (lambda: da.zeros((0, 3)), ValueError, r"0 sample\(s\): every chunk is empty"),
-    "no columns": (lambda: da.zeros((3, 0)), ValueError, r"0 feature\(s\)"),
+    "no columns": (lambda: da.zeros((3, 0)), ValueError, r"0 feature\(s\) \(shape=\(3, 0\)\) while"),
     "sparse": (
         lambda: lazily_wrong(scipy.sparse.csr_array(np.eye(2))),
         TypeError,

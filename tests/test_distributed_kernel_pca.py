@@ -289,3 +289,18 @@ def test_the_checkpoint_of_a_pca_knows_rows_on_a_cluster(active, tmp_path):
     assert list((tmp_path / "job").iterdir())
     with pytest.raises(exceptions.CheckpointError, match="data"):
         model.fit(chunked(W + 1.0, 30, 130))
+
+
+WIDE = pytest.param(
+    "longdouble", marks=pytest.mark.skipif(np.finfo("longdouble").nmant == 52, reason="float64 is the widest type here")
+)
+
+
+@pytest.mark.parametrize("dtype", ["uint64", WIDE])
+@pytest.mark.parametrize("estimator", [KernelPCA(2), PCA(2)], ids=["KernelPCA", "PCA"])
+def test_digits_that_are_lost_are_told_at_the_line_of_the_caller(active, estimator, dtype):
+    X = (data(n=60) * 2.0 ** (52 if dtype == "uint64" else 0)).clip(0).astype(dtype)
+    words = r"2\*\*53" if dtype == "uint64" else "extended precision"
+    with pytest.warns(exceptions.PrecisionWarning, match=words) as told:
+        estimator.fit(chunked(X, 20))
+    assert told[0].filename == __file__

@@ -11,10 +11,11 @@ from sklearn.utils.validation import validate_data
 from gpukpca._typing import Array
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import is_sparse, item_size, to_host
+from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import memory_limit, spelled_bytes
 from gpukpca.decomposition.validation import Shape, training_data
-from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
+from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, PrecisionWarning
 from gpukpca.gram.distributed import ClusterRows, cluster_for, is_dask_array
 
 
@@ -34,6 +35,11 @@ def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
         NaN, infinity, no rows, chunks that do not fit together.
     ClusterError
         The workers are gone.
+
+    Warns
+    -----
+    PrecisionWarning
+        Integers beyond 2**53, extended precision.
     """
     remote = is_dask_array(X)
     if estimator.client is None and not remote:
@@ -52,6 +58,8 @@ def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
     rows = ClusterRows.of_dask(X, cluster, cuda=cuda == "cuda")
     validate_data(estimator, Shape(rows.shape), reset=True, skip_check_array=True)
     _check_finite(estimator, rows)
+    if rows.lost_digits:
+        warn_caller(rows.lost_digits, PrecisionWarning)
     return rows
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import is_sparse, to_host
 from gpukpca.backend.panelled import Panelled
-from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
+from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.distributed.chunks import ChunkFacts, Found, as_panel, chunk_facts, joined, joined_facts, not_finite
 from gpukpca.gram.distributed.cluster import Cluster, large_graphs_are_meant
 from gpukpca.gram.distributed.panel import on_panel, picked
@@ -46,6 +45,8 @@ class ClusterRows(Panelled):
         Rows of the chunks as they were given, empty ones included.
     local : host array or None
         The rows, where they came from the memory of this process.
+    lost_digits : str
+        What of the chunks float64 cannot hold; empty where it holds all.
     """
 
     def __init__(self, cluster: Cluster, panels: Sequence[Any], sizes: Sequence[int], d: int, dtype: Any) -> None:
@@ -55,6 +56,7 @@ class ClusterRows(Panelled):
         self.shape = (stops[-1], d)
         self.chunks = list(sizes)
         self.local: Array | None = None
+        self.lost_digits = ""
         self.like = np.empty((0, d), dtype=dtype)
         self._facts: list[ChunkFacts] = []
 
@@ -101,11 +103,6 @@ class ClusterRows(Panelled):
             Chunks that are no arrays of real numbers.
         DeviceUnavailableError
             A worker has no GPU, where they are wanted.
-
-        Warns
-        -----
-        PrecisionWarning
-            Integers beyond 2**53.
         """
         chunks = _chunks_of(X, cluster)
         names = [f"chunk {k}" for k in range(len(chunks))]
@@ -118,6 +115,7 @@ class ClusterRows(Panelled):
         panels = [cluster.submit(as_panel, chunk, dtype, cuda, name="panel") for chunk, _ in full]
         rows = cls(cluster, *_regrouped(cluster, panels, [fact.shape[0] for _, fact in full]), d, np.dtype(dtype))
         rows.chunks, rows._facts = [fact.shape[0] for fact in facts], facts
+        rows.lost_digits = _lost_digits(facts)
         return rows
 
     def not_finite(self) -> tuple[Found, Found]:
@@ -199,12 +197,17 @@ def _checked_width(facts: list[ChunkFacts]) -> int:
     if not any(fact.shape[0] for fact in facts):
         raise ValueError("Found array with 0 sample(s): every chunk is empty, and a minimum of 1 is required.")
     if not facts[0].shape[1]:
-        raise ValueError("Found array with 0 feature(s) while a minimum of 1 is required.")
-    if largest := max(fact.largest for fact in facts):
-        warnings.warn(
-            f"integers up to {largest} exceed 2**53 and lose digits in float64.", PrecisionWarning, stacklevel=3
-        )
+        n = sum(fact.shape[0] for fact in facts)
+        raise ValueError(f"Found array with 0 feature(s) (shape=({n}, 0)) while a minimum of 1 is required.")
     return int(facts[0].shape[1])
+
+
+def _lost_digits(facts: list[ChunkFacts]) -> str:
+    """What of the chunks float64 cannot hold."""
+    if largest := max(fact.largest for fact in facts):
+        return f"integers up to {largest} exceed 2**53 and lose digits in float64."
+    extended = any(fact.dtype.startswith("float") and np.dtype(fact.dtype).itemsize > 8 for fact in facts)
+    return "extended precision is reduced to float64." if extended else ""
 
 
 def _regrouped(cluster: Cluster, panels: list[Any], sizes: list[int]) -> tuple[list[Any], list[int]]:
