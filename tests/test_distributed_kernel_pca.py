@@ -205,11 +205,19 @@ def test_landmarks_alone_come_to_this_process(active):
         KernelPCA(3, kernel="rbf", memory_limit=1000, eigen_solver="nystrom").fit(chunked(X))
 
 
+@pytest.mark.filterwarnings("ignore:only 0 of the 3")
 def test_without_a_client_a_dask_array_is_loaded():
     X = data()
     model = KernelPCA(3, kernel="rbf", gamma=0.05, random_state=0)
     expected = clone(model).fit_transform(X)
-    assert np.array_equal(np.asarray(model.fit_transform(chunked(X))), expected)
+    for A, chunks in ((chunked(X, 250), (250, 250, 101)), (CHUNKS["unknown"](X), (N,))):
+        Z = model.fit_transform(A)
+        assert isinstance(Z, da.Array)
+        assert Z.chunks == (chunks, (3,))
+        assert np.array_equal(Z.compute(), expected)
+    assert model.fit_transform(chunked(np.ones((9, 2)), 4)).compute().shape == (9, 3)
+    model.set_params(n_components=None, kernel="precomputed")
+    assert model.fit_transform(da.ones((9, 9), chunks=(4, 5))).compute().shape == (9, 0)
     with pytest.raises(exceptions.MemoryBudgetError, match=r"distributed\.Client"):
         KernelPCA(3, memory_limit=1000).fit(chunked(X))
 
@@ -304,3 +312,10 @@ def test_digits_that_are_lost_are_told_at_the_line_of_the_caller(active, estimat
     with pytest.warns(exceptions.PrecisionWarning, match=words) as told:
         estimator.fit(chunked(X, 20))
     assert told[0].filename == __file__
+
+
+def test_data_frames_of_a_dask_array_are_refused_before_the_fit():
+    model = KernelPCA(2, kernel="rbf").set_output(transform="pandas")
+    with pytest.raises(exceptions.InvalidParameterError, match="data frames in memory"):
+        model.fit_transform(chunked(data()))
+    assert not hasattr(model, "eigenvalues_")

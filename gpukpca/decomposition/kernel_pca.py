@@ -30,7 +30,7 @@ from gpukpca.decomposition.choices import check_parameters, kernel_from, kernel_
 from gpukpca.decomposition.cluster import cluster_rows, gathered, here, loaded
 from gpukpca.decomposition.cluster_route import cluster_plan, model_from_cluster
 from gpukpca.decomposition.fitting import MapArrays, Placed, unchanged_on_error
-from gpukpca.decomposition.lazy import lazily
+from gpukpca.decomposition.lazy import lazily, refuse_data_frames
 from gpukpca.decomposition.model import Model
 from gpukpca.decomposition.peers import KernelPeer
 from gpukpca.decomposition.placement import Placement, at_full_precision, panels_of, placement_for
@@ -44,6 +44,7 @@ from gpukpca.decomposition.validation import check_finite, checked_out, new_data
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import kernel_matmat
 from gpukpca.gram.distributed import ClusterRows, is_dask_array
+from gpukpca.gram.distributed.lazy import in_chunks_of
 from gpukpca.kernels import Kernel, Precomputed
 
 # Rows whose scores are written together where they go to an array of the caller's.
@@ -264,11 +265,17 @@ class KernelPCA(
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> Array:
-        """Fit, and return the scores of X, shape (n, p): the same as ``fit(X).transform(X)`` to rounding, for free."""
+        """Fit, and return the scores of X, shape (n, p): the same as ``fit(X).transform(X)`` to rounding, for free.
+
+        Those of a Dask array are a Dask array, with its chunks; of a single one where their lengths are unknown and no
+        client is.
+        """
         return self._fit(X, wants_scores=True)
 
     def _fit(self, X: Any, wants_scores: bool) -> Array | None:
         """Fit, and return the scores where they are wanted; on any exception the estimator is as it was."""
+        if wants_scores and is_dask_array(X):
+            refuse_data_frames(self)
         with unchanged_on_error(self), working_on(X), overflow_allowed():
             check_parameters(self)
             check_folder(self.checkpoint)
@@ -278,7 +285,7 @@ class KernelPCA(
         """One attempt; the scores in the library of the data."""
         if (rows := cluster_rows(self, given)) is not None:
             return self._fitted_on_cluster(rows, given, budget, wants_scores)
-        given = loaded(self, given)
+        remote, given = given, loaded(self, given)
         data = training_data(self, given)
         place = at_full_precision(placement_for(self, data), data)
         with working_on(place.work):
@@ -291,7 +298,10 @@ class KernelPCA(
             plan, model = fitted_model(self, X, kernel, place, limit)
             self._commit(data, X, kernel, plan, model, place, budget.story)
             synchronize(model.scores)
-            return self._delivered(model.scores, given) if wants_scores else None
+            if not wants_scores:
+                return None
+            scores = self._delivered(model.scores, given)
+            return in_chunks_of(scores, remote) if is_dask_array(remote) else scores
 
     def _fitted_on_cluster(self, rows: ClusterRows, given: Any, budget: Budget, wants_scores: bool) -> Any:
         """One attempt with rows on the workers of a cluster."""

@@ -58,6 +58,13 @@ def mapped_rows(X: Any, answer: Callable[[Any, Any], Array], model: Any, width: 
     )
 
 
+def in_chunks_of(A: Array, X: Any) -> Any:
+    """An array with a row for every row of a Dask array, as a Dask array; in one chunk where those of X are unknown."""
+    import dask.array
+
+    return dask.array.from_array(A, chunks=(-1 if math.isnan(X.shape[0]) else X.chunks[0], -1))
+
+
 def known_width(X: Any) -> int | None:
     """Columns of a Dask array; None where it does not know."""
     return None if math.isnan(X.shape[1]) else int(X.shape[1])
