@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from gpukpca import PCA, KernelPCA, exceptions, load
+from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, exceptions, load
 from gpukpca.decomposition import RidgePreimage
 from gpukpca.eigen import Nystrom
 from gpukpca.kernels import RBF, Laplacian, Linear
 from tests.tolerances import eps
 
+dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
+pytest.importorskip("dask.bag")
 distributed = pytest.importorskip("distributed")
 
 N, D = 601, 7
@@ -319,3 +321,26 @@ def test_data_frames_of_a_dask_array_are_refused_before_the_fit():
     with pytest.raises(exceptions.InvalidParameterError, match="data frames in memory"):
         model.fit_transform(chunked(data()))
     assert not hasattr(model, "eigenvalues_")
+
+
+COLLECTIONS = {
+    "Delayed": lambda X, client: dask.delayed(X),
+    "Bag": lambda X, client: dask.bag.from_sequence(X.tolist()),
+    "Future": lambda X, client: client.scatter(X),
+    "list of Delayed": lambda X, client: [dask.delayed(row) for row in X],
+    "list of Array": lambda X, client: [chunked(X), chunked(X)],
+}
+
+
+@pytest.mark.parametrize("kind", COLLECTIONS)
+def test_what_else_dask_has_is_refused_by_its_name(active, kind):
+    X = COLLECTIONS[kind](data(n=30), active)
+    for cls in (KernelPCA, PCA, IncrementalPCA, LocalPCA, ProbabilisticPCA, BayesianPCA):
+        with pytest.raises(TypeError, match=f"{cls.__name__} does not take a Dask {kind.split()[-1]} here; X.*memory"):
+            cls(2).fit(X)
+
+
+@pytest.mark.parametrize("cls", [IncrementalPCA, LocalPCA, ProbabilisticPCA, BayesianPCA])
+def test_estimators_without_a_cluster_say_who_fits_dask_arrays(cls):
+    with pytest.raises(TypeError, match=r"X\.compute\(\) brings it into memory\. PCA and KernelPCA fit Dask arrays"):
+        cls(2).fit(chunked(data(n=30)))

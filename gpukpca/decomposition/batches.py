@@ -16,6 +16,7 @@ from gpukpca.backend.rows import dense_rows
 from gpukpca.decomposition.placement import Placement, at_full_precision, placement_for
 from gpukpca.decomposition.validation import new_data, training_data
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
+from gpukpca.gram.distributed import dask_kind
 
 # What says that a thing is one set of rows, whatever else it can do.
 ARRAY_MARKS = ("shape", "__array__", "__array_interface__", "__cuda_array_interface__", "__dataframe__")
@@ -82,7 +83,7 @@ def batches_of(estimator: Any, X: Any, rows: Callable[[int], int], smallest: int
 
 def is_stream(X: Any) -> bool:
     """Whether X is an iterable of batches rather than one set of rows."""
-    if isinstance(X, (str, bytes, dict)) or any(hasattr(X, mark) for mark in ARRAY_MARKS):
+    if isinstance(X, (str, bytes, dict)) or any(hasattr(X, mark) for mark in ARRAY_MARKS) or dask_kind(X):
         return False
     if isinstance(X, (list, tuple)):
         return len(X) > 0 and len(getattr(X[0], "shape", ())) == 2

@@ -32,6 +32,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
+from gpukpca.gram.distributed import dask_kind
 
 ROW_PANEL = 8192
 # What is said of infinity, which is no missing value.
@@ -78,6 +79,7 @@ def _check_same_place(estimator: Any, X: Array, fitted: Array, method: str) -> N
 
 def _checked(estimator: Any, X: Any, reset: bool, missing: bool) -> Array:
     given = X
+    _refuse_dask(estimator, X)
     if is_foreign(X):
         X = _foreign(estimator, X)
         given = Shape(X.shape)  # hides the array, so that scikit-learn has nothing to convert
@@ -92,6 +94,16 @@ def _checked(estimator: Any, X: Any, reset: bool, missing: bool) -> Array:
     # Widths and feature names only, after finiteness as in scikit-learn.
     validate_data(estimator, given if hasattr(given, "shape") else X, reset=reset, skip_check_array=True)
     return X
+
+
+def _refuse_dask(estimator: Any, X: Any) -> None:
+    """What of Dask came so far is not taken as it is."""
+    if kind := dask_kind(X):
+        raise TypeError(
+            f"{_name(estimator)} does not take a Dask {kind} here; "
+            f"X.{'result' if kind == 'Future' else 'compute'}() brings it into memory. PCA and KernelPCA fit Dask "
+            "arrays: X.to_dask_array() makes one of a data frame, dask.array.from_delayed of delayed rows."
+        )
 
 
 def _host(estimator: Any, X: Any) -> Array:

@@ -7,6 +7,15 @@ where they are; ``cuda=True`` moves panels to the GPU of their worker. What come
 from gpukpca.gram.distributed.cluster import Cluster, client_for, cluster_for
 from gpukpca.gram.distributed.feature_rows import ClusterFeatureRows
 from gpukpca.gram.distributed.operator import DaskGram
-from gpukpca.gram.distributed.rows import ClusterRows, is_dask_array
+from gpukpca.gram.distributed.rows import ClusterRows, dask_kind, is_dask_array
 
-__all__ = ["Cluster", "ClusterFeatureRows", "ClusterRows", "DaskGram", "client_for", "cluster_for", "is_dask_array"]
+__all__ = [
+    "Cluster",
+    "ClusterFeatureRows",
+    "ClusterRows",
+    "DaskGram",
+    "client_for",
+    "cluster_for",
+    "dask_kind",
+    "is_dask_array",
+]

@@ -237,3 +237,11 @@ def is_dask_array(X: Any) -> bool:
     """Whether X is a Dask array; who has one has imported Dask."""
     module = sys.modules.get("dask.array")
     return module is not None and isinstance(X, module.Array)
+
+
+def dask_kind(X: Any) -> str:
+    """What of Dask X is, or the first entry of a list: Array, DataFrame, Delayed, Future ...; empty for all else."""
+    X = X[0] if isinstance(X, (list, tuple)) and X else X
+    dask, distributed = sys.modules.get("dask"), sys.modules.get("distributed")
+    is_future = distributed is not None and isinstance(X, distributed.Future)
+    return type(X).__name__.removesuffix("Leaf") if is_future or (dask and dask.is_dask_collection(X)) else ""
