@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import functools
 import os
 import pickle
 import re
@@ -267,6 +268,44 @@ def test_another_fit_is_refused_by_the_field_that_differs(
     assert words in str(raised.value)
     assert "Choose another folder, or delete this one" in str(raised.value)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def closure(gamma: float) -> Any:
+    return lambda x, y: float(np.exp(-gamma * np.sum((x - y) ** 2)))
+
+
+def hidden(factor: float) -> Any:
+    """A kernel of the user's with a parameter that it does not tell."""
+
+    class Hidden(RBF):
+        def tile(self, a: Any, b: Any, out: Any = None) -> Any:
+            return factor * super().tile(a, b, out)
+
+        def tile_diagonal(self, a: Any) -> Any:
+            return factor * super().tile_diagonal(a)
+
+    return Hidden(gamma=0.2)
+
+
+USERS = {
+    "closure": closure,
+    "partial": lambda gamma: functools.partial(lambda x, y, gamma: closure(gamma)(x, y), gamma=gamma),
+    "in a sum": lambda gamma: RBF(gamma=0.2) + hidden(gamma),
+    "subclass": hidden,
+}
+
+
+@pytest.mark.parametrize("kind", USERS)
+def test_code_of_the_user_is_told_apart_by_its_values(kind: str, tmp_path: Path) -> None:
+    data = X[:60]
+    more = {"gamma": None, "kernel_params": {}} if kind in ("closure", "partial") else {"gamma": None}
+    settings = {**SETTINGS, **more, "kernel": USERS[kind](0.25)}
+    interrupted(tmp_path, 3, data, **settings)
+    with pytest.raises(CheckpointError, match="kernel_values was"):
+        resumed(tmp_path, data, **{**settings, "kernel": USERS[kind](0.5)})
+    model, told = resumed(tmp_path, data, **{**settings, "kernel": USERS[kind](0.25)})
+    assert told == [2]
+    assert_same(model, KernelPCA(**settings).fit(data))
 
 
 def test_what_bounds_memory_and_time_may_differ(tmp_path: Path) -> None:

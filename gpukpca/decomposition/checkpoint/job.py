@@ -15,7 +15,7 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import dtype_name, is_foreign, is_sparse, to_host
 from gpukpca.backend.panelled import Panelled
 from gpukpca.backend.random import kind_of_generator
-from gpukpca.backend.rows import take_rows
+from gpukpca.backend.rows import pick_rows, take_rows
 from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
 from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.pca_plan import PCAPlan
@@ -25,6 +25,8 @@ from gpukpca.kernels import Kernel
 # Of the files; another number is another layout of them.
 FORMAT = 1
 PANEL_BYTES = 2**22
+# Rows whose kernel values tell one function of the user's from another of the same name.
+SAMPLE = 16
 
 Job = dict[str, str]
 
@@ -35,7 +37,8 @@ PCA_PARAMETERS = ("n_components", "tol", "iterated_power", "n_oversamples", "sca
 
 def kernel_job(estimator: Any, X: Any, kernel: Kernel, like: Array, rng: np.random.Generator) -> Job:
     """The fields of a `KernelPCA`, its kernel with numbers in place of rules."""
-    return job_of(estimator, X, like, rng, KERNEL_PARAMETERS, kernel=kernel)
+    job = job_of(estimator, X, like, rng, KERNEL_PARAMETERS, kernel=kernel)
+    return job | {"kernel_values": _values_of(kernel, X)} if _is_of_user(kernel) else job
 
 
 def pca_job(estimator: Any, X: Any, plan: PCAPlan, like: Array, rng: np.random.Generator) -> Job:
@@ -88,6 +91,20 @@ def described(value: Any) -> str:
     if callable(value):
         return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
     return repr(value)
+
+
+def _is_of_user(value: Any) -> bool:
+    """Whether a kernel is made of anybody's code, whose name and parameters need not tell what it does."""
+    if callable(value) and not type(value).__module__.startswith("gpukpca."):
+        return True
+    return any(map(_is_of_user, (_fields(value) or {}).values()))
+
+
+def _values_of(kernel: Kernel, X: Any) -> str:
+    """A hash of the kernel matrix of a few rows, spread over all."""
+    n = int(X.shape[0])
+    rows = pick_rows(X, np.unique(np.linspace(0, n - 1, SAMPLE).astype(np.int64)))
+    return digest_of(kernel(rows))
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
