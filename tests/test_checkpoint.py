@@ -233,7 +233,7 @@ def test_results_live_where_the_data_live(xp: Namespace, tmp_path: Path) -> None
 # -- what must agree ---------------------------------------------------------------------------------------------------
 
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
-    "data": ({}, "data was"),
+    "data": ({}, "the data differ (their hashes do)"),
     "shape": ({}, "shape was 300 x 5 and is 299 x 5 now"),
     "dtype": ({}, "dtype was float64 and is float32 now"),
     "n_components": ({"n_components": 4}, "n_components was 3 and is 4 now"),
@@ -266,7 +266,7 @@ def test_another_fit_is_refused_by_the_field_that_differs(
     with pytest.raises(CheckpointError, match="is the checkpoint of another fit") as raised:
         resumed(tmp_path, data, **{**SETTINGS, **parameters})
     assert words in str(raised.value)
-    assert "Choose another folder, or delete this one" in str(raised.value)
+    assert "Choose another folder, or delete the files p*_pass*.npz in this one" in str(raised.value)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -642,8 +642,34 @@ def test_the_command_line_checks_and_tells(in_folder: Path) -> None:
     assert "random_state was 0 and is 1 now" in result.stderr
     result = command(*FIT, "--checkpoint", "x.npy", "--force")
     assert (result.exit_code, result.stderr) == (2, "error: checkpoint x.npy is a file; name a folder.\n")
-    result = command(*FIT, "--method", "ppca", "--checkpoint", "c")
+    result = command(*FIT, "--method", "ppca", "--checkpoint", "c", "--force")
     assert result.exit_code == 2
+    assert "it is for --method kernel or pca" in result.stderr
+    result = command(*FIT, "--checkpoint", "", "--force")
+    assert (result.exit_code, "the name is empty" in result.stderr) == (2, True)
+    assert sorted(os.listdir()) == ["c", "s.npz", "x.npy"]  # nothing in the current folder
+
+
+def test_the_folder_of_another_fit_is_not_named_by_one_without_passes(in_folder: Path) -> None:
+    assert "checkpoint   in c\n" in command(*FIT, "--checkpoint", "c").stdout
+    result = command("fit", "x.npy", "--method", "pca", "-o", "p.npz", "--checkpoint", "c")
+    assert result.exit_code == 0
+    assert "no checkpoint is written" in result.stdout
+    assert "in c\n" not in result.stdout
+
+
+def test_verbose_is_a_line_a_pass_for_logs(in_folder: Path) -> None:
+    result = command(*FIT, "--verbose", "--checkpoint", "c")
+    assert result.exit_code == 0
+    passes = [line for line in result.stderr.splitlines() if line.startswith("pass ")]
+    assert len(passes) == int(re.search(r"passes +(\d+)", result.stdout)[1])
+    assert "largest relative residual" in passes[-1]
+    assert command(*FIT, "--force").stderr == ""
+    again = command(*FIT, "-v", "--force", "--checkpoint", "c")
+    assert again.stderr.count("resumed at pass") == 1
+    both = command(*FIT, "-v", "-q", "--force")
+    assert (both.exit_code, both.stderr.count("\n")) == (2, 1)
+    assert "contradict" in both.stderr
     assert "--checkpoint" in command("fit", "--help").stdout
     assert "--checkpoint" not in command("plan", "--help").stdout
 

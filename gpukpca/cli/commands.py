@@ -15,6 +15,7 @@ from gpukpca.cli.fit import run_fit, run_plan
 from gpukpca.cli.inputs import BUNDLED
 from gpukpca.cli.machine import show_machine
 from gpukpca.cli.options import (
+    FolderName,
     RowsByColumns,
     WholeNumber,
     of_method,
@@ -45,8 +46,14 @@ from gpukpca.cli.options import (
 )
 @click.option("--plot", type=click.Path(path_type=Path), help="Spectrum and scores as .png, .pdf or .svg.")
 @click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="A line a pass on the standard error in place of the bar: for logs of batch jobs.",
+)
+@click.option(
     "--checkpoint",
-    type=click.Path(path_type=Path),
+    type=FolderName(path_type=Path),
     metavar="FOLDER",
     help=of_method("checkpoint", "Write the state after every pass there, and go on from it when run again."),
 )

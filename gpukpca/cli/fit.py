@@ -22,7 +22,7 @@ from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.scheduler import shared_out
 from gpukpca.cli.table import Table
 from gpukpca.decomposition.checkpoint import has_generations
-from gpukpca.decomposition.plan import parsed_bytes
+from gpukpca.decomposition.plan import NO_CHECKPOINT, parsed_bytes
 from gpukpca.files import replaced_whole
 from gpukpca.persistence import save_with_notes
 
@@ -53,9 +53,11 @@ def run_fit(wanted: SimpleNamespace) -> None:
     """Check, read, fit, write, show."""
     if wanted.output is None and wanted.save is None:
         raise ValueError("nothing would be written: give --output for the scores, --save for the model, or both.")
+    if wanted.quiet and wanted.verbose:
+        raise ValueError("--quiet and --verbose contradict each other; give one of them.")
     targets = checked_targets(wanted, wanted.source)
     console = Console(stderr=True)
-    with ProgressBar(console) as bar:
+    with ProgressBar(console, lines=wanted.verbose) as bar:
         method, model = method_and_model(wanted, 0 if wanted.quiet else bar)
         with shared_out(model, wanted.scheduler):
             prepared = method.prepared(wanted, model, read_table(wanted, method))
@@ -63,7 +65,7 @@ def run_fit(wanted: SimpleNamespace) -> None:
             scores = model.fit_transform(prepared.table.X)
             seconds = time.perf_counter() - started
     facts = facts_of(wanted, method, model, scores, prepared, seconds)
-    facts["checkpoint"] = _checkpoint_in_words(wanted, bar.resumed)
+    facts["checkpoint"] = _checkpoint_in_words(wanted, bar.resumed, getattr(model, "plan_", None))
     facts["written"] = [str(path) for path in targets.values()]
     write_all(wanted, method, model, scores, prepared, facts, targets)
     if not wanted.quiet:
@@ -72,9 +74,10 @@ def run_fit(wanted: SimpleNamespace) -> None:
         show_run(out, method.lines(model), prepared.table.X.shape, getattr(model, "plan_", None), facts)
 
 
-def _checkpoint_in_words(wanted: SimpleNamespace, resumed: str) -> str:
-    """Where the state of the fit is, and whether it was gone on from."""
-    if resumed or wanted.checkpoint is None or not has_generations(wanted.checkpoint):
+def _checkpoint_in_words(wanted: SimpleNamespace, resumed: str, plan: Any) -> str:
+    """Where the state of the fit is, and whether it was gone on from; files of another fit are none of this one's."""
+    none_of_it = plan is not None and NO_CHECKPOINT in plan.notes
+    if resumed or none_of_it or wanted.checkpoint is None or not has_generations(wanted.checkpoint):
         return resumed
     return f"in {wanted.checkpoint}"
 

@@ -32,6 +32,7 @@ def check_options(method: Method, given: Callable[[str], bool]) -> None:
         for name in set(other.options) - set(method.options):
             if given(name):
                 option = f"--{name.replace('_', '-')}"
+                owners = " or ".join(owner.name for owner in METHODS.values() if name in owner.options)
                 raise InvalidParameterError(
-                    f"{option} does not apply to --method {method.name}; it is for --method {other.name}."
+                    f"{option} does not apply to --method {method.name}; it is for --method {owners}."
                 )

@@ -40,6 +40,16 @@ class WholeNumber(click.IntRange):
     name = "integer"
 
 
+class FolderName(click.Path):
+    """A path that is not empty: Click would take that of an unset variable for the current folder."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """A path."""
+        if value == "":
+            self.fail("the name is empty; give that of a folder.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class RowsByColumns(click.ParamType):
     """The shape of an image, such as 16x16."""
 

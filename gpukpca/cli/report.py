@@ -26,10 +26,10 @@ ROWS_SHOWN = 20
 class ProgressBar:
     """Bars on a terminal for work longer than `delay` seconds, fed by ``KernelPCA(verbose=bar)``.
 
-    A timer shows them, not an event: LAPACK sends none.
+    A timer shows them, not an event: LAPACK sends none. With `lines` events are lines, as they are for ``verbose=1``.
     """
 
-    def __init__(self, console: Console, delay: float = 1.0) -> None:
+    def __init__(self, console: Console, delay: float = 1.0, lines: bool = False) -> None:
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -42,7 +42,8 @@ class ProgressBar:
         self.first_residual = 0.0
         self.resumed = ""
         self._lock = threading.Lock()
-        self._closed = not console.is_terminal
+        self._lines = lines
+        self._closed = lines or not console.is_terminal
         self._timer = threading.Timer(delay, self._show)
         self._timer.daemon = True
 
@@ -68,8 +69,8 @@ class ProgressBar:
         """Take one event."""
         if event.stage == "resumed":
             self.resumed = event.text
-            if not self._closed:
-                plain(self.bars.console, event.text)
+        if (self._lines and event.stage != "tiles") or (event.stage == "resumed" and not self._closed):
+            plain(self.bars.console, event.text)
         if event.stage == "tiles":
             text = f"{event.done} of {event.total} tiles{_left_in_words(event)}"
             self._update(self.tiles, event.done / max(event.total, 1), text)
@@ -78,7 +79,8 @@ class ProgressBar:
         if event.stage == "fold":
             self._update(self.tiles, event.done / max(event.total, 1), event.text)
         if event.stage == "pass":
-            self._update(self.tiles, 1.0, "")
+            # The time beside the tiles is that of a pass: a bar once full would show that of the first for ever.
+            self.bars.reset(self.tiles, text="")
             self._update(self.passes, self._share(event), _pass_in_words(event))
 
     def _update(self, task: TaskID, share: float | None, text: str) -> None:

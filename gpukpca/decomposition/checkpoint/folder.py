@@ -25,7 +25,7 @@ from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.eigen.state import KrylovState
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatError
 
-AGAIN = "Choose another folder, or delete this one to begin anew"
+AGAIN = "Choose another folder, or delete the files p*_pass*.npz in this one to begin anew"
 
 
 @dataclass(frozen=True)
