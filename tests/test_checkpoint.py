@@ -25,12 +25,13 @@ from sklearn.base import clone
 from gpukpca import PCA, KernelPCA, Progress, files, load
 from gpukpca.backend.namespace import to_host
 from gpukpca.cli.app import gpukpca
+from gpukpca.cli.failures import failures_in_one_line
 from gpukpca.decomposition import planning
 from gpukpca.decomposition.checkpoint import generations, job
 from gpukpca.decomposition.checkpoint.checkpoint import Checkpoint
 from gpukpca.decomposition.progress import Timed
 from gpukpca.eigen import BlockKrylov, KrylovState, Nystrom, top_eigh
-from gpukpca.exceptions import CheckpointError, CheckpointWarning, InvalidParameterError
+from gpukpca.exceptions import CheckpointError, CheckpointWarning, ClusterError, InvalidParameterError
 from gpukpca.gram import CenteredGram, TiledGram
 from gpukpca.kernels import RBF, Matern
 
@@ -656,6 +657,15 @@ def test_the_folder_of_another_fit_is_not_named_by_one_without_passes(in_folder:
     assert result.exit_code == 0
     assert "no checkpoint is written" in result.stdout
     assert "in c\n" not in result.stdout
+
+
+def test_after_a_lost_cluster_the_checkpoint_is_named(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder, words in (("c", " The checkpoint is in c: the same command goes on from it.\n"), ("none", "\n")):
+        if folder == "c":
+            assert command(*FIT, "--checkpoint", folder).exit_code == 0
+        with pytest.raises(SystemExit), failures_in_one_line(False, Path(folder)):
+            raise ClusterError("the first task was lost.")
+        assert capsys.readouterr().err == "error: the first task was lost." + words
 
 
 def test_verbose_is_a_line_a_pass_for_logs(in_folder: Path) -> None:

@@ -16,6 +16,7 @@ import click
 
 from gpukpca.exceptions import ClusterError, ConvergenceError, DeviceLostError, DeviceUnavailableError
 
+NOTHING = "nothing was written"
 BAD_INPUT, INTERRUPTED, TERMINATED = 2, 130, 143
 FAILURES = (
     ValueError,
@@ -86,20 +87,28 @@ def failures_in_one_line(debug: bool, checkpoint: Path | None = None) -> Iterato
         if isinstance(error, BrokenPipeError):
             raise
         if not debug:
-            fail(in_words(error))
+            fail(in_words(error) + _going_on(error, checkpoint))
         traceback.print_exc()
         sys.exit(BAD_INPUT)
+
+
+def _going_on(error: BaseException, checkpoint: Path | None) -> str:
+    """What to say after a cluster was lost: the one failure that leaves a checkpoint to go on from."""
+    if not isinstance(error, ClusterError) or checkpoint is None:
+        return ""
+    left = _left_in(checkpoint)
+    return "" if left == NOTHING else f" {left[0].upper()}{left[1:]}."
 
 
 def _left_in(checkpoint: Path | None) -> str:
     """What work that was ended leaves behind."""
     if checkpoint is None:
-        return "nothing was written"
+        return NOTHING
     # By now it is in memory; the help of the program should not wait for it.
     from gpukpca.decomposition.checkpoint import has_generations
 
     if not has_generations(checkpoint):
-        return "nothing was written"
+        return NOTHING
     return f"the checkpoint is in {checkpoint}: the same command goes on from it"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,12 +19,23 @@ def shared_out(model: Any, address: str | None) -> Iterator[None]:
     if address is None:
         yield
         return
-    with connected(address) as client:
+    with _logs_kept_out(), connected(address) as client:
         model.set_params(client=client)
         try:
             yield
         finally:
             model.set_params(client=None)
+
+
+@contextmanager
+def _logs_kept_out() -> Iterator[None]:
+    """What Dask logs of a lost cluster, tracebacks among it: the program says it in one line."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def labelled(notes: tuple[str, ...]) -> list[tuple[str, str]]:
