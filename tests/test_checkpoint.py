@@ -643,7 +643,7 @@ def test_the_command_line_checks_and_tells(in_folder: Path) -> None:
     assert "random_state was 0 and is 1 now" in result.stderr
     result = command(*FIT, "--checkpoint", "x.npy", "--force")
     assert (result.exit_code, result.stderr) == (2, "error: checkpoint x.npy is a file; name a folder.\n")
-    result = command(*FIT, "--method", "ppca", "--checkpoint", "c", "--force")
+    result = command("fit", "x.npy", "--method", "ppca", "--checkpoint", "c", "-o", "t.npz")
     assert result.exit_code == 2
     assert "it is for --method kernel or pca" in result.stderr
     result = command(*FIT, "--checkpoint", "", "--force")

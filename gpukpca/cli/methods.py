@@ -29,8 +29,8 @@ METHODS: dict[str, Method] = {
 def check_options(method: Method, given: Callable[[str], bool]) -> None:
     """Raise for an option that only other methods read."""
     for other in METHODS.values():
-        for name in set(other.options) - set(method.options):
-            if given(name):
+        for name in other.options:  # in their order, so that the same command is always told the same
+            if name not in method.options and given(name):
                 option = f"--{name.replace('_', '-')}"
                 owners = " or ".join(owner.name for owner in METHODS.values() if name in owner.options)
                 raise InvalidParameterError(
