@@ -91,11 +91,18 @@ class _ClusterRoute(Route):
             kernel=repr(self.kernel),
             solver=solver,
             solver_reason=why,
-            residence=Residence("distributed", n, n, 0, len(rows.cluster.workers)),
+            residence=self._residence(solver),
             predicted_bytes=needed,
             available_bytes=self.limit,
             notes=(f"cluster: {rows.cluster.describe()}",),
         )
+
+    def _residence(self, solver: Any) -> Residence:
+        """Tiles on the workers, or the factor of landmarks in this process."""
+        workers = len(self.source.cluster.workers)
+        if isinstance(solver, Nystrom):
+            return Residence("factored", self.n, self.n, 0, workers, rank=solver.rank or 0)
+        return Residence("distributed", self.n, self.n, 0, workers)
 
     def _landmarks(self, wanted: Nystrom, p: int) -> tuple[Nystrom, int]:
         """The approximation with its rank as a number, and the components it can give."""
