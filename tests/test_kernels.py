@@ -448,6 +448,21 @@ def test_the_median_of_many_rows_is_that_of_a_seeded_sample(xp):
     assert first == RBF("median").resolve(X).gamma
 
 
+@pytest.mark.parametrize("n", [2, 249, 250, 251, 600])
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_the_median_of_wide_rows_is_that_of_differences(n, offset):
+    X = rows(n, 40, "float64", 21) + offset
+    assert RBF("median").resolve(X).gamma == pytest.approx(1 / (2 * np.median(pdist(X)) ** 2), rel=1e-12)
+
+
+def test_the_median_of_wide_rows_looks_past_duplicates_and_rows_far_out():
+    X = rows(60, 40, "float64", 22)
+    expected = RBF("median").resolve(X).gamma
+    assert RBF("median").resolve(np.repeat(X, 5, axis=0)).gamma == pytest.approx(expected, rel=0.02)
+    far = np.concatenate([X, np.full((1, 40), 1e100)])
+    assert RBF("median").resolve(far).gamma == pytest.approx(expected, rel=0.05)
+
+
 def test_rows_told_apart_by_rounding_alone_are_one_row_to_the_median(xp, dtype):
     X = np.repeat(rows(9, 4, dtype, 18), 5, axis=0)
     noise = 5 * tolerances.eps(dtype) * rows(45, 4, dtype, 19)
