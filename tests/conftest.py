@@ -197,3 +197,22 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say how many tests ran on CuPy: `ci/test_gpu.sh` fails where that is none."""
     ran = sum("[cupy" in report.nodeid or "-cupy" in report.nodeid for report in terminalreporter.getreports("passed"))
     terminalreporter.write_line(f"tests passed on CuPy: {ran}")
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    """A Dask client of two workers that are threads of this process, on any free port; not the active one."""
+    distributed = pytest.importorskip("distributed")
+    settings = {"processes": False, "threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
+    with (
+        distributed.LocalCluster(n_workers=2, **settings) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def active(client: Any) -> Iterator[Any]:
+    """The client as the active one."""
+    with client.as_current():
+        yield client

@@ -18,27 +18,9 @@ from tests.tolerances import eps
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 pytest.importorskip("dask.bag")
-distributed = pytest.importorskip("distributed")
+pytest.importorskip("distributed")
 
 N, D = 601, 7
-
-
-@pytest.fixture(scope="module")
-def client():
-    """Two workers that are threads of this process."""
-    settings = {"processes": False, "dashboard_address": ":0", "silence_logs": 50}
-    with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, **settings) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
-
-
-@pytest.fixture
-def active(client):
-    """The client as the active one."""
-    with client.as_current():
-        yield client
 
 
 def data(dtype="float64", n=N):

@@ -31,23 +31,6 @@ SOLVERS = ("covariance_eigh", "dual", "full", "randomized")
 SHAPES = {"tall": (203, 12), "wide": (12, 40)}
 
 
-@pytest.fixture(scope="module")
-def client():
-    """Two workers that are threads of this process."""
-    with (
-        distributed.LocalCluster(n_workers=2, processes=False, **QUIET) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
-
-
-@pytest.fixture
-def active(client):
-    """The client as the active one."""
-    with client.as_current():
-        yield client
-
-
 def data(shape: str = "tall", offset: float = 3.0, dtype: str = "float64") -> np.ndarray:
     n, d = SHAPES[shape]
     X = np.random.default_rng(0).standard_normal((n, d)) * 0.7 ** np.arange(d) + offset
