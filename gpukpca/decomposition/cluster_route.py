@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Integral
 from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import dtype_name, item_size
 from gpukpca.backend.random import generator
-from gpukpca.decomposition.choices import refuse_indefinite, solver_from
+from gpukpca.decomposition.choices import solver_from
 from gpukpca.decomposition.cluster import here
 from gpukpca.decomposition.model import Model
 from gpukpca.decomposition.plan import Plan, spelled_bytes
+from gpukpca.decomposition.planning import ranked
 from gpukpca.decomposition.progress import Progress, listener_from, tile_report
 from gpukpca.decomposition.routes import Route, first_guess, warn_of_clamping
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
@@ -72,7 +72,7 @@ class _ClusterRoute(Route):
         n, rows = self.n, self.source
         solver, why = solver_from(self.estimator, n, p, False)
         if isinstance(solver, Nystrom):
-            solver, p = self._landmarks(solver, p)
+            solver, _, p = ranked(solver, self.estimator, self.kernel, n, p)
         if isinstance(solver, Dense) and self.kernel.positive_definite is not True:
             solver = Dense(tol=solver.tol, full_spectrum=True)
         needed = self._bytes(solver, p)
@@ -103,17 +103,6 @@ class _ClusterRoute(Route):
         if isinstance(solver, Nystrom):
             return Residence("factored", self.n, self.n, 0, workers, rank=solver.rank or 0)
         return Residence("distributed", self.n, self.n, 0, workers)
-
-    def _landmarks(self, wanted: Nystrom, p: int) -> tuple[Nystrom, int]:
-        """The approximation with its rank as a number, and the components it can give."""
-        refuse_indefinite(self.kernel)
-        rank = wanted.rank_for(self.n, p)
-        if isinstance(self.estimator.n_components, Integral) and rank < p:
-            raise InvalidParameterError(
-                f"n_components={self.estimator.n_components} needs at least as many landmarks, and rank={wanted.rank} "
-                "was given to Nystrom; raise the rank."
-            )
-        return replace(wanted, rank=rank), min(p, rank)
 
     def _bytes(self, solver: Any, p: int) -> int:
         """What this process holds at the peak."""

@@ -421,15 +421,7 @@ def _factored_plan(job: Job, count: int) -> Plan:
 
 def _nystrom_plans(job: Job, wanted: Nystrom, why: str) -> Iterator[Plan]:
     """The approximation by landmarks, with the rank asked for."""
-    refuse_indefinite(job.kernel)
-    rank = wanted.rank_for(job.n, job.p)
-    if isinstance(job.estimator.n_components, Integral) and rank < job.p:
-        raise InvalidParameterError(
-            f"n_components={job.estimator.n_components} needs at least as many landmarks, and rank={wanted.rank} was "
-            "given to Nystrom; raise the rank."
-        )
-    p = min(job.p, rank)
-    solver = replace(wanted, rank=rank)
+    solver, rank, p = ranked(wanted, job.estimator, job.kernel, job.n, job.p)
     for edge in _edges_to_try(job):
         panel = _panel(job, edge)
         rows = Residence("tiled", job.n, edge, 0, job.workers, panel).rows_held
@@ -440,6 +432,18 @@ def _nystrom_plans(job: Job, wanted: Nystrom, why: str) -> Iterator[Plan]:
         residence = Residence("factored", job.n, edge, 0, job.workers, panel, rank)
         read = job.n * int(job.X.shape[1]) * job.item if panel else 0
         yield replace(_plan(job, solver, why, residence, held, bytes_read=read), n_components=p)
+
+
+def ranked(wanted: Nystrom, estimator: Any, kernel: Kernel, n: int, p: int) -> tuple[Nystrom, int, int]:
+    """The approximation of K (n, n) with its rank as a number, that rank, and how many of p components it can give."""
+    refuse_indefinite(kernel)
+    rank = wanted.rank_for(n, p)
+    if isinstance(estimator.n_components, Integral) and rank < p:
+        raise InvalidParameterError(
+            f"n_components={estimator.n_components} needs at least as many landmarks, and rank={wanted.rank} was "
+            "given to Nystrom; raise the rank."
+        )
+    return replace(wanted, rank=rank), rank, min(p, rank)
 
 
 def _landmark_peak(job: Job, rank: int, p: int) -> int:

@@ -135,8 +135,9 @@ class TiledGram:
             raise InvalidParameterError(f"expected a block of shape ({self.shape[0]}, b), got {tuple(V.shape)}.")
         xp = namespace_of(self.like, V)
         V = cast(V, self.dtype)
+        product = xp.concat(self._triangle.sums(V), axis=0)
         self.products += 1
-        return xp.concat(self._triangle.sums(V), axis=0)
+        return product
 
     # -- the rest of the protocol ----------------------------------------------------------------------------------
 
