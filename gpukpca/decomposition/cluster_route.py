@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gpukpca._typing import Array
 from gpukpca.backend.namespace import dtype_name, item_size
 from gpukpca.backend.random import generator
 from gpukpca.decomposition.choices import solver_from
@@ -18,7 +17,6 @@ from gpukpca.decomposition.routes import Route, first_guess, warn_of_clamping
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
 from gpukpca.eigen.growing import default_block
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
-from gpukpca.gram import CenteredGram
 from gpukpca.gram.distributed import ClusterRows, DaskGram
 from gpukpca.gram.residence import Residence
 from gpukpca.kernels import Kernel
@@ -124,12 +122,6 @@ class _ClusterRoute(Route):
             return replace(first, n_components=p)
         return self.planned(p)
 
-    def _centered(self, plan: Plan) -> tuple[CenteredGram, Rows | None]:
-        return CenteredGram(self._uncentered(plan)[0]), None
-
     def _uncentered(self, plan: Plan) -> tuple[DaskGram, Rows | None]:
         report = tile_report(self.listener)
         return DaskGram(self.kernel, self.source, report=report, template=self.template), None
-
-    def _start(self, op: CenteredGram, plan: Plan) -> Array | None:
-        return None
