@@ -540,3 +540,9 @@ def test_modulated_rows_are_cut_with_their_factors(xp):
     expected = np.outer(g(X), g(X)) * oracle.gram(oracle.rbf(0.3), X)
     op = TiledGram(kernel, xp.array(X), tile_edge=EDGE)
     assert worst(xp.host(op.to_dense()), expected) <= 1e-12
+
+
+def test_the_upper_triangle_alone_is_that_of_the_whole(xp, dtype):
+    X = xp.array(rows(700, 3, dtype))  # more than one tile
+    K, upper = xp.host(gram_matrix(RBF(0.2), X)), xp.host(gram_matrix(RBF(0.2), X, upper=True))
+    np.testing.assert_array_equal(np.triu(upper), np.triu(K))

@@ -12,6 +12,7 @@ import scipy.linalg
 import tolerances
 
 from gpukpca.backend.lapack import cholesky_solution, some_eigenpairs
+from gpukpca.backend.linalg import largest_eigenpairs
 from gpukpca.backend.tiles import single_threaded_blas
 
 
@@ -32,6 +33,41 @@ def test_eigenpairs_are_those_of_scipy_and_of_the_definition(n: int, low: int, h
     np.testing.assert_allclose(values, theirs[0], atol=atol, rtol=0)
     np.testing.assert_allclose(A @ vectors, vectors * values, atol=atol, rtol=0)
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(len(values)), atol=50 * n * tolerances.eps(dtype))
+
+
+SPECIAL = {
+    "identity": np.eye(40),
+    "centred identity": np.eye(40) - 1.0 / 40,
+    "rank one": np.ones((40, 40)),
+    "blocks": np.kron(np.eye(8), np.ones((5, 5))),
+    "diagonal": np.diag(np.arange(40.0)),
+    "huge": 1e250 * definite(40, "float64"),
+    "tiny": 1e-300 * definite(40, "float64"),
+}
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_clusters_and_extreme_scales_cost_no_digits(name: str):
+    A = SPECIAL[name]
+    values, vectors = some_eigenpairs(A.copy(), 20, 39)
+    size = np.abs(A).max()
+    np.testing.assert_allclose(values / size, np.linalg.eigvalsh(A / size)[20:], atol=1e-12)
+    np.testing.assert_allclose(A / size @ vectors, vectors * (values / size), atol=1e-12)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(20), atol=1e-13)
+
+
+def test_no_pairs_are_told_where_there_is_no_iteration():
+    assert some_eigenpairs(np.zeros((9, 9)), 4, 8)[1].shape == (9, 0)
+    assert some_eigenpairs(np.full((9, 9), np.nan), 4, 8)[1].shape == (9, 0)
+    values, vectors = largest_eigenpairs(np.zeros((9, 9)), 9)
+    np.testing.assert_array_equal(values, np.zeros(9))
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(9), atol=1e-15)
+
+
+def test_a_solution_reads_the_upper_triangle():
+    A, B = definite(30, "float64"), np.arange(60.0).reshape(30, 2)
+    upper = np.where(np.triu(np.ones_like(A)) > 0, A, np.nan)
+    np.testing.assert_array_equal(cholesky_solution(upper, B), cholesky_solution(A, B))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -54,40 +54,52 @@ class _Call:
         return ctypes.byref(self.integer(argument) if isinstance(argument, int) else argument)
 
 
+# Reflections that the reduction to tridiagonal form makes, and its inverse applies, in one go.
+BLOCK = 64
+
+
 def some_eigenpairs(A: np.ndarray, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues number `low` to `high` of a symmetric A (n, n), ascending, and vectors (n, m), by ?syevr.
+    """Eigenvalues number `low` to `high` of a symmetric A (n, n), ascending, and vectors (n, m).
 
-    A is overwritten where it is stored by rows. m is less than was asked for where LAPACK's bisection loses members of
-    a cluster.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        LAPACK reports a failure.
+    ?syevr's way for a part of the spectrum, ?sytrd, ?stein and ?ormtr, but all eigenvalues by ?sterf: bisection for a
+    sixth of them takes four times as long. A is overwritten where it is stored by rows. m is 0 where LAPACK fails, as
+    inverse iteration may in a cluster and does on the zero matrix.
     """
     A = np.require(A, requirements=["C", "W"])
-    n, call = len(A), _Call("syevr", A)
-    values, vectors = np.empty(n, A.dtype), np.empty((high - low + 1, n), A.dtype)
-    found, support = call.integer(0), np.empty(2 * len(vectors), np.int64)
+    n = len(A)
+    diagonal, beside, factors = (np.zeros(n, A.dtype) for _ in range(3))
+    work = np.empty(BLOCK * n, A.dtype)
+    # A and its transpose are one matrix, so rows are LAPACK's columns.
+    _Call("sytrd", A)("L", n, A, n, diagonal, beside, factors, work, len(work))
+    values, rows = _pairs_of_tridiagonal(diagonal.astype(np.float64), beside.astype(np.float64), low, high)
+    vectors = rows.astype(A.dtype, copy=False)
+    _Call("ormtr", A)("L", "L", "N", n, len(vectors), A, n, factors, vectors, n, work, len(work))
+    return values.astype(A.dtype, copy=False), vectors.T
 
-    def run(work: np.ndarray, lwork: int, iwork: np.ndarray, liwork: int) -> int:
-        # A and its transpose are one matrix, so rows are LAPACK's columns.
-        task = ("V", "I", "L", n, A, n, 0.0, 0.0, low + 1, high + 1, 0.0, found, values, vectors, n, support)
-        return call(*task, work, lwork, iwork, liwork)
 
-    size = np.empty(1, A.dtype)
-    run(size, -1, np.empty(1, np.int64), -1)
-    lwork, liwork = int(size[0]), 10 * n
-    info = run(np.empty(lwork, A.dtype), lwork, np.empty(liwork, np.int64), liwork)
-    if info:
-        raise np.linalg.LinAlgError(f"LAPACK's syevr failed with {info}")
-    return values[: found.value], vectors[: found.value, :].T
+def _pairs_of_tridiagonal(
+    diagonal: np.ndarray, beside: np.ndarray, low: int, high: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same of a tridiagonal matrix in float64, with vectors as rows; both arrays have n entries."""
+    n, stein = len(diagonal), _Call("stein", diagonal)
+    _, exponent = np.frexp(max(np.abs(diagonal).max(), np.abs(beside).max()))  # ?stein forms squares
+    diagonal, beside = np.ldexp(diagonal, -exponent), np.ldexp(beside, -exponent)
+    values = diagonal.copy()
+    failure = _Call("sterf", values)(n, values, beside.copy())
+    values, vectors = values[low : high + 1], np.empty((high - low + 1, n))
+    # The whole matrix as one block: vectors are made orthogonal to each other also where it falls apart.
+    block, ends, failed = (np.full(n, value, stein.integer) for value in (1, n, 0))
+    work, iwork = np.empty(5 * n), np.empty(n, stein.integer)
+    task = (n, diagonal, beside, len(values), values, block, ends, vectors, n, work, iwork, failed)
+    failure = failure or stein(*task)
+    count = 0 if failure or not np.all(np.isfinite(vectors)) else len(values)
+    return np.ldexp(values[:count], exponent), vectors[:count, :]
 
 
 def cholesky_solution(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     """``A⁻¹ B`` for symmetric positive definite A (n, n) and B (n, k), by ?potrf and ?potrs.
 
-    A is overwritten where it is stored by rows and in the type of the result.
+    Of A the upper triangle is read; A is overwritten where it is stored by rows and in the type of the result.
 
     Raises
     ------
@@ -98,8 +110,8 @@ def cholesky_solution(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     A = np.require(A, dtype, ["C", "W"])
     solution = np.array(B.T, dtype, order="C")
     n, k = len(A), len(solution)
-    minor = _Call("potrf", A)("U", n, A, n)
+    minor = _Call("potrf", A)("L", n, A, n)
     if minor:
         raise np.linalg.LinAlgError(f"the leading minor of order {minor} is not positive definite")
-    _Call("potrs", A)("U", n, k, A, n, solution, n)
+    _Call("potrs", A)("L", n, k, A, n, solution, n)
     return solution.T

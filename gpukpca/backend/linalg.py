@@ -223,6 +223,8 @@ def all_eigenvalues(A: Array) -> np.ndarray:
 def solve_positive_definite(A: Array, B: Array) -> Array:
     """``A⁻¹ B`` for symmetric positive definite A; A may be overwritten. The standard's `solve` cannot be told.
 
+    Where the library can write into parts of an array, the upper triangle of A will do.
+
     Raises
     ------
     numpy.linalg.LinAlgError
@@ -233,6 +235,7 @@ def solve_positive_definite(A: Array, B: Array) -> Array:
     if is_cupy(A):
         from gpukpca.cuda.cholesky import solve_positive_definite as solved
 
+        mirror_upper(A)
         return solved(A, B)
     xp = namespace_of(A, B)
     try:

@@ -142,7 +142,7 @@ def _leading_pairs(S: Array, p: int) -> tuple[np.ndarray, Array, tuple[str, ...]
     host = to_host(S)
     with single_threaded_blas():
         values, vectors = largest_eigenpairs(np.array(host), p)
-        if len(values) < p:  # LAPACK's bisection can lose members of a cluster of equal eigenvalues
+        if len(values) < p:  # inverse iteration can fail in a cluster of equal eigenvalues
             values, vectors = largest_eigenpairs(np.array(host), d)
     return np.maximum(values[:p], 0.0), from_host(vectors[:, :p], S), ()
 

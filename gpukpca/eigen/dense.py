@@ -84,8 +84,8 @@ class Dense:
             spectrum = all_eigenvalues(namespace_of(A).asarray(A, copy=True))
         values, vectors = largest_eigenpairs(A, min(p + 1, n))
         if len(values) < min(p + 1, n):
-            # LAPACK's bisection can lose members of a cluster of equal eigenvalues, silently; divide and conquer
-            # cannot. The first call has overwritten the matrix.
+            # Inverse iteration can fail in a cluster of equal eigenvalues; divide and conquer cannot. The first call
+            # has overwritten the matrix.
             values, vectors = largest_eigenpairs(scaled_to_unit(op.to_dense())[0], n)
         del A
         if not np.all(np.isfinite(values)):

@@ -15,7 +15,9 @@ from gpukpca.kernels.base import Kernel, resolved_on
 
 
 @on_its_device
-def gram_matrix(kernel: Kernel, X: Array, Y: Array | None = None, *, n_jobs: int | None = None) -> Array:
+def gram_matrix(
+    kernel: Kernel, X: Array, Y: Array | None = None, *, n_jobs: int | None = None, upper: bool = False
+) -> Array:
     """The kernel matrix, built tile by tile with threads.
 
     Parameters
@@ -26,6 +28,8 @@ def gram_matrix(kernel: Kernel, X: Array, Y: Array | None = None, *, n_jobs: int
         Default: X itself; then the result is exactly symmetric with the exact diagonal.
     n_jobs : int, optional
         Threads (NumPy only). None: as many as BLAS may use now.
+    upper : bool
+        Of a square matrix only the upper triangle is wanted; what is below the diagonal is left to chance.
 
     Returns
     -------
@@ -43,14 +47,14 @@ def gram_matrix(kernel: Kernel, X: Array, Y: Array | None = None, *, n_jobs: int
     """
     X = as_rows(X)
     kernel = resolved_on(kernel, X)
-    return _square(kernel, X, n_jobs) if Y is None else _rectangle(kernel, X, as_rows(Y), n_jobs)
+    return _square(kernel, X, n_jobs, upper) if Y is None else _rectangle(kernel, X, as_rows(Y), n_jobs)
 
 
-def _square(kernel: Kernel, X: Array, n_jobs: int | None) -> Array:
+def _square(kernel: Kernel, X: Array, n_jobs: int | None, upper: bool) -> Array:
     if kernel.stored_only:
         rows = kernel.prepare(X)
         return compute_tile(kernel, rows, rows, empty_like(X), diagonal=False)
-    return TiledGram(kernel, X, cached_tiles=0, n_jobs=n_jobs).to_dense()
+    return TiledGram(kernel, X, cached_tiles=0, n_jobs=n_jobs).to_dense(upper=upper)
 
 
 def _rectangle(kernel: Kernel, X: Array, Y: Array, n_jobs: int | None) -> Array:

@@ -155,8 +155,8 @@ class TiledGram:
         """The entries of K in the named rows and columns."""
         return compute_tile(self.kernel, self.rows.take(rows), self.rows.take(columns), self.like, False)
 
-    def to_dense(self, overwrite: bool = False) -> Array:
-        """K as a new square array, exactly symmetric."""
+    def to_dense(self, overwrite: bool = False, *, upper: bool = False) -> Array:
+        """K as a new square array, exactly symmetric; with `upper` only its upper triangle need be right."""
         K = writable(self.shape, self.like)
 
         def work(numbered: tuple[int, tuple[int, int]]) -> Array | None:
@@ -171,7 +171,8 @@ class TiledGram:
         by_worker = map_tiles(work, list(enumerate(self._tiles)), self.workers, self._triangle.report)
         if K is None:
             return self._assembled(dealt_back(by_worker, len(self._tiles)))
-        mirror_upper(K)
+        if not upper:
+            mirror_upper(K)
         return K
 
     def _assembled(self, tiles: list[Array]) -> Array:

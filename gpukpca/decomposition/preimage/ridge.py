@@ -97,7 +97,7 @@ class RidgeRegression:
 
 def _by_all(X: Array, scores: Array, kernel: Kernel, mean: Array | None, rule: RidgeRule) -> tuple[Array, Array]:
     """(K(Z, Z) + alpha I)⁻¹ (X - mean)."""
-    K = add_to_diagonal(gram_matrix(kernel, scores, n_jobs=rule.n_jobs), rule.alpha)
+    K = add_to_diagonal(gram_matrix(kernel, scores, n_jobs=rule.n_jobs, upper=True), rule.alpha)
     targets = X if mean is None else shifted_rows(X, mean, 1.0, X.dtype)
     return scores, solve_positive_definite(K, targets)
 
