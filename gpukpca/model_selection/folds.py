@@ -26,13 +26,14 @@ from gpukpca.decomposition.fitting import MapArrays
 from gpukpca.decomposition.model import exact_model
 from gpukpca.decomposition.preimage.methods import RidgePreimage, preimage_method, refuse_unsuited
 from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
-from gpukpca.decomposition.spectrum import Spectrum, checked_spectrum, splits_a_subspace, warn_of_convergence
+from gpukpca.decomposition.spectrum import Spectrum, checked_spectrum, warn_of_convergence
 from gpukpca.decomposition.validation import check_finite
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
 from gpukpca.exceptions import DeviceLostError, InvalidParameterError
 from gpukpca.gram import CenteredGram, DenseGram, gram_matrix
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.families import common_kernel, from_common, widest_member
+from gpukpca.model_selection.fold_rows import FoldRows
 from gpukpca.model_selection.grid import Candidate, Group, same_value
 
 # Matrices of n x n that a candidate holds at most: K, its copies in LAPACK, and the matrix of the scores.
@@ -57,7 +58,10 @@ class Outcome:
     unconverged : int
         Pre-images of rows held out that the method's iteration left before they had converged.
     undetermined : bool
-        The last component and the first one left out are not separately determined, and rounding chose.
+        The last component and the first one left out are not separately determined, and rounding chose; in float32,
+        that may be so.
+    narrow, doubtful : bool
+        Computed in float32 though the data are float64; and rounding may show in the score.
     """
 
     score: float = math.nan
@@ -66,6 +70,8 @@ class Outcome:
     error: Exception | None = None
     unconverged: int = 0
     undetermined: bool = False
+    narrow: bool = False
+    doubtful: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,10 +97,12 @@ class Fold:
         Bytes that may be allocated.
     n_jobs : int, optional
         Threads. Groups are dealt to them; alone a group has them all.
+    narrow : bool
+        Fit in float32 where the kernels allow it.
     """
 
-    def __init__(self, X: Array, X_new: Array, limit: int, n_jobs: int | None) -> None:
-        self.X, self.X_new, self.limit, self.n_jobs = X, X_new, limit, n_jobs
+    def __init__(self, X: Array, X_new: Array, limit: int, n_jobs: int | None, narrow: bool = False) -> None:
+        self.X, self.X_new, self.limit, self.n_jobs, self.narrow = X, X_new, limit, n_jobs, narrow
         self.n = int(X.shape[0])
         self.outcomes: dict[int, Outcome] = {}
         self.shared: set[int] = set()
@@ -176,9 +184,11 @@ class Fold:
         common = widest_member([common_kernel(kernel) for _, kernel in members])  # type: ignore[misc]
         square = gram_matrix(common, X, n_jobs=self.n_jobs)
         across = gram_matrix(common, X, X_new, n_jobs=self.n_jobs)
+        rows = FoldRows(self.X, self.X_new)
+        rows = rows.narrowed(common) if self.narrow else rows
         family = _Family(common, square, across, (time.perf_counter() - started) / len(members))
         jobs = 1 if workers > 1 else self.n_jobs
-        shared = [_Shared(self.X, self.X_new, group, kernel, jobs) for group, kernel in members]
+        shared = [_Shared(rows, group, kernel, jobs) for group, kernel in members]
         _dealt(lambda one: one.decompose(family), shared, workers)
         return shared
 
@@ -224,8 +234,9 @@ class Fold:
 class _Shared:
     """One group on one fold, its kernel made of the family's common matrix."""
 
-    def __init__(self, X: Array, X_new: Array, group: Group, kernel: Kernel, n_jobs: int | None) -> None:
-        self.X, self.X_new, self.group, self.kernel, self.n_jobs = X, X_new, group, kernel, n_jobs
+    def __init__(self, rows: FoldRows, group: Group, kernel: Kernel, n_jobs: int | None) -> None:
+        self.rows, self.group, self.kernel, self.n_jobs = rows, group, kernel, n_jobs
+        self.X, self.X_new = rows.X, rows.X_new
         self.estimator = group.estimator
         self.seconds = 0.0
         self.error: Exception | None = None
@@ -274,7 +285,7 @@ class _Shared:
     def outcome(self, member: Candidate) -> Outcome:
         """The score of a member, or why there is none."""
         if self.error is not None:
-            return Outcome(fit_seconds=self.seconds, error=self.error)
+            return Outcome(fit_seconds=self.seconds, error=self.error, narrow=self.rows.narrow)
         started = time.perf_counter()
         try:
             eigen = self.model.eigen.truncated(member.p)
@@ -285,10 +296,17 @@ class _Shared:
         except DeviceLostError:
             raise
         except Exception as error:
-            return Outcome(fit_seconds=self.seconds + time.perf_counter() - started, error=error)
-        ended = time.perf_counter()
-        fit_seconds, score_seconds = self.seconds + fitted - started, ended - fitted
-        return Outcome(score, fit_seconds, score_seconds, None, unconverged, splits_a_subspace(eigen))
+            seconds = self.seconds + time.perf_counter() - started
+            return Outcome(fit_seconds=seconds, error=error, narrow=self.rows.narrow)
+        return Outcome(
+            score,
+            fit_seconds=self.seconds + fitted - started,
+            score_seconds=time.perf_counter() - fitted,
+            unconverged=unconverged,
+            undetermined=self.rows.cuts(eigen),
+            narrow=self.rows.narrow,
+            doubtful=self.rows.doubts(eigen, score),
+        )
 
     def _preimage(self, member: Candidate) -> Any:
         """The pre-image that the member asks for, learned from as many components as it has."""

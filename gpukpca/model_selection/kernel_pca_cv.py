@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from gpukpca.backend.device import working_on
 from gpukpca.backend.namespace import is_sparse, overflow_allowed
 from gpukpca.backend.random import generator
 from gpukpca.backend.rows import pick_rows
-from gpukpca.decomposition.choices import check_parameter, is_switch
+from gpukpca.decomposition.choices import check_parameter, is_switch, is_word
 from gpukpca.decomposition.fitting import Placed, unchanged_on_error
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.placement import at_full_precision, placement_for
@@ -27,11 +28,13 @@ from gpukpca.decomposition.validation import new_data, training_data
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.model_selection.folds import Fold, Outcome
 from gpukpca.model_selection.grid import Candidate, candidates_of, grid_of, grouped
+from gpukpca.model_selection.precision import SEARCH_DTYPES, doubtful, rivals, suited
 from gpukpca.model_selection.results import (
     results_table,
     tell_of_convergence,
     tell_of_failures,
     tell_of_undetermined,
+    told_of_sharing,
 )
 
 
@@ -142,6 +145,7 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         cv: Any = 5,
         refit: Any = True,
         eigen_solver: Any = "auto",
+        search_dtype: Any = "auto",
         random_state: Any = None,
         device: Any = None,
         memory_limit: Any = None,
@@ -156,6 +160,7 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self.cv = cv
         self.refit = refit
         self.eigen_solver = eigen_solver
+        self.search_dtype = search_dtype
         self.random_state = random_state
         self.device = device
         self.memory_limit = memory_limit
@@ -191,8 +196,7 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
                 rows = place.brought(data)
                 grid = grid_of(self, rows, min(len(train) for train, _ in splits))
                 template = self._template()
-                candidates = candidates_of(template, grid)
-                folds = self._all_folds(rows, splits, candidates, limit)
+                folds = self._all_folds(rows, splits, candidates_of(template, grid), limit)
             tell_of_failures(grid, folds)
             tell_of_convergence(folds)
             tell_of_undetermined(grid, folds)
@@ -209,6 +213,8 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         check_parameter(
             self, "verbose", callable(self.verbose) or is_switch(self.verbose), "an integer >= 0 or a callable"
         )
+        dtypes_named = " or ".join(f'"{name}"' for name in SEARCH_DTYPES)
+        check_parameter(self, "search_dtype", is_word(self.search_dtype, *SEARCH_DTYPES), dtypes_named)
         if isinstance(self.kernel, str) and self.kernel == "precomputed":
             raise InvalidParameterError(
                 "Cannot find pre-images with a precomputed kernel, and KernelPCACV scores by them. Pass the data and a "
@@ -242,23 +248,39 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     def _all_folds(
         self, X: Array, splits: list[Any], candidates: list[Candidate], limit: int
     ) -> list[dict[int, Outcome]]:
-        """The outcomes of every fold, one after the other."""
-        groups, listener = grouped(candidates), listener_from(self.verbose)
-        every = len(splits) * len(candidates)
-        folds, shared = [], 0
-        for k, (train, test) in enumerate(splits):
-            fold = Fold(pick_rows(X, train), pick_rows(X, test), limit, self.n_jobs)
+        """The outcomes of every fold: in float32 where that is enough, the others in the precision of the data."""
+        outcomes: list[dict[int, Outcome]] = [{} for _ in splits]
+        shared: list[set[int]] = [set() for _ in splits]
 
-            def report(done: int, before: int = k * len(candidates), number: int = k + 1) -> None:
-                if listener is not None:
-                    text = f"fold {number} of {len(splits)}: {before + done} of {every} fits"
-                    listener(Progress("fold", text, before + done, every))
+        def fit(numbers: set[int], narrow: bool = False) -> None:
+            for k, (train, test) in enumerate(splits if numbers else []):
+                # What float32 is not fit for on one fold is not tried in it on others.
+                left = numbers - doubtful(outcomes) if narrow else numbers
+                groups = grouped([candidate for candidate in candidates if candidate.number in left])
+                fold = Fold(pick_rows(X, train), pick_rows(X, test), limit, self.n_jobs, narrow)
+                done = (k + 1) * len(numbers) - len(left)
+                fold.run(groups, self._reporter(k, len(splits), done, len(splits) * len(numbers), narrow))
+                outcomes[k] |= fold.outcomes
+                shared[k] |= fold.shared
 
-            fold.run(groups, report)
-            folds.append(fold.outcomes)
-            shared += len(fold.shared)
-        self.sharing_ = _told_of_sharing(shared, every, len(groups))
-        return folds
+        every = {candidate.number for candidate in candidates}
+        first = suited(self.search_dtype, X, min(len(train) for train, _ in splits), candidates)
+        fit(first, narrow=True)
+        fit((every - first) | doubtful(outcomes))
+        fit(rivals(outcomes))
+        self.sharing_ = told_of_sharing(shared, outcomes, len(grouped(candidates)))
+        return outcomes
+
+    def _reporter(self, k: int, n_splits: int, before: int, every: int, narrow: bool) -> Callable[[int], None]:
+        """What tells the listener of the fits that are done on fold k."""
+        listener = listener_from(self.verbose)
+
+        def report(done: int) -> None:
+            if listener is not None:
+                text = f"fold {k + 1} of {n_splits}: {before + done} of {every} fits" + " in float32" * narrow
+                listener(Progress("fold", text, before + done, every))
+
+        return report
 
     def _commit(self, grid: list[dict[str, Any]], folds: list[dict[int, Outcome]], n_splits: int) -> None:
         """Set the fitted attributes but the refitted model."""
@@ -334,12 +356,3 @@ def _as_integers(rows: Any, n: int) -> np.ndarray:
     """Numbers of rows from numbers or from a mask."""
     rows = np.asarray(rows)
     return np.flatnonzero(rows) if rows.dtype == bool and len(rows) == n else rows.astype(np.int64).reshape(-1)
-
-
-def _told_of_sharing(shared: int, every: int, groups: int) -> str:
-    if shared == every:
-        return f"distances once a fold; one decomposition for each of {groups} kernels on every fold"
-    return (
-        f"distances once a fold for {shared} of {every} fits; the others by fits of their own, one for all numbers of "
-        "components: kernels of no family, shares of the variance, Nyström, or too little memory for n x n distances"
-    )

@@ -68,6 +68,30 @@ def _ranks(means: np.ndarray) -> np.ndarray:
     return rankdata(-np.where(np.isnan(means), worst, means), method="min").astype(np.int32)
 
 
+def told_of_sharing(shared: list[set[int]], folds: list[dict[int, Outcome]], kernels: int) -> str:
+    """How much the fits of a search shared, and in which precision they were.
+
+    Parameters
+    ----------
+    shared : list of set
+        For every fold the candidates that shared their distances.
+    folds : list of dict
+        For every fold the outcome of every candidate, by number.
+    kernels : int
+        That differ in more than what comes after the decomposition.
+    """
+    every, together = sum(map(len, folds)), sum(map(len, shared))
+    narrow = sum(outcome.narrow for fold in folds for outcome in fold.values())
+    precision = f"; {narrow} of {every} fits in float32, which was enough to choose by" if narrow else ""
+    if together == every:
+        return f"distances once a fold; one decomposition for each of {kernels} kernels on every fold{precision}"
+    return (
+        f"distances once a fold for {together} of {every} fits; the others by fits of their own, one for all numbers "
+        "of components: kernels of no family, shares of the variance, Nyström, or too little memory for n x n "
+        f"distances{precision}"
+    )
+
+
 def tell_of_convergence(folds: list[dict[int, Outcome]]) -> None:
     """Warn where pre-images of rows held out have not converged; their scores count all the same."""
     counts = [outcome.unconverged for fold in folds for outcome in fold.values()]
@@ -82,7 +106,8 @@ def tell_of_convergence(folds: list[dict[int, Outcome]]) -> None:
 
 def tell_of_undetermined(grid: list[dict[str, Any]], folds: list[dict[int, Outcome]]) -> None:
     """Warn where a number of components cuts through equal eigenvalues, so that rounding decides on the score."""
-    numbers = sorted({number for fold in folds for number, outcome in fold.items() if outcome.undetermined})
+    every = ((number, outcome) for fold in folds for number, outcome in fold.items())
+    numbers = sorted({number for number, outcome in every if outcome.undetermined and not outcome.narrow})
     if numbers:
         more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
         warn_caller(

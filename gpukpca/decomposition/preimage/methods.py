@@ -108,10 +108,10 @@ class RidgePreimage(BaseEstimator):
         """The regression of X on the scores of the model; on no scores every point is the mean."""
         if not model.scores.shape[1]:
             return LinearPreimage.fitted(X, model.scores)
-        rule = RidgeRule(self._latent(), float(self.alpha), self.centered, landmarks, space.n_jobs)
+        rule = RidgeRule(self.latent_kernel(), float(self.alpha), self.centered, landmarks, space.n_jobs)
         return RidgeRegression.fitted(X, model.scores, rule)
 
-    def _latent(self) -> Kernel:
+    def latent_kernel(self) -> Kernel:
         """The kernel between scores, its gamma still a rule."""
         if isinstance(self.kernel, Kernel):
             return self.kernel
