@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
@@ -9,7 +11,7 @@ from threadpoolctl import threadpool_limits
 from gpukpca.backend import elementwise
 from gpukpca.backend.columns import Columns
 from gpukpca.backend.rows import by_panels, largest_square_norm, variance_of_entries
-from gpukpca.backend.tiles import map_tiles, usable_cpus, worker_count
+from gpukpca.backend.tiles import map_tasks, map_tiles, usable_cpus, worker_count
 from gpukpca.gram import TiledGram, kernel_matmat
 from gpukpca.kernels import RBF, Kernel, Laplacian, Matern, Polynomial, RationalQuadratic, Sigmoid
 from tests import oracle
@@ -191,3 +193,36 @@ def test_an_error_in_any_worker_comes_out(culprit: int) -> None:
 
     with pytest.raises(OverflowError, match=f"tile {culprit}"):
         map_tiles(work, list(range(10)), 3)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_whoever_is_free_takes_the_next_task(workers: int) -> None:
+    begun: list[int] = []
+    told: list[tuple[int, int]] = []
+    late = threading.Event()
+
+    def work(task: int) -> int:
+        begun.append(task)
+        if task == 0 and workers > 1:  # held until another worker has done all the others
+            assert late.wait(60)
+        if task == 9:
+            late.set()
+        return task * task
+
+    assert map_tasks(work, list(range(10)), workers, lambda *counts: told.append(counts)) == [k * k for k in range(10)]
+    assert sorted(begun) == list(range(10))
+    assert told[-1] == (10, 10)
+
+
+@pytest.mark.parametrize("culprit", [0, 1, 9])
+def test_an_error_in_a_task_comes_out_and_ends_the_others(culprit: int) -> None:
+    begun: list[int] = []
+
+    def work(task: int) -> None:
+        begun.append(task)
+        if task == culprit:
+            raise IndexError(f"task {task}")
+
+    with pytest.raises(IndexError, match=f"task {culprit}"):
+        map_tasks(work, list(range(10_000)), 2, None)
+    assert len(begun) < 10_000

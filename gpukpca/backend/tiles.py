@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -172,6 +173,37 @@ def dealt_back(by_worker: list[list[Any]], count: int) -> list[Any]:
     """Results in the order of their tiles, undoing the round-robin deal of `map_tiles`."""
     workers = len(by_worker)
     return [by_worker[i % workers][i // workers] for i in range(count)]
+
+
+def map_tasks(work: Callable[[Any], Result], tasks: list[Any], workers: int, report: TileReport | None) -> list[Result]:
+    """Apply `work` to every task, and whoever is free takes the next; results in the order of the tasks.
+
+    For tasks of unequal length whose results nobody adds up. A task is begun after all before it have been. The calling
+    thread reports, of its own tasks and at the end.
+    """
+    queue = deque(enumerate(tasks))
+    results: dict[int, Result] = {}
+    lock = threading.Lock()
+
+    def taken() -> tuple[int, Any] | None:
+        with lock:
+            return queue.popleft() if queue else None
+
+    def serve(worker: int) -> None:
+        try:
+            while (task := taken()) is not None:
+                results[task[0]] = work(task[1])
+                if worker == 0 and report is not None:
+                    report(len(results), len(tasks))
+        except BaseException:
+            with lock:
+                queue.clear()
+            raise
+
+    map_tiles(serve, list(range(workers)), workers)
+    if report is not None:
+        report(len(tasks), len(tasks))
+    return [results[number] for number in range(len(tasks))]
 
 
 def _hold_thread_local_blas() -> None:

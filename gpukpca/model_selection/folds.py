@@ -7,9 +7,11 @@ eigenpairs at the largest number of components for all smaller ones.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from gpukpca.backend.device import is_on_gpu, synchronize
 from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import accumulation_dtype, cast, item_size, namespace_of, to_host
 from gpukpca.backend.random import generator
-from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
+from gpukpca.backend.tiles import map_tasks, worker_count
 from gpukpca.decomposition.choices import kernel_from, solver_from, wants_certificate
 from gpukpca.decomposition.fitting import MapArrays
 from gpukpca.decomposition.model import exact_model
@@ -169,15 +171,26 @@ class Fold:
 
     def _together(self, members: list[tuple[Group, Kernel]], workers: int, report: Report) -> None:
         """Candidates whose kernels are functions of one matrix: first all decompositions, then all pre-images."""
-        shared = self._decomposed(members, workers)
+        family, rows = self._family(members)
+        shared = [_Shared(rows, group, kernel, 1 if workers > 1 else self.n_jobs) for group, kernel in members]
         every = [(one, member) for one in shared for member in one.group.members]
-        before = len(self.outcomes)
-        found = _dealt(lambda job: job[0].outcome(job[1]), every, workers, lambda done: report(before + done))
-        self.outcomes |= {member.number: outcome for (_, member), outcome in zip(every, found, strict=True)}
+        decompositions = [partial(one.decompose, family) for one in shared]
+        if len(shared) < workers:  # then each has all threads of BLAS
+            for decompose in decompositions:
+                decompose()
+            decompositions = []
+        before, first = len(self.outcomes), len(decompositions)
+
+        def told(done: int) -> None:
+            if done > first:
+                report(before + done - first)
+
+        found = _done([*decompositions, *(partial(one.outcome, member) for one, member in every)], workers, told)
+        self.outcomes |= {member.number: outcome for (_, member), outcome in zip(every, found[first:], strict=True)}
         self.shared |= {member.number for _, member in every}
 
-    def _decomposed(self, members: list[tuple[Group, Kernel]], workers: int) -> list[_Shared]:
-        """Every group with its eigenpairs; the common matrices are let go of afterwards."""
+    def _family(self, members: list[tuple[Group, Kernel]]) -> tuple[_Family, FoldRows]:
+        """The matrices that all kernels are made of, and the rows as the members take them."""
         started = time.perf_counter()
         wide = accumulation_dtype(self.X)
         X, X_new = cast(self.X, wide), cast(self.X_new, wide)
@@ -186,11 +199,7 @@ class Fold:
         across = gram_matrix(common, X, X_new, n_jobs=self.n_jobs)
         rows = FoldRows(self.X, self.X_new)
         rows = rows.narrowed(common) if self.narrow else rows
-        family = _Family(common, square, across, (time.perf_counter() - started) / len(members))
-        jobs = 1 if workers > 1 else self.n_jobs
-        shared = [_Shared(rows, group, kernel, jobs) for group, kernel in members]
-        _dealt(lambda one: one.decompose(family), shared, workers)
-        return shared
+        return _Family(common, square, across, (time.perf_counter() - started) / len(members)), rows
 
     # -- others ----------------------------------------------------------------------------------------------------
 
@@ -240,6 +249,7 @@ class _Shared:
         self.estimator = group.estimator
         self.seconds = 0.0
         self.error: Exception | None = None
+        self._decomposed = threading.Event()
         # The model with the most components, the scores of the rows held out, and what is known of the centred matrix.
         self.model: Any = None
         self.Z_new: Array = None
@@ -254,7 +264,9 @@ class _Shared:
             raise
         except Exception as error:
             self.error = error
-        self.seconds = (family.seconds + time.perf_counter() - started) / len(self.group.members)
+        finally:
+            self.seconds = (family.seconds + time.perf_counter() - started) / len(self.group.members)
+            self._decomposed.set()
 
     def _decompose(self, family: _Family) -> None:
         template = self.kernel.template(self.X, centered=True)
@@ -283,7 +295,8 @@ class _Shared:
         return eigen
 
     def outcome(self, member: Candidate) -> Outcome:
-        """The score of a member, or why there is none."""
+        """The score of a member, or why there is none; waits for the decomposition, which another thread has begun."""
+        self._decomposed.wait()
         if self.error is not None:
             return Outcome(fit_seconds=self.seconds, error=self.error, narrow=self.rows.narrow)
         started = time.perf_counter()
@@ -336,18 +349,14 @@ class _Known:
     noise_scale: float
 
 
-def _dealt(work: Callable[[Any], Any], tasks: list[Any], workers: int, report: Report | None = None) -> list[Any]:
-    """``work(task)`` of all, in their order: by threads, and by all threads of BLAS what is left over for one."""
-    # So many go by threads: all, or all but one that would keep a single thread busy.
-    dealt = 0 if workers == 1 else len(tasks) - (len(tasks) % workers == 1)
-    told = None if report is None else lambda done, total: report(done)
-    found = dealt_back(map_tiles(work, tasks[:dealt], workers, told), dealt) if dealt else []
-    if dealt and report is not None:  # only one of the threads reports, and it need not be the last to end
-        report(dealt)
-    for task in tasks[dealt:]:
-        found.append(work(task))
-        if report is not None:
-            report(len(found))
+def _done(jobs: list[Callable[[], Any]], workers: int, told: Report) -> list[Any]:
+    """What the jobs return, in their order: by threads, or one after another with all threads of BLAS."""
+    if workers > 1:
+        return map_tasks(lambda job: job(), jobs, workers, lambda done, total: told(done))
+    found = []
+    for job in jobs:
+        found.append(job())
+        told(len(found))
     return found
 
 
