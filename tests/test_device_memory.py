@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cases import data
 
-from gpukpca import KernelPCA, Nystrom
+from gpukpca import IncrementalPCA, KernelPCA, Nystrom
 from gpukpca.eigen import BlockKrylov
 from gpukpca.exceptions import DeviceFallbackWarning, MemoryBudgetError
 from gpukpca.gram.residence import TILES_ALONG_A_SIDE
@@ -313,3 +313,21 @@ def test_extreme_entries_are_scaled_before_cusolver(fake_cuda: Any, size: float)
     estimator = KernelPCA(2, kernel="precomputed", eigen_solver="dense").fit(fake_cuda.asarray(K))
     assert estimator.fallbacks_ == ()
     np.testing.assert_allclose(estimator.eigenvalues_.get(), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_batches_of_a_fit_that_ran_out_of_memory_once_are_all_counted_once(fake_cuda: Any, exact: bool) -> None:
+    batches = [fake_cuda.asarray(batch) for batch in np.split(data(60, 4), 3)]
+    with fake_cupy.count_allocations() as made:
+        wanted = IncrementalPCA(2, exact=exact).fit(batches)
+    fitted = 0
+    for k in range(1, made.count + 1, max(1, made.count // 15)):
+        try:
+            with fake_cupy.fail_allocation(k):
+                model = IncrementalPCA(2, exact=exact).fit(batches if exact else iter(batches))
+        except MemoryError:  # where nothing can be done again: a batch is checked, the answer handed over
+            continue
+        fitted += 1
+        assert model.n_samples_seen_ == 60
+        np.testing.assert_array_equal(model.components_.get(), wanted.components_.get())
+    assert fitted >= 8

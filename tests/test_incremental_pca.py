@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import tracemalloc
 
 import numpy as np
@@ -19,7 +20,7 @@ from sklearn.exceptions import NotFittedError
 
 import gpukpca
 from gpukpca import IncrementalPCA
-from gpukpca.decomposition import two_pass
+from gpukpca.decomposition import batch_memory, two_pass
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, MemoryBudgetError, RankWarning
 
 N, D = 60, 7
@@ -287,7 +288,7 @@ def test_the_order_of_batches_matters_only_in_the_incremental_mode(X, exact):
 
 
 def test_block_krylov_reads_batches_and_keeps_no_matrix(xp, rng, monkeypatch):
-    monkeypatch.setattr(two_pass, "COVARIANCE_UP_TO", 20)
+    monkeypatch.setattr(batch_memory, "COVARIANCE_UP_TO", 20)
     monkeypatch.setattr(two_pass.Scatter, "to_dense", lambda *_: pytest.fail("the d × d matrix was formed"))
     X = rng.standard_normal((150, 80)) * 1.5 ** -np.arange(80.0)
     source = Again(*(xp.array(batch) for batch in cut(X, 50, 51, 120)))
@@ -324,21 +325,18 @@ def test_fewer_samples_than_features(rng):
     np.testing.assert_allclose(model.components_ @ model.components_.T, np.eye(8), atol=1e-13)
 
 
-def test_all_components_of_too_many_features_are_refused(rng, monkeypatch):
-    monkeypatch.setattr(two_pass, "free_bytes", lambda _: 1000)
-    with pytest.raises(MemoryBudgetError, match="n_components <= 1"):
-        IncrementalPCA(exact=True).fit(rng.standard_normal((20, 9)))
-
-
 def test_on_from_an_exact_fit_with_more_batches(X):
     model = IncrementalPCA(exact=True).fit(X[:40]).set_params(exact=False).partial_fit(X[40:])
     np.testing.assert_allclose(model.explained_variance_, PCA().fit(X).explained_variance_, rtol=1e-12)
     assert not hasattr(model, "n_passes_")
 
 
-def test_partial_fit_is_not_there_in_the_exact_mode():
+def test_partial_fit_is_not_there_in_the_exact_mode_and_says_why():
     assert not hasattr(IncrementalPCA(exact=True), "partial_fit")
     assert hasattr(IncrementalPCA(), "partial_fit")
+    with pytest.raises(AttributeError) as raised:
+        IncrementalPCA(exact=True).partial_fit(np.eye(3))
+    assert "more than once" in str(raised.value.__cause__)
 
 
 def test_usps_in_batches(real_data):
@@ -346,6 +344,104 @@ def test_usps_in_batches(real_data):
     model = IncrementalPCA(10, exact=True, batch_size=1000).fit(X)
     shares = np.cumsum(model.explained_variance_ratio_)
     np.testing.assert_allclose(shares[[5, 6, 7, 9]], [0.4774, 0.5101, 0.5409, 0.5909], atol=5e-5)
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def peak_of(model, X):
+    """The most bytes that a second fit holds at a time, LAPACK's own apart."""
+    model.fit(X)
+    tracemalloc.start()
+    model.fit(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+# Rows of a batch, features, components.
+SHAPES = [(2000, 40, 3), (300, 300, 20), (60, 3000, 10)]
+
+
+@pytest.mark.parametrize(("rows", "d", "p"), SHAPES)
+def test_predictions_are_near_what_an_update_takes(rng, rows, d, p):
+    peak = peak_of(IncrementalPCA(p, batch_size=rows), rng.standard_normal((2 * rows, d)))
+    assert peak <= batch_memory.update_bytes(rows, d, p, 8) <= 4 * peak
+
+
+@pytest.mark.parametrize(("rows", "d", "p"), [*SHAPES[:2], (60, 700, 10)])
+def test_predictions_are_near_what_the_exact_mode_takes(rng, rows, d, p):
+    solver = batch_memory.exact_solver(d, p, rows, 2**40, np.empty(0))
+    peak = peak_of(IncrementalPCA(p, batch_size=rows, exact=True), rng.standard_normal((2 * rows, d)))
+    assert peak <= batch_memory.exact_bytes(solver, d, p, rows, np.empty(0)) <= 4 * peak
+
+
+@pytest.mark.parametrize("limit", [200_000, "200 kB"])
+def test_the_exact_mode_reads_fewer_rows_at_a_time_under_a_limit(xp, rng, limit):
+    X = rng.standard_normal((5000, 10))
+    model = IncrementalPCA(3, exact=True, memory_limit=limit).fit(xp.array(X))
+    assert model.batch_size_ < 1000
+    expected, found = IncrementalPCA(3, exact=True).fit(X), xp.host(model.components_)
+    np.testing.assert_allclose(found, expected.components_, atol=1e-12)
+    assert peak_of(IncrementalPCA(3, exact=True, memory_limit=limit), X) < 200_000
+
+
+def test_a_larger_limit_changes_no_digit(rng):
+    X = rng.standard_normal((500, 10))
+    plain, limited = (IncrementalPCA(3, exact=True, memory_limit=limit).fit(X) for limit in (None, "1 GiB"))
+    np.testing.assert_array_equal(plain.components_, limited.components_)
+
+
+def test_the_covariance_matrix_is_not_formed_where_it_does_not_fit(rng, monkeypatch):
+    X = rng.standard_normal((900, 400)) * np.linspace(5, 1, 400)
+    monkeypatch.setattr(two_pass.Scatter, "to_dense", lambda *_: pytest.fail("the d × d matrix was formed"))
+    model = IncrementalPCA(2, exact=True, memory_limit="2.5 MB").fit(X)
+    assert_whole(model, X, 2, factor=1e4)
+
+
+REFUSED = {
+    "all components": ({"exact": True}, "n_components <= 60"),
+    "a batch of the exact mode": ({"n_components": 3, "exact": True, "batch_size": 2000}, "smaller batches"),
+    "the axes of the exact mode": ({"n_components": 50, "exact": True}, "fewer components"),
+    "a batch": ({"n_components": 3, "batch_size": 2000}, r"batch_size=\d+ where"),
+    "components": ({"n_components": 90, "batch_size": 100}, "Ask for fewer components"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_refused_with_advice_and_nothing_changes(rng, case):
+    parameters, words = REFUSED[case]
+    X = rng.standard_normal((2000, 300))
+    model = IncrementalPCA(**parameters, memory_limit=700_000)
+    with pytest.raises(MemoryBudgetError, match=words):
+        model.fit(X)
+    assert not hasattr(model, "components_")
+
+
+def test_the_advised_size_of_a_batch_fits(rng):
+    X = rng.standard_normal((2000, 300))
+    with pytest.raises(MemoryBudgetError) as raised:
+        IncrementalPCA(3, batch_size=2000, memory_limit="2 MB").fit(X)
+    advised = int(re.search(r"batch_size=(\d+)", str(raised.value)).group(1))
+    IncrementalPCA(3, batch_size=advised, memory_limit="2 MB").fit(X)
+    with pytest.raises(MemoryBudgetError, match="at most"):
+        IncrementalPCA(3, memory_limit="2 MB").partial_fit(X)
+
+
+def test_a_refusal_of_the_exact_mode_spends_no_pass(rng):
+    batches = Again(rng.standard_normal((50, 300)), rng.standard_normal((50, 300)))
+    with pytest.raises(MemoryBudgetError):
+        IncrementalPCA(50, exact=True, memory_limit=100_000).fit(batches)
+    assert batches.passes == 1  # its first batch was looked at
+
+
+def test_what_is_free_bounds_a_fit_without_a_limit(rng, monkeypatch):
+    monkeypatch.setattr("gpukpca.decomposition.plan.free_bytes", lambda _: 1000)
+    with pytest.raises(MemoryBudgetError, match="850 B are allowed or free"):
+        IncrementalPCA(exact=True).fit(rng.standard_normal((20, 9)))
+    IncrementalPCA().fit(rng.standard_normal((20, 9)))  # too small to ask for that
+    with pytest.raises(MemoryBudgetError, match="850 B"):
+        IncrementalPCA(2).fit(rng.standard_normal((1000, 800)))
 
 
 # -- promises of every estimator ---------------------------------------------------------------------------------------
@@ -422,6 +518,8 @@ def test_a_device_that_works_is_used_and_results_come_home(cuda, X):
         ({"exact": "yes"}, "exact='yes'"),
         ({"verbose": -1}, "verbose=-1"),
         ({"device": "gpu"}, "device='gpu'"),
+        ({"memory_limit": "much"}, "memory_limit='much'"),
+        ({"memory_limit": 0}, "memory_limit=0"),
         ({"n_components": D + 1}, f"n_components={D + 1}"),
         ({"n_components": D + 1, "exact": True}, f"n_components={D + 1}"),
     ],

@@ -33,13 +33,17 @@ class Batches:
         The data cannot be gone through a second time.
     n_rows : int or None
         None where only the end of the data tells.
+    largest : int
+        Rows of the largest batch; of an iterable, of the largest so far.
     """
 
     def __init__(
-        self, estimator: Any, first: Array, pieces: Callable[[], Iterator[Array]], n_rows: int | None, once: bool
+        self, estimator: Any, first: Array, pieces: Callable[[], Iterator[Array]], cuts: list[slice], once: bool
     ) -> None:
         self.place: Placement = at_full_precision(placement_for(estimator, first), first)
-        self.n_rows, self.once = n_rows, once
+        self.n_rows = cuts[-1].stop if cuts else None
+        self.largest = max((cut.stop - cut.start for cut in cuts), default=0)
+        self.once = once
         self._pieces = pieces
 
     @property
@@ -49,10 +53,13 @@ class Batches:
 
     def __iter__(self) -> Iterator[Array]:
         for piece in self._pieces():
+            self.largest = max(self.largest, int(piece.shape[0]))
             yield self.place.brought(dense_rows(piece))
 
 
-def batches_of(estimator: Any, X: Any, rows: Callable[[int], int], smallest: int, *, missing: bool = False) -> Batches:
+def batches_of(
+    estimator: Any, X: Any, rows: Callable[[int, int], int], smallest: int, *, missing: bool = False
+) -> Batches:
     """The batches that X means; sets `n_features_in_` and the feature names of the estimator.
 
     Parameters
@@ -60,7 +67,7 @@ def batches_of(estimator: Any, X: Any, rows: Callable[[int], int], smallest: int
     estimator : IncrementalPCA, or another with a parameter `device`
     X : array, CSR matrix or data frame, shape (n, d); or an iterable of such batches
     rows : callable
-        From d to the rows of a batch. The batches of an iterable are taken as they come.
+        From n and d to the rows of a batch. The batches of an iterable are taken as they come.
     smallest : int
         The last batch of an array is joined to the one before it where it has fewer rows.
     missing : bool
@@ -74,11 +81,11 @@ def batches_of(estimator: Any, X: Any, rows: Callable[[int], int], smallest: int
     if is_stream(X):
         return _stream(estimator, X, missing)
     if is_memory_map(X) and X.ndim == 2 and X.size and X.dtype.kind in "fiub":
-        return _mapped(estimator, X, rows(int(X.shape[1])), smallest, missing)
+        return _mapped(estimator, X, rows(*X.shape), smallest, missing)
     data = training_data(estimator, X, missing=missing)
-    n, size = int(data.shape[0]), rows(int(data.shape[1]))
-    cuts = list(gen_batches(n, size, min_batch_size=smallest))
-    return Batches(estimator, empty_like(data), lambda: (_cut(data, cut) for cut in cuts), n, once=False)
+    n, d = map(int, data.shape)
+    cuts = list(gen_batches(n, rows(n, d), min_batch_size=smallest))
+    return Batches(estimator, empty_like(data), lambda: (_cut(data, cut) for cut in cuts), cuts, once=False)
 
 
 def is_stream(X: Any) -> bool:
@@ -104,7 +111,7 @@ def _mapped(estimator: Any, X: np.ndarray, size: int, smallest: int, missing: bo
             name = f"rows {cut.start} to {cut.stop - 1} (batch {number})"
             yield _checked(estimator, X[cut], first, name, missing)
 
-    return Batches(estimator, first, pieces, len(X), once=False)
+    return Batches(estimator, first, pieces, cuts, once=False)
 
 
 def _stream(estimator: Any, X: Iterable[Any], missing: bool) -> Batches:
@@ -124,7 +131,7 @@ def _stream(estimator: Any, X: Iterable[Any], missing: bool) -> Batches:
         source = chain([head], iterator) if once else X
         return (_checked(estimator, batch, first, f"batch {number}", missing) for number, batch in enumerate(source))
 
-    return Batches(estimator, first, pieces, None, once)
+    return Batches(estimator, first, pieces, [], once)
 
 
 def _first(estimator: Any, batch: Any, missing: bool) -> Any:

@@ -28,6 +28,8 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.rows import by_panels, dense_rows
 from gpukpca.backend.tiles import single_threaded_blas
+from gpukpca.decomposition.attempts import Budget, within_memory
+from gpukpca.decomposition.batch_memory import check_update, exact_solver, rows_within, update_bytes
 from gpukpca.decomposition.batches import Batches, batches_of, is_stream
 from gpukpca.decomposition.choices import check_parameter, is_integer, is_switch
 from gpukpca.decomposition.convergence import warn_caller
@@ -36,12 +38,13 @@ from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import lazily
 from gpukpca.decomposition.model import inverse_roots
 from gpukpca.decomposition.placement import placement_for
+from gpukpca.decomposition.plan import parsed_bytes
 from gpukpca.decomposition.progress import Listener, Progress, listener_from
 from gpukpca.decomposition.running import Running, checked_count, updated
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import INCREMENTAL_PCA_LAYOUT
 from gpukpca.decomposition.spectrum import warn_of_convergence, warn_of_fallbacks
-from gpukpca.decomposition.two_pass import components_of, moments_of
+from gpukpca.decomposition.two_pass import Moments, components_of, moments_of
 from gpukpca.decomposition.validation import check_finite, checked_scores, new_data, training_data
 from gpukpca.eigen import EigenResult
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning
@@ -53,6 +56,8 @@ EXACT_BATCH_ENTRIES = 2**22
 # Features up to which one BLAS thread is the faster choice, most of all beside other work: QR and SVD of small factors
 # gain nothing from a second one; the long products of the exact mode gain from few features on.
 ONE_THREAD_UP_TO, ONE_THREAD_UP_TO_EXACT = 256, 64
+# With memory_limit=None smaller updates are not compared with what is free: to ask for that takes as long as they do.
+NEVER_TOO_BIG = 2**24
 # Attributes that only an exact fit has.
 CERTIFICATE = ("residual_norms_", "converged_", "n_passes_", "solver_")
 
@@ -74,14 +79,17 @@ class IncrementalPCA(
     copy : bool
         For scikit-learn's sake; X is never written to.
     batch_size : None or int >= 1
-        Rows that are read together in `fit`. None: 5 d, in the exact mode at least 2**22 / d. The batches of an
-        iterable are taken as they come.
+        Rows that are read together in `fit`. None: 5 d; in the exact mode at least 2**22 / d, and fewer where
+        `memory_limit` asks for it. The batches of an iterable are taken as they come.
     exact : bool
         False: one pass, and after every batch the components that fit into memory (what a batch leaves out is lost, so
         the answer depends on the batches and their order). True: the mean in a first pass, the components in one more
         (in about a dozen for d > 4096); the answer is PCA of the whole.
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where the batches are. "cuda": batches on the host are copied one at a time.
+    memory_limit : None, int or str
+        Bytes that fit may allocate, one batch included, such as "4GiB"; None: 85 % of what is free. Checked before the
+        work on a batch, in the exact mode before the first pass; the answer does not depend on it.
     verbose : int or callable
         1 prints a line a batch (exact: a pass) to the standard error; a callable gets `Progress` events.
 
@@ -126,8 +134,8 @@ class IncrementalPCA(
     Notes
     -----
     Cost of a batch of b rows: O(b d min(b, d)), memory O((b + p) d). Exact: O(n d²), memory O(d²) and one batch, for
-    d <= 4096 or p > d/5; else O(n d p) in each pass, memory O(d p) and one batch. Statistics are accumulated in
-    float64 also for float32 data.
+    d <= 4096 or p > d/5; else, and where d² does not fit, O(n d p) in each pass, memory O(d p) and one batch.
+    Statistics are accumulated in float64 also for float32 data.
 
     Ross, Lim, Lin & Yang, Int. J. Computer Vision 77 (2008) 125; Chan, Golub & LeVeque, The American Statistician 37
     (1983) 242 (moments by batches). Unlike scikit-learn's, `get_covariance` is the same with and without whitening, and
@@ -145,6 +153,7 @@ class IncrementalPCA(
         batch_size: Any = None,
         exact: Any = False,
         device: Any = None,
+        memory_limit: Any = None,
         verbose: Any = 0,
     ) -> None:
         self.n_components = n_components
@@ -153,6 +162,7 @@ class IncrementalPCA(
         self.batch_size = batch_size
         self.exact = exact
         self.device = device
+        self.memory_limit = memory_limit
         self.verbose = verbose
 
     # -- fitting ---------------------------------------------------------------------------------------------------
@@ -174,9 +184,12 @@ class IncrementalPCA(
         """
         with unchanged_on_error(self), working_on(X), overflow_allowed():
             self._check_parameters()
-            batches = batches_of(self, X, self._rows_of_a_batch, self.n_components or 0)
+            batches = batches_of(self, X, self._rows_of_a_batch, 0 if self.exact else self.n_components or 0)
             with working_on(batches.like), self._few_threads():
-                self._fit_exact(batches) if self.exact else self._fit_running(batches)
+                if self.exact:
+                    within_memory(lambda budget: self._fit_exact(batches, budget), self.memory_limit, batches.like)
+                else:
+                    self._fit_running(batches)
         if not self.total_variance_ > 0:
             warn_caller("all rows are equal: every variance is 0, and the components mean nothing.", RankWarning)
         return self
@@ -190,26 +203,15 @@ class IncrementalPCA(
             raise InvalidParameterError("the iterable of batches gave nothing when it was gone through.")
         self._commit(state, batches.like, batches.place.home)
 
-    def _fit_exact(self, batches: Batches) -> None:
+    def _fit_exact(self, batches: Batches, budget: Budget) -> None:
         if batches.once:
             raise InvalidParameterError(
                 "exact=True goes through the batches more than once, and an iterator or generator gives them only "
                 "once. Pass an array, a memory map, a list of arrays, or an object whose __iter__ starts again; or use "
                 "exact=False."
             )
-        listener = listener_from(self.verbose)
-        moments = moments_of(batches)
-        _tell(listener, "pass", f"pass 1: mean of {moments.count} rows", 1)
-        most = min(moments.count, int(moments.mean.shape[0]))
-        p = most if self.n_components is None else int(self.n_components)
-        if p > most:
-            raise InvalidParameterError(
-                f"n_components={p} must be at most min(n_samples, n_features) = {most} with exact=True."
-            )
-        _check_no_overflow(moments.squares)
-        eigen = components_of(
-            batches, moments, p, lambda done, what: _tell(listener, "pass", f"pass {done}: {what}", done)
-        )
+        moments, eigen = self._passes(batches, budget.limit(batches.like))
+        p, most = int(eigen.eigenvalues.shape[0]), min(moments.count, int(self.n_features_in_))
         warn_of_convergence(eigen)
         warn_of_fallbacks(eigen)
         values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
@@ -219,8 +221,32 @@ class IncrementalPCA(
         noise = max(left, 0.0) / (most - p) if p < most else 0.0
         self._commit(Running(moments, axes, np.sqrt(values), noise), batches.like, batches.place.home, eigen)
 
+    def _passes(self, batches: Batches, limit: int) -> tuple[Moments, EigenResult]:
+        """Moments and components of all rows; what is too much for `limit` bytes is told before the first pass."""
+        listener, d = listener_from(self.verbose), int(self.n_features_in_)
+        fewest = min(d, self.n_components or batches.n_rows or 1)
+        exact_solver(d, fewest, batches.largest, limit, batches.like)
+        moments = moments_of(batches)
+        _tell(listener, "pass", f"pass 1: mean of {moments.count} rows", 1)
+        most = min(moments.count, d)
+        p = most if self.n_components is None else int(self.n_components)
+        if p > most:
+            raise InvalidParameterError(
+                f"n_components={p} must be at most min(n_samples, n_features) = {most} with exact=True."
+            )
+        _check_no_overflow(moments.squares)
+        solver = exact_solver(d, p, batches.largest, limit, batches.like)
+        return moments, components_of(
+            batches, moments, p, solver, lambda done, what: _tell(listener, "pass", f"pass {done}: {what}", done)
+        )
+
     def _can_go_on(self) -> bool:
-        return not self.exact
+        if self.exact:
+            raise AttributeError(
+                "partial_fit is not there with exact=True: the exact mode goes through all rows more than once, and a "
+                "batch comes only once. Give all batches to fit, or use exact=False."
+            )
+        return True
 
     @available_if(_can_go_on)
     def partial_fit(self, X: Any, y: Any = None, check_input: bool = True) -> IncrementalPCA:
@@ -269,17 +295,34 @@ class IncrementalPCA(
         return new_data(self, X, self.components_, "partial_fit")
 
     def _next_state(self, state: Running | None, batch: Array) -> Running:
+        """What is known with one batch more, within the memory allowed."""
         wanted = None if self.n_components is None else int(self.n_components)
-        return updated(state, batch, checked_count(wanted, state, int(batch.shape[0]), int(batch.shape[1])))
+        rows, d = map(int, batch.shape)
+        p, fewest = checked_count(wanted, state, rows, d), 1 if state is not None else wanted or 1
+        item = item_size(batch.dtype)
+
+        def attempt(budget: Budget) -> Running:
+            if self.memory_limit is not None or update_bytes(rows, d, p, item) > NEVER_TOO_BIG:
+                check_update(rows, d, p, fewest, item, budget.limit(batch))
+            return updated(state, batch, p)
+
+        return within_memory(attempt, self.memory_limit, batch)
 
     def _few_threads(self) -> AbstractContextManager[None]:
         """One BLAS thread where the factors are small: the second one's waiting costs more than its work."""
         small = int(self.n_features_in_) <= (ONE_THREAD_UP_TO_EXACT if self.exact else ONE_THREAD_UP_TO)
         return single_threaded_blas() if small else nullcontext()
 
-    def _rows_of_a_batch(self, d: int) -> int:
-        usual = max(ROWS_A_FEATURE * d, EXACT_BATCH_ENTRIES // d) if self.exact else ROWS_A_FEATURE * d
-        return usual if self.batch_size is None else int(self.batch_size)
+    def _rows_of_a_batch(self, n: int, d: int) -> int:
+        """Rows that are read together; by no free memory, which differs from run to run, as the last digits then do."""
+        if self.batch_size is not None:
+            return int(self.batch_size)
+        if not self.exact:
+            return ROWS_A_FEATURE * d
+        usual = max(ROWS_A_FEATURE * d, EXACT_BATCH_ENTRIES // d)
+        if self.memory_limit is None:
+            return usual
+        return min(usual, rows_within(parsed_bytes(self.memory_limit), d, min(d, self.n_components or n)))
 
     def _check_parameters(self) -> None:
         for name in ("n_components", "batch_size"):
@@ -291,6 +334,8 @@ class IncrementalPCA(
             self, "verbose", callable(self.verbose) or is_switch(self.verbose), "an integer >= 0 or a callable"
         )
         parsed_device(self.device)
+        if self.memory_limit is not None:
+            parsed_bytes(self.memory_limit)
 
     def _commit(self, state: Running, like: Array, home: Array, eigen: EigenResult | None = None) -> None:
         """Set the fitted attributes, in the library of the data; the only place that does."""
@@ -312,7 +357,7 @@ class IncrementalPCA(
         self.n_components_ = p
         self.n_samples_seen_ = count
         self.device_ = describe_device(state.axes)
-        self.batch_size_ = self._rows_of_a_batch(int(self.n_features_in_))
+        self.batch_size_ = self._rows_of_a_batch(count, int(self.n_features_in_))
         self._set_certificate(eigen, degrees, home)
         synchronize(state.axes)
 

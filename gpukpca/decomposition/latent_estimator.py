@@ -142,7 +142,7 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
         raise NotImplementedError
 
     def _fit_em(self, X: Any, budget: Budget) -> None:
-        batches = batches_of(self, X, lambda d: self._rows_of_a_batch(X, d), 1, missing=True)
+        batches = batches_of(self, X, lambda _, d: self._rows_of_a_batch(X, d), 1, missing=True)
         if batches.once:
             raise InvalidParameterError(
                 "EM goes through the batches many times, and an iterator or generator gives them only once. Pass an "

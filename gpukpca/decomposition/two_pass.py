@@ -10,21 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import free_bytes
 from gpukpca.backend.linalg import column_sums, inner_panel
-from gpukpca.backend.namespace import cast, empty_like, item_size, namespace_of
+from gpukpca.backend.namespace import cast, empty_like, namespace_of
 from gpukpca.backend.rows import feature_means, take_columns
-from gpukpca.decomposition.plan import SHARE_OF_FREE, spelled_bytes
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
-from gpukpca.exceptions import MemoryBudgetError
 from gpukpca.gram import DenseGram
-
-# Features up to which the covariance matrix is formed: 128 MiB in float64.
-COVARIANCE_UP_TO = 4096
-# Squares of d × d that the matrix, its batch's share and LAPACK take together.
-SQUARES = 4
-# Relative residual of the iterative solver: what "to rounding" means after some dozen passes over the data.
-TOLERANCE = 1e-13
 
 # Called after every pass with its number and what it was for.
 PassReport = Callable[[int, str], None]
@@ -139,33 +129,19 @@ class Scatter:
         return 0
 
 
-def components_of(batches: Iterable[Array], moments: Moments, p: int, report: PassReport) -> EigenResult:
+def components_of(
+    batches: Iterable[Array], moments: Moments, p: int, solver: Dense | BlockKrylov, report: PassReport
+) -> EigenResult:
     """The p largest eigenpairs of the scatter matrix.
-
-    Raises
-    ------
-    MemoryBudgetError
-        The d × d matrix is needed, and does not fit.
 
     Notes
     -----
-    d up to 4096, or p > d/5: the matrix, O(n d²) in one pass, and O(d³). Else block Krylov, O(n d p) a pass.
+    `Dense`: the matrix, O(n d²) in one pass, and O(d³). `BlockKrylov`: O(n d p) a pass.
     """
     op = Scatter(batches, moments)
-    d = op.shape[0]
-    if d > COVARIANCE_UP_TO and 5 * p <= d:
+    if isinstance(solver, BlockKrylov):
         # A fixed start: the answer does not depend on it, and the last digits are the same in every run.
-        return top_eigh(op, p, BlockKrylov(tol=TOLERANCE), rng=0, report=lambda done, *_: report(done + 1, "product"))
-    _check_size(d, op.like)
+        return top_eigh(op, p, solver, rng=0, report=lambda done, *_: report(done + 1, "product"))
     matrix = DenseGram(op.to_dense())
     report(2, "covariance")
-    return top_eigh(matrix, p, Dense())
-
-
-def _check_size(d: int, like: Array) -> None:
-    needed, free = SQUARES * d * d * item_size(like.dtype), int(SHARE_OF_FREE * free_bytes(like))
-    if needed > free:
-        raise MemoryBudgetError(
-            f"all components of {d} features need the covariance matrix, {spelled_bytes(needed)} with its work, and "
-            f"{spelled_bytes(free)} can be had. Ask for n_components <= {d // 5}, which need no such matrix."
-        )
+    return top_eigh(matrix, p, solver)
