@@ -21,6 +21,7 @@ import pytest
 from click.testing import CliRunner
 from conftest import MAKERS, Namespace
 from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
 
 from gpukpca import PCA, KernelPCA, Progress, files, load
 from gpukpca.backend.namespace import to_host
@@ -268,6 +269,7 @@ def test_another_fit_is_refused_by_the_field_that_differs(
         resumed(tmp_path, data, **{**SETTINGS, **parameters})
     assert words in str(raised.value)
     assert "Choose another folder, or delete the files p*_pass*.npz in this one" in str(raised.value)
+    assert "searches make many, so leave checkpoint=None there" in str(raised.value)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -392,8 +394,16 @@ def test_nothing_whole_is_an_error_that_names_the_damage(tmp_path: Path) -> None
     interrupted(tmp_path, 4, **SETTINGS)
     for path in tmp_path.iterdir():
         flip(path, 0.5)
-    with pytest.raises(CheckpointError, match=r"no checkpoint that is whole: p.*\.npz cannot be used"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint that is whole: p.*\.npz cannot be used") as raised:
         resumed(tmp_path, **SETTINGS)
+    assert str(raised.value).count("cannot be used") == 1
+    assert re.search(r"\(and \d more\)\. Choose another folder", str(raised.value))
+
+
+def test_a_search_over_one_folder_is_told_what_to_do(tmp_path: Path) -> None:
+    model = KernelPCA(**SETTINGS, preimage="ridge", checkpoint=tmp_path / "job")
+    with pytest.raises(CheckpointError, match="A folder is for one fit: cross-validation"):
+        cross_val_score(model, X, cv=2, error_score="raise")
 
 
 def test_what_a_kill_leaves_behind_is_cleaned_up_and_other_files_stay(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,12 @@ import tolerances
 from conftest import Namespace
 from sklearn.base import clone
 from sklearn.datasets import load_digits
-from sklearn.exceptions import FitFailedWarning
+from sklearn.exceptions import FitFailedWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, ShuffleSplit, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 
-from gpukpca import KernelPCA, Progress
+from gpukpca import KernelPCA, Progress, load
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
 from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning
 from gpukpca.kernels import RBF, Laplacian
@@ -390,7 +391,18 @@ def test_without_refit_there_is_no_model():
     with pytest.raises(AttributeError, match="has no attribute 'denoise'") as error:
         _ = search.denoise
     assert "refit=False" in str(error.value.__cause__)
+    assert not hasattr(search, "save")
     assert search.best_params_ == {"gamma": 0.2, "n_components": 2}
+
+
+def test_saving_a_search_saves_its_best_model(tmp_path: Path):
+    search = KernelPCACV(gammas=[0.2], n_components=[2], cv=2)
+    with pytest.raises(NotFittedError):
+        search.save(tmp_path / "model.npz")
+    search.fit(blobs()).save(tmp_path / "model.npz")
+    model = load(tmp_path / "model.npz")
+    assert type(model) is KernelPCA
+    np.testing.assert_array_equal(model.transform(blobs()), search.transform(blobs()))
 
 
 def test_data_are_not_written_to_and_the_search_can_be_cloned_and_pickled():

@@ -120,7 +120,8 @@ class KernelPCA(
     checkpoint : None or path
         A folder. After every pass the state of block Krylov is written there, and a fit of the same data with the same
         parameters and version goes on from it, to the same last bit on a CPU with as many threads; see «Long jobs» in
-        the README. Solutions without passes leave it alone.
+        the README. Solutions without passes leave it alone. A folder is for one fit: not for an estimator that
+        `GridSearchCV` or `cross_val_score` fits many times.
     verbose : int or callable
         1 prints the plan and a line a pass to the standard error; a callable gets `Progress` events.
 

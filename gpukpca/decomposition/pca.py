@@ -93,7 +93,8 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
     checkpoint : None or path
         A folder. After every pass the state of block Krylov is written there, and a fit of the same data with the same
         parameters and version goes on from it, to the same last bit on a CPU with as many threads; see «Long jobs» in
-        the README. Solutions without passes leave it alone.
+        the README. Solutions without passes leave it alone. A folder is for one fit: not for an estimator that
+        `GridSearchCV` or `cross_val_score` fits many times.
     n_jobs : int, optional
         Threads (NumPy). None: what BLAS may use now; -1: all CPUs.
     verbose : int or callable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -331,6 +332,14 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     def score_samples(self, X: Any) -> Array:
         """Minus the squared error in feature space by the best model; see `KernelPCA.score_samples`."""
         return self._best(X, "score_samples").score_samples(X)
+
+    @available_if(_is_refitted)
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the best model to a file; see `KernelPCA.save`.
+
+        `gpukpca.load` gives that `KernelPCA` back, without the table of the search.
+        """
+        self._best().save(path)
 
     @property
     def _n_features_out(self) -> int:

@@ -26,6 +26,7 @@ from gpukpca.eigen.state import KrylovState
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatError
 
 AGAIN = "Choose another folder, or delete the files p*_pass*.npz in this one to begin anew"
+ONE_FIT = "A folder is for one fit: cross-validation and searches make many, so leave checkpoint=None there"
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,11 @@ def furthest(folder: Path, job: Job, rng: np.random.Generator) -> Found:
                 own.append(generation)
     found = _first_whole(sorted(own, key=lambda generation: generation.key, reverse=True), damage, rng)
     if found is None and others:
-        raise CheckpointError(f"{folder} is the checkpoint of another fit: {next(iter(others.values()))}. {AGAIN}.")
+        raise CheckpointError(
+            f"{folder} is the checkpoint of another fit: {next(iter(others.values()))}. {AGAIN}. {ONE_FIT}."
+        )
     if found is None and damage:
-        raise CheckpointError(f"{folder} has no checkpoint that is whole: {'; '.join(damage[:3])}. {AGAIN}.")
+        raise CheckpointError(f"{folder} has no checkpoint that is whole: {_told(damage)}. {AGAIN}.")
     ours = {name for name in names if FILE.fullmatch(name) or DRAFT.fullmatch(name)}
     leftovers = frozenset(ours.difference(others))
     if found is None:
@@ -121,7 +124,7 @@ def furthest(folder: Path, job: Job, rng: np.random.Generator) -> Found:
     generation, state = found
     if damage:
         warn_caller(
-            f"checkpoint {folder}: {'; '.join(damage[:3])}. Going on from pass {generation.key.n_passes}.",
+            f"checkpoint {folder}: {_told(damage)}. Going on from pass {generation.key.n_passes}.",
             CheckpointWarning,
         )
     return Found(generation, state, leftovers)
@@ -143,6 +146,12 @@ def _first_whole(
         else:
             return generation, state
     return None
+
+
+def _told(damage: list[str]) -> str:
+    """What is wrong with the first file, and of how many more something is: the reason is mostly the same."""
+    more = len({text.split()[0] for text in damage}) - 1
+    return f"{damage[0]} (and {more} more)" if more else damage[0]
 
 
 def remove(folder: Path, names: frozenset[str] | set[str]) -> None:
