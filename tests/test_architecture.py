@@ -31,6 +31,7 @@ LEVELS = {
     "model_selection": 6,
     "persistence": 6,
     "plotting": 6,
+    "words": 0,
 }
 # What a room below the estimators may import of the package, beside itself, _typing and exceptions.
 MAY_IMPORT = {

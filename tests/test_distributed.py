@@ -8,6 +8,8 @@ import logging
 import multiprocessing
 import os
 import pickle
+import re
+import subprocess
 import sys
 import threading
 import time
@@ -547,6 +549,19 @@ def test_another_version_on_a_worker_is_named(client, monkeypatch):
         Cluster(client)
 
 
+def test_a_worker_with_another_layout_of_the_package_tells_its_version(tmp_path):
+    (tmp_path / "gpukpca").mkdir()
+    (tmp_path / "gpukpca" / "__init__.py").touch()
+    (tmp_path / "gpukpca" / "_version.py").write_text('__version__ = "0.0.1"')
+    packed, _ = cluster_module._packed(cluster_module.version_here, ())
+    (tmp_path / "task").write_bytes(packed)
+    work = "import pickle; call, *_ = pickle.load(open('task', 'rb')); print(call())"
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", work]
+    told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout == "0.0.1\n"
+
+
 # -- what workers are left with ----------------------------------------------------------------------------------------
 
 
@@ -593,7 +608,7 @@ def test_what_was_cancelled_is_named(client):
         op @ np.ones((N, 1))
 
 
-def test_without_workers_there_is_an_error_in_time(quiet, impatient):
+def test_without_workers_there_is_a_word_and_then_an_error_in_time(quiet, impatient, monkeypatch):
     with started(1) as local, client_of(local) as client:
         op = on_cluster(client, rows())
         local.scale(0)
@@ -602,8 +617,12 @@ def test_without_workers_there_is_an_error_in_time(quiet, impatient):
             op @ np.ones((N, 1))
         with pytest.raises(ClusterError, match=r"diagonal of panel 0 \(rows 0 to 24\) was lost"):
             op.diagonal()
+        monkeypatch.setattr(cluster_module, "SILENCE", 0.1)
+        told: list[str] = []
         with pytest.raises(ClusterError, match="the first task was lost"):
-            Cluster(client)
+            Cluster(client, told.append)
+        assert len(told) == 1
+        assert re.fullmatch(r"waiting for the scheduler at .* to have a worker that takes work, .* at most", told[0])
 
 
 def test_without_a_scheduler_there_is_an_error_in_time(quiet, impatient):

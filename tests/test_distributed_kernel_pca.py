@@ -71,7 +71,7 @@ def test_data_in_memory_are_shared_out_where_a_client_is_given(client, dtype):
     assert isinstance(Y, np.ndarray)
     assert Y.dtype == Z.dtype == dtype
     assert np.max(np.abs(there.eigenvalues_ - here.eigenvalues_)) <= 50 * eps(dtype) * here.eigenvalues_[0]
-    assert "cluster: 2 worker(s)" in str(there.plan_)
+    assert "cluster: 2 workers" in str(there.plan_)
     assert there.X_fit_ is not X
     assert there.fallbacks_ == ()
 
@@ -149,7 +149,10 @@ def test_what_is_wrong_with_a_dask_array_is_said(active, fault):
 
 
 PARAMETERS = {
-    "client": ({"client": "tcp://somewhere:8786"}, "client='tcp://somewhere:8786' is not allowed"),
+    "client": (
+        {"client": "tcp://somewhere:8786"},
+        r"client='tcp://somewhere:8786' .* client=distributed.Client\('tcp://somewhere:8786'\)",
+    ),
     "no active client": ({"client": "active"}, "no Dask client is"),
 }
 
@@ -223,7 +226,7 @@ def test_the_fitted_model_is_an_ordinary_one(client, tmp_path):
 def test_the_plan_says_that_it_is_a_cluster_and_fits_nothing(active):
     model = KernelPCA(3, kernel="rbf")
     plan = model.plan(chunked(data()))
-    assert "dealt out to 2 worker(s)" in str(plan)
+    assert "dealt out to 2 workers" in str(plan)
     assert not [name for name in vars(model) if name.endswith("_")]
 
 

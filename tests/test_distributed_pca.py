@@ -89,7 +89,7 @@ def test_data_in_memory_are_shared_out_where_a_client_is_given(client, solver):
     check_same(there, here)
     assert isinstance(Y, np.ndarray)
     assert np.max(np.abs(Y - Z)) <= 1e-12 * np.max(np.abs(Z))
-    assert "cluster: 2 worker(s) with 2 thread(s), scheduler at inproc://" in str(there.plan_)
+    assert "cluster: 2 workers with 2 threads, scheduler at inproc://" in str(there.plan_)
 
 
 def test_variances_and_axes_are_those_of_plain_float64_and_of_scikit_learn(active):
@@ -245,6 +245,16 @@ def test_what_is_wrong_is_said_and_nothing_is_fitted(active, fault):
     assert not [name for name in vars(model) if name.endswith("_")]
 
 
+def test_a_wait_for_a_worker_is_an_event(monkeypatch):
+    def nobody_there(client: Any, waiting: Any) -> None:
+        waiting("waiting for the scheduler")
+
+    monkeypatch.setattr("gpukpca.decomposition.cluster.cluster_for", nobody_there)
+    events: list[gpukpca.Progress] = []
+    PCA(2, verbose=events.append).fit(chunked(data()))
+    assert (events[0].stage, events[0].text) == ("waiting", "waiting for the scheduler")
+
+
 def test_sparse_rows_are_not_shared_out(client):
     sparse = pytest.importorskip("scipy.sparse")
     with pytest.raises(exceptions.InvalidParameterError, match="toarray"):
@@ -254,7 +264,7 @@ def test_sparse_rows_are_not_shared_out(client):
 def test_the_plan_says_that_it_is_a_cluster_and_fits_nothing(active):
     model = PCA(3)
     plan = model.plan(chunked(data()))
-    assert "cluster: 2 worker(s)" in str(plan)
+    assert "cluster: 2 workers" in str(plan)
     assert plan.method == "covariance_eigh"
     assert plan.workers == 2
     assert model.fit(chunked(data())).plan_.predicted_bytes == plan.predicted_bytes
@@ -432,7 +442,7 @@ def address() -> Iterator[str]:
 def test_the_command_line_shares_a_fit_out(address, folder, method):
     result = run("fit", "x.npy", "--method", method, "-n", 3, "--scheduler", address, "-o", "s.npz", "--save", "m.npz")
     assert result.exit_code == 0, result.output
-    assert f"1 worker(s) with 1 thread(s), scheduler at {address}" in result.stdout
+    assert f"1 worker with 1 thread, scheduler at {address}" in result.stdout
     assert "\ncluster " in result.stdout
     with np.load("s.npz") as found:
         X, model = data(), (PCA if method == "pca" else KernelPCA)
@@ -443,7 +453,7 @@ def test_the_command_line_shares_a_fit_out(address, folder, method):
     assert gpukpca.load("m.npz").transform(data()).shape == (203, 3)
     result = run("plan", "x.npy", "--method", method, "-n", 3, "--scheduler", address)
     assert result.exit_code == 0, result.output
-    assert "cluster: 1 worker(s)" in result.stdout
+    assert "cluster: 1 worker" in result.stdout
 
 
 WRONG = {

@@ -292,6 +292,8 @@ def test_too_little_memory_is_told_before_anything_is_allocated():
         PCA(3, memory_limit="1KiB").fit(X)
     with pytest.raises(MemoryBudgetError, match="dual"):
         PCA(3, memory_limit="1MiB", svd_solver="dual").fit(X)
+    with pytest.raises(MemoryBudgetError, match="Try fewer components, float32 data"):
+        PCA(3, memory_limit="1KiB", svd_solver="randomized").fit(X)
 
 
 def test_where_memory_is_short_auto_iterates_and_says_so():

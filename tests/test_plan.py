@@ -155,3 +155,33 @@ def test_free_memory_is_a_sensible_number() -> None:
 def test_counts_agree_with_their_nouns(tiles, words):
     edge = 64 if tiles == 1 else 32
     assert words in Residence("tiled", 64, edge, 0, 1).describe()
+
+
+ADVICE = {
+    "few of block Krylov": ({"eigen_solver": "randomized"}, "Try a larger memory_limit", "randomized"),
+    "a block Krylov object": ({"eigen_solver": BlockKrylov()}, "Try a larger memory_limit", "randomized"),
+    "many of block Krylov": (
+        {"n_components": 900, "eigen_solver": "arpack"},
+        "Try at most 400 components",
+        "arpack",
+    ),
+    "by tiles": ({"n_components": 900, "gram": "tiled"}, 'eigen_solver="randomized" with at most 400', 'gram="tiled"'),
+    "dense": ({"eigen_solver": "dense"}, 'eigen_solver="randomized" with at most 400 components', "arpack"),
+    "a dense object": ({"eigen_solver": Dense()}, 'eigen_solver="randomized" with at most 400 components', "arpack"),
+    "landmarks": ({"eigen_solver": "nystrom"}, "Try a larger memory_limit", "nystrom"),
+}
+
+
+@pytest.mark.parametrize("case", ADVICE)
+def test_no_advice_names_what_is_in_use(X: np.ndarray, case: str) -> None:
+    parameters, wanted, unwanted = ADVICE[case]
+    with pytest.raises(MemoryBudgetError) as raised:
+        KernelPCA(**{"n_components": 3, "kernel": "rbf", "memory_limit": "1KB", **parameters}).plan(X)
+    advice = str(raised.value).partition("allowed or free. ")[2]
+    assert wanted in advice
+    assert unwanted not in advice.replace('the approximation eigen_solver="nystrom"', "")
+
+
+def test_a_share_of_the_variance_is_told_from_a_count(X: np.ndarray) -> None:
+    assert "p = 16, where a share of the variance begins, is small" in str(KernelPCA(0.9, kernel="rbf").plan(X))
+    assert "p = 16 is small" in str(KernelPCA(16, kernel="rbf").plan(X))

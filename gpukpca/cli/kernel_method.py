@@ -15,6 +15,7 @@ from gpukpca.cli.table import Table
 from gpukpca.decomposition.choices import check_parameters
 from gpukpca.decomposition.plan import spelled_bytes
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.words import counted
 
 # Option -> the kernels that read it.
 KERNELS_OF = {
@@ -86,7 +87,7 @@ class KernelMethod(Method):
         """Kernel, residence, solver."""
         plan = model.plan_
         return [
-            ("device", f"{model.device_}, {plan.dtype}, {plan.residence.workers} worker(s)"),
+            ("device", f"{model.device_}, {plan.dtype}, {counted(plan.residence.workers, 'worker')}"),
             ("kernel", plan.kernel),
             ("K", plan.residence.describe()),
             ("solver", f"{model.solver_}: {plan.solver_reason}"),

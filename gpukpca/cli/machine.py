@@ -13,6 +13,7 @@ from gpukpca.backend.tiles import usable_cpus
 from gpukpca.cli.report import show_pairs
 from gpukpca.cuda.device import probe
 from gpukpca.decomposition.plan import spelled_bytes
+from gpukpca.words import counted
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "array-api-compat", "matplotlib")
 CUPY_PACKAGES = ("cupy", "cupy-cuda12x", "cupy-cuda13x")
@@ -25,14 +26,14 @@ def show_machine() -> None:
     works, found = probe()
     console = Console()
     lines = [
-        ("cpu", f"{usable_cpus()} usable core(s), {spelled_bytes(host_free_bytes())} of memory free"),
+        ("cpu", f"{counted(usable_cpus(), 'usable core')}, {spelled_bytes(host_free_bytes())} of memory free"),
         ("cuda", f"{found}{_device_memory()}" if works else f"none: {found}"),
         *versions().items(),
     ]
     for library in threadpool_info():
         if library["user_api"] == "blas":
             name, threads = library["internal_api"], library["num_threads"]
-            lines.append(("blas", f"{name} {library['version'] or ''}, {threads} thread(s)"))
+            lines.append(("blas", f"{name} {library['version'] or ''}, {counted(threads, 'thread')}"))
     show_pairs(console, lines)
 
 

@@ -109,11 +109,6 @@ def checkpoint_parameter(wanted: SimpleNamespace) -> dict[str, Any]:
     return {"checkpoint": None if folder is None else str(folder)}
 
 
-def counted(count: int, noun: str) -> str:
-    """«1 component», «2 components»."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def variance_ratios(model: Any) -> list[Column]:
     """Shares of the variance, and their running sum."""
     ratios = np.asarray(model.explained_variance_ratio_, dtype=np.float64)

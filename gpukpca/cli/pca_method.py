@@ -13,6 +13,7 @@ from gpukpca.cli.scheduler import labelled
 from gpukpca.cli.table import Table
 from gpukpca.decomposition.pca_choices import check_pca_parameters
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.words import counted
 
 
 class PCAMethod(Method):
@@ -71,7 +72,7 @@ class PCAMethod(Method):
         """Device, way, solver."""
         plan = model.plan_
         return [
-            ("device", f"{model.device_}, {plan.dtype}, {plan.workers} worker(s)"),
+            ("device", f"{model.device_}, {plan.dtype}, {counted(plan.workers, 'worker')}"),
             ("solver", f"{model.solver_}: {plan.reason}"),
             *labelled((*plan.notes, *model.fallbacks_)),
         ]

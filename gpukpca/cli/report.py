@@ -69,7 +69,8 @@ class ProgressBar:
         """Take one event."""
         if event.stage == "resumed":
             self.resumed = event.text
-        if (self._lines and event.stage != "tiles") or (event.stage == "resumed" and not self._closed):
+        said = event.stage in ("resumed", "waiting") and not self._closed
+        if said or (self._lines and event.stage != "tiles"):
             plain(self.bars.console, event.text)
         if event.stage == "tiles":
             text = f"{event.done} of {event.total} tiles{_left_in_words(event)}"

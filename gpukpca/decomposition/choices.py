@@ -96,10 +96,11 @@ def solver_from(estimator: Any, n: int, p: int, on_gpu: bool) -> tuple[Any, str]
         return iterative, "asked for"
     if wanted == "nystrom":
         return Nystrom(tol=float(estimator.tol)), "asked for: an approximation with a certificate"
+    asked = f"p = {p}" + (", where a share of the variance begins," if is_fraction(estimator.n_components) else "")
     if isinstance(choose_solver(n, p, on_gpu=on_gpu), Dense):
-        why = f"p = {p} is many beside n = {n}" if are_many(n, p, on_gpu) else f"n = {n} is small"
+        why = f"{asked} is many beside n = {n}" if are_many(n, p, on_gpu) else f"n = {n} is small"
         return Dense(tol=float(estimator.tol)), why
-    return iterative, f"p = {p} is small beside n = {n}"
+    return iterative, f"{asked} is small beside n = {n}"
 
 
 def check_parameters(estimator: Any) -> None:
@@ -182,6 +183,11 @@ def check_parameter(estimator: Any, name: str, allowed: bool, what: str) -> None
 
 def is_integer(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))
+
+
+def is_fraction(n_components: Any) -> bool:
+    """Whether a share of the variance is meant."""
+    return isinstance(n_components, (float, np.floating))
 
 
 def is_switch(value: Any) -> bool:

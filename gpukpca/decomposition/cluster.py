@@ -14,6 +14,7 @@ from gpukpca.backend.namespace import is_sparse, item_size, to_host
 from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import memory_limit, spelled_bytes
+from gpukpca.decomposition.progress import listener_from, waiting_report
 from gpukpca.decomposition.validation import Shape, training_data
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, PrecisionWarning
 from gpukpca.gram.distributed import ClusterRows, cluster_for, is_dask_array
@@ -44,7 +45,7 @@ def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
     remote = is_dask_array(X)
     if estimator.client is None and not remote:
         return None
-    cluster = cluster_for(estimator.client)
+    cluster = cluster_for(estimator.client, waiting_report(listener_from(estimator.verbose)))
     if cluster is None:
         return None
     cuda, index = parsed_device(estimator.device)

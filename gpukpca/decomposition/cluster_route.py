@@ -75,10 +75,10 @@ class _ClusterRoute(Route):
             solver = Dense(tol=solver.tol, full_spectrum=True)
         needed = self._bytes(solver, p)
         if needed > self.limit:
+            other = ', or eigen_solver="randomized"' if isinstance(solver, Dense) else ""
             raise MemoryBudgetError(
                 f"this process needs {spelled_bytes(needed)} for the eigenvectors of {n} rows, and "
-                f"{spelled_bytes(self.limit)} are allowed or free. Ask for fewer components, use float32 data, or "
-                'eigen_solver="randomized" where the solver is dense.'
+                f"{spelled_bytes(self.limit)} are allowed or free. Ask for fewer components, use float32 data{other}."
             )
         return Plan(
             n_samples=n,

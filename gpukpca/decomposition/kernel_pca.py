@@ -153,7 +153,8 @@ class KernelPCA(
         With numbers in place of None and names.
     gamma_ : float
     X_fit_ : array (n, d)
-        With Nyström the landmarks alone, and `projection_` has as many rows.
+        With Nyström the landmarks alone, and `projection_` has as many rows. Where the kernel is nearly flat (a small
+        gamma) one row more than the rank: what the others are seen from, so that no digits are lost.
     certificate_ : float
         Only with Nyström: every true eigenvalue lies between `eigenvalues_` and `eigenvalues_` + certificate_.
     total_variance_interval_ : (float, float)

@@ -172,9 +172,14 @@ def make_pca_plan(job: PCAJob) -> PCAPlan:
     needed = spelled_bytes(fewest.predicted_bytes if fewest else 0)
     raise MemoryBudgetError(
         f"PCA of {job.n} x {job.d} needs {needed} ({fewest.method if fewest else ''}), and {spelled_bytes(job.limit)} "
-        'are allowed or free. Try few components (of PCA with svd_solver="randomized"), float32 data, or a larger '
-        "memory_limit."
+        f"are allowed or free. Try {_fewer(job)}, float32 data, or a larger memory_limit."
     )
+
+
+def _fewer(job: PCAJob) -> str:
+    """Fewer components, and the solver for them where another one was asked for."""
+    iterates = job.estimator.svd_solver in ("randomized", "arpack")
+    return "fewer components" if iterates else 'few components (of PCA with svd_solver="randomized")'
 
 
 def _ways(job: PCAJob) -> Iterator[tuple[str, str]]:

@@ -11,15 +11,13 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
-import numpy as np
-
 from gpukpca._typing import Array
 from gpukpca.backend.device import describe_device, is_on_gpu
 from gpukpca.backend.elementwise import DEVICE_STRIP_BYTES
 from gpukpca.backend.linalg import inner_panel
 from gpukpca.backend.namespace import dtype_name, empty_like, is_memory_map, is_sparse, item_size
 from gpukpca.backend.tiles import worker_count
-from gpukpca.decomposition.choices import refuse_indefinite, solver_from
+from gpukpca.decomposition.choices import is_fraction, is_word, refuse_indefinite, solver_from, wants_certificate
 from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import NO_CHECKPOINT, Plan, memory_limit, spelled_bytes
 from gpukpca.decomposition.preimage.methods import RidgePreimage, preimage_method
@@ -106,7 +104,7 @@ class Job:
 
         `rank` is the number of columns of a factor of K, where it is known by one.
         """
-        share = isinstance(self.estimator.n_components, (float, np.floating))
+        share = is_fraction(self.estimator.n_components)
         return (rank or self.n) if share and not isinstance(solver, BlockKrylov) else self.p
 
     @property
@@ -457,9 +455,11 @@ def _landmark_peak(job: Job, rank: int, p: int) -> int:
 def _too_big(job: Job, needed: int) -> str:
     n, e = job.n, job.estimator
     advice = ["a larger memory_limit", "float32 data"] if job.item == 8 else ["a larger memory_limit"]
-    if e.eigen_solver == "dense" or 5 * job.p > n:
-        advice.insert(0, f'eigen_solver="randomized" with at most {n // 5} components and gram="tiled"')
-    if job.kernel.positive_definite and not (e.eigen_solver == "nystrom" or isinstance(e.eigen_solver, Nystrom)):
+    iterates = isinstance(e.eigen_solver, BlockKrylov) or is_word(e.eigen_solver, "randomized", "arpack")
+    if n >= 5 and (5 * job.p > n or isinstance(e.eigen_solver, Dense) or is_word(e.eigen_solver, "dense")):
+        few = f"at most {n // 5} components" + ("" if e.gram == "tiled" else ' and gram="tiled"')
+        advice.insert(0, few if iterates else f'eigen_solver="randomized" with {few}')
+    if job.kernel.positive_definite and not wants_certificate(e.eigen_solver):
         advice.append('the approximation eigen_solver="nystrom"')
     if e.gram == "dense":
         advice.insert(0, 'gram="auto"')

@@ -16,7 +16,8 @@ class Progress:
 
     Attributes
     ----------
-    stage : "plan", "resumed", "tiles", "pass", "rank" or "fold"
+    stage : "plan", "resumed", "waiting", "tiles", "pass", "rank", "batch" or "fold"
+        "waiting": for a worker of a cluster.
     text : str
         The event in words.
     done, total : int
@@ -152,3 +153,10 @@ def rank_report(listener: Listener | None) -> Callable[[int, int, float], None] 
         listener(Progress("rank", f"{done} of {total} landmarks, {left:.2e} of the trace left", done, total))
 
     return report
+
+
+def waiting_report(listener: Listener | None) -> Callable[[str], None] | None:
+    """What a cluster calls that waits for a worker."""
+    if listener is None:
+        return None
+    return lambda text: listener(Progress("waiting", text))

@@ -15,7 +15,7 @@ from gpukpca.backend.random import generator
 from gpukpca.backend.rows import constant_columns
 from gpukpca.decomposition.checkpoint import Checkpoint, checkpoint_for
 from gpukpca.decomposition.checkpoint.job import Job, kernel_job
-from gpukpca.decomposition.choices import wants_certificate
+from gpukpca.decomposition.choices import is_fraction, wants_certificate
 from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.model import Model, exact_model, nystrom_model, warn_of_certificate
 from gpukpca.decomposition.placement import Placement
@@ -76,11 +76,6 @@ def fitted_model(estimator: Any, X: Array, kernel: Kernel, place: Placement, lim
         listener(Progress("plan", str(plan)))
     route = Route(estimator, X, kernel, template, place, generator(estimator.random_state))
     return route.approximate(plan) if isinstance(plan.solver, Nystrom) else route.exact(plan)
-
-
-def is_fraction(n_components: Any) -> bool:
-    """Whether a share of the variance is meant."""
-    return isinstance(n_components, (float, np.floating))
 
 
 class Route:

@@ -22,6 +22,7 @@ from gpukpca.eigen.finish import NULL_FACTOR, default_tolerance, finished, ldexp
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.state import Journal, brought, record, restore
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
+from gpukpca.words import counted
 
 # Called after every pass with (passes so far, most allowed, largest relative residual or None, tolerance).
 PassReport = Callable[[int, int, float | None, float], None]
@@ -394,7 +395,7 @@ class _Iteration:
             n_passes=self.n_passes,
             n_products=self.n_products,
             smallest_seen=float(np.ldexp(self.smallest, exponent)),
-            solver=f"block Krylov (block of {self.b}, {self.restarts} restarts)",
+            solver=f"block Krylov (block of {self.b}, {counted(self.restarts, 'restart')})",
         )
 
     # -- the basis -------------------------------------------------------------------------------------------------

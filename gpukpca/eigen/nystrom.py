@@ -171,7 +171,8 @@ class Nystrom:
     Parameters
     ----------
     rank : int, optional
-        Landmarks, at most n. Default: ten for each component, at least 500.
+        Landmarks, at most n. Default: ten for each component, at least 500. A kernel that is nearly flat is seen from
+        one row more, which the model then keeps as well.
     landmarks : "rpcholesky", "uniform" or "kmeans++"
         Drawn by the residual of the diagonal (`pivoted_cholesky`), evenly without repetition, or by the squared
         distance in feature space (`spread_cholesky`).

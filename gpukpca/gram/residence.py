@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpukpca.words import counted
+
 # Measured on two cores: from 512 to 768 alike, 1024 up to 15 % slower (float64), as a tile should stay in cache between
 # its product, its exponentials and its two uses.
 CPU_TILE_EDGE = 640
@@ -66,7 +68,8 @@ class Residence:
         if self.kind == "dense":
             return f"dense: the square matrix, {self.n} x {self.n}"
         if self.kind == "distributed":
-            return f"distributed: upper tiles dealt out to {self.workers} worker(s), kept where their memory allows"
+            workers = counted(self.workers, "worker")
+            return f"distributed: upper tiles dealt out to {workers}, kept where their memory allows"
         if self.kind == "factored":
             return f"factored: K = F Fᵀ, F {self.n} x {self.rank}"
         kept = "all" if self.cached_tiles >= self.tiles else str(self.cached_tiles)

@@ -21,10 +21,13 @@ import numpy as np
 from gpukpca._version import __version__
 from gpukpca.backend.device import cuda_place
 from gpukpca.exceptions import ClusterError, DeviceUnavailableError, InvalidParameterError
+from gpukpca.words import counted
 
 # Seconds between two looks at the cluster, seconds in which the scheduler answers, and seconds without a worker after
 # which nothing is expected any more; the last is the setting "gpukpca.timeout" of Dask.
 LOOK = 1.0
+# Seconds without a worker after which it is said that one is waited for.
+SILENCE = 5.0
 ANSWER = 30.0
 PATIENCE = 60.0
 
@@ -59,6 +62,8 @@ class Cluster:
     Parameters
     ----------
     client : distributed.Client
+    waiting : callable, optional
+        Called with a line of text where no worker takes work for some seconds, once until one does.
 
     Attributes
     ----------
@@ -74,7 +79,7 @@ class Cluster:
         There are no workers, or they run another version of gpukpca.
     """
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, waiting: Callable[[str], None] | None = None) -> None:
         import dask
         from dask.utils import parse_timedelta
 
@@ -82,6 +87,7 @@ class Cluster:
         self.client = client
         self.patience = float(parse_timedelta(dask.config.get("gpukpca.timeout", PATIENCE)))
         self._ill_since: float | None = None
+        self._waiting, self._told = waiting, False
         self.results([self.submit(version_here, name="version")], ["the first task"])  # an adaptive cluster wakes up
         self.workers = [worker for worker in self.workers_now() if worker.running]
         if not self.workers:
@@ -91,7 +97,8 @@ class Cluster:
     def describe(self) -> str:
         """«2 workers with 4 threads, scheduler at tcp://...»."""
         threads = sum(worker.threads for worker in self.workers)
-        return f"{len(self.workers)} worker(s) with {threads} thread(s), scheduler at {self.client.scheduler.address}"
+        workers = f"{counted(len(self.workers), 'worker')} with {counted(threads, 'thread')}"
+        return f"{workers}, scheduler at {self.client.scheduler.address}"
 
     def workers_now(self) -> list[Worker]:
         """The workers that the scheduler knows, in the order of their names; none where it does not answer."""
@@ -222,15 +229,23 @@ class Cluster:
     def _check_alive(self, name: str) -> None:
         """Raise where no worker has been able to work for as long as `patience`."""
         if self.client.status == "running" and _can_work(self.workers_now()):
-            self._ill_since = None
+            self._ill_since, self._told = None, False
             return
         now = time.monotonic()
         self._ill_since = self._ill_since or now  # of what was seen: this process may have been held up itself
         if self.client.status == "closed" or now - self._ill_since > self.patience:
             raise self._lost(name)
+        if now - self._ill_since > SILENCE and not self._told and self._waiting is not None:
+            self._told = True
+            what = "to answer" if self.client.status != "running" else "to have a worker that takes work"
+            self._waiting(f"waiting for the scheduler at {self._where} {what}, for {self.patience:.0f} s at most")
+
+    @property
+    def _where(self) -> str:
+        return self.client.scheduler.address if self.client.scheduler is not None else "of the client"
 
     def _lost(self, name: str) -> ClusterError:
-        where = self.client.scheduler.address if self.client.scheduler is not None else "of the client"
+        where = self._where
         workers = self.workers_now() if self.client.status == "running" else []
         full = [worker.address for worker in workers if not worker.running]
         if self.client.status != "running":
@@ -314,9 +329,17 @@ def _runner() -> Callable[..., Any]:
 # -- what runs on the workers ------------------------------------------------------------------------------------------
 
 
-def version_here() -> str:
-    """The version on this machine."""
-    return __version__
+def _sent_by_its_code() -> Callable[[], str]:
+    def version_here() -> str:
+        """The version on this machine, of whatever age: the function needs nothing else of the package there."""
+        from gpukpca._version import __version__
+
+        return __version__
+
+    return version_here
+
+
+version_here = _sent_by_its_code()
 
 
 def gpu_fault() -> str:
@@ -356,7 +379,10 @@ def client_for(given: Any) -> Any:
     if distributed is not None and isinstance(given, distributed.Client):
         return given
     if given is not None and given != "active":
-        raise InvalidParameterError(f'client={given!r} is not allowed; give a distributed.Client, "active" or None.')
+        named = f" For the scheduler there, client=distributed.Client({given!r})." if _is_address(given) else ""
+        raise InvalidParameterError(
+            f'client={given!r} is not allowed; give a distributed.Client, "active" or None.{named}'
+        )
     active = None
     if distributed is not None:
         with suppress(ValueError):  # there is none
@@ -366,7 +392,12 @@ def client_for(given: Any) -> Any:
     return active
 
 
-def cluster_for(given: Any) -> Cluster | None:
-    """The cluster of `client_for`, ready for work."""
+def _is_address(given: Any) -> bool:
+    """Whether it looks like what `dask scheduler` prints."""
+    return isinstance(given, str) and ":" in given
+
+
+def cluster_for(given: Any, waiting: Callable[[str], None] | None = None) -> Cluster | None:
+    """The cluster of `client_for`, ready for work; see `Cluster` for `waiting`."""
     client = client_for(given)
-    return None if client is None else Cluster(client)
+    return None if client is None else Cluster(client, waiting)

@@ -15,6 +15,7 @@ from gpukpca.backend.namespace import is_foreign, is_numpy, move, overflow_allow
 from gpukpca.backend.rows import pick_rows
 from gpukpca.gram.product import compute_tile
 from gpukpca.kernels.base import Kernel, Rows
+from gpukpca.words import counted
 
 Warned = tuple[str, type[Warning]]
 
@@ -42,7 +43,7 @@ def tell(by_panel: list[list[Warned]]) -> None:
     for kind in kinds:
         found = [(k, message) for k, warned in enumerate(by_panel) for message, which in warned if which is kind]
         k, message = found[0]
-        others = f" Likewise in {len(found) - 1} other panel(s)." if len(found) > 1 else ""
+        others = f" Likewise in {counted(len(found) - 1, 'other panel')}." if len(found) > 1 else ""
         warnings.warn(f"panel {k} of the rows: {message}{others}", kind, stacklevel=3)
 
 
