@@ -224,6 +224,50 @@ def test_names_and_labels_are_taken_by_name_and_by_number():
     assert table.feature_names is None
 
 
+@pytest.mark.parametrize("name", ["x.txt", "x.dat"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("1 2\n3 4\n", "white space, no header"),
+        ("  a\t b \n  1 \t 2\n\n 3  4.0\n", "white space, header"),
+        ('"a" b\n1 2\n3 4', "white space, header"),
+        ("1, 2\n3, 4\n", "comma, no header"),
+        ("a b;c d\n1;2\n3;4\n", "semicolon, header"),
+    ],
+)
+def test_white_space_separates_where_nothing_else_does(name: str, content: str, words: str):
+    table = read_input(text(name, content))
+    np.testing.assert_array_equal(table.X, [[1, 2], [3, 4]])
+    assert words in table.source
+
+
+def test_white_space_separates_in_no_csv_file_and_no_ragged_one():
+    for name, content in (("x.csv", "1 2\n3 4\n"), ("x.txt", "1 2\n3\n"), ("y.txt", "New York 1\nBoston 2\n")):
+        with pytest.raises(ValueError, match="is not a number"):
+            read_input(text(name, content))
+    rows = "1 2\n" * 60 + "3\n"
+    with pytest.raises(ValueError, match=r"line 61, column 2: the row has 1 cells, .* \(separated by white space\)"):
+        read_input(text("x.txt", rows))
+
+
+def test_whether_there_is_a_header_can_be_said():
+    years = text("x.csv", "1990,1991\n1,2\n3,4\n")
+    assert read_input(years).X.shape == (3, 2)
+    assert read_input(years, header=False).X.shape == (3, 2)
+    table = read_input(years, header=True)
+    assert table.feature_names == ("1990", "1991")
+    np.testing.assert_array_equal(table.X, [[1, 2], [3, 4]])
+    assert read_input(years, header=True, label_column="1991").feature_names == ("1990",)
+    with pytest.raises(ValueError, match="line 1, column 1: 'a' is not a number"):
+        read_input(text("y.csv", "a,b\n1,2\n"), header=False)
+
+
+def test_a_row_that_starts_with_the_number_of_a_column_is_no_header():
+    table = read_input(text("x.csv", "0,1.5,2\n1,2.5,3\n"), index_column="0")
+    assert table.sample_names == ("0", "1")
+    assert table.feature_names is None
+
+
 def test_a_header_of_years_is_seen_by_its_empty_corner():
     table = read_input(text("x.csv", ",1990,1991\nAda,1,2\n"), index_column="0")
     assert table.feature_names == ("1990", "1991")
@@ -298,6 +342,9 @@ BAD = [
     ("empty file", ["empty.csv", *OUT], "empty.csv is empty"),
     ("blank file", ["blank.csv", *OUT], "blank.csv holds no rows"),
     ("header only", ["header.csv", *OUT], "has a header and no rows"),
+    ("header of an array", ["large.npy", "--header", *OUT], "--header is for text files, and large.npy is none"),
+    ("header of a set", ["iris", "--no-header", *OUT], "--no-header is for text files"),
+    ("named, no header", ["text.csv", "--no-header", "--index-column", "a", *OUT], "'a' is a name in the first line"),
     ("unknown suffix", ["x.xlsx", *OUT], "ending in .xlsx"),
     ("short row", ["short.csv", *OUT], "line 3, column 2: the row has 1 cells, and the first row 2"),
     ("long row", ["long.csv", *OUT], "line 2, column 3"),

@@ -210,5 +210,5 @@ def test_two_columns_of_a_table_name_the_axes_as_they_are_written():
 
 
 def test_columns_separated_by_spaces_are_told():
-    text("t.txt", "a b c\n1 2 3\n4 5 7\n")
-    assert "columns must be separated by tab, semicolon or comma" in refused("t.txt", "--method", "ppca", *OUT)
+    text("t.csv", "a b c\n1 2 3\n4 5 7\n")
+    assert "columns must be separated by tab, semicolon or comma" in refused("t.csv", "--method", "ppca", *OUT)

@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_digits
 from test_cli import FOODS, fit, loaded, run, text
 
-from gpukpca import PCA
+from gpukpca import PCA, KernelPCA
 from gpukpca.cli.inputs import BUNDLED, read_input
 from gpukpca.cli.kernel_method import KernelMethod
 from gpukpca.cli.methods import METHODS
@@ -77,6 +77,15 @@ def test_a_share_and_minka_choose_the_number(rng: np.random.Generator):
     fit("x.npy", *PCA_OF, "-n", "0.5", "--force", *OUT)
     found = loaded()["explained_variance_ratio"]
     assert found.sum() > 0.5 > found[:-1].sum()
+
+
+def test_all_components_are_those_of_the_estimator(rng: np.random.Generator):
+    X = rng.standard_normal((30, 14))
+    np.save("x.npy", X)
+    fit("x.npy", *PCA_OF, "-n", "all", *OUT)
+    assert loaded()["components"].shape == (14, 14)
+    fit("x.npy", "-n", "all", "--force", *OUT)
+    assert loaded()["scores"].shape == KernelPCA(kernel="rbf").fit_transform(X).shape == (30, 29)
 
 
 def test_ten_components_by_default_or_as_many_as_there_are(rng: np.random.Generator):
@@ -182,6 +191,8 @@ BAD = [
     ("minka of few", ["few.npy", *PCA_OF, "-n", "mle", *OUT], "there are 3 and 5"),
     ("minka by iteration", ["iris", *PCA_OF, "-n", "mle", "--svd-solver", "arpack", *OUT], "svd_solver='arpack'"),
     ("share by iteration", ["iris", *PCA_OF, "-n", 0.5, "--svd-solver", "randomized", *OUT], "svd_solver='randomized'"),
+    ("all of a cluster", ["iris", "--method", "local", "-n", "all", *OUT], "-n all: --method local takes a count"),
+    ("all of ppca", ["iris", "--method", "ppca", "-n", "all", *OUT], "-n all: --method ppca takes a count"),
     ("minka of a kernel", ["iris", "-n", "mle", *OUT], "-n mle: --method kernel takes a count or a share"),
     ("unknown solver", ["iris", *PCA_OF, "--svd-solver", "svd", *OUT], "'svd' is not one of"),
     ("shape that does not fit", ["digits", *PCA_OF, "--image-shape", "7x8", *PICTURE, *OUT], "7 x 8 has 56 pixels"),

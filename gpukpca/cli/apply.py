@@ -145,7 +145,7 @@ def _model(wanted: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
 
 def _table(wanted: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table:
     """The input, with the columns of the fit."""
-    how = ("key", "label_column", "index_column", "transpose", "dtype")
+    how = ("key", "label_column", "index_column", "transpose", "dtype", "header")
     missing = bool(get_tags(model).input_tags.allow_nan)
     table = read_input(wanted.source, missing=missing, **{name: getattr(wanted, name) for name in how})
     wide, wanted_width = table.X.shape[1], int(model.n_features_in_)

@@ -12,7 +12,7 @@ import click
 from gpukpca.cli.apply import run_denoise, run_transform
 from gpukpca.cli.failures import failures_in_one_line, warnings_in_one_line
 from gpukpca.cli.fit import run_fit, run_plan
-from gpukpca.cli.inputs import BUNDLED
+from gpukpca.cli.inputs import BUNDLED, TEXT_SUFFIXES
 from gpukpca.cli.machine import show_machine
 from gpukpca.cli.options import (
     FolderName,
@@ -26,8 +26,8 @@ from gpukpca.cli.options import (
 
 
 @click.command(
-    help=f"""Principal components of INPUT: a .npy, .npz or .csv file whose rows are samples, or a bundled set
-    ({", ".join(BUNDLED)}).
+    help=f"""Principal components of INPUT: a .npy, .npz or text file ({", ".join(TEXT_SUFFIXES)}) whose rows are
+    samples, or a bundled set ({", ".join(BUNDLED)}).
 
     Options that only some methods read say so in brackets.
 

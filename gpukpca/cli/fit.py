@@ -45,7 +45,7 @@ def method_and_model(wanted: SimpleNamespace, listener: Any) -> tuple[Method, An
 
 def read_table(wanted: SimpleNamespace, method: Method) -> Table:
     """The input."""
-    how = ("key", "label_column", "index_column", "transpose", "dtype")
+    how = ("key", "label_column", "index_column", "transpose", "dtype", "header")
     return read_input(wanted.source, missing=method.takes_missing, **{name: getattr(wanted, name) for name in how})
 
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from gpukpca.cli.table import Table, check_room
-from gpukpca.cli.text import read_text
+from gpukpca.cli.text import SPACED, read_text
 from gpukpca.decomposition.saved.archive import HEADER
 from gpukpca.kernels.parameters import closest
 
 # Of scikit-learn, then simulated: the same numbers every time.
 BUNDLED = ("digits", "iris", "wine", "breast_cancer", "genotypes", "clusters")
-TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
+TEXT_SUFFIXES = (".csv", ".tsv", *SPACED)
 # Where an archive holds several matrices.
 USUAL_KEYS = ("X", "x_train", "data")
 
@@ -34,8 +34,9 @@ def read_input(
     transpose: bool = False,
     dtype: str | None = None,
     missing: bool = False,
+    header: bool | None = None,
 ) -> Table:
-    """Read a .npy, .npz or .csv file, or a bundled set.
+    """Read a .npy, .npz or text file, or a bundled set.
 
     Parameters
     ----------
@@ -44,13 +45,15 @@ def read_input(
     key : str, optional
         Array of a .npz file; by default its only matrix, or the one called as in `USUAL_KEYS`.
     label_column, index_column : str, optional
-        Column of a .csv file by name or by number from 0; array of a .npz file by key.
+        Column of a text file by name or by number from 0; array of a .npz file by key.
     transpose : bool
         Swap rows and columns, and with them the names.
     dtype : "float32", "float64" or None
         None leaves the numbers as they are in the file.
     missing : bool
-        Empty cells of a .csv file, and those that say NA, are NaN; without it they are errors.
+        Empty cells of a text file, and those that say NA, are NaN; without it they are errors.
+    header : bool or None
+        Whether the first line of a text file names the columns; None: it does where it has text and no number.
 
     Raises
     ------
@@ -59,16 +62,25 @@ def read_input(
     """
     if transpose and label_column is not None:
         raise ValueError("--label-column cannot go with --transpose: labels belong to rows, which become columns.")
-    table = _read(source, key, label_column, index_column, missing)
+    table = _read(source, key, label_column, index_column, missing, header)
     _check_matrix(table.X, source)
     if transpose:
         table = _transposed(table)
     return replace(table, X=_as_dtype(table.X, dtype))
 
 
-def _read(source: str, key: str | None, label_column: str | None, index_column: str | None, missing: bool) -> Table:
+def _read(
+    source: str,
+    key: str | None,
+    label_column: str | None,
+    index_column: str | None,
+    missing: bool,
+    header: bool | None,
+) -> Table:
     """The table as it is in the file."""
     path = Path(source)
+    if header is not None and not (path.is_file() and path.suffix.lower() in TEXT_SUFFIXES):
+        raise ValueError(f"--{'header' if header else 'no-header'} is for text files, and {source} is none.")
     if not path.is_file() and source in BUNDLED:
         _refuse_options(f"the bundled set {source!r}", key=key, label_column=label_column, index_column=index_column)
         return _read_bundled(source)
@@ -76,15 +88,15 @@ def _read(source: str, key: str | None, label_column: str | None, index_column: 
     suffix = path.suffix.lower()
     if suffix in TEXT_SUFFIXES:
         _refuse_options("a text file", key=key)
-        return read_text(path, label_column, index_column, missing)
+        return read_text(path, label_column, index_column, missing, header)
     if suffix == ".npz":
         return _read_npz(path, key, label_column, index_column)
     if suffix == ".npy":
         _refuse_options("a .npy file", key=key, label_column=label_column, index_column=index_column)
         return _read_npy(path)
     raise ValueError(
-        f"{path}: files ending in {suffix or 'nothing'} cannot be read; give .npy, .npz, .csv, or one of "
-        f"{', '.join(BUNDLED)}."
+        f"{path}: files ending in {suffix or 'nothing'} cannot be read; give .npy, .npz, "
+        f"{', '.join(TEXT_SUFFIXES)}, or one of {', '.join(BUNDLED)}."
     )
 
 

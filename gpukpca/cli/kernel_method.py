@@ -8,7 +8,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpukpca import KernelPCA, Nystrom
-from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, check_count, checkpoint_parameter, variance_ratios
+from gpukpca.cli.method import (
+    DEFAULT_COMPONENTS,
+    Column,
+    Method,
+    check_count,
+    checkpoint_parameter,
+    components_parameter,
+    variance_ratios,
+)
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.scheduler import labelled
 from gpukpca.cli.table import Table
@@ -43,10 +51,10 @@ class KernelMethod(Method):
         for name, kernels in KERNELS_OF.items():
             if given(name) and wanted.kernel not in kernels:
                 warnings.warn(f"--{name} is not used by the kernel {wanted.kernel}.", UserWarning, stacklevel=2)
-        check_count(wanted.n_components, self.name, "share")
-        names = ("n_components", "kernel", "gamma", "degree", "coef0", "eigen_solver", "tol", "max_iter", "n_jobs")
+        check_count(wanted.n_components, self.name, "share", "all")
+        names = ("kernel", "gamma", "degree", "coef0", "eigen_solver", "tol", "max_iter", "n_jobs")
         parameters = {name: getattr(wanted, name) for name in (*names, "preimage", "gram", "device", "memory_limit")}
-        parameters |= _landmark_parameters(wanted) | checkpoint_parameter(wanted)
+        parameters |= components_parameter(wanted) | _landmark_parameters(wanted) | checkpoint_parameter(wanted)
         # Nobody changes X after the fit, so no copy of it is needed.
         model = KernelPCA(**parameters, random_state=wanted.seed, copy_X=False, verbose=listener)
         check_parameters(model)

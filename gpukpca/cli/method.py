@@ -102,6 +102,11 @@ def check_count(value: Any, method: str, *others: str) -> None:
     raise InvalidParameterError(f"-n {value}: --method {method} takes {allowed}.")
 
 
+def components_parameter(wanted: SimpleNamespace) -> dict[str, Any]:
+    """Of the estimator, to which «all» is None; what None means on the command line depends on the data."""
+    return {"n_components": None if wanted.n_components == "all" else wanted.n_components}
+
+
 def checkpoint_parameter(wanted: SimpleNamespace) -> dict[str, Any]:
     """Of the estimator; a plan has none. The folder is checked before the input is read."""
     folder = getattr(wanted, "checkpoint", None)

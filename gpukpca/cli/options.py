@@ -90,9 +90,14 @@ INPUT_OPTIONS = (
     click.option(
         "--label-column",
         metavar="NAME|NUMBER",
-        help="Labels that colour the plot: a column of a .csv file, counted from 0, or an array of an .npz file.",
+        help="Labels that colour the plot: a column of a text file, counted from 0, or an array of an .npz file.",
     ),
     click.option("--index-column", metavar="NAME|NUMBER", help="Names of the rows, given in the same way."),
+    click.option(
+        "--header/--no-header",
+        default=None,
+        help="Whether the first line of a text file names the columns. [default: where it has text and no number]",
+    ),
     click.option("--transpose", is_flag=True, help="Swap rows and columns after reading, names included."),
     click.option("--debug", is_flag=True, help="Print the traceback of an error."),
 )
@@ -110,10 +115,10 @@ MODEL_OPTIONS = (
     click.option(
         "-n",
         "--n-components",
-        type=NumberOr("count or share", ("mle", "bic"), whole=True),
-        metavar="COUNT|SHARE|mle|bic",
-        help="How many components; with kernel and pca also the share of the variance to reach, such as 0.9; with pca "
-        "mle, as many as Minka's estimate finds; with local bic. "
+        type=NumberOr("count or share", ("mle", "bic", "all"), whole=True),
+        metavar="COUNT|SHARE|all|mle|bic",
+        help="How many components; with kernel and pca also the share of the variance to reach, such as 0.9, or all "
+        "that there can be; with pca mle, as many as Minka's estimate finds; with local bic. "
         f"[default: {DEFAULT_COMPONENTS}, or as many as there can be; local: 2; bayesian: as many as it finds]",
     ),
     click.option("--scale", is_flag=True, help="Standardise every column: mean 0, standard deviation 1."),

@@ -7,7 +7,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpukpca import PCA
-from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, check_count, checkpoint_parameter, variance_ratios
+from gpukpca.cli.method import (
+    DEFAULT_COMPONENTS,
+    Column,
+    Method,
+    check_count,
+    checkpoint_parameter,
+    components_parameter,
+    variance_ratios,
+)
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.scheduler import labelled
 from gpukpca.cli.table import Table
@@ -27,10 +35,10 @@ class PCAMethod(Method):
         """The estimator."""
         if _image_shape(wanted) is not None and wanted.plot is None:
             raise InvalidParameterError("--image-shape is for pictures: give --plot as well.")
-        check_count(wanted.n_components, self.name, "share", "mle")
-        names = ("n_components", "svd_solver", "whiten", "tol", "scale", "device", "memory_limit", "n_jobs")
+        check_count(wanted.n_components, self.name, "share", "all", "mle")
+        names = ("svd_solver", "whiten", "tol", "scale", "device", "memory_limit", "n_jobs")
         parameters = {name: getattr(wanted, name) for name in names}
-        parameters |= checkpoint_parameter(wanted)
+        parameters |= components_parameter(wanted) | checkpoint_parameter(wanted)
         model = PCA(**parameters, random_state=wanted.seed, verbose=listener)
         check_pca_parameters(model)
         return model

@@ -19,6 +19,9 @@ from gpukpca.decomposition.plan import spelled_bytes
 
 # A comma is also the decimal sign of half the world, so it is tried last.
 DELIMITERS = {"\t": "tab", ";": "semicolon", ",": "comma"}
+# In files of these names columns may also be separated by white space: in a .csv file it is a part of names.
+SPACED = (".txt", ".dat")
+WHITE_SPACE = " "
 MISSING = ("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?", "-")
 SAMPLE_CHARACTERS = 65536
 SAMPLE_ROWS = 50
@@ -43,23 +46,37 @@ class Layout:
         """Columns of numbers."""
         return [i for i in range(self.width) if i not in (self.index, self.label)]
 
+    @property
+    def separator(self) -> str:
+        """The delimiter in words."""
+        return (DELIMITERS | {WHITE_SPACE: "white space"})[self.delimiter]
+
     def describe(self) -> str:
         """«foods.csv, separated by comma, header in the first line»."""
         header = "no header" if self.header is None else "header in the first line"
         decimal = ", decimal comma" if self.decimal == "," else ""
-        separated = f"separated by {DELIMITERS[self.delimiter]}, " if self.width > 1 else ""
+        separated = f"separated by {self.separator}, " if self.width > 1 else ""
         return f"{self.path.name}, {separated}{header}{decimal}"
 
 
-def read_text(path: Path, label_column: str | None, index_column: str | None, missing: bool = False) -> Table:
-    """The numbers of a text file, with the names and labels asked for; `missing` values become NaN or are errors."""
+def read_text(
+    path: Path,
+    label_column: str | None,
+    index_column: str | None,
+    missing: bool = False,
+    header: bool | None = None,
+) -> Table:
+    """The numbers of a text file, with the names and labels asked for; `missing` values become NaN or are errors.
+
+    `header` says whether the first line names the columns; None: where it looks so.
+    """
     size = path.stat().st_size
     check_room(
         MEMORY_OF_TEXT * size, f"{path} ({spelled_bytes(size)})", " Save it as .npy, which is read as a memory map."
     )
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            layout = _layout(path, _sample(file), label_column, index_column)
+            layout = _layout(path, _sample(file), label_column, index_column, header)
         with path.open(encoding="utf-8-sig", newline="") as file:
             return _read_rows(layout, _rows(path, file, layout.delimiter), missing)
     except UnicodeDecodeError as error:
@@ -75,6 +92,8 @@ def _sample(file: Any) -> list[str]:
 
 def _rows(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Line number and stripped cells of every row; blank lines and trailing rows of empty cells left out."""
+    if delimiter == WHITE_SPACE:
+        lines = (" ".join(line.split()) for line in lines)
     reader = csv.reader(lines, delimiter=delimiter)
     empty: list[tuple[int, list[str]]] = []
     try:
@@ -90,7 +109,9 @@ def _rows(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[tuple[in
         raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
 
 
-def _layout(path: Path, sample: list[str], label_column: str | None, index_column: str | None) -> Layout:
+def _layout(
+    path: Path, sample: list[str], label_column: str | None, index_column: str | None, wanted: bool | None
+) -> Layout:
     """Delimiter, decimal sign, header and columns from the first lines."""
     delimiter = _delimiter(path, sample)
     rows = [cells for _, cells in _rows(path, sample, delimiter)][:SAMPLE_ROWS]
@@ -99,8 +120,12 @@ def _layout(path: Path, sample: list[str], label_column: str | None, index_colum
     first, decimal = rows[0], _decimal(rows, delimiter)
     index = _column(path, "--index-column", index_column, first)
     label = _column(path, "--label-column", label_column, first)
-    by_name = any(i is not None and first[i] == given for i, given in ((index, index_column), (label, label_column)))
-    header = by_name or _is_header(first, [i for i in (index, label) if i is not None], decimal)
+    given = [column for column in (index_column, label_column) if column is not None]
+    names = [column for column in given if not _is_position(column, first)]
+    if names and wanted is False:
+        raise ValueError(f"{names[0]!r} is a name in the first line, and --no-header says that it has none; use one.")
+    header = bool(names) or _is_header(first, [i for i in (index, label) if i is not None], decimal)
+    header = header if wanted is None else wanted
     layout = Layout(path, delimiter, decimal, tuple(first) if header else None, len(first), index, label)
     if not layout.kept:
         raise ValueError(f"{path} has no column of numbers beside names and labels.")
@@ -114,12 +139,24 @@ def _layout(path: Path, sample: list[str], label_column: str | None, index_colum
 
 
 def _delimiter(path: Path, sample: list[str]) -> str:
-    """The first of tab, semicolon and comma that splits most rows into as many cells as the first row."""
+    """The first of tab, semicolon and comma that splits most rows into as many cells as the first row.
+
+    In files that may have white space, first the one that splits every row alike, white space among them.
+    """
+    for delimiter in (*DELIMITERS, WHITE_SPACE) if path.suffix.lower() in SPACED else ():
+        widths = _widths(path, sample, delimiter)
+        if len(set(widths)) == 1 and widths[0] > 1:
+            return delimiter
     for delimiter in DELIMITERS:
-        widths = [len(cells) for _, cells in _rows(path, sample, delimiter)][:SAMPLE_ROWS]
+        widths = _widths(path, sample, delimiter)
         if widths and widths[0] > 1 and 2 * widths.count(widths[0]) >= len(widths):
             return delimiter
     return ","
+
+
+def _widths(path: Path, sample: list[str], delimiter: str) -> list[int]:
+    """Cells in each of the first rows."""
+    return [len(cells) for _, cells in _rows(path, sample, delimiter)][:SAMPLE_ROWS]
 
 
 def _decimal(rows: list[list[str]], delimiter: str) -> str:
@@ -134,7 +171,7 @@ def _column(path: Path, option: str, wanted: str | None, first: list[str]) -> in
     """Position of a column given by number from 0 (negative: from the end) or by name."""
     if wanted is None:
         return None
-    if re.fullmatch(r"-?\d{1,9}", wanted) and -len(first) <= int(wanted) < len(first):
+    if _is_position(wanted, first):
         return int(wanted) % len(first)
     if first.count(wanted) == 1:
         return first.index(wanted)
@@ -144,13 +181,19 @@ def _column(path: Path, option: str, wanted: str | None, first: list[str]) -> in
     raise ValueError(f"{option} {wanted!r}: no such column of the {len(first)} in {path} ({what}).")
 
 
+def _is_position(wanted: str, first: list[str]) -> bool:
+    """Whether a column is given by its number: then the same number in the first line is no name."""
+    return bool(re.fullmatch(r"-?\d{1,9}", wanted)) and -len(first) <= int(wanted) < len(first)
+
+
 def _is_header(first: list[str], special: list[int], decimal: str) -> bool:
     """Whether the first row names columns: text and no number outside the columns of names and labels."""
     if any(first[i] == "" for i in special):
         return True
     cells = [cell for i, cell in enumerate(first) if i not in special]
     texts = [cell for cell in cells if cell.lower() not in MISSING]
-    return bool(texts) and all(_number(cell, decimal) is None for cell in texts)
+    # Numbers in one cell are a row that was not cut.
+    return bool(texts) and all(any(_number(part, decimal) is None for part in cell.split()) for cell in texts)
 
 
 def _number(cell: str, decimal: str) -> float | None:
@@ -199,7 +242,7 @@ def _ragged(layout: Layout, line: int, width: int) -> str:
     column = min(width, layout.width) + 1
     return (
         f"{layout.path}, line {line}, column {column}: the row has {width} cells, and the first row {layout.width} "
-        f"(separated by {DELIMITERS[layout.delimiter]})."
+        f"(separated by {layout.separator})."
     )
 
 
@@ -214,7 +257,10 @@ def _no_number(layout: Layout, line: int, cells: list[str], column: int) -> str:
             "or bayesian, which take them."
         )
     if layout.width == 1 and len(cell.split()) > 1:
-        return f"{where}: {cell!r} is not a number; columns must be separated by tab, semicolon or comma."
+        return (
+            f"{where}: {cell!r} is not a number; columns must be separated by tab, semicolon or comma, "
+            f"or by white space with as many cells in every row where the file is called {' or '.join(SPACED)}."
+        )
     if _number(cell, "," if layout.decimal == "." else ".") is not None:
         mark = {",": "a decimal comma", ".": "a decimal point"}
         return f"{where}: {cell!r} is not a number with {mark[layout.decimal]}, as the first rows have."
