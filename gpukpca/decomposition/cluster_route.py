@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gpukpca.backend.namespace import dtype_name, item_size
+from gpukpca.backend.namespace import item_size
 from gpukpca.backend.random import generator
 from gpukpca.decomposition.choices import solver_from
 from gpukpca.decomposition.cluster import here
 from gpukpca.decomposition.model import Model
 from gpukpca.decomposition.plan import Plan, spelled_bytes
-from gpukpca.decomposition.planning import ranked
+from gpukpca.decomposition.planning import Job, plan_of, ranked
 from gpukpca.decomposition.progress import Progress, listener_from, tile_report
 from gpukpca.decomposition.routes import Route, first_guess, warn_of_clamping
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
@@ -80,24 +80,13 @@ class _ClusterRoute(Route):
                 f"this process needs {spelled_bytes(needed)} for the eigenvectors of {n} rows, and "
                 f"{spelled_bytes(self.limit)} are allowed or free. Ask for fewer components, use float32 data{other}."
             )
-        return Plan(
-            n_samples=n,
-            n_features=rows.shape[1],
-            n_components=p,
-            dtype=dtype_name(rows.dtype),
-            device="cpu",
-            kernel=repr(self.kernel),
-            solver=solver,
-            solver_reason=why,
-            residence=self._residence(solver),
-            predicted_bytes=needed,
-            available_bytes=self.limit,
-            notes=(f"cluster: {rows.cluster.describe()}",),
-        )
+        workers = len(rows.cluster.workers)
+        job = Job(self.estimator, rows, self.kernel, self.template, p, self.limit, self.place, workers)
+        cluster = f"cluster: {rows.cluster.describe()}"
+        return plan_of(job, solver, why, self._residence(solver, workers), needed, notes=(cluster,))
 
-    def _residence(self, solver: Any) -> Residence:
+    def _residence(self, solver: Any, workers: int) -> Residence:
         """Tiles on the workers, or the factor of landmarks in this process."""
-        workers = len(self.source.cluster.workers)
         if isinstance(solver, Nystrom):
             return Residence("factored", self.n, self.n, 0, workers, rank=solver.rank or 0)
         return Residence("distributed", self.n, self.n, 0, workers)

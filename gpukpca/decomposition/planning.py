@@ -188,7 +188,8 @@ def _ways(job: Job) -> Iterator[Plan]:
             yield _exact_plan(job, candidate, why, edge, (note,) if note else ())
 
 
-def _plan(job: Job, solver: Any, why: str, residence: Residence, needed: int, **more: Any) -> Plan:
+def plan_of(job: Job, solver: Any, why: str, residence: Residence, needed: int, **more: Any) -> Plan:
+    """The plan of a job, from what was chosen for it."""
     return Plan(
         n_samples=job.n,
         n_features=int(job.X.shape[1]),
@@ -246,12 +247,12 @@ def _with_cache(job: Job, solver: Any, why: str, edge: int, notes: tuple[str, ..
         residence = Residence("dense", n, n, 0, job.workers)
         # Its symmetric part, should it not be symmetric to the last bit.
         held = n * n * item + _solver_bytes(job, solver) + job.workers * n * _columns(job, solver) * item
-        return _plan(job, solver, why, residence, held, notes=notes)
+        return plan_of(job, solver, why, residence, held, notes=notes)
     if job.kernel.stored_only or job.estimator.gram == "dense":
         residence = Residence("dense", n, n, 0, job.workers)
         held = _row_bytes(job, n) + _solver_bytes(job, solver) + residence.cache_bytes(item)
         held += _passing_bytes(job, solver, edge, buffered=False)
-        return _plan(job, solver, why, residence, max(held, _preimage_bytes(job)), notes=notes)
+        return plan_of(job, solver, why, residence, max(held, _preimage_bytes(job)), notes=notes)
     panel = _panel(job, edge)
     rows = Residence("tiled", n, edge, 0, job.workers, panel).rows_held
     held = _row_bytes(job, rows) + _solver_bytes(job, solver)
@@ -263,7 +264,7 @@ def _with_cache(job: Job, solver: Any, why: str, edge: int, notes: tuple[str, ..
             break
     read = residence.rows_read() * int(job.X.shape[1]) * item
     needed = max(needed + residence.cache_bytes(item), _preimage_bytes(job))
-    return _plan(job, solver, why, residence, needed, notes=notes, bytes_read=read)
+    return plan_of(job, solver, why, residence, needed, notes=notes, bytes_read=read)
 
 
 def _panel(job: Job, edge: int) -> int:
@@ -414,7 +415,7 @@ def _factored_plan(job: Job, count: int) -> Plan:
     needed = max(needed, job.copy_bytes + _preimage_bytes(job))
     residence = Residence("factored", job.n, job.n, 0, job.workers, rank=count)
     why = f"{count} features span the feature space, fewer than the {job.n} samples: exact"
-    return replace(_plan(job, solver, why, residence, needed), n_components=p)
+    return replace(plan_of(job, solver, why, residence, needed), n_components=p)
 
 
 def _nystrom_plans(job: Job, wanted: Nystrom, why: str) -> Iterator[Plan]:
@@ -429,7 +430,7 @@ def _nystrom_plans(job: Job, wanted: Nystrom, why: str) -> Iterator[Plan]:
         held = max(held, _preimage_bytes(job))
         residence = Residence("factored", job.n, edge, 0, job.workers, panel, rank)
         read = job.n * int(job.X.shape[1]) * job.item if panel else 0
-        yield replace(_plan(job, solver, why, residence, held, bytes_read=read), n_components=p)
+        yield replace(plan_of(job, solver, why, residence, held, bytes_read=read), n_components=p)
 
 
 def ranked(wanted: Nystrom, estimator: Any, kernel: Kernel, n: int, p: int) -> tuple[Nystrom, int, int]:

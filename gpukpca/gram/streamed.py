@@ -8,10 +8,10 @@ from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend.rows import pick_rows, read_rows
-from gpukpca.kernels.base import Kernel, Rows
+from gpukpca.kernels.base import Kernel, LateRows, Rows
 
 
-class StreamedRows(Rows):
+class StreamedRows(LateRows):
     """Rows of X made ready for a kernel when a slice of them is wanted.
 
     Parameters
@@ -34,19 +34,11 @@ class StreamedRows(Rows):
     in_memory = False
 
     def __init__(self, kernel: Kernel, X: Array, template: Rows, keep: int) -> None:
-        self.kernel, self.X, self._template, self.keep = kernel, X, template, keep
-        self.n_rows = int(X.shape[0])
+        super().__init__(kernel, int(X.shape[0]), template)
+        self.X, self.keep = X, keep
         self.rows_read = 0
         self._kept: OrderedDict[tuple[int, int], Rows] = OrderedDict()
         self._lock = threading.Lock()
-
-    @property
-    def template(self) -> Rows:
-        return self._template
-
-    @property
-    def shifted(self) -> bool:
-        return self._template.shifted
 
     def slice(self, start: int, stop: int) -> Rows:
         """The rows from `start` to `stop`, from memory or read anew."""

@@ -92,6 +92,21 @@ class DataRows(Rows):
         return DataRows(pick_rows(self.data, indices))
 
 
+class LateRows(Rows):
+    """Rows that are made ready for a kernel, like a template, when they are asked for."""
+
+    def __init__(self, kernel: Kernel, n_rows: int, template: Rows) -> None:
+        self.kernel, self.n_rows, self._template = kernel, n_rows, template
+
+    @property
+    def template(self) -> Rows:
+        return self._template
+
+    @property
+    def shifted(self) -> bool:
+        return self._template.shifted
+
+
 class Kernel:
     """A kernel function k(x, y) that can be evaluated block by block on any array library.
 

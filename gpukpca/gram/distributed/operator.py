@@ -18,7 +18,7 @@ from gpukpca.gram.distributed.panel import panel_columns, panel_diagonal, prepar
 from gpukpca.gram.distributed.rows import ClusterRows
 from gpukpca.gram.distributed.share import ShareSpec, TileShare, added, as_it_is, dealt, owners, some, times
 from gpukpca.gram.product import compute_tile
-from gpukpca.kernels.base import Kernel, Rows, resolved_on
+from gpukpca.kernels.base import Kernel, LateRows, Rows, resolved_on
 
 # From so many workers on they add up among themselves: each sends about n b / 2 items, which are too many for one
 # process, while the sums take a task for every two workers.
@@ -189,20 +189,12 @@ class DaskGram:
         return 0
 
 
-class _TakenRows(Rows):
+class _TakenRows(LateRows):
     """Rows made ready on this machine when they are asked for."""
 
     def __init__(self, kernel: Kernel, source: ClusterRows, template: Rows) -> None:
-        self.kernel, self.source, self._template = kernel, source, template
-        self.n_rows = source.shape[0]
-
-    @property
-    def template(self) -> Rows:
-        return self._template
-
-    @property
-    def shifted(self) -> bool:
-        return self._template.shifted
+        super().__init__(kernel, source.shape[0], template)
+        self.source = source
 
     def take(self, indices: Any) -> Rows:
         return prepared(self.kernel, self.source.take(indices), self._template)[0]
