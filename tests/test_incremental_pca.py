@@ -401,7 +401,10 @@ def test_the_covariance_matrix_is_not_formed_where_it_does_not_fit(rng, monkeypa
 
 REFUSED = {
     "all components": ({"exact": True}, "n_components <= 60"),
-    "a batch of the exact mode": ({"n_components": 3, "exact": True, "batch_size": 2000}, "smaller batches"),
+    "a batch of the exact mode": (
+        {"n_components": 3, "exact": True, "batch_size": 2000, "memory_limit": "3 MB"},
+        "batches of fewer rows",
+    ),
     "the axes of the exact mode": ({"n_components": 50, "exact": True}, "fewer components"),
     "a batch": ({"n_components": 3, "batch_size": 2000}, r"batch_size=\d+ where"),
     "components": ({"n_components": 90, "batch_size": 100}, "Ask for fewer components"),
@@ -412,7 +415,7 @@ REFUSED = {
 def test_what_does_not_fit_is_refused_with_advice_and_nothing_changes(rng, case):
     parameters, words = REFUSED[case]
     X = rng.standard_normal((2000, 300))
-    model = IncrementalPCA(**parameters, memory_limit=700_000)
+    model = IncrementalPCA(**{"memory_limit": 700_000} | parameters)
     with pytest.raises(MemoryBudgetError, match=words):
         model.fit(X)
     assert not hasattr(model, "components_")

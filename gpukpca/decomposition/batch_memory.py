@@ -21,6 +21,8 @@ WIDE = 8
 COVARIANCE_UP_TO = 4096
 # Relative residual of the iterative solver: what "to rounding" means after some dozen passes over the data.
 TOLERANCE = 1e-13
+# With fewer rows at a time the d x d sums are most of the work: iteration, in less memory, is then the faster one.
+FEWEST_ROWS = 256
 # Measured: LAPACK's small factors in units of their size squared, and copies of the stack in QR.
 SMALL_SQUARES, TALL_STACKS, WIDE_STACKS = 9, 4, 5
 
@@ -70,7 +72,17 @@ def exact_solver(d: int, p: int, rows: int, limit: int, like: Array) -> Dense | 
     for solver, size in zip(ways, sizes, strict=True):
         if size <= limit:
             return solver
-    raise MemoryBudgetError(_too_big(d, p, rows, min(sizes), limit, few))
+    single = min(exact_bytes(solver, d, p, 1, like) for solver in ways)
+    if single <= limit:
+        advice = "batches of fewer rows"
+    elif not few and d >= 5:
+        advice = f"n_components <= {d // 5}, which need no {d} x {d} matrix"
+    else:
+        advice = "fewer components"
+    raise MemoryBudgetError(
+        f"exact=True with {p} components of {d} features takes {spelled_bytes(min(sizes))}, and {spelled_bytes(limit)} "
+        f"are allowed or free. Try {advice}, or a larger memory_limit."
+    )
 
 
 def exact_bytes(solver: Dense | BlockKrylov, d: int, p: int, rows: int, like: Array) -> int:
@@ -82,7 +94,11 @@ def exact_bytes(solver: Dense | BlockKrylov, d: int, p: int, rows: int, like: Ar
 
 def rows_within(limit: int, d: int, p: int) -> int:
     """Rows of a batch with which the exact mode keeps to `limit` bytes, wherever that is possible at all."""
-    solver = exact_solver(d, p, 1, limit, np.empty(0))
+    host = np.empty(0)
+    try:
+        solver = exact_solver(d, p, FEWEST_ROWS, limit, host)
+    except MemoryBudgetError:
+        solver = exact_solver(d, p, 1, limit, host)
     left = limit - WIDE * max(_matrices(solver, d, p, False))
     return max(1, left // (3 * WIDE * d))
 
@@ -91,15 +107,3 @@ def _matrices(solver: Dense | BlockKrylov, d: int, p: int, on_gpu: bool) -> tupl
     """Items beside the rows while a pass runs, and afterwards."""
     work = solver.workspace_items(d, p, on_gpu)
     return (3 * d * d, 2 * d * d + work + p * d) if isinstance(solver, Dense) else (work, work)
-
-
-def _too_big(d: int, p: int, rows: int, needed: int, limit: int, few: bool) -> str:
-    advice = "smaller batches" if rows > 1 else "float32 data"
-    if not few:
-        advice = f"n_components <= {d // 5}, which need no {d} x {d} matrix"
-    elif p > 1:
-        advice += ", fewer components"
-    return (
-        f"exact=True with {p} components of {d} features, {rows} rows at a time, takes {spelled_bytes(needed)}, and "
-        f"{spelled_bytes(limit)} are allowed or free. Try {advice}, or a larger memory_limit."
-    )
