@@ -490,6 +490,18 @@ def test_gamma_rules_make_the_kernel_independent_of_the_unit(rule, exponent):
     assert np.max(np.abs(K - scaled)) <= tolerances.kernel("float64")
 
 
+@pytest.mark.parametrize("exponent", [-100, -60, 60, 100])
+@pytest.mark.parametrize("kernel", [Polynomial(3, "scale", 1.0), Sigmoid("scale", 0.5)], ids=repr)
+def test_inner_products_take_units_whose_gamma_float32_does_not_hold(xp, kernel, exponent):
+    X = rows(20, 3, "float32", 17)
+    scaled = xp.array(np.ldexp(X, exponent))
+    found, wanted = xp.host(kernel(scaled)), kernel(X.astype(np.float64))
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=20 * tolerances.kernel("float32") * np.max(np.abs(wanted)))
+    prepared = kernel.resolve(scaled).prepare(scaled)
+    np.testing.assert_allclose(xp.host(kernel.resolve(scaled).tile_diagonal(prepared)), np.diag(wanted), rtol=1e-5)
+
+
 @pytest.mark.parametrize("rule", ["scale", "median"])
 @pytest.mark.parametrize("factor", [1e155, 1e200])
 def test_gamma_rules_on_huge_data_say_so(rule, factor):

@@ -74,10 +74,17 @@ class _DotKernel(Kernel):
         return 1.0
 
     def template(self, X: Array, centered: bool = False) -> DotRows:
-        return DotRows(take_rows(X, 0, 0), self._factor())
+        return self._rows(take_rows(X, 0, 0))
 
     def prepare_rows(self, X: Array, like: Any, centered: bool) -> DotRows:
-        return DotRows(X, self._factor())
+        return self._rows(X)
+
+    def _rows(self, X: Any) -> DotRows:
+        """The rows with the factor beside them; times its root where it, or squares without it, may leave the dtype."""
+        factor, root = self._factor(), math.sqrt(self._factor())
+        if factor == 0.0 or _smallest(X) <= root <= 1.0 / _smallest(X):
+            return DotRows(X, factor)
+        return DotRows(X * root, 1.0, copied=True)
 
     def tile(self, a: DotRows, b: DotRows, out: Array | None = None) -> Array:
         return elementwise.in_strips(linalg.row_products(a.data, b.right, out), self._function)
@@ -87,6 +94,12 @@ class _DotKernel(Kernel):
 
     def _function(self, T: Array) -> Array:
         return T
+
+
+def _smallest(X: Any) -> float:
+    """The fourth root of the smallest number that the dtype of X has with all digits."""
+    values = X.data if is_sparse(X) else X
+    return float(namespace_of(values).finfo(values.dtype).smallest_normal) ** 0.25
 
 
 class Linear(_DotKernel):
