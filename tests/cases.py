@@ -530,6 +530,12 @@ VALUES = [
         fit=lambda: 1e307 * (1.0 + 0.1 * data(100, 2)),
         error=(ValueError, "overflow"),
     ),
+    Case(
+        "A15",
+        "products overflow linear",
+        fit=lambda: (1e20 * data(60, 5)).astype(np.float32),
+        error=(ValueError, "overflow"),
+    ),
     Case("A16", "complex", fit=lambda: data() + 1j, error=(ValueError, "Complex data not supported"), everywhere=True),
     Case(
         "A16",

@@ -17,6 +17,7 @@ from gpukpca.backend.random import standard_normal
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.dense import check_tolerance
 from gpukpca.eigen.finish import default_tolerance, finished, rotated
+from gpukpca.eigen.refusals import overflow
 from gpukpca.eigen.result import EigenResult
 from gpukpca.exceptions import InvalidParameterError
 
@@ -64,7 +65,10 @@ class LowRank:
         wanted = min(p + 1, n)
         theta, V = _small_eigenpairs(F, min(wanted, k))
         U = orthonormal_columns(self._spanning(op, F, theta, V, wanted, rng))
-        values, U, W = rotated(U, op @ U)
+        W = op @ U
+        if not bool(namespace_of(W).all(namespace_of(W).isfinite(W))):
+            raise overflow(op, "a product with it is infinite")
+        values, U, W = rotated(U, W)
         return finished(
             op,
             values[:p],
