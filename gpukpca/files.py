@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -48,11 +49,14 @@ def plain_target(path: str | os.PathLike[str]) -> Path:
     Raises
     ------
     OSError
-        A directory, a device, a folder that is not there, a file that may not be written.
+        A directory, a device, a folder that is not there, a link to itself, a file that may not be written.
     """
+    path = os.fsdecode(path)
     target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise IsADirectoryError(f"{path} is a directory; name a file.")
+    if target.is_dir() or path.endswith(("/", os.sep)):
+        raise IsADirectoryError(f"{path!r} is a directory; name a file.")
+    if target.is_symlink():  # what its target is was followed, and led back
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
     if target.exists() and not target.is_file():
         raise OSError(f"{path} is a device or a pipe and would be replaced; name a plain file.")
     if not target.parent.is_dir():
