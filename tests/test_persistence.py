@@ -498,8 +498,13 @@ def test_places_that_cannot_be_written_to_are_named(tmp_path):
         model.save(tmp_path)
     with pytest.raises(FileNotFoundError, match="no folder"):
         model.save(tmp_path / "none" / "m.npz")
+    with pytest.raises(IsADirectoryError):
+        model.save(f"{tmp_path}/none/")
     with pytest.raises(TypeError):
         model.save(3)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(OSError, match="symbolic links"):
+        model.save(tmp_path / "loop")
     with pytest.raises(OSError, match="device"):
         model.save("/dev/null")
     (tmp_path / "m.npz").write_text("old")
@@ -507,6 +512,12 @@ def test_places_that_cannot_be_written_to_are_named(tmp_path):
     if not os.access(tmp_path / "m.npz", os.W_OK):  # the administrator may write anywhere
         with pytest.raises(PermissionError):
             model.save(tmp_path / "m.npz")
+
+
+def test_a_path_may_be_bytes(tmp_path):
+    path = os.fsencode(tmp_path / "modèle.npz")
+    fitted("PCA")[0].save(path)
+    assert isinstance(gpukpca.load(path), PCA)
 
 
 def test_no_file_is_written_that_could_not_be_read(tmp_path):
@@ -820,6 +831,7 @@ BROKEN: dict[str, Callable[[], bytes]] = {
     "very many members": lambda: whole()[:-10] + (2**31).to_bytes(4, "little") + whole()[-6:],
     "comment": lambda: whole()[:-2] + b"\x05\x00hello",
     "bytes before": lambda: b"#!/bin/sh\n" + whole(),
+    "another file before": lambda: whole() + whole(),
     "end only": lambda: whole()[-22:],
     "two halves": lambda: whole()[: len(whole()) // 2] + whole()[-22:],
 }
@@ -940,6 +952,8 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[dict[str, Any], dict[str, np.ndar
     "NaN inside": ("rbf, inverse", lambda h, a: a["eigenvectors_"].__setitem__((3, 1), np.nan), "NaN or infinity"),
     "infinity in the data": ("rbf, inverse", lambda h, a: a["X_fit_"].__setitem__((0, 0), np.inf), "NaN or infinity"),
     "negative eigenvalue": ("rbf, inverse", lambda h, a: a["eigenvalues_"].__setitem__(2, -0.1), "descend"),
+    "negative residual": ("rbf, inverse", lambda h, a: a["residual_norms_"].__setitem__(0, -0.1), "residual_norms_"),
+    "negative share": ("PCA", lambda h, a: a["explained_variance_ratio_"].__setitem__(0, -0.1), ">= 0"),
     "ascending": ("rbf, inverse", lambda h, a: a.update(eigenvalues_=a["eigenvalues_"][::-1].copy()), "descend"),
     "not orthonormal": ("rbf, inverse", lambda h, a: a["eigenvectors_"].__setitem__((0, 0), 0.9), "orthonormal"),
     "not unit": ("PCA", lambda h, a: a.update(components_=1.01 * a["components_"]), "orthonormal"),

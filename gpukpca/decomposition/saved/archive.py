@@ -174,6 +174,8 @@ def _understood() -> Iterator[None]:
 def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
     """The members by name (arrays without their suffix), none of which claims what is not there."""
     infos = archive.infolist()
+    if min((info.header_offset for info in infos), default=0) != 0:
+        raise ModelFormatError("something comes before the archive, such as another one")
     if len(infos) > MOST_MEMBERS:
         raise ModelFormatError(f"it has {len(infos)} members; a model has a few dozen, or some a cluster")
     if sum(info.file_size for info in infos) > size:

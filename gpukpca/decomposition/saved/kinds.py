@@ -83,6 +83,12 @@ def floats(*dims: str, finite: bool = True) -> Kind:
     return Kind(f"{'finite ' if finite else ''}floating-point numbers of shape {_spelled(dims)}", holds)
 
 
+def magnitudes(*dims: str) -> Kind:
+    """Finite floating-point numbers >= 0, such as variances."""
+    finite = floats(*dims)
+    return Kind(f"{finite.what}, >= 0", lambda value, sizes: finite.holds(value, sizes) and not bool(np.any(value < 0)))
+
+
 def rows(*dims: str) -> Kind:
     """Rows of data: a finite floating-point array, or a CSR matrix."""
 
