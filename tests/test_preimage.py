@@ -532,6 +532,21 @@ def test_a_count_that_is_none_of_the_components_is_refused(count):
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_scores_go_back_by_fewer_components_too(xp, method):
+    X = data()
+    model, small = (fitted(xp.array(X), p, preimage=method) for p in (4, 2))
+    Z = model.transform(xp.array(X[:9]))
+    found, info = model.inverse_transform(Z, n_components=2, return_info=True)
+    wanted = small.inverse_transform(Z[:, :2])
+    np.testing.assert_allclose(xp.host(found), xp.host(wanted), rtol=0, atol=1e-9)
+    assert info.converged.shape == (9,)
+    with pytest.raises(InvalidParameterError, match="from 1 to 4"):
+        model.inverse_transform(Z, n_components=5)
+    with pytest.raises(ValueError, match="n_components = 4"):
+        model.inverse_transform(Z[:, :2], n_components=2)
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_the_score_is_minus_the_mean_squared_error_by_every_method(method):
     assert_score_of_denoised(NUMPY, method)
 
@@ -548,6 +563,21 @@ def assert_score_of_denoised(xp: Namespace, method: str) -> None:
     assert xp.owns(found)
     np.testing.assert_allclose(xp.host(found), errors, rtol=2e3 * tolerances.eps(dtype))
     np.testing.assert_allclose(model.score(xp.array(Y, dtype)), -errors.mean(), rtol=2e3 * tolerances.eps(dtype))
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e30])
+def test_the_score_is_a_number_whatever_the_unit(xp, unit):
+    X, Y = data().astype(np.float32), data(9, seed=1).astype(np.float32)
+    models = [fitted(xp.array(np.float32(u) * X), gamma="scale") for u in (1.0, unit)]
+    scores = [model.score(xp.array(np.float32(u) * Y)) for model, u in zip(models, (1.0, unit), strict=True)]
+    assert scores[1] / unit**2 == pytest.approx(scores[0], rel=1e-4)
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [("float32", 1e25), ("float64", 1e200)])
+def test_squared_errors_beyond_the_dtype_are_told(xp, dtype, unit):
+    model = fitted(xp.array(data(), dtype))
+    with pytest.raises(ValueError, match=f"beyond {dtype}"):
+        model.reconstruction_error(xp.array(data() * unit, dtype))
 
 
 def test_without_a_preimage_the_score_says_why_there_is_none():

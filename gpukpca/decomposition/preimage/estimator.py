@@ -13,6 +13,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.device import working_on
 from gpukpca.backend.namespace import (
     cast,
+    dtype_name,
     from_host,
     is_foreign,
     is_sparse,
@@ -36,6 +37,7 @@ from gpukpca.decomposition.preimage.ridge import RidgeRegression
 from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
 from gpukpca.decomposition.validation import check_finite, checked_scores, new_data
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.distributed import is_dask_array
 from gpukpca.kernels import Kernel, Linear, Precomputed
 
 # Rows that go back to data space together: results of a panel are moved to where the data came from.
@@ -111,13 +113,15 @@ class WithPreimages:
 
     @OnlyWhere(_without_inverse)
     @lazily("points", of="scores")
-    def inverse_transform(self, X: Any, return_info: bool = False) -> Any:
+    def inverse_transform(self, X: Any, n_components: int | None = None, return_info: bool = False) -> Any:
         """Points of data space for given scores, by the fitted pre-image; exact for the linear kernel.
 
         Parameters
         ----------
         X : array, shape (m, p)
             Scores, such as `transform` returns.
+        n_components : int, optional
+            Only the first so many columns, 1 to p, without fitting again.
         return_info : bool
             Also say how each point was found.
 
@@ -138,10 +142,11 @@ class WithPreimages:
             Some points have not converged; they are where the last step led.
         """
         self._check_has_preimage()
+        q = self._first(n_components, lowest=1)
         like = self._map.like
         with working_on(like), overflow_allowed():
-            Z = checked_scores(X, like, int(self.eigenvalues_.shape[0]))
-            back = self._way_back(int(Z.shape[1]))
+            Z = checked_scores(X, like, int(self.eigenvalues_.shape[0]))[:, :q]
+            back = self._way_back(q)
             parts = [_points(back, Z[start:stop, :], None, X) for start, stop in panels_of(Z, PANEL)]
             return _joined(parts, return_info)
 
@@ -202,26 +207,15 @@ class WithPreimages:
 
         Raises
         ------
-        NotFittedError, ValueError
+        NotFittedError
+        ValueError
+            Also where squares are beyond the dtype of fit.
 
         Warns
         -----
         ConvergenceWarning
         """
-        self._check_has_preimage()
-        q = self._first(n_components, lowest=1)
-        Y = self._new_rows(X, "reconstruction_error")
-        errors, infos = [], []
-        with working_on(self._map.like), overflow_allowed():
-            back = self._way_back(q)
-            for bounds in panels_of(Y, PANEL):
-                rows = dense_rows(self._brought(Y, *bounds))
-                points, info = self._denoised(back, rows, q, rows)
-                wide = self._map.mean_weights.dtype
-                squares = cast(square_sums(cast(rows, wide) - cast(points, wide)), rows.dtype)
-                errors.append(_returned(squares, X))
-                infos.append(info)
-        return _joined(list(zip(errors, infos, strict=True)), return_info=False)
+        return self._square_errors(X, n_components)
 
     @OnlyWhere(_without_score)
     def score(self, X: Any, y: Any = None) -> float:
@@ -245,7 +239,8 @@ class WithPreimages:
             Not fitted, or fitted without a pre-image.
         ValueError
         """
-        return -mean_of(self.reconstruction_error(X))
+        # In memory in the widest type: squares of data near 1e-25 are 0 in float32, and no kernel would be the best.
+        return -mean_of(self.reconstruction_error(X) if is_dask_array(X) else self._square_errors(X, wide=True))
 
     # -- feature space ---------------------------------------------------------------------------------------------
 
@@ -357,6 +352,24 @@ class WithPreimages:
         Z = self._scores(rows)
         check_finite(Z, "The kernel overflows on the new points.", "The array of scores")
         return _points(back, Z[:, :q], dense_rows(rows), X)
+
+    def _square_errors(self, X: Any, n_components: Any = None, wide: bool = False) -> Array:
+        """`reconstruction_error`, in the dtype of fit or in the widest, shape (m,)."""
+        self._check_has_preimage()
+        q = self._first(n_components, lowest=1)
+        Y = self._new_rows(X, "reconstruction_error")
+        m, parts = self._map, []
+        with working_on(m.like), overflow_allowed():
+            back = self._way_back(q)
+            for bounds in panels_of(Y, PANEL):
+                rows = dense_rows(self._brought(Y, *bounds))
+                points, info = self._denoised(back, rows, q, rows)
+                squares = square_sums(cast(rows, m.mean_weights.dtype) - cast(points, m.mean_weights.dtype))
+                errors = squares if wide else cast(squares, m.projection.dtype)
+                advice = f"Squares of these data are beyond {dtype_name(errors.dtype)}: scale them, or take float64."
+                check_finite(errors[:, None], advice, "The array of errors")
+                parts.append((_returned(errors, X), info))
+        return _joined(parts, return_info=False)
 
     def _feature_errors(self, rows: Any, q: int, diagonal: np.ndarray | None) -> Array:
         m = self._map
