@@ -6,6 +6,7 @@ Analysis (2004), proposition 3.22); so does modulation by any function.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from gpukpca.backend.rows import pick_rows, place_of
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.base import Kernel, Rows
 from gpukpca.kernels.parameters import checked_number
+from gpukpca.kernels.radial import square_distances
 
 
 class CombinedRows(Rows):
@@ -114,7 +116,18 @@ class _Combined(Kernel):
         return self.combine(diagonals, one, nothing)[:, 0]
 
 
-class Sum(_Combined):
+class _OfValues(_Combined):
+    """A function of the values of its parts alone, which is one of the distance where they are."""
+
+    @property
+    def inverts_to(self) -> str | None:  # type: ignore[override]
+        return "distances" if all(part.inverts_to == "distances" for part in self.parts()) else None
+
+    def square_distances(self, drops: np.ndarray) -> np.ndarray:
+        return square_distances(self, drops)
+
+
+class Sum(_OfValues):
     """k1(x, y) + k2(x, y); written ``k1 + k2``.
 
     Parameters
@@ -130,12 +143,18 @@ class Sum(_Combined):
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
         return elementwise.add(tiles[0], tiles[1])
 
-    def slope(self) -> Kernel | None:
-        first, second = self.k1.slope(), self.k2.slope()
+    def slope(self, unit: float = 1.0) -> Kernel | None:
+        first, second = self.k1.slope(unit), self.k2.slope(unit)
         return None if first is None or second is None else first + second
 
+    def peak(self) -> float:
+        return self.k1.peak() + self.k2.peak()
 
-class Product(_Combined):
+    def drops(self, squares: np.ndarray) -> np.ndarray:
+        return self.k1.drops(squares) + self.k2.drops(squares)
+
+
+class Product(_OfValues):
     """k1(x, y) · k2(x, y); written ``k1 * k2``.
 
     Parameters
@@ -149,9 +168,16 @@ class Product(_Combined):
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
         return elementwise.multiply(tiles[0], tiles[1])
 
-    def slope(self) -> Kernel | None:
-        first, second = self.k1.slope(), self.k2.slope()
+    def slope(self, unit: float = 1.0) -> Kernel | None:
+        first, second = self.k1.slope(unit), self.k2.slope(unit)
         return None if first is None or second is None else first * self.k2 + self.k1 * second
+
+    def peak(self) -> float:
+        return self.k1.peak() * self.k2.peak()
+
+    def drops(self, squares: np.ndarray) -> np.ndarray:
+        first, second = self.k1.drops(squares), self.k2.drops(squares)
+        return first * (self.k2.peak() - second) + self.k1.peak() * second
 
 
 class Scale(_Combined):
@@ -180,9 +206,15 @@ class Scale(_Combined):
     def inverts_to(self) -> str | None:  # type: ignore[override]
         return self.k.inverts_to
 
-    def slope(self) -> Kernel | None:
-        inner = self.k.slope()
+    def slope(self, unit: float = 1.0) -> Kernel | None:
+        inner = self.k.slope(unit)
         return None if inner is None else self.factor * inner
+
+    def peak(self) -> float:
+        return self.factor * self.k.peak()
+
+    def drops(self, squares: np.ndarray) -> np.ndarray:
+        return self.factor * self.k.drops(squares)
 
     def square_distances(self, drops: np.ndarray) -> np.ndarray:
         return self.k.square_distances(drops / self.factor)
@@ -191,7 +223,7 @@ class Scale(_Combined):
         return self.k.inner_products(values / self.factor)
 
 
-class Power(_Combined):
+class Power(_OfValues):
     """k(x, y)^exponent; written ``k ** exponent``.
 
     Parameters
@@ -214,8 +246,26 @@ class Power(_Combined):
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
         return elementwise.integer_power(tiles[0], int(self.exponent))
 
+    def slope(self, unit: float = 1.0) -> Kernel | None:
+        inner, exponent = self.k.slope(unit), int(self.exponent)
+        if inner is None or exponent <= 1:
+            return inner if exponent else None
+        return float(exponent) * (Power(self.k, exponent - 1) * inner)
 
-class Exp(_Combined):
+    @property
+    def inverts_to(self) -> str | None:  # type: ignore[override]
+        return super().inverts_to if self.exponent else None
+
+    def peak(self) -> float:
+        return self.k.peak() ** int(self.exponent)
+
+    def drops(self, squares: np.ndarray) -> np.ndarray:
+        share = np.minimum(self.k.drops(squares) / self.k.peak(), 1.0)
+        with np.errstate(divide="ignore"):  # far out all of the peak is gone
+            return -self.peak() * np.expm1(int(self.exponent) * np.log1p(-share))
+
+
+class Exp(_OfValues):
     """exp(k(x, y)); written ``gpukpca.kernels.exp(k)``.
 
     Parameters
@@ -228,6 +278,16 @@ class Exp(_Combined):
 
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
         return elementwise.exp(tiles[0])
+
+    def slope(self, unit: float = 1.0) -> Kernel | None:
+        inner = self.k.slope(unit)
+        return None if inner is None else self * inner
+
+    def peak(self) -> float:
+        return math.exp(self.k.peak())
+
+    def drops(self, squares: np.ndarray) -> np.ndarray:
+        return -self.peak() * np.expm1(-self.k.drops(squares))
 
 
 class Modulated(_Combined):

@@ -253,12 +253,21 @@ class Kernel:
         """phi(x) of every row of a dense X, shape (n, feature_count(d)): inner products of them make a tile."""
         raise AttributeError(f"{type(self).__name__} has no features that can be written down")
 
-    def slope(self) -> Kernel | None:
-        """For k(x, y) = f(‖x - y‖²) the kernel -f'(‖x - y‖²), up to a factor where k is constant; else None.
+    def slope(self, unit: float = 1.0) -> Kernel | None:
+        """For k(x, y) = f(‖x - y‖²) the kernel -unit f'(‖x - y‖²), up to a factor where k is constant; else None.
 
-        None also where f has no derivative at 0. The parameters must be numbers (`resolve`).
+        None also where f has no derivative at 0. The parameters must be numbers (`resolve`). A unit of the size of the
+        squared distances keeps values near 1, which float32 wants.
         """
         return None
+
+    def peak(self) -> float:
+        """For k(x, y) = f(‖x - y‖²) the value f(0)."""
+        raise AttributeError(f"{type(self).__name__} is no function of the distance")
+
+    def drops(self, squares: np.ndarray) -> np.ndarray:
+        """For k(x, y) = f(‖x - y‖²) what f(0) is above f at these ‖x - y‖², on the host."""
+        raise AttributeError(f"{type(self).__name__} is no function of the distance")
 
     def square_distances(self, drops: np.ndarray) -> np.ndarray:
         """For k(x, y) = f(‖x - y‖²) the ‖x - y‖² at which k is less than f(0) by `drops`, 0 <= drops < f(0)."""

@@ -253,6 +253,13 @@ class _EuclideanKernel(Kernel):
     def tile_diagonal(self, a: DistanceRows) -> Array:
         return full((a.n_rows,), 0.0 if a.geometry.flat else 1.0, place_of(a.data), a.dtype)
 
+    def peak(self) -> float:
+        return 1.0
+
+    def drops(self, squares: np.ndarray) -> np.ndarray:
+        T = -float(self.gamma) * squares
+        return -self._function(T, True) if self.can_be_flat else 1.0 - self._function(T, False)
+
     def _function(self, T: Array, flat: bool, dtype: Any = None) -> Array:
         """Kernel values as `dtype` (default: that of T) from T, which rounding may have left above 0."""
         raise AttributeError(f"{type(self).__name__} must define _function(T, flat, dtype)")
@@ -356,8 +363,8 @@ class RBF(_EuclideanKernel):
 
     can_be_flat = True
 
-    def slope(self) -> Kernel:
-        return _scaled(RBF(self.gamma), self.gamma)
+    def slope(self, unit: float = 1.0) -> Kernel:
+        return _scaled(RBF(self.gamma), self.gamma * unit)
 
     def square_distances(self, drops: np.ndarray) -> np.ndarray:
         return -np.log1p(-drops) / (self.gamma or 1.0)
@@ -394,9 +401,9 @@ class RationalQuadratic(_EuclideanKernel):
         super().check()
         checked_number("RationalQuadratic", "alpha", self.alpha, low=0, strict=True, what="a number > 0")
 
-    def slope(self) -> Kernel:
+    def slope(self, unit: float = 1.0) -> Kernel:
         alpha = float(self.alpha)
-        return _scaled(RationalQuadratic(self.gamma * (alpha + 1.0) / alpha, alpha + 1.0), self.gamma)
+        return _scaled(RationalQuadratic(self.gamma * (alpha + 1.0) / alpha, alpha + 1.0), self.gamma * unit)
 
     def square_distances(self, drops: np.ndarray) -> np.ndarray:
         return np.expm1(-np.log1p(-drops) / self.alpha) * self.alpha / (self.gamma or 1.0)
@@ -442,13 +449,13 @@ class Matern(_EuclideanKernel):
                 f"Matern: nu={self.nu!r} is not allowed; nu must be one of 0.5, 1.5, 2.5 and inf."
             )
 
-    def slope(self) -> Kernel | None:
+    def slope(self, unit: float = 1.0) -> Kernel | None:
         if self.nu == math.inf:
-            return RBF(self.gamma).slope()
+            return RBF(self.gamma).slope(unit)
         if self.nu == 0.5:  # infinite at distance 0
             return None
         factor, nu = (3.0, 0.5) if self.nu == 1.5 else (5.0 / 3.0, 1.5)
-        return _scaled(Matern(factor * self.gamma, nu), factor * self.gamma)
+        return _scaled(Matern(factor * self.gamma, nu), factor * self.gamma * unit)
 
     def square_distances(self, drops: np.ndarray) -> np.ndarray:
         if self.nu == math.inf:
