@@ -7,6 +7,7 @@ x = Σ γ_j h_j b_j / Σ γ_j h_j.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -81,7 +82,8 @@ class FixedPoint:
     ) -> FixedPoint:
         """With what follows from the basis and the kernel: the points and the slope."""
         points = shifted_rows(space.map.basis, mean, 1.0, space.map.basis.dtype)
-        slope: Any = space.kernel.slope()
+        unit = spread * spread
+        slope: Any = space.kernel.slope(unit if 0.0 < unit < math.inf else 1.0)
         while isinstance(slope, Scale):  # a factor falls out
             slope = slope.k
         return cls(space, points, mean, scores, spread, slope, max_iter, tol)
@@ -204,6 +206,7 @@ class _Search:
         if self.values is not None:
             W = self.values.weighted(x, weights)
             value, size = xp.sum(W, axis=1, dtype=self.wide), xp.sum(xp.abs(W), axis=1, dtype=self.wide)
+        size = xp.where(there, size, xp.zeros_like(size))  # values may be there where nothing pulls
         direction = cast(direction, x.dtype)
         length = square_sums(direction) ** 0.5
         step = full((int(x.shape[0]),), 1.0, x)

@@ -135,8 +135,8 @@ class FixedPointPreimage(BaseEstimator):
 
     Notes
     -----
-    For "rbf", "rational_quadratic", "matern" with nu > 1/2, and sums, products and multiples of them. A look costs
-    m kernel values and about 4 m d operations a point, m training points or landmarks.
+    For "rbf", "rational_quadratic", "matern" with nu > 1/2, and sums, products, multiples, powers and exponentials of
+    them. A look costs m kernel values and about 4 m d operations a point, m training points or landmarks.
 
     Mika, Schölkopf, Smola, Müller, Scholz & Rätsch, NIPS 11 (1999).
     """
@@ -174,9 +174,10 @@ class DistanceConstraintPreimage(BaseEstimator):
 
     Notes
     -----
-    For "rbf", "rational_quadratic", "matern", multiples of them, and "poly", for even degrees with the inner product
-    that makes gamma x·y + coef0 positive. Fit evaluates the kernel once more between all training points or
-    landmarks; a point costs 2 m p operations.
+    For "rbf", "rational_quadratic", "matern", their sums, products, multiples, powers and exponentials (for which the
+    distances are found by bisection), and "poly", for even degrees with the inner product that makes gamma x·y + coef0
+    positive. Fit evaluates the kernel once more between all training points or landmarks; a point costs 2 m p
+    operations.
 
     Kwok & Tsang, IEEE Trans. Neural Networks 15 (2004) 1517.
     """
