@@ -422,6 +422,16 @@ def test_a_subclass_must_define_its_tile():
         Empty()(np.ones((2, 2)))
 
 
+@pytest.mark.parametrize("far", [1.0, 1e6, 1e100])
+def test_far_new_rows_meet_training_rows_that_are_all_the_same(xp, far):
+    kernel = RationalQuadratic(0.3, 0.1)
+    X, Y = np.full((5, 4), 2.0), far * rows(6, 4, "float64", 3)
+    trained = kernel.prepare(xp.array(X))
+    found = xp.host(kernel.tile(kernel.prepare(xp.array(Y), like=trained.template), trained))
+    wanted = (1.0 + 3.0 * np.sum((Y - 2.0) ** 2, axis=1)) ** -0.1
+    np.testing.assert_allclose(found, np.repeat(wanted[:, None], 5, axis=1), rtol=1e-12)
+
+
 # -- gamma -------------------------------------------------------------------------------------------------------------
 
 

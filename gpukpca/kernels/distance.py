@@ -148,7 +148,7 @@ class DistanceRows(Rows):
             return points
         places = np.full(mean.shape[0], d)
         places[varying] = np.arange(d)
-        return xp.take(xp.concat([points, xp.zeros_like(points[:, :1])], axis=1), indices(places, points), axis=1)
+        return xp.take(xp.concat([points, xp.zeros_like(self.data[:, :1])], axis=1), indices(places, points), axis=1)
 
 
 class _EuclideanKernel(Kernel):
