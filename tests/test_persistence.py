@@ -952,6 +952,7 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[dict[str, Any], dict[str, np.ndar
     "NaN inside": ("rbf, inverse", lambda h, a: a["eigenvectors_"].__setitem__((3, 1), np.nan), "NaN or infinity"),
     "infinity in the data": ("rbf, inverse", lambda h, a: a["X_fit_"].__setitem__((0, 0), np.inf), "NaN or infinity"),
     "negative eigenvalue": ("rbf, inverse", lambda h, a: a["eigenvalues_"].__setitem__(2, -0.1), "descend"),
+    "scale of 0": ("PCA, scaled and whitened", lambda h, a: a["scale_"].__setitem__(0, 0.0), "scale_ must be positive"),
     "negative residual": ("rbf, inverse", lambda h, a: a["residual_norms_"].__setitem__(0, -0.1), "residual_norms_"),
     "negative share": ("PCA", lambda h, a: a["explained_variance_ratio_"].__setitem__(0, -0.1), ">= 0"),
     "ascending": ("rbf, inverse", lambda h, a: a.update(eigenvalues_=a["eigenvalues_"][::-1].copy()), "descend"),

@@ -101,6 +101,8 @@ def check_pca(model: Any) -> None:
     check_pca_parameters(model)
     _check_spectrum(model.explained_variance_)
     _check_orthonormal("components_", model.components_.T)
+    if model.scale_ is not None and not np.all(model.scale_ > 0):
+        raise ModelFormatError("scale_ must be positive: the data are divided by it")
 
 
 def check_incremental_pca(model: Any) -> None:
