@@ -547,6 +547,12 @@ def test_a_count_that_is_none_of_the_components_is_refused(count):
         model.denoise(data(), n_components=count)
 
 
+def test_without_components_there_is_no_count_to_give():
+    model = fitted(np.ones((9, 4)), None)
+    with pytest.raises(InvalidParameterError, match=r"None for all 0 fitted components\.$"):
+        model.denoise(data(), n_components=1)
+
+
 # -- scores and searches -----------------------------------------------------------------------------------------------
 
 

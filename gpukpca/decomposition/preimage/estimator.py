@@ -327,9 +327,9 @@ class WithPreimages:
         if n_components is None:
             return p
         if not is_integer(n_components) or not lowest <= n_components <= p:
+            counts = f", or an integer from {lowest} to {p}" if p >= lowest else ""
             raise InvalidParameterError(
-                f"n_components={n_components!r} is not allowed here; give None for all {p} fitted components, or an "
-                f"integer from {lowest} to {p}."
+                f"n_components={n_components!r} is not allowed here; give None for all {p} fitted components{counts}."
             )
         return int(n_components)
 
