@@ -450,6 +450,21 @@ def test_gamma_scale_survives_an_offset_in_float32(xp):
     assert RBF("scale").resolve(xp.array(X)).gamma == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize("unit", [1e-25, 1.0, 1e25])
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+def test_gamma_scale_of_sparse_rows_is_that_of_dense_ones(unit, offset):
+    X = rows(30, 4, "float64", 15) + offset
+    X[::3] = 0.0 if offset == 0.0 else X[::3]
+    X = (unit * X).astype(np.float32)
+    sparse = scipy.sparse.csr_array(X)
+    assert RBF("scale").resolve(sparse).gamma == pytest.approx(RBF("scale").resolve(X).gamma, rel=1e-12)
+    halves = scipy.sparse.csr_array(
+        (np.repeat(sparse.data / 2, 2), np.repeat(sparse.indices, 2), 2 * sparse.indptr), shape=X.shape
+    )
+    assert RBF("scale").resolve(halves).gamma == pytest.approx(RBF("scale").resolve(X).gamma, rel=1e-12)
+    assert halves.data.size == 2 * sparse.data.size
+
+
 def test_the_median_of_many_rows_is_that_of_a_seeded_sample(xp):
     X = rows(1500, 2, "float64", 16)
     first, second = (RBF("median").resolve(xp.array(X)).gamma for _ in range(2))

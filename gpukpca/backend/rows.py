@@ -207,10 +207,13 @@ def divided_rows(X: Any, divisors: np.ndarray) -> Any:
 
 def variance_of_entries(X: Any) -> float:
     """Variance of all entries about their common mean, in the widest floating type."""
-    if is_sparse(X):
-        mean = float(X.mean(dtype=np.float64))
-        return float(X.multiply(X).astype(np.float64).mean()) - mean * mean
     count = X.shape[0] * X.shape[1]
+    if is_sparse(X):
+        stored = X.astype(np.float64)
+        stored.sum_duplicates()
+        mean = float(stored.sum()) / count
+        zeros = count - stored.data.size
+        return (float(np.sum((stored.data - mean) ** 2)) + zeros * mean * mean) / count
     mean = sum(over_panels(X, _sum_of_entries)) / count
     return sum(over_panels(X, _squares_about, mean)) / count
 
