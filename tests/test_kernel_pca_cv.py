@@ -156,6 +156,15 @@ def test_offsets_cost_no_digits(dtype: str):
     np.testing.assert_allclose(means(far), means(near), rtol=1e-6 if dtype == "float64" else 2e-3)
 
 
+@pytest.mark.parametrize("exponent", [-84, 66])  # 1e-25 and 1e20, whose squares float32 has no room for
+@pytest.mark.parametrize("kernel", [RBF("scale"), RBF("scale") + RBF("median")], ids=["together", "alone"])
+def test_float32_in_far_out_units_is_scored(kernel: Any, exponent: int):
+    X = blobs().astype(np.float32)
+    near = dense(KernelPCACV(kernel, n_components=[1, 3])).fit(X)
+    far = dense(KernelPCACV(kernel, n_components=[1, 3])).fit(np.ldexp(X, exponent))
+    np.testing.assert_allclose(means(far) * 4.0**-exponent, means(near), rtol=2e-3)
+
+
 def test_data_on_the_host_are_searched_on_a_device(cuda: Any):
     X = blobs(24, 3)
     search = dense(KernelPCACV(gammas=[0.1, 0.3], n_components=[1, 3], device="cuda")).fit(X)
@@ -318,8 +327,9 @@ def test_a_failed_fit_leaves_the_old_search_working():
     np.testing.assert_array_equal(search.transform(X), before)
 
 
-def test_points_that_do_not_converge_are_told_once():
-    search = KernelPCACV(gammas=[0.2], n_components=[2, 3], preimage=FixedPointPreimage(max_iter=1), cv=2, refit=False)
+@pytest.mark.parametrize("kernel", [RBF(0.2), RBF(0.1) + RBF(0.1)], ids=["together", "alone"])
+def test_points_that_do_not_converge_are_told_once(kernel: Any):
+    search = KernelPCACV(kernel, n_components=[2, 3], preimage=FixedPointPreimage(max_iter=1), cv=2, refit=False)
     with pytest.warns(ConvergenceWarning, match=r"in 4 of 4 fits") as told:
         search.fit(blobs())
     assert len(told) == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,7 +32,7 @@ from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
 from gpukpca.decomposition.spectrum import Spectrum, checked_spectrum, warn_of_convergence
 from gpukpca.decomposition.validation import check_finite
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
-from gpukpca.exceptions import DeviceLostError, InvalidParameterError
+from gpukpca.exceptions import ConvergenceWarning, DeviceLostError, InvalidParameterError
 from gpukpca.gram import CenteredGram, DenseGram, gram_matrix
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.families import common_kernel, from_common, widest_member
@@ -232,12 +233,14 @@ class Fold:
         started = time.perf_counter()
         fitted = int(model.eigenvalues_.shape[0])
         try:
-            errors = model.reconstruction_error(self.X_new, n_components=min(member.p or fitted, fitted))
-            score = -float(column_sums(errors[:, None])[0]) / int(errors.shape[0])
+            with warnings.catch_warnings():  # what has not converged is told of all fits together
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                points, info = model.denoise(self.X_new, min(member.p or fitted, fitted), return_info=True)
+            score = _score_of(points, self.X_new)
         except Exception as error:
             self._failed([member], error, seconds)
             return self.outcomes[member.number]
-        return Outcome(score, seconds, time.perf_counter() - started)
+        return Outcome(score, seconds, time.perf_counter() - started, unconverged=int(np.sum(~info.converged)))
 
 
 class _Shared:
@@ -334,9 +337,7 @@ class _Shared:
         """Minus the mean squared error, and how many pre-images have not converged."""
         points, info = preimage(Z, self.X_new)
         check_finite(points, "The kernel overflows on these scores.", "The array of points")
-        wide = accumulation_dtype(points)
-        errors = square_sums(cast(self.X_new, wide) - cast(points, wide))
-        return -float(column_sums(errors[:, None])[0]) / int(errors.shape[0]), int(np.sum(~info.converged))
+        return _score_of(points, self.X_new), int(np.sum(~info.converged))
 
 
 @dataclass(frozen=True)
@@ -347,6 +348,13 @@ class _Known:
     dtype: Any
     total_variance: float
     noise_scale: float
+
+
+def _score_of(points: Array, X_new: Array) -> float:
+    """Minus the mean squared distance of points from the rows that they stand for, in the widest type."""
+    wide = accumulation_dtype(points)
+    errors = square_sums(cast(X_new, wide) - cast(points, wide))
+    return -float(column_sums(errors[:, None])[0]) / int(errors.shape[0])
 
 
 def _done(jobs: list[Callable[[], Any]], workers: int, told: Report) -> list[Any]:

@@ -79,11 +79,11 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     refit : bool
         Fit the best candidate to all rows, for `best_estimator_`, `transform` and the others.
     search_dtype : "auto", "float32" or "float64"
-        Of the candidates' arithmetic where the data are float64. "float32": scores are right to 5e-5 or
-        better, in half of the time; candidates whose scores are nearer than 3e-4 to the best, or that float32 is not fit for, are computed
-        again in float64, so that the choice is that of float64. It is for ridge pre-images and kernels of distances;
-        others are computed in float64 at once. "auto" is "float32" from 1000 training rows, else "float64". The best
-        model is fitted in the precision of the data.
+        Of the candidates' arithmetic where the data are float64. "float32": scores are right to 5e-5 or better, in half
+        of the time. Candidates that float32 is not fit for, and those with scores nearer than 3e-4 to the best, are
+        computed again in float64, so that the choice is that of float64. It is for ridge pre-images and kernels of
+        distances; others are computed in float64 at once. "auto" is "float32" from 1000 training rows, else "float64".
+        The best model is fitted in the precision of the data.
     eigen_solver, random_state, device, memory_limit, n_jobs
         As in `KernelPCA`. Threads are used for candidates; no process is started. With "auto" stored matrices of a
         fold go to LAPACK from one component in 32 rows.
