@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -120,6 +122,13 @@ def one_thread() -> Iterator[None]:
     """
     with threadpool_limits(1):
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts_reach_processes() -> None:
+    """Where a shell runs the suite in the background, what tests start would ignore Ctrl-C, as the suite does."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
