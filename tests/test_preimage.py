@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 from gpukpca import PCA, KernelPCA, kernels
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, PreimageInfo, RidgePreimage
-from gpukpca.decomposition.preimage import estimator, ridge
+from gpukpca.decomposition.preimage import distance_constraint, estimator, ridge
 from gpukpca.eigen import Nystrom
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, RankWarning
 
@@ -391,6 +391,41 @@ def test_the_distance_constraint_is_that_of_the_paper_written_out(xp, dtype):
         position = 0.5 * (U.T @ (np.sum(around**2, axis=1) - squares)) / s
         wanted = X[near].mean(axis=0) + position @ Vt
         np.testing.assert_allclose(found[i], wanted, rtol=0, atol=1e-9 if dtype == "float64" else 2e-3)
+
+
+def damped_waves(n: int, seed: int) -> np.ndarray:
+    """Curves that lie in few dimensions to rounding, though each has 60 values."""
+    frequency, height, fall = np.random.default_rng(seed).uniform([[2], [0.5], [0]], [[6], [2], [3]], (3, n))[..., None]
+    t = np.linspace(0.0, 1.0, 60)
+    return height * np.sin(2.0 * np.pi * frequency * t) * np.exp(-fall * t)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-12, 1e12])
+def test_neighbours_that_are_nearly_flat_do_not_send_noisy_curves_away(xp, scale):
+    clean = damped_waves(20, 1)
+    noisy = clean + 0.3 * np.random.default_rng(2).standard_normal(clean.shape)
+    model = fitted(xp.array(scale * damped_waves(150, 0)), 15, preimage="distance_constraint", gamma=0.01 / scale**2)
+    found = xp.host(model.denoise(xp.array(scale * noisy))) / scale
+    assert np.mean((found - clean) ** 2) < 0.7 * np.mean((noisy - clean) ** 2)
+
+
+def test_a_position_is_that_of_the_paper_unless_it_is_twice_as_far_as_the_distances_say():
+    rng = np.random.default_rng(0)
+    around = rng.standard_normal((50, 6, 4)) * [1.0, 1.0, 1e-1, 1e-3]
+    around = around - around.mean(axis=1, keepdims=True)
+    gram = around @ around.transpose(0, 2, 1)
+    wanted = rng.standard_normal((50, 6)) * np.logspace(-4.0, 0.0, 50)[:, None]
+    wanted = wanted - wanted.mean(axis=1, keepdims=True)
+    found = np.einsum("ik,ikd->id", distance_constraint._solved(gram, wanted, np.full(50, 1.0)), around)
+    paper = np.einsum("idk,ik->id", np.linalg.pinv(around, rcond=1e-9), wanted)
+    length = np.linalg.norm(paper, axis=1)
+    assert 5 < np.sum(length < 2.0) < 45
+    np.testing.assert_allclose(found[length < 2.0], paper[length < 2.0], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(found[length > 2.0], axis=1), 1.0, rtol=1e-8)
+    # Least squares on a sphere: the gradient of the residual points to its centre.
+    gradient = np.einsum("ikd,ik->id", around, wanted - np.einsum("ikd,id->ik", around, found))
+    cosine = np.sum(gradient * found, axis=1) / (np.linalg.norm(gradient, axis=1) * np.linalg.norm(found, axis=1))
+    np.testing.assert_allclose(cosine[length > 2.0], 1.0, rtol=1e-6)
 
 
 @pytest.mark.parametrize("degree", [1, 3])

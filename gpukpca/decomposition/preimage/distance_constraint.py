@@ -25,6 +25,10 @@ from gpukpca.gram.residence import edges
 CPU_PANEL, GPU_PANEL = 2**20, 2**25
 # Directions among neighbours with less than this share of the largest squared singular value carry rounding only.
 FLAT = 1e-10
+# How many times as far from the neighbours' mean as their distances say, in the root mean square, a position may be.
+BELIEVED = 2.0
+# Newton's steps for a shift, and how much too far a position may be left.
+SHIFT_STEPS, ENOUGH = 50, 1e-12
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,8 @@ class DistanceConstraint:
         centre = xp.sum(around, axis=1) / chosen.shape[1]
         around = around - centre[:, None, :]
         gram = to_host(around @ xp.matrix_transpose(around)).astype(np.float64)
-        wanted = self._wanted(Z, distances, chosen, gram, around, centre)
-        coordinates = from_host(_solved(gram, wanted), Z, wide)
+        wanted, most = self._wanted(Z, distances, chosen, gram, around, centre)
+        coordinates = from_host(_solved(gram, wanted, most), Z, wide)
         x = centre + (coordinates[:, None, :] @ around)[:, 0, :]
         return cast(x if self.mean is None else x + self.mean[None, :], Z.dtype)
 
@@ -105,16 +109,20 @@ class DistanceConstraint:
 
     def _wanted(
         self, Z: Array, distances: np.ndarray, chosen: np.ndarray, gram: np.ndarray, around: Array, centre: Array
-    ) -> np.ndarray:
-        """What (x - centre)·(b - centre) is for every neighbour b, up to a constant, shape (rows, k)."""
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What (x - centre)·(b - centre) is for every neighbour b, up to a constant, (rows, k); the mean of ‖x - b‖².
+
+        The mean, (rows,), is infinite for inner products: an offset leaves it no digits.
+        """
         if self.mean is None:
             wanted = self._inner_products(Z, distances, chosen)
             across = namespace_of(centre).matrix_transpose(around @ centre[:, :, None])[:, 0, :]
-            return wanted - to_host(across).astype(np.float64)
+            return wanted - to_host(across).astype(np.float64), np.full(len(gram), np.inf)
         own = np.einsum("ikk->ik", gram)
-        return 0.5 * (own - self._square_distances(distances, chosen, own))
+        squares = self._square_distances(distances, chosen)
+        return 0.5 * (own - squares), np.mean(squares, axis=1)
 
-    def _square_distances(self, distances: np.ndarray, chosen: np.ndarray, own: np.ndarray) -> np.ndarray:
+    def _square_distances(self, distances: np.ndarray, chosen: np.ndarray) -> np.ndarray:
         """‖x - b‖² for k(x, b) = f(0) - ‖φ(b) - P‖²/2, as if P were φ(x); not beyond what the data reach."""
         largest = to_host(self.diagonal).astype(np.float64)[chosen]
         drops = np.minimum(0.5 * distances, largest * (1.0 - np.finfo(np.float64).eps))
@@ -135,11 +143,42 @@ def _points(basis: Array, mean: Array | None) -> Array:
     return basis if mean is None else shifted_rows(basis, mean, 1.0, basis.dtype)
 
 
-def _solved(gram: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Coordinates u with x = centre + Σ u_i (b_i - centre): G⁺ wanted, G the centred Gram matrix of the neighbours."""
+def _solved(gram: np.ndarray, wanted: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """Coordinates u with x = centre + Σ u_i (b_i - centre): (G + μ)⁺ wanted, G the neighbours' centred Gram matrix.
+
+    μ is 0 (the paper) unless ‖x - centre‖ is beyond BELIEVED times the root of `most`, which it cannot be for any point
+    at these distances: neighbours that are nearly flat make spreads of a small disagreement. Then μ is the smallest
+    with ‖x - centre‖² <= most.
+    """
     values, vectors = np.linalg.eigh(gram)
-    kept = values > FLAT * np.maximum(values[:, -1:], 0.0)
-    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=kept)
+    largest = np.where(values[:, -1:] > 0.0, values[:, -1:], 1.0)
+    values = values / largest
+    values = np.where(values > FLAT, values, 0.0)
     # A constant among the wanted falls out, but for the rounding of the centre, which an offset makes large.
-    along = np.einsum("ikj,ik->ij", vectors, wanted - wanted.mean(axis=1, keepdims=True))
-    return np.einsum("ikj,ij->ik", vectors, inverse * along)
+    along = np.einsum("ikj,ik->ij", vectors, (wanted - wanted.mean(axis=1, keepdims=True)) / largest)
+    shift = _shift(values, along, np.maximum(most / largest[:, 0], 0.0) + FLAT)
+    found = np.divide(along, values + shift[:, None], out=np.zeros_like(values), where=values > 0.0)
+    return np.einsum("ikj,ij->ik", vectors, found)
+
+
+def _shift(values: np.ndarray, along: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """μ for every row: 0, or the solution of Σ λ a² / (λ + μ)² = most by Newton's method on 1 / the root of the sum.
+
+    From 0 no step leads too far (Moré & Sorensen, SIAM J. Sci. Stat. Comput. 4 (1983) 553).
+    """
+    shift = np.zeros(len(most))
+    held = _lengths(values, along, shift)[0] > BELIEVED * np.sqrt(most)
+    for _ in range(SHIFT_STEPS):
+        length, slope = _lengths(values, along, shift)
+        over = np.where(held, length / np.sqrt(most) - 1.0, 0.0)
+        if np.all(over <= ENOUGH):
+            break
+        shift = shift + np.divide(length**2 * over, slope, out=np.zeros_like(shift), where=held & (slope > 0.0))
+    return shift
+
+
+def _lengths(values: np.ndarray, along: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The root of Σ λ a² / (λ + μ)², and Σ λ a² / (λ + μ)³, for every row."""
+    shifted = np.where(values > 0.0, values + shift[:, None], 1.0)
+    squares = values * (along / shifted) ** 2
+    return np.sqrt(squares.sum(axis=1)), np.sum(squares / shifted, axis=1)

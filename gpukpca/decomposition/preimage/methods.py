@@ -179,6 +179,10 @@ class DistanceConstraintPreimage(BaseEstimator):
     positive. Fit evaluates the kernel once more between all training points or landmarks; a point costs 2 m p
     operations.
 
+    With radial kernels a pre-image that would be twice as far from the mean of its neighbours as their distances say,
+    in the root mean square, is brought to where they say: the least squares of the paper under that bound. Neighbours
+    that lie nearly in fewer dimensions than they span (smooth curves without noise) would else send noisy points away.
+
     Kwok & Tsang, IEEE Trans. Neural Networks 15 (2004) 1517.
     """
 
