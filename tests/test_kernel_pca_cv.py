@@ -143,6 +143,9 @@ def test_arrays_stay_in_their_library(method: Any, xp: Namespace, dtype: str):
     assert xp.owns(Z)
     assert Z.dtype == X.dtype
     assert xp.owns(search.inverse_transform(Z))
+    np.testing.assert_array_equal(
+        xp.host(search.inverse_transform(Z, 1)), xp.host(search.best_estimator_.inverse_transform(Z, 1))
+    )
     assert xp.owns(search.score_samples(X))
     np.testing.assert_allclose(
         xp.host(search.denoise(X)), xp.host(search.best_estimator_.denoise(X)), atol=tolerances.eps(dtype)
@@ -383,6 +386,7 @@ WRONG = [
     ({"memory_limit": "much"}, "memory_limit='much'"),
     ({"device": "tpu"}, "device='tpu'"),
     ({"cv": []}, "gives no fold"),
+    ({"kernel": "rfb"}, "^kernel='rfb' is not known.*Did you mean 'rbf'"),
 ]
 
 

@@ -686,6 +686,22 @@ def test_options_are_cloned_and_never_written_to():
 
 
 @pytest.mark.parametrize(
+    ("model", "name", "text"),
+    [
+        (KernelPCA(preimage="ridge"), "preimage__alpha", r"preimage='ridge' is none; set .*RidgePreimage\(\)"),
+        (KernelPCA(), "preimage__alpha", "preimage=None is none"),
+        (KernelPCA(kernel="rbf"), "kernel__gamma", r"kernel='rbf' is none; set .*kernels.RBF\(\)"),
+    ],
+)
+def test_options_of_what_is_given_by_name_ask_for_an_object(model: KernelPCA, name: str, text: str):
+    with pytest.raises(InvalidParameterError, match=text):
+        model.set_params(**{name: 1.0})
+    given = {"preimage": RidgePreimage(), "kernel": kernels.RBF()}[name.split("__")[0]]
+    changed = model.set_params(**{name.split("__")[0]: given, name: 0.5})
+    assert changed.get_params()[name] == 0.5
+
+
+@pytest.mark.parametrize(
     ("parameters", "text"),
     [
         ({"preimage": "fixedpoint"}, "Did you mean 'fixed_point'"),

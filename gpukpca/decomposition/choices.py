@@ -52,15 +52,20 @@ NAMED_KERNELS: dict[str, Callable[[Any, dict[str, Any]], Kernel]] = {
 EIGEN_SOLVERS = (*SOLVER_NAMES, "nystrom")
 
 
+def check_kernel_name(kernel: str) -> None:
+    """Raise `InvalidParameterError`, with the nearest name, for a kernel that is not known."""
+    if kernel not in NAMED_KERNELS:
+        raise InvalidParameterError(
+            f"kernel={kernel!r} is not known. Give one of {', '.join(map(repr, NAMED_KERNELS))}, a kernel object "
+            f"from gpukpca.kernels, or a callable.{closest(kernel, NAMED_KERNELS)}"
+        )
+
+
 def kernel_from(estimator: Any) -> Kernel:
     """The kernel object that an estimator's parameters mean; the user's own objects are cloned, never written to."""
     kernel, extra = estimator.kernel, dict(estimator.kernel_params or {})
     if isinstance(kernel, str):
-        if kernel not in NAMED_KERNELS:
-            raise InvalidParameterError(
-                f"kernel={kernel!r} is not known. Give one of {', '.join(map(repr, NAMED_KERNELS))}, a kernel object "
-                f"from gpukpca.kernels, or a callable.{closest(kernel, NAMED_KERNELS)}"
-            )
+        check_kernel_name(kernel)
         try:
             return NAMED_KERNELS[kernel](estimator, extra)
         except TypeError as error:

@@ -317,7 +317,7 @@ def checked_scores(Z: Any, like: Array, p: int) -> Array:
     if Z.ndim != 2 or Z.shape[1] != p or not Z.shape[0]:
         raise ValueError(
             f"inverse_transform expects scores of shape (m, n_components) with m >= 1 and n_components = {p}; got "
-            f"shape {tuple(Z.shape)}."
+            f"shape {tuple(Z.shape)}. Pass all {p} columns, as transform returns them."
         )
     if namespace_of(Z).isdtype(Z.dtype, "complex floating"):
         raise ValueError("Complex data not supported")

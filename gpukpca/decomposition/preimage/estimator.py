@@ -75,6 +75,9 @@ def _without_diagonal(estimator: Any) -> str:
     )
 
 
+_EXAMPLES = {"kernel": "gpukpca.kernels.RBF()", "preimage": "gpukpca.decomposition.RidgePreimage()"}
+
+
 class WithPreimages:
     """The way back of a fitted kernel PCA, with `kernel_`, `_map`, `_scores` and, where there is one, `_preimage`."""
 
@@ -84,6 +87,32 @@ class WithPreimages:
     _map: Any
     eigenvalues_: Array
     _scores: Callable[[Any], Array]
+
+    # -- parameters ------------------------------------------------------------------------------------------------
+
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters by name, those of a kernel object or pre-image object as in ``preimage__alpha=0.1``.
+
+        Returns
+        -------
+        The estimator itself.
+
+        Raises
+        ------
+        InvalidParameterError
+            An option of a kernel or pre-image that is given by its name, and not as an object.
+        ValueError
+            No such parameter.
+        """
+        for owner in ("kernel", "preimage"):
+            given = params.get(owner, getattr(self, owner))
+            options = [name for name in params if name.startswith(f"{owner}__")]
+            if options and not hasattr(given, "set_params"):
+                raise InvalidParameterError(
+                    f"{type(self).__name__}: {options[0]} is an option of an object, and {owner}={given!r} is none; "
+                    f"set {owner} to an object first, such as {_EXAMPLES[owner]}."
+                )
+        return super().set_params(**params)  # type: ignore[misc]
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
