@@ -233,12 +233,23 @@ def test_names_and_labels_are_taken_by_name_and_by_number():
         ('"a" b\n1 2\n3 4', "white space, header"),
         ("1, 2\n3, 4\n", "comma, no header"),
         ("a b;c d\n1;2\n3;4\n", "semicolon, header"),
+        ("# a b\n1 2\n3 4\n", "white space, header"),
+        ("# a\tb\n1\t2\n3\t4\n", "tab, header"),
     ],
 )
 def test_white_space_separates_where_nothing_else_does(name: str, content: str, words: str):
     table = read_input(text(name, content))
     np.testing.assert_array_equal(table.X, [[1, 2], [3, 4]])
     assert words in table.source
+
+
+def test_the_mark_that_savetxt_puts_before_names_is_no_part_of_them():
+    np.savetxt("x.txt", [[1, 2], [3, 4]], header="a b")
+    assert read_input("x.txt", label_column="b").feature_names == ("a",)
+    assert read_input(text("y.txt", "#a\tb\n1\t2\n")).feature_names == ("#a", "b")
+    for name, content in (("x.txt", "# 1990 1991\n1 2\n"), ("x.csv", "# a b\n1,2\n")):
+        with pytest.raises(ValueError, match=r"line [12], column [12]"):
+            read_input(text(name, content))
 
 
 def test_white_space_separates_in_no_csv_file_and_no_ragged_one():

@@ -92,6 +92,8 @@ def _sample(file: Any) -> list[str]:
 
 def _rows(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Line number and stripped cells of every row; blank lines and trailing rows of empty cells left out."""
+    if path.suffix.lower() in SPACED:
+        lines = _without_mark(lines)
     if delimiter == WHITE_SPACE:
         lines = (" ".join(line.split()) for line in lines)
     reader = csv.reader(lines, delimiter=delimiter)
@@ -107,6 +109,14 @@ def _rows(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[tuple[in
                 empty.append((reader.line_num, cells))
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
+
+
+def _without_mark(lines: Iterable[str]) -> Iterator[str]:
+    """The lines, names in the first without the «# » that `numpy.savetxt` puts before them; numbers keep it."""
+    for i, line in enumerate(lines):
+        mark, _, names = line.partition("# ") if i == 0 else ("", "", "")
+        is_names = bool(names) and not mark.strip() and any(_number(part, ".") is None for part in names.split())
+        yield names.lstrip(" ") if is_names else line
 
 
 def _layout(
