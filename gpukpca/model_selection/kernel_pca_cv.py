@@ -87,11 +87,6 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     eigen_solver, random_state, device, memory_limit, n_jobs
         As in `KernelPCA`. Threads are used for candidates; no process is started. With "auto" stored matrices of a
         fold go to LAPACK from one component in 32 rows.
-    search_dtype : "auto", "float32" or "float64"
-        What float64 data are searched in. "auto" is "float32" from 1000 training rows in the smallest fold, with ridge
-        pre-images whose matrix is well conditioned, else "float64". In float32 scores have some four right digits;
-        candidates that this leaves in doubt, the best among them, are scored again in float64, and `sharing_` says how
-        many were not. The best model is fitted in the dtype of the data.
     verbose : int or callable
         1 prints a line a fold; a callable gets `Progress` events of stage "fold", counted in fits: of float32 first,
         where it is used, then of those again in float64.
