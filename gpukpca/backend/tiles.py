@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import chain
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import scipy.linalg  # noqa: F401  (its BLAS must be loaded before the controller looks for BLAS libraries)
@@ -120,7 +122,7 @@ def map_tiles(
     with _single_threaded_blas:
         if workers == 1 or len(tiles) <= 1 or not threads:
             return _serial(work, tiles, workers, report)
-        return _threaded(work, tiles, workers, report)
+        return _threaded(work, [tiles[worker::workers] for worker in range(workers)], len(tiles), report)
 
 
 def _serial(
@@ -136,20 +138,22 @@ def _serial(
 
 
 def _threaded(
-    work: Callable[[Any], Result], tiles: list[Any], workers: int, report: TileReport | None
+    work: Callable[[Any], Result], shares: Sequence[Iterable[Any]], count: int, report: TileReport | None
 ) -> list[list[Result]]:
+    """Every worker does its share of `count` tiles; shares may be taken from one queue."""
+    workers = len(shares)
     results: list[list[Result]] = [[] for _ in range(workers)]
     stop = threading.Event()
 
     def run(worker: int) -> None:
         try:
             with overflow_allowed():
-                for tile in tiles[worker::workers]:
+                for tile in shares[worker]:
                     if stop.is_set():
                         break
                     results[worker].append(work(tile))
                     if worker == 0 and report is not None:
-                        report(sum(map(len, results)), len(tiles))
+                        report(sum(map(len, results)), count)
         except BaseException:
             stop.set()
             raise
@@ -158,9 +162,9 @@ def _threaded(
         _hold_thread_local_blas()
         run(worker)
 
-    with ThreadPoolExecutor(workers - 1) as pool:
-        futures = [pool.submit(run_in_thread, worker) for worker in range(1, workers)]
+    with ThreadPoolExecutor(max(1, workers - 1)) as pool:
         try:
+            futures = [pool.submit(run_in_thread, worker) for worker in range(1, workers)]
             run(0)
             for future in futures:
                 future.result()
@@ -182,28 +186,28 @@ def map_tasks(work: Callable[[Any], Result], tasks: list[Any], workers: int, rep
     thread reports, of its own tasks and at the end.
     """
     queue = deque(enumerate(tasks))
-    results: dict[int, Result] = {}
-    lock = threading.Lock()
+    told = 0
 
-    def taken() -> tuple[int, Any] | None:
-        with lock:
-            return queue.popleft() if queue else None
+    def tell(done: int, count: int) -> None:
+        nonlocal told
+        if report is not None and done > told:
+            told = done
+            report(done, count)
 
-    def serve(worker: int) -> None:
+    with _single_threaded_blas:
+        shares = [_taken_from(queue) for _ in range(workers)]
+        by_worker = _threaded(lambda task: (task[0], work(task[1])), shares, len(tasks), tell)
+    tell(len(tasks), len(tasks))
+    return [result for _, result in sorted(chain(*by_worker), key=itemgetter(0))]
+
+
+def _taken_from(queue: deque[Any]) -> Iterator[Any]:
+    """What is left, for whoever asks first."""
+    while True:
         try:
-            while (task := taken()) is not None:
-                results[task[0]] = work(task[1])
-                if worker == 0 and report is not None:
-                    report(len(results), len(tasks))
-        except BaseException:
-            with lock:
-                queue.clear()
-            raise
-
-    map_tiles(serve, list(range(workers)), workers)
-    if report is not None:
-        report(len(tasks), len(tasks))
-    return [results[number] for number in range(len(tasks))]
+            yield queue.popleft()
+        except IndexError:
+            return
 
 
 def _hold_thread_local_blas() -> None:
