@@ -17,7 +17,7 @@ from gpukpca.kernels import RBF, Linear
 from gpukpca.model_selection import KernelPCACV, precision
 
 GAMMAS, COMPONENTS = [0.02, 0.1, 0.5], [2, 4, 10]
-# What a score in float32 may be off by; 5e-5 was measured where the ridge's matrix has the largest condition allowed.
+# What a score in float32 is off by here; near the largest condition allowed of the ridge's matrix that may be 6e-5.
 RTOL = 1e-5
 # At the end of what is told of a search.
 NARROW = "in float32, which was enough to choose by"
@@ -143,13 +143,52 @@ def test_one_candidate_in_doubt_leaves_the_others_in_float32():
     np.testing.assert_allclose(scores(narrow), scores(wide), rtol=RTOL)
 
 
-def test_a_best_candidate_that_cuts_through_equal_eigenvalues_is_told_of():
-    cube = np.array(list(itertools.product([-1.0, 1.0], repeat=5)))
-    X = np.concatenate([cube, cube + 0.3])
-    cv = [(np.arange(32), np.arange(32, 64))]
-    with pytest.warns(PrecisionWarning, match="not separately determined"):
-        narrow = search("float32", gammas=[0.1], n_components=[1, 3], cv=cv).fit(X)
-    assert count(narrow) == 1  # one component is cut off too, but it is not the best
+def cubes(apart: float) -> np.ndarray:
+    """The corners of a cube twice, its edges longer by so much from one to the next."""
+    cube = np.array(list(itertools.product([-1.0, 1.0], repeat=5))) * (1.0 + apart * np.arange(5))
+    return np.concatenate([cube, cube + 0.3])
+
+
+HALVES = [(np.arange(32), np.arange(32, 64))]
+
+
+def test_candidates_that_cut_through_equal_eigenvalues_are_told_of():
+    with pytest.warns(PrecisionWarning, match=r"n_components.: 1\} and 1 more and the one after it"):
+        narrow = search("float32", gammas=[0.1], n_components=[1, 3, 5], cv=HALVES).fit(cubes(0.0))
+    assert count(narrow) == 1
+
+
+@pytest.mark.parametrize("apart", [1e-9, 1e-7, 1e-6])
+def test_eigenvalues_that_float32_does_not_tell_apart_are_told_apart(apart: float):
+    narrow, wide = both(cubes(apart), gammas=[0.1], n_components=[1, 3, 5], cv=HALVES)
+    np.testing.assert_allclose(scores(narrow), scores(wide), rtol=RTOL)
+    assert count(narrow) == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_scores_that_only_float64_tells_apart_leave_the_median_alone(seed: int):
+    """Rows of few kinds have scores of few kinds, and median distances between two of their levels."""
+    X = (np.random.default_rng(seed).random((120, 3)) < 0.2).astype(float)
+    grid = {"alpha": [0.1]}
+    narrow, wide = both(X, kernel="matern", gammas=[0.1, 0.3], n_components=[2], param_grid=grid)
+    np.testing.assert_allclose(scores(narrow), scores(wide), rtol=RTOL)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.1, 0.01])
+def test_small_errors_of_a_ridge_of_little_weight_are_those_of_float64(alpha: float):
+    narrow, wide = both(clusters(120, 1), kernel="matern", n_components=[2, 4], param_grid={"alpha": [alpha]})
+    np.testing.assert_allclose(scores(narrow), scores(wide), rtol=1e-4)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_an_interrupt_ends_a_search_on_threads(n_jobs: int):
+    def interrupt(event: Progress) -> None:
+        raise KeyboardInterrupt
+
+    started = search("float32", n_jobs=n_jobs, verbose=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        started.fit(clusters())
+    assert not hasattr(started, "cv_results_")
 
 
 # -- what is told ------------------------------------------------------------------------------------------------------

@@ -5,22 +5,29 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import cast, epsilon, namespace_of
 from gpukpca.backend.rows import feature_means, shifted_rows
+from gpukpca.decomposition.choices import is_word
+from gpukpca.decomposition.preimage.ridge import RidgeRegression
 from gpukpca.decomposition.preimage.space import square_sums
-from gpukpca.decomposition.spectrum import splits_a_subspace
 from gpukpca.eigen import EigenResult
 from gpukpca.kernels import Kernel
+from gpukpca.kernels.bandwidth import median_is_sharp
 from gpukpca.kernels.families import is_of_distances
 
 # Rows of such a length about their mean have squares, and small differences of squares, in the range of float32.
 LENGTHS = (1e-12, 1e12)
-# In units of eps (lambda_1 + sqrt(n)), what rounding moves the eigenvalues of a kernel of values up to 1 by: the least
-# size of the last one, and the distance from the next at which the two may be equal (1.2 was found between equal ones).
-CLEAR, EQUAL = 100.0, 2.0
-# From this share of the variance a mean squared error is known to 1e-5 or better, being the square of a difference.
-LEAST_ERROR = 1e-4
+# In units of eps (lambda_1 + sqrt(n)), what rounding moves the eigenvalues of a kernel of values up to 1 by (1.2 was
+# found): the least size of the last one, and its least distance from the next.
+CLEAR = 100.0
+# By this share of it the median distance of the scores may depend on which of them rounding tells apart.
+SAME_MEDIAN = 1e-5
+# n / alpha bounds the condition c of the ridge's matrix. A mean squared error that is a share s of the variance is off
+# by up to 2e-9 c / sqrt(s) of itself in float32, as was measured; with this limit of c / sqrt(s) that is 6e-5.
+CONDITION = 3e4
 
 
 @dataclass(frozen=True)
@@ -55,18 +62,19 @@ class FoldRows:
             return self
         return FoldRows(cast(X, xp.float32), cast(X_new, xp.float32), variance)
 
-    def doubts(self, eigen: EigenResult, score: float) -> bool:
-        """Whether rounding in float32 may show in a score: in the last component, or in an error near its own."""
+    def doubts(self, eigen: EigenResult, preimage: RidgeRegression, score: float) -> bool:
+        """Whether float32 may show in a score: in the last component, in the solution of the ridge, or in its gamma."""
         if self.variance is None:
             return False
-        blurred = float(eigen.eigenvalues[-1]) <= max(CLEAR * self._rounding(eigen), eigen.null_threshold)
-        return blurred or not -score > LEAST_ERROR * self.variance
+        floor = CLEAR * epsilon(self.X) * (float(eigen.eigenvalues[0]) + math.sqrt(int(self.X.shape[0])))
+        last, gap = float(eigen.eigenvalues[-1]), eigen.gap
+        blurred = last <= max(floor, eigen.null_threshold) or (gap is not None and gap <= floor)
+        condition = 1.0 + int(self.X.shape[0]) / preimage.rule.alpha
+        known = condition <= CONDITION * math.sqrt(-score / self.variance)  # not where the score is NaN
+        return blurred or not known or not bool(np.all(eigen.converged)) or _joins_scores(preimage)
 
-    def cuts(self, eigen: EigenResult) -> bool:
-        """Whether the components end between two that are not separately determined; of float32, that may not be."""
-        if not self.narrow:
-            return splits_a_subspace(eigen)
-        return eigen.gap is not None and eigen.gap <= EQUAL * self._rounding(eigen)
 
-    def _rounding(self, eigen: EigenResult) -> float:
-        return epsilon(self.X) * (float(eigen.eigenvalues[0]) + math.sqrt(int(self.X.shape[0])))
+def _joins_scores(preimage: RidgeRegression) -> bool:
+    """Whether gamma between the scores is their median's, and which of them float32 tells apart decides on it."""
+    of_median = is_word(preimage.rule.kernel.gamma, "median")  # type: ignore[attr-defined]
+    return of_median and not median_is_sharp(preimage.scores, SAME_MEDIAN)

@@ -29,7 +29,7 @@ from gpukpca.decomposition.fitting import MapArrays
 from gpukpca.decomposition.model import exact_model
 from gpukpca.decomposition.preimage.methods import RidgePreimage, preimage_method, refuse_unsuited
 from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
-from gpukpca.decomposition.spectrum import Spectrum, checked_spectrum, warn_of_convergence
+from gpukpca.decomposition.spectrum import Spectrum, checked_spectrum, splits_a_subspace, warn_of_convergence
 from gpukpca.decomposition.validation import check_finite
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
 from gpukpca.exceptions import ConvergenceWarning, DeviceLostError, InvalidParameterError
@@ -62,7 +62,7 @@ class Outcome:
         Pre-images of rows held out that the method's iteration left before they had converged.
     undetermined : bool
         The last component and the first one left out are not separately determined, and rounding chose; in float32,
-        that may be so.
+        that is one of the doubts.
     narrow, doubtful : bool
         Computed in float32 though the data are float64; and rounding may show in the score.
     """
@@ -186,7 +186,8 @@ class Fold:
             if done > first:
                 report(before + done - first)
 
-        found = _done([*decompositions, *(partial(one.outcome, member) for one, member in every)], workers, told)
+        outcomes = [partial(one.outcome, member, family) for one, member in every]
+        found = _done([*decompositions, *outcomes], workers, told)
         self.outcomes |= {member.number: outcome for (_, member), outcome in zip(every, found[first:], strict=True)}
         self.shared |= {member.number for _, member in every}
 
@@ -252,24 +253,27 @@ class _Shared:
         self.estimator = group.estimator
         self.seconds = 0.0
         self.error: Exception | None = None
-        self._decomposed = threading.Event()
+        self._one_at_a_time, self._decomposed = threading.Lock(), False
         # The model with the most components, the scores of the rows held out, and what is known of the centred matrix.
         self.model: Any = None
         self.Z_new: Array = None
         self.op: Any = None
 
     def decompose(self, family: _Family) -> None:
-        """Find what all members share; an error is kept for them."""
-        started = time.perf_counter()
-        try:
-            self._decompose(family)
-        except DeviceLostError:
-            raise
-        except Exception as error:
-            self.error = error
-        finally:
-            self.seconds = (family.seconds + time.perf_counter() - started) / len(self.group.members)
-            self._decomposed.set()
+        """Find what all members share, once: who comes second waits for the first. An error is kept for them."""
+        with self._one_at_a_time:
+            if self._decomposed:
+                return
+            started = time.perf_counter()
+            try:
+                self._decompose(family)
+            except DeviceLostError:
+                raise
+            except Exception as error:
+                self.error = error
+            finally:
+                self.seconds = (family.seconds + time.perf_counter() - started) / len(self.group.members)
+                self._decomposed = True
 
     def _decompose(self, family: _Family) -> None:
         template = self.kernel.template(self.X, centered=True)
@@ -294,12 +298,13 @@ class _Shared:
             solver = Dense(tol=solver.tol)
         eigen = top_eigh(op, p, solver=solver, rng=generator(self.estimator.random_state))
         check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
-        warn_of_convergence(eigen, fixed=getattr(solver, "passes", None) is not None)
+        if not self.rows.narrow:  # there it is a reason to fit again
+            warn_of_convergence(eigen, fixed=getattr(solver, "passes", None) is not None)
         return eigen
 
-    def outcome(self, member: Candidate) -> Outcome:
-        """The score of a member, or why there is none; waits for the decomposition, which another thread has begun."""
-        self._decomposed.wait()
+    def outcome(self, member: Candidate, family: _Family) -> Outcome:
+        """The score of a member, or why there is none."""
+        self.decompose(family)
         if self.error is not None:
             return Outcome(fit_seconds=self.seconds, error=self.error, narrow=self.rows.narrow)
         started = time.perf_counter()
@@ -319,9 +324,9 @@ class _Shared:
             fit_seconds=self.seconds + fitted - started,
             score_seconds=time.perf_counter() - fitted,
             unconverged=unconverged,
-            undetermined=self.rows.cuts(eigen),
+            undetermined=not self.rows.narrow and splits_a_subspace(eigen),
             narrow=self.rows.narrow,
-            doubtful=self.rows.doubts(eigen, score),
+            doubtful=self.rows.doubts(eigen, preimage, score),
         )
 
     def _preimage(self, member: Candidate) -> Any:

@@ -16,14 +16,13 @@ from gpukpca._typing import Array
 from gpukpca.backend.namespace import dtype_name
 from gpukpca.decomposition.preimage.methods import RidgePreimage, preimage_method
 from gpukpca.kernels.families import is_of_distances
+from gpukpca.model_selection.fold_rows import CONDITION
 from gpukpca.model_selection.folds import Outcome
 from gpukpca.model_selection.grid import Candidate
 
 SEARCH_DTYPES = ("auto", "float32", "float64")
 # With fewer training rows a search in float64 is a matter of seconds.
 NARROW_FROM = 1000
-# n / alpha bounds the condition of the ridge's matrix; with 1e5 a score has lost 5e-5 at most, with 1e7 a hundredth.
-CONDITION = 1e5
 # Mean scores that are nearer to the best than this share of it are compared in full.
 RIVAL = 3e-4
 
@@ -63,14 +62,11 @@ def doubtful(folds: list[dict[int, Outcome]]) -> set[int]:
 
 
 def rivals(folds: list[dict[int, Outcome]]) -> set[int]:
-    """The candidates whose scores in float32 are too near to the best mean score to decide, or are the best by chance.
-
-    That is the best one too, where there are others, or where float32 cannot tell its last component from the next.
-    """
+    """The candidates whose scores in float32 are too near to the best mean score to decide, the best one included."""
     means = {number: float(np.mean([fold[number].score for fold in folds])) for number in folds[0]}
     known = {number: mean for number, mean in means.items() if math.isfinite(mean)}
     best = max(known.values(), default=0.0)
     near = {number for number, mean in known.items() if best - mean <= RIVAL * abs(best)}
-    if len(near) == 1 and not any(fold[number].undetermined for fold in folds for number in near):
+    if len(near) < 2:
         return set()
-    return {number for number in near if folds[0][number].narrow}
+    return {number for number in near if any(fold[number].narrow for fold in folds)}

@@ -107,7 +107,7 @@ def tell_of_convergence(folds: list[dict[int, Outcome]]) -> None:
 def tell_of_undetermined(grid: list[dict[str, Any]], folds: list[dict[int, Outcome]]) -> None:
     """Warn where a number of components cuts through equal eigenvalues, so that rounding decides on the score."""
     every = ((number, outcome) for fold in folds for number, outcome in fold.items())
-    numbers = sorted({number for number, outcome in every if outcome.undetermined and not outcome.narrow})
+    numbers = sorted({number for number, outcome in every if outcome.undetermined})
     if numbers:
         more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
         warn_caller(
