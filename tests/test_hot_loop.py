@@ -212,6 +212,7 @@ def test_whoever_is_free_takes_the_next_task(workers: int) -> None:
     assert map_tasks(work, list(range(10)), workers, lambda *counts: told.append(counts)) == [k * k for k in range(10)]
     assert sorted(begun) == list(range(10))
     assert told[-1] == (10, 10)
+    assert told == sorted(set(told))
 
 
 @pytest.mark.parametrize("culprit", [0, 1, 9])

@@ -15,6 +15,7 @@ from gpukpca.decomposition import FixedPointPreimage, RidgePreimage
 from gpukpca.exceptions import PrecisionWarning
 from gpukpca.kernels import RBF, Linear
 from gpukpca.model_selection import KernelPCACV, precision
+from gpukpca.model_selection.folds import Outcome
 
 GAMMAS, COMPONENTS = [0.02, 0.1, 0.5], [2, 4, 10]
 # What a score in float32 is off by here; near the largest condition allowed of the ridge's matrix that may be 6e-5.
@@ -103,6 +104,15 @@ def test_candidates_too_near_to_the_best_are_compared_in_full():
     assert count(narrow) == 3
     np.testing.assert_allclose(scores(narrow)[:, :3], scores(wide)[:, :3], rtol=1e-13)
     assert narrow.best_params_ == wide.best_params_
+
+
+def test_scores_in_full_are_compared_again_with_those_left_in_float32():
+    narrow, wide = (lambda score: Outcome(score, narrow=True)), Outcome
+    assert precision.rivals([{0: narrow(-1.0), 1: narrow(-1.1), 2: narrow(-1.1001)}]) == set()
+    assert precision.rivals([{0: wide(-1.2), 1: narrow(-1.1), 2: narrow(-1.1001)}]) == {1, 2}
+    assert precision.rivals([{0: wide(-1.1), 1: narrow(-1.1), 2: narrow(float("nan"))}]) == {1}
+    assert precision.rivals([{0: wide(-1.0), 1: narrow(-1.0)}, {0: wide(-1.0), 1: wide(-1.0)}]) == {1}
+    assert precision.rivals([{0: wide(-1.0), 1: wide(-1.0)}]) == set()
 
 
 FULL = {

@@ -132,7 +132,7 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     `memory_limit` every kernel is fitted by `KernelPCA` as it is, still once for all numbers of components; `sharing_`
     says so. Two equal means: the first in the order of the grid.
 
-    Scores left in float32 are right to about 1e-4 of themselves. Fitted again in float64 are candidates whose last
+    Scores left in float32 are right to 1e-4 of themselves as a rule. Fitted again in float64 are candidates whose last
     component, ridge or gamma between scores rounding could reach, and all with a mean within 3e-4 of the best one's.
 
     The error is in data space, where kernels can be compared; the variance that a kernel explains, or its error in
