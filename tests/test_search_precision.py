@@ -108,11 +108,19 @@ def test_candidates_too_near_to_the_best_are_compared_in_full():
 
 def test_scores_in_full_are_compared_again_with_those_left_in_float32():
     narrow, wide = (lambda score: Outcome(score, narrow=True)), Outcome
-    assert precision.rivals([{0: narrow(-1.0), 1: narrow(-1.1), 2: narrow(-1.1001)}]) == set()
-    assert precision.rivals([{0: wide(-1.2), 1: narrow(-1.1), 2: narrow(-1.1001)}]) == {1, 2}
-    assert precision.rivals([{0: wide(-1.1), 1: narrow(-1.1), 2: narrow(float("nan"))}]) == {1}
-    assert precision.rivals([{0: wide(-1.0), 1: narrow(-1.0)}, {0: wide(-1.0), 1: wide(-1.0)}]) == {1}
-    assert precision.rivals([{0: wide(-1.0), 1: wide(-1.0)}]) == set()
+    assert precision.rivals([{0: narrow(-1.0), 1: narrow(-1.1), 2: narrow(-1.1001)}]) == [set()]
+    assert precision.rivals([{0: wide(-1.2), 1: narrow(-1.1), 2: narrow(-1.1001)}]) == [{1, 2}]
+    assert precision.rivals([{0: wide(-1.1), 1: narrow(-1.1), 2: narrow(float("nan"))}]) == [{1}]
+    assert precision.rivals([{0: wide(-1.0), 1: narrow(-1.0)}, {0: wide(-1.0), 1: wide(-1.0)}]) == [{1}, set()]
+    assert precision.rivals([{0: wide(-1.0), 1: wide(-1.0)}]) == [set()]
+
+
+def test_a_fold_in_doubt_is_fitted_again_alone_and_a_candidate_in_doubt_twice_no_more():
+    sure, doubted, full = (Outcome(-1.0, narrow=narrow, doubtful=doubt) for narrow, doubt in [(1, 0), (1, 1), (0, 0)])
+    failed = Outcome(error=ValueError("no"), narrow=True)
+    folds = [{0: sure, 1: doubted, 2: failed}, {0: doubted, 1: full, 2: doubted}, {0: sure}]
+    assert precision.unfit(folds) == {2}
+    assert precision.unsettled(folds, {0, 1, 2}) == [{1, 2}, {0, 2}, {1, 2}]
 
 
 FULL = {

@@ -83,7 +83,7 @@ def _median_distance(X: Any) -> float:
 def median_is_sharp(X: Any, share: float) -> bool:
     """Whether the median distance is the same, to that share of it, if rows that rounding may tell apart are one."""
     rows = sampled_rows(X, MEDIAN_SAMPLE)
-    reach = SAME_ROW * epsilon(place_of(X)) * np.linalg.norm(rows - np.median(rows, axis=0), axis=1).max()
+    reach = SAME_ROW * epsilon(place_of(X)) * np.linalg.norm(rows - rows.mean(axis=0), axis=1).max()
     tree = cKDTree(rows[:, :TREE_FEATURES])
     if int(tree.count_neighbors(tree, reach)) == len(rows):
         return True

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.namespace import cast, epsilon, namespace_of
+from gpukpca.backend.namespace import cast, epsilon, namespace_of, to_host
 from gpukpca.backend.rows import feature_means, shifted_rows
 from gpukpca.decomposition.choices import is_word
 from gpukpca.decomposition.preimage.ridge import RidgeRegression
@@ -21,9 +21,9 @@ from gpukpca.kernels.families import is_of_distances
 # Rows of such a length about their mean have squares, and small differences of squares, in the range of float32.
 LENGTHS = (1e-12, 1e12)
 # In units of eps (lambda_1 + sqrt(n)), what rounding moves the eigenvalues of a kernel of values up to 1 by (1.2 was
-# found): the least size of the last one, and its least distance from the next. Below 2 most scores were off by more
-# than 1e-4, from 2 to 20 none; further apart two in a thousand were, by 2e-4 at most.
-CLEAR, APART = 100.0, 10.0
+# found): the least size of the last one, and its least distance from the next, times its share of those before it.
+# For a share of 1/50 that is 10: nearer than 2 most scores were off by more than 1e-4, beyond 20 two in a thousand.
+CLEAR, APART = 100.0, 500.0
 # By this share of it the median distance of the scores may depend on which of them rounding tells apart.
 SAME_MEDIAN = 1e-5
 # n / alpha bounds the condition c of the ridge's matrix. A mean squared error that is a share s of the variance is off
@@ -67,12 +67,13 @@ class FoldRows:
         """Whether float32 may show in a score: in the last component, in the solution of the ridge, or in its gamma."""
         if self.variance is None:
             return False
-        n, last, gap = int(self.X.shape[0]), float(eigen.eigenvalues[-1]), eigen.gap
-        unit = epsilon(self.X) * (float(eigen.eigenvalues[0]) + math.sqrt(n))
-        blurred = last <= max(CLEAR * unit, eigen.null_threshold) or (gap is not None and gap <= APART * unit)
+        n, values, gap = int(self.X.shape[0]), to_host(eigen.eigenvalues).astype(np.float64), eigen.gap
+        unit = epsilon(self.X) * (values[0] + math.sqrt(n))
+        blurred = values[-1] <= max(CLEAR * unit, eigen.null_threshold)
+        tied = gap is not None and gap <= APART * unit * values[-1] / max(np.sum(values), unit)
         condition = 1.0 + n / preimage.rule.alpha
         known = condition <= CONDITION * math.sqrt(-score / self.variance)  # not where the score is NaN
-        return blurred or not known or not bool(np.all(eigen.converged)) or _joins_scores(preimage)
+        return bool(blurred or tied or not known) or not bool(np.all(eigen.converged)) or _joins_scores(preimage)
 
 
 def _joins_scores(preimage: RidgeRegression) -> bool:

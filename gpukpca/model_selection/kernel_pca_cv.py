@@ -29,7 +29,7 @@ from gpukpca.decomposition.validation import new_data, training_data
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.model_selection.folds import Fold, Outcome
 from gpukpca.model_selection.grid import Candidate, candidates_of, grid_of, grouped
-from gpukpca.model_selection.precision import SEARCH_DTYPES, doubtful, rivals, suited
+from gpukpca.model_selection.precision import SEARCH_DTYPES, rivals, suited, unfit, unsettled
 from gpukpca.model_selection.results import (
     results_table,
     tell_of_convergence,
@@ -79,8 +79,8 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     refit : bool
         Fit the best candidate to all rows, for `best_estimator_`, `transform` and the others.
     search_dtype : "auto", "float32" or "float64"
-        Of the candidates' arithmetic where the data are float64. "float32": scores are right to 1e-4 or better, in half
-        of the time. Candidates that float32 is not fit for, and those with scores nearer than 3e-4 to the best, are
+        Of the candidates' arithmetic where the data are float64. "float32": scores are right to 1e-4 as a rule, in half
+        of the time. Candidates that float32 is not fit for, and those with scores nearer than 5e-4 to the best, are
         computed again in float64, so that the choice is that of float64. It is for ridge pre-images and kernels of
         distances; others are computed in float64 at once. "auto" is "float32" from 1000 training rows, else "float64".
         The best model is fitted in the precision of the data.
@@ -133,7 +133,7 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     says so. Two equal means: the first in the order of the grid.
 
     Scores left in float32 are right to 1e-4 of themselves as a rule. Fitted again in float64 are candidates whose last
-    component, ridge or gamma between scores rounding could reach, and all with a mean within 3e-4 of the best one's.
+    component, ridge or gamma between scores rounding could reach, and all with a mean within 5e-4 of the best one's.
 
     The error is in data space, where kernels can be compared; the variance that a kernel explains, or its error in
     feature space, is in units of its own.
@@ -263,22 +263,23 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         outcomes: list[dict[int, Outcome]] = [{} for _ in splits]
         shared: list[set[int]] = [set() for _ in splits]
 
-        def fit(numbers: set[int], narrow: bool = False) -> None:
-            for k, (train, test) in enumerate(splits if numbers else []):
-                # What float32 is not fit for on one fold is not tried in it on others.
-                left = numbers - doubtful(outcomes) if narrow else numbers
+        def fit(numbers: list[set[int]], narrow: bool = False) -> None:
+            done, total = 0, sum(map(len, numbers))
+            for k, (train, test) in enumerate(splits):
+                left = numbers[k] - unfit(outcomes) if narrow else numbers[k]
+                done += len(numbers[k])
+                if not left:
+                    continue
                 groups = grouped([candidate for candidate in candidates if candidate.number in left])
                 fold = Fold(pick_rows(X, train), pick_rows(X, test), limit, self.n_jobs, narrow)
-                done = (k + 1) * len(numbers) - len(left)
-                fold.run(groups, self._reporter(k, len(splits), done, len(splits) * len(numbers), narrow))
+                fold.run(groups, self._reporter(k, len(splits), done - len(left), total, narrow))
                 outcomes[k] |= fold.outcomes
                 shared[k] |= fold.shared
 
-        every = {candidate.number for candidate in candidates}
         first = suited(self.search_dtype, X, min(len(train) for train, _ in splits), candidates)
-        fit(first, narrow=True)
-        fit((every - first) | doubtful(outcomes))
-        while near := rivals(outcomes):  # scores in full may bring others near to the best
+        fit([first] * len(splits), narrow=True)
+        fit(unsettled(outcomes, {candidate.number for candidate in candidates}))
+        while any(near := rivals(outcomes)):  # scores in full may bring others near to the best
             fit(near)
         self.sharing_ = told_of_sharing(shared, outcomes, len(grouped(candidates)))
         return outcomes

@@ -8,6 +8,7 @@ where float32 is not fit for a candidate, and among candidates that are too near
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ SEARCH_DTYPES = ("auto", "float32", "float64")
 # With fewer training rows a search in float64 is a matter of seconds.
 NARROW_FROM = 1000
 # Mean scores that are nearer to the best than this share of it are compared in full.
-RIVAL = 3e-4
+RIVAL = 5e-4
 
 
 def suited(search_dtype: str, X: Array, smallest: int, candidates: list[Candidate]) -> set[int]:
@@ -55,18 +56,25 @@ def _is_suited(estimator: Any, n: int) -> bool:
     return method.centered and is_of_distances(method.latent_kernel()) and n <= CONDITION * method.alpha
 
 
-def doubtful(folds: list[dict[int, Outcome]]) -> set[int]:
-    """The candidates whose scores in float32 may be rounding on some fold, or that failed."""
-    every = ((number, outcome) for fold in folds for number, outcome in fold.items())
-    return {number for number, outcome in every if outcome.doubtful or (outcome.narrow and outcome.error is not None)}
+def unfit(folds: list[dict[int, Outcome]]) -> set[int]:
+    """The candidates that float32 has left in doubt on more than one fold, and that are not tried in it on others."""
+    doubts = Counter(number for fold in folds for number, outcome in fold.items() if _is_doubted(outcome))
+    return {number for number, times in doubts.items() if times > 1}
 
 
-def rivals(folds: list[dict[int, Outcome]]) -> set[int]:
-    """The candidates whose scores in float32 are too near to the best mean score to decide, the best one included."""
+def unsettled(folds: list[dict[int, Outcome]], every: set[int]) -> list[set[int]]:
+    """For every fold the candidates that have no score on it, or one that may be rounding."""
+    return [{number for number in every if number not in fold or _is_doubted(fold[number])} for fold in folds]
+
+
+def _is_doubted(outcome: Outcome) -> bool:
+    return outcome.doubtful or (outcome.narrow and outcome.error is not None)
+
+
+def rivals(folds: list[dict[int, Outcome]]) -> list[set[int]]:
+    """For every fold the candidates with scores in float32 and means too near to the best to decide, it included."""
     means = {number: float(np.mean([fold[number].score for fold in folds])) for number in folds[0]}
     known = {number: mean for number, mean in means.items() if math.isfinite(mean)}
     best = max(known.values(), default=0.0)
     near = {number for number, mean in known.items() if best - mean <= RIVAL * abs(best)}
-    if len(near) < 2:
-        return set()
-    return {number for number in near if any(fold[number].narrow for fold in folds)}
+    return [{number for number in near if len(near) > 1 and fold[number].narrow} for fold in folds]
