@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -116,7 +117,8 @@ def processes(quiet: None) -> Iterator[Any]:
     """The client of two worker processes, forked from one that has made the imports: workers will die here."""
     distributed.utils.get_mp_context()  # or it would choose the imports later
     multiprocessing.get_context("forkserver").set_forkserver_preload(["distributed", "gpukpca.gram.distributed"])
-    with started(2, processes=True) as local, client_of(local) as found:
+    # Of workers that died soon after they came, distributed loses count, and says so with a KeyError when it closes.
+    with suppress(KeyError), started(2, processes=True) as local, client_of(local) as found:
         yield found
 
 
@@ -701,6 +703,16 @@ def mortal(folder: Any) -> BlockCallable:
     return BlockCallable(function)
 
 
+def test_what_workers_cannot_import_is_named(processes, tmp_path, monkeypatch):
+    # Before any worker has died: one that is started now would look where this process looks.
+    (tmp_path / "known_here_only.py").write_text("def function(A, B):\n    return A @ B.T\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    function = importlib.import_module("known_here_only").function
+    with pytest.raises(ClusterError, match=r"cannot import what it needs .*known_here_only.*client\.upload_file"):
+        on_cluster(processes, rows(), BlockCallable(function)) @ np.ones((N, 1))
+    assert len(processes.scheduler_info()["workers"]) == 2
+
+
 def test_three_deaths_in_a_fit_change_nothing(processes, tmp_path):
     X, V = rows(), rows(N, 3, seed=1)
     op = on_cluster(processes, X, mortal(tmp_path), cache=False)
@@ -720,16 +732,6 @@ def test_a_task_that_ends_four_workers_is_named(processes, tmp_path):
         (tmp_path / str(death)).touch()
     with pytest.raises(ClusterError, match=r"the product with panels 0, .*: 4 workers in turn ended .* out of memory"):
         op @ np.ones((N, 1))
-
-
-def test_what_workers_cannot_import_is_named(processes, tmp_path, monkeypatch):
-    (tmp_path / "known_here_only.py").write_text("def function(A, B):\n    return A @ B.T\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    function = importlib.import_module("known_here_only").function
-    processes.wait_for_workers(2, timeout=120)
-    with pytest.raises(ClusterError, match=r"cannot import what it needs .*known_here_only.*client\.upload_file"):
-        on_cluster(processes, rows(), BlockCallable(function)) @ np.ones((N, 1))
-    assert len(processes.scheduler_info()["workers"]) == 2
 
 
 def test_a_restarted_client_says_so(processes):
