@@ -15,7 +15,7 @@ from rich.progress import track
 from sklearn.utils import get_tags
 
 from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA
-from gpukpca.cli.inputs import is_model_file, read_input
+from gpukpca.cli.inputs import how_to_read, is_model_file, read_input
 from gpukpca.cli.machine import versions
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
 from gpukpca.cli.report import peak_memory_mib, show_pairs
@@ -145,9 +145,8 @@ def _model(wanted: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
 
 def _table(wanted: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table:
     """The input, with the columns of the fit."""
-    how = ("key", "label_column", "index_column", "transpose", "dtype", "header")
     missing = bool(get_tags(model).input_tags.allow_nan)
-    table = read_input(wanted.source, missing=missing, **{name: getattr(wanted, name) for name in how})
+    table = read_input(wanted.source, missing=missing, **how_to_read(wanted))
     wide, wanted_width = table.X.shape[1], int(model.n_features_in_)
     if wide != wanted_width:
         raise InvalidParameterError(f"{wanted.source} has {wide} columns of numbers; the model needs {wanted_width}.")

@@ -11,7 +11,7 @@ import click
 import numpy as np
 from rich.console import Console
 
-from gpukpca.cli.inputs import read_input
+from gpukpca.cli.inputs import how_to_read, read_input
 from gpukpca.cli.machine import versions
 from gpukpca.cli.method import Method
 from gpukpca.cli.methods import METHODS, check_options
@@ -45,8 +45,7 @@ def method_and_model(wanted: SimpleNamespace, listener: Any) -> tuple[Method, An
 
 def read_table(wanted: SimpleNamespace, method: Method) -> Table:
     """The input."""
-    how = ("key", "label_column", "index_column", "transpose", "dtype", "header")
-    return read_input(wanted.source, missing=method.takes_missing, **{name: getattr(wanted, name) for name in how})
+    return read_input(wanted.source, missing=method.takes_missing, **how_to_read(wanted))
 
 
 def run_fit(wanted: SimpleNamespace) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,13 @@ def read_input(
     if transpose:
         table = _transposed(table)
     return replace(table, X=_as_dtype(table.X, dtype))
+
+
+def how_to_read(wanted: SimpleNamespace) -> dict[str, Any]:
+    """Of `read_input`, what the options of a command say."""
+    return {
+        name: getattr(wanted, name) for name in ("key", "label_column", "index_column", "transpose", "dtype", "header")
+    }
 
 
 def _read(

@@ -80,10 +80,10 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         Fit the best candidate to all rows, for `best_estimator_`, `transform` and the others.
     search_dtype : "auto", "float32" or "float64"
         Of the candidates' arithmetic where the data are float64. "float32": scores are right to 1e-4 as a rule, in half
-        of the time. Candidates that float32 is not fit for, and those with scores nearer than 5e-4 to the best, are
-        computed again in float64, so that the choice is that of float64. It is for ridge pre-images and kernels of
-        distances; others are computed in float64 at once. "auto" is "float32" from 1000 training rows, else "float64".
-        The best model is fitted in the precision of the data.
+        of the time. Candidates whose last component, ridge or gamma between scores rounding could reach, and those with
+        scores nearer than 5e-4 to the best, are computed again in float64, so that the choice is that of float64. It is
+        for ridge pre-images and kernels of distances; others are computed in float64 at once. "auto" is "float32" from
+        1000 training rows, else "float64". The best model is fitted in the precision of the data.
     eigen_solver, random_state, device, memory_limit, n_jobs
         As in `KernelPCA`. Threads are used for candidates; no process is started. With "auto" stored matrices of a
         fold go to LAPACK from one component in 32 rows.
@@ -131,9 +131,6 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     Memory: 8 n (n + m) bytes for n training and m held-out rows, and about 5 n² items a thread. Where that is more than
     `memory_limit` every kernel is fitted by `KernelPCA` as it is, still once for all numbers of components; `sharing_`
     says so. Two equal means: the first in the order of the grid.
-
-    Scores left in float32 are right to 1e-4 of themselves as a rule. Fitted again in float64 are candidates whose last
-    component, ridge or gamma between scores rounding could reach, and all with a mean within 5e-4 of the best one's.
 
     The error is in data space, where kernels can be compared; the variance that a kernel explains, or its error in
     feature space, is in units of its own.
