@@ -118,6 +118,41 @@ def as_csr(X: Any) -> Any:
     return X.tocsr() if is_sparse(X) else scipy.sparse.csr_array(X)
 
 
+def canonical_csr(X: Any) -> Any:
+    """Return CSR rows with sorted indices and every entry given once; X itself where it is so."""
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
+def less_full_columns(X: Any, shift: np.ndarray) -> tuple[Any, np.ndarray]:
+    """Subtract `shift` from the columns of a canonical CSR X that more than half of the rows store.
+
+    Only such columns can have a mean that is large beside their deviations: a column with as many zeros as stored
+    entries deviates from its mean by the size of it.
+
+    Parameters
+    ----------
+    X : CSR matrix, shape (n, d)
+    shift : host array, shape (d,)
+
+    Returns
+    -------
+    X less the shift, and the shift that was subtracted: CSR float64 of shape (n, d), host float64 of shape (d,)
+        At most twice the entries of X; the shift is 0 in all other columns.
+    """
+    n, d = X.shape
+    full = np.flatnonzero((2 * np.bincount(X.indices, minlength=d) > n) & (shift != 0.0))
+    subtracted = np.zeros(d)
+    subtracted[full] = shift[full]
+    X = cast(X, np.float64)
+    if not full.size:
+        return X, subtracted
+    rows = (np.tile(subtracted[full], n), np.tile(full, n), np.arange(n + 1) * full.size)
+    return (X - type(X)(rows, shape=X.shape)).tocsr(), subtracted
+
+
 def power_of_two_scale(largest: float, dtype: Any) -> float:
     """Return the power of two that brings `largest` into [1/2, 1), as far as `dtype` allows; 1 where it is 0."""
     most = LARGEST_EXPONENT[dtype_name(dtype)]

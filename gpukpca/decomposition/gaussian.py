@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._typing import Array
 from gpukpca.backend.device import working_on
 from gpukpca.backend.linalg import add_to_diagonal
-from gpukpca.backend.namespace import epsilon, from_host, namespace_of, to_host
+from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, namespace_of, to_host
 
 
 class WithGaussianModel:
@@ -26,8 +26,13 @@ class WithGaussianModel:
     noise_variance_: float
 
     @property
+    def _deviations(self) -> np.ndarray:
+        """Standard deviations of the scores, on the host in float64."""
+        return np.sqrt(to_host(self.explained_variance_).astype(np.float64))
+
+    @property
     def _model(self) -> GaussianModel:
-        variances = to_host(self.explained_variance_).astype(np.float64)
+        variances = self._deviations**2
         return GaussianModel(self.components_, variances, float(self.noise_variance_), getattr(self, "scale_", None))
 
     def get_covariance(self) -> Array:
@@ -104,9 +109,11 @@ class GaussianModel:
         return add_to_diagonal(weighted @ V, everywhere)
 
     def log_likelihood(self, outside: Array, scores: Array) -> Array:
-        """Of rows z with scores z V (m, p) and ‖z - V Vᵀz‖² outside of their space, shape (m,)."""
+        """Return the log-likelihood (m,), wide, of rows with scores (m, p) at squared distances (m,) outside of V."""
         xp, p = namespace_of(scores), int(scores.shape[1])
         variances, noise = self.regular()
+        # Squares of small single precision data are 0 in single precision.
+        scores = cast(scores, accumulation_dtype(scores))
         distance = xp.sum(scores * scores / from_host(variances, scores)[None, :], axis=1)
         constant = self.d * math.log(2.0 * math.pi) + float(np.sum(np.log(variances)))
         if self.scale is not None:
@@ -128,5 +135,7 @@ class GaussianModel:
         """Variances and noise, all positive."""
         noise = self.noise if self.noise > 0 else self.floor
         if not noise > 0:
-            raise np.linalg.LinAlgError("the data have no variance, so their Gaussian model has no density.")
+            raise np.linalg.LinAlgError(
+                "the data have no variance that float64 can hold, so their Gaussian model has no density."
+            )
         return np.maximum(self.variances, noise), noise
