@@ -17,6 +17,7 @@ from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
     device_of,
+    dtype_name,
     from_host,
     is_foreign,
     is_numpy,
@@ -35,6 +36,10 @@ ROW_PANEL = 4096
 PANEL_ENTRIES = 2**20
 # Launches are dear on a device, and its reductions want less than 2**31 entries: 64 MiB in float64.
 GPU_PANEL_ENTRIES = 2**23
+# Largest power of two that data are multiplied or divided by: it and its inverse are normal numbers.
+LARGEST_EXPONENT = {"float64": 1020, "float32": 124}
+# Deviations of 2**-e to 2**e have fourth powers, and long sums of them, well inside the range of the type.
+SAFE_EXPONENT = {"float64": 200, "float32": 20}
 
 
 def as_rows(X: Any) -> Any:
@@ -111,6 +116,18 @@ def dense_rows(X: Any) -> Array:
 def as_csr(X: Any) -> Any:
     """A host array as CSR."""
     return X.tocsr() if is_sparse(X) else scipy.sparse.csr_array(X)
+
+
+def power_of_two_scale(largest: float, dtype: Any) -> float:
+    """Return the power of two that brings `largest` into [1/2, 1), as far as `dtype` allows; 1 where it is 0."""
+    most = LARGEST_EXPONENT[dtype_name(dtype)]
+    return 2.0 ** max(-most, min(most, -math.frexp(largest)[1]))
+
+
+def scale_for_squares(largest: float, dtype: Any) -> float:
+    """Return 1 where deviations up to `largest` can be squared safely in `dtype`, else `power_of_two_scale`."""
+    safe = SAFE_EXPONENT[dtype_name(dtype)]
+    return 1.0 if abs(math.frexp(largest)[1]) <= safe else power_of_two_scale(largest, dtype)
 
 
 def feature_means(X: Array) -> Array:

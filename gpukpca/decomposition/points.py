@@ -5,7 +5,6 @@ A large offset so costs no digits, squares neither overflow nor vanish, and no w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,12 +14,13 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.creation import full
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from_host, move, namespace_of, to_host
+from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, move, namespace_of, to_host
 from gpukpca.backend.orthonormal import orthonormal_factors
 from gpukpca.backend.rows import (
     GPU_PANEL_ENTRIES,
     feature_bounds,
     pick_rows,
+    power_of_two_scale,
     row_panels,
     take_rows,
 )
@@ -33,8 +33,6 @@ Result = TypeVar("Result")
 # Entries of a panel on the host: 1 MiB in float64 stays in a core's own cache while several passes go over it.
 PANEL_ENTRIES = 2**17
 FEWEST_ROWS = 64
-# Largest power of two that data are multiplied or divided by: it and its inverse are normal numbers.
-LARGEST_EXPONENT = {"float64": 1020, "float32": 124}
 
 
 @dataclass(frozen=True)
@@ -61,9 +59,7 @@ class Frame:
         wide = accumulation_dtype(X)
         low, high = _bounds(X)
         spread = np.max(0.5 * high - 0.5 * low)
-        most = LARGEST_EXPONENT[dtype_name(wide)]
-        exponent = int(np.clip(-math.frexp(spread)[1], -most, most)) if spread > 0 else 0
-        factor = 2.0**exponent
+        factor = power_of_two_scale(spread, wide)
         moments = moments_of(cast(rows, wide) * factor for rows in _panels(X))
         constant = low == high
         shift = np.where(constant, factor * low, to_host(moments.mean).astype(np.float64))
