@@ -16,6 +16,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.device import working_on
 from gpukpca.backend.linalg import add_to_diagonal
 from gpukpca.backend.namespace import epsilon, from_host, namespace_of, to_host
+from gpukpca.exceptions import InvalidParameterError
 
 
 class WithGaussianModel:
@@ -23,6 +24,7 @@ class WithGaussianModel:
 
     components_: Array
     explained_variance_: Array
+    explained_variance_ratio_: Array
     noise_variance_: float
 
     @property
@@ -52,12 +54,20 @@ class WithGaussianModel:
 
         Raises
         ------
+        InvalidParameterError
+            The variances of the data are smaller than their dtype holds.
         numpy.linalg.LinAlgError
             The data have no variance at all.
         """
         check_is_fitted(self)
         with working_on(self.components_):
-            return self._model.precision()
+            model, shares = self._model, to_host(self.explained_variance_ratio_)
+            if np.any((shares > epsilon(shares)) & (model.variances < np.finfo(shares.dtype).tiny)):
+                raise InvalidParameterError(
+                    f"the precision matrix overflows: {shares.dtype} does not hold variances of data as small as those "
+                    "of the fit. Multiply the data by a constant."
+                )
+            return model.precision()
 
 
 @dataclass(frozen=True)
