@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._typing import Array
 from gpukpca.backend.device import working_on
 from gpukpca.backend.linalg import add_to_diagonal
-from gpukpca.backend.namespace import epsilon, from_host, namespace_of, to_host
+from gpukpca.backend.namespace import epsilon, from_host, namespace_of, overflow_allowed, to_host
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -62,12 +62,15 @@ class WithGaussianModel:
         check_is_fitted(self)
         with working_on(self.components_):
             model, shares = self._model, to_host(self.explained_variance_ratio_)
-            if np.any((shares > epsilon(shares)) & (model.variances < np.finfo(shares.dtype).tiny)):
+            is_lost = np.any((shares > epsilon(shares)) & (model.variances < np.finfo(shares.dtype).tiny))
+            with overflow_allowed():
+                precision = None if is_lost else model.precision()
+            if precision is None or not np.all(np.isfinite(to_host(precision))):
                 raise InvalidParameterError(
                     f"the precision matrix overflows: {shares.dtype} does not hold variances of data as small as those "
-                    "of the fit. Multiply the data by a constant."
+                    "of the fit, or their inverses. Multiply the data by a constant."
                 )
-            return model.precision()
+            return precision
 
 
 @dataclass(frozen=True)
