@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gpukpca import BayesianPCA, IncrementalPCA, LocalPCA, ProbabilisticPCA, load
+from gpukpca import BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, load
 from gpukpca.backend.rows import power_of_two_scale, scale_for_squares
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, RankWarning
 
@@ -254,3 +254,28 @@ def test_noise_alone_that_vanishes_is_named():
     with pytest.warns(PrecisionWarning, match="float64 has no variances so small"), pytest.warns(RankWarning):
         model = BayesianPCA(2).fit(X)
     assert model.n_components_ == 0
+
+
+@pytest.mark.parametrize("solver", ["dense", "randomized", "nystrom", "arpack"])
+@pytest.mark.parametrize("convert", [np.asarray, scipy.sparse.csr_matrix], ids=["dense", "csr"])
+@pytest.mark.parametrize("parameters", [{"kernel": "linear"}, {"kernel": "poly", "coef0": 0.0, "degree": 3}], ids=str)
+def test_a_kernel_matrix_that_underflows_is_refused(solver, convert, parameters):
+    for dtype, exponent in (("float64", -565), ("float32", -76)):
+        X = convert(np.ldexp(rows("exact", dtype), exponent))
+        with pytest.raises(InvalidParameterError, match=rf"{dtype} does not hold .* Multiply the data by 2\*\*\d+"):
+            KernelPCA(2, eigen_solver=solver, random_state=0, **parameters).fit(X)
+
+
+@pytest.mark.parametrize("gamma", ["scale", "median"])
+@pytest.mark.parametrize("exponent", [-900, -565, -535, 520, 900])
+def test_gamma_of_data_whose_squares_are_no_numbers_is_refused(gamma, exponent):
+    X = np.ldexp(rows("exact", "float64"), exponent)
+    with pytest.raises(InvalidParameterError, match=r"range over \de[+-]\d+ together; scale the features"):
+        KernelPCA(2, kernel="rbf", gamma=gamma).fit(X)
+
+
+def test_flat_kernels_and_equal_rows_are_no_underflow():
+    X = np.ldexp(rows("exact", "float64"), -565)
+    for parameters, data in (({"kernel": "rbf", "gamma": 0.1}, X), ({"kernel": "linear"}, np.full((9, 3), X[0, 0]))):
+        with pytest.warns(RankWarning, match="no variance|rows are equal|zero"):
+            KernelPCA(2, **parameters).fit(data)
