@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gpukpca import PCA, ProbabilisticPCA
+from gpukpca import PCA
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
 from tests import tolerances
 
@@ -67,7 +67,7 @@ def test_the_unit_of_the_data_does_not_matter(dtype, sparse, scale, shape):
             again = found.transform(container(X * np.dtype(dtype).type(factor)))
             np.testing.assert_allclose(again / unit, scores, atol=rounding * np.max(np.abs(scores)))
             is_ordinary = scale or exponent > FIRST_ORDINARY[dtype]
-            assert [text for text in caught if "loses digits of variances" in text] == ([] if is_ordinary else caught)
+            assert [text for text in caught if "has no variances so small" in text] == ([] if is_ordinary else caught)
             assert bool(caught) != is_ordinary
             if is_ordinary:
                 variances = found.explained_variance_.astype(np.float64) / unit / unit
@@ -89,16 +89,8 @@ def test_whitened_scores_and_likelihoods_of_tiny_single_precision_data():
 
 
 def test_a_variance_beyond_the_range_is_an_error_that_names_the_size():
-    with pytest.raises(InvalidParameterError, match=r"deviate from their mean by about .*e\+(199|200).*2\.0\*\*-6\d\d"):
+    with pytest.raises(InvalidParameterError, match=r"deviate from their mean by about .*e\+(199|200).*by 2\*\*-6\d\d"):
         PCA(2).fit(rows(TALL, "float64") * 1e200)
-
-
-@pytest.mark.parametrize("exponent", [-565, -535])
-def test_a_model_of_variances_that_underflow_is_an_error_that_names_the_size(exponent):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrecisionWarning)
-        with pytest.raises(InvalidParameterError, match=r"underflow float64. Multiply the data by 2\.0\*\*5"):
-            ProbabilisticPCA(2).fit(rows(TALL, "float64") * 2.0**exponent)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

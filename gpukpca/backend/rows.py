@@ -118,14 +118,6 @@ def as_csr(X: Any) -> Any:
     return X.tocsr() if is_sparse(X) else scipy.sparse.csr_array(X)
 
 
-def canonical_csr(X: Any) -> Any:
-    """Return CSR rows with sorted indices and every entry given once; X itself where it is so."""
-    if not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    return X
-
-
 def less_full_columns(X: Any, shift: np.ndarray) -> tuple[Any, np.ndarray]:
     """Subtract `shift` from the columns of a canonical CSR X that more than half of the rows store.
 
@@ -294,14 +286,16 @@ def sampled_rows(X: Any, most: int) -> np.ndarray:
 def total_range(X: Any) -> float:
     """The sum over features of max - min: no two rows are further apart in the 1-norm."""
     xp = namespace_of(place_of(X))
-    low, high = (X.min(axis=0).toarray(), X.max(axis=0).toarray()) if is_sparse(X) else feature_bounds(X)
+    low, high = feature_bounds(X)
     wide = accumulation_dtype(high)
     total = float(xp.sum(cast(high, wide) - cast(low, wide)))
     return total if math.isfinite(total) else math.inf
 
 
-def feature_bounds(X: Array) -> tuple[Array, Array]:
-    """Smallest and largest entry of every column of a dense X, shapes (d,)."""
+def feature_bounds(X: Any) -> tuple[Array, Array]:
+    """Smallest and largest entry of every column, shapes (d,)."""
+    if is_sparse(X):
+        return X.min(axis=0).toarray().reshape(-1), X.max(axis=0).toarray().reshape(-1)
     parts = over_panels(X, _bounds)
     if len(parts) == 1:
         return parts[0]

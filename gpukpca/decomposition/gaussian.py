@@ -15,7 +15,16 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._typing import Array
 from gpukpca.backend.device import working_on
 from gpukpca.backend.linalg import add_to_diagonal
-from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, namespace_of, to_host
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    epsilon,
+    from_host,
+    namespace_of,
+    overflow_allowed,
+    to_host,
+)
+from gpukpca.exceptions import InvalidParameterError
 
 
 class WithGaussianModel:
@@ -23,6 +32,7 @@ class WithGaussianModel:
 
     components_: Array
     explained_variance_: Array
+    explained_variance_ratio_: Array
     noise_variance_: float
 
     @property
@@ -57,12 +67,23 @@ class WithGaussianModel:
 
         Raises
         ------
+        InvalidParameterError
+            The variances of the data are smaller than their dtype holds.
         numpy.linalg.LinAlgError
             The data have no variance at all.
         """
         check_is_fitted(self)
         with working_on(self.components_):
-            return self._model.precision()
+            model, shares = self._model, to_host(self.explained_variance_ratio_)
+            is_lost = np.any((shares > epsilon(shares)) & (model.variances < np.finfo(shares.dtype).tiny))
+            with overflow_allowed():
+                precision = None if is_lost else model.precision()
+            if precision is None or not np.all(np.isfinite(to_host(precision))):
+                raise InvalidParameterError(
+                    f"the precision matrix overflows: {shares.dtype} does not hold variances of data as small as those "
+                    "of the fit, or their inverses. Multiply the data by a constant."
+                )
+            return precision
 
 
 @dataclass(frozen=True)
@@ -135,7 +156,5 @@ class GaussianModel:
         """Variances and noise, all positive."""
         noise = self.noise if self.noise > 0 else self.floor
         if not noise > 0:
-            raise np.linalg.LinAlgError(
-                "the data have no variance that float64 can hold, so their Gaussian model has no density."
-            )
+            raise np.linalg.LinAlgError("the data have no variance that float64 can hold: their model has no density.")
         return np.maximum(self.variances, noise), noise

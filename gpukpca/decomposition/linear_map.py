@@ -18,7 +18,7 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
-from gpukpca.backend.rows import canonical_csr, less_full_columns, take_rows
+from gpukpca.backend.rows import less_full_columns, take_rows
 from gpukpca.decomposition.model import reciprocals
 from gpukpca.decomposition.placement import panels_of
 from gpukpca.gram.feature_rows import projected_rows
@@ -68,7 +68,7 @@ class LinearMap:
         """Scores of new rows, where the map is computed; host rows go there panel by panel."""
         if is_sparse(Y):
             axes, shift = cast(self.axes, np.float64), cast(self.shift, np.float64)
-            deviations, subtracted = less_full_columns(canonical_csr(Y), shift)
+            deviations, subtracted = less_full_columns(Y, shift)
             constant = (shift - subtracted) @ axes + self.offset
             return cast(deviations @ axes - constant[None, :], self.axes.dtype)
         offset = from_host(self.offset, self.axes)

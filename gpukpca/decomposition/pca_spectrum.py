@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca.decomposition.convergence import ConvergenceWarning, check_variance_range, warn_caller
+from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.decomposition.evidence import log_evidence, most_evident
+from gpukpca.decomposition.magnitude import check_variance, variances_of_data
 from gpukpca.decomposition.pca_choices import Wanted
 from gpukpca.decomposition.pca_routes import Axes
 from gpukpca.decomposition.spectrum import warn_of_fallbacks
@@ -73,8 +74,9 @@ def variances_of(axes: Axes, Z: Any, wanted: Wanted) -> Variances:
     values = axes.squares[:kept] / degrees
     ratios = values / total if total > 0 else np.zeros_like(values)
     noise = _noise(axes, total, kept, most, degrees)
-    check_variance_range(np.sqrt(values) / Z.unit, Z.dtype)
-    values, total, noise = (what / Z.unit / Z.unit for what in (values, total, noise))
+    values = variances_of_data(values, Z.unit, Z.dtype)
+    check_variance(total, Z.unit, np.float64)
+    total, noise = total / Z.unit / Z.unit, noise / Z.unit / Z.unit
     norms = axes.residual_norms[:kept] / degrees / Z.unit / Z.unit
     return Variances(values, ratios, np.sqrt(axes.squares[:kept]) / Z.unit, norms, total, noise, degrees)
 

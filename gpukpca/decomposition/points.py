@@ -18,13 +18,13 @@ from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, move,
 from gpukpca.backend.orthonormal import orthonormal_factors
 from gpukpca.backend.rows import (
     GPU_PANEL_ENTRIES,
-    feature_bounds,
     pick_rows,
     power_of_two_scale,
     row_panels,
     take_rows,
 )
 from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
+from gpukpca.decomposition.magnitude import check_entries, half_range, row_bounds
 from gpukpca.decomposition.two_pass import moments_of
 from gpukpca.gram.residence import edges
 
@@ -57,15 +57,12 @@ class Frame:
     def of(cls, X: Any, like: Array) -> Frame:
         """The frame of the rows X, for work where `like` is."""
         wide = accumulation_dtype(X)
-        low, high = _bounds(X)
-        spread = np.max(0.5 * high - 0.5 * low)
-        factor = power_of_two_scale(spread, wide)
-        moments = moments_of(cast(rows, wide) * factor for rows in _panels(X))
-        constant = low == high
-        shift = np.where(constant, factor * low, to_host(moments.mean).astype(np.float64))
-        squares = np.where(constant, 0.0, to_host(moments.squares).astype(np.float64))
-        variance = float(np.sum(squares)) / (moments.count * len(low))
-        return cls(from_host(shift, like, accumulation_dtype(like)), factor, variance)
+        low, high = row_bounds(_panels(X))
+        factor = power_of_two_scale(half_range(low, high), wide)
+        check_entries(low, high, factor, wide)
+        moments = moments_of((cast(rows, wide) * factor for rows in _panels(X)), low == high)
+        variance = float(np.sum(to_host(moments.squares).astype(np.float64))) / (moments.count * len(low))
+        return cls(move(moments.mean, like), factor, variance)
 
     def rows(self, X: Any) -> Array:
         """Rows (m, d) of data in these units, where it is computed."""
@@ -79,12 +76,6 @@ class Frame:
 
 def _panels(X: Any) -> Iterator[Array]:
     return (take_rows(X, start, stop) for start, stop in row_panels(X))
-
-
-def _bounds(X: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Smallest and largest entry of every column on the host."""
-    found = [tuple(to_host(bound).astype(np.float64) for bound in feature_bounds(rows)) for rows in _panels(X)]
-    return np.min([low for low, _ in found], axis=0), np.max([high for _, high in found], axis=0)
 
 
 class Points:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca.backend.namespace import cast
-from gpukpca.backend.rows import canonical_csr, less_full_columns
+from gpukpca.backend.rows import feature_bounds, less_full_columns
 from gpukpca.gram.centred_rows import CentredRows
 from gpukpca.gram.residence import edges
 
@@ -25,6 +25,7 @@ class SparseRows(CentredRows):
     Parameters
     ----------
     X : CSR matrix, shape (n, d)
+        Canonical: sorted indices, every entry given once.
     by_rows : bool
         Whether the smaller side are the features.
     n_jobs : int, optional
@@ -39,7 +40,7 @@ class SparseRows(CentredRows):
         self.by_rows = by_rows
         self.dtype = X.dtype
         self.like = np.empty(0, X.dtype)
-        X = cast(canonical_csr(X), np.float64)
+        X = cast(X, np.float64)
         self.deviations, self.shift = less_full_columns(X, np.asarray(X.sum(axis=0)).reshape(-1) / self.shape[0])
         self.X = self.deviations
 
@@ -50,7 +51,7 @@ class SparseRows(CentredRows):
 
     def half_range(self) -> float:
         """Return the largest (maximum - minimum) / 2 of a column."""
-        low, high = (extreme(axis=0).toarray() for extreme in (self.deviations.min, self.deviations.max))
+        low, high = feature_bounds(self.deviations)
         return float(np.max(0.5 * high - 0.5 * low))
 
     def moments(self) -> np.ndarray:

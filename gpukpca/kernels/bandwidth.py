@@ -10,7 +10,7 @@ from scipy.spatial.distance import pdist
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import epsilon, overflow_allowed
-from gpukpca.backend.rows import place_of, sampled_rows, variance_of_entries
+from gpukpca.backend.rows import place_of, sampled_rows, total_range, variance_of_entries
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.parameters import checked_number
 
@@ -55,15 +55,22 @@ def resolved_gamma(owner: str, gamma: Any, X: Array) -> float:
         raise InvalidParameterError(
             f'{owner}: gamma={gamma!r} is not allowed; gamma must be a number >= 0, None, "scale" or "median".'
         )
-    if spread == 0:
+    if spread == 0 and not _squares_vanish(X):
         return 1.0 / d
     with overflow_allowed():
         value = float(1.0 / np.float64(spread))
     if 0 < value < np.inf:
         return value
     raise InvalidParameterError(
-        f"{owner}: gamma={gamma!r} is beyond the range of a number for data of this size; scale the features."
+        f"{owner}: gamma={gamma!r} is beyond the range of a number for data of this size, whose features range over "
+        f"{total_range(X):.0e} together; scale the features."
     )
+
+
+def _squares_vanish(X: Any) -> bool:
+    """Return True where the rows differ by so little that the squares of their differences underflow."""
+    reach = total_range(X)
+    return reach > 0.0 and reach * reach < float(np.finfo(np.float64).tiny)
 
 
 def _median_distance(X: Any) -> float:

@@ -110,6 +110,7 @@ def check_incremental_pca(model: Any) -> None:
     model._check_parameters()
     _check_spectrum(model.explained_variance_)
     _check_orthonormal("components_", model.components_.T)
+    _check_scale(model._state.scale)
 
 
 def check_latent(model: Any) -> None:
@@ -118,6 +119,7 @@ def check_latent(model: Any) -> None:
     _check_spectrum(model.explained_variance_)
     _check_orthonormal("components_", model.components_.T)
     latent = model._latent
+    _check_scale(latent.scale)
     _check_orthonormal("its axes", latent.axes)
     _check_variances(latent.variances, latent.noise)
     precisions = getattr(model, "precisions_", np.ones(len(latent.variances)))
@@ -131,8 +133,7 @@ def check_local_pca(model: Any) -> None:
     for axes in model.components_:
         _check_orthonormal("components_", axes.T)
     local = model._model
-    if not local.frame.factor > 0:
-        raise ModelFormatError(f"data cannot be multiplied by {local.frame.factor}")
+    _check_scale(local.frame.factor)
     if len(local.clusters) != model.n_clusters_:
         raise ModelFormatError(f"it has {len(local.clusters)} clusters, and n_clusters_ is {model.n_clusters_}")
     if hasattr(model, "log_likelihoods_") != (local.method == "mixture"):
@@ -154,6 +155,11 @@ def _check_kernel(kernel: Kernel) -> None:
     for part in kernel.get_params(deep=False).values():
         if isinstance(part, Kernel):
             _check_kernel(part)
+
+
+def _check_scale(scale: float) -> None:
+    if not scale > 0:
+        raise ModelFormatError(f"data cannot be multiplied by {scale}")
 
 
 def _check_spectrum(values: np.ndarray) -> None:

@@ -312,7 +312,13 @@ ENTRIES = (
     ),
     Entry(
         LatentModel,
-        {"axes": floats("d", "p"), "variances": floats("p"), "noise": POSITIVE, "mean": floats("d")},
+        {
+            "axes": floats("d", "p"),
+            "variances": floats("p"),
+            "noise": POSITIVE,
+            "mean": floats("d"),
+            "scale": POSITIVE.maybe,
+        },
         host=("variances",),
     ),
     Entry(Frame, {"shift": floats("d"), "factor": POSITIVE, "variance": POSITIVE}),
@@ -341,7 +347,13 @@ ENTRIES = (
     Entry(Moments, {"count": COUNT, "mean": floats("d"), "squares": floats("d")}),
     Entry(
         Running,
-        {"moments": of(Moments), "axes": floats("p", "d"), "singular_values": floats("*"), "noise": POSITIVE},
+        {
+            "moments": of(Moments),
+            "axes": floats("p", "d"),
+            "singular_values": floats("*"),
+            "noise": POSITIVE,
+            "scale": POSITIVE.maybe,
+        },
         host=("singular_values",),
     ),
 )
