@@ -16,7 +16,7 @@ import pytest
 import scipy.sparse
 from conftest import Namespace
 
-from gpukpca import KernelPCA, Nystrom
+from gpukpca import KernelPCA, Nystrom, kernels
 from gpukpca.backend import device
 from gpukpca.decomposition import RidgePreimage
 from gpukpca.eigen import BlockKrylov, Dense
@@ -171,6 +171,41 @@ def test_every_pass_reads_what_the_plan_says(mapped: np.ndarray) -> None:
     stops = [min(start + width, 2000) for start in range(0, 2000, width)]
     assert plan.bytes_read == sum(stops) * 300 * 8
     assert f"{plan.bytes_read / 2**20:.1f} MiB of X from its file in every pass over K" in str(plan)
+
+
+# -- gamma from the data -----------------------------------------------------------------------------------------------
+
+# What a rule may hold: a few panels of 8 MiB and the distances of 1000 rows, however long or wide the data are.
+RULE_BYTES = 56 * 2**20
+
+
+def held_rows(case: str, folder: Path) -> Any:
+    """Rows whose sample in float64 takes at least 80 MiB."""
+    if case == "csr":
+        return scipy.sparse.random_array((1300, 20_000), density=0.002, format="csr", rng=0)
+    if case == "csr with many entries":
+        return scipy.sparse.random_array((100_000, 60), density=1.0, format="csr", rng=0, dtype=np.float32)
+    X = rows(1300, 10_500, "float32")
+    if case == "memory map":
+        np.save(folder / "X.npy", X)
+        return np.load(folder / "X.npy", mmap_mode="r")
+    return np.asfortranarray(X) if case == "by columns" else X
+
+
+@pytest.mark.parametrize("case", ["dense", "by columns", "memory map", "csr", "csr with many entries"])
+@pytest.mark.parametrize("rule", ["median", "scale"])
+def test_no_rule_for_gamma_copies_the_data(rule: str, case: str, tmp_path: Path) -> None:
+    X = held_rows(case, tmp_path)
+    kernels.RBF(rule).resolve(rows(60, 40))  # imports
+    with traced() as peak:
+        kernels.RBF(rule).resolve(X)
+        assert peak() <= RULE_BYTES
+
+
+def test_a_fit_with_gamma_from_distances_stays_within_its_limit() -> None:
+    X = scipy.sparse.random_array((1300, 20_000), density=0.002, format="csr", rng=0)
+    model, peak = model_and_peak(X, gamma="median", memory_limit="64MiB")
+    assert peak <= WITHIN * model.plan_.available_bytes
 
 
 # -- a plan before the fit ---------------------------------------------------------------------------------------------
