@@ -412,6 +412,27 @@ def test_a_fit_in_a_container_keeps_to_its_limit(monkeypatch: pytest.MonkeyPatch
     assert larger.residence.is_fully_cached
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("share", [0.3, 0.55, 0.65, 0.8, 1.5])
+def test_cached_tiles_take_at_most_sixty_percent_of_what_is_free(
+    monkeypatch: pytest.MonkeyPatch, share: float, dtype: str
+) -> None:
+    """A limit that was set may be filled."""
+    X, roomy = rows(20_000, 2, dtype), KernelPCA(2, kernel="rbf", memory_limit="10GB", n_jobs=1)
+    everything = roomy.plan(X).residence.cache_bytes(X.itemsize)
+    free = int(everything / share)
+    monkeypatch.setattr(device, "host_free_bytes", lambda: free)
+    plan = KernelPCA(2, kernel="rbf", n_jobs=1).plan(X)
+    tile = plan.residence.tile_edge**2 * X.itemsize
+    kept = plan.residence.cache_bytes(X.itemsize)
+    assert kept <= 0.6 * free
+    assert kept == everything or kept + tile > 0.6 * free - 1
+    assert plan.available_bytes == int(0.85 * free)
+    given = KernelPCA(2, kernel="rbf", n_jobs=1, memory_limit=free).plan(X)
+    assert given.residence.cache_bytes(X.itemsize) >= kept
+    assert given.residence.is_fully_cached == (share < 0.9)
+
+
 def test_no_memory_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "host_free_bytes", lambda: 0)
     with pytest.raises(MemoryBudgetError, match="0 B are allowed or free"):

@@ -9,6 +9,21 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
+# The one table of shares of memory.
+#
+# | share           | of                     | for                                                                     |
+# |-----------------|------------------------|-------------------------------------------------------------------------|
+# | SHARE_OF_FREE   | free memory            | all that a fit without `memory_limit` allocates                         |
+# | SHARE_FOR_TILES | free memory            | its cached tiles: more buys little                                      |
+# | SHARE_FOR_ROWS  | the limit of a fit     | rows of a memory map made ready; beyond it every pass reads them        |
+# | SHARE_ALONE     | free memory            | cached tiles of a `TiledGram` without a plan                            |
+# | SHARE_OF_WORKER | a Dask worker's memory | its rows and tiles: Dask spills at 60 % and pauses at 80 %              |
+SHARE_OF_FREE = 0.85
+SHARE_FOR_TILES = 0.6
+SHARE_FOR_ROWS = 0.25
+SHARE_ALONE = 0.5
+SHARE_OF_WORKER = 0.5
+
 MIB = 2**20
 # The memory where the system states none.
 UNKNOWN_MEMORY = 4 * 2**30

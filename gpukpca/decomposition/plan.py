@@ -9,14 +9,13 @@ from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import free_bytes
+from gpukpca.backend.limits import SHARE_OF_FREE
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.residence import Residence
 
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-# Of the free memory, what a fit may plan to use: other programs breathe too.
-SHARE_OF_FREE = 0.85
 NO_CHECKPOINT = "no checkpoint is written: this solution has no passes between which it could go on"
 
 

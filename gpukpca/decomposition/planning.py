@@ -14,6 +14,7 @@ from typing import Any
 from gpukpca._typing import Array
 from gpukpca.backend.device import describe_device, is_on_gpu
 from gpukpca.backend.elementwise import DEVICE_STRIP_BYTES
+from gpukpca.backend.limits import SHARE_FOR_ROWS, SHARE_FOR_TILES, SHARE_OF_FREE
 from gpukpca.backend.linalg import inner_panel
 from gpukpca.backend.namespace import dtype_name, empty_like, is_memory_map, is_sparse, item_size
 from gpukpca.backend.tiles import worker_count
@@ -31,8 +32,6 @@ from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.base import Rows
 
 FEWEST_BLOCKS = 4
-# Of the limit, what rows of a memory map may take once they are made ready; beyond it they are read in every pass.
-SHARE_FOR_ROWS = 0.25
 SMALLEST_EDGE_ON_GPU = 512
 # Strips of a tile in float64 that a device holds at once.
 WIDE_STRIPS = 3
@@ -117,6 +116,12 @@ class Job:
         """Bytes of the fit's own copy of X, where it has one."""
         own = self.place.moved or (self.estimator.copy_X and not self.maps_file)
         return self.data_bytes if own else 0
+
+    @property
+    def tile_limit(self) -> int:
+        """Bytes that cached tiles may take: a share of what is free, or all of a limit that was set."""
+        share = SHARE_FOR_TILES / SHARE_OF_FREE if self.estimator.memory_limit is None else 1.0
+        return int(share * self.limit)
 
     @property
     def data_bytes(self) -> int:
@@ -259,7 +264,8 @@ def _with_cache(job: Job, solver: Any, why: str, edge: int, notes: tuple[str, ..
     # Tiles that are kept need no buffer; those made anew have one in every worker.
     for buffered in (False, True):
         needed = held + _passing_bytes(job, solver, edge, buffered)
-        residence = tiled_residence(n, item, job.workers, job.limit - needed, edge, panel)
+        budget = min(job.limit - needed, job.tile_limit)
+        residence = tiled_residence(n, item, job.workers, budget, edge, panel)
         if residence.is_fully_cached:
             break
     read = residence.rows_read() * int(job.X.shape[1]) * item
