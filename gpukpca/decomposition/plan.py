@@ -10,6 +10,7 @@ from typing import Any
 from gpukpca._typing import Array
 from gpukpca.backend.device import free_bytes
 from gpukpca.backend.limits import SHARE_OF_FREE
+from gpukpca.decomposition.progress import spelled_seconds
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.residence import Residence
@@ -40,6 +41,9 @@ class Plan:
         Scores that the ridge pre-image is approximated from; 0: all of them, or another method.
     notes : tuple of str
         Why a smaller path was taken, if one was.
+    estimated_seconds : float or None
+        The time of the fit, from counts of operations and rates of a core or a card, to a factor of a few. None where
+        it is not known: on a cluster, and for a function of two rows or a solver of your own.
     """
 
     n_samples: int
@@ -57,6 +61,7 @@ class Plan:
     bytes_read: int = 0
     preimage_landmarks: int = 0
     notes: tuple[str, ...] = ()
+    estimated_seconds: float | None = None
 
     def __str__(self) -> str:
         lines = [
@@ -65,6 +70,7 @@ class Plan:
             f"solver    {solver_name(self.solver)} for {self.n_components} components ({self.solver_reason})",
             f"K         {self.residence.describe()}",
             f"memory    {spelled_bytes(self.predicted_bytes)} predicted, {spelled_bytes(self.available_bytes)} allowed",
+            *time_line(self.estimated_seconds),
             f"workers   {self.residence.workers}",
         ]
         if isinstance(self.solver, BlockKrylov):
@@ -90,6 +96,13 @@ def memory_limit(limit: Any, like: Array) -> int:
     if limit is None:
         return int(SHARE_OF_FREE * free_bytes(like))
     return parsed_bytes(limit)
+
+
+def time_line(seconds: float | None) -> list[str]:
+    """Return the line of a plan about its time, if that is known."""
+    if seconds is None:
+        return []
+    return [f"time      {f'about {spelled_seconds(seconds)}' if seconds >= 1 else 'less than 1 s'}, estimated"]
 
 
 def parsed_bytes(size: Any) -> int:

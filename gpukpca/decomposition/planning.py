@@ -22,6 +22,7 @@ from gpukpca.decomposition.choices import is_fraction, is_word, refuse_indefinit
 from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import NO_CHECKPOINT, Plan, memory_limit, spelled_bytes
 from gpukpca.decomposition.preimage.methods import RidgePreimage, preimage_method
+from gpukpca.decomposition.work import SPARE_COLUMNS, estimate_seconds, kernel_pca_work
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.block_krylov import GPU_COLUMNS, rounded_up
 from gpukpca.eigen.growing import default_block
@@ -39,7 +40,6 @@ WIDE_STRIPS = 3
 # from the components of 1000 rows one more.
 # With more than this share of the tiles cached it is not.
 CHEAP_SHARE = 0.7
-DEAR_EXTRA = 30
 DEAR_BLOCKS = 6
 START_LANDMARKS = 1000
 # The start costs 2 of n / 1000 of a pass that fills the cache, and saves one or two passes.
@@ -166,7 +166,7 @@ def make_plan(
     fewest: int | None = None
     for way in _ways(job):
         if way.predicted_bytes <= limit:
-            return _with_checkpoint(job, _with_preimage(job, way))
+            return _with_time(job, _with_checkpoint(job, _with_preimage(job, way)))
         fewest = way.predicted_bytes if fewest is None else min(fewest, way.predicted_bytes)
     raise MemoryBudgetError(_too_big(job, fewest or 0))
 
@@ -225,7 +225,7 @@ def _exact_plan(job: Job, solver: Any, why: str, edge: int, notes: tuple[str, ..
     cheap = plan.residence.cached_tiles > CHEAP_SHARE * plan.residence.tiles
     if cheap or not isinstance(solver, BlockKrylov) or not _free_to_start(solver) or solver.block_size:
         return plan
-    columns = max(solver.width(job.n, job.p, job.on_gpu), job.p + DEAR_EXTRA)
+    columns = max(solver.width(job.n, job.p, job.on_gpu), job.p + SPARE_COLUMNS)
     if job.on_gpu:
         columns = rounded_up(columns, GPU_COLUMNS)
     wide = replace(solver, block_size=min(job.n, columns), max_blocks=DEAR_BLOCKS)
@@ -340,6 +340,14 @@ def _with_checkpoint(job: Job, way: Plan) -> Plan:
     if job.estimator.checkpoint is None or (isinstance(way.solver, BlockKrylov) and 5 * job.p <= job.n):
         return way
     return replace(way, notes=(*way.notes, NO_CHECKPOINT))
+
+
+def _with_time(job: Job, way: Plan) -> Plan:
+    """Return the plan with an estimate of its time."""
+    work = kernel_pca_work(job, way)
+    if work is None:
+        return way
+    return replace(way, estimated_seconds=estimate_seconds(work, job.place.work, job.X.dtype, job.workers, job.on_gpu))
 
 
 def _solver_bytes(job: Job, solver: Any) -> int:
