@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -253,13 +254,22 @@ def variance_of_entries(X: Any) -> float:
     """Variance of all entries about their common mean, in the widest floating type."""
     count = X.shape[0] * X.shape[1]
     if is_sparse(X):
-        stored = X.astype(np.float64)
-        stored.sum_duplicates()
-        mean = float(stored.sum()) / count
-        zeros = count - stored.data.size
-        return (float(np.sum((stored.data - mean) ** 2)) + zeros * mean * mean) / count
+        mean = sum(float(values.sum()) for values in _stored_values(X)) / count
+        stored, squares = 0, 0.0
+        for values in _stored_values(X):
+            stored, squares = stored + values.size, squares + float(np.sum((values - mean) ** 2))
+        return (squares + (count - stored) * mean * mean) / count
     mean = sum(over_panels(X, _sum_of_entries)) / count
     return sum(over_panels(X, _squares_about, mean)) / count
+
+
+def _stored_values(X: Any) -> Iterator[np.ndarray]:
+    """Yield the stored entries of a CSR matrix in float64, duplicates summed, by panels of about a million."""
+    cuts = np.searchsorted(X.indptr, np.arange(PANEL_ENTRIES, X.indptr[-1], PANEL_ENTRIES), side="left")
+    for start, stop in pairwise(np.unique([0, *cuts, X.shape[0]])):
+        panel = X[start:stop].astype(np.float64)
+        panel.sum_duplicates()
+        yield panel.data
 
 
 def _sum_of_entries(X: Array) -> float:
@@ -275,12 +285,26 @@ def _squares_about(X: Array, mean: float) -> float:
     return squares
 
 
-def sampled_rows(X: Any, most: int) -> np.ndarray:
-    """At most `most` rows of X on the host in float64, the same ones in every run."""
-    n = int(X.shape[0])
-    if n > most or isinstance(X, Panelled):
-        X = pick_rows(X, seeded_subset(n, min(n, most)))
-    return to_host(X).astype(np.float64)
+def sampled_panels(X: Any, most: int) -> Iterator[np.ndarray]:
+    """Yield at most `most` rows of X on the host in float64, by panels of columns; the same rows in every run.
+
+    Each panel is a copy of at most 8 MiB (one column at least), however wide X is. Columns in which the sampled rows of
+    a CSR matrix store nothing are left out.
+    """
+    n, columns = int(X.shape[0]), np.arange(int(X.shape[1]))
+    count = min(n, most)
+    chosen = seeded_subset(n, count)
+    if not writes_in_place(X) and (n > most or isinstance(X, Panelled)):
+        X, chosen = pick_rows(X, chosen), np.arange(count)
+    if is_sparse(X):
+        stored = np.zeros(len(columns), dtype=bool)
+        stored[X.indices] = True
+        columns = np.flatnonzero(stored) if stored.any() else columns[:1]
+    width = max(1, PANEL_ENTRIES // max(1, count))
+    for start in range(0, len(columns), width):
+        few = columns[start : start + width]
+        panel = X[:, few] if is_sparse(X) else pick_rows(X[:, start : start + len(few)], chosen)
+        yield to_host(panel).astype(np.float64)
 
 
 def total_range(X: Any) -> float:

@@ -97,7 +97,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         the README. Solutions without passes leave it alone. A folder is for one fit: not for an estimator that
         `GridSearchCV` or `cross_val_score` fits many times.
     n_jobs : int, optional
-        Threads (NumPy). None: what BLAS may use now; -1: all CPUs.
+        Threads (NumPy). None: what BLAS, joblib and Slurm allow; -1: all CPUs.
     verbose : int or callable
         1 prints the plan and a line a pass to the standard error; a callable gets `Progress` events.
 

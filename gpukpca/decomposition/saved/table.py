@@ -223,6 +223,7 @@ ENTRIES = (
             "preimage_landmarks": COUNT,
             "bytes_read": COUNT,
             "notes": TEXTS,
+            "estimated_seconds": POSITIVE.or_none.maybe,
         },
     ),
     Entry(
@@ -241,6 +242,7 @@ ENTRIES = (
             "predicted_bytes": INTEGER,
             "available_bytes": INTEGER,
             "notes": TEXTS,
+            "estimated_seconds": POSITIVE.or_none.maybe,
         },
     ),
     # maps of new points, pre-images, what goes on with the next batch
