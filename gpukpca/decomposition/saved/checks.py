@@ -21,11 +21,10 @@ from gpukpca.decomposition.preimage.distance_constraint import DistanceConstrain
 from gpukpca.decomposition.preimage.fixed_point import FixedPoint
 from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.decomposition.preimage.ridge import RidgeRegression
+from gpukpca.decomposition.saved.kinds import SKEW
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.kernels import Kernel, Precomputed
 
-# How far from orthonormal vectors, and from 1 a sum of weights, may be: rounding leaves 1e-5, damage does not.
-SKEW = 1e-3
 # How far below the noise a variance may be, relative to it.
 ROUNDING = 1e-12
 

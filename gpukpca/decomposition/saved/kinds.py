@@ -14,6 +14,8 @@ from gpukpca.exceptions import ModelFormatError
 
 # Letter -> number; `layouts` says what they stand for. What is met first binds.
 Sizes = dict[str, int]
+# How far from orthonormal vectors, and from 1 a sum of weights, may be: rounding leaves 1e-5, damage does not.
+SKEW = 1e-3
 
 
 @dataclass(frozen=True)
