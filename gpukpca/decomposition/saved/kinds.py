@@ -11,6 +11,7 @@ import numpy as np
 
 from gpukpca.backend.namespace import is_numpy, is_sparse
 from gpukpca.exceptions import ModelFormatError
+from gpukpca.words import printable
 
 # Letter -> number; `layouts` says what they stand for. What is met first binds.
 Sizes = dict[str, int]
@@ -139,6 +140,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and printable(value) == value
+
+
 NUMBER = Kind("a finite number", lambda value, _: _is_number(value))
 ANY_NUMBER = Kind("a number", lambda value, _: isinstance(value, (int, float)) and not isinstance(value, bool))
 POSITIVE = Kind("a number >= 0", lambda value, _: _is_number(value) and value >= 0)
@@ -146,8 +151,10 @@ INTEGER = Kind("an integer", lambda value, _: isinstance(value, int) and not isi
 COUNT = Kind("an integer >= 0", lambda value, sizes: INTEGER.holds(value, sizes) and value >= 0)
 AT_LEAST_ONE = Kind("an integer >= 1", lambda value, sizes: INTEGER.holds(value, sizes) and value >= 1)
 FLAG = Kind("True or False", lambda value, _: isinstance(value, bool))
-TEXT = Kind("text", lambda value, _: isinstance(value, str))
-TEXTS = Kind("texts", lambda value, _: isinstance(value, tuple) and all(isinstance(part, str) for part in value))
+TEXT = Kind("text without control characters", lambda value, _: _is_text(value))
+TEXTS = Kind(
+    "texts without control characters", lambda value, _: isinstance(value, tuple) and all(map(_is_text, value))
+)
 INTERVAL = Kind(
     "two numbers in order",
     lambda value, _: (
