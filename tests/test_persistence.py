@@ -1009,6 +1009,11 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[dict[str, Any], dict[str, np.ndar
     "CSR rows beyond the data": ("sparse", lambda h, a: a["X_fit_.indptr"].__setitem__(-1, 10**6), "CSR"),
     "CSR rows backwards": ("sparse", lambda h, a: a["X_fit_.indptr"].__setitem__(1, 60), "CSR"),
     "CSR of another shape": ("sparse", lambda h, a: h.update({"X_fit_.shape": [30, 10**12]}), None),
+    "CSR of more columns than memory": (
+        "sparse",
+        lambda h, a: h.update({"X_fit_.shape": [30, 10**12], "n_features_in_": 10**12}),
+        "finite rows",
+    ),
     "CSR with NaN": ("sparse", lambda h, a: a["X_fit_.data"].__setitem__(0, np.nan), "finite rows"),
     "CSR without data": ("sparse", lambda h, a: a.pop("X_fit_.data"), None),
     "constant feature that is none": (

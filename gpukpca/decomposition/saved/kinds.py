@@ -17,6 +17,8 @@ from gpukpca.words import printable
 Sizes = dict[str, int]
 # How far from orthonormal vectors, and from 1 a sum of weights, may be: rounding leaves 1e-5, damage does not.
 SKEW = 1e-3
+# Columns of sparse rows: a file need not hold them, and products take memory for each.
+WIDEST = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,8 @@ def rows(*dims: str) -> Kind:
     def holds(value: Any, sizes: Sizes) -> bool:
         if not is_sparse(value):
             return floats(*dims).holds(value, sizes)
-        return value.dtype.kind == "f" and _fits(value, dims, sizes) and not _bad(value.data)
+        fits = value.shape[1] <= WIDEST and _fits(value, dims, sizes)
+        return fits and value.dtype.kind == "f" and not _bad(value.data)
 
     return Kind(f"finite rows of shape {_spelled(dims)}", holds)
 
