@@ -12,6 +12,7 @@ import scipy.sparse
 
 from gpukpca._typing import Array
 from gpukpca.backend.creation import indices
+from gpukpca.backend.csr import canonical, check_compressed
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import column_norms, column_sums, down_columns
 from gpukpca.backend.namespace import (
@@ -46,7 +47,8 @@ SAFE_EXPONENT = {"float64": 200, "float32": 20}
 def as_rows(X: Any) -> Any:
     """X as a two-dimensional floating-point array or CSR matrix; for callers that use a kernel by itself."""
     if is_sparse(X):
-        X = X.tocsr()
+        check_compressed(X)
+        X = canonical(X.tocsr())
         return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
     if not is_foreign(X):
         X = np.asarray(X)
