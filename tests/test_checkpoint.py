@@ -182,7 +182,7 @@ def test_a_fit_goes_on_after_every_pass_to_the_same_bits(
     data = rows(30 if "by samples" in name else 600 if "warm" in name else 300, 5 if cls is KernelPCA else 60, dtype)
     if "warm" in name:
         monkeypatch.setattr(planning, "START_LANDMARKS", 40)
-        monkeypatch.setattr(planning, "DEAR_EXTRA", 6)
+        monkeypatch.setattr(planning, "SPARE_COLUMNS", 6)
         monkeypatch.setattr(planning, "tile_edge_for", lambda *_: 100)
         assert KernelPCA(**settings).plan(data).start_landmarks == 40
     passes: list[int] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -140,7 +141,8 @@ def check_incremental_pca(model: Any) -> None:
     model._check_parameters()
     _check_spectrum(model.explained_variance_)
     _check_orthonormal("components_", model.components_.T)
-    _check_scale(model._state.scale)
+    state = model._state
+    _check_scale(state.scale, state.total / max(model.n_samples_seen_ - 1, 1), model.total_variance_)
     with overflow_allowed():
         _check_finite(model._scores(_trial(model)))
 
@@ -151,9 +153,9 @@ def check_latent(model: Any) -> None:
     _check_spectrum(model.explained_variance_)
     _check_orthonormal("components_", model.components_.T)
     latent = model._latent
-    _check_scale(latent.scale)
     _check_orthonormal("its axes", latent.axes)
     _check_variances(latent.variances, latent.noise)
+    _check_scale(latent.scale, latent.total, model.total_variance_)
     precisions = getattr(model, "precisions_", np.ones(len(latent.variances)))
     if not np.all(precisions > 0) or len(precisions) < len(latent.variances):
         raise ModelFormatError("precisions_ must be positive numbers or infinite, one for every candidate")
@@ -169,7 +171,7 @@ def check_local_pca(model: Any) -> None:
     for axes in model.components_:
         _check_orthonormal("components_", axes.T)
     local = model._model
-    _check_scale(local.frame.factor)
+    _check_scale(local.frame.factor, 0.0, 0.0)
     if len(local.clusters) != model.n_clusters_:
         raise ModelFormatError(f"it has {len(local.clusters)} clusters, and n_clusters_ is {model.n_clusters_}")
     if hasattr(model, "log_likelihoods_") != (local.method == "mixture"):
@@ -195,9 +197,11 @@ def _check_kernel(kernel: Kernel) -> None:
             _check_kernel(part)
 
 
-def _check_scale(scale: float) -> None:
-    if not scale > 0:
-        raise ModelFormatError(f"data cannot be multiplied by {scale}")
+def _check_scale(scale: float, total: float, published: float) -> None:
+    """Check a power of two by the sums of the variances of rows that were multiplied by it, and of the data."""
+    is_known = published > float(np.finfo(np.float64).tiny)
+    if not math.frexp(scale)[0] == 0.5 or (is_known and not 1e-3 <= total / scale / scale / published <= 1e3):
+        raise ModelFormatError(f"data cannot be multiplied by {scale}, or these were not")
 
 
 def _trial(model: Any) -> np.ndarray:
