@@ -840,7 +840,7 @@ KERNELS = [
         "B16",
         "block of wrong shape",
         {"n_components": 2, "kernel": WrongShape()},
-        error=(ValueError, "WrongShape must return a block of shape (30, 30)"),
+        error=(ValueError, "WrongShape must return a block of shape (3, 3)"),
     ),
     Case(
         "B16",

@@ -46,6 +46,7 @@ from gpukpca.gram import kernel_matmat
 from gpukpca.gram.distributed import ClusterRows, is_dask_array
 from gpukpca.gram.distributed.lazy import in_chunks_of
 from gpukpca.kernels import Kernel, Precomputed
+from gpukpca.kernels.given import check_symmetry
 
 # Rows whose scores are written together where they go to an array of the caller's.
 OUT_PANEL = 65_536
@@ -355,6 +356,7 @@ class KernelPCA(
         if method is not None and is_sparse(X):
             raise InvalidParameterError("Inverse transform not implemented for sparse matrices!")
         resolved = kernel.resolve(X)
+        check_symmetry(resolved, X)
         if method is not None:
             refuse_unsuited(method, resolved, by_flag=self.preimage is None)
         return resolved
