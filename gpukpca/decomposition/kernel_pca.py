@@ -31,6 +31,7 @@ from gpukpca.decomposition.cluster import cluster_rows, gathered, here, loaded
 from gpukpca.decomposition.cluster_route import cluster_plan, model_from_cluster
 from gpukpca.decomposition.fitting import MapArrays, Placed, unchanged_on_error
 from gpukpca.decomposition.lazy import lazily, refuse_data_frames
+from gpukpca.decomposition.locality import far_rows, warn_of_far_rows
 from gpukpca.decomposition.model import Model
 from gpukpca.decomposition.peers import KernelPeer
 from gpukpca.decomposition.placement import Placement, at_full_precision, panels_of, placement_for
@@ -435,6 +436,11 @@ class KernelPCA(
         ------
         NotFittedError, ValueError
 
+        Warns
+        -----
+        PrecisionWarning
+            Rows are so far from all training rows that every kernel value is below rounding.
+
         Notes
         -----
         Cost: m n kernel values, made tile by tile and never held together: memory O(m p) and one tile a thread.
@@ -450,6 +456,7 @@ class KernelPCA(
             if not same_place(place_of(Y), work) and is_numpy(Y):
                 return self._delivered(self._write_scores(Y, np.empty(shape, dtype_name(work.dtype))), X)
             scores = self._checked_scores(Y)
+            warn_of_far_rows(self._far_rows(Y, scores), shape[0])
             synchronize(scores)
             return self._delivered(scores, X)
 
@@ -458,10 +465,21 @@ class KernelPCA(
         check_finite(scores, "The kernel overflows on the new points.", "The array of scores")
         return scores
 
+    def _far_rows(self, Y: Array, scores: Array) -> np.ndarray:
+        """Return which rows of Y are far from all training rows; landmarks are not all of them."""
+        if hasattr(self, "landmarks_"):
+            return np.zeros(0, dtype=np.int64)
+        return far_rows(self.kernel_, self._map, Y, scores, self.n_jobs)
+
     def _write_scores(self, Y: Array, out: Any) -> Any:
         """The scores of Y, written to a host array a panel at a time."""
+        far = [np.zeros(0, dtype=np.int64)]
         for start, stop in panels_of(Y, OUT_PANEL):
-            out[start:stop] = to_host(self._checked_scores(take_rows(Y, start, stop)))
+            rows = take_rows(Y, start, stop)
+            scores = self._checked_scores(rows)
+            out[start:stop] = to_host(scores)
+            far.append(start + self._far_rows(rows, scores))
+        warn_of_far_rows(np.concatenate(far), int(Y.shape[0]))
         return out
 
     def _scores(self, Y: Array) -> Array:

@@ -17,6 +17,7 @@ from gpukpca.decomposition.checkpoint import Checkpoint, checkpoint_for
 from gpukpca.decomposition.checkpoint.job import Job, kernel_job
 from gpukpca.decomposition.choices import is_fraction, wants_certificate
 from gpukpca.decomposition.convergence import warn_caller
+from gpukpca.decomposition.locality import warn_of_identity
 from gpukpca.decomposition.model import Model, exact_model, nystrom_model, warn_of_certificate
 from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import Plan
@@ -30,6 +31,7 @@ from gpukpca.decomposition.spectrum import (
     warn_of_fallbacks,
     warn_of_gap,
     warn_of_rank,
+    warn_of_rounding,
 )
 from gpukpca.decomposition.validation import check_finite, has_negative_diagonal, square_kernel_matrix
 from gpukpca.decomposition.warm_start import components_of_sample
@@ -112,8 +114,9 @@ class Route:
         warn_of_convergence(eigen, fixed=getattr(plan.solver, "passes", None) is not None)
         warn_of_fallbacks(eigen)
         keep = self._kept(spectrum)
-        if not self.drops_zeros:
-            warn_of_rank(spectrum.eigenvalues, eigen, op, self._is_constant)
+        warn_of_rounding(spectrum.eigenvalues, eigen, op, self._is_constant)
+        warn_of_rank(spectrum, keep, self.n)
+        if not warn_of_identity(self.kernel, op.base, spectrum) and not self.drops_zeros:
             warn_of_gap(eigen, keep)
         model = exact_model(self.X, op, rows, eigen.truncated(keep), spectrum.truncated(keep))
         if wants_certificate(self.estimator.eigen_solver):  # the exact low-rank way took its place
@@ -224,6 +227,8 @@ class Route:
         keep = _certain_components(float(wanted), model.spectrum) if is_fraction(wanted) else self._kept(model.spectrum)
         model = model.truncated(keep)
         warn_of_certificate(model, plan.solver)
+        if keep == 0:
+            warn_of_rank(model.spectrum, keep, self.n)
         return replace(plan, n_components=keep), replace(model, template=self._empty_template())
 
     def _empty_template(self) -> Rows | None:
