@@ -10,7 +10,6 @@ from gpukpca._typing import Array
 from gpukpca.backend.namespace import cast, epsilon, is_sparse, move, namespace_of, to_host
 from gpukpca.backend.rows import pick_rows
 from gpukpca.decomposition.convergence import warn_caller
-from gpukpca.decomposition.fitting import MapArrays
 from gpukpca.decomposition.spectrum import Spectrum
 from gpukpca.exceptions import PrecisionWarning
 from gpukpca.gram import kernel_matmat
@@ -47,13 +46,16 @@ def warn_of_identity(kernel: Kernel, op: Any, spectrum: Spectrum) -> bool:
     return True
 
 
-def far_rows(kernel: Kernel, model: MapArrays, Y: Any, scores: Array, n_jobs: int | None) -> np.ndarray:
-    """Return which new rows have no kernel value above rounding with any row of the basis.
+def far_rows(estimator: Any, Y: Any, scores: Array) -> np.ndarray:
+    """Return which new rows have no kernel value above rounding with any training row; landmarks are not all of them.
 
     Their k(y, X) A is 0 to rounding, which is cheap to see; the few rows where it is so are evaluated again.
     """
+    kernel, model = estimator.kernel_, estimator._map
+    if not falls_with_distance(kernel) or hasattr(estimator, "landmarks_") or not int(scores.shape[1]):
+        return np.zeros(0, dtype=np.int64)
     rows = model.prepared(kernel)
-    if not falls_with_distance(kernel) or rows.shifted or not int(scores.shape[1]):
+    if rows.shifted:
         return np.zeros(0, dtype=np.int64)
     eps, xp = epsilon(scores), namespace_of(scores)
     offset = float(model.offset[0])
@@ -64,7 +66,7 @@ def far_rows(kernel: Kernel, model: MapArrays, Y: Any, scores: Array, n_jobs: in
     Z = pick_rows(Y, near_nothing)
     Z = Z if is_sparse(Z) else move(Z, model.like)
     ones = xp.ones_like(model.projection[:, :1])
-    sums = to_host(kernel_matmat(kernel, Z, model.basis, ones, prepared=rows, n_jobs=n_jobs))[:, 0]
+    sums = to_host(kernel_matmat(kernel, Z, model.basis, ones, prepared=rows, n_jobs=estimator.n_jobs))[:, 0]
     own = to_host(kernel.diagonal(cast(pick_rows(Z, [0]), model.projection.dtype)))[0]
     return near_nothing[sums <= eps * own]
 
