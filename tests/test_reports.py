@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gpukpca import KernelPCA
-from gpukpca.exceptions import PrecisionWarning, RankWarning
+from gpukpca import PCA, KernelPCA
+from gpukpca.eigen import BlockKrylov
+from gpukpca.exceptions import ConvergenceError, PrecisionWarning, RankWarning
 
 
 def data(n: int = 60, d: int = 5, seed: int = 0) -> np.ndarray:
@@ -60,3 +63,80 @@ def test_where_nothing_is_kept_a_fit_says_so(xp, dtype, choice, solver):
 def test_digits_that_are_there_are_not_reported_as_lost():
     for choice in CHOICES.values():
         assert caught(lambda choice=choice: KernelPCA(**choice, kernel="cosine").fit(data())) == []
+
+
+# -- PCA ---------------------------------------------------------------------------------------------------------------
+
+SOLVERS = ["covariance_eigh", "dual", "full", "randomized"]
+
+
+@pytest.mark.parametrize("n_components", [5, None])
+@pytest.mark.parametrize(
+    ("lost", "solver"),
+    [("offset", solver) for solver in SOLVERS] + [("smallest", solver) for solver in SOLVERS if solver != "dual"],
+)
+def test_pca_reports_variances_that_rounding_made(xp, dtype, solver, n_components, lost):
+    eps = float(np.finfo(dtype).eps)
+    scales, offset = (np.ones(5), 4.0 / eps) if lost == "offset" else (np.append(np.ones(4), 50.0 * eps), 0.0)
+    # The last column alone would be exact: beside others it is turned.
+    turn = np.linalg.qr(data(5, 5, seed=1))[0]
+    X = xp.array((data(100) * scales) @ turn + offset, dtype)
+    found = caught(lambda: PCA(n_components, svd_solver=solver, random_state=0).fit(X))
+    texts = [text for kind, text in found if kind is PrecisionWarning]
+    assert len(texts) == 1
+    assert f"{dtype} cannot resolve the variances of" in texts[0]
+    assert "(1, 2, 3, 4, 5)" in texts[0] if lost == "offset" else "1 of 5 components (5)" in texts[0]
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize(
+    "make",
+    [
+        data,
+        lambda: data() * [1e4, 1e3, 1e2, 10.0, 1.0],
+        lambda: data() + [1e9, 0.0, 0.0, 0.0, 0.0],  # of an exact feature nothing is lost beside a large one
+        lambda: data() @ np.diag([1.0, 1.0, 0.0, 0.0, 0.0]),
+    ],
+    ids=["plain", "scales", "one offset", "rank"],
+)
+def test_pca_of_variances_with_digits_reports_nothing(dtype, solver, make):
+    X = make().astype("float64" if make().max() > 1e8 else dtype)
+    assert caught(lambda: PCA(2, svd_solver=solver, random_state=0).fit(X)) == []
+
+
+# -- convergence -------------------------------------------------------------------------------------------------------
+
+
+def test_an_error_of_convergence_carries_what_was_found(xp):
+    X = xp.array(data(300, 60))
+    settings = {"eigen_solver": BlockKrylov(block_size=2, max_passes=1), "random_state": 0}
+    with pytest.raises(ConvergenceError) as error:
+        KernelPCA(1, kernel="laplacian", gamma=0.02, **settings).fit(X)
+    result = error.value.partial_result
+    assert result.eigenvectors.shape == (300, 1)
+    assert float(result.residual_norms[0]) > 0.1 * float(result.eigenvalues[0])
+    np.testing.assert_allclose(np.linalg.norm(xp.host(result.eigenvectors)), 1.0, rtol=1e-10)
+
+
+def test_an_error_without_a_result_says_so():
+    assert ConvergenceError("text").partial_result is None
+    assert str(pickle.loads(pickle.dumps(ConvergenceError("text")))) == "text"
+
+
+@pytest.mark.parametrize("solver", ["dense", "randomized"])
+def test_a_tolerance_below_rounding_is_reported_once_with_the_one_used(xp, dtype, solver):
+    X = xp.array(data(500, 8), dtype)
+    model = KernelPCA(3, kernel="rbf", eigen_solver=solver, random_state=0, tol=1e-20)
+    found = [text for _, text in caught(lambda: model.fit(X))]
+    assert len(found) == 1
+    used = float(re.search(r"(\S+) of the largest eigenvalue was used", found[0]).group(1))
+    assert 1.0 < used / np.finfo(dtype).eps < 1e4
+    assert caught(lambda: model.set_params(tol=1.2 * used).fit(X)) == []
+
+
+def test_pca_reports_a_tolerance_below_rounding_too(dtype):
+    X = data(500, 8).astype(dtype)
+    for solver, expected in (("randomized", 1), ("covariance_eigh", 0), ("full", 0), ("dual", 0)):
+        found = caught(lambda solver=solver: PCA(3, svd_solver=solver, tol=1e-20, random_state=0).fit(X))
+        assert len(found) == expected
+        assert all("is below what rounding allows" in text for _, text in found)

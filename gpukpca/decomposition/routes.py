@@ -32,6 +32,7 @@ from gpukpca.decomposition.spectrum import (
     warn_of_gap,
     warn_of_rank,
     warn_of_rounding,
+    warn_of_tolerance,
 )
 from gpukpca.decomposition.validation import check_finite, has_negative_diagonal, square_kernel_matrix
 from gpukpca.decomposition.warm_start import components_of_sample
@@ -112,6 +113,7 @@ class Route:
                 eigen = self._solve(op, plan, start)
                 spectrum = checked_spectrum(eigen, op, self.kernel.positive_definite, None)
         warn_of_convergence(eigen, fixed=getattr(plan.solver, "passes", None) is not None)
+        warn_of_tolerance(eigen, float(getattr(plan.solver, "tol", 0.0)))
         warn_of_fallbacks(eigen)
         keep = self._kept(spectrum)
         warn_of_rounding(spectrum.eigenvalues, eigen, op, self._is_constant)

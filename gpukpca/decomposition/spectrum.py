@@ -204,6 +204,17 @@ def splits_a_subspace(eigen: EigenResult) -> bool:
     return eigen.gap < 5.0 * eigen.null_threshold
 
 
+def warn_of_tolerance(eigen: EigenResult, tol: float) -> None:
+    """Warn where `tol`, if it was given, is below what rounding allows."""
+    if 0.0 < tol < eigen.tolerance:
+        warn_caller(
+            f"tol = {tol:.1e} is below what rounding allows in {dtype_name(eigen.eigenvalues.dtype)} for this matrix; "
+            f"{eigen.tolerance:.1e} of the largest eigenvalue was used. Pass a tol of at least that, or 0 for the "
+            "default.",
+            PrecisionWarning,
+        )
+
+
 def warn_of_convergence(eigen: EigenResult, fixed: bool = False) -> None:
     """Residuals above the tolerance; an error where nothing was found, unless the passes were `fixed`."""
     if bool(np.all(eigen.converged)):
@@ -214,7 +225,8 @@ def warn_of_convergence(eigen: EigenResult, fixed: bool = False) -> None:
     if not fixed and not eigen.converged.any() and float(np.min(norms)) > USELESS_RESIDUAL * largest:
         raise ConvergenceError(
             f"no component was found in {eigen.n_passes} passes: every residual is above {USELESS_RESIDUAL} of the "
-            f'largest eigenvalue {largest:.4g}. Allow more passes (max_iter), or use eigen_solver="dense".'
+            f'largest eigenvalue {largest:.4g}. Allow more passes (max_iter), or use eigen_solver="dense".',
+            partial_result=eigen,
         )
     worst = ", ".join(f"{i + 1} ({norms[i] / largest:.1e})" for i in np.flatnonzero(~eigen.converged)[:10])
     warn_caller(
