@@ -12,7 +12,7 @@ import pytest
 
 from gpukpca import PCA, KernelPCA
 from gpukpca.eigen import BlockKrylov
-from gpukpca.exceptions import ConvergenceError, PrecisionWarning, RankWarning
+from gpukpca.exceptions import ConvergenceError, InvalidParameterError, PrecisionWarning, RankWarning
 
 
 def data(n: int = 60, d: int = 5, seed: int = 0) -> np.ndarray:
@@ -140,3 +140,30 @@ def test_pca_reports_a_tolerance_below_rounding_too(dtype):
         found = caught(lambda solver=solver: PCA(3, svd_solver=solver, tol=1e-20, random_state=0).fit(X))
         assert len(found) == expected
         assert all("is below what rounding allows" in text for _, text in found)
+
+
+# -- underflow ---------------------------------------------------------------------------------------------------------
+
+TINY = {"float32": np.arange(-24.0, -9.0, 1.5), "float64": np.arange(-164.0, -100.0, 7.5)}
+
+
+@pytest.mark.parametrize("solver", ["dense", "randomized", "nystrom"])
+@pytest.mark.parametrize("gram", ["auto", "tiled"])
+@pytest.mark.parametrize("degree", [1, 2, 3])
+@pytest.mark.filterwarnings("ignore")
+def test_values_too_small_are_no_overflow_and_no_indefinite_kernel(dtype, degree, gram, solver):
+    for exponent in TINY[dtype]:
+        X = (10.0**exponent * data()).astype(dtype)
+        settings = {"kernel": "poly", "degree": degree, "coef0": 0, "gram": gram, "eigen_solver": solver}
+        for n_components in (2, None):
+            try:
+                KernelPCA(n_components, **settings, random_state=0).fit(X)
+            except InvalidParameterError as error:
+                if "underflows" not in str(error):
+                    raise
+
+
+def test_an_underflow_is_named_with_its_size(xp):
+    X = xp.array(1e-22 * data(), "float32")
+    with pytest.raises(InvalidParameterError, match=r"Polynomial underflows float32 .*the largest k\(x, x\) is"):
+        KernelPCA(kernel="poly", degree=1, coef0=0, gram="dense").fit(X)

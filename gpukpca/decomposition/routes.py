@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +12,9 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.namespace import is_sparse
+from gpukpca.backend.namespace import dtype_name, epsilon, is_sparse, namespace_of, to_host
 from gpukpca.backend.random import generator
-from gpukpca.backend.rows import constant_columns
+from gpukpca.backend.rows import constant_columns, place_of
 from gpukpca.decomposition.checkpoint import Checkpoint, checkpoint_for
 from gpukpca.decomposition.checkpoint.job import Job, kernel_job
 from gpukpca.decomposition.choices import is_fraction, wants_certificate
@@ -37,9 +39,15 @@ from gpukpca.decomposition.spectrum import (
 from gpukpca.decomposition.validation import check_finite, has_negative_diagonal, square_kernel_matrix
 from gpukpca.decomposition.warm_start import components_of_sample
 from gpukpca.eigen import BlockKrylov, EigenResult, Nystrom, top_eigh
-from gpukpca.exceptions import IndefiniteKernelWarning, InvalidParameterError, RankWarning
+from gpukpca.exceptions import (
+    ConvergenceError,
+    IndefiniteKernelError,
+    IndefiniteKernelWarning,
+    InvalidParameterError,
+    RankWarning,
+)
 from gpukpca.gram import CenteredGram, DenseGram, FactoredGram, TiledGram, gram_matrix
-from gpukpca.kernels import Kernel, Precomputed
+from gpukpca.kernels import Kernel, Linear, Polynomial, Precomputed, Sigmoid
 from gpukpca.kernels.base import Rows
 
 # Components asked for first where a share of the variance is wanted.
@@ -78,7 +86,33 @@ def fitted_model(estimator: Any, X: Array, kernel: Kernel, place: Placement, lim
     if listener is not None:
         listener(Progress("plan", str(plan)))
     route = Route(estimator, X, kernel, template, place, generator(estimator.random_state))
-    return route.approximate(plan) if isinstance(plan.solver, Nystrom) else route.exact(plan)
+    with _underflow_named(kernel, X):
+        return route.approximate(plan) if isinstance(plan.solver, Nystrom) else route.exact(plan)
+
+
+@contextmanager
+def _underflow_named(kernel: Kernel, X: Any) -> Iterator[None]:
+    """Name the cause of a failure where kernel values have no digits: then K seems indefinite, or its factor overflows.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    try:
+        yield
+    except (ConvergenceError, IndefiniteKernelError, InvalidParameterError) as error:
+        if not isinstance(kernel, (Linear, Polynomial, Sigmoid)):  # others do not shrink with the data
+            raise
+        like = place_of(X)
+        largest = float(np.max(np.abs(to_host(kernel.diagonal(X)).astype(np.float64))))
+        if largest * epsilon(like) >= float(namespace_of(like).finfo(like.dtype).smallest_normal):
+            raise
+        kind = dtype_name(like.dtype)
+        raise InvalidParameterError(
+            f"the kernel {type(kernel).__name__} underflows {kind} on these data: the largest k(x, x) is "
+            f"{largest:.3g}. Multiply the features by a constant, or choose a larger gamma or coef0"
+            f"{', or pass float64' if kind == 'float32' else ''}."
+        ) from error
 
 
 class Route:
