@@ -23,6 +23,7 @@ __all__ = [
     "ModelFormatError",
     "PrecisionWarning",
     "RankWarning",
+    "VersionWarning",
 ]
 
 
@@ -105,3 +106,7 @@ class DeviceFallbackWarning(UserWarning):
 
 class PrecisionWarning(UserWarning):
     """Digits were lost before the work began, or the answer is less determined than its digits suggest."""
+
+
+class VersionWarning(UserWarning):
+    """A pickle was written by another version of the library, which may mean other numbers by the same attributes."""
