@@ -4,6 +4,8 @@ Not fitted is scikit-learn's `sklearn.exceptions.NotFittedError`; everything els
 itself is here. Errors say what came, what was expected and what to do next.
 """
 
+from typing import Any
+
 __all__ = [
     "CheckpointError",
     "CheckpointWarning",
@@ -21,6 +23,7 @@ __all__ = [
     "ModelFormatError",
     "PrecisionWarning",
     "RankWarning",
+    "VersionWarning",
 ]
 
 
@@ -60,7 +63,18 @@ class CheckpointError(ValueError):
 
 
 class ConvergenceError(RuntimeError):
-    """No eigenpair was found to any useful accuracy."""
+    """No eigenpair was found to any useful accuracy.
+
+    Attributes
+    ----------
+    partial_result : gpukpca.eigen.EigenResult or None
+        The eigenpairs so far with their residuals: of the centered kernel matrix, or of PCA's ZᵀZ with Z the centered
+        data. None where there are none, as after an overflow.
+    """
+
+    def __init__(self, message: str = "", partial_result: Any = None) -> None:
+        super().__init__(message)
+        self.partial_result = partial_result
 
 
 class ClusterError(RuntimeError):
@@ -92,3 +106,7 @@ class DeviceFallbackWarning(UserWarning):
 
 class PrecisionWarning(UserWarning):
     """Digits were lost before the work began, or the answer is less determined than its digits suggest."""
+
+
+class VersionWarning(UserWarning):
+    """A pickle was written by another version of the library, which may mean other numbers by the same attributes."""

@@ -77,8 +77,8 @@ def text(name: str, content: str | bytes) -> str:
 
 def test_a_bandwidth_that_leaves_every_sample_alone_is_told():
     told = "K is nearly the identity"
-    assert told in fit("digits", "-n", 2, "-o", "s.npz").stdout
-    assert told not in fit("digits", "-n", 2, "--gamma", "scale", "-o", "t.npz").stdout
+    assert told in fit("digits", "-n", 2, "-o", "s.npz").stderr
+    assert told not in fit("digits", "-n", 2, "--gamma", "scale", "-o", "t.npz").output
 
 
 def test_foods_give_the_published_ratios_and_the_names_of_the_countries():

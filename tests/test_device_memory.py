@@ -115,6 +115,7 @@ TILES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:K is nearly the identity:gpukpca.exceptions.PrecisionWarning")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", TILES)
 def test_the_peak_of_tiles_stays_below_what_was_predicted(

@@ -612,6 +612,7 @@ def test_the_global_random_state_is_neither_read_nor_changed() -> None:
         np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
 
 
+@pytest.mark.filterwarnings("ignore:K is nearly the identity:gpukpca.exceptions.PrecisionWarning")
 def test_eight_threads_at_once_give_what_one_gives(two_blas_threads: None) -> None:
     def fit(seed: int) -> dict[str, bytes]:
         X = data(120, seed=seed)

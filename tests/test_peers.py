@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -16,7 +17,7 @@ from sklearn.pipeline import Pipeline
 import gpukpca
 from gpukpca import PCA, KernelPCA, Nystrom, kernels
 from gpukpca.decomposition import RidgePreimage
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
 
 EPS = {"float64": float(np.finfo(np.float64).eps), "float32": float(np.finfo(np.float32).eps)}
 Theirs = sklearn.decomposition.KernelPCA
@@ -190,6 +191,56 @@ def test_what_the_peer_cannot_say_is_refused():
     for estimator in (KernelPCA(2), PCA(2)):
         with pytest.raises(NotFittedError):
             estimator.as_sklearn()
+
+
+LOSING = {
+    "linear": (KernelPCA(3), 1e4, "float32"),
+    "rbf": (KernelPCA(3, kernel="rbf"), 1e7, "float64"),
+    "flat": (KernelPCA(3, kernel="rbf", gamma=1e-8), 0.0, "float32"),
+    "flat, reported": (KernelPCA(3, kernel="rbf", gamma=1e-6), 0.0, "float32"),
+    "Nyström": (KernelPCA(2, kernel="rbf", eigen_solver=Nystrom(rank=9), random_state=0), 1e7, "float64"),
+    "PCA": (PCA(3), 1e7, "float32"),
+    "PCA, whitened": (PCA(3, whiten=True), 1e13, "float64"),
+    "PCA, scaled": (PCA(3, scale=True), 1e6, "float32"),
+}
+
+
+def exported(model: Any, X: np.ndarray) -> tuple[Any, Any, list[str]]:
+    """A model fitted to X, its peer (None where it was refused), and what was said of their difference."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = clone(model).fit(X)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            peer = model.as_sklearn()
+        except InvalidParameterError as error:
+            return model, None, [str(error)]
+    assert {warning.category for warning in caught} <= {PrecisionWarning}
+    return model, peer, [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize("name", LOSING)
+def test_a_peer_with_other_scores_is_reported_or_refused_with_the_difference(name):
+    model, offset, dtype = LOSING[name]
+    X = (data(60) + offset).astype(dtype)
+    model, peer, messages = exported(model, X)
+    assert len(messages) == 1
+    assert re.search(r"differ from those of the model by \d\.\de[+-]\d\d", messages[0])
+    if peer is not None:
+        scores = model.transform(X)
+        assert np.abs(peer.transform(X) - scores).max() < 0.08 * np.abs(scores).max()
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e2, 1e4, 1e6])
+@pytest.mark.parametrize("model", [KernelPCA(3), KernelPCA(3, kernel="rbf"), PCA(3)], ids=str)
+def test_a_peer_without_a_report_has_the_scores(dtype, model, offset):
+    X = (data(60) + offset).astype(dtype)
+    model, peer, messages = exported(model, X)
+    assert offset > 0.0 or not messages
+    if not messages:
+        scores = model.transform(X)
+        assert np.abs(peer.transform(X) - scores).max() <= 8 * np.sqrt(EPS[dtype]) * np.abs(scores).max()
 
 
 def test_the_model_is_not_shared_with_its_peer():

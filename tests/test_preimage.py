@@ -393,6 +393,18 @@ def test_the_distance_constraint_is_that_of_the_paper_written_out(xp, dtype):
         np.testing.assert_allclose(found[i], wanted, rtol=0, atol=1e-9 if dtype == "float64" else 2e-3)
 
 
+@pytest.mark.parametrize("gamma", [0.3, 5.0, 40.0])
+@pytest.mark.parametrize("kernel", ["rbf", "matern", "rational_quadratic"])
+def test_all_components_give_training_points_back(xp, dtype, kernel, gamma):
+    X = xp.array(data(d=5), dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = fitted(X, 39, kernel, "distance_constraint", gamma=gamma)
+    found = xp.host(model.inverse_transform(model.transform(X)))
+    # Squared distances to the nearest neighbour, which are 0, are known to the rounding of kernel values.
+    np.testing.assert_allclose(found, data(d=5), rtol=0, atol=16.0 * np.sqrt(tolerances.eps(dtype)))
+
+
 def damped_waves(n: int, seed: int) -> np.ndarray:
     """Curves that lie in few dimensions to rounding, though each has 60 values."""
     frequency, height, fall = np.random.default_rng(seed).uniform([[2], [0.5], [0]], [[6], [2], [3]], (3, n))[..., None]

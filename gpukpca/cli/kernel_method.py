@@ -32,9 +32,6 @@ KERNELS_OF = {
     "coef0": ("poly", "sigmoid"),
 }
 
-# A leading share of the variance below this many n-ths is no structure, unless samples are few.
-EQUAL_SHARES, FEW_SAMPLES = 5, 50
-
 
 class KernelMethod(Method):
     """Kernel PCA."""
@@ -102,17 +99,8 @@ class KernelMethod(Method):
             *labelled((*plan.notes, *model.fallbacks_)),
             ("passes", f"{model.n_passes_} over K" if model.n_passes_ else ""),
             ("certificate", _certificate_in_words(model)),
-            ("note", _nearly_identity(model)),
             ("read", f"{spelled_bytes(plan.bytes_read)} in every pass" if plan.bytes_read else ""),
         ]
-
-
-def _nearly_identity(model: KernelPCA) -> str:
-    """A hint where even the leading component holds hardly more than its share of equal ones."""
-    n, ratios = model.plan_.n_samples, model.explained_variance_ratio_
-    if n < FEW_SAMPLES or not len(ratios) or not 0 < float(ratios[0]) < EQUAL_SHARES / n:
-        return ""
-    return "K is nearly the identity, so components say little: gamma is large for these units; try --gamma scale"
 
 
 def _landmark_parameters(wanted: SimpleNamespace) -> dict[str, Any]:

@@ -15,14 +15,20 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from gpukpca._typing import Array
+from gpukpca._version import __version__
 from gpukpca.backend.namespace import is_cupy, is_foreign, move, to_host
 from gpukpca.decomposition.attempts import ENDS_WITHOUT_LOCALS, forget_locals
+from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.model import Model
+from gpukpca.exceptions import VersionWarning
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.base import Rows
 
 # What scikit-learn's `set_output` and `set_fit_request` leave on an estimator.
 OF_SKLEARN = ("_sklearn_output_config", "_metadata_request")
+
+# Where a pickle keeps the version that wrote it.
+VERSION = "_gpukpca_version"
 
 
 class MapArrays:
@@ -93,9 +99,21 @@ class Placed:
         return move(result, X) if default and is_foreign(X) else to_host(result)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickles: arrays of a CUDA device as NumPy arrays, so that any machine can read them."""
+        """For pickles: arrays of a CUDA device as NumPy arrays, so that any machine can read them; the version."""
         state: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
-        return on_host(state | {"client": None} if state.get("client") is not None else state)
+        return on_host(state | {"client": None} if state.get("client") is not None else state) | {VERSION: __version__}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the state of a pickle, and warn where another version wrote it."""
+        written = state.pop(VERSION, "0.7.0 or older")
+        if written != __version__:
+            warn_caller(
+                f"this pickle of {type(self).__name__} was written by gpukpca {written}, and this is gpukpca "
+                f"{__version__}: it may fail, or give other numbers. Fit again, or keep models with save, which "
+                "gpukpca.load reads in later versions.",
+                VersionWarning,
+            )
+        super().__setstate__(state)  # type: ignore[misc]
 
     def __sklearn_clone__(self) -> Any:
         """As scikit-learn clones; a Dask client, which cannot be copied, is shared."""

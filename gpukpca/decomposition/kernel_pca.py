@@ -14,11 +14,9 @@ from gpukpca.backend.namespace import (
     cast,
     dtype_name,
     from_host,
-    is_memory_map,
     is_numpy,
     is_sparse,
     move,
-    namespace_of,
     overflow_allowed,
     same_place,
     to_host,
@@ -31,9 +29,10 @@ from gpukpca.decomposition.cluster import cluster_rows, gathered, here, loaded
 from gpukpca.decomposition.cluster_route import cluster_plan, model_from_cluster
 from gpukpca.decomposition.fitting import MapArrays, Placed, unchanged_on_error
 from gpukpca.decomposition.lazy import lazily, refuse_data_frames
+from gpukpca.decomposition.locality import far_rows, warn_of_far_rows
 from gpukpca.decomposition.model import Model
 from gpukpca.decomposition.peers import KernelPeer
-from gpukpca.decomposition.placement import Placement, at_full_precision, panels_of, placement_for
+from gpukpca.decomposition.placement import Placement, at_full_precision, own_copy, panels_of, placement_for
 from gpukpca.decomposition.plan import Plan, memory_limit
 from gpukpca.decomposition.preimage.estimator import WithPreimages
 from gpukpca.decomposition.preimage.methods import preimage_method, refuse_unsuited
@@ -46,6 +45,7 @@ from gpukpca.gram import kernel_matmat
 from gpukpca.gram.distributed import ClusterRows, is_dask_array
 from gpukpca.gram.distributed.lazy import in_chunks_of
 from gpukpca.kernels import Kernel, Precomputed
+from gpukpca.kernels.given import check_symmetry
 
 # Rows whose scores are written together where they go to an array of the caller's.
 OUT_PANEL = 65_536
@@ -295,7 +295,7 @@ class KernelPCA(
             place.check_size(data, limit)
             X = place.brought(data)
             kernel = self._resolved_kernel(X)
-            data = self._own(data, given, kernel)
+            data = own_copy(data, given) if self.copy_X and not isinstance(kernel, Precomputed) else data
             X = X if place.moved else data
             plan, model = fitted_model(self, X, kernel, place, limit)
             self._commit(data, X, kernel, plan, model, place, budget.story)
@@ -355,6 +355,7 @@ class KernelPCA(
         if method is not None and is_sparse(X):
             raise InvalidParameterError("Inverse transform not implemented for sparse matrices!")
         resolved = kernel.resolve(X)
+        check_symmetry(resolved, X)
         if method is not None:
             refuse_unsuited(method, resolved, by_flag=self.preimage is None)
         return resolved
@@ -387,7 +388,8 @@ class KernelPCA(
         self.solver_ = eigen.solver
         self.device_ = plan.device
         self.fallbacks_ = (*place.notes, *story, *eigen.fallbacks)
-        self.X_fit_ = model.basis if not place.moved else _rows_of(data, model.landmarks)
+        own = data if model.landmarks is None or not place.moved else pick_rows(data, model.landmarks)
+        self.X_fit_ = own if place.moved else model.basis
         self._set_certificate(model, degrees)
 
     def _set_certificate(self, model: Model, degrees: int) -> None:
@@ -401,16 +403,6 @@ class KernelPCA(
         self.total_variance_interval_ = (low / degrees, high / degrees)
         if model.landmarks is not None:
             self.landmarks_ = model.landmarks
-
-    def _own(self, X: Array, given: Any, kernel: Kernel) -> Array:
-        """X for this fit and later transforms: a copy if one was asked for and none was made on the way."""
-        if not self.copy_X or isinstance(kernel, Precomputed) or is_memory_map(X):
-            return X
-        if is_numpy(X):
-            return X.copy() if not isinstance(given, np.ndarray) or np.may_share_memory(X, given) else X
-        if is_sparse(X):
-            return X.copy()
-        return namespace_of(X).asarray(X, copy=True) if X is given else X
 
     # -- new points ------------------------------------------------------------------------------------------------
 
@@ -448,6 +440,7 @@ class KernelPCA(
             if not same_place(place_of(Y), work) and is_numpy(Y):
                 return self._delivered(self._write_scores(Y, np.empty(shape, dtype_name(work.dtype))), X)
             scores = self._checked_scores(Y)
+            warn_of_far_rows(far_rows(self, Y, scores), shape[0])
             synchronize(scores)
             return self._delivered(scores, X)
 
@@ -458,8 +451,13 @@ class KernelPCA(
 
     def _write_scores(self, Y: Array, out: Any) -> Any:
         """The scores of Y, written to a host array a panel at a time."""
+        far = []
         for start, stop in panels_of(Y, OUT_PANEL):
-            out[start:stop] = to_host(self._checked_scores(take_rows(Y, start, stop)))
+            rows = take_rows(Y, start, stop)
+            scores = self._checked_scores(rows)
+            out[start:stop] = to_host(scores)
+            far.append(start + far_rows(self, rows, scores))
+        warn_of_far_rows(np.concatenate(far), len(out))
         return out
 
     def _scores(self, Y: Array) -> Array:
@@ -491,8 +489,3 @@ class KernelPCA(
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.array_api_support = True
         return tags
-
-
-def _rows_of(X: Any, chosen: np.ndarray | None) -> Any:
-    """The chosen rows; all of them for None."""
-    return X if chosen is None else pick_rows(X, chosen)

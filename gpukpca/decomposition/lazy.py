@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import dtype_name, to_host
 from gpukpca.decomposition.fitting import output_of_transform
-from gpukpca.decomposition.validation import Shape
+from gpukpca.decomposition.validation import NotFiniteError, Shape
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.distributed import is_dask_array
 from gpukpca.gram.distributed.lazy import known_width, mapped_rows
@@ -123,6 +123,10 @@ def _dtype(estimator: Any) -> str:
     return dtype_name(fitted.dtype)
 
 
-def _asked(method: str, settings: dict[str, Any], model: Any, block: Any) -> Array:
-    """The method of a model for a block in memory."""
-    return getattr(model, method)(block, **settings)
+def _asked(method: str, settings: dict[str, Any], model: Any, block: Any, k: int, first: int | None) -> Array:
+    """The method of a model for a block in memory; an entry that is not finite is named by its row in all blocks."""
+    try:
+        return getattr(model, method)(block, **settings)
+    except NotFiniteError as error:
+        text, row, rest = error.args
+        raise (NotFiniteError(f"block {k}: {text}", row, rest) if first is None else error.moved(first)) from None

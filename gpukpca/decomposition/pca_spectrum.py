@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from gpukpca.backend.namespace import dtype_name, epsilon, from_host, namespace_of, to_host
 from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.decomposition.evidence import log_evidence, most_evident
 from gpukpca.decomposition.magnitude import check_variance, variances_of_data
 from gpukpca.decomposition.pca_choices import Wanted
 from gpukpca.decomposition.pca_routes import Axes
 from gpukpca.decomposition.spectrum import warn_of_fallbacks
-from gpukpca.exceptions import ConvergenceError, RankWarning
+from gpukpca.exceptions import ConvergenceError, PrecisionWarning, RankWarning
 
 USELESS_RESIDUAL = 0.1
 # scikit-learn's: variances up to it count as zero in Minka's likelihood.
 MINKA_EPS = 1e-15
 # A remainder of the trace up to this many eps of it is rounding.
 REMAINDER = 20.0 * float(np.finfo(np.float64).eps)
+# Standard deviations up to this many eps of the largest have two digits at most.
+FEW_DIGITS = 100.0
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,30 @@ def warn_of_axes(axes: Axes, variances: Variances, wanted: Wanted) -> None:
         )
 
 
+def warn_of_rounding(model: Any) -> None:
+    """Warn where variances of a fitted PCA are those of rounding: of the largest one, or of the data before centering.
+
+    An entry x is stored to eps |x|, and a component has the rounding of the means of its features.
+    """
+    V, xp = model.components_, namespace_of(model.components_)
+    deviations = np.sqrt(to_host(model.explained_variance_).astype(np.float64))
+    if not np.any(deviations > 0.0):
+        return
+    eps, mean = epsilon(V), xp.abs(model.mean_) if model.scale_ is None else xp.abs(model.mean_ / model.scale_)
+    size = float(xp.max(mean))
+    shares = to_host(xp.sqrt(xp.sum((V * (mean / size)[None, :]) ** 2, axis=1))) if size > 0.0 else 0.0
+    noise = eps * np.maximum(size * shares, FEW_DIGITS * deviations[0])
+    lost = np.flatnonzero((deviations > 0.0) & (deviations <= noise))
+    if lost.size:
+        where = ", ".join(str(k + 1) for k in lost[:10]) + (", ..." if lost.size > 10 else "")
+        warn_caller(
+            f"{dtype_name(V.dtype)} cannot resolve the variances of {lost.size} of {len(deviations)} components "
+            f"({where}): they are within the rounding of the largest one, or of data of size {size:.3g} before "
+            "centering. Ask for fewer components, or pass float64 data, or data less their means.",
+            PrecisionWarning,
+        )
+
+
 def _warn_of_convergence(axes: Axes) -> None:
     eigen = axes.eigen
     if eigen is None:
@@ -128,7 +155,13 @@ def _warn_of_convergence(axes: Axes) -> None:
     if not eigen.converged.any() and float(np.min(norms)) > USELESS_RESIDUAL * largest:
         raise ConvergenceError(
             f"no component was found in {eigen.n_passes} passes: every residual is above {USELESS_RESIDUAL} of the "
-            f'largest eigenvalue. Use iterated_power="auto", or svd_solver="covariance_eigh" or "dual".'
+            f'largest eigenvalue. Use iterated_power="auto", or svd_solver="covariance_eigh" or "dual".',
+            partial_result=replace(
+                eigen,
+                eigenvalues=from_host(axes.squares, axes.vectors),
+                eigenvectors=axes.vectors,
+                residual_norms=from_host(norms, axes.vectors),
+            ),
         )
     worst = float(np.max(norms)) / largest if largest > 0 else 0.0
     warn_caller(

@@ -10,15 +10,18 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import KernelCenterer, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
+from gpukpca.backend.device import working_on
 from gpukpca.backend.namespace import cast, dtype_name, is_sparse, overflow_allowed, to_host
+from gpukpca.backend.rows import pick_rows
 from gpukpca.decomposition.choices import kernel_from
+from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.fitting import MapArrays
 from gpukpca.decomposition.linear_map import LinearMap
 from gpukpca.decomposition.model import inverse_roots
 from gpukpca.decomposition.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.decomposition.reading import total_variance_of
 from gpukpca.eigen.finish import default_tolerance
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
 from gpukpca.gram import kernel_matmat
 from gpukpca.kernels import RBF, Cosine, Kernel, Linear, PairwiseCallable, Polynomial, Precomputed, Sigmoid
 
@@ -34,6 +37,10 @@ SOLVERS = {
     "KernelPCA": ("auto", "dense", "arpack", "randomized"),
     "PCA": ("auto", "full", "covariance_eigh", "arpack", "randomized"),
 }
+# Rows on which a peer is compared with the model, and kernel values that it may hold for that.
+COMPARED_ROWS, COMPARED_ENTRIES = 1000, 2**24
+# Differences beyond this share of the largest score are refused; those beyond the root of eps are reported.
+ANOTHER_MODEL = 1e-2
 
 
 class KernelPeer:
@@ -55,14 +62,21 @@ class KernelPeer:
         ------
         NotFittedError
         InvalidParameterError
-            A kernel that scikit-learn has no word for; Nyström on a precomputed matrix.
+            A kernel that scikit-learn has no word for; Nyström on a precomputed matrix; scores that differ by more
+            than 1 % of the largest one.
+
+        Warns
+        -----
+        PrecisionWarning
+            Scores differ by more than the square root of eps, relative to the largest one.
 
         Notes
         -----
-        Cost: one pass over K, for the means of its columns; none with Nyström. There `X_fit_` holds the landmarks, and
-        `eigenvectors_` and the centerer of the result (whose `K_fit_rows_` has the shape (1, m)) are those that lead to
-        the same scores, not those of a kernel matrix. Its formulas round more on data with a large offset, and with
-        kernels that hardly vary.
+        Cost: one pass over K, for the means of its columns; none with Nyström. Scores are compared on at most 1000
+        training rows or landmarks, fewer from 16 777 on, so that scikit-learn holds 2²⁴ kernel values. With Nyström
+        `X_fit_` holds the landmarks, and `eigenvectors_` and the centerer of the result (whose `K_fit_rows_` has the
+        shape (1, m)) are those that lead to the same scores, not those of a kernel matrix. scikit-learn's formulas lose
+        digits on data with a large offset, and with kernels that hardly vary.
         """
         check_is_fitted(self)
         model: Any = self
@@ -76,13 +90,16 @@ class KernelPeer:
         if ridge is not None:
             parameters["alpha"] = ridge.rule.alpha
         peer = sklearn.decomposition.KernelPCA(**parameters)
-        _copy_features(model, peer)
         peer.gamma_ = model.gamma_
         peer.X_fit_, peer.eigenvectors_, peer._centerer = basis, eigenvectors, centerer
         peer.eigenvalues_ = to_host(model.eigenvalues_).copy()
         if ridge is not None:
             peer.dual_coef_ = to_host(ridge.dual_coef).copy()
             peer.X_transformed_fit_ = to_host(ridge.scores).copy()
+        rows = _some_rows(model.X_fit_)
+        with working_on(model._map.like), overflow_allowed():
+            _check_scores(peer, peer.transform(rows), to_host(model._checked_scores(rows)))
+        _copy_features(model, peer)
         return peer
 
     @classmethod
@@ -143,6 +160,32 @@ def _shared_parameters(source: Any, target: Any) -> dict[str, Any]:
     known = SOLVERS["PCA" if name == "svd_solver" else "KernelPCA"]
     shared[name] = shared[name] if isinstance(shared[name], str) and shared[name] in known else "auto"
     return shared
+
+
+def _check_scores(peer: Any, theirs: Any, scores: np.ndarray) -> None:
+    """Compare the scores of a peer with those of the model; warn where they differ, raise where they are others."""
+    if not np.any(scores):
+        return
+    differences = np.abs(np.asarray(theirs, dtype=np.float64) - scores)
+    difference = float(np.max(differences)) / float(np.max(np.abs(scores)))  # NaN where the peer overflows
+    if difference <= np.sqrt(np.finfo(scores.dtype).eps):
+        return
+    message = (
+        f"the scores of scikit-learn's {type(peer).__name__} differ from those of the model by {difference:.1e} of the "
+        "largest one, on training rows: its formulas lose digits that this library keeps. Fit data without their "
+        "means, or float64 data, with a kernel that varies more on them; or keep the model itself, with save."
+    )
+    if not difference <= ANOTHER_MODEL:
+        raise InvalidParameterError(message)
+    warn_caller(message, PrecisionWarning)
+
+
+def _some_rows(X: Any) -> Any:
+    """Return rows of X on the host, evenly spaced, as many as a peer is compared on."""
+    n = int(X.shape[0])
+    chosen = np.linspace(0, n - 1, max(1, min(n, COMPARED_ROWS, COMPARED_ENTRIES // n))).astype(np.int64)
+    rows = pick_rows(X, chosen)
+    return rows if is_sparse(rows) else to_host(rows)
 
 
 def _copy_features(source: Any, target: Any) -> None:
@@ -327,6 +370,18 @@ class PCAPeer:
         Raises
         ------
         NotFittedError
+        InvalidParameterError
+            Scores differ by more than 1 % of the largest one.
+
+        Warns
+        -----
+        PrecisionWarning
+            Scores differ by more than the square root of eps, relative to the largest one.
+
+        Notes
+        -----
+        scikit-learn projects the data and the mean apart, and loses digits where the mean is large. Scores are compared
+        one standard deviation from the mean along at most 1000 components with variance.
         """
         check_is_fitted(self)
         model: Any = self
@@ -335,10 +390,10 @@ class PCAPeer:
             setattr(peer, name, to_host(getattr(model, name)).copy())
         for name in ("n_components_", "n_samples_", "noise_variance_", "n_features_in_"):
             setattr(peer, name, getattr(model, name))
-        if model.scale_ is None:
-            _copy_features(model, peer)
-            return peer
-        return _scaled(model, peer)
+        peer = peer if model.scale_ is None else _scaled(model, peer)
+        _check_linear_scores(model, peer)
+        _copy_features(model, peer if model.scale_ is None else peer[0])
+        return peer
 
     @classmethod
     def from_sklearn(cls, peer: Any) -> Any:
@@ -380,6 +435,20 @@ def _scaled(model: Any, peer: Any) -> Pipeline:
     scaler = StandardScaler()
     scaler.mean_, scaler.scale_ = peer.mean_, to_host(model.scale_).copy()
     scaler.var_, scaler.n_samples_seen_ = scaler.scale_**2, model.n_samples_
-    _copy_features(model, scaler)
+    scaler.n_features_in_ = model.n_features_in_
     peer.mean_ = np.zeros_like(peer.mean_)
     return make_pipeline(scaler, peer)
+
+
+def _check_linear_scores(model: Any, peer: Any) -> None:
+    """Check the scores of a peer one standard deviation from the mean along every component with variance."""
+    variances = to_host(model.explained_variance_)
+    kept = np.flatnonzero(variances > 0)[:COMPARED_ROWS]
+    if not kept.size:
+        return
+    with working_on(model._map.axes), overflow_allowed():
+        steps = np.sqrt(variances[kept])[:, None] * to_host(model.components_)[kept]
+        rows = to_host(model.mean_) + (steps if model.scale_ is None else steps * to_host(model.scale_))
+        scores = model._map.scores(rows, model.n_jobs)
+        scores = to_host(model._map.whitened(scores) if model.whiten else scores)
+        _check_scores(peer, np.asarray(peer.transform(rows))[:, kept], scores[:, kept])

@@ -26,9 +26,11 @@ from gpukpca.backend.namespace import (
     empty_like,
     is_cupy,
     is_memory_map,
+    is_numpy,
     is_sparse,
     item_size,
     move,
+    namespace_of,
     same_place,
     to_host,
 )
@@ -150,3 +152,14 @@ def _copied(X: Any, like: Array) -> Array:
     """X in new memory on another device; a memory map is read as it is copied."""
     host = X if is_memory_map(X) else to_host(X)
     return placed_rows(host, like) if is_cupy(like) else move(host, like)
+
+
+def own_copy(X: Array, given: Any) -> Array:
+    """Return X, made of what was given, as a copy if none was made on the way; a memory map as it is."""
+    if is_memory_map(X):
+        return X
+    if is_numpy(X):
+        return X.copy() if not isinstance(given, np.ndarray) or np.may_share_memory(X, given) else X
+    if is_sparse(X):
+        return X.copy()
+    return namespace_of(X).asarray(X, copy=True) if X is given else X

@@ -18,6 +18,7 @@ from gpukpca.decomposition.checkpoint import Checkpoint, checkpoint_for
 from gpukpca.decomposition.checkpoint.job import Job, kernel_job
 from gpukpca.decomposition.choices import is_fraction, wants_certificate
 from gpukpca.decomposition.convergence import warn_caller
+from gpukpca.decomposition.locality import warn_of_identity
 from gpukpca.decomposition.magnitude import half_range, row_bounds, scaled_rows
 from gpukpca.decomposition.model import Model, exact_model, nystrom_model, warn_of_certificate
 from gpukpca.decomposition.placement import Placement
@@ -32,11 +33,19 @@ from gpukpca.decomposition.spectrum import (
     warn_of_fallbacks,
     warn_of_gap,
     warn_of_rank,
+    warn_of_rounding,
+    warn_of_tolerance,
 )
 from gpukpca.decomposition.validation import check_finite, has_negative_diagonal, square_kernel_matrix
 from gpukpca.decomposition.warm_start import components_of_sample
 from gpukpca.eigen import BlockKrylov, EigenResult, Nystrom, top_eigh
-from gpukpca.exceptions import IndefiniteKernelError, IndefiniteKernelWarning, InvalidParameterError, RankWarning
+from gpukpca.exceptions import (
+    ConvergenceError,
+    IndefiniteKernelError,
+    IndefiniteKernelWarning,
+    InvalidParameterError,
+    RankWarning,
+)
 from gpukpca.gram import CenteredGram, DenseGram, FactoredGram, TiledGram, gram_matrix
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.base import Rows
@@ -79,7 +88,11 @@ def fitted_model(estimator: Any, X: Array, kernel: Kernel, place: Placement, lim
     if listener is not None:
         listener(Progress("plan", str(plan)))
     route = Route(estimator, X, kernel, template, place, generator(estimator.random_state))
-    return route.approximate(plan) if isinstance(plan.solver, Nystrom) else route.exact(plan)
+    try:
+        return route.approximate(plan) if isinstance(plan.solver, Nystrom) else route.exact(plan)
+    except (ConvergenceError, IndefiniteKernelError, InvalidParameterError):
+        route.check_underflow()  # K then seems indefinite, or its products overflow
+        raise
 
 
 class Route:
@@ -113,12 +126,14 @@ class Route:
             else:
                 eigen = self._solve(op, plan, start)
                 spectrum = checked_spectrum(eigen, op, self.kernel.positive_definite, None)
-        self._check_underflow(np.max(spectrum.eigenvalues, initial=0.0))
+        self.check_underflow(np.max(spectrum.eigenvalues, initial=0.0))
         warn_of_convergence(eigen, fixed=getattr(plan.solver, "passes", None) is not None)
+        warn_of_tolerance(eigen, float(getattr(plan.solver, "tol", 0.0)))
         warn_of_fallbacks(eigen)
         keep = self._kept(spectrum)
-        if not self.drops_zeros:
-            warn_of_rank(spectrum.eigenvalues, eigen, op, self._is_constant)
+        warn_of_rounding(spectrum.eigenvalues, eigen, op, self._is_constant)
+        warn_of_rank(spectrum, keep, self.n)
+        if not warn_of_identity(self.kernel, op.base, spectrum) and not self.drops_zeros:
             warn_of_gap(eigen, keep)
         model = exact_model(self.X, op, rows, eigen.truncated(keep), spectrum.truncated(keep))
         if wants_certificate(self.estimator.eigen_solver):  # the exact low-rank way took its place
@@ -138,14 +153,15 @@ class Route:
         """Whether all rows of the data are the same; a kernel matrix says so itself."""
         return isinstance(self.kernel, Precomputed) or is_sparse(self.X) or bool(np.all(constant_columns(self.X)))
 
-    def _check_underflow(self, largest: float) -> None:
+    def check_underflow(self, largest: float | None = None) -> None:
         """Raise where kernel values underflow that do not for the same rows times a constant.
 
-        `largest` is an eigenvalue: nothing is looked at where it is a normal number.
+        `largest` is an eigenvalue: nothing is evaluated where it is a normal number. None: the fit failed, and values
+        without all of their digits are the cause.
         """
-        dtype = dtype_name(place_of(self.X).dtype)
-        tiny = float(np.finfo(dtype).tiny)
-        if isinstance(self.kernel, Precomputed) or largest >= self.n * tiny:
+        limits = np.finfo(dtype_name(place_of(self.X).dtype))
+        least = float(limits.tiny) / (float(limits.eps) if largest is None else 1.0)
+        if isinstance(self.kernel, Precomputed) or (largest is not None and largest >= self.n * least):
             return
         size = half_range(*row_bounds([self.X]))
         rows = take_rows(self.X, 0, min(self.n, SEEN_ROWS))
@@ -154,10 +170,10 @@ class Route:
                 float(np.max(np.abs(to_host(self.kernel.diagonal(Y)))))
                 for Y in (rows, scaled_rows(rows, power_of_two_scale(size, np.float64)))
             )
-        if size > 0.0 and known < tiny <= scaled:
+        if size > 0.0 and known < least <= scaled:
             raise InvalidParameterError(
-                f"the kernel matrix underflows: features range over at most {2.0 * size:.0e}, and {dtype} does not "
-                f"hold values of {self.kernel!r} so small. Multiply the data by 2**{-math.frexp(size)[1]}."
+                f"the kernel matrix underflows: features range over at most {2.0 * size:.0e}, and {limits.dtype} does "
+                f"not hold values of {self.kernel!r} so small. Multiply the data by 2**{-math.frexp(size)[1]}."
             )
 
     def _kept(self, spectrum: Spectrum) -> int:
@@ -246,16 +262,14 @@ class Route:
         p = None if wanted is None or is_fraction(wanted) else plan.n_components
         op, _ = self._uncentered(plan)
         started = time.perf_counter()
-        try:
-            model = nystrom_model(self.X, op, plan.solver, p, self.rng, rank_report(self.listener))
-        except IndefiniteKernelError:  # of rounding alone, where the values underflow
-            self._check_underflow(0.0)
-            raise
+        model = nystrom_model(self.X, op, plan.solver, p, self.rng, rank_report(self.listener))
         model = replace(model, eigen=replace(model.eigen, seconds=time.perf_counter() - started))
-        self._check_underflow(np.max(model.spectrum.eigenvalues, initial=0.0))
+        self.check_underflow(np.max(model.spectrum.eigenvalues, initial=0.0))
         keep = _certain_components(float(wanted), model.spectrum) if is_fraction(wanted) else self._kept(model.spectrum)
         model = model.truncated(keep)
         warn_of_certificate(model, plan.solver)
+        if keep == 0:
+            warn_of_rank(model.spectrum, keep, self.n)
         return replace(plan, n_components=keep), replace(model, template=self._empty_template())
 
     def _empty_template(self) -> Rows | None:

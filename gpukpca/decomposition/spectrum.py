@@ -135,15 +135,14 @@ def carrying_variance(eigenvalues: np.ndarray, dtype: str) -> np.ndarray:
     return eigenvalues > SMALL_POSITIVE[dtype] * float(np.max(eigenvalues, initial=0.0))
 
 
-def warn_of_rank(
+def warn_of_rounding(
     eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram, is_constant: Callable[[], bool] = lambda: True
 ) -> None:
-    """Fewer components carry variance than were asked for, or than the dtype can tell from rounding.
+    """Warn where the dtype cannot tell the components from rounding.
 
     `is_constant` says whether the data are; it is asked where the matrix alone cannot tell.
     """
-    n, dtype = op.shape[0], dtype_name(op.dtype)
-    rank = int(np.sum(eigenvalues > 0))
+    dtype = dtype_name(op.dtype)
     drowned = eigen.null_threshold > DROWNED * max(float(np.max(eigenvalues, initial=0.0)), EPS[dtype] * op.noise_scale)
     # A constant kernel leaves no variance but the rounding of its sums, and has nothing to resolve.
     if drowned and (op.total_variance > 4.0 * EPS[dtype] * op.noise_scale or not (_is_flat(op) or is_constant())):
@@ -153,10 +152,21 @@ def warn_of_rank(
             f"{'Pass float64, or subtract' if dtype == 'float32' else 'Subtract'} the feature means first.",
             PrecisionWarning,
         )
-    if rank < len(eigenvalues):
+
+
+def warn_of_rank(spectrum: Spectrum, keep: int, n: int) -> None:
+    """Warn where fewer components carry variance than are kept, or where none is kept."""
+    rank = int(np.sum(spectrum.eigenvalues > 0))
+    if keep == 0:
         warn_caller(
-            f"only {rank} of the {len(eigenvalues)} components carry variance: the centred kernel matrix of {n} "
-            f"sample(s) has rank {rank} to the rounding of {dtype}. The others have eigenvalue 0 and zero scores.",
+            f"no component carries variance, and none is kept: the centred kernel matrix of {n} sample(s) is 0 to the "
+            f"rounding of {spectrum.dtype}, and transform returns no columns.",
+            RankWarning,
+        )
+    elif rank < keep:
+        warn_caller(
+            f"only {rank} of the {keep} components carry variance: the centred kernel matrix of {n} sample(s) has rank "
+            f"{rank} to the rounding of {spectrum.dtype}. The others have eigenvalue 0 and zero scores.",
             RankWarning,
         )
 
@@ -194,6 +204,17 @@ def splits_a_subspace(eigen: EigenResult) -> bool:
     return eigen.gap < 5.0 * eigen.null_threshold
 
 
+def warn_of_tolerance(eigen: EigenResult, tol: float) -> None:
+    """Warn where `tol`, if it was given, is below what rounding allows."""
+    if 0.0 < tol < eigen.tolerance:
+        warn_caller(
+            f"tol = {tol:.1e} is below what rounding allows in {dtype_name(eigen.eigenvalues.dtype)} for this matrix; "
+            f"{eigen.tolerance:.1e} of the largest eigenvalue was used. Pass a tol of at least that, or 0 for the "
+            "default.",
+            PrecisionWarning,
+        )
+
+
 def warn_of_convergence(eigen: EigenResult, fixed: bool = False) -> None:
     """Residuals above the tolerance; an error where nothing was found, unless the passes were `fixed`."""
     if bool(np.all(eigen.converged)):
@@ -204,7 +225,8 @@ def warn_of_convergence(eigen: EigenResult, fixed: bool = False) -> None:
     if not fixed and not eigen.converged.any() and float(np.min(norms)) > USELESS_RESIDUAL * largest:
         raise ConvergenceError(
             f"no component was found in {eigen.n_passes} passes: every residual is above {USELESS_RESIDUAL} of the "
-            f'largest eigenvalue {largest:.4g}. Allow more passes (max_iter), or use eigen_solver="dense".'
+            f'largest eigenvalue {largest:.4g}. Allow more passes (max_iter), or use eigen_solver="dense".',
+            partial_result=eigen,
         )
     worst = ", ".join(f"{i + 1} ({norms[i] / largest:.1e})" for i in np.flatnonzero(~eigen.converged)[:10])
     warn_caller(

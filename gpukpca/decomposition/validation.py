@@ -220,6 +220,18 @@ def _warn_of_lost_digits(X: Any) -> None:
             warn_caller(f"integers up to {largest} exceed 2**53 and lose digits in float64.", PrecisionWarning)
 
 
+class NotFiniteError(ValueError):
+    """An entry is NaN or infinite: the arguments are the text before its row, the row, and the text after."""
+
+    def __str__(self) -> str:
+        return "".join(map(str, self.args))
+
+    def moved(self, start: int) -> NotFiniteError:
+        """Return the error for rows that begin at row `start` of a whole."""
+        text, row, rest = self.args
+        return NotFiniteError(text, row + start, rest)
+
+
 def check_finite(
     X: Any, advice: str, what: str = "Input X", *, missing: bool = False, of_missing: str | None = None
 ) -> None:
@@ -254,10 +266,8 @@ def _raise_not_finite(X: Any, what: str, missing: bool, advice: dict[str, str]) 
         bad = np.argwhere(test(host))
         if len(bad):
             row, column = _csr_position(X, bad[0][0]) if is_sparse(X) else bad[0]
-            raise ValueError(
-                f"{what} contains {word}{note}: {len(bad)} value(s), the first in row {row}, column {column}. "
-                f"{advice[word]}"
-            )
+            where = f"{what} contains {word}{note}: {len(bad)} value(s), the first in row "
+            raise NotFiniteError(where, int(row), f", column {column}. {advice[word]}")
 
 
 def _csr_position(X: Any, entry: int) -> tuple[int, int]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.namespace import from_host, namespace_of, to_host
-from gpukpca.backend.rows import place_of
+from gpukpca.backend.namespace import epsilon, from_host, namespace_of, to_host
+from gpukpca.backend.rows import pick_rows, place_of
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 from gpukpca.kernels.base import DataRows, Kernel
+
+# Kinds of dtypes that are real numbers.
+NUMBERS = "biuf"
+# Rows whose pairs are evaluated in both orders.
+COMPARED_ROWS = 6
 
 
 class Precomputed(Kernel):
@@ -48,38 +54,42 @@ class PairwiseCallable(Kernel):
         self.function, self.parameters = function, parameters
 
     def tile(self, a: DataRows, b: DataRows, out: Array | None = None) -> Array:
-        left, right = to_host(a.data), to_host(b.data)
+        left, right = _read_only(a.data), _read_only(b.data)
         values = np.empty((a.n_rows, b.n_rows))
         # One data set against itself: the function is symmetric, so half of the calls are enough.
         symmetric = a.data is b.data
+        compared = set(_some_rows(a.n_rows)) if symmetric else set()
         for i in range(a.n_rows):
             for j in range(i if symmetric else 0, b.n_rows):
                 values[i, j] = self._value(left[i], right[j], i, j)
                 if symmetric:
                     values[j, i] = values[i, j]
+                if i != j and i in compared and j in compared:
+                    back = self._value(right[j], left[i], j, i)
+                    _refuse_asymmetric(self.function, (i, j), values[i, j], back, abs(values[i, i]), epsilon(a.data))
         return from_host(values, place_of(b.data), b.data.dtype)
 
     def tile_diagonal(self, a: DataRows) -> Array:
-        rows = to_host(a.data)
+        rows = _read_only(a.data)
         values = [self._value(rows[i], rows[i], i, i) for i in range(a.n_rows)]
         return from_host(np.asarray(values, dtype=np.float64), place_of(a.data), a.data.dtype)
 
     def _value(self, x: Array, y: Array, i: int, j: int) -> float:
-        name = getattr(self.function, "__name__", repr(self.function))
         try:
             value = self.function(x, y, **(self.parameters or {}))
         except Exception as error:
-            error.add_note(f"raised by the kernel {name} for the pair of rows ({i}, {j})")
+            error.add_note(f"raised by the kernel {_name(self.function)} for the pair of rows ({i}, {j})")
             raise
-        if np.ndim(value) != 0 or not isinstance(value, (int, float, np.number, np.bool_, np.ndarray)):
+        if (number := _real_number(value)) is None:
             raise InvalidParameterError(
-                f"the kernel {name} must return a number for a pair of rows; for rows ({i}, {j}) it returned "
-                f"{type(value).__name__} of shape {np.shape(value)}. Kernels that return whole blocks are subclasses "
-                "of gpukpca.kernels.Kernel."
+                f"the kernel {_name(self.function)} must return a number for a pair of rows; for rows ({i}, {j}) it "
+                f"returned {_described(value)}. Kernels that return whole blocks are subclasses of "
+                "gpukpca.kernels.Kernel."
             )
-        if not np.isfinite(float(value)):
-            raise InvalidParameterError(f"the kernel {name} returned {_spelled(float(value))} at ({i}, {j})")
-        return float(value)
+        if not math.isfinite(number):
+            what = _spelled(number) if np.asarray(value).dtype.kind in NUMBERS else "an integer beyond float64"
+            raise InvalidParameterError(f"the kernel {_name(self.function)} returned {what} at ({i}, {j})")
+        return number
 
 
 class BlockCallable(Kernel):
@@ -99,32 +109,108 @@ class BlockCallable(Kernel):
         self.function = function
 
     def tile(self, a: DataRows, b: DataRows, out: Array | None = None) -> Array:
-        block = self.function(to_host(a.data), to_host(b.data))
-        check_block(self.function, block, (a.n_rows, b.n_rows))
-        return from_host(block, place_of(b.data), b.data.dtype)
+        return from_host(self._block(_read_only(a.data), _read_only(b.data)), place_of(b.data), b.data.dtype)
 
     def tile_diagonal(self, a: DataRows) -> Array:
-        rows = to_host(a.data)
-        values = np.concatenate(
-            [np.diagonal(self.function(rows[i : i + 1], rows[i : i + 1])) for i in range(len(rows))]
-        )
+        rows = _read_only(a.data)
+        values = np.concatenate([self._block(rows[i : i + 1], rows[i : i + 1])[0] for i in range(len(rows))])
         return from_host(values, place_of(a.data), a.data.dtype)
+
+    def _block(self, A: np.ndarray, B: np.ndarray) -> np.ndarray:
+        block = self.function(A, B)
+        check_block(self.function, block, (len(A), len(B)))
+        return np.array(to_host(block))  # a tile is written to, and the function may keep its block
 
 
 def check_block(owner: Any, block: Any, shape: tuple[int, int]) -> None:
     """Raise where a block made by somebody else's code is not a finite array of `shape`."""
-    name = getattr(owner, "__name__", None) or type(owner).__name__
+    name = _name(owner)
     if getattr(block, "shape", None) != shape:
         raise InvalidParameterError(
             f"the kernel {name} must return a block of shape {shape}; it returned {type(block).__name__} of shape "
             f"{getattr(block, 'shape', None)}."
         )
     host = to_host(block)
+    if host.dtype.kind not in NUMBERS:
+        raise InvalidParameterError(
+            f"the kernel {name} must return a block of real numbers; it returned an array of dtype {host.dtype}."
+        )
     if not np.all(np.isfinite(host)):
         i, j = np.argwhere(~np.isfinite(host))[0]
         raise InvalidParameterError(
             f"the kernel {name} returned {_spelled(float(host[i, j]))} at ({i}, {j}) of a block of shape {shape}"
         )
+
+
+def check_symmetry(kernel: Kernel, X: Any) -> None:
+    """Raise where a kernel of the user's differs on a few pairs of rows in the two orders.
+
+    A function of two rows is checked where its matrix is made.
+    """
+    n = int(X.shape[0])
+    if n < 2 or not _is_given(kernel):
+        return
+    chosen = _some_rows(n)
+    rows = kernel.prepare(pick_rows(X, chosen))
+    half, like = len(chosen) // 2, place_of(X)
+    a, b = rows.slice(0, half), rows.slice(half, len(chosen))
+    there = to_host(checked_tile(kernel, kernel.tile(a, b), a, b, like))
+    back = to_host(checked_tile(kernel, kernel.tile(b, a), b, a, like)).T
+    size = max(float(np.max(np.abs(there))), float(np.max(np.abs(back))))
+    i, j = np.unravel_index(np.argmax(np.abs(there - back)), there.shape)
+    pair = (int(chosen[i]), int(chosen[half + j]))
+    owner = kernel.function if isinstance(kernel, BlockCallable) else kernel
+    _refuse_asymmetric(owner, pair, float(there[i, j]), float(back[i, j]), size, epsilon(like))
+
+
+def _is_given(kernel: Kernel) -> bool:
+    """Whether a kernel, or a part of it, is code of the user's that answers for blocks."""
+    parts = [kernel, *(part for part in kernel.get_params().values() if isinstance(part, Kernel))]
+    return any(isinstance(part, BlockCallable) or not type(part).__module__.startswith("gpukpca.") for part in parts)
+
+
+def _some_rows(n: int) -> np.ndarray:
+    """Return the numbers of a few of n rows, ascending and evenly spaced."""
+    return np.unique(np.linspace(0, n - 1, COMPARED_ROWS).astype(np.int64))
+
+
+def _refuse_asymmetric(owner: Any, pair: tuple[int, int], there: float, back: float, size: float, eps: float) -> None:
+    """Raise where the two values of a pair differ by more than the root of eps, relative to the size of values."""
+    if abs(there - back) > math.sqrt(eps) * max(abs(there), abs(back), size):
+        i, j = pair
+        raise InvalidParameterError(
+            f"the kernel {_name(owner)} is not symmetric: k(x, y) is {there:.6g} for x = row {i} and y = row {j}, and "
+            f"{back:.6g} for x = row {j} and y = row {i}. Kernel PCA needs k(x, y) = k(y, x); return the mean of both."
+        )
+
+
+def _read_only(X: Any) -> np.ndarray:
+    """Return rows on the host that code of the user's cannot write to."""
+    rows = to_host(X).view()
+    rows.flags.writeable = False
+    return rows
+
+
+def _real_number(value: Any) -> float | None:
+    """Return a real number as a float, infinity for an integer beyond all floats; None for anything else."""
+    try:
+        if isinstance(value, int):
+            return float(value)
+        array = np.asarray(value)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError):  # no array either
+        return None
+    return float(array) if array.ndim == 0 and array.dtype.kind in NUMBERS else None
+
+
+def _described(value: Any) -> str:
+    """Return the type of an answer, and the shape of an array."""
+    return type(value).__name__ + (f" of shape {tuple(value.shape)}" if isinstance(value, np.ndarray) else "")
+
+
+def _name(owner: Any) -> str:
+    return getattr(owner, "__name__", None) or type(owner).__name__
 
 
 def checked_tile(kernel: Kernel, tile: Any, a: Any, b: Any, like: Array) -> Array:

@@ -36,6 +36,7 @@ from gpukpca.exceptions import ConvergenceWarning, DeviceLostError, InvalidParam
 from gpukpca.gram import CenteredGram, DenseGram, gram_matrix
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.families import common_kernel, from_common, widest_member
+from gpukpca.kernels.given import check_symmetry
 from gpukpca.model_selection.fold_rows import FoldRows
 from gpukpca.model_selection.grid import Candidate, Group, same_value
 
@@ -148,7 +149,9 @@ class Fold:
     def _resolved(self, group: Group) -> Kernel | None:
         """The kernel with numbers from the training rows; None where there is none, and the members have failed."""
         try:
-            return kernel_from(group.estimator).resolve(self.X)
+            kernel = kernel_from(group.estimator).resolve(self.X)
+            check_symmetry(kernel, self.X)
+            return kernel
         except Exception as error:
             self._failed(group.members, error)
             return None

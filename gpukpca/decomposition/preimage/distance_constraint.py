@@ -14,7 +14,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import row_products, smallest_in_rows
-from gpukpca.backend.namespace import cast, from_host, namespace_of, overflow_allowed, to_host
+from gpukpca.backend.namespace import cast, epsilon, from_host, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.rows import feature_means, pick_rows, shifted_rows
 from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
 from gpukpca.decomposition.preimage.result import Found, PreimageInfo
@@ -93,9 +93,13 @@ class DistanceConstraint:
         centre = xp.sum(around, axis=1) / chosen.shape[1]
         around = around - centre[:, None, :]
         gram = to_host(around @ xp.matrix_transpose(around)).astype(np.float64)
-        wanted, most = self._wanted(Z, distances, chosen, gram, around, centre)
-        coordinates = from_host(_solved(gram, wanted, most), Z, wide)
+        wanted, squares = self._wanted(Z, distances, chosen, gram, around, centre)
+        coordinates = from_host(_solved(gram, wanted, np.mean(squares, axis=1)), Z, wide)
         x = centre + (coordinates[:, None, :] @ around)[:, 0, :]
+        if self.mean is not None:
+            nearest = chosen[np.arange(len(chosen)), np.argmin(squares, axis=1)]
+            most = np.where(self._blurred(distances, chosen), BELIEVED * np.sqrt(squares.min(axis=1)), np.inf)
+            x = _held(x, cast(pick_rows(self.points, nearest), wide), from_host(most, Z, wide))
         return cast(x if self.mean is None else x + self.mean[None, :], Z.dtype)
 
     def _distances(self, Z: Array) -> Array:
@@ -110,17 +114,17 @@ class DistanceConstraint:
     def _wanted(
         self, Z: Array, distances: np.ndarray, chosen: np.ndarray, gram: np.ndarray, around: Array, centre: Array
     ) -> tuple[np.ndarray, np.ndarray]:
-        """What (x - centre)·(b - centre) is for every neighbour b, up to a constant, (rows, k); the mean of ‖x - b‖².
+        """What (x - centre)·(b - centre) is for every neighbour b, up to a constant, and ‖x - b‖², both (rows, k).
 
-        The mean, (rows,), is infinite for inner products: an offset leaves it no digits.
+        The distances are infinite for inner products: an offset leaves them no digits.
         """
         if self.mean is None:
             wanted = self._inner_products(Z, distances, chosen)
             across = namespace_of(centre).matrix_transpose(around @ centre[:, :, None])[:, 0, :]
-            return wanted - to_host(across).astype(np.float64), np.full(len(gram), np.inf)
+            return wanted - to_host(across).astype(np.float64), np.full(wanted.shape, np.inf)
         own = np.einsum("ikk->ik", gram)
         squares = self._square_distances(distances, chosen)
-        return 0.5 * (own - squares), np.mean(squares, axis=1)
+        return 0.5 * (own - squares), squares
 
     def _square_distances(self, distances: np.ndarray, chosen: np.ndarray) -> np.ndarray:
         """‖x - b‖² for k(x, b) = f(0) - ‖φ(b) - P‖²/2, as if P were φ(x); not beyond what the data reach."""
@@ -129,6 +133,11 @@ class DistanceConstraint:
         with overflow_allowed():
             found = self.space.kernel.square_distances(drops)
         return np.minimum(np.nan_to_num(found, nan=self.reach), self.reach)
+
+    def _blurred(self, distances: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """Return for every row whether a kernel value, and so a distance, has lost half of its digits."""
+        peaks = to_host(self.diagonal).astype(np.float64)[chosen]
+        return np.any(peaks - 0.5 * distances < np.sqrt(epsilon(self.scores)) * peaks, axis=1)
 
     def _inner_products(self, Z: Array, distances: np.ndarray, chosen: np.ndarray) -> np.ndarray:
         """x·b for k(x, b) = (‖P‖² + k(b, b) - ‖φ(b) - P‖²) / 2."""
@@ -141,6 +150,20 @@ class DistanceConstraint:
 
 def _points(basis: Array, mean: Array | None) -> Array:
     return basis if mean is None else shifted_rows(basis, mean, 1.0, basis.dtype)
+
+
+def _held(x: Array, b: Array, most: Array) -> Array:
+    """Return the rows x, moved towards b where they are further from it than `most`.
+
+    Differences of distances give the position, so those of far neighbours, which kernel values near 0 hardly tell,
+    could carry a point away from the neighbour that it is next to.
+    """
+    xp = namespace_of(x)
+    steps = x - b
+    lengths = xp.sqrt(square_sums(steps))
+    far = lengths > most
+    share = xp.where(far, most, xp.ones_like(most)) / xp.where(far, lengths, xp.ones_like(lengths))
+    return xp.where(far[:, None], b + steps * share[:, None], x)
 
 
 def _solved(gram: np.ndarray, wanted: np.ndarray, most: np.ndarray) -> np.ndarray:

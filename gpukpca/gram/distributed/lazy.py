@@ -13,15 +13,16 @@ from gpukpca._typing import Array
 from gpukpca.backend.namespace import cast, from_host, is_foreign, namespace_of
 
 
-def mapped_rows(X: Any, answer: Callable[[Any, Any], Array], model: Any, width: int | None, dtype: str) -> Any:
-    """``answer(model, block)`` of every block of rows of a Dask array, as a Dask array; nothing is computed.
+def mapped_rows(X: Any, answer: Callable[..., Array], model: Any, width: int | None, dtype: str) -> Any:
+    """``answer(model, block, k, first)`` of every block of rows of a Dask array, as a Dask array; nothing is computed.
 
     Parameters
     ----------
     X : dask.array.Array, shape (m, d)
         Chunks may cut the columns, be empty, or be of unknown length; unknown lengths stay unknown.
     answer : callable
-        Of the model and an array (rows, d) with at least one row: an array (rows, width), or (rows,).
+        Of the model, an array (rows, d) with at least one row, the number of the block, and that of its first row (None
+        where lengths are unknown): an array (rows, width), or (rows,).
     model : object
         In the graph once, whatever the number of blocks.
     width : int or None
@@ -51,6 +52,7 @@ def mapped_rows(X: Any, answer: Callable[[Any, Any], Array], model: Any, width: 
         dask.delayed(model, name=f"gpukpca-model-{uuid.uuid4().hex}", traverse=False),
         width,
         dtype,
+        np.cumsum([0.0, *X.chunks[0]]),
         meta=meta,
         chunks=(X.chunks[0],) if width is None else (X.chunks[0], (width,)),
         drop_axis=[1] if width is None else None,
@@ -89,9 +91,18 @@ def _dtype_of(like: Any, name: str) -> Any:
 # -- what runs on the workers ------------------------------------------------------------------------------------------
 
 
-def _answered(block: Any, answer: Callable[[Any, Any], Array], model: Any, width: int | None, dtype: str) -> Array:
+def _answered(
+    block: Any,
+    answer: Callable[..., Array],
+    model: Any,
+    width: int | None,
+    dtype: str,
+    edges: np.ndarray,
+    block_id: tuple[int, ...],
+) -> Array:
     """The answer for a block, which may be empty."""
     if block.shape[0]:
-        found = answer(model, block)
+        k = block_id[0]
+        found = answer(model, block, k, None if np.isnan(edges[k]) else int(edges[k]))
         return cast(found, _dtype_of(found, dtype))
     return from_host(np.empty((0,) if width is None else (0, width)), block, _dtype_of(block, dtype))

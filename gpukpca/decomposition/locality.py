@@ -1,0 +1,82 @@
+"""Kernels that fall to 0 with the distance: data whose points, or new points, are all too far apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.namespace import cast, epsilon, is_sparse, move, namespace_of, to_host
+from gpukpca.backend.rows import pick_rows
+from gpukpca.decomposition.convergence import warn_caller
+from gpukpca.decomposition.spectrum import Spectrum
+from gpukpca.exceptions import PrecisionWarning
+from gpukpca.gram import kernel_matmat
+from gpukpca.kernels import Kernel, Laplacian
+
+# A leading share of the variance below this many n-ths is no structure, unless samples are few.
+EQUAL_SHARES, FEW_SAMPLES = 5, 50
+# The share of the trace of K that centering takes from a matrix that is not the identity.
+COMMON = 0.005
+
+
+def falls_with_distance(kernel: Kernel) -> bool:
+    """Whether kernel values are a function of the distance alone."""
+    return kernel.inverts_to == "distances" or isinstance(kernel, Laplacian)
+
+
+def warn_of_identity(kernel: Kernel, op: Any, spectrum: Spectrum) -> bool:
+    """Warn where every sample is alone: K is nearly the identity. Return whether it is.
+
+    The components then have nearly equal shares, and the entries of K off the diagonal hardly count: centering takes
+    their mean from the trace.
+    """
+    n, ratios = int(op.shape[0]), spectrum.ratios
+    if n < FEW_SAMPLES or not falls_with_distance(kernel) or not 0.0 < np.max(ratios, initial=0.0) < EQUAL_SHARES / n:
+        return False
+    trace = float(np.sum(to_host(op.diagonal()).astype(np.float64)))
+    if spectrum.total_variance < (1.0 - COMMON) * (1.0 - 1.0 / n) * trace or trace <= 0.0:
+        return False
+    warn_caller(
+        "K is nearly the identity, so components say little: gamma is large for these units. Try a smaller one, such "
+        'as gamma="scale".',
+        PrecisionWarning,
+    )
+    return True
+
+
+def far_rows(estimator: Any, Y: Any, scores: Array) -> np.ndarray:
+    """Return which new rows have no kernel value above rounding with any training row; landmarks are not all of them.
+
+    Their k(y, X) A is 0 to rounding, which is cheap to see; the few rows where it is so are evaluated again.
+    """
+    kernel, model = estimator.kernel_, estimator._map
+    if not falls_with_distance(kernel) or hasattr(estimator, "landmarks_") or not int(scores.shape[1]):
+        return np.zeros(0, dtype=np.int64)
+    rows = model.prepared(kernel)
+    if rows.shifted:
+        return np.zeros(0, dtype=np.int64)
+    eps, xp = epsilon(scores), namespace_of(scores)
+    offset = float(model.offset[0])
+    size = float(xp.sum(xp.abs(model.projection[:, 0]))) + 8.0 * abs(offset)
+    near_nothing = np.flatnonzero(to_host(xp.abs(scores[:, 0] + offset)) <= 2.0 * eps * size)
+    if not near_nothing.size:
+        return near_nothing
+    Z = pick_rows(Y, near_nothing)
+    Z = Z if is_sparse(Z) else move(Z, model.like)
+    ones = xp.ones_like(model.projection[:, :1])
+    sums = to_host(kernel_matmat(kernel, Z, model.basis, ones, prepared=rows, n_jobs=estimator.n_jobs))[:, 0]
+    own = to_host(kernel.diagonal(cast(pick_rows(Z, [0]), model.projection.dtype)))[0]
+    return near_nothing[sums <= eps * own]
+
+
+def warn_of_far_rows(far: np.ndarray, n_rows: int) -> None:
+    """Warn, once for all, of new rows that are far from all training rows."""
+    if far.size:
+        warn_caller(
+            f"{far.size} of {n_rows} row(s), the first is row {far[0]}, are so far from all training rows that every "
+            "kernel value is below rounding: their scores are the same wherever they are. Check their units, or fit "
+            "with a smaller gamma.",
+            PrecisionWarning,
+        )

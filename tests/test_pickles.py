@@ -1,0 +1,63 @@
+"""Pickles record the version that wrote them, and a mix of versions is reported."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, __version__
+from gpukpca.decomposition import fitting
+from gpukpca.exceptions import VersionWarning
+from gpukpca.model_selection import KernelPCACV
+
+ESTIMATORS = [
+    PCA(2),
+    IncrementalPCA(2),
+    KernelPCA(2, kernel="rbf"),
+    ProbabilisticPCA(2),
+    BayesianPCA(2),
+    LocalPCA(2, 2, random_state=0),
+    KernelPCACV("rbf", n_components=[2], gammas=[0.3], cv=2),
+]
+
+
+def data() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((40, 4)) * [4.0, 2.0, 1.0, 0.5]
+
+
+def fitted(model: Any) -> Any:
+    return clone(model).fit(data())
+
+
+@pytest.mark.parametrize("model", ESTIMATORS, ids=lambda model: type(model).__name__)
+def test_a_pickle_of_this_version_is_read_in_silence_and_leaves_nothing_behind(model):
+    for one in (model, fitted(model)):
+        again = pickle.loads(pickle.dumps(one))
+        assert set(vars(again)) == set(vars(one))
+        assert set(vars(copy.deepcopy(one))) == set(vars(one))
+
+
+@pytest.mark.parametrize("model", ESTIMATORS, ids=lambda model: type(model).__name__)
+def test_a_pickle_of_another_version_is_reported(model, monkeypatch):
+    one = fitted(model)
+    monkeypatch.setattr(fitting, "__version__", "0.0.1")
+    written = pickle.dumps(one)
+    monkeypatch.undo()
+    with pytest.warns(VersionWarning, match=rf"written by gpukpca 0\.0\.1, and this is gpukpca {__version__}"):
+        again = pickle.loads(written)
+    np.testing.assert_array_equal(again.transform(data()), one.transform(data()))
+
+
+def test_a_pickle_without_a_version_is_reported():
+    one = fitted(PCA(2))
+    state = one.__getstate__()
+    del state[fitting.VERSION]
+    again = PCA()
+    with pytest.warns(VersionWarning, match=r"written by gpukpca 0\.7\.0 or older"):
+        again.__setstate__(state)
+    np.testing.assert_array_equal(again.components_, one.components_)
