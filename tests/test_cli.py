@@ -261,6 +261,19 @@ def test_white_space_separates_in_no_csv_file_and_no_ragged_one():
         read_input(text("x.txt", rows))
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("name", ["x.csv", "x.txt"])
+@pytest.mark.parametrize("width", [2, 9000, 20000])
+def test_lines_of_any_length_are_sampled_whole(delimiter: str, name: str, width: int):
+    """A header or a row longer than the sample, and than the longest cell that the csv module takes."""
+    X = (np.arange(3 * width) % 997 / 8).reshape(3, width)
+    names = [f"gene {i}" for i in range(width)]
+    rows = [names, *([str(value) for value in row] for row in X)]
+    table = read_input(text(name, "\n".join(delimiter.join(row) for row in rows)))
+    np.testing.assert_array_equal(table.X, X)
+    assert table.feature_names == tuple(names)
+
+
 def test_whether_there_is_a_header_can_be_said():
     years = text("x.csv", "1990,1991\n1,2\n3,4\n")
     assert read_input(years).X.shape == (3, 2)

@@ -24,6 +24,7 @@ SPACED = (".txt", ".dat")
 WHITE_SPACE = " "
 MISSING = ("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?", "-")
 SAMPLE_CHARACTERS = 65536
+SAMPLE_LINES = 3
 SAMPLE_ROWS = 50
 # Text, its cells and the numbers made of them are in memory together.
 MEMORY_OF_TEXT = 2.5
@@ -84,10 +85,15 @@ def read_text(
 
 
 def _sample(file: Any) -> list[str]:
-    """The first lines, whole."""
-    text = file.read(SAMPLE_CHARACTERS)
-    lines = text.splitlines(keepends=True)
-    return lines[:-1] if len(text) == SAMPLE_CHARACTERS and len(lines) > 1 else lines
+    """Return the first lines, always whole: as many as hold `SAMPLE_CHARACTERS`, and at least `SAMPLE_LINES`."""
+    lines: list[str] = []
+    characters = 0
+    for line in file:
+        lines.append(line)
+        characters += len(line)
+        if characters >= SAMPLE_CHARACTERS and len(lines) >= SAMPLE_LINES:
+            break
+    return lines
 
 
 def _rows(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -165,8 +171,11 @@ def _delimiter(path: Path, sample: list[str]) -> str:
 
 
 def _widths(path: Path, sample: list[str], delimiter: str) -> list[int]:
-    """Cells in each of the first rows."""
-    return [len(cells) for _, cells in _rows(path, sample, delimiter)][:SAMPLE_ROWS]
+    """Return the number of cells in each of the first rows; none where a cell would be longer than csv allows."""
+    try:
+        return [len(cells) for _, cells in _rows(path, sample, delimiter)][:SAMPLE_ROWS]
+    except ValueError:  # a long line is one cell to a delimiter that it does not have
+        return []
 
 
 def _decimal(rows: list[list[str]], delimiter: str) -> str:
