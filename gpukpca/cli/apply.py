@@ -146,11 +146,16 @@ def _model(wanted: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
 def _table(wanted: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table:
     """The input, with the columns of the fit."""
     missing = bool(get_tags(model).input_tags.allow_nan)
-    table = read_input(wanted.source, missing=missing, **how_to_read(wanted))
+    names = notes.get("feature_names")
+    of_model = tuple(names or ())
+    of_model = of_model if len(set(of_model)) == len(of_model) else ()
+    table = read_input(wanted.source, missing=missing, of_model=of_model, **how_to_read(wanted))
     wide, wanted_width = table.X.shape[1], int(model.n_features_in_)
     if wide != wanted_width:
-        raise InvalidParameterError(f"{wanted.source} has {wide} columns of numbers; the model needs {wanted_width}.")
-    names = notes.get("feature_names")
+        raise InvalidParameterError(
+            f"{wanted.source} has {wide} columns of numbers; the model needs {wanted_width}. --columns and --drop "
+            "choose columns."
+        )
     if names is not None and table.feature_names is not None and tuple(names) != table.feature_names:
         i = next(i for i, pair in enumerate(zip(names, table.feature_names, strict=False)) if pair[0] != pair[1])
         raise InvalidParameterError(
