@@ -364,6 +364,52 @@ def test_residuals_are_shown_relative_to_the_first(rng: np.random.Generator, opt
     assert "relative to the first" in out
 
 
+BAD_OPTIONS = [
+    "--memory-limit 0",
+    "--memory-limit 1KB",
+    "--memory-limit 1KB --method pca --svd-solver dual -n 3",
+    "--memory-limit 1KB --method local",
+    "--tol -1",
+    "--tol 2 --method pca",
+    "--gamma -1",
+    "--n-jobs 0",
+    "--n-jobs 0 --method local",
+    "--max-iter 0",
+    "--max-iter 0 --method ppca",
+    "--max-iter 0 --method bayesian",
+    "--coef0 nan -k poly",
+    "--degree -1 -k poly",
+    "--device foo",
+    "--device foo --method pca",
+    "--clusters 0 --method local",
+    "--clusters 200 --method local",
+    "--seed 99999999999999",
+    "--n-components 10 --method ppca",
+    "--n-components mle --method pca --svd-solver arpack",
+    "--n-components 0.5 --method pca --svd-solver randomized",
+    "--checkpoint none/here",
+]
+
+
+@pytest.mark.parametrize("options", BAD_OPTIONS)
+def test_errors_name_options_and_no_parameters(options: str):
+    result = run("fit", "iris", "-o", "s.npz", *options.split())
+    assert result.exit_code == 2
+    assert options.split()[0] in result.stderr
+    for parameter in commands.fit.params:
+        assert f"{parameter.name}=" not in result.stderr
+        assert "_" not in str(parameter.name) or str(parameter.name) not in result.stderr
+    assert "None" not in result.stderr
+    assert not any(name in result.stderr for name in ("KernelPCA:", "PCA:", "random_state", "n_clusters"))
+
+
+def test_warnings_name_options_and_kernels_keep_their_parameters():
+    result = fit("iris", "-n", 1000, "-o", "s.npz", "-q")
+    assert result.stderr.startswith("warning: --n-components 1000 is more than the 150 sample(s)")
+    stderr = run("fit", "iris", "--preimage", "fixed_point", "-k", "sigmoid", "-o", "t.npz").stderr
+    assert "Sigmoid(gamma=0.25, coef0=1.0)" in stderr
+
+
 def test_whether_there_is_a_header_can_be_said():
     years = text("x.csv", "1990,1991\n1,2\n3,4\n")
     assert read_input(years).X.shape == (3, 2)
@@ -449,6 +495,10 @@ def test_scale_is_reported():
 OUT = ("-o", "s.npz")
 BAD = [
     ("missing file", ["none.csv", *OUT], "none.csv: no such file"),
+    ("missing file and --header", ["none.csv", "--header", *OUT], "none.csv: no such file"),
+    ("missing file and --no-header", ["none", "--no-header", *OUT], "none: no such file"),
+    ("missing array and --header", ["none.npz", "--header", "--key", "X", *OUT], "none.npz: no such file"),
+    ("missing file and --columns", ["none.dat", "--columns", "1", *OUT], "none.dat: no such file"),
     ("near a bundled name", ["irsi", *OUT], "Did you mean 'iris'?"),
     ("directory", ["folder", *OUT], "folder is a directory"),
     ("pipe", ["pipe.csv", *OUT], "pipe.csv is a pipe or a device"),
@@ -502,12 +552,12 @@ BAD = [
     ("components below zero", ["iris", "-m", "ppca", "-n", "-2", *OUT], "-n -2 leaves nothing"),
     ("share above one", ["iris", "-n", "1.5", *OUT], "-n 1.5: a share of the variance lies between 0 and 1"),
     ("components in words", ["iris", "-n", "few", *OUT], "'few' is not a number"),
-    ("negative gamma", ["iris", "--gamma", "-1", *OUT], "gamma=-1.0"),
+    ("negative gamma", ["iris", "--gamma", "-1", *OUT], "--gamma -1.0"),
     ("gamma in words", ["iris", "--gamma", "mean", *OUT], '"scale", or "median"'),
-    ("gamma nan", ["iris", "--gamma", "nan", *OUT], "gamma=nan"),
-    ("no threads", ["iris", "--n-jobs", "0", *OUT], "n_jobs=0"),
+    ("gamma nan", ["iris", "--gamma", "nan", *OUT], "--gamma nan"),
+    ("no threads", ["iris", "--n-jobs", "0", *OUT], "--n-jobs 0"),
     ("negative seed", ["iris", "--seed", "-1", *OUT], "--seed"),
-    ("memory in words", ["iris", "--memory-limit", "much", *OUT], "memory_limit='much'"),
+    ("memory in words", ["iris", "--memory-limit", "much", *OUT], "--memory-limit much"),
     ("memory too small", ["iris", "--memory-limit", "1KiB", *OUT], "1.0 KiB are allowed"),
     ("indefinite", ["wave.npy", "-k", "precomputed", "-n", "3", *OUT], "negative eigenvalues"),
     ("not square", ["iris", "-k", "precomputed", *OUT], "square"),
