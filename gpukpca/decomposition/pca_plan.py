@@ -85,7 +85,7 @@ class PCAPlan:
     available_bytes: int
     notes: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         lines = [
             f"data      {self.n_samples} x {self.n_features}, {self.dtype}, on {self.device}",
             f"method    {self.method}: {WORDS[self.method]} ({self.reason})",

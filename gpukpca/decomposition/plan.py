@@ -59,7 +59,7 @@ class Plan:
     preimage_landmarks: int = 0
     notes: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         lines = [
             f"data      {self.n_samples} x {self.n_features}, {self.dtype}, on {self.device}",
             f"kernel    {self.kernel}",
