@@ -245,7 +245,7 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "gamma": ({"gamma": 0.25}, "kernel was RBF(gamma=0.2) and is RBF(gamma=0.25) now"),
     "kernel": ({"kernel": "laplacian"}, "kernel was RBF(gamma=0.2) and is Laplacian(gamma=0.2) now"),
     "solver": ({"eigen_solver": BlockKrylov(block_size=7), "tol": 0}, "eigen_solver was 'randomized' and is BlockKryl"),
-    "random_state": ({"random_state": 1}, "--seed was 0 and is 1 now"),
+    "random_state": ({"random_state": 1}, "random_state was 0 and is 1 now"),
     "version": ({}, "version was"),
     "format": ({}, "format was 1 and is 2 now"),
 }
