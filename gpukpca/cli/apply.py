@@ -224,7 +224,6 @@ def _check_picture(wanted: SimpleNamespace, n: int, d: int) -> None:
 def _figure(wanted: SimpleNamespace, table: Table, points: np.ndarray) -> Any:
     """Some samples before and after, as images where they are; else all of them in the first plane of the given."""
     from gpukpca.plotting import plot_comparison, plot_denoised
-    from gpukpca.plotting.style import classes_of
 
     title = f"{Path(wanted.source).stem}, denoised by {wanted.model.name}"
     if wanted.image_shape is not None:
@@ -235,5 +234,4 @@ def _figure(wanted: SimpleNamespace, table: Table, points: np.ndarray) -> Any:
     given = np.where(np.isnan(table.X), points, table.X).astype(np.float64)
     plane = PCA(2).fit(given)
     planes = {"given": plane.transform(given), "denoised": plane.transform(points.astype(np.float64))}
-    labels = None if classes_of(table.labels)[0] is None else table.labels
-    return plot_comparison(planes, labels=labels, title=title, same_scale=True)
+    return plot_comparison(planes, labels=table.labels, title=title, same_scale=True)
