@@ -130,7 +130,7 @@ def output_of_transform(estimator: Any) -> str:
 
 
 def on_host(state: Any) -> Any:
-    """Return a copy of an object in which arrays of a CUDA device are NumPy arrays; the object itself where it has none.
+    """Return a copy of an object with NumPy arrays for those of a CUDA device; the object itself where it has none.
 
     Arrays on the host are shared with the copy. One that holds the numbers of an array of the device takes its place.
     """
