@@ -7,6 +7,7 @@ __all__ = [
     "BayesianPCA",
     "IncrementalPCA",
     "KernelPCA",
+    "KernelPCACV",
     "LocalPCA",
     "Nystrom",
     "PCAPlan",
@@ -38,10 +39,11 @@ if TYPE_CHECKING:
         Progress,
     )
     from gpukpca.eigen import Nystrom
+    from gpukpca.model_selection import KernelPCACV
     from gpukpca.persistence import load
 else:
     _ROOMS = ("datasets", "decomposition", "eigen", "exceptions", "gram", "kernels", "model_selection", "plotting")
-    _HOMES = {"Nystrom": "eigen", "load": "persistence"}
+    _HOMES = {"KernelPCACV": "model_selection", "Nystrom": "eigen", "load": "persistence"}
 
     def __getattr__(name):
         from importlib import import_module

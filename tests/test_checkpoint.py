@@ -273,7 +273,7 @@ def test_another_fit_is_refused_by_the_field_that_differs(
         resumed(tmp_path, data, **{**SETTINGS, **parameters})
     assert words in str(raised.value)
     assert "Choose another folder, or delete the files p*_pass*.npz in this one" in str(raised.value)
-    assert "searches make many, so leave checkpoint=None there" in str(raised.value)
+    assert "searches make many, which cannot share one" in str(raised.value)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -766,9 +766,9 @@ def test_the_command_line_checks_and_tells(in_folder: Path) -> None:
     result = command(*FIT, "--checkpoint", "c", "--force", "--seed", "1")
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
-    assert "random_state was 0 and is 1 now" in result.stderr
+    assert "--seed was 0 and is 1 now" in result.stderr
     result = command(*FIT, "--checkpoint", "x.npy", "--force")
-    assert (result.exit_code, result.stderr) == (2, "error: checkpoint x.npy is a file; name a folder.\n")
+    assert (result.exit_code, result.stderr) == (2, "error: --checkpoint x.npy is a file; name a folder.\n")
     result = command("fit", "x.npy", "--method", "ppca", "--checkpoint", "c", "-o", "t.npz")
     assert result.exit_code == 2
     assert "it is for --method kernel or pca" in result.stderr

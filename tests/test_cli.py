@@ -261,6 +261,155 @@ def test_white_space_separates_in_no_csv_file_and_no_ragged_one():
         read_input(text("x.txt", rows))
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("name", ["x.csv", "x.txt"])
+@pytest.mark.parametrize("width", [2, 9000, 20000])
+def test_lines_of_any_length_are_sampled_whole(delimiter: str, name: str, width: int):
+    """A header or a row longer than the sample, and than the longest cell that the csv module takes."""
+    X = (np.arange(3 * width) % 997 / 8).reshape(3, width)
+    names = [f"gene {i}" for i in range(width)]
+    rows = [names, *([str(value) for value in row] for row in X)]
+    table = read_input(text(name, "\n".join(delimiter.join(row) for row in rows)))
+    np.testing.assert_array_equal(table.X, X)
+    assert table.feature_names == tuple(names)
+
+
+TABLE = "id,age,name,x,y\n7,20,a,1,2\n8,21,b,3,4\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "names", "X"),
+    [
+        ({"drop": "id,name"}, "age x y", [[20, 1, 2], [21, 3, 4]]),
+        ({"drop": "0, -3"}, "age x y", [[20, 1, 2], [21, 3, 4]]),
+        ({"drop": "id", "index_column": "name"}, "age x y", [[20, 1, 2], [21, 3, 4]]),
+        ({"drop": "name,id", "label_column": "name"}, "age x y", [[20, 1, 2], [21, 3, 4]]),
+        ({"columns": "y,age"}, "age y", [[20, 2], [21, 4]]),
+        ({"columns": "3", "label_column": "name"}, "x", [[1], [3]]),
+        ({"of_model": ("y", "x")}, "y x", [[2, 1], [4, 3]]),
+        ({"of_model": ("p", "q"), "drop": "name"}, "id age x y", [[7, 20, 1, 2], [8, 21, 3, 4]]),
+    ],
+)
+def test_columns_are_chosen_and_left_out(options: dict, names: str, X: list):
+    table = read_input(text("x.csv", TABLE), **options)
+    np.testing.assert_array_equal(table.X, X)
+    assert table.feature_names == tuple(names.split())
+
+
+def test_columns_are_left_out_of_every_kind_of_input():
+    without = read_input(text("x.csv", "a,1,2\nb,3,4\n"), drop="0")
+    np.testing.assert_array_equal(without.X, [[1, 2], [3, 4]])
+    assert without.feature_names is None
+    comma = read_input(text("y.csv", '"a,b",c\n1,2\n'), drop='"a,b"')
+    assert comma.feature_names == ("c",)
+    np.save("x.npy", np.arange(6.0).reshape(2, 3))
+    np.savez("x.npz", X=np.arange(6.0).reshape(2, 3))
+    for name in ("x.npy", "x.npz"):
+        np.testing.assert_array_equal(read_input(name, columns="0,2").X, [[0, 2], [3, 5]])
+        np.testing.assert_array_equal(read_input(name, drop="1", transpose=True).X, [[0, 3], [2, 5]])
+    assert read_input("iris", drop="sepal width (cm)").feature_names == (
+        *("sepal length (cm)", "petal length (cm)", "petal width (cm)"),
+    )
+    years = read_input(text("z.csv", "1990,kind,1991\n1,a,2\n"), of_model=("1991", "1990"))
+    np.testing.assert_array_equal(years.X, [[2, 1]])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--drop", "none"), "--drop 'none': no such column of the 4 in iris"),
+        (("--columns", "4"), "--columns '4': no such column"),
+        (("--drop", "0", "--columns", "1"), "--columns and --drop contradict each other"),
+        (("--drop", "0,1,2,3"), "--drop leaves no column"),
+        (("--drop", ""), "give names or numbers of columns"),
+        (("--columns", "0,,1"), "give names or numbers of columns"),
+    ],
+)
+@pytest.mark.parametrize("command", [("fit", "iris", "-o", "s.npz"), ("plan", "iris")])
+def test_what_is_no_choice_of_columns_is_refused(command: tuple, options: tuple, words: str):
+    result = run(*command, *options)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_the_report_names_the_columns_that_are_features():
+    text("x.csv", TABLE)
+    assert "columns      id, age, x, y\n" in fit("x.csv", "--label-column", "name", "-n", 1, "-o", "s.npz").stdout
+    assert "columns      age, x, y\n" in fit("x.csv", "--drop", "id,name", "-n", 1, "-o", "t.npz").stdout
+    text("wide.csv", ",".join(f"v{i}" for i in range(100)) + "\n" + 3 * (",".join(map(str, range(100))) + "\n"))
+    out = fit("wide.csv", "--method", "pca", "--drop", "99", "-n", 1, "-o", "u.npz").stdout
+    assert "v0, v1, v2, v3, v4, v5, v6, v7, v8, v9, ..., v98 (99)\n" in out
+    np.save("x.npy", np.eye(3))
+    assert "columns      3 without names\n" in fit("x.npy", "-n", 1, "-o", "v.npz").stdout
+
+
+def test_a_picture_may_be_all_that_is_written():
+    out = fit("iris", "-n", 2, "--plot", "p.png").stdout
+    assert Path("p.png").read_bytes().startswith(b"\x89PNG")
+    assert out.splitlines()[-1].split() == ["written", "p.png"]
+    assert sorted(path.name for path in Path().iterdir()) == ["p.png"]
+
+
+@pytest.mark.parametrize("options", [("-k", "rbf"), ("--method", "pca"), ("--eigen-solver", "nystrom")])
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e4])
+def test_residuals_are_shown_relative_to_the_first(rng: np.random.Generator, options: tuple, unit: float):
+    np.save("x.npy", unit * rng.standard_normal((60, 3)))
+    out = fit("x.npy", *options, "-n", 2, "-o", "s.npz", *(() if "pca" in options else ("--gamma", "scale"))).stdout
+    found = loaded()
+    values = found["eigenvalues" if "eigenvalues" in found else "explained_variance"]
+    rows = [line.split() for line in out.splitlines() if line.strip()[:2] in ("1 ", "2 ")]
+    assert [row[-1] for row in rows] == [f"{residual / values[0]:.1e}" for residual in found["residual_norms"]]
+    assert "relative residual" in out
+    assert "relative to the first" in out
+
+
+BAD_OPTIONS = [
+    "--memory-limit 0",
+    "--memory-limit 1KB",
+    "--memory-limit 1KB --method pca --svd-solver dual -n 3",
+    "--memory-limit 1KB --method local",
+    "--tol -1",
+    "--tol 2 --method pca",
+    "--gamma -1",
+    "--n-jobs 0",
+    "--n-jobs 0 --method local",
+    "--max-iter 0",
+    "--max-iter 0 --method ppca",
+    "--max-iter 0 --method bayesian",
+    "--coef0 nan -k poly",
+    "--degree -1 -k poly",
+    "--device foo",
+    "--device foo --method pca",
+    "--clusters 0 --method local",
+    "--clusters 200 --method local",
+    "--seed 99999999999999",
+    "--n-components 10 --method ppca",
+    "--n-components mle --method pca --svd-solver arpack",
+    "--n-components 0.5 --method pca --svd-solver randomized",
+    "--checkpoint none/here",
+]
+
+
+@pytest.mark.parametrize("options", BAD_OPTIONS)
+def test_errors_name_options_and_no_parameters(options: str):
+    result = run("fit", "iris", "-o", "s.npz", *options.split())
+    assert result.exit_code == 2
+    assert options.split()[0] in result.stderr
+    for parameter in commands.fit.params:
+        assert f"{parameter.name}=" not in result.stderr
+        assert "_" not in str(parameter.name) or str(parameter.name) not in result.stderr
+    assert "None" not in result.stderr
+    assert not any(name in result.stderr for name in ("KernelPCA:", "PCA:", "random_state", "n_clusters"))
+
+
+def test_warnings_name_options_and_kernels_keep_their_parameters():
+    result = fit("iris", "-n", 1000, "-o", "s.npz", "-q")
+    assert result.stderr.startswith("warning: --n-components 1000 is more than the 150 sample(s)")
+    stderr = run("fit", "iris", "--preimage", "fixed_point", "-k", "sigmoid", "-o", "t.npz").stderr
+    assert "Sigmoid(gamma=0.25, coef0=1.0)" in stderr
+
+
 def test_whether_there_is_a_header_can_be_said():
     years = text("x.csv", "1990,1991\n1,2\n3,4\n")
     assert read_input(years).X.shape == (3, 2)
@@ -346,6 +495,10 @@ def test_scale_is_reported():
 OUT = ("-o", "s.npz")
 BAD = [
     ("missing file", ["none.csv", *OUT], "none.csv: no such file"),
+    ("missing file and --header", ["none.csv", "--header", *OUT], "none.csv: no such file"),
+    ("missing file and --no-header", ["none", "--no-header", *OUT], "none: no such file"),
+    ("missing array and --header", ["none.npz", "--header", "--key", "X", *OUT], "none.npz: no such file"),
+    ("missing file and --columns", ["none.dat", "--columns", "1", *OUT], "none.dat: no such file"),
     ("near a bundled name", ["irsi", *OUT], "Did you mean 'iris'?"),
     ("directory", ["folder", *OUT], "folder is a directory"),
     ("pipe", ["pipe.csv", *OUT], "pipe.csv is a pipe or a device"),
@@ -399,12 +552,12 @@ BAD = [
     ("components below zero", ["iris", "-m", "ppca", "-n", "-2", *OUT], "-n -2 leaves nothing"),
     ("share above one", ["iris", "-n", "1.5", *OUT], "-n 1.5: a share of the variance lies between 0 and 1"),
     ("components in words", ["iris", "-n", "few", *OUT], "'few' is not a number"),
-    ("negative gamma", ["iris", "--gamma", "-1", *OUT], "gamma=-1.0"),
+    ("negative gamma", ["iris", "--gamma", "-1", *OUT], "--gamma -1.0"),
     ("gamma in words", ["iris", "--gamma", "mean", *OUT], '"scale", or "median"'),
-    ("gamma nan", ["iris", "--gamma", "nan", *OUT], "gamma=nan"),
-    ("no threads", ["iris", "--n-jobs", "0", *OUT], "n_jobs=0"),
+    ("gamma nan", ["iris", "--gamma", "nan", *OUT], "--gamma nan"),
+    ("no threads", ["iris", "--n-jobs", "0", *OUT], "--n-jobs 0"),
     ("negative seed", ["iris", "--seed", "-1", *OUT], "--seed"),
-    ("memory in words", ["iris", "--memory-limit", "much", *OUT], "memory_limit='much'"),
+    ("memory in words", ["iris", "--memory-limit", "much", *OUT], "--memory-limit much"),
     ("memory too small", ["iris", "--memory-limit", "1KiB", *OUT], "1.0 KiB are allowed"),
     ("indefinite", ["wave.npy", "-k", "precomputed", "-n", "3", *OUT], "negative eigenvalues"),
     ("not square", ["iris", "-k", "precomputed", *OUT], "square"),

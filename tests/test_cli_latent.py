@@ -197,7 +197,7 @@ def test_local_chooses_by_the_criterion():
 
 
 def test_the_limit_of_memory_is_not_ignored():
-    assert "memory_limit" in refused("digits", "--method", "local", "--memory-limit", "1KB", *OUT)
+    assert "--memory-limit" in refused("digits", "--method", "local", "--memory-limit", "1KB", *OUT)
 
 
 def test_two_columns_of_a_table_name_the_axes_as_they_are_written():

@@ -140,11 +140,37 @@ def test_images_before_and_after():
 
 def test_names_of_columns_must_be_those_of_the_fit():
     fit("iris", "-n", 2, "--save", "m.npz", *OUT)
-    text("t.csv", "sepal length (cm),sepal width (cm),petal width (cm),petal length (cm)\n1,2,3,4\n")
+    text("t.csv", "sepal length (cm),sepal width (cm),petal length,petal width (cm)\n1,2,3,4\n")
     message = refused("transform", "m.npz", "t.csv", "-o", "t.npz")
-    assert "column 3 of t.csv is 'petal width (cm)', and the model was fitted with 'petal length (cm)'" in message
+    assert "t.csv has no column petal length (cm), which the model was fitted with" in message
+    text("t.csv", "a,b,c,d\n1,2,3,4\n")
+    message = refused("transform", "m.npz", "t.csv", "-o", "t.npz")
+    assert "column 1 of t.csv is 'a', and the model was fitted with 'sepal length (cm)'" in message
     text("u.csv", "1,2,3,4\n5,6,7,9\n")
     done("transform", "m.npz", "u.csv", "-o", "t.npz")
+
+
+@pytest.mark.parametrize("options", [(), ("--scale",), ("--method", "pca"), ("--method", "local")])
+def test_new_samples_give_the_columns_of_the_model_by_name(X: np.ndarray, options: tuple[str, ...]):
+    """In any order, beside others that are not read, numbers or not."""
+    rows = [f"{i},{a},{b},{c},k{i % 2}" for i, (a, b, c) in enumerate(X[:40, :3])]
+    text("x.csv", "\n".join(["id,a,b,c,kind", *rows]))
+    fit("x.csv", "-n", 2, "--drop", "id,kind", *options, "--save", "m.npz", *OUT)
+    rows = [f"{c},k{i % 2},{a},{b}" for i, (a, b, c) in enumerate(X[:40, :3])]
+    text("y.csv", "\n".join(["c,kind,a,b", *rows]))
+    for name in ("x.csv", "y.csv"):
+        done("transform", "m.npz", name, "-o", "t.npz", "--force")
+        np.testing.assert_allclose(loaded("t.npz")["scores"], loaded()["scores"], atol=1e-9)
+        assert list(loaded("t.npz")["feature_names"]) == ["a", "b", "c"]
+
+
+def test_columns_without_names_are_chosen_again(X: np.ndarray):
+    fit("x.npy", "-n", 2, "--drop", "0,-1", "--save", "m.npz", *OUT)
+    assert "x.npy has 6 columns of numbers; the model needs 4. --columns" in refused(
+        "transform", "m.npz", "x.npy", "-o", "t.npz"
+    )
+    done("transform", "m.npz", "x.npy", "--drop", "0,5", "-o", "t.npz")
+    np.testing.assert_allclose(loaded("t.npz")["scores"], loaded()["scores"], atol=1e-9)
 
 
 def test_what_does_not_fit_is_refused(X: np.ndarray):

@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from gpukpca import PCA, IncrementalPCA, KernelPCA
 from gpukpca.backend import device as devices
 from gpukpca.backend.device import cuda_place, on_its_device, working_on
 from gpukpca.cuda import device as cuda_device
+from gpukpca.decomposition.fitting import on_host
 from gpukpca.eigen import pivoted_cholesky, top_eigh
 from gpukpca.exceptions import (
     DeviceFallbackWarning,
@@ -485,6 +487,40 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "linear": {"kernel": "linear", "gamma": None},
     "inverse": {"fit_inverse_transform": True},
 }
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+@pytest.mark.parametrize("device", ["cuda", None])
+def test_a_pickle_holds_the_numbers_once_and_takes_no_copy_of_what_is_on_the_host(
+    fake_cuda: Any, kernel: str, device: str | None
+) -> None:
+    """Of a model that was fitted to NumPy arrays on a device, its basis there and the data are one array."""
+    X = np.random.default_rng(0).standard_normal((1000, 200))
+    model = KernelPCA(2, kernel=kernel, device=device).fit(X)
+    tracemalloc.start()
+    try:
+        state = model.__getstate__()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # From a device one copy comes to the host.
+    assert peak < (1.5 if device else 0.2) * X.nbytes
+    assert state["_map"].basis is state["X_fit_"]
+    assert len(pickle.dumps(model)) < 1.2 * X.nbytes
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_allclose(again.transform(X[:9]), model.transform(X[:9]), atol=1e-10)
+    assert model.transform(fake_cuda.asarray(X[:9])).shape == (9, 2)  # the model itself is where it was
+
+
+def test_a_device_array_that_equals_one_on_the_host_is_found(fake_cuda: Any) -> None:
+    host, state = np.arange(5.0), {}
+    for first, second in ((host, fake_cuda.asarray(host)), (fake_cuda.asarray(host), host)):
+        state = on_host({"a": first, "b": second, "c": [second]})
+        assert type(state["a"]) is np.ndarray
+        assert state["a"] is state["b"] is state["c"][0]
+    other = on_host({"a": host, "b": host.copy(), "c": fake_cuda.ones(3)})
+    assert other["a"] is host
+    assert other["b"] is not host
 
 
 def test_pickles_from_a_device_are_read_without_cupy(fake_cuda: Any, tmp_path: Path) -> None:

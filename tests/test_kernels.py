@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import itertools
 import math
+import operator
 import pickle
 
 import numpy as np
@@ -17,7 +21,7 @@ from scipy.spatial.distance import pdist
 from sklearn.base import clone
 from sklearn.gaussian_process import kernels as process
 
-from gpukpca import KernelPCA, kernels
+from gpukpca import KernelPCA, kernels, load
 from gpukpca.backend import rows as backend_rows
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning
 from gpukpca.kernels import (
@@ -399,11 +403,100 @@ def test_clone_pickle_repr_and_equality(name):
     kernel = ALL[name][0]
     copies = [clone(kernel), pickle.loads(pickle.dumps(kernel))]
     copies.append(eval(repr(kernel), globals() | {"inf": math.inf}))
-    for copy in copies:
-        assert copy is not kernel
-        assert copy == kernel
-        assert copy.get_params().keys() == kernel.get_params().keys()
+    for one in copies:
+        assert one is not kernel
+        assert one == kernel
+        assert one.get_params().keys() == kernel.get_params().keys()
     assert kernel != RBF(0.123)
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_equal_kernels_have_one_hash(name):
+    kernel = ALL[name][0]
+    other = clone(kernel)
+    assert other is not kernel
+    assert other == kernel
+    assert hash(other) == hash(kernel)
+    assert len({kernel, other, RBF(0.123)}) == 2
+
+
+class Weighted(Kernel):
+    """A kernel of a user's own, with any parameter."""
+
+    def __init__(self, weights=None) -> None:
+        self.weights = weights
+
+
+def test_parameters_of_every_kind_make_equal_kernels_with_one_hash(xp):
+    array = np.array([1.0, 2.0])
+    kinds = [
+        (0.5, np.float64(0.5), np.float32(0.5), np.longdouble(0.5)),
+        (1, True, np.True_, np.int8(1), 1.0),
+        ("scale", np.str_("scale")),
+        (None, None),
+        (xp.array(array), xp.array(array.copy())),
+        (xp.array(array.astype(np.float32)), xp.array(array.astype(np.float32))),
+        ([array, "a"], [array.copy(), "a"]),
+        ({"w": array, "k": RBF(0.5)}, {"w": array.copy(), "k": RBF(np.float64(0.5))}),
+        ((1, (2.0, array)), (1.0, (2, array.copy()))),
+        (RBF(0.5) + 2 * Linear(), RBF(np.float32(0.5)) + 2.0 * Linear()),
+        (math.sin, math.sin),
+        (process.RBF(2.0), process.RBF(2.0)),
+    ]
+    for kind in kinds:
+        for a, b in itertools.pairwise(kind):
+            for make in (Weighted, lambda value: Sum(Weighted(value), RBF(0.1)), lambda value: Scale(Weighted(value))):
+                assert make(a) == make(b)
+                assert hash(make(a)) == hash(make(b))
+    different = [
+        *(0.5, 2, "scale", None, xp.array(array), xp.array(array[:1]), [array, "b"], {"w": array}, math.cos),
+        *(xp.array(array + 1), (1, 2), [1, 2], RBF(0.5), Linear(), {"v": array}, np.array([0.5])),
+    ]
+    for i, a in enumerate(different):
+        for b in different[:i]:
+            assert Weighted(a) != Weighted(b)
+
+
+LONG = {
+    "sum": lambda n: functools.reduce(operator.add, [RBF(0.1 + i / n) for i in range(n)]),
+    "sum from the right": lambda n: functools.reduce(lambda a, b: b + a, [RBF(0.1 + i / n) for i in range(n)]),
+    "product": lambda n: functools.reduce(operator.mul, [RBF((1 + i) / n**2) for i in range(n)]),
+}
+
+
+@pytest.mark.parametrize(("name", "n"), [*((name, n) for name in LONG for n in (24, 25, 26)), ("sum", 400)])
+def test_kernels_of_many_terms_are_kernels(name, n, tmp_path):
+    """They compute, and are printed, cloned, pickled, compared and saved, without going down Python's stack."""
+    X, kernel = rows(12, 3, "float64"), LONG[name](n)
+    one = np.exp(-(scipy.spatial.distance.squareform(pdist(X)) ** 2))
+    terms = [one**gamma for gamma in gammas_of(kernel)]
+    assert len(terms) == n
+    expected = sum(terms) if "sum" in name else np.prod(terms, axis=0)
+    np.testing.assert_allclose(kernel(X), expected, rtol=1e-11)
+    model = KernelPCA(2, kernel=kernel).fit(X)
+    model.save(tmp_path / "model.npz")
+    again = [load(tmp_path / "model.npz"), pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
+    for other in (*again, clone(model)):
+        assert other.kernel == kernel
+        assert hash(other.kernel) == hash(kernel)
+        assert repr(other.kernel) == repr(kernel)
+    for other in again:
+        np.testing.assert_array_equal(other.transform(X), model.transform(X))
+
+
+def gammas_of(kernel: Kernel) -> list[float]:
+    return [value for name, value in kernel.get_params().items() if name.endswith("gamma")]
+
+
+@pytest.mark.parametrize("wrap", [exp, lambda k: 0.5 * k, lambda k: k**2, lambda k: modulate(k, np.ones_like)])
+def test_kernels_nested_too_deeply_say_so(wrap):
+    kernel = functools.reduce(lambda k, _: wrap(k), range(99), RBF(0.1))
+    with pytest.raises(InvalidParameterError, match="101 levels of kernels inside of kernels; at most 100"):
+        wrap(kernel)
+    assert clone(kernel) == kernel
+    assert pickle.loads(pickle.dumps(kernel)) == kernel
+    assert hash(copy.deepcopy(kernel)) == hash(kernel)
+    assert len(repr(kernel)) > 400
 
 
 def test_a_kernel_is_not_changed_by_its_use():

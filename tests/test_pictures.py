@@ -99,7 +99,7 @@ def test_northern_ireland_lies_apart(foods: tuple[np.ndarray, list[str], list[st
 @pytest.mark.real_data
 def test_names_of_crowded_points_on_a_line_are_pushed_apart(foods: tuple[np.ndarray, list[str], list[str]]):
     X, _, names = foods
-    ax = plot_scores(PCA(1).fit_transform(X.T), names=names)
+    ax = plot_scores(PCA(1).fit_transform(X.T), names=names).axes[0]
     ax.figure.draw_without_rendering()
     written = [text for text in ax.texts if text.get_text()]
     assert len(written) == 17

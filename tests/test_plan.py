@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 import tracemalloc
 
 import numpy as np
 import pytest
 
-from gpukpca import KernelPCA, Plan, Progress
+from gpukpca import PCA, KernelPCA, Plan, Progress
 from gpukpca.decomposition.plan import parsed_bytes, spelled_bytes
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
@@ -180,3 +181,10 @@ def test_no_advice_names_what_is_in_use(X: np.ndarray, case: str) -> None:
 def test_a_share_of_the_variance_is_told_from_a_count(X: np.ndarray) -> None:
     assert "p = 16, where a share of the variance begins, is small" in str(KernelPCA(0.9, kernel="rbf").plan(X))
     assert "p = 16 is small" in str(KernelPCA(16, kernel="rbf").plan(X))
+
+
+def test_plans_print_their_words_wherever_they_are_shown(X: np.ndarray) -> None:
+    for model in (KernelPCA(2, kernel="rbf").fit(X), PCA(2).fit(X)):
+        assert repr(model.plan_) == str(model.plan_) == repr(model.plan(X))
+        assert repr(model.plan_).startswith(f"data      {len(X)} x {X.shape[1]}, float64, on cpu\n")
+        assert pickle.loads(pickle.dumps(model.plan_)) == model.plan_

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits, load_iris
 
-from gpukpca import PCA, KernelPCA
+from gpukpca import PCA, KernelPCA, LocalPCA, plotting
 from gpukpca.exceptions import RankWarning
 from gpukpca.model_selection import KernelPCACV
 from gpukpca.plotting import (
@@ -23,6 +24,7 @@ from gpukpca.plotting import (
     plot_eigenimages,
     plot_fit,
     plot_images,
+    plot_local,
     plot_map,
     plot_reconstructions,
     plot_scores,
@@ -79,7 +81,7 @@ def test_a_fit_is_two_panels_with_what_they_show_written_on_them(iris: tuple[Any
 
 def test_every_point_keeps_its_colour_in_the_shuffle(iris: tuple[Any, np.ndarray, np.ndarray]):
     _, scores, labels = iris
-    dots = plot_scores(scores, labels=labels).collections[0]
+    dots = plot_scores(scores, labels=labels).axes[0].collections[0]
     places, colours = np.asarray(dots.get_offsets()), dots.get_facecolors()[:, :3]
     of_class = {}
     for point, label in zip(scores[:, :2], labels, strict=True):
@@ -90,21 +92,47 @@ def test_every_point_keeps_its_colour_in_the_shuffle(iris: tuple[Any, np.ndarray
 
 
 def test_low_bars_get_their_own_axis():
-    assert len(plot_spectrum(with_ratios(0.6, 0.3)).figure.axes) == 1
-    ax = plot_spectrum(with_ratios(*[0.01] * 90))
+    assert len(plot_spectrum(with_ratios(0.6, 0.3)).axes) == 1
+    ax = plot_spectrum(with_ratios(*[0.01] * 90)).axes[0]
     assert len(ax.figure.axes) == 2
     assert ax.get_ylim()[1] < 2
     png(ax.figure)
 
 
-def test_many_numbers_get_a_colour_bar_and_many_words_one_colour(rng: np.random.Generator):
+@pytest.mark.parametrize("labels", [np.arange(50.0), np.arange(50)])
+def test_many_numbers_get_a_colour_bar(rng: np.random.Generator, labels: np.ndarray):
     scores = rng.standard_normal((50, 2))
-    numbered = plot_scores(scores, labels=np.arange(50.0))
-    assert len(numbered.figure.axes) == 2
-    worded = plot_scores(scores, labels=[f"w{i}" for i in range(50)])
-    assert len(worded.figure.axes) == 1
-    assert worded.get_legend() is None
-    assert len(worded.collections[0].get_facecolors()) == 1
+    assert len(plot_scores(scores, labels=labels).axes) == 2
+    assert len(plot_comparison({"a": scores, "b": scores}, labels=labels).axes) == 6
+
+
+@pytest.mark.parametrize("count", [12, 13, 40, 200])
+def test_any_number_of_names_keeps_colours_and_a_legend(rng: np.random.Generator, count: int):
+    names = np.array([f"w{i:03}" for i in range(count)])
+    labels, scores = np.tile(names, 3), rng.standard_normal((3 * count, 3))
+    local = LocalPCA(1, 2, random_state=0).fit(scores)
+    figures = [
+        plot_scores(scores, labels=labels),
+        plot_fit(with_ratios(0.5, 0.2), scores, labels),
+        plot_comparison({"a": scores}, labels=labels),
+        plot_local(local, scores, labels=labels),
+    ]
+    for figure in figures:
+        (legend,) = [*figure.legends, *(ax.get_legend() for ax in figure.axes if ax.get_legend())][-1:]
+        texts = [text.get_text() for text in legend.get_texts()]
+        assert texts[:39] == list(names[:39])
+        assert len(texts) == min(count, 40)
+        assert count <= 40 or texts[-1] == f"and {count - 39} more"
+        drawn = next(ax for ax in figure.axes[::-1] if ax.collections)
+        looks = {
+            (tuple(colour), dots.get_paths()[0].vertices.tobytes())
+            for dots in drawn.collections
+            for colour in dots.get_facecolors()
+        }
+        assert len(looks) == min(count, 84)
+    figures[1].draw_without_rendering()
+    box = figures[1].axes[1].get_position()
+    assert box.width > 0.15  # the legend leaves room for the plane
 
 
 def test_names_are_written_up_to_forty_without_overlap(rng: np.random.Generator):
@@ -112,14 +140,14 @@ def test_names_are_written_up_to_forty_without_overlap(rng: np.random.Generator)
 
     scores = rng.standard_normal((MOST_NAMES, 2))
     names = [f"sample {i}" for i in range(MOST_NAMES)]
-    ax = plot_scores(scores, names=names)
+    ax = plot_scores(scores, names=names).axes[0]
     assert words(ax) == names
     ax.figure.draw_without_rendering()
     # The plain text: an annotation's own extent includes its leader.
     boxes = [Text.get_window_extent(text) for text in ax.texts]
     overlaps = sum(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
     assert overlaps <= 1
-    assert words(plot_scores(np.vstack([scores, scores]), names=names + names)) == []
+    assert words(plot_scores(np.vstack([scores, scores]), names=names + names).axes[0]) == []
 
 
 def test_names_are_not_read_as_mathematics():
@@ -129,17 +157,17 @@ def test_names_are_not_read_as_mathematics():
 
 def test_one_component_is_a_strip_with_a_row_for_each_class(iris: tuple[Any, np.ndarray, np.ndarray]):
     model, scores, labels = iris
-    ax = plot_scores(scores[:, :1], model.explained_variance_ratio_, labels)
+    ax = plot_scores(scores[:, :1], model.explained_variance_ratio_, labels).axes[0]
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["setosa", "versicolor", "virginica"]
     assert ax.get_legend() is None
-    plain = plot_scores(scores[:, :1])
+    plain = plot_scores(scores[:, :1]).axes[0]
     assert list(plain.get_yticks()) == []
     png(plot_fit(with_ratios(0.4), scores[:20, :1], names=[str(i) for i in range(20)]))
 
 
 def test_many_points_are_small_and_rasterized(rng: np.random.Generator):
-    few = plot_scores(rng.standard_normal((10, 2))).collections[0]
-    many = plot_scores(rng.standard_normal((RASTERIZE_FROM, 2))).collections[0]
+    few = plot_scores(rng.standard_normal((10, 2))).axes[0].collections[0]
+    many = plot_scores(rng.standard_normal((RASTERIZE_FROM, 2))).axes[0].collections[0]
     assert many.get_rasterized()
     assert not few.get_rasterized()
     assert many.get_sizes()[0] < 10 < few.get_sizes()[0]
@@ -162,11 +190,52 @@ def test_lengths_are_checked():
 def test_axes_of_the_caller_are_used():
     from matplotlib.figure import Figure
 
-    left, right = Figure().subfigures(1, 2)
+    figure = Figure()
+    left, right = figure.subfigures(1, 2)
     ax = left.subplots()
-    assert plot_spectrum(with_ratios(0.5, 0.5), ax) is ax
+    assert plot_spectrum(with_ratios(0.5, 0.5), ax) is figure
+    assert ax.patches
     ax = right.subplots()
-    assert plot_scores(np.eye(3), names=["a", "b", "c"], ax=ax) is ax
+    assert plot_scores(np.eye(3), names=["a", "b", "c"], ax=ax) is figure
+    assert ax.collections
+
+
+def test_a_notebook_shows_every_figure(search: KernelPCACV, digits: tuple[Any, np.ndarray, np.ndarray]):
+    """IPython shows what has `_repr_png_`; matplotlib's own figures have it not, and are text without pyplot."""
+    from matplotlib.figure import Figure
+
+    rng = np.random.default_rng(0)
+    X, (model, images, _) = rng.standard_normal((40, 2)), digits
+    local, plane = LocalPCA(2, 1, random_state=0).fit(X), PCA(2).fit(X)
+    figures = [
+        plot_comparison({"a": X}),
+        plot_components(plane, X),
+        plot_cv_surface(search),
+        plot_denoised({"a": images[:2]}, (8, 8)),
+        plot_eigenimages(model, (8, 8)),
+        plot_fit(plane, X),
+        plot_images(model, images[:20], (8, 8)),
+        plot_local(local, X),
+        plot_map(X, X),
+        plot_reconstructions(model, images[:20], (8, 8)),
+        plot_scores(X),
+        plot_spectrum(plane),
+    ]
+    assert len(figures) == len(plotting.__all__)
+    for figure in figures:
+        assert isinstance(figure, Figure)
+        image, size = pickle.loads(pickle.dumps(figure))._repr_png_()
+        assert image.startswith(b"\x89PNG")
+        assert 100 < size["width"] < 1200
+        assert abs(size["width"] / size["height"] - np.divide(*figure.get_size_inches())) < 0.02
+
+
+def test_ipython_shows_figures_and_plans():
+    display = pytest.importorskip("IPython.core.formatters").DisplayFormatter()
+    shown = display.format(plot_scores(np.eye(3)))[0]
+    assert shown["image/png"].startswith(b"\x89PNG")
+    plan = PCA(1).fit(np.eye(3)).plan_
+    assert display.format(plan)[0]["text/plain"] == str(plan)
 
 
 def test_pyplot_is_never_imported():
@@ -185,7 +254,7 @@ def test_pyplot_is_never_imported():
 
 def test_names_on_a_line_are_in_order_and_apart(rng: np.random.Generator):
     x = np.concatenate([rng.standard_normal(MOST_NAMES - 1) * 1e-3, [50.0]])
-    ax = plot_scores(x[:, None], names=[f"n{i}" for i in range(MOST_NAMES)])
+    ax = plot_scores(x[:, None], names=[f"n{i}" for i in range(MOST_NAMES)]).axes[0]
     ax.figure.draw_without_rendering()
     texts = [text for text in ax.texts if text.get_text()]
     assert len(texts) == MOST_NAMES
@@ -214,8 +283,8 @@ def test_places_are_pushed_apart_no_more_than_needed(wanted: list[float], step: 
 
 def test_more_classes_than_colours_tell_apart_are_written_too(rng: np.random.Generator):
     scores = rng.standard_normal((90, 2))
-    assert words(plot_scores(scores, labels=np.arange(90) % 7)) == []
-    assert words(plot_scores(scores, labels=np.arange(90) % 9)) == [str(i) for i in range(9)]
+    assert words(plot_scores(scores, labels=np.arange(90) % 7).axes[0]) == []
+    assert words(plot_scores(scores, labels=np.arange(90) % 9).axes[0]) == [str(i) for i in range(9)]
 
 
 # -- images ------------------------------------------------------------------------------------------------------------
@@ -312,7 +381,6 @@ def test_a_comparison_has_humps_over_planes_and_one_legend(rng: np.random.Genera
         ({}, None, "at least one panel"),
         ({"a": np.zeros((3, 1))}, None, "a: a plane needs two"),
         ({"a": np.zeros((3, 2)), "b": np.zeros((4, 2))}, None, "a 3, b 4"),
-        ({"a": np.zeros((20, 2))}, np.arange(20), "at most 12 different"),
         ({"a": np.zeros((3, 2))}, [1], "1 labels for 3 rows"),
     ],
 )
@@ -386,7 +454,7 @@ def search() -> KernelPCACV:
 
 
 def test_the_surface_of_a_search_has_a_line_for_every_count_and_marks_the_best(search: KernelPCACV):
-    ax = plot_cv_surface(search)
+    ax = plot_cv_surface(search).axes[0]
     *lines, mark = ax.lines
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["1", "2", "4"]
     best = search.best_params_
@@ -408,7 +476,7 @@ def test_the_surface_of_a_search_has_a_line_for_every_count_and_marks_the_best(s
 def test_a_search_over_counts_alone_is_one_line():
     X = np.random.default_rng(0).standard_normal((40, 3))
     search = KernelPCACV("linear", n_components=[1, 2], cv=2).fit(X)
-    ax = plot_cv_surface(search)
+    ax = plot_cv_surface(search).axes[0]
     np.testing.assert_array_equal(ax.lines[0].get_xdata(), [1, 2])
     assert ax.get_xlabel() == "components"
     assert ax.get_xscale() == "linear"

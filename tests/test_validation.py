@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from scipy.spatial.distance import cdist
+from sklearn.base import clone
 
-from gpukpca import PCA, KernelPCA, LocalPCA
+from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA
 from gpukpca.decomposition.validation import FINITE
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import (
@@ -75,6 +76,88 @@ def test_a_fraction_keeps_the_plan_of_its_operator(X: np.ndarray) -> None:
 def test_what_only_looks_like_numbers_is_refused(X: np.ndarray, make, error, words: str) -> None:
     with pytest.raises(error, match=words):
         KernelPCA(1, kernel="rbf").fit(make(X))
+
+
+class Frame:
+    """A data frame as polars makes them: dtypes in a list, without kinds, and numbers by `__array__` alone."""
+
+    class Dtype:
+        def __init__(self, temporal: bool) -> None:
+            self.temporal = temporal
+
+        def is_temporal(self) -> bool:
+            return self.temporal
+
+    def __init__(self, X: np.ndarray, temporal: bool = False) -> None:
+        self.X, self.shape = X, X.shape
+        self.columns = [f"x{i}" for i in range(X.shape[1])]
+        self.dtypes = [self.Dtype(temporal and i == 1) for i in range(X.shape[1])]
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        return np.asarray(self.X, dtype=dtype)
+
+
+ESTIMATORS = [
+    PCA(2, svd_solver="covariance_eigh"),
+    KernelPCA(2, kernel="rbf", random_state=0),
+    IncrementalPCA(2),
+    ProbabilisticPCA(2, random_state=0),
+    LocalPCA(1, 2, random_state=0),
+]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_frames_whose_dtypes_have_no_kind_are_rows(X: np.ndarray, estimator, dtype: str) -> None:
+    rows = X.astype(dtype)
+    model = clone(estimator)
+    scores = model.fit(Frame(rows)).transform(Frame(rows))
+    assert scores.dtype == dtype
+    np.testing.assert_array_equal(scores, model.fit(rows).transform(rows))
+    with pytest.raises(TypeError, match="dates"):
+        model.fit(Frame(rows, temporal=True))
+
+
+def test_polars_frames_are_rows(X: np.ndarray) -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame(X, schema=list("abcde"))
+    model = PCA(2).fit(frame)
+    assert list(model.feature_names_in_) == list("abcde")
+    # In columns one after the other, so that sums are rounded in another order.
+    np.testing.assert_allclose(model.transform(frame), PCA(2).fit(X).transform(X), atol=1e-10)
+    assert PCA(2).fit_transform(frame.cast(polars.Float32)).dtype == np.float32
+    holes = frame.with_columns(a=polars.when(polars.col("a") > 1).then(None).otherwise(polars.col("a")))
+    with pytest.raises(ValueError, match="missing values"):
+        PCA(2).fit(holes)
+    assert np.isfinite(ProbabilisticPCA(2).fit(holes).transform(holes)).all()
+    for temporal in (polars.lit("2020-01-01").str.to_date(), polars.duration(days=1)):
+        with pytest.raises(TypeError, match="dates"):
+            PCA(2).fit(frame.with_columns(a=temporal))
+    with pytest.raises(ValueError, match=r"'red' \(column 'e', row 0 of X\)"):
+        PCA(2).fit(frame.with_columns(e=polars.lit("red")))
+    with pytest.raises(TypeError, match="collect"):
+        PCA(2).fit(frame.lazy())
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda X: pd.DataFrame(X, columns=list("abcde")).assign(kind="red"), ValueError, "column 'kind', row 0"),
+        (lambda X: np.array([[1.0, 2.0, 3.0], [4.0, None, "red"]], dtype=object), ValueError, "column 2, row 1"),
+        (lambda X: [[1.0, 2.0], [3.0, "red"]], ValueError, "'red' .column 1, row 1"),
+        (lambda X: np.array([["1.5", "2"], ["red", "4"]]), ValueError, "column 0, row 1"),
+        (lambda X: [[1.0, 2.0], [object(), 3.0]], TypeError, "column 0, row 1"),
+        (lambda X: Frame(np.array([[1.0, "red"]], dtype=object)), ValueError, "column 'x1', row 0"),
+    ],
+    ids=["data frame", "objects", "lists", "text", "no number", "frame without kinds"],
+)
+def test_what_is_no_number_is_named_by_its_column(X: np.ndarray, make, error, words: str) -> None:
+    for estimator in ESTIMATORS:
+        with pytest.raises(error, match=words):
+            clone(estimator).fit(make(X))
 
 
 def test_a_missing_value_in_a_wide_csr_matrix_is_found_without_filling_it() -> None:

@@ -146,13 +146,18 @@ def _model(wanted: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
 def _table(wanted: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table:
     """The input, with the columns of the fit."""
     missing = bool(get_tags(model).input_tags.allow_nan)
-    table = read_input(wanted.source, missing=missing, **how_to_read(wanted))
-    wide, wanted_width = table.X.shape[1], int(model.n_features_in_)
-    if wide != wanted_width:
-        raise InvalidParameterError(f"{wanted.source} has {wide} columns of numbers; the model needs {wanted_width}.")
-    names = notes.get("feature_names")
+    wanted_width, names = int(model.n_features_in_), notes.get("feature_names")
     if names is not None and not (isinstance(names, tuple) and len(names) == wanted_width):
         raise ModelFormatError("the file names other columns than those of its model.")
+    of_model = names or ()
+    of_model = of_model if len(set(of_model)) == len(of_model) else ()
+    table = read_input(wanted.source, missing=missing, of_model=of_model, **how_to_read(wanted))
+    wide = table.X.shape[1]
+    if wide != wanted_width:
+        raise InvalidParameterError(
+            f"{wanted.source} has {wide} columns of numbers; the model needs {wanted_width}. --columns and --drop "
+            "choose columns."
+        )
     if names is not None and table.feature_names is not None and tuple(names) != table.feature_names:
         i = next(i for i, pair in enumerate(zip(names, table.feature_names, strict=False)) if pair[0] != pair[1])
         raise InvalidParameterError(
@@ -221,7 +226,6 @@ def _check_picture(wanted: SimpleNamespace, n: int, d: int) -> None:
 def _figure(wanted: SimpleNamespace, table: Table, points: np.ndarray) -> Any:
     """Some samples before and after, as images where they are; else all of them in the first plane of the given."""
     from gpukpca.plotting import plot_comparison, plot_denoised
-    from gpukpca.plotting.style import classes_of
 
     title = f"{Path(wanted.source).stem}, denoised by {wanted.model.name}"
     if wanted.image_shape is not None:
@@ -232,5 +236,4 @@ def _figure(wanted: SimpleNamespace, table: Table, points: np.ndarray) -> Any:
     given = np.where(np.isnan(table.X), points, table.X).astype(np.float64)
     plane = PCA(2).fit(given)
     planes = {"given": plane.transform(given), "denoised": plane.transform(points.astype(np.float64))}
-    labels = None if classes_of(table.labels)[0] is None else table.labels
-    return plot_comparison(planes, labels=labels, title=title, same_scale=True)
+    return plot_comparison(planes, labels=table.labels, title=title, same_scale=True)

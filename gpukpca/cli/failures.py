@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import threading
@@ -17,6 +18,9 @@ import click
 from gpukpca.cli.terminal import say
 from gpukpca.exceptions import ClusterError, ConvergenceError, DeviceLostError, DeviceUnavailableError
 
+# Parameters whose option has another name.
+OTHER_NAMES = {"random_state": "seed", "n_clusters": "clusters"}
+QUOTES = "'\""
 NOTHING = "nothing was written"
 BAD_INPUT, INTERRUPTED, TERMINATED = 2, 130, 143
 FAILURES = (
@@ -42,10 +46,38 @@ def fail(message: str, code: int = BAD_INPUT, word: str = "error: ") -> NoReturn
 
 
 def in_words(error: BaseException) -> str:
-    """The message of an exception, with the path where the system names one."""
+    """Return the message of an exception, with the path where the system names one, and with names of options."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
-    return str(error) or type(error).__name__
+    return with_options(str(error)) or type(error).__name__
+
+
+def with_options(message: str) -> str:
+    """Return a message of the library with options of the running command for parameters of the estimators.
+
+    «KernelPCA: tol=2.0 is not allowed» is «--tol 2.0 is not allowed», «a larger memory_limit» «a larger
+    --memory-limit». A word such as kernel is a name before a value alone; a kernel's own parameters are not the
+    estimator's.
+    """
+    context = click.get_current_context(silent=True)
+    options = {
+        str(one.name): max(one.opts, key=len)
+        for one in (context.command.params if context else ())
+        if isinstance(one, click.Option)
+    }
+    options |= {name: options[option] for name, option in OTHER_NAMES.items() if option in options}
+    if not options:
+        return message
+    names = "|".join(sorted(options, key=len, reverse=True))
+    message = re.sub(
+        rf"[A-Z]\w*\([^()]*\)|(?:\b[A-Z]\w+: )?(?<![\w.-])({names})=(\"[^\"]*\"|'[^']*'|[^\s,;:()]*[^\s,;:().])",
+        lambda found: found[0] if found[1] is None else f"{options[found[1]]} {found[2].strip(QUOTES)}",
+        message,
+    )
+    message = re.sub(rf"(?<=; )({names})(?= must be )", lambda found: options[found[1]], message)
+    long = "|".join(name for name in options if "_" in name)
+    message = re.sub(rf"(?<![\w.-])({long})\b(?![=(])", lambda found: options[found[1]], message)
+    return re.sub(r"\b(must be|[Gg]ive) None(?: \([^()]*\))?(?:, | or )", r"\1 ", message)
 
 
 class OneLineErrors(click.Group):
@@ -142,4 +174,4 @@ def warnings_in_one_line() -> Iterator[None]:
         yield
         # After a failure its own line stands alone.
         for message in seen:
-            say(f"warning: {message}", err=True)
+            say(f"warning: {with_options(message)}", err=True)

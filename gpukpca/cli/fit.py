@@ -19,7 +19,7 @@ from gpukpca.cli.outputs import checked_targets, component_names, draw, write_ro
 from gpukpca.cli.report import ProgressBar, peak_memory_mib, show_run, show_table
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.scheduler import shared_out
-from gpukpca.cli.table import Table
+from gpukpca.cli.table import Table, abbreviated
 from gpukpca.cli.terminal import say
 from gpukpca.decomposition.checkpoint import has_generations
 from gpukpca.decomposition.plan import NO_CHECKPOINT, parsed_bytes
@@ -50,8 +50,10 @@ def read_table(wanted: SimpleNamespace, method: Method) -> Table:
 
 def run_fit(wanted: SimpleNamespace) -> None:
     """Check, read, fit, write, show."""
-    if wanted.output is None and wanted.save is None:
-        raise ValueError("nothing would be written: give --output for the scores, --save for the model, or both.")
+    if wanted.output is None and wanted.save is None and wanted.plot is None:
+        raise ValueError(
+            "nothing would be written: give --output for the scores, --save for the model, --plot for a picture."
+        )
     if wanted.quiet and wanted.verbose:
         raise ValueError("--quiet and --verbose contradict each other; give one of them.")
     targets = checked_targets(wanted, wanted.source)
@@ -93,6 +95,7 @@ def facts_of(
         "versions": versions(),
         "method": method.name,
         "input": prepared.table.source,
+        "columns": abbreviated(prepared.table.feature_names or ()) or f"{prepared.table.X.shape[1]} without names",
         "missing": int(np.sum(np.isnan(prepared.table.X))) if method.takes_missing else 0,
         "scaled": prepared.words,
         "transposed": wanted.transpose,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca.cli.table import Table, check_room
+from gpukpca.cli.table import Choice, Table, check_room, with_columns
 from gpukpca.cli.text import SPACED, read_text
 from gpukpca.decomposition.saved.archive import HEADER
 from gpukpca.kernels.parameters import closest
@@ -37,6 +37,9 @@ def read_input(
     dtype: str | None = None,
     missing: bool = False,
     header: bool | None = None,
+    columns: str | None = None,
+    drop: str | None = None,
+    of_model: tuple[str, ...] = (),
 ) -> Table:
     """Read a .npy, .npz or text file, or a bundled set.
 
@@ -56,6 +59,11 @@ def read_input(
         Empty cells of a text file, and those that say NA, are NaN; without it they are errors.
     header : bool or None
         Whether the first line of a text file names the columns; None: it does where it has text and no number.
+    columns, drop : str, optional
+        Columns that are the only features, or none, before the table is transposed: names, or numbers from 0,
+        separated by commas.
+    of_model : tuple of str
+        Names of the features of a saved model, which are chosen by name where the input has names.
 
     Raises
     ------
@@ -64,8 +72,8 @@ def read_input(
     """
     if transpose and label_column is not None:
         raise ValueError("--label-column cannot go with --transpose: labels belong to rows, which become columns.")
-    table = _read(source, key, label_column, index_column, missing, header)
-    _check_matrix(table.X, source)
+    choice = replace(Choice.of(columns, drop), of_model=() if transpose else of_model)
+    table = _read(source, key, label_column, index_column, missing, header, choice)
     if transpose:
         table = _transposed(table)
     return replace(table, X=_as_dtype(table.X, dtype))
@@ -73,9 +81,8 @@ def read_input(
 
 def how_to_read(wanted: SimpleNamespace) -> dict[str, Any]:
     """Of `read_input`, what the options of a command say."""
-    return {
-        name: getattr(wanted, name) for name in ("key", "label_column", "index_column", "transpose", "dtype", "header")
-    }
+    names = ("key", "label_column", "index_column", "transpose", "dtype", "header", "columns", "drop")
+    return {name: getattr(wanted, name) for name in names}
 
 
 def _read(
@@ -85,28 +92,37 @@ def _read(
     index_column: str | None,
     missing: bool,
     header: bool | None,
+    choice: Choice,
 ) -> Table:
-    """The table as it is in the file."""
+    """The table as it is in the file, with the chosen columns."""
     path = Path(source)
-    if header is not None and not (path.is_file() and path.suffix.lower() in TEXT_SUFFIXES):
+    bundled = not path.is_file() and source in BUNDLED
+    if not bundled:
+        _check_file(path)
+    suffix = "" if bundled else path.suffix.lower()
+    if header is not None and suffix not in TEXT_SUFFIXES:
         raise ValueError(f"--{'header' if header else 'no-header'} is for text files, and {source} is none.")
-    if not path.is_file() and source in BUNDLED:
+    if bundled:
         _refuse_options(f"the bundled set {source!r}", key=key, label_column=label_column, index_column=index_column)
-        return _read_bundled(source)
-    _check_file(path)
-    suffix = path.suffix.lower()
+        return with_columns(_read_bundled(source), choice, source)
     if suffix in TEXT_SUFFIXES:
         _refuse_options("a text file", key=key)
-        return read_text(path, label_column, index_column, missing, header)
+        return read_text(path, label_column, index_column, missing, header, choice)
     if suffix == ".npz":
-        return _read_npz(path, key, label_column, index_column)
+        return _of_matrix(_read_npz(path, key, label_column, index_column), choice, source)
     if suffix == ".npy":
         _refuse_options("a .npy file", key=key, label_column=label_column, index_column=index_column)
-        return _read_npy(path)
+        return _of_matrix(_read_npy(path), choice, source)
     raise ValueError(
         f"{path}: files ending in {suffix or 'nothing'} cannot be read; give .npy, .npz, "
         f"{', '.join(TEXT_SUFFIXES)}, or one of {', '.join(BUNDLED)}."
     )
+
+
+def _of_matrix(table: Table, choice: Choice, source: str) -> Table:
+    """Return the chosen columns of what is a matrix."""
+    _check_matrix(table.X, source)
+    return with_columns(table, choice, source)
 
 
 def _check_file(path: Path) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 from gpukpca import KernelPCA, Nystrom
 from gpukpca.cli.method import (
     DEFAULT_COMPONENTS,
+    RESIDUALS,
     Column,
     Method,
     check_count,
     checkpoint_parameter,
     components_parameter,
+    relative_residuals,
     variance_ratios,
 )
 from gpukpca.cli.scaling import Prepared
@@ -71,11 +73,12 @@ class KernelMethod(Method):
 
     def columns(self, model: KernelPCA) -> list[Column]:
         """Eigenvalues of the centred kernel matrix."""
-        residual = "residual" if model.n_passes_ else "residual at most"
+        values = model.eigenvalues_
+        residual = "relative residual" if model.n_passes_ else "relative residual at most"
         return [
-            ("eigenvalue", model.eigenvalues_, ".6g"),
+            ("eigenvalue", values, ".6g"),
             *variance_ratios(model),
-            (residual, model.residual_norms_, ".1e"),
+            (residual, relative_residuals(values, model.residual_norms_), ".1e"),
         ]
 
     def arrays(self, model: KernelPCA) -> dict[str, Any]:
@@ -98,6 +101,7 @@ class KernelMethod(Method):
             ("solver", f"{model.solver_}: {plan.solver_reason}"),
             *labelled((*plan.notes, *model.fallbacks_)),
             ("passes", f"{model.n_passes_} over K" if model.n_passes_ else ""),
+            ("residuals", RESIDUALS.format("eigenvalue") if len(model.eigenvalues_) else ""),
             ("certificate", _certificate_in_words(model)),
             ("read", f"{spelled_bytes(plan.bytes_read)} in every pass" if plan.bytes_read else ""),
         ]

@@ -95,7 +95,8 @@ class LocalMethod(Method):
         from gpukpca.plotting.style import new_figure
 
         figure = new_figure(6.8, 5.6, self.heading(wanted, len(scores)))
-        ax = plot_local(model, table.X, figure.subplots())
+        ax = figure.subplots()
+        plot_local(model, table.X, ax)
         names = table.feature_names
         if names is not None and len(names) == 2:
             ax.set_xlabel(names[0], parse_math=False)

@@ -16,6 +16,7 @@ from gpukpca.decomposition.checkpoint import check_folder
 from gpukpca.exceptions import InvalidParameterError
 
 DEFAULT_COMPONENTS = 10
+RESIDUALS = "relative to the first {}, as --tol is"
 # A heading, values, and how one is written.
 Column = tuple[str, Any, str]
 
@@ -118,3 +119,9 @@ def variance_ratios(model: Any) -> list[Column]:
     """Shares of the variance, and their running sum."""
     ratios = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
     return [("variance ratio", ratios, ".5f"), ("cumulative", np.cumsum(ratios), ".5f")]
+
+
+def relative_residuals(values: Any, norms: Any) -> Any:
+    """Return residual norms in units of the largest of the values that they belong to."""
+    largest = float(values[0]) if len(values) else 0.0
+    return np.asarray(norms, dtype=np.float64) / (largest if largest > 0 else 1.0)

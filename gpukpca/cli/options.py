@@ -93,6 +93,8 @@ INPUT_OPTIONS = (
         help="Labels that colour the plot: a column of a text file, counted from 0, or an array of an .npz file.",
     ),
     click.option("--index-column", metavar="NAME|NUMBER", help="Names of the rows, given in the same way."),
+    click.option("--columns", metavar="NAME|NUMBER,...", help="Use only these columns, counted from 0, as features."),
+    click.option("--drop", metavar="NAME|NUMBER,...", help="Leave these columns out."),
     click.option(
         "--header/--no-header",
         default=None,

@@ -9,11 +9,13 @@ from typing import Any
 from gpukpca import PCA
 from gpukpca.cli.method import (
     DEFAULT_COMPONENTS,
+    RESIDUALS,
     Column,
     Method,
     check_count,
     checkpoint_parameter,
     components_parameter,
+    relative_residuals,
     variance_ratios,
 )
 from gpukpca.cli.scaling import Prepared
@@ -62,8 +64,9 @@ class PCAMethod(Method):
 
     def columns(self, model: PCA) -> list[Column]:
         """Variances of the scores; singular values are in the file."""
-        residual = ("residual", model.residual_norms_, ".1e")
-        return [("variance", model.explained_variance_, ".6g"), *variance_ratios(model), residual]
+        values = model.explained_variance_
+        residual = ("relative residual", relative_residuals(values, model.residual_norms_), ".1e")
+        return [("variance", values, ".6g"), *variance_ratios(model), residual]
 
     def arrays(self, model: PCA) -> dict[str, Any]:
         """The axes and the spectrum."""
@@ -83,6 +86,7 @@ class PCAMethod(Method):
             ("device", f"{model.device_}, {plan.dtype}, {counted(plan.workers, 'worker')}"),
             ("solver", f"{model.solver_}: {plan.reason}"),
             *labelled((*plan.notes, *model.fallbacks_)),
+            ("residuals", RESIDUALS.format("variance") if len(model.explained_variance_) else ""),
         ]
 
     def figure(self, wanted: SimpleNamespace, model: PCA, scores: Any, table: Table) -> Any:

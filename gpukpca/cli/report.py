@@ -131,6 +131,7 @@ def show_run(
         console,
         [
             ("data", f"{shape[0]} x {shape[1]} from {facts['input']}"),
+            ("columns", facts["columns"]),
             ("missing", f"{facts['missing']} of {shape[0] * shape[1]} cells" if facts["missing"] else ""),
             ("scaled", facts["scaled"]),
             *lines,

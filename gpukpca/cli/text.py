@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca.cli.table import Table, check_room
+from gpukpca.cli.table import Choice, Table, check_room, column_position, is_position
 from gpukpca.decomposition.plan import spelled_bytes
 
 # A comma is also the decimal sign of half the world, so it is tried last.
@@ -23,7 +23,9 @@ DELIMITERS = {"\t": "tab", ";": "semicolon", ",": "comma"}
 SPACED = (".txt", ".dat")
 WHITE_SPACE = " "
 MISSING = ("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?", "-")
+ALL = Choice()
 SAMPLE_CHARACTERS = 65536
+SAMPLE_LINES = 3
 SAMPLE_ROWS = 50
 # Text, its cells and the numbers made of them are in memory together.
 MEMORY_OF_TEXT = 2.5
@@ -45,7 +47,7 @@ def unquoted(cell: str) -> str:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a text file is written."""
+    """How a text file is written; the features are the columns `kept`."""
 
     path: Path
     delimiter: str
@@ -54,11 +56,7 @@ class Layout:
     width: int
     index: int | None
     label: int | None
-
-    @property
-    def kept(self) -> list[int]:
-        """Columns of numbers."""
-        return [i for i in range(self.width) if i not in (self.index, self.label)]
+    kept: tuple[int, ...]
 
     @property
     def separator(self) -> str:
@@ -79,6 +77,7 @@ def read_text(
     index_column: str | None,
     missing: bool = False,
     header: bool | None = None,
+    choice: Choice = ALL,
 ) -> Table:
     """The numbers of a text file, with the names and labels asked for; `missing` values become NaN or are errors.
 
@@ -90,7 +89,7 @@ def read_text(
     )
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            layout = _layout(path, _sample(file), label_column, index_column, header)
+            layout = _layout(path, _sample(file), label_column, index_column, header, choice)
         with path.open(encoding="utf-8-sig", newline="") as file:
             return _read_rows(layout, _rows(path, file, layout.delimiter), missing)
     except UnicodeDecodeError as error:
@@ -98,10 +97,15 @@ def read_text(
 
 
 def _sample(file: Any) -> list[str]:
-    """The first lines, whole."""
-    text = file.read(SAMPLE_CHARACTERS)
-    lines = text.splitlines(keepends=True)
-    return lines[:-1] if len(text) == SAMPLE_CHARACTERS and len(lines) > 1 else lines
+    """Return the first lines, always whole: as many as hold `SAMPLE_CHARACTERS`, and at least `SAMPLE_LINES`."""
+    lines: list[str] = []
+    characters = 0
+    for line in file:
+        lines.append(line)
+        characters += len(line)
+        if characters >= SAMPLE_CHARACTERS and len(lines) >= SAMPLE_LINES:
+            break
+    return lines
 
 
 def _rows(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -134,7 +138,12 @@ def _without_mark(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _layout(
-    path: Path, sample: list[str], label_column: str | None, index_column: str | None, wanted: bool | None
+    path: Path,
+    sample: list[str],
+    label_column: str | None,
+    index_column: str | None,
+    wanted: bool | None,
+    choice: Choice,
 ) -> Layout:
     """Delimiter, decimal sign, header and columns from the first lines."""
     delimiter = _delimiter(path, sample)
@@ -142,15 +151,24 @@ def _layout(
     if not rows:
         raise ValueError(f"{path} holds no rows.")
     first, decimal = [unquoted(cell) for cell in rows[0]], _decimal(rows, delimiter)
-    index = _column(path, "--index-column", index_column, first)
-    label = _column(path, "--label-column", label_column, first)
-    given = [column for column in (index_column, label_column) if column is not None]
-    names = [column for column in given if not _is_position(column, first)]
+    index, label = (
+        None if column is None else column_position(path, option, column, first)
+        for option, column in (("--index-column", index_column), ("--label-column", label_column))
+    )
+    features = [i for i in choice.positions(path, first) if i not in (index, label)]
+    given = [column for column in (index_column, label_column, *choice.named) if column is not None]
+    names = [column for column in given if not is_position(column, first)]
     if names and wanted is False:
         raise ValueError(f"{names[0]!r} is a name in the first line, and --no-header says that it has none; use one.")
-    header = bool(names) or _is_header(first, [i for i in (index, label) if i is not None], decimal)
+    header = (
+        bool(names)
+        or choice.knows(first)
+        or _is_header(first, [i for i in range(len(first)) if i not in features], decimal)
+    )
     header = header if wanted is None else wanted
-    layout = Layout(path, delimiter, decimal, tuple(first) if header else None, len(first), index, label)
+    layout = Layout(
+        path, delimiter, decimal, tuple(first) if header else None, len(first), index, label, tuple(features)
+    )
     if not layout.kept:
         raise ValueError(f"{path} has no column of numbers beside names and labels.")
     if header and not first[0].strip() and 0 in layout.kept:
@@ -179,8 +197,11 @@ def _delimiter(path: Path, sample: list[str]) -> str:
 
 
 def _widths(path: Path, sample: list[str], delimiter: str) -> list[int]:
-    """Cells in each of the first rows."""
-    return [len(cells) for _, cells in _rows(path, sample, delimiter)][:SAMPLE_ROWS]
+    """Return the number of cells in each of the first rows; none where a cell would be longer than csv allows."""
+    try:
+        return [len(cells) for _, cells in _rows(path, sample, delimiter)][:SAMPLE_ROWS]
+    except ValueError:  # a long line is one cell to a delimiter that it does not have
+        return []
 
 
 def _decimal(rows: list[list[str]], delimiter: str) -> str:
@@ -189,25 +210,6 @@ def _decimal(rows: list[list[str]], delimiter: str) -> str:
     commas = any(re.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?", cell) for cell in cells)
     points = any("." in cell and _number(cell, ".") is not None for cell in cells)
     return "," if delimiter != "," and commas and not points else "."
-
-
-def _column(path: Path, option: str, wanted: str | None, first: list[str]) -> int | None:
-    """Position of a column given by number from 0 (negative: from the end) or by name."""
-    if wanted is None:
-        return None
-    if _is_position(wanted, first):
-        return int(wanted) % len(first)
-    if first.count(wanted) == 1:
-        return first.index(wanted)
-    many = first.count(wanted)
-    names = ", ".join(first[:12]) + (", ..." if len(first) > 12 else "")
-    what = f"{many} columns are called so; give a number" if many else f"the first line is: {names}"
-    raise ValueError(f"{option} {wanted!r}: no such column of the {len(first)} in {path} ({what}).")
-
-
-def _is_position(wanted: str, first: list[str]) -> bool:
-    """Whether a column is given by its number: then the same number in the first line is no name."""
-    return bool(re.fullmatch(r"-?\d{1,9}", wanted)) and -len(first) <= int(wanted) < len(first)
 
 
 def _is_header(first: list[str], special: list[int], decimal: str) -> bool:
@@ -288,7 +290,10 @@ def _no_number(layout: Layout, line: int, cells: list[str], column: int) -> str:
     if _number(cell, "," if layout.decimal == "." else ".") is not None:
         mark = {",": "a decimal comma", ".": "a decimal point"}
         return f"{where}: {cell!r} is not a number with {mark[layout.decimal]}, as the first rows have."
-    return f"{where}: {cell!r} is not a number. A column of names or labels: --index-column or --label-column {column}."
+    return (
+        f"{where}: {cell!r} is not a number. A column of names or labels: --index-column or --label-column {column}; "
+        f"--drop {column} leaves it out."
+    )
 
 
 def _as_numbers(labels: list[str]) -> np.ndarray:

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from sklearn import get_config
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from gpukpca._typing import Array
 from gpukpca._version import __version__
-from gpukpca.backend.namespace import is_cupy, is_foreign, move, to_host
+from gpukpca.backend.namespace import is_cupy, is_foreign, is_numpy, move, to_host
 from gpukpca.decomposition.attempts import ENDS_WITHOUT_LOCALS, forget_locals
 from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.model import Model
@@ -147,25 +148,57 @@ def output_of_transform(estimator: Any) -> str:
 
 
 def on_host(state: Any) -> Any:
-    """A copy of an object in which arrays of a CUDA device are NumPy arrays; the object itself where it has none."""
+    """Return a copy of an object with NumPy arrays for those of a CUDA device; the object itself where it has none.
+
+    Arrays on the host are shared with the copy. One that holds the numbers of an array of the device takes its place.
+    """
     if "cupy" not in sys.modules:
         return state
     buffer = io.BytesIO()
     pickler = _ToHost(buffer)
     pickler.dump(state)
-    return pickle.loads(buffer.getvalue()) if pickler.found else state
+    return _FromHost(buffer, pickler.arrays).load() if pickler.found else state
 
 
 class _ToHost(pickle.Pickler):
-    """Writes CuPy arrays as the NumPy arrays that hold their numbers."""
+    """Write all but arrays of numbers: these are collected, those of a device as the NumPy arrays of their numbers."""
 
     found = False
 
-    def reducer_override(self, thing: Any) -> Any:
-        if not is_cupy(thing):
-            return NotImplemented
-        self.found = True
-        return to_host, (to_host(thing),)
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.arrays: list[np.ndarray] = []
+        self.of_device: list[bool] = []
+        self._places: dict[int, tuple[int, Any]] = {}  # held, so that no other array gets the same number
+
+    def persistent_id(self, thing: Any) -> int | None:
+        of_device = is_cupy(thing)
+        if not of_device and not (is_numpy(thing) and thing.dtype != object):
+            return None
+        if id(thing) not in self._places:
+            self._places[id(thing)] = self._place(to_host(thing), of_device), thing
+        return self._places[id(thing)][0]
+
+    def _place(self, array: np.ndarray, of_device: bool) -> int:
+        self.found |= of_device
+        for place, (other, other_of_device) in enumerate(zip(self.arrays, self.of_device, strict=True)):
+            if of_device != other_of_device and other.dtype == array.dtype and np.array_equal(other, array):
+                return place
+        self.arrays.append(array)
+        self.of_device.append(of_device)
+        return len(self.arrays) - 1
+
+
+class _FromHost(pickle.Unpickler):
+    """Read what `_ToHost` wrote."""
+
+    def __init__(self, file: io.BytesIO, arrays: list[np.ndarray]) -> None:
+        file.seek(0)
+        super().__init__(file)
+        self.arrays = arrays
+
+    def persistent_load(self, place: int) -> np.ndarray:
+        return self.arrays[place]
 
 
 class OnlyWhere:

@@ -90,7 +90,7 @@ class PCAPlan:
     notes: tuple[str, ...] = ()
     estimated_seconds: float | None = None
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         lines = [
             f"data      {self.n_samples} x {self.n_features}, {self.dtype}, on {self.device}",
             f"method    {self.method}: {WORDS[self.method]} ({self.reason})",

@@ -110,10 +110,13 @@ def _refuse_dask(estimator: Any, X: Any) -> None:
 def _host(estimator: Any, X: Any) -> Array:
     """A host container as a floating-point array or CSR matrix."""
     kinds = [np.float64, np.float32]
+    given = X
     if isinstance(X, np.ndarray) and X.dtype.kind == "f" and not X.dtype.isnative:
         X = X.astype(X.dtype.newbyteorder("="))
     if is_sparse(X):
         check_compressed(X)
+    if isinstance(getattr(X, "dtypes", None), list):  # a polars frame, whose dtypes scikit-learn does not compare
+        X = np.asarray(X)
     try:
         X = check_array(
             X, accept_sparse="csr", dtype=kinds, ensure_all_finite=False, estimator=estimator, input_name="X"
@@ -121,6 +124,31 @@ def _host(estimator: Any, X: Any) -> Array:
         return canonical(X) if is_sparse(X) else X
     except OverflowError as error:
         raise ValueError(f"Input X contains an integer beyond float64: {error}.") from error
+    except (TypeError, ValueError) as error:
+        if not (place := _first_without_number(given)):
+            raise
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{error} ({place} of X). Leave the column out, or turn it into numbers first.") from error
+
+
+def _first_without_number(X: Any) -> str:
+    """Return the column and the row of the first entry that is no number; empty where there is none."""
+    entries = np.asarray(X, dtype=object)
+    names = _column_names(X) or range(entries.shape[-1] if entries.ndim else 0)
+    for name, column in zip(names, entries.T if entries.ndim == 2 else (), strict=False):
+        if not _converts(column):
+            row = next(i for i in range(len(column)) if not _converts(column[i : i + 1]))
+            return f"column {name!r}, row {row}"
+    return ""
+
+
+def _converts(entries: np.ndarray) -> bool:
+    """Return whether NumPy makes numbers of an array of objects."""
+    try:
+        entries.astype(np.complex128)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _foreign(estimator: Any, X: Array) -> Array:
@@ -193,18 +221,29 @@ def _with_nan(X: Any) -> Any:
 
 
 def _refuse_what_is_not_numbers(estimator: Any, X: Any) -> None:
-    """Dates would become counts of nanoseconds in silence, and two columns of one name cannot be told apart."""
+    """Refuse dates, which would become counts of days in silence, masked entries, and columns of one name."""
+    if type(X).__name__ == "LazyFrame":
+        raise TypeError("Input X is a LazyFrame, which holds no numbers yet; pass X.collect().")
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         raise ValueError(
             f"Input X has masked entries, and {_name(estimator)} takes no missing values; fill or drop them first."
         )
-    if hasattr(X, "columns") and len(set(X.columns)) < len(X.columns):
-        names = list(X.columns)
+    names = _column_names(X) or []
+    if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"Input X has several columns named {twice!r}; feature names must be unique.")
-    dtypes = list(X.dtypes) if hasattr(X, "dtypes") and hasattr(X, "columns") else [getattr(X, "dtype", None)]
-    if any(getattr(dtype, "kind", "") in "mM" for dtype in dtypes if dtype is not None):
+    if any(_is_time(dtype) for dtype in (X.dtypes if names else [getattr(X, "dtype", None)])):
         raise TypeError("Input X holds dates or time differences; turn them into numbers first.")
+
+
+def _column_names(X: Any) -> list[Any] | None:
+    """Return the names of the columns of a data frame, None for other containers."""
+    return list(X.columns) if hasattr(X, "columns") and hasattr(X, "dtypes") else None
+
+
+def _is_time(dtype: Any) -> bool:
+    """Return whether a dtype is one of dates or time differences; those of polars have no `kind`."""
+    return getattr(dtype, "kind", None) in ("m", "M") or getattr(dtype, "is_temporal", bool)()
 
 
 def _warn_of_lost_digits(X: Any) -> None:

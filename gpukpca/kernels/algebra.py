@@ -21,6 +21,11 @@ from gpukpca.kernels.base import Kernel, Rows
 from gpukpca.kernels.parameters import checked_number
 from gpukpca.kernels.radial import square_distances
 
+# Levels of kernels inside of kernels. `repr`, `clone` and pickle go down them on Python's stack of 1000 calls.
+DEEPEST = 100
+# Names in a model file have room for 64 parts, of which the rows of a level take two.
+BALANCED_FROM = 25
+
 
 class CombinedRows(Rows):
     """The rows as each part of a combined kernel wants them, and factors g(x) of the rows."""
@@ -55,6 +60,24 @@ class _Combined(Kernel):
 
     # Whether terms of one argument alone in a part stay terms of one argument alone in the whole.
     keeps_centering = False
+
+    def __new__(cls, *arguments: Any, **named: Any) -> Any:
+        """Count the levels of kernels inside.
+
+        Raises
+        ------
+        InvalidParameterError
+            There are more than `DEEPEST`.
+        """
+        made = super().__new__(cls)
+        inside = [value for value in (*arguments, *named.values()) if isinstance(value, Kernel)]
+        made._levels = 1 + max((one._levels for one in inside), default=0)
+        if made._levels > DEEPEST:
+            raise InvalidParameterError(
+                f"{cls.__name__}: the kernel would have {made._levels} levels of kernels inside of kernels; at most "
+                f"{DEEPEST} are allowed. Write sums and products with + and *, which keep long ones flat."
+            )
+        return made
 
     def parts(self) -> list[Kernel]:
         """The kernels inside, in order."""
@@ -128,7 +151,7 @@ class _OfValues(_Combined):
 
 
 class Sum(_OfValues):
-    """k1(x, y) + k2(x, y); written ``k1 + k2``.
+    """k1(x, y) + k2(x, y); written ``k1 + k2``, which balances sums of more than 25 terms.
 
     Parameters
     ----------
@@ -155,7 +178,7 @@ class Sum(_OfValues):
 
 
 class Product(_OfValues):
-    """k1(x, y) · k2(x, y); written ``k1 * k2``.
+    """k1(x, y) · k2(x, y); written ``k1 * k2``, which balances products of more than 25 factors.
 
     Parameters
     ----------
@@ -324,6 +347,23 @@ class Modulated(_Combined):
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
         T = tiles[0] if a.factors is None else elementwise.multiply(tiles[0], a.factors[:, None])
         return T if b.factors is None else elementwise.multiply(T, b.factors[None, :])
+
+
+def chained(cls: type[Sum] | type[Product], first: Kernel, second: Kernel) -> Kernel:
+    """Return the sum or the product of two kernels; one of many terms is a balanced tree of them."""
+    if max(first._levels, second._levels) < BALANCED_FROM:
+        return cls(first, second)
+    terms, left = [], [second, first]
+    while left:
+        one = left.pop()
+        if isinstance(one, cls):
+            left += [one.k2, one.k1]
+        else:
+            terms.append(one)
+    while len(terms) > 1:
+        pairs = [terms[i : i + 2] for i in range(0, len(terms), 2)]
+        terms = [cls(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return terms[0]
 
 
 def exp(k: Kernel) -> Exp:

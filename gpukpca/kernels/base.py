@@ -17,7 +17,7 @@ from gpukpca.backend.panelled import Panelled
 from gpukpca.backend.rows import as_rows, check_widths, pick_rows, take_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.bandwidth import resolved_gamma
-from gpukpca.kernels.parameters import closest
+from gpukpca.kernels.parameters import SCALARS, closest, same_value
 
 
 class Rows:
@@ -146,6 +146,8 @@ class Kernel:
     scratch_tiles = 0
     exponentials = 1
     inverts_to: str | None = None
+    # Of kernels inside of kernels.
+    _levels = 1
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 
@@ -288,15 +290,15 @@ class Kernel:
     # -- algebra ---------------------------------------------------------------------------------------------------
 
     def __add__(self, other: Any) -> Kernel:
-        from gpukpca.kernels.algebra import Sum
+        from gpukpca.kernels.algebra import Sum, chained
 
-        return Sum(self, other) if isinstance(other, Kernel) else NotImplemented
+        return chained(Sum, self, other) if isinstance(other, Kernel) else NotImplemented
 
     def __mul__(self, other: Any) -> Kernel:
-        from gpukpca.kernels.algebra import Product, Scale
+        from gpukpca.kernels.algebra import Product, Scale, chained
 
         if isinstance(other, Kernel):
-            return Product(self, other)
+            return chained(Product, self, other)
         return Scale(self, float(other)) if isinstance(other, (int, float, np.number)) else NotImplemented
 
     def __rmul__(self, other: Any) -> Kernel:
@@ -346,9 +348,12 @@ class Kernel:
         return f"{type(self).__name__}({arguments})"
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.get_params() == other.get_params()
+        return type(self) is type(other) and same_value(self.get_params(deep=False), other.get_params(deep=False))
 
-    __hash__ = object.__hash__
+    def __hash__(self) -> int:
+        """Return the same number for equal kernels; parameters that are no number, text or kernel do not take part."""
+        taken = {k: v for k, v in self.get_params(deep=False).items() if isinstance(v, (*SCALARS, Kernel))}
+        return hash((type(self), frozenset(taken.items())))
 
 
 def resolved_on(kernel: Any, X: Array) -> Kernel:

@@ -1,8 +1,8 @@
 """Figures of fitted models: spectrum and scores, images rebuilt and denoised, methods and maps side by side, clusters
 with their own axes.
 
-Matplotlib's object interface only: no pyplot, no global state, nothing to show or close. Save a figure with
-``figure.savefig("plot.png")``.
+Matplotlib's object interface only: no pyplot, no global state, nothing to show or close. Every function returns the
+figure, which a notebook shows; save it with ``figure.savefig("plot.png")``.
 """
 
 from gpukpca.plotting.comparison import plot_comparison

@@ -10,13 +10,13 @@ import numpy as np
 from gpukpca.backend.namespace import to_host
 from gpukpca.plotting.scores import draw_points
 from gpukpca.plotting.style import (
-    COLOURS,
     PLAIN,
     TITLE,
     axis_label,
     check_lengths,
     classes_of,
     legend_of,
+    look_of,
     new_figure,
     tidy,
     zero_lines,
@@ -43,7 +43,7 @@ def plot_comparison(
     ratios : mapping of str to array, shape (p,), optional
         Shares of the variance, for the panels that have them.
     labels : array (n,), optional
-        At most 12 different ones, told apart by colour.
+        Colours, as in `plot_scores`.
     title : str, optional
     same_scale : bool
         One scale for all panels, where they show the same coordinates.
@@ -55,7 +55,7 @@ def plot_comparison(
     Raises
     ------
     ValueError
-        No panel, panels of different numbers of samples, fewer than two columns, or too many different labels.
+        No panel, panels of different numbers of samples, or fewer than two columns.
     """
     planes = {name: np.asarray(to_host(values), dtype=np.float64) for name, values in scores.items()}
     classes, codes = _checked(planes, labels)
@@ -89,10 +89,7 @@ def _checked(planes: dict[str, np.ndarray], labels: Any) -> tuple[np.ndarray | N
     if len({len(plane) for plane in planes.values()}) > 1:
         counts = ", ".join(f"{name} {len(plane)}" for name, plane in planes.items())
         raise ValueError(f"the panels must show the same samples; their numbers are {counts}.")
-    classes, codes = classes_of(labels)
-    if labels is not None and classes is None:
-        raise ValueError(f"labels may have at most {len(COLOURS)} different values.")
-    return classes, codes
+    return classes_of(labels)
 
 
 def _humps(ax: Any, x: np.ndarray, codes: np.ndarray | None) -> None:
@@ -100,7 +97,8 @@ def _humps(ax: Any, x: np.ndarray, codes: np.ndarray | None) -> None:
     low, high = float(np.min(x)), float(np.max(x))
     edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
     groups = [x] if codes is None else [x[codes == code] for code in range(int(np.max(codes)) + 1)]
-    for group, colour in zip(groups, (PLAIN,) if codes is None else COLOURS, strict=False):
+    for code, group in enumerate(groups):
+        colour = PLAIN if codes is None else look_of(code)[0]
         heights = np.histogram(group, edges)[0]
         ax.stairs(heights, edges, fill=True, color=colour, alpha=0.45)
         ax.stairs(heights, edges, color=colour, linewidth=1.0)

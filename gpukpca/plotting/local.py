@@ -9,16 +9,13 @@ import numpy as np
 from gpukpca.backend.namespace import to_host
 from gpukpca.decomposition import PCA, LocalPCA, reconstruction_error
 from gpukpca.plotting.style import (
-    COLOURS,
     INK,
     LINE,
-    PLAIN,
     SMALL,
-    classes_of,
+    draw_classes,
     legend_of,
     marks,
     new_axes,
-    shuffled,
     tidy,
 )
 
@@ -40,16 +37,17 @@ def plot_local(model: LocalPCA, X: Any, ax: Any = None, labels: Any = None) -> A
     ax : matplotlib Axes, optional
         Drawn into; a new figure without one.
     labels : array (n,), optional
-        Colours instead of the clusters that the model predicts, at most 12 different ones.
+        Colours instead of the clusters that the model predicts.
 
     Returns
     -------
-    matplotlib Axes
+    matplotlib Figure
+        Of the axes drawn into.
 
     Raises
     ------
     ValueError
-        Labels that are not one a row, or too many different ones.
+        Labels that are not one a row.
 
     Notes
     -----
@@ -62,9 +60,8 @@ def plot_local(model: LocalPCA, X: Any, ax: Any = None, labels: Any = None) -> A
     classes, codes = _classes(model, X, labels)
     ax = new_axes() if ax is None else ax
     tidy(ax)
-    order, points = shuffled(len(rows)), rows if plane is None else plane.transform(rows)
-    colours = np.asarray([PLAIN]) if codes is None else np.asarray(COLOURS)[codes]
-    ax.scatter(*points[order].T, c=colours[order] if len(colours) > 1 else PLAIN, **marks(len(rows)) | {"alpha": 0.45})
+    points = rows if plane is None else plane.transform(rows)
+    draw_classes(ax, points, codes, **marks(len(rows)) | {"alpha": 0.45})
     _segment(ax, plane, whole.mean_, whole.components_[0], float(whole.explained_variance_[0]), LINE, "--")
     means, axes, variances = (to_host(a) for a in (model.means_, model.components_, model.explained_variance_))
     for mean, axis, variance in zip(means, axes[:, 0], variances[:, 0], strict=True):
@@ -74,20 +71,17 @@ def plot_local(model: LocalPCA, X: Any, ax: Any = None, labels: Any = None) -> A
     ax.set_title(_title(model, reconstruction_error(whole, rows), local), **SMALL)
     for name, number in ((ax.set_xlabel, 1), (ax.set_ylabel, 2)):
         name(f"feature {number}" if plane is None else f"component {number} of PCA")
-    if labels is not None and classes is not None:
+    if labels is not None:
         legend_of(ax, classes)
-    return ax
+    return ax.figure.figure
 
 
-def _classes(model: LocalPCA, X: Any, labels: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Classes and codes of the labels, by default the clusters; none of either where clusters outnumber the colours."""
+def _classes(model: LocalPCA, X: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Classes and codes of the labels, by default the clusters."""
     chosen = to_host(model.predict(X)) if labels is None else np.asarray(labels)
     if len(chosen) != len(X):
         raise ValueError(f"{len(chosen)} labels for {len(X)} rows.")
-    classes, codes = classes_of(chosen)
-    if labels is not None and classes is None:
-        raise ValueError(f"labels may have at most {len(COLOURS)} different values.")
-    return classes, codes
+    return np.unique(chosen, return_inverse=True)
 
 
 def _segment(

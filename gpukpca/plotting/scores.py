@@ -10,13 +10,13 @@ import numpy as np
 from gpukpca.backend.namespace import to_host
 from gpukpca.plotting.names import write_classes, write_names, write_slanted_names
 from gpukpca.plotting.style import (
-    COLOURS,
     FAINT,
     INK,
     PLAIN,
     axis_label,
     check_lengths,
     classes_of,
+    draw_classes,
     legend_of,
     marks,
     new_axes,
@@ -46,7 +46,8 @@ def plot_scores(
     ratios : array, shape (p,), optional
         Shares of the variance, for the labels of the axes.
     labels : array (n,), optional
-        Colours: a legend for at most 12 different labels, a colour bar for more numbers.
+        Colours with a legend; the colours of more than 12 names come again with other marks, and more than 12 numbers
+        have a colour bar.
     names : sequence of n str, optional
         Written beside the points where there are at most 40.
     ax : matplotlib Axes, optional
@@ -54,7 +55,8 @@ def plot_scores(
 
     Returns
     -------
-    matplotlib Axes
+    matplotlib Figure
+        Of the axes drawn into.
 
     Raises
     ------
@@ -72,7 +74,7 @@ def plot_scores(
         _draw_plane(ax, scores[:, 0], scores[:, 1], labels, written)
         ax.set_ylabel(axis_label(2, ratios))
     ax.set_xlabel(axis_label(1, ratios))
-    return ax
+    return ax.figure.figure
 
 
 def _draw_plane(ax: Any, x: np.ndarray, y: np.ndarray, labels: Any, names: list[str] | None) -> None:
@@ -85,7 +87,7 @@ def _draw_plane(ax: Any, x: np.ndarray, y: np.ndarray, labels: Any, names: list[
     if names is not None:
         ax.margins(0.14)
         write_names(ax, x, y, names)
-    elif classes is not None and codes is not None and len(classes) > CLASSES_BY_COLOUR:
+    elif classes is not None and codes is not None and CLASSES_BY_COLOUR < len(classes) <= MOST_NAMES:
         write_classes(ax, x, y, codes, classes)
 
 
@@ -121,7 +123,7 @@ def draw_points(ax: Any, x: np.ndarray, y: np.ndarray, labels: Any, classes: Any
     """Points coloured by class, by number with a colour bar, or all alike."""
     order, style = shuffled(len(x)), marks(len(x))
     if classes is not None:
-        ax.scatter(x[order], y[order], c=np.asarray(COLOURS)[codes[order]], **style)
+        draw_classes(ax, np.column_stack([x, y]), codes, **style)
     elif labels is not None and np.asarray(labels).dtype.kind in "iuf":
         dots = ax.scatter(x[order], y[order], c=np.asarray(labels)[order], cmap="viridis", **style)
         bar = ax.figure.colorbar(dots, ax=ax, pad=0.02, aspect=30)

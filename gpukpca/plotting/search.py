@@ -27,7 +27,8 @@ def plot_cv_surface(cv: Any, ax: Any = None) -> Any:
 
     Returns
     -------
-    matplotlib Axes
+    matplotlib Figure
+        Of the axes drawn into.
 
     Raises
     ------
@@ -65,7 +66,7 @@ def plot_cv_surface(cv: Any, ax: Any = None) -> Any:
     ax.set_title(f"{results_folds(results)} folds; best: {_in_words(best)}", **TITLE)
     if lines:
         ax.legend(title="components", loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND)
-    return ax
+    return ax.figure.figure
 
 
 def results_folds(results: Any) -> int:

@@ -31,8 +31,8 @@ def plot_spectrum(model: Any, ax: Any = None) -> Any:
 
     Returns
     -------
-    matplotlib Axes
-        With the bars.
+    matplotlib Figure
+        Of the axes drawn into.
     """
     ax = new_axes() if ax is None else ax
     percent = 100.0 * np.asarray(to_host(model.explained_variance_ratio_), dtype=np.float64)
@@ -50,7 +50,7 @@ def plot_spectrum(model: Any, ax: Any = None) -> Any:
         # Against the whole variance where the components carry most of it.
         ax.set_ylim(0.0, 100.0 if total > 50.0 else 1.06 * total or 1.0)
         ax.legend([bars, line], ["of each component", "cumulative"], ncols=2, **ABOVE, **LEGEND)
-        return ax
+        return ax.figure.figure
     ax.set_ylim(0.0, 1.08 * largest)
     ax.yaxis.label.set_color(BAR)
     right = ax.twinx()
@@ -58,7 +58,7 @@ def plot_spectrum(model: Any, ax: Any = None) -> Any:
     _cumulative(right, numbers, percent)
     right.set_ylim(0.0, 100.0)
     right.set_ylabel("cumulative (%)", color=LINE)
-    return ax
+    return ax.figure.figure
 
 
 def _component_ticks(ax: Any, p: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,13 @@ COLOURS = (
     *("#0072b2", "#e69f00", "#009e73", "#cc3311", "#56b4e9", "#aa4499", "#6b6b6b"),
     *("#ddcc77", "#332288", "#882255", "#88b04b", "#000000"),
 )
+# Of numbers: more of them are a scale. Of names there may be any number: the colours come again with another mark.
 MOST_CLASSES = len(COLOURS)
+MARKS = ("o", "s", "^", "D", "v", "P", "X")
+# Of a legend; each column takes the height of a figure.
+MOST_ENTRIES, ENTRIES_IN_COLUMN = 40, 20
+# An inch in a notebook, which would show the 200 of a figure twice as large.
+NOTEBOOK_DOTS = 96
 # Vector files of more points than this are slow to open.
 RASTERIZE_FROM = 5000
 LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": INK, "handletextpad": 0.4}
@@ -25,7 +33,8 @@ def new_figure(width: float, height: float, title: str | None = None) -> Any:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=(width, height), dpi=200, layout=ConstrainedLayoutEngine(w_pad=0.1, wspace=0.04))
+    layout = ConstrainedLayoutEngine(w_pad=0.1, wspace=0.04)
+    figure = shown_by_ipython(Figure(figsize=(width, height), dpi=200, layout=layout))
     if title:
         figure.suptitle(title, **TITLE | {"fontsize": 11})
     return figure
@@ -35,7 +44,21 @@ def new_axes() -> Any:
     """Axes of a figure of their own."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(5.6, 4.4), dpi=200, layout="constrained").add_subplot()
+    return shown_by_ipython(Figure(figsize=(5.6, 4.4), dpi=200, layout="constrained")).add_subplot()
+
+
+def shown_by_ipython(figure: Any) -> Any:
+    """Return the figure with the method that IPython looks for; it shows figures of pyplot alone by itself."""
+    figure._repr_png_ = partial(_image_and_size, figure)
+    return figure
+
+
+def _image_and_size(figure: Any) -> tuple[bytes, dict[str, int]]:
+    """Return a figure as .png, and the size to show it in."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    width, height = figure.get_size_inches() * NOTEBOOK_DOTS
+    return file.getvalue(), {"width": round(width), "height": round(height)}
 
 
 def tidy(ax: Any, side: str = "left") -> None:
@@ -75,23 +98,45 @@ def shuffled(n: int) -> np.ndarray:
 
 
 def classes_of(labels: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """The different labels and the class of every row; None where they are none or too many."""
+    """The different labels and the class of every row; None where they are none, or more than 12 numbers."""
     if labels is None:
         return None, None
     classes, codes = np.unique(np.asarray(labels), return_inverse=True)
-    return (classes, codes) if len(classes) <= MOST_CLASSES else (None, None)
+    if len(classes) > MOST_CLASSES and classes.dtype.kind in "iuf":
+        return None, None
+    return classes, codes
+
+
+def look_of(code: int) -> tuple[str, str]:
+    """Return the colour and the mark of a class."""
+    return COLOURS[code % len(COLOURS)], MARKS[code // len(COLOURS) % len(MARKS)]
+
+
+def draw_classes(ax: Any, points: np.ndarray, codes: np.ndarray, **style: Any) -> None:
+    """Draw points (n, 2) in the colours and with the marks of their classes, in an order in which none lies on top."""
+    order = shuffled(len(points))
+    of_row = np.array([look_of(code) for code in range(int(np.max(codes)) + 1)])[codes][order]
+    for mark in MARKS:
+        those = of_row[:, 1] == mark
+        if np.any(those):
+            ax.scatter(*points[order][those].T, c=of_row[those, 0], marker=mark, **style)
 
 
 def legend_of(owner: Any, classes: np.ndarray, **place: Any) -> None:
-    """A dot and a name for every class, on axes or a figure."""
+    """A mark and a name for every class, on axes or a figure; of very many classes for the first ones."""
     from matplotlib.lines import Line2D
 
+    shown = classes if len(classes) <= MOST_ENTRIES else classes[: MOST_ENTRIES - 1]
     handles = [
-        Line2D([], [], linestyle="", marker="o", markersize=5.5, markeredgewidth=0, color=colour)
-        for colour in COLOURS[: len(classes)]
+        Line2D([], [], linestyle="", marker=mark, markersize=5.5, markeredgewidth=0, color=colour)
+        for colour, mark in map(look_of, range(len(shown)))
     ]
     # Matplotlib drops what starts with an underscore.
-    texts = [f" {name}" if str(name).startswith("_") else str(name) for name in classes]
+    texts = [f" {name}" if str(name).startswith("_") else str(name) for name in shown]
+    if len(shown) < len(classes):
+        handles.append(Line2D([], [], linestyle=""))
+        texts.append(f"and {len(classes) - len(shown)} more")
+    place = {"ncols": -(-len(texts) // ENTRIES_IN_COLUMN)} | place
     for text in owner.legend(handles, texts, **place, **LEGEND).get_texts():
         text.set_parse_math(False)
 

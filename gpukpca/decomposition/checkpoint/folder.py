@@ -26,7 +26,7 @@ from gpukpca.eigen.state import KrylovState
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatError
 
 AGAIN = "Choose another folder, or delete the files p*_pass*.npz in this one to begin anew"
-ONE_FIT = "A folder is for one fit: cross-validation and searches make many, so leave checkpoint=None there"
+ONE_FIT = "A folder is for one fit: cross-validation and searches make many, which cannot share one"
 
 
 @dataclass(frozen=True)
@@ -60,19 +60,19 @@ def check_folder(path: str | os.PathLike[str] | None) -> None:
         return
     folder = Path(os.path.realpath(path))
     if folder.is_symlink():  # links are followed already
-        raise OSError(f"checkpoint {os.fspath(path)} is a link that leads back to itself; name a folder.")
+        raise OSError(f"checkpoint={os.fspath(path)!r} is a link that leads back to itself; name a folder.")
     if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"checkpoint {os.fspath(path)} is a file; name a folder.")
+        raise NotADirectoryError(f"checkpoint={os.fspath(path)!r} is a file; name a folder.")
     parent = folder if folder.exists() else folder.parent
     if not parent.is_dir():
-        raise FileNotFoundError(f"checkpoint {os.fspath(path)}: there is no folder {parent}.")
+        raise FileNotFoundError(f"checkpoint={os.fspath(path)!r}: there is no folder {parent}.")
     try:
         # Permission bits do not tell of read-only file systems; a file does.
         with tempfile.TemporaryFile(dir=parent):
             pass
     except OSError as error:
         raise type(error)(
-            f"checkpoint {os.fspath(path)}: nothing can be written to {parent}: {error.strerror}."
+            f"checkpoint={os.fspath(path)!r}: nothing can be written to {parent}: {error.strerror}."
         ) from error
 
 
