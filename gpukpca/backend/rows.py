@@ -35,6 +35,8 @@ ROW_PANEL = 4096
 PANEL_ENTRIES = 2**20
 # Launches are dear on a device, and its reductions want less than 2**31 entries: 64 MiB in float64.
 GPU_PANEL_ENTRIES = 2**23
+# Share of the rows that store a column which is shifted: so the entries grow by a ninth at most.
+NEARLY_STORED = 0.9
 
 
 def as_rows(X: Any) -> Any:
@@ -147,7 +149,8 @@ def _panel_sums(X: Array, sums: Callable[[Array], Array]) -> Array:
 def row_square_sums(X: Any) -> Array:
     """Squared Euclidean norms of the rows, shape (n,), accumulated in the widest type, in the dtype of X."""
     if is_sparse(X):
-        return np.asarray(X.multiply(X).sum(axis=1)).reshape(-1).astype(X.dtype)
+        wide = X.astype(np.float64)
+        return np.asarray(wide.multiply(wide).sum(axis=1)).reshape(-1).astype(X.dtype)
     if is_numpy(X):  # one pass without a temporary of the size of X
         return np.einsum("ij,ij->i", X, X, dtype=np.float64).astype(X.dtype)
     xp = namespace_of(X)
@@ -182,9 +185,54 @@ def row_panels(X: Any) -> list[tuple[int, int]]:
     return [(start, min(start + rows, n)) for start in range(0, n, rows)] or [(0, 0)]
 
 
-def shifted_rows(X: Array, mean: Array, scale: float, dtype: Any) -> Array:
-    """scale (X - mean) as `dtype`, the difference taken in the dtype of the mean."""
+def shifted_rows(X: Any, mean: Array, scale: float, dtype: Any) -> Any:
+    """scale (X - mean) as `dtype`, the difference taken in the dtype of the mean; CSR stays CSR."""
+    if is_sparse(X):
+        rows = scipy.sparse.csr_array(X).astype(np.float64)
+        rows.sum_duplicates()
+        rows = rows - _repeated_row(mean, X.shape[0]) if np.any(mean) else rows
+        return (rows * scale).astype(dtype)
     return by_panels(X, lambda panel, *_: cast((cast(panel, mean.dtype) - mean[None, :]) * scale, dtype))
+
+
+def stored_means(X: Any) -> np.ndarray:
+    """Return the float64 means of the stored entries of nearly full columns of a CSR X, 0 elsewhere, shape (d,).
+
+    To subtract these keeps X sparse. Digits cancel in such columns alone: any other has zeros far from its mean.
+    """
+    stored = scipy.sparse.csr_array(X, copy=not X.has_canonical_format)
+    stored.sum_duplicates()
+    n, d = X.shape
+    counts, means = np.bincount(stored.indices, minlength=d), np.zeros(d)
+    full = np.flatnonzero(counts >= max(1.0, NEARLY_STORED * n))
+    if len(full):
+        columns = stored[:, full].tocsc()
+        values, starts = columns.data.astype(np.float64), columns.indptr[:-1]
+        first = values[starts]
+        # About the first entry: a constant column has its mean to the last bit.
+        sums = np.add.reduceat(values - np.repeat(first, counts[full]), starts)
+        means[full] = first + sums / counts[full]
+    return means
+
+
+def _repeated_row(row: np.ndarray, n: int) -> Any:
+    """Return n copies of a row that is mostly zeros as a CSR array, shape (n, d)."""
+    kept = np.flatnonzero(row)
+    starts = len(kept) * np.arange(n + 1)
+    return scipy.sparse.csr_array((np.tile(row[kept], n), np.tile(kept, n), starts), shape=(n, len(row)))
+
+
+def sparse_square_distances(a: Any, b: Any) -> np.ndarray:
+    """Return ‖x - y‖² of the rows of two CSR matrices by differences, which stay sparse; equal rows give exactly 0."""
+    distances = np.empty((a.shape[0], b.shape[0]))
+    for i in range(a.shape[0]):
+        row = a[i : i + 1]
+        columns, m = row.indices, b.shape[0]
+        starts = len(columns) * np.arange(m + 1)
+        same = scipy.sparse.csr_array((np.tile(row.data, m), np.tile(columns, m), starts), shape=b.shape)
+        difference = b - same
+        distances[i, :] = np.asarray(difference.multiply(difference).sum(axis=1)).reshape(-1)
+    return distances
 
 
 def row_norms(X: Any) -> np.ndarray:
@@ -276,14 +324,34 @@ def constant_columns(X: Array) -> np.ndarray:
 
 def largest_square_norm(X: Array, mean: Array, scale: float) -> float:
     """max over the rows of ||scale (x - mean)||², in the widest type; infinity where it overflows."""
-    return max(over_panels(X, _largest_square_norm, mean, scale))
+    return square_norm_sizes(X, mean, scale)[0]
 
 
-def _largest_square_norm(X: Array, mean: Array, scale: float) -> float:
-    """`largest_square_norm` of one array."""
-    xp, largest = namespace_of(X), 0.0
+def square_norm_sizes(X: Any, mean: Array, scale: float) -> tuple[float, float]:
+    """Return the largest and the root mean square of ||scale (x - mean)||² over the rows, in the widest type.
+
+    Infinity where they overflow. `mean` may hold zeros for the columns that CSR rows keep as they are.
+    """
+    parts = over_panels(X, _square_norm_sizes, mean, scale)
+    largest = max(part[0] for part in parts)
+    if largest == 0 or not math.isfinite(largest):
+        return largest, largest
+    shares = sum(count * (most / largest) ** 2 * share for most, share, count in parts)
+    return largest, largest * math.sqrt(shares / sum(count for *_, count in parts))
+
+
+def _square_norm_sizes(X: Any, mean: Array, scale: float) -> tuple[float, float, int]:
+    """Of one array: the largest of the squared norms, the mean of their squares over that of it, and the rows."""
+    xp, parts = namespace_of(mean), []
     for start, stop in row_panels(X):
         if start < stop:
-            rows = (cast(X[start:stop, :], mean.dtype) - mean[None, :]) * scale
-            largest = max(largest, float(xp.max(row_square_sums(rows))))
-    return largest if math.isfinite(largest) else math.inf
+            panel = take_rows(X, start, stop)
+            rows = shifted_rows(panel, mean, scale, mean.dtype)
+            parts.append(row_square_sums(rows))
+    if not parts:
+        return 0.0, 0.0, 0
+    squares = xp.concat(parts, axis=0)
+    largest = float(xp.max(squares))
+    if not math.isfinite(largest):
+        return math.inf, 1.0, X.shape[0]
+    return largest, float(xp.mean((squares / (largest or 1.0)) ** 2)), int(X.shape[0])

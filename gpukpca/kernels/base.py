@@ -285,6 +285,13 @@ class Kernel:
         """The diagonal of the tile between `a` and itself, shape (a.n_rows,)."""
         raise AttributeError(f"{type(self).__name__} must define tile_diagonal(a)")
 
+    def rounding(self, template: Any) -> float:
+        """Return the error of an entry of a tile in units of eps times the size of the tile's entries.
+
+        `template` is that of the training set (`template`). Most kernels err by one rounding or two.
+        """
+        return 1.0
+
     # -- algebra ---------------------------------------------------------------------------------------------------
 
     def __add__(self, other: Any) -> Kernel:
