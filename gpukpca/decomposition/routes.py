@@ -10,9 +10,8 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.namespace import is_sparse
 from gpukpca.backend.random import generator
-from gpukpca.backend.rows import constant_columns
+from gpukpca.backend.rows import total_range
 from gpukpca.decomposition.checkpoint import Checkpoint, checkpoint_for
 from gpukpca.decomposition.checkpoint.job import Job, kernel_job
 from gpukpca.decomposition.choices import is_fraction, wants_certificate
@@ -30,10 +29,12 @@ from gpukpca.decomposition.spectrum import (
     warn_of_fallbacks,
     warn_of_gap,
     warn_of_rank,
+    warn_of_rounding,
 )
 from gpukpca.decomposition.validation import check_finite, has_negative_diagonal, square_kernel_matrix
 from gpukpca.decomposition.warm_start import components_of_sample
 from gpukpca.eigen import BlockKrylov, EigenResult, Nystrom, top_eigh
+from gpukpca.eigen.finish import default_tolerance
 from gpukpca.exceptions import IndefiniteKernelWarning, InvalidParameterError, RankWarning
 from gpukpca.gram import CenteredGram, DenseGram, FactoredGram, TiledGram, gram_matrix
 from gpukpca.kernels import Kernel, Precomputed
@@ -111,6 +112,8 @@ class Route:
                 spectrum = checked_spectrum(eigen, op, self.kernel.positive_definite, None)
         warn_of_convergence(eigen, fixed=getattr(plan.solver, "passes", None) is not None)
         warn_of_fallbacks(eigen)
+        tol = float(getattr(plan.solver, "tol", 0.0)) or default_tolerance(op.dtype)
+        warn_of_rounding(spectrum.eigenvalues, eigen, op, tol)
         keep = self._kept(spectrum)
         if not self.drops_zeros:
             warn_of_rank(spectrum.eigenvalues, eigen, op, self._is_constant)
@@ -131,7 +134,7 @@ class Route:
 
     def _is_constant(self) -> bool:
         """Whether all rows of the data are the same; a kernel matrix says so itself."""
-        return isinstance(self.kernel, Precomputed) or is_sparse(self.X) or bool(np.all(constant_columns(self.X)))
+        return isinstance(self.kernel, Precomputed) or total_range(self.X) == 0.0
 
     def _kept(self, spectrum: Spectrum) -> int:
         """How many components remain."""
@@ -170,7 +173,7 @@ class Route:
             return CenteredGram(FactoredGram(self.kernel.features(self.X, self.template))), None
         op, rows = self._uncentered(plan)
         if plan.residence.kind == "dense" and isinstance(op, TiledGram):
-            op = DenseGram(op.to_dense(), n_jobs=self.estimator.n_jobs)
+            op = DenseGram(op.to_dense(), n_jobs=self.estimator.n_jobs, rounding=op.rounding)
         return CenteredGram(op), rows
 
     def _uncentered(self, plan: Plan) -> tuple[Any, Rows | None]:

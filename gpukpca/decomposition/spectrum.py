@@ -144,7 +144,7 @@ def warn_of_rank(
     """
     n, dtype = op.shape[0], dtype_name(op.dtype)
     rank = int(np.sum(eigenvalues > 0))
-    drowned = eigen.null_threshold > DROWNED * max(float(np.max(eigenvalues, initial=0.0)), EPS[dtype] * op.noise_scale)
+    drowned = _is_drowned(eigenvalues, eigen, op)
     # A constant kernel leaves no variance but the rounding of its sums, and has nothing to resolve.
     if drowned and (op.total_variance > 4.0 * EPS[dtype] * op.noise_scale or not (_is_flat(op) or is_constant())):
         warn_caller(
@@ -159,6 +159,30 @@ def warn_of_rank(
             f"sample(s) has rank {rank} to the rounding of {dtype}. The others have eigenvalue 0 and zero scores.",
             RankWarning,
         )
+
+
+def _is_drowned(eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram) -> bool:
+    """Whether rounding reaches so far that digits are missing in the largest eigenvalue."""
+    noise = EPS[dtype_name(op.dtype)] * op.noise_scale
+    return eigen.null_threshold > DROWNED * max(float(np.max(eigenvalues, initial=0.0)), noise)
+
+
+def warn_of_rounding(eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram, tol: float) -> None:
+    """Warn where rounding keeps residuals above the tolerance; `warn_of_rank` reports worse."""
+    largest = float(np.max(eigenvalues, initial=0.0))
+    if eigen.tolerance <= tol or largest == 0 or _is_drowned(eigenvalues, eigen, op):
+        return
+    dtype = dtype_name(op.dtype)
+    remedy = "Pass float64, or a larger tol." if dtype == "float32" else "Pass a larger tol."
+    if op.noise_scale > largest:
+        remedy += " A kernel that varies little about a large constant loses digits: subtract the feature means, or the"
+        remedy += " constant from a precomputed matrix, or change gamma and coef0."
+    warn_caller(
+        f"tol = {tol:.0e} of the largest eigenvalue {largest:.3g} is below what the rounding of {dtype} allows, so "
+        f"converged_ is judged by {eigen.tolerance:.1e}. Rounding of the kernel's values alone gives residuals of "
+        f"{eigen.rounding / largest:.1e}: centering cancels numbers of size {op.noise_scale:.3g}. {remedy}",
+        PrecisionWarning,
+    )
 
 
 def _is_flat(op: CenteredGram) -> bool:
