@@ -226,7 +226,7 @@ class Route:
         model = replace(model, eigen=replace(model.eigen, seconds=time.perf_counter() - started))
         keep = _certain_components(float(wanted), model.spectrum) if is_fraction(wanted) else self._kept(model.spectrum)
         model = model.truncated(keep)
-        warn_of_certificate(model, plan.solver)
+        warn_of_certificate(model, plan.solver, self._is_constant)
         return replace(plan, n_components=keep), replace(model, template=self._empty_template())
 
     def _empty_template(self) -> Rows | None:
