@@ -23,7 +23,7 @@ DEFAULT_TOL = {"float64": 1e-8, "float32": 1e-5}
 SEEDS = [0, 1, 2]
 
 
-# -- kernels less a constant, without cancellation -----------------------------------------------------------------------
+# -- kernels less a constant, without cancellation ---------------------------------------------------------------------
 
 
 def distances(X: np.ndarray) -> np.ndarray:
@@ -61,7 +61,7 @@ def matern_three_halves(gamma: float) -> Callable[[np.ndarray], np.ndarray]:
     return values
 
 
-# -- data ----------------------------------------------------------------------------------------------------------------
+# -- data --------------------------------------------------------------------------------------------------------------
 
 
 def clusters(apart: float, width: float) -> Callable[[np.random.Generator], np.ndarray]:

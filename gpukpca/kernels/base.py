@@ -146,6 +146,9 @@ class Kernel:
     scratch_tiles = 0
     exponentials = 1
     inverts_to: str | None = None
+    # Whether rows prepared with ``centered=True`` leave out a constant at most (`offset`), which kernels made of this
+    # one can put back.
+    leaves_out_constants = False
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 
@@ -284,6 +287,10 @@ class Kernel:
     def tile_diagonal(self, a: Any) -> Array:
         """The diagonal of the tile between `a` and itself, shape (a.n_rows,)."""
         raise AttributeError(f"{type(self).__name__} must define tile_diagonal(a)")
+
+    def offset(self, rows: Any) -> float:
+        """Return the constant that tiles of these rows lack: c where they hold k - c."""
+        return 0.0
 
     def rounding(self, template: Any) -> float:
         """Return the error of an entry of a tile in units of eps times the size of the tile's entries.

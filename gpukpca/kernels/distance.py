@@ -170,6 +170,7 @@ class _EuclideanKernel(Kernel):
 
     positive_definite = True
     inverts_to = "distances"
+    leaves_out_constants = True
     can_be_flat = False
     # A kernel with a kink at distance 0 sees the square root of the rounding error there.
     smooth_at_zero = True
@@ -258,7 +259,10 @@ class _EuclideanKernel(Kernel):
         return self._function(T, b.geometry.flat, b.dtype)
 
     def tile_diagonal(self, a: DistanceRows) -> Array:
-        return full((a.n_rows,), 0.0 if a.geometry.flat else 1.0, place_of(a.data), a.dtype)
+        return full((a.n_rows,), 1.0 - self.offset(a), place_of(a.data), a.dtype)
+
+    def offset(self, rows: DistanceRows) -> float:
+        return 1.0 if rows.geometry.flat else 0.0
 
     def peak(self) -> float:
         return 1.0
@@ -543,6 +547,7 @@ class Laplacian(Kernel):
     """
 
     positive_definite = True
+    leaves_out_constants = True
     densifies = True
 
     def __init__(self, gamma: Any = None) -> None:
@@ -570,4 +575,7 @@ class Laplacian(Kernel):
         return from_strips((a.n_rows, b.n_rows), full((0,), 0.0, place_of(b.data), dtype), strip, out)
 
     def tile_diagonal(self, a: CityBlockRows) -> Array:
-        return full((a.n_rows,), 0.0 if a.flat else 1.0, place_of(a.data))
+        return full((a.n_rows,), 1.0 - self.offset(a), place_of(a.data))
+
+    def offset(self, rows: CityBlockRows) -> float:
+        return 1.0 if rows.flat else 0.0
