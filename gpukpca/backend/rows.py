@@ -191,7 +191,8 @@ def shifted_rows(X: Any, mean: Array, scale: float, dtype: Any) -> Any:
         rows = scipy.sparse.csr_array(X).astype(np.float64)
         rows.sum_duplicates()
         rows = rows - _repeated_row(mean, X.shape[0]) if np.any(mean) else rows
-        return (rows * scale).astype(dtype)
+        rows.data *= scale
+        return rows.astype(dtype, copy=False)
     return by_panels(X, lambda panel, *_: cast((cast(panel, mean.dtype) - mean[None, :]) * scale, dtype))
 
 
@@ -341,7 +342,7 @@ def square_norm_sizes(X: Any, mean: Array, scale: float) -> tuple[float, float]:
 
 
 def _square_norm_sizes(X: Any, mean: Array, scale: float) -> tuple[float, float, int]:
-    """Of one array: the largest of the squared norms, the mean of their squares over that of it, and the rows."""
+    """Return for one array the largest squared norm, the mean square of all over that of it, and how many they are."""
     xp, parts = namespace_of(mean), []
     for start, stop in row_panels(X):
         if start < stop:

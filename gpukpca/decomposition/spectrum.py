@@ -162,7 +162,7 @@ def warn_of_rank(
 
 
 def _is_drowned(eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram) -> bool:
-    """Whether rounding reaches so far that digits are missing in the largest eigenvalue."""
+    """Return whether digits are missing in the largest eigenvalue, so far does rounding reach."""
     noise = EPS[dtype_name(op.dtype)] * op.noise_scale
     return eigen.null_threshold > DROWNED * max(float(np.max(eigenvalues, initial=0.0)), noise)
 

@@ -334,7 +334,7 @@ class _Iteration:
         return float(np.sqrt(max(0.0, float(np.max(squares, initial=0.0)))))
 
     def _target(self, theta: np.ndarray) -> float:
-        """Largest residual allowed, in scaled units: what the tolerance leaves, or rounding lets a product reach."""
+        """Return the largest residual allowed, in scaled units: what the tolerance leaves or rounding allows."""
         wanted = theta[: self.p]
         largest = float(np.max(np.abs(wanted), initial=0.0))
         allowed = allowed_residual(self.op, self.tol, largest, self.exponent or 0)

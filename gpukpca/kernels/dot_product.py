@@ -116,6 +116,8 @@ class Linear(_DotKernel):
 
     def template(self, X: Array, centered: bool = False) -> DotRows:
         mean = (stored_means(X) if is_sparse(X) else feature_means(X)) if centered else None
+        if mean is not None and is_sparse(X) and not np.any(mean):
+            mean = None
         return DotRows(take_rows(X, 0, 0), 1.0, mean, copied=mean is not None and not is_sparse(X))
 
     def prepare_rows(self, X: Array, like: DotRows | None, centered: bool) -> DotRows:
