@@ -10,12 +10,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+# Where Linux has the open files of a process by their handles.
+HANDLES = "/proc/self/fd"
+
 
 @contextmanager
 def replaced_whole(*paths: Path) -> Iterator[list[IO[bytes]]]:
     """Files that become `paths` when the block ends well; when it does not, they vanish and nothing is touched.
 
-    A process that is killed leaves the old files, and perhaps a hidden one that ends in «.partial».
+    A process that is killed leaves the old files. Where the system has no files without a name, it may also leave a
+    hidden one that ends in «.partial».
     """
     with _named(*paths), ExitStack() as stack:
         drafts = [stack.enter_context(_draft(path)) for path in paths]
@@ -24,21 +28,22 @@ def replaced_whole(*paths: Path) -> Iterator[list[IO[bytes]]]:
         for draft in drafts:
             draft.flush()
             os.fsync(draft.fileno())
+        names = [stack.enter_context(_name(draft, path)) for draft, path in zip(drafts, paths, strict=True)]
+        for draft, name, path in zip(drafts, names, paths, strict=True):
             draft.close()
-        for draft, path in zip(drafts, paths, strict=True):
-            os.chmod(draft.name, _mode_for(path))
-            os.replace(draft.name, path)
+            os.chmod(name, _mode_for(path))
+            os.replace(name, path)
         for folder in {path.parent for path in paths}:
             _keep_names(folder)
 
 
 @contextmanager
 def _named(*paths: Path) -> Iterator[None]:
-    """A full disk is told without the name of any file: name those that were to be written."""
+    """Name the files that were to be written in errors that name none, or temporary ones."""
     try:
         yield
     except OSError as error:
-        if error.errno is None or error.filename is not None:
+        if error.errno is None or (error.filename is not None and error.filename2 is None):
             raise
         raise OSError(error.errno, error.strerror, " and ".join(map(str, paths))) from error
 
@@ -68,7 +73,12 @@ def plain_target(path: str | os.PathLike[str]) -> Path:
 
 @contextmanager
 def _draft(path: Path) -> Iterator[IO[bytes]]:
-    """A temporary file beside `path`, removed in the end if it is still there."""
+    """Yield a temporary file beside `path`, without a name where the system has such files."""
+    handle = _nameless(path.parent)
+    if handle is not None:
+        with open(handle, "wb") as file:
+            yield file
+        return
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".partial")
     os.close(handle)
     try:
@@ -76,6 +86,31 @@ def _draft(path: Path) -> Iterator[IO[bytes]]:
             yield file
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+def _nameless(folder: Path) -> int | None:
+    """Return the handle of a file that vanishes with its process unless it gets a name; None where there are none."""
+    if not hasattr(os, "O_TMPFILE") or not os.path.isdir(HANDLES):
+        return None
+    try:
+        return os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o600)
+    except OSError:
+        return None
+
+
+@contextmanager
+def _name(draft: IO[bytes], path: Path) -> Iterator[str]:
+    """Yield the name of a draft beside `path`, given to it now where it has none; removed in the end."""
+    if isinstance(draft.name, str):
+        yield draft.name
+        return
+    name = path.parent / f".{path.name[:100]}.{os.urandom(4).hex()}.partial"
+    try:
+        # Python follows the link only where it is given the handle of a folder, which an absolute path ignores.
+        os.link(f"{HANDLES}/{draft.fileno()}", name, src_dir_fd=draft.fileno(), follow_symlinks=True)
+        yield str(name)
+    finally:
+        name.unlink(missing_ok=True)
 
 
 def _mode_for(path: Path) -> int:

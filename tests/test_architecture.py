@@ -57,6 +57,8 @@ HOMES = {
     "dask": {"gram/distributed"},
     "distributed": {"gram/distributed"},
     "threadpoolctl": {"backend", "cli"},
+    "psutil": {"backend"},
+    "joblib": set(),
     "torch": set(),
     "array_api_strict": set(),
     "pandas": set(),

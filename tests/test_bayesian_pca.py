@@ -9,7 +9,7 @@ import pytest
 
 from gpukpca import PCA, BayesianPCA, ProbabilisticPCA
 from gpukpca.decomposition.relevance import relevance_of
-from gpukpca.exceptions import InvalidParameterError, RankWarning
+from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, RankWarning
 from gpukpca.model_selection import n_components_for
 
 
@@ -255,12 +255,12 @@ def test_units_do_not_matter(factor):
     assert model.noise_variance_ / factor / factor == pytest.approx(wanted.noise_variance_, rel=1e-9)
 
 
-def test_variances_that_vanish_in_single_precision_leave_no_component():
-    X = planted(0, 200, 6, 2, 5.0) * 1e-30
-    with pytest.warns(RankWarning):
-        model = BayesianPCA().fit(X.astype(np.float32))
-    assert model.n_components_ == 0
-    assert model.noise_variance_ == pytest.approx(np.sum(np.var(X, axis=0, ddof=1)) / 6, rel=1e-5)
+def test_variances_that_vanish_in_single_precision_do_not_change_the_number_of_components():
+    X = planted(0, 200, 6, 2, 5.0)
+    with pytest.warns(PrecisionWarning, match="float32 has no variances so small"):
+        model = BayesianPCA().fit((X * 2.0**-100).astype(np.float32))
+    assert model.n_components_ == 2
+    assert model.noise_variance_ * 4.0**100 == pytest.approx(BayesianPCA().fit(X).noise_variance_, rel=1e-5)
 
 
 def test_no_step_makes_the_posterior_smaller_where_there_is_next_to_no_noise():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import functools
+import json
 import os
 import pickle
 import re
@@ -15,6 +16,7 @@ import sys
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -25,12 +27,14 @@ from sklearn.model_selection import cross_val_score
 
 from gpukpca import PCA, KernelPCA, Progress, files, load
 from gpukpca.backend.namespace import to_host
+from gpukpca.backend.random import restore_generator, spelled_generator
 from gpukpca.cli.app import gpukpca
 from gpukpca.cli.failures import failures_in_one_line
 from gpukpca.decomposition import planning
 from gpukpca.decomposition.checkpoint import generations, job
 from gpukpca.decomposition.checkpoint.checkpoint import Checkpoint
 from gpukpca.decomposition.progress import Timed
+from gpukpca.decomposition.saved.archive import read_archive, write_archive
 from gpukpca.eigen import BlockKrylov, KrylovState, Nystrom, top_eigh
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, ClusterError, InvalidParameterError
 from gpukpca.gram import CenteredGram, TiledGram
@@ -178,7 +182,7 @@ def test_a_fit_goes_on_after_every_pass_to_the_same_bits(
     data = rows(30 if "by samples" in name else 600 if "warm" in name else 300, 5 if cls is KernelPCA else 60, dtype)
     if "warm" in name:
         monkeypatch.setattr(planning, "START_LANDMARKS", 40)
-        monkeypatch.setattr(planning, "DEAR_EXTRA", 6)
+        monkeypatch.setattr(planning, "SPARE_COLUMNS", 6)
         monkeypatch.setattr(planning, "tile_edge_for", lambda *_: 100)
         assert KernelPCA(**settings).plan(data).start_landmarks == 40
     passes: list[int] = []
@@ -398,6 +402,118 @@ def test_nothing_whole_is_an_error_that_names_the_damage(tmp_path: Path) -> None
         resumed(tmp_path, **SETTINGS)
     assert str(raised.value).count("cannot be used") == 1
     assert re.search(r"\(and \d more\)\. Choose another folder", str(raised.value))
+
+
+def forged(path: Path, change: Any) -> None:
+    """Write a file of a checkpoint again with a change to its header and arrays: its checksum is right."""
+    header, arrays = read_archive(path, lambda header: None)
+    change(header, arrays)
+    write_archive(path, header, arrays)
+
+
+def first(name: str, value: Any) -> Any:
+    """Return a change of the first entry of an array."""
+    return lambda header, arrays: arrays[name].__setitem__((0,) * arrays[name].ndim, value)
+
+
+def basis(change: Any) -> Any:
+    """Return a change of the columns of the basis that a file has: before a pass those of the next block."""
+    return lambda header, arrays: [arrays.update({k: change(arrays[k])}) for k in ("Q", "block") if k in arrays]
+
+
+def counter(name: str, value: Any) -> Any:
+    return lambda header, arrays: header.update({name: value})
+
+
+STATES = {"before a pass": 6, "finished": 10**6}
+FORGERIES = {
+    "NaN in the basis": (basis(lambda Q: np.nan * Q), "NaN or infinity"),
+    "NaN in the products": (first("W", np.nan), "NaN or infinity"),
+    "NaN in T": (first("T", np.nan), "NaN or infinity"),
+    "infinite means": (first("learned", np.inf), "NaN or infinity"),
+    "NaN for a residual": (first("extremes", np.nan), "NaN or infinity"),
+    "a basis of zeros": (basis(np.zeros_like), "not orthonormal"),
+    "a basis that is not unit": (basis(lambda Q: 1.1 * Q), "not orthonormal"),
+    "huge vectors": (basis(lambda Q: 1e300 * Q), "not orthonormal"),
+    "products of another basis": (lambda header, arrays: arrays.update(W=-arrays["W"]), "T differs"),
+    "T of zeros": (lambda header, arrays: arrays["T"].fill(0.0), "T differs"),
+    "fewer rows": (basis(lambda Q: Q[1:]), "where 300 rows"),
+    "fewer rows everywhere": (
+        lambda header, arrays: arrays.update({k: v[1:] for k, v in arrays.items() if len(v) == 300}),
+        "where 300 rows",
+    ),
+    "fewer products": (lambda header, arrays: arrays.update(W=arrays["W"][:, 1:]), "W has the shapes"),
+    "means of other length": (lambda header, arrays: arrays.update(learned=arrays["learned"][1:]), "learned is"),
+    "a vector": (basis(lambda Q: Q[:, 0].copy()), "has a part"),
+    "T of three dimensions": (lambda header, arrays: arrays.update(T=arrays["T"][None]), ""),
+    "T of none": (lambda header, arrays: arrays.update(T=arrays["T"][0, 0][...]), ""),
+    "T of integers": (lambda header, arrays: arrays.update(T=arrays["T"].astype(np.int64)), "T is int64"),
+    "another dtype": (basis(lambda Q: Q.astype(np.float32)), "rows of float64"),
+    "integers": (lambda header, arrays: arrays.update(W=arrays["W"].astype(np.int64)), "rows of float64"),
+    "no T": (lambda header, arrays: arrays.pop("T"), "T"),
+    "an exponent beyond numbers": (counter("counters.exponent", 10**9), "exponent"),
+    "an exponent of text": (counter("counters.exponent", "0"), "exponent"),
+    "no exponent": (counter("counters.exponent", None), "components"),
+    "more components than columns": (counter("p", 10**6), ""),
+    "passes of another file": (counter("counters.n_passes", 1), "another pass"),
+    "a file twice": (
+        lambda header, arrays: header.update(files=["p3_pass0001_00000000.npz"] * 2, checksums=[1, 1]),
+        "",
+    ),
+    "a generator that is none": (counter("generator", "[" * 10**5), ""),
+    "a generator in a list": (counter("generator", "[]"), ""),
+}
+
+
+@pytest.fixture(scope="module", params=STATES)
+def whole_states(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a fit that was interrupted, and of one that was not."""
+    folder = tmp_path_factory.mktemp("states") / "whole"
+    with patch.object(os, "fsync", lambda handle: None):
+        if request.param == "finished":
+            KernelPCA(**SETTINGS, checkpoint=folder).fit(X)
+        else:
+            interrupted(folder, STATES[request.param], **SETTINGS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reference() -> KernelPCA:
+    return KernelPCA(**SETTINGS).fit(X)
+
+
+@pytest.mark.parametrize("case", FORGERIES)
+def test_states_that_are_none_are_refused_whatever_their_checksum(
+    case: str, whole_states: Path, reference: KernelPCA, tmp_path: Path
+) -> None:
+    change, words = FORGERIES[case]
+    folder = tmp_path / "job"
+    shutil.copytree(whole_states, folder)
+    last = max(folder.iterdir())
+    forged(last, change)
+    with pytest.warns(CheckpointWarning, match=rf"{last.name} cannot be used: .*{words}"):
+        model, _ = resumed(folder, **SETTINGS)
+    assert_same(model, reference)
+
+
+def test_a_folder_of_states_that_are_none_is_an_error(whole_states: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole_states, tmp_path / "job")
+    for path in (tmp_path / "job").iterdir():
+        forged(path, counter("generator", "{}"))
+    with pytest.raises(CheckpointError, match="no checkpoint that is whole"):
+        resumed(tmp_path / "job", **SETTINGS)
+
+
+def test_positions_beyond_the_buffer_of_a_generator_are_refused() -> None:
+    """NumPy would read there."""
+    for kind, place in (("MT19937", ("state", "pos")), ("Philox", ("buffer_pos",))):
+        rng = np.random.Generator(getattr(np.random, kind)(0))
+        for number in (-1, 10**9, "0", None):
+            state = json.loads(spelled_generator(rng))
+            (state["state"] if len(place) > 1 else state)[place[-1]] = number
+            with pytest.raises(ValueError, match=f"position of {kind}"):
+                restore_generator(rng, json.dumps(state))
+        restore_generator(rng, spelled_generator(rng))
 
 
 def test_a_search_over_one_folder_is_told_what_to_do(tmp_path: Path) -> None:

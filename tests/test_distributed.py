@@ -25,6 +25,7 @@ import pytest
 import scipy.sparse
 import tolerances
 
+from gpukpca.backend.limits import SHARE_OF_WORKER
 from gpukpca.backend.namespace import library_of
 from gpukpca.backend.random import generator
 from gpukpca.eigen import BlockKrylov, Dense, pivoted_cholesky, top_eigh
@@ -38,7 +39,7 @@ from gpukpca.gram import AnchoredGram, CenteredGram, TiledGram
 from gpukpca.gram.distributed import Cluster, ClusterRows, DaskGram, cluster_for, operator
 from gpukpca.gram.distributed import cluster as cluster_module
 from gpukpca.gram.distributed.chunks import Found
-from gpukpca.gram.distributed.share import SHARE_OF_MEMORY, ShareSpec, TileShare, added, dealt
+from gpukpca.gram.distributed.share import ShareSpec, TileShare, added, dealt
 from gpukpca.kernels import RBF, BlockCallable, Cosine, Kernel, Laplacian, Linear, PairwiseCallable, Polynomial
 from gpukpca.kernels.base import DataRows
 
@@ -266,10 +267,10 @@ def test_tiles_are_kept_within_half_of_the_memory_beside_rows_and_other_shares()
     panels = [rows(50, seed=k) for k in range(4)]
     data = 200 * 8 * (D + D + 2)  # the panels, and the rows made ready
     tile = 50 * 50 * 8
-    share = share_of(panels, int((data + 3 * tile) / SHARE_OF_MEMORY) + 10)
+    share = share_of(panels, int((data + 3 * tile) / SHARE_OF_WORKER) + 10)
     assert (share.bytes_of_rows, share.bytes_of_tiles) == (data, 3 * tile)
     assert sys.getsizeof(share) >= data + 3 * tile
-    other = share_of(panels, int((data + 5 * tile) / SHARE_OF_MEMORY) + 10)
+    other = share_of(panels, int((data + 5 * tile) / SHARE_OF_WORKER) + 10)
     assert other.bytes_of_tiles == 2 * tile
     assert share_of(panels, data).bytes_of_tiles == 0
     assert share_of(panels, 10**9, cache=False).bytes_of_tiles == 0

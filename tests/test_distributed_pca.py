@@ -61,6 +61,21 @@ def check_same(there: PCA, here: PCA, dtype: str = "float64") -> None:
 # -- the answer of one process -----------------------------------------------------------------------------------------
 
 
+UNITS = [("float64", -500), ("float64", 500), ("float32", -50), ("float32", 60)]
+
+
+@pytest.mark.parametrize(("dtype", "exponent"), UNITS)
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_the_unit_of_data_on_a_cluster_does_not_matter(active, solver, dtype, exponent):
+    X, factor = data("tall", dtype=dtype), np.dtype(dtype).type(2.0**exponent)
+    here, there = (PCA(3, **settings(solver)).fit(chunked(Y)) for Y in (X, X * factor))
+    np.testing.assert_allclose(there.singular_values_ / factor, here.singular_values_, rtol=50 * eps(dtype))
+    np.testing.assert_allclose(there.components_, here.components_, atol=2000 * eps(dtype))
+    np.testing.assert_allclose(there.explained_variance_ratio_, here.explained_variance_ratio_, rtol=50 * eps(dtype))
+    scores, expected = (model.transform(Y) for model, Y in ((there, X * factor), (here, X)))
+    np.testing.assert_allclose(scores / factor, expected, atol=2000 * eps(dtype))
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("shape", SHAPES)

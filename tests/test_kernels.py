@@ -18,6 +18,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process import kernels as process
 
 from gpukpca import KernelPCA, kernels
+from gpukpca.backend import rows as backend_rows
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning
 from gpukpca.kernels import (
     RBF,
@@ -478,6 +479,21 @@ def test_the_median_of_many_rows_is_that_of_a_seeded_sample(xp):
 def test_the_median_of_wide_rows_is_that_of_differences(n, offset):
     X = rows(n, 40, "float64", 21) + offset
     assert RBF("median").resolve(X).gamma == pytest.approx(1 / (2 * np.median(pdist(X)) ** 2), rel=1e-12)
+
+
+@pytest.mark.parametrize("duplicates", [False, True])
+@pytest.mark.parametrize("empty", [0, 7])
+def test_the_median_of_rows_wider_than_a_panel_is_that_of_differences(xp, duplicates, empty):
+    d = backend_rows.PANEL_ENTRIES // 60 + 100
+    X = np.where(rows(60, d, "float64", 22) > 0.0, rows(60, d, "float64", 23), 0.0)
+    X[:, :empty] = 0.0
+    if duplicates:
+        X[50:] = X[:10]
+    distances = pdist(X)
+    expected = 1 / (2 * np.median(distances[distances > 0]) ** 2)
+    for data in (xp.array(X), scipy.sparse.csr_array(X), scipy.sparse.csr_matrix(X)):
+        assert RBF("median").resolve(data).gamma == pytest.approx(expected, rel=1e-12)
+        assert RBF("scale").resolve(data).gamma == pytest.approx(1 / (d * X.var()), rel=1e-12)
 
 
 def test_the_median_of_wide_rows_looks_past_duplicates_and_rows_far_out():

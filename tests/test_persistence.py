@@ -37,7 +37,7 @@ import gpukpca
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA, kernels
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
 from gpukpca.decomposition.saved import mixin
-from gpukpca.decomposition.saved.archive import MOST_MEMBERS, read_archive
+from gpukpca.decomposition.saved.archive import LARGEST_HEADER, MOST_MEMBERS, read_archive
 from gpukpca.decomposition.saved.mixin import FORMAT, check_version, restored
 from gpukpca.decomposition.saved.table import ENTRIES
 from gpukpca.eigen import BlockKrylov
@@ -562,6 +562,21 @@ def test_a_model_of_more_arrays_than_are_read_is_not_written(tmp_path, monkeypat
     assert os.listdir(tmp_path) == []
 
 
+def test_a_model_of_more_text_than_is_read_is_not_written(tmp_path):
+    model, _ = fitted("PCA, frame")
+    model.feature_names_in_ = np.array(["x" * LARGEST_HEADER, "b", "c", "d"], dtype=object)
+    with pytest.raises(InvalidParameterError, match=r"a file holds 1000000\. Fit an array without column names"):
+        model.save(tmp_path / "m.npz")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_header_of_more_than_a_megabyte_is_not_parsed(tmp_path, monkeypatch):
+    (tmp_path / "m.npz").write_bytes(BROKEN["a header of more than a megabyte"]())
+    monkeypatch.setattr(json, "loads", poison)
+    with pytest.raises(ModelFormatError, match=r"header\.json has \d+ bytes, and at most 1000000 are read"):
+        gpukpca.load(tmp_path / "m.npz")
+
+
 def test_archives_beyond_four_gigabytes_have_wider_numbers(tmp_path, monkeypatch):
     model, X = fitted("PCA")
     with monkeypatch.context() as patch:
@@ -774,6 +789,9 @@ BROKEN: dict[str, Callable[[], bytes]] = {
     "NaN": lambda: header_with(noise_variance_=float("nan")),
     "infinity": lambda: header_with(noise_variance_=float("inf")),
     "beyond float64": lambda: with_header(b'{"format": 1, "version": "0", "a": 1e999}'),
+    "a header of more than a megabyte": lambda: with_header(
+        b'{"format": 1, "version": "0", "a": "' + b"a" * LARGEST_HEADER + b'"}'
+    ),
     "an integer of 10**5 digits": lambda: with_header(b'{"format": 1, "version": "0", "a": ' + b"9" * 100_000 + b"}"),
     "not flat": lambda: header_with(noise_variance_={"a": 1}),
     "list in a list": lambda: header_with(noise_variance_=[[1]]),
@@ -991,6 +1009,11 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[dict[str, Any], dict[str, np.ndar
     "CSR rows beyond the data": ("sparse", lambda h, a: a["X_fit_.indptr"].__setitem__(-1, 10**6), "CSR"),
     "CSR rows backwards": ("sparse", lambda h, a: a["X_fit_.indptr"].__setitem__(1, 60), "CSR"),
     "CSR of another shape": ("sparse", lambda h, a: h.update({"X_fit_.shape": [30, 10**12]}), None),
+    "CSR of more columns than memory": (
+        "sparse",
+        lambda h, a: h.update({"X_fit_.shape": [30, 10**12], "n_features_in_": 10**12}),
+        "finite rows",
+    ),
     "CSR with NaN": ("sparse", lambda h, a: a["X_fit_.data"].__setitem__(0, np.nan), "finite rows"),
     "CSR without data": ("sparse", lambda h, a: a.pop("X_fit_.data"), None),
     "constant feature that is none": (

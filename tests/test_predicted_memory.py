@@ -16,7 +16,7 @@ import pytest
 import scipy.sparse
 from conftest import Namespace
 
-from gpukpca import KernelPCA, Nystrom
+from gpukpca import KernelPCA, Nystrom, kernels
 from gpukpca.backend import device
 from gpukpca.decomposition import RidgePreimage
 from gpukpca.eigen import BlockKrylov, Dense
@@ -171,6 +171,41 @@ def test_every_pass_reads_what_the_plan_says(mapped: np.ndarray) -> None:
     stops = [min(start + width, 2000) for start in range(0, 2000, width)]
     assert plan.bytes_read == sum(stops) * 300 * 8
     assert f"{plan.bytes_read / 2**20:.1f} MiB of X from its file in every pass over K" in str(plan)
+
+
+# -- gamma from the data -----------------------------------------------------------------------------------------------
+
+# What a rule may hold: a few panels of 8 MiB and the distances of 1000 rows, however long or wide the data are.
+RULE_BYTES = 56 * 2**20
+
+
+def held_rows(case: str, folder: Path) -> Any:
+    """Rows whose sample in float64 takes at least 80 MiB."""
+    if case == "csr":
+        return scipy.sparse.random_array((1300, 20_000), density=0.002, format="csr", rng=0)
+    if case == "csr with many entries":
+        return scipy.sparse.random_array((100_000, 60), density=1.0, format="csr", rng=0, dtype=np.float32)
+    X = rows(1300, 10_500, "float32")
+    if case == "memory map":
+        np.save(folder / "X.npy", X)
+        return np.load(folder / "X.npy", mmap_mode="r")
+    return np.asfortranarray(X) if case == "by columns" else X
+
+
+@pytest.mark.parametrize("case", ["dense", "by columns", "memory map", "csr", "csr with many entries"])
+@pytest.mark.parametrize("rule", ["median", "scale"])
+def test_no_rule_for_gamma_copies_the_data(rule: str, case: str, tmp_path: Path) -> None:
+    X = held_rows(case, tmp_path)
+    kernels.RBF(rule).resolve(rows(60, 40))  # imports
+    with traced() as peak:
+        kernels.RBF(rule).resolve(X)
+        assert peak() <= RULE_BYTES
+
+
+def test_a_fit_with_gamma_from_distances_stays_within_its_limit() -> None:
+    X = scipy.sparse.random_array((1300, 20_000), density=0.002, format="csr", rng=0)
+    model, peak = model_and_peak(X, gamma="median", memory_limit="64MiB")
+    assert peak <= WITHIN * model.plan_.available_bytes
 
 
 # -- a plan before the fit ---------------------------------------------------------------------------------------------
@@ -363,62 +398,9 @@ def test_limits_that_are_no_sizes_are_refused_by_the_plan_too(limit: Any) -> Non
 # -- what is free ------------------------------------------------------------------------------------------------------
 
 
-class Files:
-    """Stands in for `pathlib.Path`: files with contents of ours, and none beside."""
-
-    contents: dict[str, str]
-
-    def __init__(self, name: str) -> None:
-        self.name = str(name)
-
-    def exists(self) -> bool:
-        return self.name in self.contents
-
-    def read_text(self) -> str:
-        if self.name not in self.contents:
-            raise FileNotFoundError(self.name)
-        return self.contents[self.name]
-
-
-MEMINFO = "MemTotal: 99000 kB\nMemAvailable: 50000 kB\n"
-V2, V1 = "/sys/fs/cgroup/memory.", "/sys/fs/cgroup/memory/memory."
-SYSTEMS: dict[str, tuple[dict[str, str], int]] = {
-    "no group": ({}, 50_000 * 1024),
-    "no limit": ({V2 + "max": "max\n", V2 + "current": "5\n", V2 + "stat": ""}, 50_000 * 1024),
-    "a limit": ({V2 + "max": "9000000\n", V2 + "current": "2000000\n", V2 + "stat": "anon 1\n"}, 7_000_000),
-    "with a cache": (
-        {V2 + "max": "9000000\n", V2 + "current": "8000000\n", V2 + "stat": "anon 1\ninactive_file 3000000\n"},
-        4_000_000,
-    ),
-    "no statistics": ({V2 + "max": "9000000\n", V2 + "current": "2000000\n"}, 50_000 * 1024),
-    "a limit beyond the system": ({V2 + "max": "9" * 18, V2 + "current": "1", V2 + "stat": ""}, 50_000 * 1024),
-    "used up": ({V2 + "max": "9000\n", V2 + "current": "9500\n", V2 + "stat": ""}, 0),
-    "version 1": (
-        {
-            V1 + "limit_in_bytes": "8000000",
-            V1 + "usage_in_bytes": "3000000",
-            V1 + "stat": "cache 1\ntotal_inactive_file 500000\n",
-        },
-        5_500_000,
-    ),
-}
-
-
-@pytest.fixture
-def system(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int:
-    files, free = SYSTEMS[request.param]
-    monkeypatch.setattr(Files, "contents", {"/proc/meminfo": MEMINFO, **files}, raising=False)
-    monkeypatch.setattr(device, "Path", Files)
-    return free
-
-
-@pytest.mark.parametrize("system", SYSTEMS, indirect=True)
-def test_the_limits_of_containers_are_honoured(system: int) -> None:
-    assert device.host_free_bytes() == system
-
-
-@pytest.mark.parametrize("system", ["a limit"], indirect=True)
-def test_a_fit_in_a_container_keeps_to_its_limit(system: int) -> None:
+def test_a_fit_in_a_container_keeps_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = 7_000_000
+    monkeypatch.setattr(device, "host_free_bytes", lambda: system)
     X = rows(1500, 10)
     model, peak = model_and_peak(X, n_components=3)
     assert model.plan_.available_bytes == int(0.85 * system)
@@ -430,7 +412,28 @@ def test_a_fit_in_a_container_keeps_to_its_limit(system: int) -> None:
     assert larger.residence.is_fully_cached
 
 
-@pytest.mark.parametrize("system", ["used up"], indirect=True)
-def test_no_memory_at_all_is_an_error(system: int) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("share", [0.3, 0.55, 0.65, 0.8, 1.5])
+def test_cached_tiles_take_at_most_sixty_percent_of_what_is_free(
+    monkeypatch: pytest.MonkeyPatch, share: float, dtype: str
+) -> None:
+    """A limit that was set may be filled."""
+    X, roomy = rows(20_000, 2, dtype), KernelPCA(2, kernel="rbf", memory_limit="10GB", n_jobs=1)
+    everything = roomy.plan(X).residence.cache_bytes(X.itemsize)
+    free = int(everything / share)
+    monkeypatch.setattr(device, "host_free_bytes", lambda: free)
+    plan = KernelPCA(2, kernel="rbf", n_jobs=1).plan(X)
+    tile = plan.residence.tile_edge**2 * X.itemsize
+    kept = plan.residence.cache_bytes(X.itemsize)
+    assert kept <= 0.6 * free
+    assert kept == everything or kept + tile > 0.6 * free - 1
+    assert plan.available_bytes == int(0.85 * free)
+    given = KernelPCA(2, kernel="rbf", n_jobs=1, memory_limit=free).plan(X)
+    assert given.residence.cache_bytes(X.itemsize) >= kept
+    assert given.residence.is_fully_cached == (share < 0.9)
+
+
+def test_no_memory_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "host_free_bytes", lambda: 0)
     with pytest.raises(MemoryBudgetError, match="0 B are allowed or free"):
         KernelPCA(3, kernel="rbf").fit(rows(500, 3))

@@ -19,6 +19,7 @@ import array_api_compat
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.backend.limits import free_memory
 from gpukpca.backend.namespace import device_of, is_cupy, is_numpy, is_sparse
 from gpukpca.exceptions import DeviceLostError, DeviceUnavailableError, InvalidParameterError
 
@@ -234,48 +235,5 @@ def precision_warning(like: Any) -> str:
 
 
 def host_free_bytes() -> int:
-    """Free host memory: the smaller of what the system and the control group leave."""
-    return max(0, min(_system_available(), *_control_group_available()))
-
-
-def _system_available() -> int:
-    """Bytes of memory that can be had without swapping."""
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        for line in meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    try:
-        # macOS and others: no cheap figure for what is free, so half of what is there.
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    except (ValueError, OSError, AttributeError):
-        return 4 * 2**30
-
-
-def _control_group_available() -> list[int]:
-    """What the memory limits of the process's control group leave, version 2 and 1."""
-    pairs = [
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
-        (
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-            "/sys/fs/cgroup/memory/memory.stat",
-        ),
-    ]
-    found = []
-    for limit_file, usage_file, stat_file in pairs:
-        try:
-            limit = int(Path(limit_file).read_text())
-            usage = int(Path(usage_file).read_text())
-            found.append(limit - usage + _reclaimable(Path(stat_file)))
-        except (OSError, ValueError):  # no such group, or «max»
-            continue
-    return found or [2**63]
-
-
-def _reclaimable(stat_file: Path) -> int:
-    """Page cache that counts as used but is given back on demand."""
-    for line in stat_file.read_text().splitlines():
-        if line.startswith(("inactive_file ", "total_inactive_file ")):
-            return int(line.split()[1])
-    return 0
+    """Return the free host memory: what the system, its control groups and the batch system leave."""
+    return free_memory(Path("/"), os.environ)

@@ -40,9 +40,18 @@ def spelled_generator(rng: np.random.Generator) -> str:
     return json.dumps(rng.bit_generator.state, default=lambda array: array.tolist())
 
 
+# Positions in buffers of generators, which NumPy reads wherever they point: folder and name in the state, the largest.
+POSITIONS = {"MT19937": ("state", "pos", 624), "Philox": ("", "buffer_pos", 4)}
+
+
 def restore_generator(rng: np.random.Generator, spelled: str) -> None:
     """Put a generator of the same kind into a state; ValueError, TypeError or LookupError for what is none."""
-    rng.bit_generator.state = json.loads(spelled)
+    state = json.loads(spelled)
+    for kind, (folder, name, last) in POSITIONS.items():
+        place = (state[folder] if folder else state)[name] if state["bit_generator"] == kind else 0
+        if not (type(place) is int and 0 <= place <= last):
+            raise ValueError(f"the position of {kind} must lie between 0 and {last}; it is {place!r:.80}")
+    rng.bit_generator.state = state
 
 
 def kind_of_generator(rng: np.random.Generator) -> str:

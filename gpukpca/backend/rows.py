@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,14 @@ import scipy.sparse
 
 from gpukpca._typing import Array
 from gpukpca.backend.creation import indices
+from gpukpca.backend.csr import canonical, check_compressed
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import column_norms, column_sums, down_columns
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
     device_of,
+    dtype_name,
     from_host,
     is_foreign,
     is_numpy,
@@ -35,14 +38,17 @@ ROW_PANEL = 4096
 PANEL_ENTRIES = 2**20
 # Launches are dear on a device, and its reductions want less than 2**31 entries: 64 MiB in float64.
 GPU_PANEL_ENTRIES = 2**23
-# Share of the rows that store a column which is shifted: so the entries grow by a ninth at most.
-NEARLY_STORED = 0.9
+# Largest power of two that data are multiplied or divided by: it and its inverse are normal numbers.
+LARGEST_EXPONENT = {"float64": 1020, "float32": 124}
+# Deviations of 2**-e to 2**e have fourth powers, and long sums of them, well inside the range of the type.
+SAFE_EXPONENT = {"float64": 200, "float32": 20}
 
 
 def as_rows(X: Any) -> Any:
     """X as a two-dimensional floating-point array or CSR matrix; for callers that use a kernel by itself."""
     if is_sparse(X):
-        X = X.tocsr()
+        check_compressed(X)
+        X = canonical(X.tocsr())
         return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
     if not is_foreign(X):
         X = np.asarray(X)
@@ -113,6 +119,53 @@ def dense_rows(X: Any) -> Array:
 def as_csr(X: Any) -> Any:
     """A host array as CSR."""
     return X.tocsr() if is_sparse(X) else scipy.sparse.csr_array(X)
+
+
+def less_full_columns(X: Any, shift: np.ndarray) -> tuple[Any, np.ndarray]:
+    """Subtract `shift` from the columns of a canonical CSR X that more than half of the rows store.
+
+    Only such columns can have a mean that is large beside their deviations: a column with as many zeros as stored
+    entries deviates from its mean by the size of it.
+
+    Parameters
+    ----------
+    X : CSR matrix, shape (n, d)
+    shift : host array, shape (d,)
+
+    Returns
+    -------
+    X less the shift, and the shift that was subtracted: CSR float64 of shape (n, d), host float64 of shape (d,)
+        At most twice the entries of X; the shift is 0 in all other columns.
+    """
+    subtracted, full = np.zeros(X.shape[1]), full_columns(X)
+    subtracted[full] = shift[full]
+    return _less_row(cast(X, np.float64), subtracted), subtracted
+
+
+def full_columns(X: Any) -> np.ndarray:
+    """Return the numbers of the columns of a canonical CSR X that more than half of the rows store."""
+    return np.flatnonzero(2 * np.bincount(X.indices, minlength=X.shape[1]) > X.shape[0])
+
+
+def _less_row(X: Any, row: np.ndarray) -> Any:
+    """Return a float64 CSR X less a row that is mostly zeros; X itself where it is all zeros."""
+    n, kept = int(X.shape[0]), np.flatnonzero(row)
+    if not kept.size:
+        return X
+    rows = (np.tile(row[kept], n), np.tile(kept, n), np.arange(n + 1) * kept.size)
+    return (X - type(X)(rows, shape=X.shape)).tocsr()
+
+
+def power_of_two_scale(largest: float, dtype: Any) -> float:
+    """Return the power of two that brings `largest` into [1/2, 1), as far as `dtype` allows; 1 where it is 0."""
+    most = LARGEST_EXPONENT[dtype_name(dtype)]
+    return 2.0 ** max(-most, min(most, -math.frexp(largest)[1]))
+
+
+def scale_for_squares(largest: float, dtype: Any) -> float:
+    """Return 1 where deviations up to `largest` can be squared safely in `dtype`, else `power_of_two_scale`."""
+    safe = SAFE_EXPONENT[dtype_name(dtype)]
+    return 1.0 if abs(math.frexp(largest)[1]) <= safe else power_of_two_scale(largest, dtype)
 
 
 def feature_means(X: Array) -> Array:
@@ -188,39 +241,21 @@ def row_panels(X: Any) -> list[tuple[int, int]]:
 def shifted_rows(X: Any, mean: Array, scale: float, dtype: Any) -> Any:
     """scale (X - mean) as `dtype`, the difference taken in the dtype of the mean; CSR stays CSR."""
     if is_sparse(X):
-        rows = scipy.sparse.csr_array(X).astype(np.float64)
-        rows.sum_duplicates()
-        rows = rows - _repeated_row(mean, X.shape[0]) if np.any(mean) else rows
-        rows.data *= scale
-        return rows.astype(dtype, copy=False)
+        return (_less_row(canonical(X).astype(np.float64), mean) * scale).astype(dtype, copy=False)
     return by_panels(X, lambda panel, *_: cast((cast(panel, mean.dtype) - mean[None, :]) * scale, dtype))
 
 
 def stored_means(X: Any) -> np.ndarray:
-    """Return the float64 means of the stored entries of nearly full columns of a CSR X, 0 elsewhere, shape (d,).
-
-    To subtract these keeps X sparse. Digits cancel in such columns alone: any other has zeros far from its mean.
-    """
-    stored = scipy.sparse.csr_array(X, copy=not X.has_canonical_format)
-    stored.sum_duplicates()
-    n, d = X.shape
-    counts, means = np.bincount(stored.indices, minlength=d), np.zeros(d)
-    full = np.flatnonzero(counts >= max(1.0, NEARLY_STORED * n))
+    """Return the float64 means of the stored entries of the full columns of a CSR X, 0 in the others, shape (d,)."""
+    X = canonical(X)
+    means, full = np.zeros(X.shape[1]), full_columns(X)
     if len(full):
-        columns = stored[:, full].tocsc()
-        values, starts = columns.data.astype(np.float64), columns.indptr[:-1]
+        columns = X[:, full].tocsc()
+        values, starts, counts = columns.data.astype(np.float64), columns.indptr[:-1], np.diff(columns.indptr)
         first = values[starts]
         # About the first entry: a constant column has its mean to the last bit.
-        sums = np.add.reduceat(values - np.repeat(first, counts[full]), starts)
-        means[full] = first + sums / counts[full]
+        means[full] = first + np.add.reduceat(values - np.repeat(first, counts), starts) / counts
     return means
-
-
-def _repeated_row(row: np.ndarray, n: int) -> Any:
-    """Return n copies of a row that is mostly zeros as a CSR array, shape (n, d)."""
-    kept = np.flatnonzero(row)
-    starts = len(kept) * np.arange(n + 1)
-    return scipy.sparse.csr_array((np.tile(row[kept], n), np.tile(kept, n), starts), shape=(n, len(row)))
 
 
 def sparse_square_distances(a: Any, b: Any) -> np.ndarray:
@@ -258,13 +293,22 @@ def variance_of_entries(X: Any) -> float:
     """Variance of all entries about their common mean, in the widest floating type."""
     count = X.shape[0] * X.shape[1]
     if is_sparse(X):
-        stored = X.astype(np.float64)
-        stored.sum_duplicates()
-        mean = float(stored.sum()) / count
-        zeros = count - stored.data.size
-        return (float(np.sum((stored.data - mean) ** 2)) + zeros * mean * mean) / count
+        mean = sum(float(values.sum()) for values in _stored_values(X)) / count
+        stored, squares = 0, 0.0
+        for values in _stored_values(X):
+            stored, squares = stored + values.size, squares + float(np.sum((values - mean) ** 2))
+        return (squares + (count - stored) * mean * mean) / count
     mean = sum(over_panels(X, _sum_of_entries)) / count
     return sum(over_panels(X, _squares_about, mean)) / count
+
+
+def _stored_values(X: Any) -> Iterator[np.ndarray]:
+    """Yield the stored entries of a CSR matrix in float64, duplicates summed, by panels of about a million."""
+    cuts = np.searchsorted(X.indptr, np.arange(PANEL_ENTRIES, X.indptr[-1], PANEL_ENTRIES), side="left")
+    for start, stop in pairwise(np.unique([0, *cuts, X.shape[0]])):
+        panel = X[start:stop].astype(np.float64)
+        panel.sum_duplicates()
+        yield panel.data
 
 
 def _sum_of_entries(X: Array) -> float:
@@ -280,25 +324,41 @@ def _squares_about(X: Array, mean: float) -> float:
     return squares
 
 
-def sampled_rows(X: Any, most: int) -> np.ndarray:
-    """At most `most` rows of X on the host in float64, the same ones in every run."""
-    n = int(X.shape[0])
-    if n > most or isinstance(X, Panelled):
-        X = pick_rows(X, seeded_subset(n, min(n, most)))
-    return to_host(X).astype(np.float64)
+def sampled_panels(X: Any, most: int) -> Iterator[np.ndarray]:
+    """Yield at most `most` rows of X on the host in float64, by panels of columns; the same rows in every run.
+
+    Each panel is a copy of at most 8 MiB (one column at least), however wide X is. Columns in which the sampled rows of
+    a CSR matrix store nothing are left out.
+    """
+    n, columns = int(X.shape[0]), np.arange(int(X.shape[1]))
+    count = min(n, most)
+    chosen = seeded_subset(n, count)
+    if not writes_in_place(X) and (n > most or isinstance(X, Panelled)):
+        X, chosen = pick_rows(X, chosen), np.arange(count)
+    if is_sparse(X):
+        stored = np.zeros(len(columns), dtype=bool)
+        stored[X.indices] = True
+        columns = np.flatnonzero(stored) if stored.any() else columns[:1]
+    width = max(1, PANEL_ENTRIES // max(1, count))
+    for start in range(0, len(columns), width):
+        few = columns[start : start + width]
+        panel = X[:, few] if is_sparse(X) else pick_rows(X[:, start : start + len(few)], chosen)
+        yield to_host(panel).astype(np.float64)
 
 
 def total_range(X: Any) -> float:
     """The sum over features of max - min: no two rows are further apart in the 1-norm."""
     xp = namespace_of(place_of(X))
-    low, high = (X.min(axis=0).toarray(), X.max(axis=0).toarray()) if is_sparse(X) else feature_bounds(X)
+    low, high = feature_bounds(X)
     wide = accumulation_dtype(high)
     total = float(xp.sum(cast(high, wide) - cast(low, wide)))
     return total if math.isfinite(total) else math.inf
 
 
-def feature_bounds(X: Array) -> tuple[Array, Array]:
-    """Smallest and largest entry of every column of a dense X, shapes (d,)."""
+def feature_bounds(X: Any) -> tuple[Array, Array]:
+    """Smallest and largest entry of every column, shapes (d,)."""
+    if is_sparse(X):
+        return X.min(axis=0).toarray().reshape(-1), X.max(axis=0).toarray().reshape(-1)
     parts = over_panels(X, _bounds)
     if len(parts) == 1:
         return parts[0]

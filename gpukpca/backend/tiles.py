@@ -8,6 +8,7 @@ worker while they run. The standard knows no threads.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,11 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import chain
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, TypeVar
 
 import scipy.linalg  # noqa: F401  (its BLAS must be loaded before the controller looks for BLAS libraries)
 from threadpoolctl import ThreadpoolController
 
+from gpukpca.backend.limits import blas_variables, cpu_quotas, task_cpus
 from gpukpca.backend.namespace import is_numpy, is_sparse, overflow_allowed
 
 Result = TypeVar("Result")
@@ -66,7 +69,9 @@ class _SingleThreadedBlas:
 
 
 def _blas_threads_now() -> int:
-    return max((library.num_threads for library in _blas().lib_controllers), default=1)
+    """Return the threads of BLAS; the usable CPUs where threadpoolctl does not know it, as for Accelerate."""
+    known = [library.num_threads for library in _blas().lib_controllers]
+    return max(known) if known else min([usable_cpus(), *blas_variables(os.environ)])
 
 
 _single_threaded_blas = _SingleThreadedBlas()
@@ -78,10 +83,15 @@ def single_threaded_blas() -> _SingleThreadedBlas:
 
 
 def usable_cpus() -> int:
-    """CPUs this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return how many CPUs this process may use: those it may run on, within the quotas of its control groups."""
+    may_run_on = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([may_run_on, *_cpu_quotas()]))
+
+
+@cache
+def _cpu_quotas() -> tuple[int, ...]:
+    """Return the CPU quotas, read once: every product needs them."""
+    return tuple(cpu_quotas(Path("/")))
 
 
 def blas_threads() -> int:
@@ -90,18 +100,29 @@ def blas_threads() -> int:
 
 
 def worker_count(like: Any, n_jobs: int | None = None) -> int:
-    """Workers for tiles of arrays like `like`: min(BLAS's limit now, usable CPUs), or `n_jobs`; 1 outside NumPy.
+    """Return the workers for tiles of arrays like `like`: 1 outside NumPy, else `n_jobs`, at most the usable CPUs.
 
-    A process that limits BLAS, as joblib's workers do, so gets serial products by itself. Negative `n_jobs` counts
-    from the number of CPUs as in scikit-learn: -1 means all.
+    None is what BLAS may use now, within the CPUs of a Slurm task and `n_jobs` of joblib's `parallel_config`. A process
+    that limits BLAS, as joblib's workers do, so gets serial products by itself. Negative `n_jobs` counts from the
+    number of CPUs as in scikit-learn: -1 means all.
     """
     if not (is_numpy(like) or is_sparse(like)):
         return 1
-    workers = min(blas_threads(), usable_cpus())
     if n_jobs is None:
-        return max(1, workers)
-    wanted = n_jobs if n_jobs > 0 else usable_cpus() + 1 + n_jobs
-    return max(1, min(usable_cpus(), wanted))
+        return max(1, min(blas_threads(), usable_cpus(), *task_cpus(os.environ), *_joblib_workers()))
+    return _workers_of(n_jobs)
+
+
+def _workers_of(n_jobs: int) -> int:
+    """Return the workers that `n_jobs` stands for."""
+    return max(1, min(usable_cpus(), n_jobs if n_jobs > 0 else usable_cpus() + 1 + n_jobs))
+
+
+def _joblib_workers() -> tuple[int, ...]:
+    """Return the workers of joblib's active `parallel_config`, if one sets them."""
+    joblib = sys.modules.get("joblib.parallel")  # without it nothing can be set
+    n_jobs = None if joblib is None else joblib.get_active_backend()[1]
+    return () if n_jobs is None else (_workers_of(n_jobs),)
 
 
 def map_tiles(

@@ -8,6 +8,7 @@ import click
 
 from gpukpca import __version__
 from gpukpca.cli.failures import OneLineErrors
+from gpukpca.cli.terminal import say
 
 # The help of the program names them without importing scikit-learn, which takes seconds.
 COMMANDS = {
@@ -45,4 +46,4 @@ class LateCommands(OneLineErrors):
 def gpukpca(context: click.Context) -> None:
     """Kernel PCA at large n, and PCA."""
     if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+        say(context.get_help())

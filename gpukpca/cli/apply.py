@@ -151,6 +151,8 @@ def _table(wanted: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table:
     if wide != wanted_width:
         raise InvalidParameterError(f"{wanted.source} has {wide} columns of numbers; the model needs {wanted_width}.")
     names = notes.get("feature_names")
+    if names is not None and not (isinstance(names, tuple) and len(names) == wanted_width):
+        raise ModelFormatError("the file names other columns than those of its model.")
     if names is not None and table.feature_names is not None and tuple(names) != table.feature_names:
         i = next(i for i, pair in enumerate(zip(names, table.feature_names, strict=False)) if pair[0] != pair[1])
         raise InvalidParameterError(

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
+from gpukpca.cli.terminal import say
 from gpukpca.exceptions import ClusterError, ConvergenceError, DeviceLostError, DeviceUnavailableError
 
 NOTHING = "nothing was written"
@@ -36,7 +37,7 @@ class Terminated(KeyboardInterrupt):
 
 def fail(message: str, code: int = BAD_INPUT, word: str = "error: ") -> NoReturn:
     """One line on the standard error, and the end."""
-    click.echo(word + " ".join(message.split()), err=True)
+    say(word + " ".join(message.split()), err=True)
     sys.exit(code)
 
 
@@ -88,7 +89,7 @@ def failures_in_one_line(debug: bool, checkpoint: Path | None = None) -> Iterato
             raise
         if not debug:
             fail(in_words(error) + _going_on(error, checkpoint))
-        traceback.print_exc()
+        say(traceback.format_exc(), err=True)
         sys.exit(BAD_INPUT)
 
 
@@ -141,4 +142,4 @@ def warnings_in_one_line() -> Iterator[None]:
         yield
         # After a failure its own line stands alone.
         for message in seen:
-            click.echo(f"warning: {message}", err=True)
+            say(f"warning: {message}", err=True)

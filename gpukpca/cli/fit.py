@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import click
 import numpy as np
 from rich.console import Console
 
@@ -21,6 +20,7 @@ from gpukpca.cli.report import ProgressBar, peak_memory_mib, show_run, show_tabl
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.scheduler import shared_out
 from gpukpca.cli.table import Table
+from gpukpca.cli.terminal import say
 from gpukpca.decomposition.checkpoint import has_generations
 from gpukpca.decomposition.plan import NO_CHECKPOINT, parsed_bytes
 from gpukpca.files import replaced_whole
@@ -31,7 +31,7 @@ def run_plan(wanted: SimpleNamespace) -> None:
     """Check, read, and print the plan."""
     method, model = method_and_model(wanted, 0)
     with shared_out(model, wanted.scheduler):
-        click.echo(method.plan(model, method.prepared(wanted, model, read_table(wanted, method)).table.X))
+        say(str(method.plan(model, method.prepared(wanted, model, read_table(wanted, method)).table.X)))
 
 
 def method_and_model(wanted: SimpleNamespace, listener: Any) -> tuple[Method, Any]:

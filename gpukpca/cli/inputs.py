@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,6 +23,8 @@ BUNDLED = ("digits", "iris", "wine", "breast_cancer", "genotypes", "clusters")
 TEXT_SUFFIXES = (".csv", ".tsv", *SPACED)
 # Where an archive holds several matrices.
 USUAL_KEYS = ("X", "x_train", "data")
+# Characters of a reason, which may quote the whole of a header.
+MOST_QUOTED = 300
 
 
 def read_input(
@@ -172,8 +173,12 @@ def _reading(path: Path, kind: str) -> Iterator[None]:
     """Whatever a broken file makes NumPy say, as one ValueError that names the file."""
     try:
         yield
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        raise ValueError(f"{path} cannot be read as {kind}: {error}") from error
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # a header of NumPy is tokenized, parsed and evaluated as Python is
+        raise ValueError(
+            f"{path} cannot be read as {kind}: {str(error)[:MOST_QUOTED] or type(error).__name__}"
+        ) from error
 
 
 def _read_npy(path: Path) -> Table:

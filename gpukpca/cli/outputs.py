@@ -16,6 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from gpukpca.cli.table import Table
+from gpukpca.cli.text import quoted
 
 TABLES, PICTURES, MODELS = (".npz", ".csv", ".npy"), (".png", ".pdf", ".svg"), (".npz",)
 # Option -> the suffixes its file may have.
@@ -123,9 +124,9 @@ def _write_csv(file: IO[bytes], rows: np.ndarray, columns: Sequence[str], before
         before = {"sample": range(1, len(rows) + 1)}
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*before, *columns])
+    writer.writerow([*before, *map(quoted, columns)])
     for i, row in enumerate(rows):
         # str of a NumPy number: the fewest digits that give it back in its own precision. Adding 0 makes 0 of -0.
         cells = [str(value) for value in row + 0]
-        writer.writerow([*(values[i] for values in before.values()), *cells])
+        writer.writerow([*(quoted(str(values[i])) for values in before.values()), *cells])
     text.detach()

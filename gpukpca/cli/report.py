@@ -16,6 +16,7 @@ from rich.table import Table as RichTable
 from gpukpca import Progress as FitProgress
 from gpukpca.decomposition.plan import spelled_bytes
 from gpukpca.decomposition.progress import spelled_seconds
+from gpukpca.words import printable
 
 ROWS_SHOWN = 20
 
@@ -154,12 +155,12 @@ def show_pairs(console: Console, lines: list[tuple[str, str]]) -> None:
     width = max(len(label) for label, _ in lines) + 2
     for label, value in lines:
         if value:
-            plain(console, f"{label:<{width}}{value}")
+            plain(console, f"{label:<{width}}{printable(value)}")
 
 
 def plain(console: Console, text: str) -> None:
-    """Text as it is: no markup, no colours, no wrapping."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True, emoji=False)
+    """Text as it is: no markup, no colours, no wrapping; control characters as escapes."""
+    console.print(printable(text, keep="\n"), markup=False, highlight=False, soft_wrap=True, emoji=False)
 
 
 def peak_memory_mib() -> float | None:

@@ -29,6 +29,20 @@ SAMPLE_ROWS = 50
 MEMORY_OF_TEXT = 2.5
 
 
+# Text that a spreadsheet runs as a formula, and the apostrophe before it that makes it text.
+FORMULA = re.compile(r"'*[=+\-@\t\r]")
+
+
+def quoted(name: str) -> str:
+    """Return a name with an apostrophe before it where a spreadsheet would run it; numbers stay as they are."""
+    return f"'{name}" if FORMULA.match(name) and _number(name, ".") is None else name
+
+
+def unquoted(cell: str) -> str:
+    """Return the name that `quoted` wrote."""
+    return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
+
+
 @dataclass(frozen=True)
 class Layout:
     """How a text file is written."""
@@ -127,7 +141,7 @@ def _layout(
     rows = [cells for _, cells in _rows(path, sample, delimiter)][:SAMPLE_ROWS]
     if not rows:
         raise ValueError(f"{path} holds no rows.")
-    first, decimal = rows[0], _decimal(rows, delimiter)
+    first, decimal = [unquoted(cell) for cell in rows[0]], _decimal(rows, delimiter)
     index = _column(path, "--index-column", index_column, first)
     label = _column(path, "--label-column", label_column, first)
     given = [column for column in (index_column, label_column) if column is not None]
@@ -234,9 +248,9 @@ def _read_rows(layout: Layout, rows: Iterator[tuple[int, list[str]]], missing: b
             raise ValueError(_no_number(layout, line, cells, layout.kept[numbers.index(None)]))
         values.extend(numbers)  # type: ignore[arg-type]  # no None is left
         if layout.index is not None:
-            names.append(cells[layout.index])
+            names.append(unquoted(cells[layout.index]))
         if layout.label is not None:
-            labels.append(cells[layout.label])
+            labels.append(unquoted(cells[layout.label]))
     if not values:
         raise ValueError(f"{layout.path} has a header and no rows.")
     return Table(

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import free_bytes, is_out_of_device_memory, release_unused
-from gpukpca.decomposition.plan import SHARE_OF_FREE, memory_limit, spelled_bytes
+from gpukpca.backend.limits import SHARE_OF_FREE
+from gpukpca.decomposition.plan import memory_limit, spelled_bytes
 from gpukpca.exceptions import DeviceLostError, MemoryBudgetError
 
 Result = TypeVar("Result")

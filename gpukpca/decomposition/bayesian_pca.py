@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca.backend.namespace import to_host
+from gpukpca.backend.namespace import dtype_name, to_host
 from gpukpca.backend.rows import take_columns
 from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.decomposition.em import Outcome, Told
@@ -178,7 +178,9 @@ class BayesianPCA(LatentVariableEstimator):
 
     def _conclude(self, model: LatentModel, candidates: int) -> None:
         lengths = model.roots**2
-        precisions = np.append(model.mean.shape[0] / lengths, np.full(candidates - len(lengths), np.inf))
+        largest = np.finfo(dtype_name(model.mean.dtype)).max  # infinite where pruned only
+        precisions = np.minimum(model.mean.shape[0] / lengths * model.scale * model.scale, largest)
+        precisions = np.append(precisions, np.full(candidates - len(lengths), np.inf))
         self.precisions_ = self._in_full(precisions)
         if not model.n_components:
             warn_caller("no component is left: the data look alike in all directions.", RankWarning)

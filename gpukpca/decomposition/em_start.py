@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, namespace_of, to_host
 from gpukpca.backend.rows import row_panels
 from gpukpca.decomposition.expectation import Parameters
+from gpukpca.decomposition.magnitude import ScaledBatches, are_safe, row_bounds, safe_scale
 from gpukpca.decomposition.two_pass import Moments, Scatter
 from gpukpca.eigen import BlockKrylov, top_eigh
 
@@ -65,7 +66,7 @@ def observed_moments(batches: Iterable[Array]) -> ObservedMoments:
     Raises
     ------
     ValueError
-        A row or a feature without any observed entry; the variances overflow.
+        A row or a feature without any observed entry.
     """
     total: ObservedMoments | None = None
     for batch in batches:
@@ -103,6 +104,20 @@ def _at_least_one(counts: Array) -> Array:
     return xp.where(counts > 0, counts, xp.ones_like(counts))
 
 
+def safe_observed_moments(batches: Iterable[Array]) -> tuple[ObservedMoments, Iterable[Array], float]:
+    """The moments of all rows times a power of two, these rows, and that number: 1, in one pass, at ordinary sizes."""
+    moments = observed_moments(batches)
+    if are_safe(moments.squares):
+        return moments, batches, 1.0
+    low, high = row_bounds(Imputed(batches, moments.means))
+    scale = safe_scale(low, high, moments.means.dtype)
+    scaled = ScaledBatches(batches, scale)
+    moments = observed_moments(scaled)
+    varying = from_host(low < high, moments.squares) > 0.5  # the rounding of a huge mean has squares too
+    squares = namespace_of(varying).where(varying, moments.squares, namespace_of(varying).zeros_like(moments.squares))
+    return replace(moments, squares=squares), scaled, scale
+
+
 def _check_features(moments: ObservedMoments) -> None:
     empty = np.flatnonzero(to_host(moments.counts) == 0)
     if len(empty):
@@ -110,8 +125,6 @@ def _check_features(moments: ObservedMoments) -> None:
             f"feature {int(empty[0])} of X has no observed entry, so that it has no mean and no variance"
             f"{f' (as {len(empty) - 1} more)' if len(empty) > 1 else ''}. Drop such columns before the fit."
         )
-    if not np.all(np.isfinite(moments.variances)):
-        raise ValueError("the data overflow: their variances do not fit into float64. Divide by a constant.")
 
 
 class Imputed:

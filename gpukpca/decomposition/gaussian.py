@@ -15,7 +15,16 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._typing import Array
 from gpukpca.backend.device import working_on
 from gpukpca.backend.linalg import add_to_diagonal
-from gpukpca.backend.namespace import epsilon, from_host, namespace_of, to_host
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    epsilon,
+    from_host,
+    namespace_of,
+    overflow_allowed,
+    to_host,
+)
+from gpukpca.exceptions import InvalidParameterError
 
 
 class WithGaussianModel:
@@ -23,11 +32,17 @@ class WithGaussianModel:
 
     components_: Array
     explained_variance_: Array
+    explained_variance_ratio_: Array
     noise_variance_: float
 
     @property
+    def _deviations(self) -> np.ndarray:
+        """Standard deviations of the scores, on the host in float64."""
+        return np.sqrt(to_host(self.explained_variance_).astype(np.float64))
+
+    @property
     def _model(self) -> GaussianModel:
-        variances = to_host(self.explained_variance_).astype(np.float64)
+        variances = self._deviations**2
         return GaussianModel(self.components_, variances, float(self.noise_variance_), getattr(self, "scale_", None))
 
     def get_covariance(self) -> Array:
@@ -52,12 +67,23 @@ class WithGaussianModel:
 
         Raises
         ------
+        InvalidParameterError
+            The variances of the data are smaller than their dtype holds.
         numpy.linalg.LinAlgError
             The data have no variance at all.
         """
         check_is_fitted(self)
         with working_on(self.components_):
-            return self._model.precision()
+            model, shares = self._model, to_host(self.explained_variance_ratio_)
+            is_lost = np.any((shares > epsilon(shares)) & (model.variances < np.finfo(shares.dtype).tiny))
+            with overflow_allowed():
+                precision = None if is_lost else model.precision()
+            if precision is None or not np.all(np.isfinite(to_host(precision))):
+                raise InvalidParameterError(
+                    f"the precision matrix overflows: {shares.dtype} does not hold variances of data as small as those "
+                    "of the fit, or their inverses. Multiply the data by a constant."
+                )
+            return precision
 
 
 @dataclass(frozen=True)
@@ -104,9 +130,11 @@ class GaussianModel:
         return add_to_diagonal(weighted @ V, everywhere)
 
     def log_likelihood(self, outside: Array, scores: Array) -> Array:
-        """Of rows z with scores z V (m, p) and ‖z - V Vᵀz‖² outside of their space, shape (m,)."""
+        """Return the log-likelihood (m,), wide, of rows with scores (m, p) at squared distances (m,) outside of V."""
         xp, p = namespace_of(scores), int(scores.shape[1])
         variances, noise = self.regular()
+        # Squares of small single precision data are 0 in single precision.
+        scores = cast(scores, accumulation_dtype(scores))
         distance = xp.sum(scores * scores / from_host(variances, scores)[None, :], axis=1)
         constant = self.d * math.log(2.0 * math.pi) + float(np.sum(np.log(variances)))
         if self.scale is not None:
@@ -128,5 +156,5 @@ class GaussianModel:
         """Variances and noise, all positive."""
         noise = self.noise if self.noise > 0 else self.floor
         if not noise > 0:
-            raise np.linalg.LinAlgError("the data have no variance, so their Gaussian model has no density.")
+            raise np.linalg.LinAlgError("the data have no variance that float64 can hold: their model has no density.")
         return np.maximum(self.variances, noise), noise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
-from gpukpca.backend.rows import by_panels, dense_rows
+from gpukpca.backend.rows import by_panels, dense_rows, power_of_two_scale
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.decomposition.attempts import Budget, within_memory
 from gpukpca.decomposition.batch_memory import check_update, exact_solver, rows_within, update_bytes
@@ -36,6 +37,7 @@ from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.fitting import Placed, unchanged_on_error
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import lazily
+from gpukpca.decomposition.magnitude import ScaledBatches, check_variance, variances_of_data
 from gpukpca.decomposition.model import inverse_roots
 from gpukpca.decomposition.placement import placement_for
 from gpukpca.decomposition.plan import parsed_bytes
@@ -44,7 +46,7 @@ from gpukpca.decomposition.running import Running, checked_count, updated
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import INCREMENTAL_PCA_LAYOUT
 from gpukpca.decomposition.spectrum import warn_of_convergence, warn_of_fallbacks
-from gpukpca.decomposition.two_pass import Moments, components_of, moments_of
+from gpukpca.decomposition.two_pass import Moments, components_of, safe_moments
 from gpukpca.decomposition.validation import check_finite, checked_scores, new_data, training_data
 from gpukpca.eigen import EigenResult
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning
@@ -130,6 +132,8 @@ class IncrementalPCA(
         All rows are equal.
     ConvergenceWarning
         Exact mode: residuals above the tolerance.
+    PrecisionWarning
+        The variances of tiny data underflow in their dtype; everything else is right.
 
     Notes
     -----
@@ -190,7 +194,7 @@ class IncrementalPCA(
                     within_memory(lambda budget: self._fit_exact(batches, budget), self.memory_limit, batches.like)
                 else:
                     self._fit_running(batches)
-        if not self.total_variance_ > 0:
+        if not self._state.total > 0:
             warn_caller("all rows are equal: every variance is 0, and the components mean nothing.", RankWarning)
         return self
 
@@ -210,23 +214,23 @@ class IncrementalPCA(
                 "once. Pass an array, a memory map, a list of arrays, or an object whose __iter__ starts again; or use "
                 "exact=False."
             )
-        moments, eigen = self._passes(batches, budget.limit(batches.like))
+        moments, scale, eigen = self._passes(batches, budget.limit(batches.like))
         p, most = int(eigen.eigenvalues.shape[0]), min(moments.count, int(self.n_features_in_))
         warn_of_convergence(eigen)
         warn_of_fallbacks(eigen)
         values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
         axes = namespace_of(eigen.eigenvectors).matrix_transpose(eigen.eigenvectors)
-        state = Running(moments, axes, np.sqrt(values), 0.0)
+        state = Running(moments, axes, np.sqrt(values), 0.0, scale)
         left = (state.total - float(np.sum(values))) / max(moments.count - 1, 1)
         noise = max(left, 0.0) / (most - p) if p < most else 0.0
-        self._commit(Running(moments, axes, np.sqrt(values), noise), batches.like, batches.place.home, eigen)
+        self._commit(replace(state, noise=noise), batches.like, batches.place.home, eigen)
 
-    def _passes(self, batches: Batches, limit: int) -> tuple[Moments, EigenResult]:
-        """Moments and components of all rows; what is too much for `limit` bytes is told before the first pass."""
+    def _passes(self, batches: Batches, limit: int) -> tuple[Moments, float, EigenResult]:
+        """Return moments, scale and components of the scaled rows; check `limit` bytes before the first pass."""
         listener, d = listener_from(self.verbose), int(self.n_features_in_)
         fewest = min(d, self.n_components or batches.n_rows or 1)
         exact_solver(d, fewest, batches.largest, limit, batches.like)
-        moments = moments_of(batches)
+        moments, scale = safe_moments(batches)
         _tell(listener, "pass", f"pass 1: mean of {moments.count} rows", 1)
         most = min(moments.count, d)
         p = most if self.n_components is None else int(self.n_components)
@@ -234,10 +238,14 @@ class IncrementalPCA(
             raise InvalidParameterError(
                 f"n_components={p} must be at most min(n_samples, n_features) = {most} with exact=True."
             )
-        _check_no_overflow(moments.squares)
         solver = exact_solver(d, p, batches.largest, limit, batches.like)
-        return moments, components_of(
-            batches, moments, p, solver, lambda done, what: _tell(listener, "pass", f"pass {done}: {what}", done)
+        rows = ScaledBatches(batches, scale)
+        return (
+            moments,
+            scale,
+            components_of(
+                rows, moments, p, solver, lambda done, what: _tell(listener, "pass", f"pass {done}: {what}", done)
+            ),
         )
 
     def _can_go_on(self) -> bool:
@@ -340,33 +348,33 @@ class IncrementalPCA(
     def _commit(self, state: Running, like: Array, home: Array, eigen: EigenResult | None = None) -> None:
         """Set the fitted attributes, in the library of the data; the only place that does."""
         p, count = int(state.axes.shape[0]), state.moments.count
-        degrees = max(count - 1, 1)
+        degrees, scale = max(count - 1, 1), state.scale
         values = state.singular_values[:p]
         total = state.total
-        _check_no_overflow(from_host(np.append(values**2, total), like, state.axes.dtype))
-        _check_no_overflow(from_host(values**2 / degrees, like))
+        variances = variances_of_data(values**2 / degrees, scale, like.dtype)
+        check_variance(total / degrees, scale, np.float64)
         self._state = state
         self.components_ = move(cast(state.axes, like.dtype), home)
-        self.singular_values_ = from_host(values, home)
-        self.explained_variance_ = from_host(values**2 / degrees, home)
+        self.singular_values_ = from_host(values / scale, home)
+        self.explained_variance_ = from_host(variances, home)
         self.explained_variance_ratio_ = from_host(values**2 / total if total > 0 else 0.0 * values, home)
-        self.mean_ = move(state.moments.mean, home)
-        self.var_ = move(state.moments.squares / count, home)
-        self.noise_variance_ = state.noise
-        self.total_variance_ = total / degrees
+        self.mean_ = move(state.mean, home)
+        self.var_ = move(state.moments.squares / count / scale / scale, home)
+        self.noise_variance_ = state.noise / scale / scale
+        self.total_variance_ = total / degrees / scale / scale
         self.n_components_ = p
         self.n_samples_seen_ = count
         self.device_ = describe_device(state.axes)
         self.batch_size_ = self._rows_of_a_batch(count, int(self.n_features_in_))
-        self._set_certificate(eigen, degrees, home)
+        self._set_certificate(eigen, degrees, scale, home)
         synchronize(state.axes)
 
-    def _set_certificate(self, eigen: EigenResult | None, degrees: int, home: Array) -> None:
+    def _set_certificate(self, eigen: EigenResult | None, degrees: int, scale: float, home: Array) -> None:
         for name in CERTIFICATE:
             self.__dict__.pop(name, None)
         if eigen is None:
             return
-        self.residual_norms_ = from_host(to_host(eigen.residual_norms) / degrees, home)
+        self.residual_norms_ = from_host(to_host(eigen.residual_norms) / degrees / scale / scale, home)
         self.converged_ = bool(np.all(eigen.converged))
         self.n_passes_ = 1 + eigen.n_passes
         self.solver_ = eigen.solver
@@ -413,11 +421,18 @@ class IncrementalPCA(
         scores = centred @ xp.matrix_transpose(self.components_)
         return scores * self._inverse_deviations()[None, :] if self.whiten else scores
 
+    def _safe_variances(self) -> tuple[np.ndarray, float]:
+        """`explained_variance_` of the data times a power of two with which none underflows, and that number."""
+        state, p = self._state, self.n_components_
+        unit = power_of_two_scale(float(np.max(state.singular_values[:p], initial=0.0)), np.float64)
+        variances = (state.singular_values[:p] * unit) ** 2 / max(state.moments.count - 1, 1)
+        return to_host(from_host(variances, self.components_)).astype(np.float64), unit * state.scale
+
     def _inverse_deviations(self) -> Array:
         """What whitening multiplies by: 0 where a standard deviation is the rounding of the largest."""
-        variances = to_host(self.explained_variance_).astype(np.float64)
+        variances, unit = self._safe_variances()
         smallest = (int(self.mean_.shape[0]) * epsilon(self.components_)) ** 2 * np.max(variances, initial=0.0)
-        return from_host(inverse_roots(np.where(variances > smallest, variances, 0.0)), self.components_)
+        return from_host(inverse_roots(np.where(variances > smallest, variances, 0.0)) * unit, self.components_)
 
     @lazily("points", of="scores")
     def inverse_transform(self, X: Any) -> Array:
@@ -439,8 +454,8 @@ class IncrementalPCA(
         with working_on(self.components_), overflow_allowed():
             Z = checked_scores(X, self.components_, self.n_components_)
             if self.whiten:
-                deviations = np.sqrt(to_host(self.explained_variance_))
-                Z = Z * from_host(deviations, self.components_)[None, :]
+                variances, unit = self._safe_variances()
+                Z = Z * from_host(np.sqrt(variances) / unit, self.components_)[None, :]
             points = cast(cast(Z @ self.components_, self.mean_.dtype) + self.mean_[None, :], self.components_.dtype)
             check_finite(points, "The scores are too large.", "The array of points")
             return self._delivered(points, X)
@@ -462,11 +477,3 @@ class IncrementalPCA(
 def _tell(listener: Listener | None, stage: str, text: str, done: int, total: int | None = 0) -> None:
     if listener is not None:
         listener(Progress(stage, text, done, total or 0))
-
-
-def _check_no_overflow(values: Array) -> None:
-    """Raise where sums of squares have left the floating-point range."""
-    xp = namespace_of(values)
-    if not bool(xp.all(xp.isfinite(values))):
-        digits = 8 * item_size(values.dtype)
-        raise ValueError(f"the data overflow: their variances do not fit into float{digits}. Divide by a constant.")

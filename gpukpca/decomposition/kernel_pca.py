@@ -110,7 +110,7 @@ class KernelPCA(
         Whose workers share the fit. None: a Dask array goes to the active client, or into this process's memory where
         there is none; data in memory stay in this process. Not kept by copies in files and pickles.
     n_jobs : int, optional
-        Threads for the tiles of K (NumPy). None: what BLAS may use now; -1: all CPUs.
+        Threads for the tiles of K (NumPy). None: what BLAS, joblib and Slurm allow; -1: all CPUs.
     gram : "auto", "dense" or "tiled"
         How K is held: the square matrix, or upper tiles of which as many as fit are kept ("auto" is "tiled" wherever
         K can be evaluated block by block).

@@ -22,6 +22,7 @@ from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
 from gpukpca.decomposition.em_start import NOISE_FLOOR
 from gpukpca.decomposition.expectation import Expectation, Parameters, panel_rows
 from gpukpca.decomposition.gaussian import GaussianModel
+from gpukpca.decomposition.magnitude import scaled_rows
 from gpukpca.decomposition.placement import panels_of
 from gpukpca.eigen.finish import signs
 
@@ -46,21 +47,24 @@ class LatentModel:
     noise : float
         σ²; 0 where the data are in the space of V.
     mean : array, shape (d,)
+    scale : float
+        The power of two that rows are multiplied by: all of the above is in these units.
     """
 
     axes: Array
     variances: np.ndarray
     noise: float
     mean: Array
+    scale: float = 1.0
 
     @classmethod
-    def of(cls, parameters: Parameters, factor: float) -> LatentModel:
-        """The principal form of W, μ, σ²; the covariance times `factor`."""
+    def of(cls, parameters: Parameters, factor: float, scale: float) -> LatentModel:
+        """The principal form of W, μ, σ² of rows that were multiplied by `scale`; the covariance times `factor`."""
         W, noise = parameters.loadings, factor * parameters.noise
         if W.shape[1] == 0:
-            return cls(W, np.zeros(0), noise, parameters.mean)
+            return cls(W, np.zeros(0), noise, parameters.mean, scale)
         U, values, _ = thin_svd(namespace_of(W).asarray(W, copy=True))
-        return cls(U * signs(U)[None, :], factor * values**2 + noise, noise, parameters.mean)
+        return cls(U * signs(U)[None, :], factor * values**2 + noise, noise, parameters.mean, scale)
 
     @property
     def n_components(self) -> int:
@@ -69,7 +73,7 @@ class LatentModel:
 
     @property
     def total(self) -> float:
-        """The trace of the model's covariance."""
+        """The trace of the model's covariance, of scaled rows."""
         return float(np.sum(self.variances)) + (int(self.mean.shape[0]) - self.n_components) * self.noise
 
     @property
@@ -79,7 +83,7 @@ class LatentModel:
 
     @property
     def loadings(self) -> Array:
-        """W, shape (d, p)."""
+        """W, shape (d, p), of scaled rows."""
         return self.axes * from_host(self.roots, self.axes)[None, :]
 
     @property
@@ -113,8 +117,8 @@ class LatentModel:
         return self._by_rows(Y, step, complete, incomplete)
 
     def points(self, Z: Array) -> Array:
-        """W z + μ for the rows of Z."""
-        return Z @ namespace_of(Z).matrix_transpose(self.loadings) + self.mean[None, :]
+        """W z + μ for the rows of Z, in the units of the data."""
+        return (Z @ namespace_of(Z).matrix_transpose(self.loadings) + self.mean[None, :]) / self.scale
 
     def log_likelihood(self, Y: Any) -> Array:
         """Of the observed entries of every new row, shape (m,).
@@ -128,10 +132,12 @@ class LatentModel:
         model = GaussianModel(xp.matrix_transpose(self.axes), self.variances, self.noise, None)
         step = self._expectation(model.regular()[1])
 
+        log_scale = math.log(self.scale)
+
         def complete(R: Array) -> Array:
             scores = R @ self.axes
             off = R - scores @ model.components
-            return model.log_likelihood(xp.sum(off * off, axis=1), scores)
+            return model.log_likelihood(xp.sum(off * off, axis=1), scores) + model.d * log_scale
 
         def incomplete(R: Array, mask: Array) -> Array:
             found, noise = step.posterior(R, mask), step.parameters.noise
@@ -140,7 +146,7 @@ class LatentModel:
             misfit = xp.sum(off * off, axis=1) / noise + xp.sum(Z * Z, axis=1)
             counts = xp.sum(mask, axis=1)
             constant = counts * math.log(2.0 * math.pi) + (counts - self.n_components) * math.log(noise)
-            return -0.5 * (constant + found.log_determinants + misfit)
+            return counts * log_scale - 0.5 * (constant + found.log_determinants + misfit)
 
         return self._by_rows(Y, step, complete, incomplete)
 
@@ -155,7 +161,7 @@ class LatentModel:
         """Panel by panel, which threads share; a row's result does not depend on whether others have holes."""
 
         def part(cut: tuple[int, int]) -> Array:
-            rows = move(dense_rows(take_rows(Y, *cut)), self.axes)
+            rows = scaled_rows(move(dense_rows(take_rows(Y, *cut)), self.axes), self.scale)
             return self._of_panel(rows, step, complete, incomplete)
 
         cuts = panels_of(Y, panel_rows(Y, self.n_components))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,11 +32,12 @@ from gpukpca.decomposition.batches import Batches, batches_of, is_stream
 from gpukpca.decomposition.choices import check_parameter, is_integer, is_real, is_switch, is_word
 from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.decomposition.em import Outcome, Stop, Told
-from gpukpca.decomposition.em_start import ObservedMoments, observed_moments, start_of
+from gpukpca.decomposition.em_start import ObservedMoments, safe_observed_moments, start_of
 from gpukpca.decomposition.expectation import WAVE, Expectation, Parameters, Sums, gathered, panel_rows
 from gpukpca.decomposition.fitting import unchanged_on_error
 from gpukpca.decomposition.latent import LatentModel
 from gpukpca.decomposition.latent_variables import WithLatentVariables
+from gpukpca.decomposition.magnitude import check_variance, row_bounds, safe_scale, variances_of_data
 from gpukpca.decomposition.pca import PCA
 from gpukpca.decomposition.plan import spelled_bytes
 from gpukpca.decomposition.progress import Progress, listener_from
@@ -47,6 +50,24 @@ from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, RankWar
 BATCH_ENTRIES = 2**22
 # Components of EM where nobody says how many: the memory and time of a step grow with their square.
 MOST_BY_DEFAULT = 20
+
+
+def _variances_over_n(pca: PCA) -> np.ndarray:
+    """Return the variances of a fitted PCA over n, shape (p,), in float64.
+
+    Raises
+    ------
+    InvalidParameterError
+        They underflow: a model of variances cannot be fitted to such data.
+    """
+    deviations = to_host(pca.singular_values_).astype(np.float64) / np.sqrt(pca.n_samples_)
+    largest = float(np.max(deviations, initial=0.0))
+    if largest > 0.0 and largest * largest < float(np.finfo(np.float64).tiny):
+        raise InvalidParameterError(
+            f"the data deviate from their mean by about {largest:.1e}, and variances of that size underflow float64. "
+            f"Multiply the data by 2.0**{-math.frexp(largest)[1]}."
+        )
+    return deviations**2
 
 
 class LatentVariableEstimator(Saved, WithLatentVariables):
@@ -108,6 +129,8 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
     def _fit_direct(self, data: Any) -> None:
         n, d = (int(size) for size in data.shape)
         p = self._wanted(n, d, below=d + 1)
+        scale = safe_scale(*row_bounds([data]), data.dtype)
+        data = data if scale == 1.0 else data * scale
         pca = PCA(
             None if self.n_components is None else p,  # only a number that was given is worth a warning of rank
             random_state=self.random_state,
@@ -117,7 +140,7 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
             verbose=self.verbose,
         ).fit(data)
         degrees = max(n - 1, 1) / n
-        values = to_host(pca.explained_variance_).astype(np.float64) * degrees
+        values = _variances_over_n(pca)
         spectrum, total = values[:p], max(pca.total_variance_ * degrees, float(np.sum(values)))
         # PCA has decided what of the rest is rounding; it is a mean over min(n, d) - len(values) variances there.
         left_out = float(pca.noise_variance_) * (min(n, d) - len(values)) * degrees
@@ -127,6 +150,7 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
         mean = from_host(mean, axes) if is_sparse(data) else move(mean, axes)
         rounding, found = rounding_of(mean, pca.components_), LatentModel(axes, spectrum, 0.0, mean)
         model, steps, converged = self._of_spectrum(spectrum, rest, rounding, n, found)
+        model = replace(model, scale=scale)
         self._commit(model, n, pca.components_, total * n / self._degrees(n))
         self._conclude(model, p)
         self.n_iter_, self.converged_ = steps, bool(pca.converged_) and converged
@@ -151,7 +175,7 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
         with working_on(batches.like):
             limit = budget.limit(batches.like)
             data = _held(batches, limit)
-            moments = observed_moments(data)
+            moments, data, scale = safe_observed_moments(data)
             n, d = moments.rows, int(moments.means.shape[0])
             p = self._wanted(n, d, below=d)
             if self.n_components is None and p > MOST_BY_DEFAULT:
@@ -164,21 +188,23 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
                 p = MOST_BY_DEFAULT
             self._check_memory(batches.like, d, p, limit)
             total = float(np.sum(moments.variances))
+            # Of the change of units: densities of the data are this much larger than those of the scaled rows.
+            log_volume = math.log(scale) * float(namespace_of(moments.counts).sum(moments.counts))
             factor = n / self._degrees(n)
             if not total > 0:
                 warn_caller("no feature varies: every variance is 0, and the components mean nothing.", RankWarning)
                 axes = from_host(np.eye(d)[:, :p], moments.means)
                 outcome = Outcome(Parameters(axes, moments.means, 0.0), np.zeros(2), 0.0, True)
-                model = LatentModel(axes, np.zeros(p), 0.0, moments.means)
+                model = LatentModel(axes, np.zeros(p), 0.0, moments.means, scale)
             else:
                 start, floor = start_of(data, moments, p, generator(self.random_state))
                 outcome = self._iterated(
-                    lambda parameters: self._sums(data, parameters, n), start, floor, self._teller(n), moments
+                    lambda parameters: self._sums(data, parameters, n), start, floor, self._teller(log_volume), moments
                 )
-                model = LatentModel.of(outcome.parameters, factor)
+                model = LatentModel.of(outcome.parameters, factor, scale)
             whole = bool(namespace_of(moments.counts).all(moments.counts == n))
             self._commit(model, n, batches.place.home, total * factor if whole else None)
-            self._commit_outcome(outcome)
+            self._commit_outcome(outcome, log_volume)
             self._conclude(model, p)
             self.fallbacks_ = (*batches.place.notes, *budget.story)
 
@@ -202,18 +228,19 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
             )
         return sums
 
-    def _teller(self, n: int) -> Told:
+    def _teller(self, log_volume: float) -> Told:
         listener, most = listener_from(self.verbose), int(self.max_iter)
 
         def tell(step: int, value: float, gain: float) -> None:
             if listener is not None:
-                text = f"step {step}: log-likelihood {value:.10g}" + (f", {gain:.1e} an entry more" if step else "")
+                text = f"step {step}: log-likelihood {value + log_volume:.10g}"
+                text += f", {gain:.1e} an entry more" if step else ""
                 listener(Progress("pass", text, step, most, gain if step else None, float(self.tol)))
 
         return tell
 
-    def _commit_outcome(self, outcome: Outcome) -> None:
-        self.log_likelihoods_ = self._in_full(outcome.trace)
+    def _commit_outcome(self, outcome: Outcome, log_volume: float) -> None:
+        self.log_likelihoods_ = self._in_full(outcome.trace + log_volume)
         self.n_iter_, self.converged_, self.solver_ = outcome.n_steps, outcome.converged, "em"
         if not outcome.converged:
             warn_caller(
@@ -285,21 +312,26 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
         parsed_device(self.device)
 
     def _commit(self, model: LatentModel, n: int, home: Array, total: float | None) -> None:
-        """Set what both ways know, in the library and dtype of `home`; without a `total` it is that of the model."""
-        xp = namespace_of(model.axes)
+        """Set what both ways know, in the library and dtype of `home`; without a `total` it is that of the model.
+
+        The total is that of rows that were multiplied by the scale of the model.
+        """
+        xp, scale = namespace_of(model.axes), model.scale
+        total = model.total if total is None else total
+        variances = variances_of_data(model.variances, scale, home.dtype)
+        check_variance(total, scale, np.float64)
+        if not model.n_components:  # the noise is all there is
+            variances_of_data([model.noise], scale, np.float64)
         for name in ("log_likelihoods_", "precisions_"):
             self.__dict__.pop(name, None)
         self.components_ = move(cast(xp.asarray(xp.matrix_transpose(model.axes), copy=True), home.dtype), home)
-        self.loadings_ = move(cast(model.loadings, home.dtype), home)
-        self.mean_ = move(cast(model.mean, home.dtype), home)
-        self.total_variance_ = model.total if total is None else total
-        total = self.total_variance_
+        self.loadings_ = move(cast(model.loadings / scale, home.dtype), home)
+        self.mean_ = move(cast(model.mean / scale, home.dtype), home)
+        self.total_variance_ = total / scale / scale
         shares = model.variances / total if total > 0 else np.zeros(model.n_components)
-        self.explained_variance_ = from_host(model.variances, self.components_)
+        self.explained_variance_ = from_host(variances, self.components_)
         self.explained_variance_ratio_ = from_host(shares, self.components_)
-        advice = "The data overflow; divide them by a constant."
-        check_finite(self.explained_variance_[:, None], advice, "The array of variances")
-        self.noise_variance_ = model.noise
+        self.noise_variance_ = model.noise / scale / scale
         self.n_components_, self.n_samples_ = model.n_components, n
         self.device_ = describe_device(model.axes)
         self._latent = model

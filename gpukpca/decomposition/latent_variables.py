@@ -227,7 +227,7 @@ class WithLatentVariables(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         with working_on(model.axes), overflow_allowed():
             Z = from_host(rng.standard_normal((int(n_samples), model.n_components)), model.axes)
             noise = np.sqrt(model.noise) * rng.standard_normal((int(n_samples), d))
-            points = model.points(Z) + from_host(noise, model.axes)
+            points = model.points(Z) + from_host(noise, model.axes) / model.scale
             return move(cast(points, self.components_.dtype), self.components_)
 
     # -- results ---------------------------------------------------------------------------------------------------

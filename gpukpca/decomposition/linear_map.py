@@ -8,9 +8,18 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.namespace import cast, from_host, is_numpy, is_sparse, move, namespace_of, same_place, to_host
-from gpukpca.backend.rows import take_rows
-from gpukpca.decomposition.model import inverse_roots
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    from_host,
+    is_sparse,
+    move,
+    namespace_of,
+    same_place,
+    to_host,
+)
+from gpukpca.backend.rows import less_full_columns, take_rows
+from gpukpca.decomposition.model import reciprocals
 from gpukpca.decomposition.placement import panels_of
 from gpukpca.gram.feature_rows import projected_rows
 
@@ -44,23 +53,24 @@ class LinearMap:
     inverse_roots: np.ndarray
 
     @classmethod
-    def of(cls, Z: Any, V: Array, variances: np.ndarray) -> LinearMap:
-        """The map of a fit of centred rows with the axes V (d, p)."""
+    def of(cls, Z: Any, V: Array, deviations: np.ndarray) -> LinearMap:
+        """The map of a fit of centred rows with the axes V (d, p), and the standard deviations of the scores."""
         xp = namespace_of(V)
-        mean = from_host(Z.mean, Z.like, Z.wide) if is_numpy(Z.mean) else Z.mean
-        weights = None if Z.weights is None else from_host(to_host(Z.weights), V)
+        weights = None if Z.scale is None else from_host(1.0 / Z.scale, V)
         axes = V if weights is None else V * weights[:, None]
-        shift = cast(mean, V.dtype)
-        rest = cast(mean, Z.wide) - cast(shift, Z.wide)
+        shift = cast(Z.mean, V.dtype)
+        # Not the mean less the shift: the mean of data with a large offset is rounded itself.
+        rest = (cast(Z.shift, Z.wide) - cast(shift, Z.wide)) + Z.rest
         offset = xp.sum(rest[:, None] * cast(axes, Z.wide), axis=0)
-        return cls(shift, xp.asarray(axes, copy=True), to_host(offset), weights, inverse_roots(variances))
+        return cls(shift, xp.asarray(axes, copy=True), to_host(offset), weights, reciprocals(deviations))
 
     def scores(self, Y: Any, n_jobs: int | None) -> Array:
         """Scores of new rows, where the map is computed; host rows go there panel by panel."""
         if is_sparse(Y):
-            wide = cast(self.axes, np.float64)
-            constant = cast(self.shift, np.float64) @ wide + self.offset
-            return cast(cast(Y, np.float64) @ wide - constant[None, :], self.axes.dtype)
+            axes, shift = cast(self.axes, np.float64), cast(self.shift, np.float64)
+            deviations, subtracted = less_full_columns(Y, shift)
+            constant = (shift - subtracted) @ axes + self.offset
+            return cast(deviations @ axes - constant[None, :], self.axes.dtype)
         offset = from_host(self.offset, self.axes)
         if same_place(Y, self.axes):
             return projected_rows(Y, self.shift, self.axes, offset, n_jobs)
@@ -75,11 +85,11 @@ class LinearMap:
         return scores * from_host(self.inverse_roots, scores)[None, :]
 
     def scores_and_distances(self, Y: Any, components: Array, n_jobs: int | None) -> tuple[Array, Array]:
-        """Scores of new rows, and how far they are from the space of the components, squared: (m, p) and (m,).
+        """Return scores of new rows, and their squared distances from the space of the components: (m, p) and (m,).
 
-        `components` are orthonormal rows (p, d).
+        `components` are orthonormal rows (p, d). The distances are in the widest type.
         """
-        xp, distances = namespace_of(self.axes), []
+        xp, wide, distances = namespace_of(self.axes), accumulation_dtype(self.axes), []
         scores = self.scores(Y, n_jobs)
         for start, stop in panels_of(Y, WIDE_PANEL):
             rows = take_rows(Y, start, stop)
@@ -87,6 +97,7 @@ class LinearMap:
             centered = cast(rows, self.axes.dtype) - self.shift[None, :]
             centered = centered if self.weights is None else centered * self.weights[None, :]
             off = centered - scores[start:stop, :] @ components
+            off = cast(off, wide)
             distances.append(xp.sum(off * off, axis=1))
         return scores, xp.concat(distances, axis=0)
 

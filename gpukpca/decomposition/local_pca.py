@@ -34,6 +34,7 @@ from gpukpca.decomposition.lazy import lazily, mean_of
 from gpukpca.decomposition.local_choices import candidates, check_local_parameters
 from gpukpca.decomposition.local_model import LocalModel, rotated_back
 from gpukpca.decomposition.local_selection import Chosen, check_memory, smallest_bic
+from gpukpca.decomposition.magnitude import variances_of_data
 from gpukpca.decomposition.mixture import with_fixed_signs
 from gpukpca.decomposition.placement import Placement, at_full_precision, placement_for
 from gpukpca.decomposition.points import Frame, Points, rotated_into_span
@@ -78,7 +79,7 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     memory_limit : None, int or str
         Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
     n_jobs : int, optional
-        Threads (NumPy). None: what BLAS may use now; -1: all CPUs.
+        Threads (NumPy). None: what BLAS, joblib and Slurm allow; -1: all CPUs.
     verbose : int or callable
         1 prints a line an iteration to the standard error; a callable gets `Progress` events.
 
@@ -230,18 +231,16 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         home = place.returned
         wide = model.frame.shift.dtype
         factor = model.frame.factor
-        values = np.asarray([cluster.variances for cluster in clusters]) / factor / factor
-        noises = np.asarray([cluster.noise for cluster in clusters]) / factor / factor
+        variances = np.asarray([[*cluster.variances, cluster.noise] for cluster in clusters])
+        variances = variances_of_data(variances, factor, dtype)
         history = np.asarray(model.in_data_units(np.asarray(chosen.run.history)))
         found = {
             "weights_": from_host([cluster.weight for cluster in clusters], model.frame.shift, dtype),
             "means_": model.frame.restored(xp.stack([cluster.mean for cluster in clusters], axis=0)),
             "components_": cast(xp.stack([cluster.axes for cluster in clusters], axis=0), dtype),
-            "explained_variance_": from_host(values, model.frame.shift, dtype),
-            "noise_variance_": from_host(noises, model.frame.shift, dtype),
+            "explained_variance_": from_host(variances[:, :-1], model.frame.shift, dtype),
+            "noise_variance_": from_host(variances[:, -1], model.frame.shift, dtype),
         }
-        for name in ("explained_variance_", "means_"):
-            _check_no_overflow(found[name])
         for name in ("log_likelihoods_", "errors_"):
             self.__dict__.pop(name, None)
         name = "log_likelihoods_" if self.method == "mixture" else "errors_"
@@ -523,12 +522,3 @@ def _labels_at(labels: Array, like: Any) -> Array:
     if not is_foreign(like):
         return to_host(labels)
     return labels if same_place(labels, like) else indices(to_host(labels), like)
-
-
-def _check_no_overflow(values: Array) -> None:
-    """Raise where numbers do not fit into the type of the data."""
-    xp = namespace_of(values)
-    if not bool(xp.all(xp.isfinite(values))):
-        raise ValueError(
-            f"the data overflow: their variances do not fit into {dtype_name(values.dtype)}. Divide by a constant."
-        )

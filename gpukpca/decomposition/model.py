@@ -86,10 +86,13 @@ class Model:
 
 
 def inverse_roots(values: np.ndarray) -> np.ndarray:
-    """1 / sqrt(value), 0 where the value is 0."""
-    roots = np.zeros(len(values))
-    np.divide(1.0, np.sqrt(values), out=roots, where=values > 0)
-    return roots
+    """Return 1 / sqrt(value), 0 where the value is 0."""
+    return reciprocals(np.sqrt(values))
+
+
+def reciprocals(values: np.ndarray) -> np.ndarray:
+    """Return 1 / value of values >= 0, 0 where the value is 0."""
+    return np.divide(1.0, values, out=np.zeros(len(values)), where=values > 0)
 
 
 def exact_model(X: Any, op: CenteredGram, rows: Rows | None, eigen: EigenResult, spectrum: Spectrum) -> Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -96,7 +97,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         the README. Solutions without passes leave it alone. A folder is for one fit: not for an estimator that
         `GridSearchCV` or `cross_val_score` fits many times.
     n_jobs : int, optional
-        Threads (NumPy). None: what BLAS may use now; -1: all CPUs.
+        Threads (NumPy). None: what BLAS, joblib and Slurm allow; -1: all CPUs.
     verbose : int or callable
         1 prints the plan and a line a pass to the standard error; a callable gets `Progress` events.
 
@@ -256,7 +257,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
                 listener(Progress("plan", str(plan)))
             X = place.brought(data)
             Z = rows_for(X, plan, self.n_jobs)
-            scale = scale_from(self.scale, X, Z)
+            scale = scale_from(self.scale, Z)
             if scale is not None:
                 Z.rescale(scale)
             rng = generator(self.random_state)
@@ -285,7 +286,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
     def _scores_of_fit(self, X: Any, Z: Any, axes: Axes, mapping: LinearMap) -> Array:
         """Scores of the rows of a fit, where they are computed."""
         if axes.scores is not None:
-            return axes.scores[:, : self.n_components_]
+            return axes.scores[:, : self.n_components_] * (1.0 / Z.unit)
         if isinstance(X, ClusterRows):
             return Z.joined(scores_of_panel, mapping)
         return mapping.scores(X, self.n_jobs)
@@ -304,17 +305,17 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         home, p = place.returned, variances.kept
         xp = namespace_of(axes.vectors)
         V = cast(axes.vectors[:, :p], Z.dtype)
-        mapping = LinearMap.of(Z, V, variances.values)
+        mapping = LinearMap.of(Z, V, variances.deviations)
         self.components_ = home(xp.asarray(xp.matrix_transpose(V), copy=True))
         like = self.components_
         self.explained_variance_ = from_host(variances.values, like)
         self.explained_variance_ratio_ = from_host(variances.ratios, like)
-        self.singular_values_ = from_host(np.sqrt(axes.squares[:p]), like)
+        self.singular_values_ = from_host(variances.singular_values, like)
         self.total_variance_ = variances.total
         self.noise_variance_ = variances.noise
         self.mean_ = home(cast(Z.mean, Z.dtype))
         self.scale_ = None if scale is None else from_host(scale, like)
-        self.residual_norms_ = from_host(axes.residual_norms[:p] / variances.degrees, like)
+        self.residual_norms_ = from_host(variances.residual_norms, like)
         self.converged_ = axes.eigen is None or bool(np.all(axes.eigen.converged[:p]))
         self.n_components_ = p
         self.n_samples_ = plan.n_samples
@@ -378,13 +379,17 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         with working_on(self.components_), overflow_allowed():
             scores = checked_scores(X, self.components_, self.n_components_)
             if self.whiten:
-                roots = np.sqrt(to_host(self.explained_variance_).astype(np.float64))
-                scores = scores * from_host(roots, scores)[None, :]
+                scores = scores * from_host(self._deviations, scores)[None, :]
             points = scores @ self.components_
             points = points if self.scale_ is None else points * self.scale_[None, :]
             points = points + self.mean_[None, :]
             check_finite(points, "The scores are too large.", "The array of points")
             return self._delivered(points, X)
+
+    @property
+    def _deviations(self) -> np.ndarray:
+        """Standard deviations of the scores on the host, which keep their digits where the variances underflow."""
+        return to_host(self.singular_values_).astype(np.float64) / math.sqrt(max(self.n_samples_ - 1, 1))
 
     # -- the Gaussian model ----------------------------------------------------------------------------------------
 
@@ -418,7 +423,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
             scores, distances = self._map.scores_and_distances(Y, components, self.n_jobs)
             scale = None if self.scale_ is None else move(self.scale_, scores)
             model = replace(self._model, components=components, scale=scale)
-            found = model.log_likelihood(distances, scores)
+            found = cast(model.log_likelihood(distances, scores), scores.dtype)
             return move(found, X) if is_foreign(X) else to_host(found)
 
     def score(self, X: Any, y: Any = None) -> float:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca.backend.device import parsed_device
-from gpukpca.backend.namespace import is_sparse, to_host
-from gpukpca.backend.rows import constant_columns
+from gpukpca.backend.namespace import epsilon, to_host
 from gpukpca.decomposition.choices import check_checkpoint, check_parameter, is_integer, is_real, is_switch, is_word
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.distributed import client_for
@@ -18,6 +17,8 @@ from gpukpca.kernels.parameters import closest
 SVD_SOLVERS = ("auto", "covariance_eigh", "dual", "full", "randomized", "arpack")
 NORMALIZERS = ("auto", "QR", "LU", "none")
 ITERATIVE = ("randomized", "arpack")
+# Standard deviations up to this many eps of the mean are rounding of a constant.
+ROUNDING = 2.0
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def check_pca_parameters(estimator: Any) -> None:
     check_parameter(e, "verbose", callable(e.verbose) or is_switch(e.verbose), "an integer >= 0 or a callable")
 
 
-def scale_from(scale: Any, X: Any, Z: Any) -> np.ndarray | None:
+def scale_from(scale: Any, Z: Any) -> np.ndarray | None:
     """What the features are divided by, on the host, shape (d,); None for nothing.
 
     Raises
@@ -111,7 +112,7 @@ def scale_from(scale: Any, X: Any, Z: Any) -> np.ndarray | None:
         Not True, False or positive numbers, one a feature.
     """
     if isinstance(scale, (bool, np.bool_)):
-        return _deviations(X, Z) if scale else None
+        return _deviations(Z) if scale else None
     d = Z.shape[1]
     try:
         given = to_host(scale) if hasattr(scale, "shape") else np.asarray(scale, dtype=np.float64)
@@ -126,13 +127,9 @@ def scale_from(scale: Any, X: Any, Z: Any) -> np.ndarray | None:
     return given
 
 
-def _deviations(X: Any, Z: Any) -> np.ndarray:
-    """Standard deviations with n - 1 degrees of freedom; 1 for columns that hold one value only."""
+def _deviations(Z: Any) -> np.ndarray:
+    """Return standard deviations with n - 1 degrees of freedom; 1 for columns that are constant but for rounding."""
     Z.measure()
-    deviations = np.sqrt(Z.squares / max(Z.shape[0] - 1, 1))
-    if is_sparse(X):
-        high, low = (to_host(extreme).reshape(-1) for extreme in (X.max(axis=0), X.min(axis=0)))
-        constant = high == low
-    else:
-        constant = constant_columns(X)
-    return np.where(constant | ~(deviations > 0), 1.0, deviations)
+    deviations = np.sqrt(Z.squares / max(Z.shape[0] - 1, 1)) / Z.unit
+    rounding = ROUNDING * epsilon(Z.like) * np.abs(to_host(Z.mean).astype(np.float64))
+    return np.where(deviations <= rounding, 1.0, deviations)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpukpca.backend.device import describe_device, is_on_gpu
 from gpukpca.backend.namespace import dtype_name, is_sparse, item_size
 from gpukpca.backend.tiles import worker_count
 from gpukpca.decomposition.placement import Placement
-from gpukpca.decomposition.plan import NO_CHECKPOINT, spelled_bytes
+from gpukpca.decomposition.plan import NO_CHECKPOINT, spelled_bytes, time_line
+from gpukpca.decomposition.work import estimate_seconds, pca_work
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import MemoryBudgetError
 from gpukpca.gram.distributed import ClusterRows
@@ -69,6 +70,9 @@ class PCAPlan:
         Peak of what the fit allocates beside the data passed in, and what it may.
     notes : tuple of str
         Why a smaller path was taken, if one was.
+    estimated_seconds : float or None
+        The time of the fit, from counts of operations and rates of a core or a card, to a factor of a few. None where
+        it is not known: on a cluster.
     """
 
     n_samples: int
@@ -84,6 +88,7 @@ class PCAPlan:
     predicted_bytes: int
     available_bytes: int
     notes: tuple[str, ...] = ()
+    estimated_seconds: float | None = None
 
     def __str__(self) -> str:
         lines = [
@@ -91,6 +96,7 @@ class PCAPlan:
             f"method    {self.method}: {WORDS[self.method]} ({self.reason})",
             f"solver    {self._solver_name()} for {self.n_components} components",
             f"memory    {spelled_bytes(self.predicted_bytes)} predicted, {spelled_bytes(self.available_bytes)} allowed",
+            *time_line(self.estimated_seconds),
             f"workers   {self.workers}",
         ]
         return "\n".join(lines + [f"note      {note}" for note in self.notes])
@@ -166,7 +172,7 @@ def make_pca_plan(job: PCAJob) -> PCAPlan:
     for method, reason in _ways(job):
         plan = _plan(job, method, reason, fewest)
         if plan.predicted_bytes <= job.limit:
-            return plan
+            return _with_time(job, plan)
         if fewest is None or plan.predicted_bytes < fewest.predicted_bytes:
             fewest = plan
     needed = spelled_bytes(fewest.predicted_bytes if fewest else 0)
@@ -174,6 +180,14 @@ def make_pca_plan(job: PCAJob) -> PCAPlan:
         f"PCA of {job.n} x {job.d} needs {needed} ({fewest.method if fewest else ''}), and {spelled_bytes(job.limit)} "
         f"are allowed or free. Try {_fewer(job)}, float32 data, or a larger memory_limit."
     )
+
+
+def _with_time(job: PCAJob, plan: PCAPlan) -> PCAPlan:
+    """Return the plan with an estimate of its time, where that does not depend on a network."""
+    if job.cluster is not None:
+        return plan
+    seconds = estimate_seconds(pca_work(job, plan), job.place.work, job.X.dtype, plan.workers, job.on_gpu)
+    return replace(plan, estimated_seconds=seconds)
 
 
 def _fewer(job: PCAJob) -> str:

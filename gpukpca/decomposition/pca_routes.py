@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.linalg import column_norms, thin_svd
+from gpukpca.backend.linalg import column_norms, inner_products, thin_svd, triangular_inverse
 from gpukpca.backend.namespace import cast, dtype_name, from_host, is_sparse, namespace_of, to_host
-from gpukpca.backend.orthonormal import orthonormal_columns, orthonormal_factors
+from gpukpca.backend.orthonormal import orthonormal_factors
 from gpukpca.backend.random import standard_normal
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.decomposition.pca_plan import PCAPlan
@@ -45,7 +45,7 @@ CONSTANT = 1e-2
 
 @dataclass(frozen=True)
 class Axes:
-    """The leading principal axes, with what is known beside them.
+    """The leading principal axes, in the units of the centered rows Z.
 
     Attributes
     ----------
@@ -220,10 +220,8 @@ class PrincipalAxes:
         divisors = np.where(np.arange(len(roots)) < clear, roots, norms)
         divisors = np.where(divisors > 0, divisors, 1.0)
         vectors = vectors / from_host(divisors, vectors)[None, :]
-        if clear < len(roots):
-            vectors = self._completed(vectors, norms, clear, float(roots[0]))
         axes = Axes(
-            vectors=vectors,
+            vectors=self._orthonormal(vectors, norms, clear, float(np.max(roots, initial=0.0))),
             squares=squares,
             residual_norms=products * inverse,
             scores=cast(eigen.products * from_host(inverse, eigen.products)[None, :], self.Z.dtype),
@@ -231,16 +229,26 @@ class PrincipalAxes:
         )
         return self._sharpened(axes)
 
-    def _completed(self, V: Array, norms: np.ndarray, clear: int, largest: float) -> Array:
-        """V with its columns from `clear` on made orthonormal; random ones where nothing was left."""
-        xp = namespace_of(V)
-        lost = norms <= self.eps * largest
-        if np.any(lost[clear:]):
-            random = standard_normal(self.rng, (V.shape[0], V.shape[1]), V) * V.shape[0] ** -0.5
+    def _orthonormal(self, V: Array, norms: np.ndarray, clear: int, largest: float) -> Array:
+        """Return orthonormal columns near the unit columns V; random ones take the place of those that are rounding.
+
+        A division by σ multiplies the rounding of Zᵀu, which lies along the first axes, by σ₁/σ. The triangular factor
+        removes from every axis what it has of those before it.
+        """
+        xp, count = namespace_of(V), int(V.shape[1])
+        first, others = V[:, :clear], V[:, clear:]
+        L = np.linalg.cholesky(inner_products(first, first))
+        first = first @ from_host(triangular_inverse(L).T, V)
+        if clear == count:
+            return first
+        lost = norms[clear:] <= self.eps * largest
+        if np.any(lost):
+            random = standard_normal(self.rng, tuple(others.shape), V) * V.shape[0] ** -0.5
             keep = from_host(np.where(lost, 0.0, 1.0), V)[None, :]
-            V = V * keep + random * (1.0 - keep)
-        Q = orthonormal_columns(V)
-        return xp.concat([V[:, :clear], Q[:, clear:]], axis=1)
+            others = others * keep + random * (1.0 - keep)
+        # Householder's vectors are orthogonal to the first ones even where nothing but rounding is left of the others.
+        Q, _ = xp.linalg.qr(xp.concat([first, others], axis=1), mode="reduced")
+        return xp.concat([first, Q[:, clear:]], axis=1)
 
     # -- small singular values -----------------------------------------------------------------------------------------
 
@@ -251,7 +259,7 @@ class PrincipalAxes:
     def _sharpened(self, axes: Axes) -> Axes:
         """The axes of small singular values from Z itself: an SVD of Z V, V those of the squared matrix."""
         clear, p = self._clear(axes.squares), len(axes.squares)
-        if clear == p or (self.Z.noise_scale > 0 and clear == 0):
+        if clear == p:
             return axes
         xp = namespace_of(axes.vectors)
         V = xp.asarray(axes.vectors[:, clear:], copy=True)
@@ -295,7 +303,7 @@ class PrincipalAxes:
         largest = float(np.max(squares, initial=0.0))
         if self.Z.total <= CONSTANT * self.eps**2 * self.Z.size:
             return max(largest, 0.0)
-        return max((NULL_FACTOR * self.eps) ** 2 * self.Z.total, NULL_FACTOR * EPS["float64"] * self.Z.noise_scale)
+        return (NULL_FACTOR * self.eps) ** 2 * self.Z.total
 
 
 def _checked(A: Array) -> Array:

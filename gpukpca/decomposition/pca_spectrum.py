@@ -9,6 +9,7 @@ import numpy as np
 
 from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.decomposition.evidence import log_evidence, most_evident
+from gpukpca.decomposition.magnitude import check_variance, variances_of_data
 from gpukpca.decomposition.pca_choices import Wanted
 from gpukpca.decomposition.pca_routes import Axes
 from gpukpca.decomposition.spectrum import warn_of_fallbacks
@@ -23,28 +24,48 @@ REMAINDER = 20.0 * float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class Variances:
-    """Of the components kept.
+    """Variances of the retained components in the units of the data, over n - 1 degrees of freedom.
 
     Attributes
     ----------
-    values, ratios : host array, shape (p,)
+    values, ratios, singular_values, residual_norms : host array, shape (p,)
     total, noise : float
-    kept : int
-        p.
     degrees : int
-        Degrees of freedom, n - 1, at least 1.
+        n - 1, at least 1.
     """
 
     values: np.ndarray
     ratios: np.ndarray
+    singular_values: np.ndarray
+    residual_norms: np.ndarray
     total: float
     noise: float
-    kept: int
     degrees: int
+
+    @property
+    def kept(self) -> int:
+        """The number p of retained components."""
+        return len(self.values)
+
+    @property
+    def deviations(self) -> np.ndarray:
+        """Standard deviations of the scores, shape (p,), with all digits even where their squares underflow."""
+        return self.singular_values / np.sqrt(self.degrees)
 
 
 def variances_of(axes: Axes, Z: Any, wanted: Wanted) -> Variances:
-    """Variances with n - 1 degrees of freedom; the total is the trace, so shares are exact with few components too."""
+    """Return the variances of a fit. The total is the trace, so the ratios are exact with few components too.
+
+    Raises
+    ------
+    InvalidParameterError
+        A variance is too large for the dtype of the data.
+
+    Warns
+    -----
+    PrecisionWarning
+        A variance is so small that the dtype of the data loses digits of it.
+    """
     n, most = Z.shape[0], min(Z.shape)
     degrees = max(n - 1, 1)
     nothing = not np.any(axes.squares > 0)
@@ -52,7 +73,12 @@ def variances_of(axes: Axes, Z: Any, wanted: Wanted) -> Variances:
     kept = _kept(axes, total * degrees, n, wanted)
     values = axes.squares[:kept] / degrees
     ratios = values / total if total > 0 else np.zeros_like(values)
-    return Variances(values, ratios, total, _noise(axes, total, kept, most, degrees), kept, degrees)
+    noise = _noise(axes, total, kept, most, degrees)
+    values = variances_of_data(values, Z.unit, Z.dtype)
+    check_variance(total, Z.unit, np.float64)
+    total, noise = total / Z.unit / Z.unit, noise / Z.unit / Z.unit
+    norms = axes.residual_norms[:kept] / degrees / Z.unit / Z.unit
+    return Variances(values, ratios, np.sqrt(axes.squares[:kept]) / Z.unit, norms, total, noise, degrees)
 
 
 def _kept(axes: Axes, total: float, n: int, wanted: Wanted) -> int:
@@ -86,8 +112,8 @@ def warn_of_axes(axes: Axes, variances: Variances, wanted: Wanted) -> None:
         warn_of_fallbacks(eigen)
     if eigen is not None and not np.all(eigen.converged):
         _warn_of_convergence(axes)
-    rank = int(np.sum(variances.values > 0))
-    if rank < variances.kept and (wanted.given or variances.total == 0):
+    rank = int(np.sum(variances.singular_values > 0))
+    if rank < variances.kept and (wanted.given or rank == 0):
         warn_caller(
             f"only {rank} of the {variances.kept} components carry variance. The others have variance 0.", RankWarning
         )

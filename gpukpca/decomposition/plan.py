@@ -9,14 +9,14 @@ from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import free_bytes
+from gpukpca.backend.limits import SHARE_OF_FREE
+from gpukpca.decomposition.progress import spelled_seconds
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.residence import Residence
 
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-# Of the free memory, what a fit may plan to use: other programs breathe too.
-SHARE_OF_FREE = 0.85
 NO_CHECKPOINT = "no checkpoint is written: this solution has no passes between which it could go on"
 
 
@@ -41,6 +41,9 @@ class Plan:
         Scores that the ridge pre-image is approximated from; 0: all of them, or another method.
     notes : tuple of str
         Why a smaller path was taken, if one was.
+    estimated_seconds : float or None
+        The time of the fit, from counts of operations and rates of a core or a card, to a factor of a few. None where
+        it is not known: on a cluster, and for a function of two rows or a solver of your own.
     """
 
     n_samples: int
@@ -58,6 +61,7 @@ class Plan:
     bytes_read: int = 0
     preimage_landmarks: int = 0
     notes: tuple[str, ...] = ()
+    estimated_seconds: float | None = None
 
     def __str__(self) -> str:
         lines = [
@@ -66,6 +70,7 @@ class Plan:
             f"solver    {solver_name(self.solver)} for {self.n_components} components ({self.solver_reason})",
             f"K         {self.residence.describe()}",
             f"memory    {spelled_bytes(self.predicted_bytes)} predicted, {spelled_bytes(self.available_bytes)} allowed",
+            *time_line(self.estimated_seconds),
             f"workers   {self.residence.workers}",
         ]
         if isinstance(self.solver, BlockKrylov):
@@ -91,6 +96,13 @@ def memory_limit(limit: Any, like: Array) -> int:
     if limit is None:
         return int(SHARE_OF_FREE * free_bytes(like))
     return parsed_bytes(limit)
+
+
+def time_line(seconds: float | None) -> list[str]:
+    """Return the line of a plan about its time, if that is known."""
+    if seconds is None:
+        return []
+    return [f"time      {f'about {spelled_seconds(seconds)}' if seconds >= 1 else 'less than 1 s'}, estimated"]
 
 
 def parsed_bytes(size: Any) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 from gpukpca._typing import Array
 from gpukpca.backend.device import describe_device, is_on_gpu
 from gpukpca.backend.elementwise import DEVICE_STRIP_BYTES
+from gpukpca.backend.limits import SHARE_FOR_ROWS, SHARE_FOR_TILES, SHARE_OF_FREE
 from gpukpca.backend.linalg import inner_panel
 from gpukpca.backend.namespace import dtype_name, empty_like, is_memory_map, is_sparse, item_size
 from gpukpca.backend.tiles import worker_count
@@ -21,6 +22,7 @@ from gpukpca.decomposition.choices import is_fraction, is_word, refuse_indefinit
 from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import NO_CHECKPOINT, Plan, memory_limit, spelled_bytes
 from gpukpca.decomposition.preimage.methods import RidgePreimage, preimage_method
+from gpukpca.decomposition.work import SPARE_COLUMNS, estimate_seconds, kernel_pca_work
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.block_krylov import GPU_COLUMNS, rounded_up
 from gpukpca.eigen.growing import default_block
@@ -31,8 +33,6 @@ from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.base import Rows
 
 FEWEST_BLOCKS = 4
-# Of the limit, what rows of a memory map may take once they are made ready; beyond it they are read in every pass.
-SHARE_FOR_ROWS = 0.25
 SMALLEST_EDGE_ON_GPU = 512
 # Strips of a tile in float64 that a device holds at once.
 WIDE_STRIPS = 3
@@ -40,7 +40,6 @@ WIDE_STRIPS = 3
 # from the components of 1000 rows one more.
 # With more than this share of the tiles cached it is not.
 CHEAP_SHARE = 0.7
-DEAR_EXTRA = 30
 DEAR_BLOCKS = 6
 START_LANDMARKS = 1000
 # The start costs 2 of n / 1000 of a pass that fills the cache, and saves one or two passes.
@@ -119,6 +118,12 @@ class Job:
         return self.data_bytes if own else 0
 
     @property
+    def tile_limit(self) -> int:
+        """Bytes that cached tiles may take: a share of what is free, or all of a limit that was set."""
+        share = SHARE_FOR_TILES / SHARE_OF_FREE if self.estimator.memory_limit is None else 1.0
+        return int(share * self.limit)
+
+    @property
     def data_bytes(self) -> int:
         """Bytes of X."""
         if is_sparse(self.X):
@@ -161,7 +166,7 @@ def make_plan(
     fewest: int | None = None
     for way in _ways(job):
         if way.predicted_bytes <= limit:
-            return _with_checkpoint(job, _with_preimage(job, way))
+            return _with_time(job, _with_checkpoint(job, _with_preimage(job, way)))
         fewest = way.predicted_bytes if fewest is None else min(fewest, way.predicted_bytes)
     raise MemoryBudgetError(_too_big(job, fewest or 0))
 
@@ -220,7 +225,7 @@ def _exact_plan(job: Job, solver: Any, why: str, edge: int, notes: tuple[str, ..
     cheap = plan.residence.cached_tiles > CHEAP_SHARE * plan.residence.tiles
     if cheap or not isinstance(solver, BlockKrylov) or not _free_to_start(solver) or solver.block_size:
         return plan
-    columns = max(solver.width(job.n, job.p, job.on_gpu), job.p + DEAR_EXTRA)
+    columns = max(solver.width(job.n, job.p, job.on_gpu), job.p + SPARE_COLUMNS)
     if job.on_gpu:
         columns = rounded_up(columns, GPU_COLUMNS)
     wide = replace(solver, block_size=min(job.n, columns), max_blocks=DEAR_BLOCKS)
@@ -259,7 +264,8 @@ def _with_cache(job: Job, solver: Any, why: str, edge: int, notes: tuple[str, ..
     # Tiles that are kept need no buffer; those made anew have one in every worker.
     for buffered in (False, True):
         needed = held + _passing_bytes(job, solver, edge, buffered)
-        residence = tiled_residence(n, item, job.workers, job.limit - needed, edge, panel)
+        budget = min(job.limit - needed, job.tile_limit)
+        residence = tiled_residence(n, item, job.workers, budget, edge, panel)
         if residence.is_fully_cached:
             break
     read = residence.rows_read() * int(job.X.shape[1]) * item
@@ -334,6 +340,14 @@ def _with_checkpoint(job: Job, way: Plan) -> Plan:
     if job.estimator.checkpoint is None or (isinstance(way.solver, BlockKrylov) and 5 * job.p <= job.n):
         return way
     return replace(way, notes=(*way.notes, NO_CHECKPOINT))
+
+
+def _with_time(job: Job, way: Plan) -> Plan:
+    """Return the plan with an estimate of its time."""
+    work = kernel_pca_work(job, way)
+    if work is None:
+        return way
+    return replace(way, estimated_seconds=estimate_seconds(work, job.place.work, job.X.dtype, job.workers, job.on_gpu))
 
 
 def _solver_bytes(job: Job, solver: Any) -> int:

@@ -5,7 +5,6 @@ A large offset so costs no digits, squares neither overflow nor vanish, and no w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,16 +14,17 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.creation import full
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from_host, move, namespace_of, to_host
+from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, move, namespace_of, to_host
 from gpukpca.backend.orthonormal import orthonormal_factors
 from gpukpca.backend.rows import (
     GPU_PANEL_ENTRIES,
-    feature_bounds,
     pick_rows,
+    power_of_two_scale,
     row_panels,
     take_rows,
 )
 from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
+from gpukpca.decomposition.magnitude import check_entries, half_range, row_bounds
 from gpukpca.decomposition.two_pass import moments_of
 from gpukpca.gram.residence import edges
 
@@ -33,8 +33,6 @@ Result = TypeVar("Result")
 # Entries of a panel on the host: 1 MiB in float64 stays in a core's own cache while several passes go over it.
 PANEL_ENTRIES = 2**17
 FEWEST_ROWS = 64
-# Largest power of two that data are multiplied or divided by: it and its inverse are normal numbers.
-LARGEST_EXPONENT = {"float64": 1020, "float32": 124}
 
 
 @dataclass(frozen=True)
@@ -59,17 +57,12 @@ class Frame:
     def of(cls, X: Any, like: Array) -> Frame:
         """The frame of the rows X, for work where `like` is."""
         wide = accumulation_dtype(X)
-        low, high = _bounds(X)
-        spread = np.max(0.5 * high - 0.5 * low)
-        most = LARGEST_EXPONENT[dtype_name(wide)]
-        exponent = int(np.clip(-math.frexp(spread)[1], -most, most)) if spread > 0 else 0
-        factor = 2.0**exponent
-        moments = moments_of(cast(rows, wide) * factor for rows in _panels(X))
-        constant = low == high
-        shift = np.where(constant, factor * low, to_host(moments.mean).astype(np.float64))
-        squares = np.where(constant, 0.0, to_host(moments.squares).astype(np.float64))
-        variance = float(np.sum(squares)) / (moments.count * len(low))
-        return cls(from_host(shift, like, accumulation_dtype(like)), factor, variance)
+        low, high = row_bounds(_panels(X))
+        factor = power_of_two_scale(half_range(low, high), wide)
+        check_entries(low, high, factor, wide)
+        moments = moments_of((cast(rows, wide) * factor for rows in _panels(X)), low == high)
+        variance = float(np.sum(to_host(moments.squares).astype(np.float64))) / (moments.count * len(low))
+        return cls(move(moments.mean, like), factor, variance)
 
     def rows(self, X: Any) -> Array:
         """Rows (m, d) of data in these units, where it is computed."""
@@ -83,12 +76,6 @@ class Frame:
 
 def _panels(X: Any) -> Iterator[Array]:
     return (take_rows(X, start, stop) for start, stop in row_panels(X))
-
-
-def _bounds(X: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Smallest and largest entry of every column on the host."""
-    found = [tuple(to_host(bound).astype(np.float64) for bound in feature_bounds(rows)) for rows in _panels(X)]
-    return np.min([low for low, _ in found], axis=0), np.max([high for _, high in found], axis=0)
 
 
 class Points:

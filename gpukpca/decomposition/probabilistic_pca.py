@@ -46,7 +46,7 @@ class ProbabilisticPCA(LatentVariableEstimator):
     memory_limit : None, int or str
         Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
     n_jobs : int, optional
-        Threads (NumPy). None: what BLAS may use now; -1: all CPUs.
+        Threads (NumPy). None: what BLAS, joblib and Slurm allow; -1: all CPUs.
     verbose : int or callable
         1 prints a line a step to the standard error; a callable gets `Progress` events.
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpukpca.words import printable
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -52,7 +54,7 @@ def listener_from(verbose: Any) -> Listener | None:
 
 def _print_line(event: Progress) -> None:
     if event.stage != "tiles":
-        print(event.text, file=sys.stderr, flush=True)
+        print(printable(event.text, keep="\n"), file=sys.stderr, flush=True)
 
 
 class Timed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from typing import Any
@@ -10,12 +11,14 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.namespace import dtype_name, overflow_allowed, to_host
 from gpukpca.backend.random import generator
-from gpukpca.backend.rows import total_range
+from gpukpca.backend.rows import place_of, power_of_two_scale, take_rows, total_range
 from gpukpca.decomposition.checkpoint import Checkpoint, checkpoint_for
 from gpukpca.decomposition.checkpoint.job import Job, kernel_job
 from gpukpca.decomposition.choices import is_fraction, wants_certificate
 from gpukpca.decomposition.convergence import warn_caller
+from gpukpca.decomposition.magnitude import half_range, row_bounds, scaled_rows
 from gpukpca.decomposition.model import Model, exact_model, nystrom_model, warn_of_certificate
 from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import Plan
@@ -35,13 +38,15 @@ from gpukpca.decomposition.validation import check_finite, has_negative_diagonal
 from gpukpca.decomposition.warm_start import components_of_sample
 from gpukpca.eigen import BlockKrylov, EigenResult, Nystrom, top_eigh
 from gpukpca.eigen.finish import default_tolerance
-from gpukpca.exceptions import IndefiniteKernelWarning, InvalidParameterError, RankWarning
+from gpukpca.exceptions import IndefiniteKernelError, IndefiniteKernelWarning, InvalidParameterError, RankWarning
 from gpukpca.gram import CenteredGram, DenseGram, FactoredGram, TiledGram, gram_matrix
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.base import Rows
 
 # Components asked for first where a share of the variance is wanted.
 FIRST_GUESS = 16
+# Rows that say whether a kernel that is 0 is so by underflow.
+SEEN_ROWS = 16
 
 
 def planned(
@@ -110,6 +115,7 @@ class Route:
             else:
                 eigen = self._solve(op, plan, start)
                 spectrum = checked_spectrum(eigen, op, self.kernel.positive_definite, None)
+        self._check_underflow(np.max(spectrum.eigenvalues, initial=0.0))
         warn_of_convergence(eigen, fixed=getattr(plan.solver, "passes", None) is not None)
         warn_of_fallbacks(eigen)
         tol = float(getattr(plan.solver, "tol", 0.0)) or default_tolerance(op.dtype)
@@ -135,6 +141,28 @@ class Route:
     def _is_constant(self) -> bool:
         """Whether all rows of the data are the same; a kernel matrix says so itself."""
         return isinstance(self.kernel, Precomputed) or total_range(self.X) == 0.0
+
+    def _check_underflow(self, largest: float) -> None:
+        """Raise where kernel values underflow that do not for the same rows times a constant.
+
+        `largest` is an eigenvalue: nothing is looked at where it is a normal number.
+        """
+        dtype = dtype_name(place_of(self.X).dtype)
+        tiny = float(np.finfo(dtype).tiny)
+        if isinstance(self.kernel, Precomputed) or largest >= self.n * tiny:
+            return
+        size = half_range(*row_bounds([self.X]))
+        rows = take_rows(self.X, 0, min(self.n, SEEN_ROWS))
+        with overflow_allowed():
+            known, scaled = (
+                float(np.max(np.abs(to_host(self.kernel.diagonal(Y)))))
+                for Y in (rows, scaled_rows(rows, power_of_two_scale(size, np.float64)))
+            )
+        if size > 0.0 and known < tiny <= scaled:
+            raise InvalidParameterError(
+                f"the kernel matrix underflows: features range over at most {2.0 * size:.0e}, and {dtype} does not "
+                f"hold values of {self.kernel!r} so small. Multiply the data by 2**{-math.frexp(size)[1]}."
+            )
 
     def _kept(self, spectrum: Spectrum) -> int:
         """How many components remain."""
@@ -222,8 +250,13 @@ class Route:
         p = None if wanted is None or is_fraction(wanted) else plan.n_components
         op, _ = self._uncentered(plan)
         started = time.perf_counter()
-        model = nystrom_model(self.X, op, plan.solver, p, self.rng, rank_report(self.listener))
+        try:
+            model = nystrom_model(self.X, op, plan.solver, p, self.rng, rank_report(self.listener))
+        except IndefiniteKernelError:  # of rounding alone, where the values underflow
+            self._check_underflow(0.0)
+            raise
         model = replace(model, eigen=replace(model.eigen, seconds=time.perf_counter() - started))
+        self._check_underflow(np.max(model.spectrum.eigenvalues, initial=0.0))
         keep = _certain_components(float(wanted), model.spectrum) if is_fraction(wanted) else self._kept(model.spectrum)
         model = model.truncated(keep)
         warn_of_certificate(model, plan.solver, self._is_constant)

@@ -10,6 +10,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import from_host, namespace_of, to_host
 from gpukpca.backend.orthonormal import orthonormal_factors, triangular_factor
+from gpukpca.decomposition.magnitude import are_safe, row_bounds, safe_scale, scaled_rows
 from gpukpca.decomposition.two_pass import Moments, moments_and_rows
 from gpukpca.eigen.finish import signs
 from gpukpca.exceptions import InvalidParameterError
@@ -28,12 +29,26 @@ class Running:
         Of the last stack of rows, in float64: those kept and those given up.
     noise : float
         Mean variance of what was given up, over n - 1.
+    scale : float
+        The power of two that the rows are multiplied by: all of the above is in these units.
     """
 
     moments: Moments
     axes: Array
     singular_values: np.ndarray
     noise: float
+    scale: float = 1.0
+
+    @property
+    def mean(self) -> Array:
+        """In the units of the data, shape (d,)."""
+        return self.moments.mean / self.scale
+
+    def rescaled(self, scale: float) -> Running:
+        """Return the same for rows that are multiplied by another power of two."""
+        factor, moments = scale / self.scale, self.moments
+        moments = Moments(moments.count, moments.mean * factor, moments.squares * factor * factor)
+        return Running(moments, self.axes, self.singular_values * factor, self.noise * factor * factor, scale)
 
     @property
     def total(self) -> float:
@@ -42,24 +57,41 @@ class Running:
 
 
 def updated(before: Running | None, X: Array, p: int) -> Running:
-    """The rows so far and a batch X (m, d) more, with p axes.
+    """The rows so far and a batch X (m, d) more, with p axes; in other units where squares of the old ones are unsafe.
 
     The singular vectors of the old axes times their singular values, the centred batch, and one row for the shift of
     the mean.
 
     Ross, Lim, Lin & Yang, Int. J. Computer Vision 77 (2008) 125, section 3.1.
     """
-    fresh, rows = moments_and_rows(X)
-    moments, stack = fresh, rows
+    scale = 1.0 if before is None else before.scale
+    fresh, rows = moments_and_rows(scaled_rows(X, scale))
+    moments = fresh if before is None else before.moments.merged(fresh)
+    if not are_safe(moments.squares):
+        low, high = _bounds(before, X)
+        scale = safe_scale(low, high, moments.mean.dtype)
+        before = None if before is None else before.rescaled(scale)
+        fresh, rows = moments_and_rows(scaled_rows(X, scale), low == high)
+        moments = fresh if before is None else before.moments.merged(fresh)
+    stack = rows
     if before is not None:
         known, count = before.moments, before.moments.count
-        moments = known.merged(fresh)
         weight = math.sqrt(count / moments.count * fresh.count)
         kept = from_host(before.singular_values[: before.axes.shape[0]], rows)
         shift = weight * (known.mean - fresh.mean)
         stack = namespace_of(rows).concat([kept[:, None] * before.axes, rows, shift[None, :]], axis=0)
     values, axes = right_singular_pairs(stack, p)
-    return Running(moments, axes, values, _noise(values, p, fresh.count, int(X.shape[1]), moments.count))
+    return Running(moments, axes, values, _noise(values, p, fresh.count, int(X.shape[1]), moments.count), scale)
+
+
+def _bounds(before: Running | None, X: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Smallest and largest entries (d,) of a batch, and of the rows before as far as their deviations say."""
+    low, high = row_bounds([X])
+    if before is None:
+        return low, high
+    mean = to_host(before.mean).astype(np.float64)
+    deviations = np.sqrt(to_host(before.moments.squares).astype(np.float64) / before.moments.count) / before.scale
+    return np.minimum(low, mean - deviations), np.maximum(high, mean + deviations)
 
 
 def _noise(values: np.ndarray, p: int, rows: int, d: int, count: int) -> float:
@@ -67,8 +99,7 @@ def _noise(values: np.ndarray, p: int, rows: int, d: int, count: int) -> float:
     left = values[p:]
     if p in (rows, d) or not len(left) or count < 2:
         return 0.0
-    with np.errstate(over="ignore"):  # looked for by the caller
-        return float(np.mean(left**2) / (count - 1))
+    return float(np.mean(left**2) / (count - 1))
 
 
 def right_singular_pairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
@@ -80,9 +111,9 @@ def right_singular_pairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
     m, d = A.shape
     xp = namespace_of(A)
     if not bool(xp.all(xp.isfinite(A))):
-        raise ValueError(
-            "the data overflow: differences from the mean or singular values are beyond the floating-point range. "
-            "Divide the data by a constant."
+        raise InvalidParameterError(
+            "the data overflow: differences from the mean are beyond the floating-point range. Divide the data by a "
+            "constant."
         )
     if m >= d:
         # All d right vectors of R, also where a device has left out rows that depend on the others.

@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import column_sums, inner_panel
-from gpukpca.backend.namespace import cast, empty_like, namespace_of
+from gpukpca.backend.namespace import cast, empty_like, from_host, namespace_of
 from gpukpca.backend.rows import feature_means, take_columns
+from gpukpca.decomposition.magnitude import ScaledBatches, are_safe, row_bounds, safe_scale
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
 from gpukpca.gram import DenseGram
 
@@ -46,22 +49,38 @@ class Moments:
         )
 
 
-def moments_and_rows(X: Array) -> tuple[Moments, Array]:
-    """The moments of the rows of one batch, and the centred rows in the widest floating type."""
+def moments_and_rows(X: Array, constant: np.ndarray | None = None) -> tuple[Moments, Array]:
+    """The moments of the rows of one batch, and the centred rows in the widest floating type.
+
+    Columns that are known to be `constant`, a host array (d,), have variance 0, whatever the rounding of a huge mean.
+    """
     mean = feature_means(X)
+    if constant is not None:
+        mean = namespace_of(mean).where(from_host(constant, mean) > 0.5, cast(X[0, :], mean.dtype), mean)
     rows = cast(X, mean.dtype) - mean[None, :]
     # The mean was rounded, so the rows do not quite sum to zero.
     left = column_sums(rows)
     squares = column_sums(rows * rows) - left * left / X.shape[0]
     xp = namespace_of(squares)
-    return Moments(int(X.shape[0]), mean, xp.where(squares > 0, squares, xp.zeros_like(squares))), rows
+    # Overflow is NaN here, which must not become 0.
+    return Moments(int(X.shape[0]), mean, xp.where(squares < 0, xp.zeros_like(squares), squares)), rows
 
 
-def moments_of(batches: Iterable[Array]) -> Moments:
-    """The moments of all rows, in one pass."""
+def safe_moments(batches: Iterable[Array]) -> tuple[Moments, float]:
+    """The moments of all rows times a power of two, and that number: 1, in one pass, at ordinary sizes."""
+    moments = moments_of(batches)
+    if are_safe(moments.squares):
+        return moments, 1.0
+    low, high = row_bounds(batches)
+    scale = safe_scale(low, high, moments.mean.dtype)
+    return moments_of(ScaledBatches(batches, scale), low == high), scale
+
+
+def moments_of(batches: Iterable[Array], constant: np.ndarray | None = None) -> Moments:
+    """The moments of all rows, in one pass; see `moments_and_rows` for `constant`."""
     total: Moments | None = None
     for batch in batches:
-        part, _ = moments_and_rows(batch)
+        part, _ = moments_and_rows(batch, constant)
         total = part if total is None else total.merged(part)
     if total is None:
         raise ValueError("the iterable of batches gave nothing when it was gone through.")

@@ -15,6 +15,7 @@ from sklearn import get_config
 from sklearn.utils.validation import check_array, validate_data
 
 from gpukpca._typing import Array
+from gpukpca.backend.csr import canonical, check_compressed
 from gpukpca.backend.linalg import largest_asymmetry, largest_modulus
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -111,10 +112,13 @@ def _host(estimator: Any, X: Any) -> Array:
     kinds = [np.float64, np.float32]
     if isinstance(X, np.ndarray) and X.dtype.kind == "f" and not X.dtype.isnative:
         X = X.astype(X.dtype.newbyteorder("="))
+    if is_sparse(X):
+        check_compressed(X)
     try:
-        return check_array(
+        X = check_array(
             X, accept_sparse="csr", dtype=kinds, ensure_all_finite=False, estimator=estimator, input_name="X"
         )
+        return canonical(X) if is_sparse(X) else X
     except OverflowError as error:
         raise ValueError(f"Input X contains an integer beyond float64: {error}.") from error
 

@@ -1,11 +1,14 @@
-"""Z = (X - 1 mᵀ) D, rows less their mean in units of a scale: what of it does not depend on where the rows are.
+"""Z = (X - 1 mᵀ) W, rows less their mean times a weight for every feature: the part that no container of rows changes.
 
 Data are shifted before anything is multiplied, so that a large offset cancels exactly. The shift is the mean of some
-rows in the dtype of X; how far the true mean is from it is measured in the widest type on the way, and corrected.
+rows in the dtype of X; its distance from the true mean is measured in the widest type and corrected. Deviations beyond
+the range in which their squares keep all digits are multiplied by a power of two first, here and nowhere else.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,15 +16,16 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import column_sums, subtract_outer_product, subtract_outer_sum
 from gpukpca.backend.namespace import cast, from_host, namespace_of, to_host
+from gpukpca.backend.rows import power_of_two_scale, scale_for_squares
 
 # Most and fewest rows whose mean is the shift, and entries of them.
 SAMPLED, FEWEST_SAMPLED, SAMPLED_ENTRIES = 1000, 16, 2**19
-# Σ(x - shift)² may exceed Σ(x - mean)² by this factor before the sums are made again about the mean that was found.
+# Σ(x - shift)² may exceed Σ(x - mean)² by this factor before the sums are computed again about the new mean.
 MOST_CANCELLED = 20.0
 
 
 class CentredRows:
-    """Rows less their mean, in units of `scale`; a subclass knows where they are.
+    """Rows less their mean, times a weight for every feature; a subclass knows where they are.
 
     Attributes
     ----------
@@ -33,14 +37,16 @@ class CentredRows:
     shift : array, shape (d,)
         In the dtype of X.
     rest : array, shape (d,), wide, or None
-        What the shift lacks of the mean, once that is known.
+        Mean minus shift, once it is known; in the units of X.
+    unit : float
+        A power of two that brings the deviations near 1; exactly 1 for ordinary data.
+    scale : host array, shape (d,), or None
+        Divisors of the features.
     weights : array, shape (d,), wide, or None
-        1 / scale.
+        unit / scale; None stands for ones.
     mean : array, shape (d,), wide
     squares : host array, shape (d,)
-        Sums of squares about the mean, in the units of X.
-    noise_scale : float
-        0: nothing large is cancelled.
+        Sums of squares of the columns of Z.
     """
 
     shape: tuple[int, int]
@@ -49,25 +55,30 @@ class CentredRows:
     wide: Any
     shift: Array
     rest: Array = None
+    unit: float = 1.0
+    scale: np.ndarray | None = None
     weights: Array = None
     squares: np.ndarray
-    noise_scale = 0.0
 
     # -- what a subclass defines ---------------------------------------------------------------------------------------
 
     def moments(self) -> Array:
-        """Sums and sums of squares of the shifted columns, shape (2, d), wide."""
+        """Return sums and sums of squares of the shifted, weighted columns, shape (2, d), wide."""
         raise NotImplementedError
 
     def scatter_and_sums(self) -> tuple[Array, Array]:
-        """The scatter matrix about the shift, shape (d, d), and the sums of the shifted columns, shape (d,); wide."""
+        """Return ZᵀZ about the shift, shape (d, d), and the sums of the shifted, weighted columns, shape (d,); wide."""
         raise NotImplementedError
 
     def shifted_gram(self) -> Array:
-        """The products of the shifted rows in units of the scale, shape (n, n), wide, exactly symmetric."""
+        """Return the products of the shifted, weighted rows, shape (n, n), wide, exactly symmetric."""
         raise NotImplementedError
 
-    # -- mean and scale ------------------------------------------------------------------------------------------------
+    def half_range(self) -> float:
+        """Return the largest (maximum - minimum) / 2 of a column."""
+        raise NotImplementedError
+
+    # -- mean, unit and scale ------------------------------------------------------------------------------------------
 
     @property
     def mean(self) -> Array:
@@ -75,66 +86,91 @@ class CentredRows:
         return cast(self.shift, self.wide) + self.rest
 
     def measure(self) -> None:
-        """Find mean and squares, in one sweep over X; nothing where they are known."""
-        if self.rest is not None:
-            return
+        """Find mean, unit and squares in one sweep over X, a second one where the first shows that digits are lost."""
+        if self.rest is None:
+            self._settle(self._swept_moments)
+
+    def _swept_moments(self) -> tuple[None, Array, np.ndarray]:
+        found = self.moments()
+        return None, namespace_of(found).asarray(found[0, :], copy=True), to_host(found[1, :]).astype(np.float64)
+
+    def _settle(self, sweep: Callable[[], tuple[Any, Array, np.ndarray]]) -> Any:
+        """Sweep until shift and unit suit the data, set the mean and the squares, and return the product of the sweep.
+
+        `sweep` returns a product, the sums (d,) and the host sums of squares (d,) of the shifted, weighted columns.
+        """
         n = self.shape[0]
-        xp = namespace_of(self.like)
-        for may_shift in (True, False):
-            sums = self.moments()
-            rest, raw = sums[0, :] / n, to_host(sums[1, :]).astype(np.float64)
-            found = np.maximum(raw - n * to_host(rest).astype(np.float64) ** 2, 0.0)
-            if not (may_shift and _cancelled(raw, found)):
+        for may_shift, may_scale in ((True, True), (True, False), (False, False)):
+            product, sums, raw = sweep()
+            rest = sums / n
+            squares = np.maximum(raw - n * to_host(rest).astype(np.float64) ** 2, 0.0)
+            if may_scale and self._rescaled_to_unit(squares):
+                continue
+            rest = rest * (1.0 / self.unit)
+            if not (may_shift and _cancelled(raw, squares)):
                 break
             self.shift = cast(cast(self.shift, self.wide) + rest, self.dtype)
-        self.rest, self.squares = xp.asarray(rest, copy=True), found
+        self.rest, self.squares = rest, squares
+        return product
+
+    def _rescaled_to_unit(self, squares: np.ndarray) -> bool:
+        """Return whether the deviations needed a power of two, which is set then."""
+        deviation = math.sqrt(float(np.max(squares, initial=0.0)) / self.shape[0])
+        if 0.0 < deviation < math.inf and scale_for_squares(deviation, self.dtype) == 1.0:
+            return False
+        self.unit = power_of_two_scale(self.half_range(), self.dtype)
+        self._weigh(np.full(self.shape[1], self.unit))
+        return self.unit != 1.0
 
     def rescale(self, scale: np.ndarray) -> None:
         """Divide every feature by its entry of a host array (d,) from here on."""
-        self.weights = from_host(1.0 / scale, self.like, self.wide)
+        self.measure()
+        deviations = np.sqrt(self.squares / self.shape[0]) / self.unit / scale
+        unit = scale_for_squares(float(np.max(deviations, initial=0.0)), self.dtype)
+        self.squares = self.squares * (unit / self.unit / scale) ** 2
+        self.unit, self.scale = unit, scale
+        self._weigh(unit / scale)
+
+    def _weigh(self, weights: np.ndarray) -> None:
+        self.weights = from_host(weights, self.like, self.wide)
 
     @property
     def total(self) -> float:
         """The sum of the squares of all entries of Z."""
         self.measure()
-        weights = 1.0 if self.weights is None else to_host(self.weights).astype(np.float64)
-        return float(np.sum(self.squares * weights**2))
+        return float(np.sum(self.squares))
 
     @property
     def size(self) -> float:
         """n ‖m‖² in the units of Z: the size of what is cancelled if the data are given with their mean."""
-        mean = to_host(self._weighted(self.mean)).astype(np.float64)
+        mean = to_host(self.weighted(self.mean)).astype(np.float64)
         with np.errstate(over="ignore"):
             return self.shape[0] * float(np.sum(mean**2))
 
-    def _weighted(self, V: Array) -> Array:
-        """Rows of V, one a feature, in units of the scale."""
-        if self.weights is None:
-            return V
-        return V * (self.weights if V.ndim == 1 else self.weights[:, None])
+    def weighted(self, v: Array) -> Array:
+        """Return a wide vector (d,) in the units of Z."""
+        return v if self.weights is None else v * self.weights
 
     # -- matrices ------------------------------------------------------------------------------------------------------
 
     def scatter(self) -> Array:
-        """ZᵀZ in the widest type, shape (d, d), with the mean and the squares if they are not known: one sweep."""
-        n, xp = self.shape[0], namespace_of(self.like)
-        for may_shift in (self.rest is None, False):
-            S, sums = self.scatter_and_sums()
-            rest = sums / n
-            raw = to_host(xp.linalg.diagonal(S)).astype(np.float64)
-            found = np.maximum(raw - n * to_host(rest).astype(np.float64) ** 2, 0.0)
-            if not (may_shift and _cancelled(raw, found)):
-                break
-            self.shift = cast(cast(self.shift, self.wide) + rest, self.dtype)
-        self.rest, self.squares = rest, found
-        S = subtract_outer_product(S, rest, n)
-        return S if self.weights is None else S * self.weights[:, None] * self.weights[None, :]
+        """Return ZᵀZ in the widest type, shape (d, d); where the mean is not known, the same sweep finds it."""
+        if self.rest is None:
+            S = self._settle(self._swept_scatter)
+        else:
+            S, _ = self.scatter_and_sums()
+        return subtract_outer_product(S, self.weighted(self.rest), self.shape[0])
+
+    def _swept_scatter(self) -> tuple[Array, Array, np.ndarray]:
+        S, sums = self.scatter_and_sums()
+        return S, sums, to_host(namespace_of(S).linalg.diagonal(S)).astype(np.float64)
 
     def gram(self) -> Array:
-        """Z Zᵀ in the widest type, shape (n, n), exactly symmetric."""
+        """Return Z Zᵀ in the widest type, shape (n, n), exactly symmetric."""
+        self.measure()
         n = self.shape[0]
         G = self.shifted_gram()
-        # Centring takes away what is left of the mean.
+        # Centering removes the rest of the mean.
         means = column_sums(G) / n
         half = float(namespace_of(G).sum(means)) / n / 2.0
         return subtract_outer_sum(G, means - half, means - half)

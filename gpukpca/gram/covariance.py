@@ -27,8 +27,6 @@ class ScatterOperator:
         See `gpukpca._typing.SymmetricOperator`.
     trace : float
         The sum of all eigenvalues.
-    noise_scale : float
-        Size of what is cancelled by implicit centring.
 
     Notes
     -----
@@ -43,7 +41,6 @@ class ScatterOperator:
         self.dtype = rows.dtype
         self.like = rows.like
         self.trace = rows.total
-        self.noise_scale = rows.noise_scale
 
     def __matmul__(self, V: Array) -> Array:
         """The product with a block (n, b) or (d, b)."""

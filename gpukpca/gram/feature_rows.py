@@ -10,7 +10,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.creation import full, writable
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.elementwise import add
+from gpukpca.backend.elementwise import add, multiply
 from gpukpca.backend.linalg import column_sums, symmetric_from_upper
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -20,7 +20,7 @@ from gpukpca.backend.namespace import (
     namespace_of,
 )
 from gpukpca.backend.orthonormal import orthonormal_factors
-from gpukpca.backend.rows import pick_rows
+from gpukpca.backend.rows import feature_bounds, pick_rows
 from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
 from gpukpca.gram.centred_rows import CentredRows, mean_of_sample, sampled_places
 from gpukpca.gram.residence import edges
@@ -40,7 +40,7 @@ TILE_EDGE = 1024
 
 
 class FeatureRows(CentredRows):
-    """The rows of a dense X less their mean, in units of `scale`; see `gpukpca.gram.centred_rows.CentredRows`.
+    """The rows of a dense X less their mean, weighted; see `gpukpca.gram.centred_rows.CentredRows`.
 
     Parameters
     ----------
@@ -80,13 +80,16 @@ class FeatureRows(CentredRows):
     def times(self, V: Array) -> Array:
         """Z V for V (d, b), shape (n, b)."""
         self.measure()
-        V = self._weighted(cast(V, self.wide))
-        W = cast(V, self.dtype)
-        constant = namespace_of(V).sum(self.rest[:, None] * V, axis=0)
+        W, constant = cast(V, self.dtype), self._product_of_rest(V)
         if self.by_rows:
-            lost = cast(constant, self.dtype)[None, :]
+            lost = cast(constant, self.dtype)
             return self._joined(lambda a, b: add(self._shifted(a, b) @ W, -lost), axis=0)
-        return cast(self._summed(lambda a, b: self._shifted(a, b) @ W[a:b, :]) - constant[None, :], self.dtype)
+        return cast(self._summed(lambda a, b: self._shifted(a, b) @ W[a:b, :]) - constant, self.dtype)
+
+    def _product_of_rest(self, V: Array) -> Array:
+        """The product of the rest of the mean with V (d, b), wide, shape (1, b)."""
+        rest = self.weighted(self.rest)
+        return namespace_of(V).sum(rest[:, None] * cast(V, self.wide), axis=0)[None, :]
 
     def adjoint(self, U: Array) -> Array:
         """Zᵀ U for U (n, b), shape (d, b)."""
@@ -102,7 +105,7 @@ class FeatureRows(CentredRows):
             Y = self._summed(lambda a, b: xp.matrix_transpose(self._shifted(a, b)) @ U[a:b, :])
         else:
             Y = cast(self._joined(lambda a, b: xp.matrix_transpose(self._shifted(a, b)) @ U, axis=0), self.wide)
-        return self._weighted(Y - self.rest[:, None] * sums[None, :])
+        return Y - self.weighted(self.rest)[:, None] * sums[None, :]
 
     def scatter_times(self, V: Array) -> Array:
         """ZᵀZ V, shape (d, b): one sweep over X where blocks are rows."""
@@ -112,16 +115,14 @@ class FeatureRows(CentredRows):
         """ZᵀZ V in the widest type, where blocks are rows."""
         self.measure()
         xp = namespace_of(self.like)
-        V = self._weighted(cast(V, self.wide))
-        W = cast(V, self.dtype)
-        lost = cast(xp.sum(self.rest[:, None] * V, axis=0), self.dtype)[None, :]
+        W, lost = cast(V, self.dtype), cast(self._product_of_rest(V), self.dtype)
 
         def part(start: int, stop: int) -> Array:
             block = self._shifted(start, stop)
             return xp.matrix_transpose(block) @ add(block @ W, -lost)
 
         # The columns of Z V sum to zero, so nothing of the rest of the mean remains on the left.
-        return self._weighted(self._summed(part))
+        return self._summed(part)
 
     def gram_times(self, U: Array) -> Array:
         """Z ZᵀU, shape (n, b), for columns U that sum to zero: one sweep over X where blocks are columns."""
@@ -131,7 +132,7 @@ class FeatureRows(CentredRows):
         U = cast(U, self.dtype)
 
         def part(start: int, stop: int) -> Array:
-            block = self._scaled(self._shifted(start, stop), start, stop)
+            block = self._shifted(start, stop)
             return block @ (xp.matrix_transpose(block) @ U)
 
         W = self._summed(part)  # of the shifted data; centring takes the rest of the mean away
@@ -140,9 +141,7 @@ class FeatureRows(CentredRows):
     def triangle(self, V: Array) -> np.ndarray:
         """R of Z V = Q R on the host in float64, by QR of blocks of rows and of their R: Z V is never held."""
         self.measure()
-        V = self._weighted(cast(V, self.wide))
-        W = cast(V, self.dtype)
-        lost = cast(namespace_of(V).sum(self.rest[:, None] * V, axis=0), self.dtype)[None, :]
+        W, lost = cast(V, self.dtype), cast(self._product_of_rest(V), self.dtype)
 
         def part(start: int, stop: int) -> np.ndarray:
             return orthonormal_factors(add(self._shifted(start, stop) @ W, -lost))[1]
@@ -160,28 +159,29 @@ class FeatureRows(CentredRows):
         rows = max(self.block_length(by_rows=True), min(SQUARES * d, LONGEST))
 
         def part(start: int, stop: int) -> tuple[Array, Array]:
-            block = self.X[start:stop, :] - self.shift[None, :]
+            block = self._shifted(start, stop, by_rows=True)
             ones = full((1, stop - start), 1.0, self.like)
             return xp.matrix_transpose(block) @ block, (ones @ block)[0, :]
 
-        return self._folded(
+        S, sums = self._folded(
             part,
             lambda total, piece: (add(total[0], piece[0]), add(total[1], piece[1])),
             lambda piece: (cast(piece[0], self.wide), cast(piece[1], self.wide)),
             blocks=edges(self.shape[0], min(rows, max(1, -(-self.shape[0] // self.workers)))),
         )
+        return _symmetric(S), sums
 
     def shifted_gram(self) -> Array:
         """The products of the shifted rows in units of the scale, shape (n, n)."""
         shared = self.shape[0] > PRIVATE_UP_TO and is_numpy(self.like)
-        return self._gram_by_tiles() if shared else self.products_with(self)
+        return self._gram_by_tiles() if shared else _symmetric(self.products_with(self))
 
     def products_with(self, other: FeatureRows) -> Array:
         """The products of the shifted rows with others about the same shift, shape (n, m), in the widest type."""
 
         def part(start: int, stop: int) -> Array:
-            own = self._scaled(self._shifted(start, stop, by_rows=False), start, stop)
-            block = own if other is self else other._scaled(other._shifted(start, stop, by_rows=False), start, stop)
+            own = self._shifted(start, stop, by_rows=False)
+            block = own if other is self else other._shifted(start, stop, by_rows=False)
             return own @ namespace_of(block).matrix_transpose(block)
 
         return self._summed(part, by_rows=False)
@@ -197,8 +197,7 @@ class FeatureRows(CentredRows):
             columns = slice(start, stop)
 
             def copy(r: tuple[int, int], block: Array = block, columns: slice = columns) -> None:
-                part = self.X[r[0] : r[1], columns] - self.shift[None, columns]
-                block[r[0] : r[1], :] = self._scaled(part, columns.start, columns.stop)
+                block[r[0] : r[1], :] = self._deviations(slice(*r), columns)
 
             def product(tile: tuple[Any, Any], block: Array = block) -> None:
                 (a, b), (p, q) = tile
@@ -214,11 +213,13 @@ class FeatureRows(CentredRows):
         return self._joined(self._centered_block, axis=0 if self.by_rows else 1)
 
     def _centered_block(self, start: int, stop: int) -> Array:
-        block = self._shifted(start, stop)
-        if self.by_rows:
-            return self._scaled(add(block, -cast(self.rest, self.dtype)[None, :]), 0, self.shape[1])
-        rest = cast(self.rest, self.dtype)[None, start:stop]
-        return self._scaled(add(block, -rest), start, stop)
+        rest = cast(self.weighted(self.rest), self.dtype)
+        return add(self._shifted(start, stop), -(rest if self.by_rows else rest[start:stop])[None, :])
+
+    def half_range(self) -> float:
+        """Return the largest (maximum - minimum) / 2 of a column."""
+        low, high = feature_bounds(self.X)
+        return float(namespace_of(self.like).max(0.5 * high - 0.5 * low))
 
     # -- blocks --------------------------------------------------------------------------------------------------------
 
@@ -236,14 +237,15 @@ class FeatureRows(CentredRows):
         return edges(self.shape[0 if by_rows else 1], self.block_length(by_rows))
 
     def _shifted(self, start: int, stop: int, by_rows: bool | None = None) -> Array:
-        """A block of X less the shift, in memory of its own."""
-        if self.by_rows if by_rows is None else by_rows:
-            return self.X[start:stop, :] - self.shift[None, :]
-        return self.X[:, start:stop] - self.shift[None, start:stop]
+        """A block of X less the shift, weighted, in memory of its own."""
+        block, whole = slice(start, stop), slice(None)
+        by_rows = self.by_rows if by_rows is None else by_rows
+        return self._deviations(block, whole) if by_rows else self._deviations(whole, block)
 
-    def _scaled(self, block: Array, start: int, stop: int) -> Array:
-        """Columns from start to stop in units of their scale."""
-        return block if self.weights is None else block * cast(self.weights, self.dtype)[None, start:stop]
+    def _deviations(self, rows: slice, columns: slice) -> Array:
+        """Return some columns of some rows less the shift, weighted."""
+        block = self.X[rows, columns] - self.shift[None, columns]
+        return block if self.weights is None else multiply(block, cast(self.weights[columns], self.dtype)[None, :])
 
     def _summed(self, part: Callable[[int, int], Array], by_rows: bool | None = None) -> Array:
         """The sum of ``part(start, stop)`` over all blocks in the widest type."""
@@ -270,6 +272,11 @@ class FeatureRows(CentredRows):
         blocks = self._blocks()
         parts = dealt_back(map_tiles(lambda block: part(*block), blocks, self.workers), len(blocks))
         return parts[0] if len(parts) == 1 else namespace_of(self.like).concat(parts, axis=axis)
+
+
+def _symmetric(S: Array) -> Array:
+    """Return the sum of products of blocks with their own transposes, exactly symmetric; NumPy's are so already."""
+    return S if is_numpy(S) else symmetric_from_upper(S, namespace_of(S).linalg.diagonal(S))
 
 
 def _sampled_mean(X: Array, wide: Any) -> Array:

@@ -7,6 +7,7 @@ from typing import Any
 from gpukpca._typing import Array
 from gpukpca.backend.creation import writable
 from gpukpca.backend.device import free_bytes, is_on_gpu, operator_on_its_device
+from gpukpca.backend.limits import SHARE_ALONE
 from gpukpca.backend.linalg import mirror_upper, symmetric_from_upper
 from gpukpca.backend.namespace import cast, empty_like, item_size, namespace_of
 from gpukpca.backend.rows import as_rows
@@ -127,7 +128,8 @@ class TiledGram:
             raise InvalidParameterError(f"tile_edge={tile_edge!r} is not allowed; it must be at least 1.")
         edge = tile_edge or tile_edge_for(n, self.workers, is_on_gpu(self.like), row_bytes)
         if cached_tiles is None:
-            return tiled_residence(n, item_size(self.dtype), self.workers, free_bytes(self.like) // 2, edge, panel)
+            budget = int(SHARE_ALONE * free_bytes(self.like))
+            return tiled_residence(n, item_size(self.dtype), self.workers, budget, edge, panel)
         return Residence("tiled", n, edge, min(max(0, int(cached_tiles)), upper_tiles(n, edge)), self.workers, panel)
 
     # -- products --------------------------------------------------------------------------------------------------

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
-from scipy.spatial.distance import pdist
+from scipy.spatial.distance import pdist, squareform
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import epsilon, overflow_allowed
-from gpukpca.backend.rows import place_of, sampled_rows, variance_of_entries
+from gpukpca.backend.rows import place_of, sampled_panels, total_range, variance_of_entries
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.parameters import checked_number
 
@@ -55,25 +55,36 @@ def resolved_gamma(owner: str, gamma: Any, X: Array) -> float:
         raise InvalidParameterError(
             f'{owner}: gamma={gamma!r} is not allowed; gamma must be a number >= 0, None, "scale" or "median".'
         )
-    if spread == 0:
+    if spread == 0 and not _squares_vanish(X):
         return 1.0 / d
     with overflow_allowed():
         value = float(1.0 / np.float64(spread))
     if 0 < value < np.inf:
         return value
     raise InvalidParameterError(
-        f"{owner}: gamma={gamma!r} is beyond the range of a number for data of this size; scale the features."
+        f"{owner}: gamma={gamma!r} is beyond the range of a number for data of this size, whose features range over "
+        f"{total_range(X):.0e} together; scale the features."
     )
+
+
+def _squares_vanish(X: Any) -> bool:
+    """Return True where the rows differ by so little that the squares of their differences underflow."""
+    reach = total_range(X)
+    return reach > 0.0 and reach * reach < float(np.finfo(np.float64).tiny)
 
 
 def _median_distance(X: Any) -> float:
     """Median distance between distinct rows of a seeded sample."""
-    rows = sampled_rows(X, MEDIAN_SAMPLE)
-    by_product = _distances_by_product(rows)
+    by_product = _squares_by_product(X)
     if by_product is not None:
-        return _median(by_product)
-    distances = pdist(rows)
-    least = SAME_ROW * epsilon(place_of(X)) * np.linalg.norm(rows - np.median(rows, axis=0), axis=1)
+        return _median(np.sqrt(by_product, out=by_product))
+    squares: Any = 0.0
+    lengths: Any = 0.0
+    for rows in sampled_panels(X, MEDIAN_SAMPLE):
+        squares = squares + pdist(rows, "sqeuclidean")
+        rows -= np.median(rows, axis=0)
+        lengths = lengths + np.einsum("ij,ij->i", rows, rows)
+    distances, least = np.sqrt(squares, out=squares), SAME_ROW * epsilon(place_of(X)) * np.sqrt(lengths)
     # Of data without equal rows every distance is above all bounds, and no pair need be looked at by itself.
     if distances.size and not distances.min() > least.max():
         distances = distances[(distances > 0) & (distances >= _larger_of_pairs(least))]
@@ -82,7 +93,7 @@ def _median_distance(X: Any) -> float:
 
 def median_is_sharp(X: Any, share: float) -> bool:
     """Whether the median distance is the same, to that share of it, if rows that rounding may tell apart are one."""
-    rows = sampled_rows(X, MEDIAN_SAMPLE)
+    rows = np.hstack(list(sampled_panels(X, MEDIAN_SAMPLE)))
     reach = SAME_ROW * epsilon(place_of(X)) * np.linalg.norm(rows - rows.mean(axis=0), axis=1).max()
     tree = cKDTree(rows[:, :TREE_FEATURES])
     if int(tree.count_neighbors(tree, reach)) == len(rows):
@@ -92,21 +103,21 @@ def median_is_sharp(X: Any, share: float) -> bool:
     return bool(apart.size and _median(apart) - _median(distances) <= share * _median(apart))
 
 
-def _distances_by_product(rows: np.ndarray) -> np.ndarray | None:
-    """Distances of all pairs by matrix products, in an order of their own; None where these cost digits or time."""
-    n, d = rows.shape
-    if n < 2 or d < WIDE_ROWS:
+def _squares_by_product(X: Any) -> np.ndarray | None:
+    """Squared distances of all pairs of the sample by matrix products; None where these cost digits or time."""
+    n = min(int(X.shape[0]), MEDIAN_SAMPLE)
+    if n < 2 or X.shape[1] < WIDE_ROWS:
         return None
-    rows = rows - rows.mean(axis=0)
-    norms = np.sum(rows * rows, axis=1, keepdims=True)
-    left, right = np.hstack([-2.0 * rows, norms, np.ones((n, 1))]), np.hstack([rows, np.ones((n, 1)), norms])
-    parts = []
-    for start in range(0, n, PANEL):
-        squares = left[start : start + PANEL] @ right[start:].T
-        count = len(squares)
-        parts += [squares[:, :count][np.triu_indices(count, 1)], squares[:, count:].reshape(-1)]
-    found = np.concatenate(parts)
-    return np.sqrt(found) if found.min() > FAR_APART * norms.max() else None
+    squares, lengths = np.zeros((n, n)), np.zeros(n)
+    for rows in sampled_panels(X, MEDIAN_SAMPLE):
+        rows -= rows.mean(axis=0)
+        norms = np.einsum("ij,ij->i", rows, rows)
+        lengths += norms
+        for start in range(0, n, PANEL):
+            strip = slice(start, start + PANEL)
+            squares[strip, start:] += norms[strip, None] + norms[start:] - 2.0 * (rows[strip] @ rows[start:].T)
+    found = squareform(squares, checks=False)
+    return found if found.min() > FAR_APART * lengths.max() else None
 
 
 def _median(values: np.ndarray) -> float:

@@ -352,8 +352,6 @@ def _worth_leaving_out(constant: np.ndarray) -> np.ndarray | None:
 
 def _large_exponent(X: Array) -> int:
     """e with max|X| < 2**e where squares of X could overflow float64 sums, else 0."""
-    if is_sparse(X):
-        X = X.data[:, None]
     if not X.shape[0]:
         return 0
     low, high = feature_bounds(X)

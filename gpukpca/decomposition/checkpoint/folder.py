@@ -141,7 +141,7 @@ def _first_whole(
         except DamagedFileError as error:
             if str(error) not in damage:
                 damage.append(str(error))
-        except (ValueError, TypeError, LookupError, OverflowError) as error:
+        except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
             damage.append(f"{generation.path.name} cannot be used: {error}")
         else:
             return generation, state

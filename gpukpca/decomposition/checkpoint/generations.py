@@ -7,7 +7,7 @@ it names; whatever else has happened to the folder, it then gives back the state
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca.backend.namespace import to_host
+from gpukpca.backend.namespace import overflow_allowed, to_host
 from gpukpca.decomposition.checkpoint.job import Job
 from gpukpca.decomposition.saved.archive import Arrays, Header, read_archive, read_header
+from gpukpca.decomposition.saved.kinds import SKEW, seen
 from gpukpca.eigen.state import COUNTERS, KrylovState
 from gpukpca.exceptions import ModelFormatError
 
@@ -25,6 +26,8 @@ FILE = re.compile(r"p[0-9]+_pass[0-9]{4,}(_end)?_[0-9a-f]{8}\.npz")
 DRAFT = re.compile(rf"\.{FILE.pattern}\..*\.partial")
 # Integers that count something.
 NATURAL = tuple(name for name in COUNTERS if name != "exponent")
+# Of a product in float64, whose factors are float64.
+LARGEST_EXPONENT = 2200
 
 
 @dataclass(frozen=True, order=True)
@@ -169,6 +172,8 @@ def generation_at(path: Path) -> Generation:
     before, generator = _list_of(header, "before", str), header.get("generator")
     if not all(FILE.fullmatch(name) for name in (*names, *before)) or len(names) != len(checksums):
         raise ModelFormatError("it names files that this library does not write")
+    if len({*names, path.name}) <= len(names):
+        raise ModelFormatError("it names a file twice")
     if not isinstance(generator, str):
         raise ModelFormatError("it has no state of the random numbers")
     job = {name.removeprefix("job."): value for name, value in header.items() if name.startswith("job.")}
@@ -205,7 +210,7 @@ def _blamed(name: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise DamagedFileError(f"{name} is missing") from error
-    except (OSError, ValueError, TypeError, LookupError) as error:
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise DamagedFileError(f"{name} cannot be used: {error}") from error
 
 
@@ -221,6 +226,8 @@ def _state(generation: Generation, parts: list[tuple[Header, Arrays]]) -> Krylov
     header, last = parts[-1]
     counters = {name: _natural(header, f"counters.{name}") for name in NATURAL}
     exponent = header["counters.exponent"]
+    if exponent is not None and not (type(exponent) is int and abs(exponent) <= LARGEST_EXPONENT):
+        raise ModelFormatError(f"its exponent is {str(exponent)[:80]!r}")
     columns: dict[str, list[np.ndarray]] = {"Q": [], "W": []}
     for number, (_, arrays) in enumerate(parts):
         columns["Q"] += [arrays["Q"]] if "Q" in arrays else []
@@ -233,30 +240,66 @@ def _state(generation: Generation, parts: list[tuple[Header, Arrays]]) -> Krylov
         W=tuple(columns["W"]),
         block=None if generation.key.finished else last["block"],
         T=last["T"],
-        counters={**counters, "exponent": None if exponent is None else int(exponent)},
+        counters={**counters, "exponent": exponent},
         extremes=last["extremes"],
         seen=last.get("seen"),
         learned=learned[-1] if learned else None,
         generator=generation.generator,
     )
-    _check(state)
+    if key_of(state) != generation.key:
+        raise ModelFormatError("its counters are those of another pass")
+    _check(state, generation.job)
     return state
 
 
-def _check(state: KrylovState) -> None:
-    """Raise where the parts of a state do not fit together."""
-    k, most = state.T.shape[0], state.counters["max_columns"] or 0
-    n, b = state.Q[0].shape if state.block is None else state.block.shape
-    for name in ("Q", "W"):
-        shapes = [part.shape for part in getattr(state, name)]
-        if any(len(shape) != 2 or shape[0] != n for shape in shapes) or sum(shape[1] for shape in shapes) != k:
-            raise ModelFormatError(f"{name} has the shapes {shapes} where ({n}, {k}) is due")
-    for name, due in {"T": (k, k), "extremes": (2,), "learned": (n,)}.items():
+def _check(state: KrylovState, job: Mapping[str, Any]) -> None:
+    """Raise where the parts of a state do not fit together or to the job."""
+    n, k, most = _order(job), state.T.shape[0], state.counters["max_columns"] or 0
+    columns = [*state.Q, *([] if state.block is None else [state.block])]
+    for name, part in [("Q", part) for part in columns] + [("W", part) for part in state.W]:
+        if part.ndim != 2 or part.shape[0] != n or part.dtype.name != job.get("dtype"):
+            raise ModelFormatError(f"{name} has a part of {seen(part)} where {n} rows of {job.get('dtype')} are due")
+    for name, parts in (("Q", state.Q), ("W", state.W)):
+        if sum(part.shape[1] for part in parts) != k:
+            raise ModelFormatError(f"{name} has the shapes {[part.shape for part in parts]} where ({n}, {k}) is due")
+    for name, due in {"T": (k, k), "extremes": (2,), "seen": (state.p,), "learned": (n,)}.items():
         array = getattr(state, name)
-        if array is not None and array.shape != due:
-            raise ModelFormatError(f"{name} has the shape {array.shape} where {due} is due")
+        if array is not None and (array.shape != due or array.dtype.kind != "f"):
+            raise ModelFormatError(f"{name} is {seen(array)} where floating-point numbers of shape {due} are due")
+    b = 0 if state.block is None else state.block.shape[1]
     if not state.finished and not (b > 0 and k + b <= most <= n):
         raise ModelFormatError(f"{k} + {b} columns do not fit into a basis of {most} for {n} samples")
+    if not 0 < state.p <= (k if state.finished else most) or (k and state.counters["exponent"] is None):
+        raise ModelFormatError(f"{k} columns cannot be those of {state.p} components")
+    _check_numbers(state, columns)
+
+
+def _check_numbers(state: KrylovState, columns: list[np.ndarray]) -> None:
+    """Raise unless all numbers are finite, the basis is orthonormal and T = QᵀW."""
+    arrays = [*columns, *state.W, state.T, state.seen, state.learned]
+    # The first of the extremes is infinite until a residual is confirmed.
+    if any(array is not None and not np.all(np.isfinite(array)) for array in arrays) or not (
+        state.extremes[0] >= 0 and np.isfinite(state.extremes[1])
+    ):
+        raise ModelFormatError("it holds NaN or infinity")
+    with overflow_allowed():
+        skew = np.max(np.abs(_products(columns, columns) - np.eye(sum(part.shape[1] for part in columns))))
+        gap = np.max(np.abs(_products(state.Q, state.W) - state.T), initial=0.0)
+    if not skew <= SKEW:
+        raise ModelFormatError(f"its basis is not orthonormal; inner products are off by {skew:.2g}")
+    if not gap <= SKEW * np.max(np.abs(state.T), initial=0.0):
+        raise ModelFormatError(f"its T differs from the products of Q and W by {gap:.2g}")
+
+
+def _products(left: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the inner products of the columns of blocks, block by block: no copy of a whole basis is made."""
+    return np.block([[a.T @ b for b in right] for a in left]) if left else np.zeros((0, 0))
+
+
+def _order(job: Mapping[str, Any]) -> int:
+    """Return the number of rows of the operator of a job."""
+    n, d = (int(size) for size in str(job["shape"]).split(" x "))
+    return d if job.get("by_samples") == "False" else n
 
 
 def _natural(header: Mapping[str, Any], name: str) -> int:

@@ -21,6 +21,7 @@ from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.pca_plan import PCAPlan
 from gpukpca.gram.residence import edges
 from gpukpca.kernels import Kernel
+from gpukpca.words import printable
 
 # Of the files; another number is another layout of them.
 FORMAT = 1
@@ -73,7 +74,7 @@ def difference(found: Mapping[str, Any], wanted: Job) -> str:
         if name == "data" and name in found and found[name] != value:
             return "the data differ (their hashes do)"
         if found.get(name) != value:
-            return f"{name} was {str(found.get(name))[:200]} and is {value[:200]} now"
+            return printable(f"{name} was {str(found.get(name))[:200]} and is {value[:200]} now")
     return ""
 
 

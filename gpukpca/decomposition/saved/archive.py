@@ -21,7 +21,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from gpukpca.exceptions import ModelFormatError
+from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 from gpukpca.files import plain_target, replaced_whole
 
 Header = dict[str, Any]
@@ -45,6 +45,7 @@ MOST_MEMBERS = 2000
 # directory of members, length of the comment.
 END = struct.Struct("<4s4H2IH")
 LARGEST_DIRECTORY = 2**20
+LARGEST_HEADER = 10**6
 CHUNK = 2**22
 LARGEST_INTEGER = 2**63 - 1
 EPOCH = (1980, 1, 1, 0, 0, 0)  # of every member, so that equal models make equal files
@@ -65,12 +66,22 @@ def write_archive(path: str | os.PathLike[str], header: Header, arrays: Arrays) 
         Numbers, strings, True, False, None, and lists of those.
     arrays : dict of host arrays
         float64, float32, int64 or int32.
+
+    Raises
+    ------
+    InvalidParameterError
+        The header has more than `LARGEST_HEADER` bytes.
     """
     lines = (f"{_json(key)}: {_json(value)}" for key, value in header.items())
-    text = "\n".join(("{", ",\n".join(lines), "}", ""))
+    text = "\n".join(("{", ",\n".join(lines), "}", "")).encode()
+    if len(text) > LARGEST_HEADER:
+        raise InvalidParameterError(
+            f"the names and other text of this model take {len(text)} bytes, and a file holds {LARGEST_HEADER}. Fit "
+            "an array without column names."
+        )
     with replaced_whole(plain_target(path)) as (draft,), zipfile.ZipFile(draft, "w", zipfile.ZIP_STORED) as archive:
-        with _member(archive, HEADER, 4 * len(text)) as member:
-            member.write(text.encode())
+        with _member(archive, HEADER, len(text)) as member:
+            member.write(text)
         for name, array in arrays.items():
             with _member(archive, f"{name}.npy", array.nbytes + 1024) as member:
                 np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
@@ -129,6 +140,10 @@ def _described(archive: zipfile.ZipFile, size: int) -> tuple[Header, dict[str, z
     members = _members(archive, size)
     if HEADER not in members:
         raise ModelFormatError(f"it has no member {HEADER}, so it is some other archive of arrays")
+    if members[HEADER].file_size > LARGEST_HEADER:
+        raise ModelFormatError(
+            f"its {HEADER} has {members[HEADER].file_size} bytes, and at most {LARGEST_HEADER} are read"
+        )
     with archive.open(members.pop(HEADER)) as member:
         return _header(member.read()), members
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,8 +13,8 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.device import working_on
 from gpukpca.backend.linalg import inner_products
-from gpukpca.backend.namespace import overflow_allowed
-from gpukpca.backend.rows import take_rows
+from gpukpca.backend.namespace import cast, dtype_name, overflow_allowed, to_host
+from gpukpca.backend.rows import place_of, take_rows
 from gpukpca.decomposition.choices import check_parameters
 from gpukpca.decomposition.local_choices import check_local_parameters
 from gpukpca.decomposition.pca_choices import check_pca_parameters
@@ -21,13 +22,13 @@ from gpukpca.decomposition.preimage.distance_constraint import DistanceConstrain
 from gpukpca.decomposition.preimage.fixed_point import FixedPoint
 from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.decomposition.preimage.ridge import RidgeRegression
+from gpukpca.decomposition.saved.kinds import SKEW
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.kernels import Kernel, Precomputed
 
-# How far from orthonormal vectors, and from 1 a sum of weights, may be: rounding leaves 1e-5, damage does not.
-SKEW = 1e-3
 # How far below the noise a variance may be, relative to it.
 ROUNDING = 1e-12
+NOT_FINITE = "its numbers are so large that scores would not be finite"
 
 
 # -- kernel PCA --------------------------------------------------------------------------------------------------------
@@ -45,7 +46,31 @@ def check_kernel_pca(model: Any) -> None:
     with working_on(model._map.like), overflow_allowed():
         # Raises where kernel and template do not belong together.
         scores = model._scores(take_rows(model._map.basis, 0, 1))
+        _check_finite(scores)
+        _check_range(model)
         _check_preimage(model, scores)
+
+
+def _check_range(model: Any) -> None:
+    """Raise where scores of training rows could overflow: |k(x, y)| is at most the largest k(x, x)."""
+    mapping, kernel, axes = model._map, model.kernel_, getattr(model, "_axes", None)
+    values = mapping.basis if isinstance(kernel, Precomputed) else kernel.tile_diagonal(mapping.prepared(kernel))
+    bound = _largest(values) * _column_sums(mapping.projection) + _largest(mapping.offset)
+    if axes is not None:
+        rows = _largest(place_of(mapping.basis)) + _largest(axes.wide_mean)
+        bound = bound + rows * _column_sums(axes.components.T)
+    if not np.all(bound <= np.finfo(dtype_name(mapping.projection.dtype)).max):
+        raise ModelFormatError(NOT_FINITE)
+
+
+def _largest(values: Array) -> float:
+    """Return the largest modulus of some numbers."""
+    return float(np.max(np.abs(to_host(values)), initial=0.0))
+
+
+def _column_sums(weights: Array) -> np.ndarray:
+    """Return the sums of the moduli in every column, in float64."""
+    return np.sum(np.abs(to_host(weights).astype(np.float64)), axis=0)
 
 
 def _check_preimage(model: Any, scores: Array) -> None:
@@ -101,8 +126,14 @@ def check_pca(model: Any) -> None:
     check_pca_parameters(model)
     _check_spectrum(model.explained_variance_)
     _check_orthonormal("components_", model.components_.T)
-    if model.scale_ is not None and not np.all(model.scale_ > 0):
+    weights = model._map.weights
+    if not all(values is None or np.all(to_host(values) > 0) for values in (model.scale_, weights)):
         raise ModelFormatError("scale_ must be positive: the data are divided by it")
+    axes = model._map.axes if weights is None else model._map.axes / weights[:, None]
+    _check_orthonormal("its axes", axes)
+    with working_on(axes), overflow_allowed():
+        scores = model._map.scores(_trial(model), 1)
+        _check_finite(model._map.whitened(scores) if model.whiten else scores)
 
 
 def check_incremental_pca(model: Any) -> None:
@@ -110,6 +141,10 @@ def check_incremental_pca(model: Any) -> None:
     model._check_parameters()
     _check_spectrum(model.explained_variance_)
     _check_orthonormal("components_", model.components_.T)
+    state = model._state
+    _check_scale(state.scale, state.total / max(model.n_samples_seen_ - 1, 1), model.total_variance_)
+    with overflow_allowed():
+        _check_finite(model._scores(_trial(model)))
 
 
 def check_latent(model: Any) -> None:
@@ -120,9 +155,14 @@ def check_latent(model: Any) -> None:
     latent = model._latent
     _check_orthonormal("its axes", latent.axes)
     _check_variances(latent.variances, latent.noise)
+    _check_scale(latent.scale, latent.total, model.total_variance_)
     precisions = getattr(model, "precisions_", np.ones(len(latent.variances)))
     if not np.all(precisions > 0) or len(precisions) < len(latent.variances):
         raise ModelFormatError("precisions_ must be positive numbers or infinite, one for every candidate")
+    with working_on(latent.axes), overflow_allowed():
+        rows = _trial(model)
+        holes = np.where(np.arange(rows.shape[1]) % 2, rows, np.nan)
+        _check_finite(latent.posterior_means(np.concatenate([rows, holes])))
 
 
 def check_local_pca(model: Any) -> None:
@@ -131,8 +171,7 @@ def check_local_pca(model: Any) -> None:
     for axes in model.components_:
         _check_orthonormal("components_", axes.T)
     local = model._model
-    if not local.frame.factor > 0:
-        raise ModelFormatError(f"data cannot be multiplied by {local.frame.factor}")
+    _check_scale(local.frame.factor, 0.0, 0.0)
     if len(local.clusters) != model.n_clusters_:
         raise ModelFormatError(f"it has {len(local.clusters)} clusters, and n_clusters_ is {model.n_clusters_}")
     if hasattr(model, "log_likelihoods_") != (local.method == "mixture"):
@@ -143,6 +182,8 @@ def check_local_pca(model: Any) -> None:
             raise ModelFormatError("the noise of a cluster must be positive")
         _check_orthonormal("its axes", cluster.axes.T)
         _check_variances(cluster.variances, cluster.noise)
+    with working_on(local.frame.shift), overflow_allowed():
+        _check_finite(cast(local.coordinates(model.means_, 1), model.components_.dtype))
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
@@ -154,6 +195,24 @@ def _check_kernel(kernel: Kernel) -> None:
     for part in kernel.get_params(deep=False).values():
         if isinstance(part, Kernel):
             _check_kernel(part)
+
+
+def _check_scale(scale: float, total: float, published: float) -> None:
+    """Check a power of two by the sums of the variances of rows that were multiplied by it, and of the data."""
+    is_known = published > float(np.finfo(np.float64).tiny)
+    if not math.frexp(scale)[0] == 0.5 or (is_known and not 1e-3 <= total / scale / scale / published <= 1e3):
+        raise ModelFormatError(f"data cannot be multiplied by {scale}, or these were not")
+
+
+def _trial(model: Any) -> np.ndarray:
+    """Return three rows among those that a linear model was fitted to: the mean, and a deviation to both sides."""
+    deviation = np.sqrt(model.total_variance_ / len(model.mean_))
+    return (model.mean_ + deviation * np.asarray([[0.0], [1.0], [-1.0]])).astype(model.components_.dtype)
+
+
+def _check_finite(scores: Array) -> None:
+    if not np.all(np.isfinite(to_host(scores))):
+        raise ModelFormatError(NOT_FINITE)
 
 
 def _check_spectrum(values: np.ndarray) -> None:

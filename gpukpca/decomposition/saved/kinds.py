@@ -11,9 +11,14 @@ import numpy as np
 
 from gpukpca.backend.namespace import is_numpy, is_sparse
 from gpukpca.exceptions import ModelFormatError
+from gpukpca.words import printable
 
 # Letter -> number; `layouts` says what they stand for. What is met first binds.
 Sizes = dict[str, int]
+# How far from orthonormal vectors, and from 1 a sum of weights, may be: rounding leaves 1e-5, damage does not.
+SKEW = 1e-3
+# Columns of sparse rows: a file need not hold them, and products take memory for each.
+WIDEST = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,8 @@ def rows(*dims: str) -> Kind:
     def holds(value: Any, sizes: Sizes) -> bool:
         if not is_sparse(value):
             return floats(*dims).holds(value, sizes)
-        return value.dtype.kind == "f" and _fits(value, dims, sizes) and not _bad(value.data)
+        fits = value.shape[1] <= WIDEST and _fits(value, dims, sizes)
+        return fits and value.dtype.kind == "f" and not _bad(value.data)
 
     return Kind(f"finite rows of shape {_spelled(dims)}", holds)
 
@@ -137,6 +143,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and printable(value) == value
+
+
 NUMBER = Kind("a finite number", lambda value, _: _is_number(value))
 ANY_NUMBER = Kind("a number", lambda value, _: isinstance(value, (int, float)) and not isinstance(value, bool))
 POSITIVE = Kind("a number >= 0", lambda value, _: _is_number(value) and value >= 0)
@@ -144,8 +154,10 @@ INTEGER = Kind("an integer", lambda value, _: isinstance(value, int) and not isi
 COUNT = Kind("an integer >= 0", lambda value, sizes: INTEGER.holds(value, sizes) and value >= 0)
 AT_LEAST_ONE = Kind("an integer >= 1", lambda value, sizes: INTEGER.holds(value, sizes) and value >= 1)
 FLAG = Kind("True or False", lambda value, _: isinstance(value, bool))
-TEXT = Kind("text", lambda value, _: isinstance(value, str))
-TEXTS = Kind("texts", lambda value, _: isinstance(value, tuple) and all(isinstance(part, str) for part in value))
+TEXT = Kind("text without control characters", lambda value, _: _is_text(value))
+TEXTS = Kind(
+    "texts without control characters", lambda value, _: isinstance(value, tuple) and all(map(_is_text, value))
+)
 INTERVAL = Kind(
     "two numbers in order",
     lambda value, _: (

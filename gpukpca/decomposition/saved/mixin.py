@@ -22,6 +22,7 @@ from gpukpca.decomposition.saved.layouts import Layout
 from gpukpca.decomposition.saved.tree import Flattened, Rebuilt
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 from gpukpca.files import plain_target
+from gpukpca.words import printable
 
 # Of the files written, and the oldest that is read.
 FORMAT = OLDEST = 1
@@ -127,8 +128,8 @@ def check_version(header: Header) -> None:
         raise ModelFormatError("its header does not say which format it has")
     if number > FORMAT:
         raise ModelFormatError(
-            f"it was written by gpukpca {version[:40]} in format {number}, and this is gpukpca {__version__}, which "
-            f"reads formats {OLDEST} to {FORMAT}; install a newer gpukpca"
+            f"it was written by gpukpca {printable(version[:40])} in format {number}, and this is gpukpca "
+            f"{__version__}, which reads formats {OLDEST} to {FORMAT}; install a newer gpukpca"
         )
     if number < OLDEST:
         raise ModelFormatError(f"its format {number} is older than {OLDEST}, the oldest that is read")

@@ -224,6 +224,7 @@ ENTRIES = (
             "preimage_landmarks": COUNT,
             "bytes_read": COUNT,
             "notes": TEXTS,
+            "estimated_seconds": POSITIVE.or_none.maybe,
         },
     ),
     Entry(
@@ -242,6 +243,7 @@ ENTRIES = (
             "predicted_bytes": INTEGER,
             "available_bytes": INTEGER,
             "notes": TEXTS,
+            "estimated_seconds": POSITIVE.or_none.maybe,
         },
     ),
     # maps of new points, pre-images, what goes on with the next batch
@@ -313,7 +315,13 @@ ENTRIES = (
     ),
     Entry(
         LatentModel,
-        {"axes": floats("d", "p"), "variances": floats("p"), "noise": POSITIVE, "mean": floats("d")},
+        {
+            "axes": floats("d", "p"),
+            "variances": floats("p"),
+            "noise": POSITIVE,
+            "mean": floats("d"),
+            "scale": POSITIVE.maybe,
+        },
         host=("variances",),
     ),
     Entry(Frame, {"shift": floats("d"), "factor": POSITIVE, "variance": POSITIVE}),
@@ -342,7 +350,13 @@ ENTRIES = (
     Entry(Moments, {"count": COUNT, "mean": floats("d"), "squares": floats("d")}),
     Entry(
         Running,
-        {"moments": of(Moments), "axes": floats("p", "d"), "singular_values": floats("*"), "noise": POSITIVE},
+        {
+            "moments": of(Moments),
+            "axes": floats("p", "d"),
+            "singular_values": floats("*"),
+            "noise": POSITIVE,
+            "scale": POSITIVE.maybe,
+        },
         host=("singular_values",),
     ),
 )

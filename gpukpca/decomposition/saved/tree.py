@@ -12,9 +12,9 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from gpukpca._typing import Array
+from gpukpca.backend.csr import CSR, csr_from_parts
 from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, to_host
 from gpukpca.decomposition.saved.archive import DTYPES, LARGEST_INTEGER, NAME, Arrays, Header
 from gpukpca.decomposition.saved.kinds import Sizes, check_fields
@@ -24,7 +24,6 @@ from gpukpca.kernels import Kernel
 
 # Keys that are no name of a field: Python's own words are none.
 CLASS, SAME_AS = "class", "as"
-CSR = {"csr_matrix": scipy.sparse.csr_matrix, "csr_array": scipy.sparse.csr_array}
 
 
 # -- from values to the file -------------------------------------------------------------------------------------------
@@ -180,7 +179,7 @@ class Rebuilt:
         name = node.get(CLASS)
         fields = {key: self.value(part, f"{path}.{key}", place) for key, part in node.items() if key != CLASS}
         if name in CSR:
-            return _csr(CSR[name], fields, path)
+            return _csr(name, fields, path)
         if name in PLAIN:
             return _plain_container(name, fields, path)
         entry = BY_NAME.get(name) if isinstance(name, str) else None
@@ -252,13 +251,11 @@ def _plain_container(name: str, fields: dict[str, Any], path: str) -> Any:
     return array
 
 
-def _csr(cls: Any, fields: dict[str, Any], path: str) -> Any:
-    """A CSR matrix whose indices were checked: SciPy's products would follow them anywhere."""
+def _csr(name: str, fields: dict[str, Any], path: str) -> Any:
+    """Return a CSR matrix of checked parts."""
     if set(fields) != {"data", "indices", "indptr", "shape"}:
         raise ModelFormatError(f"{path} is no CSR matrix: it has {', '.join(sorted(fields))[:80]}")
     try:
-        matrix = cls((fields["data"], fields["indices"], fields["indptr"]), shape=fields["shape"])
-        matrix.check_format(full_check=True)
+        return csr_from_parts(name, **fields)
     except (ValueError, TypeError, IndexError, OverflowError) as error:
         raise ModelFormatError(f"{path} is no CSR matrix: {error}") from error
-    return matrix

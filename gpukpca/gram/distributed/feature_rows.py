@@ -15,6 +15,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import cast, from_host, move, overflow_allowed, to_host
+from gpukpca.backend.rows import feature_bounds
 from gpukpca.gram.centred_rows import CentredRows, mean_of_sample, sampled_places
 from gpukpca.gram.distributed.rows import ClusterRows
 from gpukpca.gram.distributed.share import as_it_is, dealt
@@ -76,6 +77,11 @@ class ClusterFeatureRows(CentredRows):
         self.shape, self.dtype, self.like = rows.shape, rows.dtype, rows.like[:, 0]
         sample = rows.take(sampled_places(*rows.shape))
         self.shift = cast(mean_of_sample(sample, np.float64), self.dtype)
+
+    def half_range(self) -> float:
+        """Return the largest (maximum - minimum) / 2 of a column."""
+        low, high = zip(*self.source.over_panels(bounds_of), strict=True)
+        return float(np.max(0.5 * np.max(high, axis=0) - 0.5 * np.min(low, axis=0)))
 
     # -- products ------------------------------------------------------------------------------------------------------
 
@@ -223,3 +229,9 @@ def added(a: Any, b: Any) -> Any:
 def triangle_of(R: np.ndarray, S: np.ndarray) -> np.ndarray:
     """R of two triangular factors, one above the other."""
     return np.asarray(np.linalg.qr(np.concatenate([R, S]), mode="r"))
+
+
+def bounds_of(panel: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return the smallest and the largest entry of every column of a panel on the host."""
+    low, high = feature_bounds(panel)
+    return to_host(low), to_host(high)

@@ -11,15 +11,13 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import free_bytes, is_on_gpu, working_on
+from gpukpca.backend.limits import SHARE_OF_WORKER
 from gpukpca.backend.namespace import empty_like, item_size, move, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.tiles import worker_count
 from gpukpca.gram.distributed.panel import prepared
 from gpukpca.gram.residence import edges, tile_edge_for
 from gpukpca.gram.upper_tiles import UpperTiles
 from gpukpca.kernels.base import Kernel, Rows
-
-# Of a worker's memory, what its rows and tiles may take: Dask spills at 60 % and pauses at 80 %.
-SHARE_OF_MEMORY = 0.5
 
 # Shares in this process, whose tiles count against each other.
 _here: weakref.WeakSet[TileShare] = weakref.WeakSet()
@@ -111,9 +109,9 @@ class TileShare:
         """Bytes for tiles beside these rows and the tiles of other shares on this worker."""
         others = sum(share.bytes_of_tiles for share in list(_here) if share is not self and share.worker == self.worker)
         if is_on_gpu(self.like):  # what others keep there may not be there yet; the rows are
-            return max(0, int(SHARE_OF_MEMORY * free_bytes(self.like)) - others)
+            return max(0, int(SHARE_OF_WORKER * free_bytes(self.like)) - others)
         memory = self.spec.memory or free_bytes(self.like) // self.spec.neighbours
-        return max(0, int(SHARE_OF_MEMORY * memory) - self.bytes_of_rows - others)
+        return max(0, int(SHARE_OF_WORKER * memory) - self.bytes_of_rows - others)
 
     def times(self, *blocks: np.ndarray) -> list[np.ndarray]:
         """The share of K @ V in the rows of each of its panels, on the host; `blocks` are V in the same rows."""

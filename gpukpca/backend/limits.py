@@ -1,0 +1,165 @@
+"""Limits on memory and CPUs that the system states: control groups (versions 1 and 2) and the batch system Slurm.
+
+Each function depends on the root folder of the system's files and on the environment alone, so that tests build both.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+# The one table of shares of memory.
+#
+# | share           | of                     | for                                                                     |
+# |-----------------|------------------------|-------------------------------------------------------------------------|
+# | SHARE_OF_FREE   | free memory            | all that a fit without `memory_limit` allocates                         |
+# | SHARE_FOR_TILES | free memory            | its cached tiles: more buys little                                      |
+# | SHARE_FOR_ROWS  | the limit of a fit     | rows of a memory map made ready; beyond it every pass reads them        |
+# | SHARE_ALONE     | free memory            | cached tiles of a `TiledGram` without a plan                            |
+# | SHARE_OF_WORKER | a Dask worker's memory | its rows and tiles: Dask spills at 60 % and pauses at 80 %              |
+SHARE_OF_FREE = 0.85
+SHARE_FOR_TILES = 0.6
+SHARE_FOR_ROWS = 0.25
+SHARE_ALONE = 0.5
+SHARE_OF_WORKER = 0.5
+
+MIB = 2**20
+# The memory where the system states none.
+UNKNOWN_MEMORY = 4 * 2**30
+# Of memory beyond the limit "high" of a control group of version 2 the kernel takes back what it can.
+MEMORY_FILES = (
+    ("memory.max", "memory.current"),
+    ("memory.high", "memory.current"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
+# Limits of threads that BLAS libraries read which threadpoolctl does not know; joblib sets them in its workers.
+BLAS_VARIABLES = ("VECLIB_MAXIMUM_THREADS", "OMP_NUM_THREADS")
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def free_memory(root: Path, environ: Mapping[str, str]) -> int:
+    """Return the bytes that can be allocated: the least that the system, its control groups and Slurm leave."""
+    return max(0, min([_system_memory(root), *_group_memory(root), *_batch_memory(root, environ)]))
+
+
+def _system_memory(root: Path) -> int:
+    """Return the bytes that can be had without swapping; half of what is installed where the system does not say."""
+    available = _value(root / "proc/meminfo", "MemAvailable")
+    if available is not None:
+        return available * 1024
+    try:  # no file on macOS and Windows
+        import psutil
+
+        return int(psutil.virtual_memory().available)
+    except ImportError:
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (ValueError, OSError, AttributeError):
+        return UNKNOWN_MEMORY
+
+
+def _group_memory(root: Path) -> Iterator[int]:
+    """Yield what each memory limit of the process's control groups leaves, page cache counted as free."""
+    for folder in _group_folders(root, "memory"):
+        cache = _value(folder / "memory.stat", "total_inactive_file", "inactive_file") or 0
+        for limit_file, usage_file in MEMORY_FILES:
+            limit = _number(folder / limit_file)
+            if limit is not None:
+                yield limit - (_number(folder / usage_file) or 0) + cache
+
+
+def _batch_memory(root: Path, environ: Mapping[str, str]) -> Iterator[int]:
+    """Yield what the memory limits of a Slurm job, stated in MiB, leave beside what this process holds."""
+    cpus = _setting(environ, "SLURM_CPUS_PER_TASK") or _setting(environ, "SLURM_CPUS_ON_NODE") or 1
+    held = (_value(root / "proc/self/status", "VmRSS") or 0) * 1024
+    for name, count in (("SLURM_MEM_PER_NODE", 1), ("SLURM_MEM_PER_CPU", cpus)):
+        limit = _setting(environ, name)
+        if limit:  # 0: all memory of the node
+            yield limit * count * MIB - held
+
+
+# -- CPUs --------------------------------------------------------------------------------------------------------------
+
+
+def cpu_quotas(root: Path) -> Iterator[int]:
+    """Yield the quotas of CPU time of the process's control groups in CPUs, rounded up."""
+    for folder in _group_folders(root, "cpu"):
+        quota, period = _number(folder / "cpu.max"), _number(folder / "cpu.max", 1)
+        if quota is None:
+            quota, period = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
+        if quota and period:
+            yield -(-quota // period)
+
+
+def task_cpus(environ: Mapping[str, str]) -> Iterator[int]:
+    """Yield the CPUs of a task of a Slurm job."""
+    cpus = _setting(environ, "SLURM_CPUS_PER_TASK")
+    if cpus:
+        yield cpus
+
+
+def blas_variables(environ: Mapping[str, str]) -> Iterator[int]:
+    """Yield the limits of threads set for BLAS libraries in the environment."""
+    for threads in (_setting(environ, name) for name in BLAS_VARIABLES):
+        if threads:
+            yield threads
+
+
+# -- files and variables -----------------------------------------------------------------------------------------------
+
+
+def _group_folders(root: Path, controller: str) -> Iterator[Path]:
+    """Yield the folders of the process's control groups, from its own up to the root, of every hierarchy.
+
+    Version 1 mounts a hierarchy for one or more controllers, version 2 one for all. Folders may be missing: inside a
+    container the file that names the groups may name those of the host.
+    """
+    groups = [line.split(":", 2) for line in _lines(root / "proc/self/cgroup") if line.count(":") >= 2]
+    for line in _lines(root / "proc/self/mountinfo"):
+        mount, _, kind = line.partition(" - ")
+        system, *options = kind.split() or [""]
+        if system == "cgroup2":
+            wanted = ""
+        elif system == "cgroup" and controller in options[-1].split(","):
+            wanted = controller
+        else:
+            continue
+        mounted, point = mount.split()[3:5]
+        for _, controllers, path in groups:
+            if wanted in controllers.split(","):
+                group = PurePosixPath(path)
+                inside = group.is_relative_to(mounted) and ".." not in group.parts
+                group = group.relative_to(mounted) if inside else PurePosixPath()
+                for folder in (group, *group.parents):
+                    yield root / point.lstrip("/") / folder
+
+
+def _lines(file: Path) -> list[str]:
+    """Return the lines of a file of the system; none where it cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _number(file: Path, place: int = 0) -> int | None:
+    """Return the number in this place of a file's first line; None where there is none, as in "max" and "-1"."""
+    words = " ".join(_lines(file)[:1]).split()
+    return int(words[place]) if len(words) > place and words[place].isdecimal() else None
+
+
+def _value(file: Path, *keys: str) -> int | None:
+    """Return the number beside the first of the keys that a file has, with a key and a number in every line."""
+    words = [line.split() for line in _lines(file)]
+    found = {line[0].rstrip(":"): int(line[1]) for line in words if len(line) > 1 and line[1].isdecimal()}
+    return next((found[key] for key in keys if key in found), None)
+
+
+def _setting(environ: Mapping[str, str], name: str) -> int | None:
+    """Return a variable of the environment as a number; None where it is not set or is none."""
+    text = environ.get(name, "").strip()
+    return int(text) if text.isdecimal() else None

@@ -1,0 +1,117 @@
+"""The size of data: one power of two makes their squares safe, and variances go back to the units of the data.
+
+Rows are multiplied by it where they are centered, before anything is squared. At ordinary sizes it is 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, namespace_of, to_host
+from gpukpca.backend.rows import feature_bounds, scale_for_squares
+from gpukpca.decomposition.convergence import warn_caller
+from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
+
+
+def row_bounds(batches: Iterable[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the smallest and largest entry of every column on the host in float64, shapes (d,)."""
+    bounds = [tuple(to_host(bound).astype(np.float64) for bound in feature_bounds(rows)) for rows in batches]
+    return np.min([low for low, _ in bounds], axis=0), np.max([high for _, high in bounds], axis=0)
+
+
+def half_range(low: np.ndarray, high: np.ndarray) -> float:
+    """Return the largest of (high - low) / 2, which cannot overflow."""
+    return float(np.max(0.5 * high - 0.5 * low))
+
+
+def are_safe(squares: Array) -> bool:
+    """Return True where sums of squares (d,) are far from underflow and overflow; False where all of them are 0."""
+    largest = float(namespace_of(squares).max(squares))
+    return 0.0 < largest < math.inf and scale_for_squares(math.sqrt(largest), squares.dtype) == 1.0
+
+
+def check_entries(low: np.ndarray, high: np.ndarray, scale: float, dtype: Any) -> None:
+    """Raise `InvalidParameterError` where entries between `low` and `high` (d,) times the scale overflow."""
+    largest = float(np.max(np.maximum(np.abs(low), np.abs(high))))
+    if not largest * scale <= float(np.finfo(dtype_name(dtype)).max):
+        raise InvalidParameterError(
+            f"no feature deviates from its mean by more than {half_range(low, high):.0e}, and there are entries of "
+            f"{largest:.0e}: {dtype_name(dtype)} does not hold both in common units. Subtract a constant from the "
+            "features with large entries."
+        )
+
+
+def safe_scale(low: np.ndarray, high: np.ndarray, dtype: Any) -> float:
+    """Return the power of two for rows between `low` and `high`, shapes (d,)."""
+    scale = scale_for_squares(half_range(low, high), dtype)
+    check_entries(low, high, scale, dtype)
+    return scale
+
+
+def scaled_rows(X: Any, scale: float) -> Any:
+    """Return X times a power of two in the widest type; X itself where that is 1."""
+    return X if scale == 1.0 else cast(X, accumulation_dtype(X)) * scale
+
+
+class ScaledBatches:
+    """Batches of rows times a power of two, multiplied when they are read."""
+
+    def __init__(self, batches: Iterable[Any], scale: float) -> None:
+        self._batches, self._scale = batches, scale
+
+    def __iter__(self) -> Iterator[Any]:
+        return (scaled_rows(batch, self._scale) for batch in self._batches)
+
+
+def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:
+    """Return variances of data that were multiplied by `scale`, in the units of the data, on the host in float64.
+
+    Parameters
+    ----------
+    values : host array of any shape
+    scale : float
+    dtype : dtype
+        What the fitted attributes have.
+
+    Raises
+    ------
+    InvalidParameterError
+        A variance is larger than `dtype` holds.
+
+    Warns
+    -----
+    PrecisionWarning
+        A variance underflows that is no rounding of the largest one.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    info, largest = np.finfo(dtype_name(dtype)), float(np.max(values, initial=0.0))
+    found = values / scale / scale
+    check_variance(largest, scale, dtype)
+    if np.any((found < info.tiny) & (values > np.finfo(np.float64).eps * largest)):
+        warn_caller(
+            f"fitted variances are 0 or lost digits: {_reason(largest, scale, dtype, 'small')} Everything else is "
+            "right: components, scores, and shares of the variance.",
+            PrecisionWarning,
+        )
+    return found
+
+
+def check_variance(value: float, scale: float, dtype: Any) -> None:
+    """Raise `InvalidParameterError` where a variance of data that were multiplied by `scale` overflows in `dtype`."""
+    if not value / scale / scale <= float(np.finfo(dtype_name(dtype)).max):
+        raise InvalidParameterError(f"overflow: {_reason(value, scale, dtype, 'large')}")
+
+
+def _reason(value: float, scale: float, dtype: Any, extreme: str) -> str:
+    """Return why a variance of scaled data does not fit into a type, and what to do."""
+    size, name = math.sqrt(value) / scale, dtype_name(dtype)
+    factor = f"2**{-math.frexp(size)[1]}" if math.isfinite(size) else "a number much smaller than 1"
+    return (
+        f"the data deviate from their mean by about {size:.0e}, and {name} has no variances so {extreme}. Multiply the "
+        f"data by {factor}."
+    )
