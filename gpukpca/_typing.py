@@ -16,6 +16,9 @@ class SymmetricOperator(Protocol):
 
     - ``noise_scale`` : float, the size of the numbers that were cancelled against each other in a product, when
       that is larger than the largest eigenvalue. Rank decisions and attainable residuals depend on it.
+    - ``rounding`` : float, the error of an entry in units of eps times the size of the entries; 0 where the entries
+      are the problem itself. Reported residuals include it.
+    - ``sizes()`` : array (n,), the diagonal before anything was subtracted from it.
     - ``project(V)`` : orthogonal projection of the columns of V onto a subspace known to hold the range.
     - ``trace`` : float, the sum of all eigenvalues.
     - ``learned`` : array or None, what its first product found out and later ones rely on, and ``recall(learned)``,

@@ -258,10 +258,11 @@ def test_sparse_rows_are_picked_as_well(name, container):
 
 def test_rows_know_whether_their_tiles_are_shifted():
     X = rows(9)
-    for kernel in (RBF(1e-6), RationalQuadratic(1e-6), Laplacian(1e-6), Linear() + RBF(1e-6), 2.0 * RBF(1e-6)):
+    flat = RBF(1e-6)
+    for kernel in (flat, RationalQuadratic(1e-6), Laplacian(1e-6), Linear() + flat, 2.0 * flat, flat * flat, flat**2):
         assert kernel.prepare(X, centered=True).shifted
         assert not kernel.prepare(X).shifted
-    for kernel in (RBF(0.3), Linear(), Polynomial(2, 0.3), Matern(1e-6, 1.5), RBF(1e-6) * RBF(1e-6)):
+    for kernel in (RBF(0.3), Linear(), Polynomial(2, 0.3), Matern(1e-6, 1.5), flat * Matern(1e-6, 1.5)):
         assert not kernel.prepare(X, centered=True).shifted
 
 

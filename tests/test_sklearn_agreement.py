@@ -8,6 +8,7 @@ UserWarning.
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gpukpca import KernelPCA
-from gpukpca.exceptions import RankWarning
+from gpukpca.exceptions import PrecisionWarning, RankWarning
 
 Theirs = sklearn.decomposition.KernelPCA
 EPS = {"float64": float(np.finfo(np.float64).eps), "float32": float(np.finfo(np.float32).eps)}
@@ -146,7 +147,7 @@ PARAMETERS = [
 def test_every_kernel_and_solver_agrees(parameters: dict[str, Any], solver: str, dtype: str) -> None:
     X, X_new = points(dtype=dtype), points(9, seed=1, dtype=dtype)
     settings = {"n_components": 3, "eigen_solver": solver, "random_state": 0, **parameters}
-    mine = KernelPCA(**settings, tol=1e-12 if solver == "randomized" and dtype == "float64" else 0).fit(X)
+    mine = KernelPCA(**settings, tol=1e-13 if solver == "randomized" and dtype == "float64" else 0).fit(X)
     theirs = Theirs(**settings).fit(X)
     kernel = {name: value for name, value in parameters.items() if name != "kernel"}
     size = size_of(X, metric=parameters["kernel"], **kernel)
@@ -568,7 +569,9 @@ def test_new_points_of_offset_data_are_mapped_as_well_as_in_scikit_learn(solver,
     X = np.random.default_rng(0).standard_normal((150, 6)) + offset
     settings = {"n_components": 4, "kernel": "poly", "gamma": 0.02}
     model = KernelPCA(**settings, eigen_solver=solver, random_state=0)
-    scores = model.fit_transform(X)
+    beyond = pytest.warns(PrecisionWarning, match="below what the rounding") if offset == 1e5 else nullcontext()
+    with beyond:
+        scores = model.fit_transform(X)
     assert np.abs(model.transform(X) - scores).max() <= bound * np.abs(scores).max()
     sums, sizes = np.abs(model.projection_.sum(axis=0)), np.abs(model.projection_).max(axis=0)
     assert np.all(sums <= 1e-12 * sizes)

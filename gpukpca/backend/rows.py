@@ -137,15 +137,23 @@ def less_full_columns(X: Any, shift: np.ndarray) -> tuple[Any, np.ndarray]:
     X less the shift, and the shift that was subtracted: CSR float64 of shape (n, d), host float64 of shape (d,)
         At most twice the entries of X; the shift is 0 in all other columns.
     """
-    n, d = X.shape
-    full = np.flatnonzero((2 * np.bincount(X.indices, minlength=d) > n) & (shift != 0.0))
-    subtracted = np.zeros(d)
+    subtracted, full = np.zeros(X.shape[1]), full_columns(X)
     subtracted[full] = shift[full]
-    X = cast(X, np.float64)
-    if not full.size:
-        return X, subtracted
-    rows = (np.tile(subtracted[full], n), np.tile(full, n), np.arange(n + 1) * full.size)
-    return (X - type(X)(rows, shape=X.shape)).tocsr(), subtracted
+    return _less_row(cast(X, np.float64), subtracted), subtracted
+
+
+def full_columns(X: Any) -> np.ndarray:
+    """Return the numbers of the columns of a canonical CSR X that more than half of the rows store."""
+    return np.flatnonzero(2 * np.bincount(X.indices, minlength=X.shape[1]) > X.shape[0])
+
+
+def _less_row(X: Any, row: np.ndarray) -> Any:
+    """Return a float64 CSR X less a row that is mostly zeros; X itself where it is all zeros."""
+    n, kept = int(X.shape[0]), np.flatnonzero(row)
+    if not kept.size:
+        return X
+    rows = (np.tile(row[kept], n), np.tile(kept, n), np.arange(n + 1) * kept.size)
+    return (X - type(X)(rows, shape=X.shape)).tocsr()
 
 
 def power_of_two_scale(largest: float, dtype: Any) -> float:
@@ -194,7 +202,8 @@ def _panel_sums(X: Array, sums: Callable[[Array], Array]) -> Array:
 def row_square_sums(X: Any) -> Array:
     """Squared Euclidean norms of the rows, shape (n,), accumulated in the widest type, in the dtype of X."""
     if is_sparse(X):
-        return np.asarray(X.multiply(X).sum(axis=1)).reshape(-1).astype(X.dtype)
+        wide = X.astype(np.float64)
+        return np.asarray(wide.multiply(wide).sum(axis=1)).reshape(-1).astype(X.dtype)
     if is_numpy(X):  # one pass without a temporary of the size of X
         return np.einsum("ij,ij->i", X, X, dtype=np.float64).astype(X.dtype)
     xp = namespace_of(X)
@@ -229,9 +238,37 @@ def row_panels(X: Any) -> list[tuple[int, int]]:
     return [(start, min(start + rows, n)) for start in range(0, n, rows)] or [(0, 0)]
 
 
-def shifted_rows(X: Array, mean: Array, scale: float, dtype: Any) -> Array:
-    """scale (X - mean) as `dtype`, the difference taken in the dtype of the mean."""
+def shifted_rows(X: Any, mean: Array, scale: float, dtype: Any) -> Any:
+    """scale (X - mean) as `dtype`, the difference taken in the dtype of the mean; CSR stays CSR."""
+    if is_sparse(X):
+        return (_less_row(canonical(X).astype(np.float64), mean) * scale).astype(dtype, copy=False)
     return by_panels(X, lambda panel, *_: cast((cast(panel, mean.dtype) - mean[None, :]) * scale, dtype))
+
+
+def stored_means(X: Any) -> np.ndarray:
+    """Return the float64 means of the stored entries of the full columns of a CSR X, 0 in the others, shape (d,)."""
+    X = canonical(X)
+    means, full = np.zeros(X.shape[1]), full_columns(X)
+    if len(full):
+        columns = X[:, full].tocsc()
+        values, starts, counts = columns.data.astype(np.float64), columns.indptr[:-1], np.diff(columns.indptr)
+        first = values[starts]
+        # About the first entry: a constant column has its mean to the last bit.
+        means[full] = first + np.add.reduceat(values - np.repeat(first, counts), starts) / counts
+    return means
+
+
+def sparse_square_distances(a: Any, b: Any) -> np.ndarray:
+    """Return ‖x - y‖² of the rows of two CSR matrices by differences, which stay sparse; equal rows give exactly 0."""
+    distances = np.empty((a.shape[0], b.shape[0]))
+    for i in range(a.shape[0]):
+        row = a[i : i + 1]
+        columns, m = row.indices, b.shape[0]
+        starts = len(columns) * np.arange(m + 1)
+        same = scipy.sparse.csr_array((np.tile(row.data, m), np.tile(columns, m), starts), shape=b.shape)
+        difference = b - same
+        distances[i, :] = np.asarray(difference.multiply(difference).sum(axis=1)).reshape(-1)
+    return distances
 
 
 def row_norms(X: Any) -> np.ndarray:
@@ -348,14 +385,34 @@ def constant_columns(X: Array) -> np.ndarray:
 
 def largest_square_norm(X: Array, mean: Array, scale: float) -> float:
     """max over the rows of ||scale (x - mean)||², in the widest type; infinity where it overflows."""
-    return max(over_panels(X, _largest_square_norm, mean, scale))
+    return square_norm_sizes(X, mean, scale)[0]
 
 
-def _largest_square_norm(X: Array, mean: Array, scale: float) -> float:
-    """`largest_square_norm` of one array."""
-    xp, largest = namespace_of(X), 0.0
+def square_norm_sizes(X: Any, mean: Array, scale: float) -> tuple[float, float]:
+    """Return the largest and the root mean square of ||scale (x - mean)||² over the rows, in the widest type.
+
+    Infinity where they overflow. `mean` may hold zeros for the columns that CSR rows keep as they are.
+    """
+    parts = over_panels(X, _square_norm_sizes, mean, scale)
+    largest = max(part[0] for part in parts)
+    if largest == 0 or not math.isfinite(largest):
+        return largest, largest
+    shares = sum(count * (most / largest) ** 2 * share for most, share, count in parts)
+    return largest, largest * math.sqrt(shares / sum(count for *_, count in parts))
+
+
+def _square_norm_sizes(X: Any, mean: Array, scale: float) -> tuple[float, float, int]:
+    """Return for one array the largest squared norm, the mean square of all over that of it, and how many they are."""
+    xp, parts = namespace_of(mean), []
     for start, stop in row_panels(X):
         if start < stop:
-            rows = (cast(X[start:stop, :], mean.dtype) - mean[None, :]) * scale
-            largest = max(largest, float(xp.max(row_square_sums(rows))))
-    return largest if math.isfinite(largest) else math.inf
+            panel = take_rows(X, start, stop)
+            rows = shifted_rows(panel, mean, scale, mean.dtype)
+            parts.append(row_square_sums(rows))
+    if not parts:
+        return 0.0, 0.0, 0
+    squares = xp.concat(parts, axis=0)
+    largest = float(xp.max(squares))
+    if not math.isfinite(largest):
+        return math.inf, 1.0, X.shape[0]
+    return largest, float(xp.mean((squares / (largest or 1.0)) ** 2)), int(X.shape[0])

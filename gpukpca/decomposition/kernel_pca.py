@@ -102,8 +102,7 @@ class KernelPCA(
     random_state : None, int, RandomState or Generator
         For the random start of block Krylov.
     copy_X : bool
-        Keep a copy of X for `transform`; with False a reference, which must not be changed later. X itself is never
-        written to.
+        Keep a copy of X for `transform`; with False a reference, not to be changed later. X is never written to.
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where X is. "cuda": data on the host are copied to the GPU in batches, and all results
         come back as they came; "auto" does so where a GPU works, else stays on the CPU.
@@ -119,9 +118,8 @@ class KernelPCA(
         Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
     checkpoint : None or path
         A folder. After every pass the state of block Krylov is written there, and a fit of the same data with the same
-        parameters and version goes on from it, to the same last bit on a CPU with as many threads; see «Long jobs» in
-        the README. Solutions without passes leave it alone. A folder is for one fit: not for an estimator that
-        `GridSearchCV` or `cross_val_score` fits many times.
+        parameters and version goes on from it, to the same last bit on a CPU with as many threads; see the README's
+        «Long jobs». Solutions without passes leave it alone. A folder is for one fit, not for a search.
     verbose : int or callable
         1 prints the plan and a line a pass to the standard error; a callable gets `Progress` events.
 
@@ -138,8 +136,11 @@ class KernelPCA(
     total_variance_ : float
         That trace / (n - 1).
     residual_norms_ : array (p,)
-        ``||Kc u - λ u||₂``, from products with K; each eigenvalue is that near to a true one. With Nyström a bound.
+        ``||Kc u - λ u||₂`` from products with K, plus c eps (λ₁ + |1ᵀK1| / n^1.5) for the rounding of its entries: each
+        eigenvalue is that near to a true one. c is 1, of distance kernels 1 + the root mean square of gamma ‖x - mean‖²
+        (`Kernel.rounding`). With Nyström a bound.
     converged_ : bool
+        Whether they are at most tol λ₁, tol raised to what rounding allows (PrecisionWarning).
     gap_ : float or None
         λ_p - λ_{p+1} where it is known.
     n_passes_, n_products_ : int
@@ -165,9 +166,9 @@ class KernelPCA(
         Only with a pre-image; `dual_coef_` only of ridge (one row a landmark, where it has them), and not for the
         linear kernel, whose inverse is exact.
     plan_ : Plan
-        What was decided and why, with predicted memory.
+        What was decided and why, and predicted memory.
     solver_, device_ : str
-        What ran, and where.
+        What ran and where.
     fallbacks_ : tuple of str
         What was tried first and did not work (a device, its solver, memory), or was kept out (TF32). Empty in most
         fits.
@@ -388,8 +389,9 @@ class KernelPCA(
         self.solver_ = eigen.solver
         self.device_ = plan.device
         self.fallbacks_ = (*place.notes, *story, *eigen.fallbacks)
-        own = data if model.landmarks is None or not place.moved else pick_rows(data, model.landmarks)
-        self.X_fit_ = own if place.moved else model.basis
+        self.X_fit_ = model.basis
+        if place.moved:
+            self.X_fit_ = data if model.landmarks is None else pick_rows(data, model.landmarks)
         self._set_certificate(model, degrees)
 
     def _set_certificate(self, model: Model, degrees: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,10 +16,10 @@ from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from
 from gpukpca.backend.random import random_subset
 from gpukpca.backend.rows import pick_rows
 from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
-from gpukpca.decomposition.spectrum import Spectrum
+from gpukpca.decomposition.spectrum import DROWNED, Spectrum
 from gpukpca.eigen import EigenResult, LowRank, Nystrom, PivotedCholesky
 from gpukpca.eigen.finish import default_tolerance
-from gpukpca.exceptions import RankWarning
+from gpukpca.exceptions import PrecisionWarning, RankWarning
 from gpukpca.gram import AnchoredGram, CenteredGram, FactoredGram
 from gpukpca.kernels.base import Rows
 
@@ -135,7 +136,8 @@ def nystrom_model(
     F, means = factor.F, column_sums(factor.F) / n
     mean = to_host(means).astype(np.float64)
     F = add(F, -cast(means, F.dtype)[None, :])  # in place where the library can: F is as large as memory allows
-    eigen = LowRank().solve(FactoredGram(F, n * float(mean @ mean)), p or max(1, factor.rank), rng)
+    cancelled = factor.uncancelled_trace - factor.trace + n * float(mean @ mean)
+    eigen = LowRank().solve(FactoredGram(F, cancelled), p or max(1, factor.rank), rng)
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
     spectrum, interval = _total(factor, mean, values)
     scale = inverse_roots(values)
@@ -187,18 +189,21 @@ def _total(factor: PivotedCholesky, means: np.ndarray, values: np.ndarray) -> tu
 
 def _certified(eigen: EigenResult, factor: PivotedCholesky, tol: float) -> EigenResult:
     """The result with bounds on the residuals of K itself in place of those of F Fᵀ."""
-    norms = to_host(eigen.residual_norms).astype(np.float64) + factor.certificate
+    norms = from_host(to_host(eigen.residual_norms).astype(np.float64) + factor.certificate, eigen.residual_norms)
     largest = float(np.max(to_host(eigen.eigenvalues), initial=0.0))
     tolerance = tol or default_tolerance(factor.F.dtype)
+    converged = to_host(norms).astype(np.float64) <= tolerance * largest
+    why = f"; not converged: the certificate {factor.certificate:.1e} is above tol = {tolerance:.0e} of {largest:.3g}"
     return replace(
         eigen,
-        residual_norms=from_host(norms, eigen.residual_norms),
-        converged=np.full(len(norms), factor.certificate <= tolerance * largest),
+        residual_norms=norms,
+        converged=converged,
         tolerance=tolerance,
+        rounding=factor.rounding,
         next_eigenvalue=None if eigen.next_eigenvalue is None else eigen.next_eigenvalue + factor.certificate,
         n_passes=0,
         n_products=factor.n_columns,
-        solver=f"Nyström (rank {factor.rank}, stopped: {factor.stopped})",
+        solver=f"Nyström (rank {factor.rank}, stopped: {factor.stopped}{'' if np.all(converged) else why})",
     )
 
 
@@ -231,15 +236,32 @@ class _AffineMap:
         )
 
 
-def warn_of_certificate(model: Model, settings: Nystrom) -> None:
-    """The rank was spent before the tolerance was met, or more components were asked for than there are landmarks."""
+def warn_of_certificate(model: Model, settings: Nystrom, is_constant: Callable[[], bool]) -> None:
+    """Warn where rounding hides the components, the tolerance was not met, or there are fewer components than `p`.
+
+    `is_constant` says whether all rows of the data are the same, which leaves nothing to resolve.
+    """
     values = model.spectrum.eigenvalues
     largest = float(np.max(values, initial=0.0))
-    if settings.tol and model.certificate is not None and model.certificate > settings.tol * largest:
+    if model.eigen.null_threshold > DROWNED * largest and not is_constant():
         warn_caller(
-            f"the rank was spent before the tolerance was met: eigenvalues may be too small by up to "
-            f"{model.certificate:.3g}, and the largest is {largest:.3g} (tol = {settings.tol:.0e}). Allow"
-            "  a larger rank, or a larger tol.",
+            f"{model.spectrum.dtype} cannot resolve these components: eigenvalues below "
+            f"{model.eigen.null_threshold:.3g} are lost in the rounding of what centering cancels, and the largest is "
+            f"{largest:.3g}. Subtract the feature means, or take a large, nearly constant term out of the kernel"
+            f"{', or pass float64' if model.spectrum.dtype == 'float32' else ''}.",
+            PrecisionWarning,
+        )
+    if settings.tol and model.certificate is not None and model.certificate > settings.tol * largest:
+        rounded = model.eigen.rounding > settings.tol * largest
+        why = (
+            "the kernel's rounding exceeds the tolerance"
+            if rounded
+            else "the rank was spent before the tolerance was met"
+        )
+        warn_caller(
+            f"{why}: eigenvalues may be too small by up to {model.certificate:.3g}, and the largest is {largest:.3g} "
+            f"(tol = {settings.tol:.0e}). Allow "
+            f"{'' if rounded else 'a larger rank, or '}a larger tol.",
             ConvergenceWarning,
         )
     missing = int(np.sum(values <= 0))

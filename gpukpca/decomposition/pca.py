@@ -39,7 +39,7 @@ from gpukpca.decomposition.pca_choices import (
 )
 from gpukpca.decomposition.pca_plan import PCAJob, PCAPlan, make_pca_plan
 from gpukpca.decomposition.pca_routes import Axes, PrincipalAxes, rows_for
-from gpukpca.decomposition.pca_spectrum import Variances, variances_of, warn_of_axes, warn_of_rounding
+from gpukpca.decomposition.pca_spectrum import Variances, variances_of, warn_of_axes, warn_of_lost_variances
 from gpukpca.decomposition.peers import PCAPeer
 from gpukpca.decomposition.placement import Placement, at_full_precision, placement_for
 from gpukpca.decomposition.progress import Progress, listener_from, pass_report, timed
@@ -269,7 +269,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
             warn_of_axes(axes, variances, wanted)
             plan = replace(plan, n_components=variances.kept)
             mapping = self._commit(Z, plan, axes, variances, scale, place, budget.story)
-            warn_of_rounding(self)
+            warn_of_lost_variances(self)
             if axes.eigen is not None and getattr(plan.solver, "tol", 0.0) == self.tol:
                 warn_of_tolerance(axes.eigen, float(self.tol))
             synchronize(mapping.axes)

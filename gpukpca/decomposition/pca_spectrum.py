@@ -122,7 +122,7 @@ def warn_of_axes(axes: Axes, variances: Variances, wanted: Wanted) -> None:
         )
 
 
-def warn_of_rounding(model: Any) -> None:
+def warn_of_lost_variances(model: Any) -> None:
     """Warn where variances of a fitted PCA are those of rounding: of the largest one, or of the data before centering.
 
     An entry x is stored to eps |x|, and a component has the rounding of the means of its features.

@@ -11,9 +11,9 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.namespace import dtype_name, is_sparse, overflow_allowed, to_host
+from gpukpca.backend.namespace import dtype_name, overflow_allowed, to_host
 from gpukpca.backend.random import generator
-from gpukpca.backend.rows import constant_columns, place_of, power_of_two_scale, take_rows
+from gpukpca.backend.rows import place_of, power_of_two_scale, take_rows, total_range
 from gpukpca.decomposition.checkpoint import Checkpoint, checkpoint_for
 from gpukpca.decomposition.checkpoint.job import Job, kernel_job
 from gpukpca.decomposition.choices import is_fraction, wants_certificate
@@ -29,11 +29,12 @@ from gpukpca.decomposition.spectrum import (
     Spectrum,
     carrying_variance,
     checked_spectrum,
+    is_drowned,
     warn_of_convergence,
     warn_of_fallbacks,
     warn_of_gap,
+    warn_of_lost_components,
     warn_of_rank,
-    warn_of_rounding,
     warn_of_tolerance,
 )
 from gpukpca.decomposition.validation import check_finite, has_negative_diagonal, square_kernel_matrix
@@ -128,10 +129,11 @@ class Route:
                 spectrum = checked_spectrum(eigen, op, self.kernel.positive_definite, None)
         self.check_underflow(np.max(spectrum.eigenvalues, initial=0.0))
         warn_of_convergence(eigen, fixed=getattr(plan.solver, "passes", None) is not None)
-        warn_of_tolerance(eigen, float(getattr(plan.solver, "tol", 0.0)))
         warn_of_fallbacks(eigen)
+        if not is_drowned(spectrum.eigenvalues, eigen, op):
+            warn_of_tolerance(eigen, float(getattr(plan.solver, "tol", 0.0)), op.noise_scale)
         keep = self._kept(spectrum)
-        warn_of_rounding(spectrum.eigenvalues, eigen, op, self._is_constant)
+        warn_of_lost_components(spectrum.eigenvalues, eigen, op, self._is_constant)
         warn_of_rank(spectrum, keep, self.n)
         if not warn_of_identity(self.kernel, op.base, spectrum) and not self.drops_zeros:
             warn_of_gap(eigen, keep)
@@ -151,7 +153,7 @@ class Route:
 
     def _is_constant(self) -> bool:
         """Whether all rows of the data are the same; a kernel matrix says so itself."""
-        return isinstance(self.kernel, Precomputed) or is_sparse(self.X) or bool(np.all(constant_columns(self.X)))
+        return isinstance(self.kernel, Precomputed) or total_range(self.X) == 0.0
 
     def check_underflow(self, largest: float | None = None) -> None:
         """Raise where kernel values underflow that do not for the same rows times a constant.
@@ -213,7 +215,7 @@ class Route:
             return CenteredGram(FactoredGram(self.kernel.features(self.X, self.template))), None
         op, rows = self._uncentered(plan)
         if plan.residence.kind == "dense" and isinstance(op, TiledGram):
-            op = DenseGram(op.to_dense(), n_jobs=self.estimator.n_jobs)
+            op = DenseGram(op.to_dense(), n_jobs=self.estimator.n_jobs, rounding=op.rounding)
         return CenteredGram(op), rows
 
     def _uncentered(self, plan: Plan) -> tuple[Any, Rows | None]:
@@ -267,7 +269,7 @@ class Route:
         self.check_underflow(np.max(model.spectrum.eigenvalues, initial=0.0))
         keep = _certain_components(float(wanted), model.spectrum) if is_fraction(wanted) else self._kept(model.spectrum)
         model = model.truncated(keep)
-        warn_of_certificate(model, plan.solver)
+        warn_of_certificate(model, plan.solver, self._is_constant)
         if keep == 0:
             warn_of_rank(model.spectrum, keep, self.n)
         return replace(plan, n_components=keep), replace(model, template=self._empty_template())

@@ -10,6 +10,7 @@ import numpy as np
 from gpukpca.backend.namespace import dtype_name, to_host
 from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.eigen import EigenResult
+from gpukpca.eigen.finish import default_tolerance
 from gpukpca.exceptions import (
     ConvergenceError,
     DeviceFallbackWarning,
@@ -135,7 +136,7 @@ def carrying_variance(eigenvalues: np.ndarray, dtype: str) -> np.ndarray:
     return eigenvalues > SMALL_POSITIVE[dtype] * float(np.max(eigenvalues, initial=0.0))
 
 
-def warn_of_rounding(
+def warn_of_lost_components(
     eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram, is_constant: Callable[[], bool] = lambda: True
 ) -> None:
     """Warn where the dtype cannot tell the components from rounding.
@@ -143,7 +144,7 @@ def warn_of_rounding(
     `is_constant` says whether the data are; it is asked where the matrix alone cannot tell.
     """
     dtype = dtype_name(op.dtype)
-    drowned = eigen.null_threshold > DROWNED * max(float(np.max(eigenvalues, initial=0.0)), EPS[dtype] * op.noise_scale)
+    drowned = is_drowned(eigenvalues, eigen, op)
     # A constant kernel leaves no variance but the rounding of its sums, and has nothing to resolve.
     if drowned and (op.total_variance > 4.0 * EPS[dtype] * op.noise_scale or not (_is_flat(op) or is_constant())):
         warn_caller(
@@ -169,6 +170,12 @@ def warn_of_rank(spectrum: Spectrum, keep: int, n: int) -> None:
             f"{rank} to the rounding of {spectrum.dtype}. The others have eigenvalue 0 and zero scores.",
             RankWarning,
         )
+
+
+def is_drowned(eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram) -> bool:
+    """Return whether digits are missing in the largest eigenvalue, so far does rounding reach."""
+    noise = EPS[dtype_name(op.dtype)] * op.noise_scale
+    return eigen.null_threshold > DROWNED * max(float(np.max(eigenvalues, initial=0.0)), noise)
 
 
 def _is_flat(op: CenteredGram) -> bool:
@@ -204,15 +211,24 @@ def splits_a_subspace(eigen: EigenResult) -> bool:
     return eigen.gap < 5.0 * eigen.null_threshold
 
 
-def warn_of_tolerance(eigen: EigenResult, tol: float) -> None:
-    """Warn where `tol`, if it was given, is below what rounding allows."""
-    if 0.0 < tol < eigen.tolerance:
-        warn_caller(
-            f"tol = {tol:.1e} is below what rounding allows in {dtype_name(eigen.eigenvalues.dtype)} for this matrix; "
-            f"{eigen.tolerance:.1e} of the largest eigenvalue was used. Pass a tol of at least that, or 0 for the "
-            "default.",
-            PrecisionWarning,
+def warn_of_tolerance(eigen: EigenResult, tol: float, noise_scale: float = 0.0) -> None:
+    """Warn where rounding keeps residuals above the tolerance; `noise_scale` is the size that centering cancels."""
+    dtype = dtype_name(eigen.eigenvalues.dtype)
+    tol = tol or default_tolerance(dtype)
+    largest = float(np.max(to_host(eigen.eigenvalues), initial=0.0))
+    if eigen.tolerance <= tol or largest == 0.0:
+        return
+    remedy = "Pass float64, or a larger tol." if dtype == "float32" else "Pass a larger tol."
+    if noise_scale > largest:
+        remedy += (
+            f" Centering cancels numbers of size {noise_scale:.3g}: subtract the feature means, or the constant from a "
+            "precomputed matrix, or change gamma and coef0."
         )
+    warn_caller(
+        f"tol = {tol:.0e} of the largest eigenvalue {largest:.3g} is below what rounding allows in {dtype} for this "
+        f"matrix, so converged_ is judged by {eigen.tolerance:.1e}. {remedy}",
+        PrecisionWarning,
+    )
 
 
 def warn_of_convergence(eigen: EigenResult, fixed: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Randomised block Krylov iteration with full orthogonalisation, thick restart and a residual stop."""
+"""Block Krylov iteration with a random start, full orthogonalization, thick restart and a residual stop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,16 @@ from gpukpca.backend.orthonormal import orthonormal_factors
 from gpukpca.backend.random import standard_normal
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.dense import Dense, check_tolerance
-from gpukpca.eigen.finish import NULL_FACTOR, default_tolerance, finished, ldexp, operator_size, residuals, rotated
+from gpukpca.eigen.finish import (
+    NULL_FACTOR,
+    allowed_residual,
+    default_tolerance,
+    finished,
+    ldexp,
+    operator_size,
+    residuals,
+    rotated,
+)
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.state import Journal, brought, record, restore
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
@@ -141,8 +150,8 @@ class BlockKrylov:
             dense = Dense(tol=self.tol).solve(op, p, rng)
             why = f"dense (asked for block Krylov, but p = {p} is more than a fifth of n = {n})"
             return replace(dense, solver=why)
-        # The blocks of small problems are not worth a second BLAS thread, whose waiting costs more than its work.
-        # On a device the products are elsewhere, and what BLAS has to do is the eigenproblem of the basis.
+        # Small blocks are not worth a second BLAS thread, whose waiting costs more than its work.
+        # On a device BLAS has only the eigenproblem of the basis to do.
         few = n <= (ONE_THREAD_UP_TO_ON_GPU if is_on_gpu(op.like) else ONE_THREAD_UP_TO)
         with single_threaded_blas() if few else nullcontext():
             return _Iteration(self, op, p, rng, report, journal).run()
@@ -325,17 +334,17 @@ class _Iteration:
         return float(np.sqrt(max(0.0, float(np.max(squares, initial=0.0)))))
 
     def _target(self, theta: np.ndarray) -> float:
-        """Largest residual allowed, in scaled units: the tolerance, or what rounding lets a product reach."""
+        """Return the largest residual allowed, in scaled units: what the tolerance leaves or rounding allows."""
         wanted = theta[: self.p]
         largest = float(np.max(np.abs(wanted), initial=0.0))
-        return max(self.tol * largest, NULL_FACTOR * self.eps * max(self._size(), largest))
+        allowed = allowed_residual(self.op, self.tol, largest, self.exponent or 0)
+        return max(allowed, NULL_FACTOR * self.eps * max(self._size(), largest))
 
     def _verified(self) -> tuple[EigenResult | None, Array]:
         """Multiply the Ritz vectors themselves, with a few random probes: the result, or None and a new remainder.
 
-        The residuals of the stopping test come from products added up over many passes. This pass makes them true,
-        gives the product that scores are made of, and lets random directions show an eigenvalue that was missed.
-        Where it does not confirm, the iteration goes on from it.
+        The residuals of the stopping test come from products added up over many passes. This pass gives true ones and
+        the product that scores are made of, and random directions show an eigenvalue that was missed.
         """
         S = self._ritz()[1]
         keep = min(self.p + max(1, self.b // 2), self.Q.count)

@@ -16,6 +16,7 @@ from gpukpca.backend.namespace import (
     epsilon,
     from_host,
     namespace_of,
+    to_host,
 )
 from gpukpca.eigen.result import EigenResult
 from gpukpca.exceptions import InvalidParameterError
@@ -36,6 +37,31 @@ def operator_size(op: SymmetricOperator, eigenvalues: np.ndarray) -> float:
     """max(|lambda|, noise scale): rounding errors are u times this."""
     largest = float(np.max(np.abs(eigenvalues))) if eigenvalues.size else 0.0
     return max(largest, float(getattr(op, "noise_scale", 0.0)))
+
+
+def entry_rounding(op: SymmetricOperator, largest: float) -> float:
+    """Return how far the rounding of the operator's entries may move an eigenvector out of its place.
+
+    The entries err by up to ``op.rounding`` eps of their size. Their signs are random along the rows, so of the part
+    that centring cancels, `noise_scale`, a share of 1/sqrt(n) is left.
+    """
+    noise = float(getattr(op, "noise_scale", 0.0)) / max(op.shape[0], 1) ** 0.5
+    return float(getattr(op, "rounding", 0.0)) * epsilon(op.like) * (largest + noise)
+
+
+def allowed_residual(op: SymmetricOperator, tol: float, largest: float, exponent: int) -> float:
+    """Return the residual at which an iteration may stop; it and `largest` in units of 2**exponent.
+
+    With the rounding of the entries it is within the tolerance. Where that rounding alone is more than the tolerance,
+    nothing is gained by a residual below it.
+    """
+    rounding = float(np.ldexp(entry_rounding(op, float(np.ldexp(largest, exponent))), -exponent))
+    return max(tol * largest - rounding, min(tol * largest, rounding))
+
+
+def attainable(threshold: float, rounding: float) -> float:
+    """Return the residual that rounding lets every pair reach."""
+    return threshold + 2.0 * rounding
 
 
 def rotated(U: Array, W: Array) -> tuple[np.ndarray, Array, Array]:
@@ -97,15 +123,20 @@ def finished(
     """The result made of eigenvalues (host, descending), vectors U and W = op @ U."""
     threshold = NULL_FACTOR * epsilon(U) * operator_size(op, np.append(eigenvalues, smallest_seen))
     eigenvalues = np.where(np.abs(eigenvalues) <= threshold, 0.0, eigenvalues)
-    norms = residuals(U, W, eigenvalues)
+    largest = float(np.max(np.abs(eigenvalues))) if eigenvalues.size else 0.0
+    rounding = entry_rounding(op, largest)
+    norms = residuals(U, W, eigenvalues) + rounding
     xp = namespace_of(U)
     if not np.all(np.abs(eigenvalues) <= float(xp.finfo(U.dtype).max)) or not np.all(np.isfinite(norms)):
         raise InvalidParameterError(
             f"overflow: the eigenvalues, up to {np.max(np.abs(eigenvalues)):.3g}, or products with the matrix do not "
             f"fit into {dtype_name(U.dtype)}. Divide the matrix by a constant, or pass float64."
         )
-    largest = float(np.max(np.abs(eigenvalues))) if eigenvalues.size else 0.0
     sign = signs(U)[None, :]
+    norms = to_host(from_host(norms, U)).astype(np.float64)  # as published
+    used, allowed = tolerance, attainable(threshold, rounding)
+    if largest > 0 and np.any(norms > tolerance * largest):
+        used = max(tolerance, allowed / largest)
     if next_eigenvalue is not None and abs(next_eigenvalue) <= threshold:
         next_eigenvalue = 0.0
     return EigenResult(
@@ -113,8 +144,9 @@ def finished(
         eigenvectors=U * sign,
         products=W * sign,
         residual_norms=from_host(norms, U),
-        converged=norms <= max(tolerance * largest, threshold),
-        tolerance=max(tolerance, threshold / largest) if largest > 0 else tolerance,
+        converged=norms <= (used * largest if largest > 0 else allowed),
+        tolerance=used,
+        rounding=rounding,
         next_eigenvalue=next_eigenvalue,
         null_threshold=threshold,
         n_passes=n_passes,

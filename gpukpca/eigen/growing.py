@@ -22,6 +22,7 @@ from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
     dtype_name,
+    epsilon,
     from_host,
     namespace_of,
     overflow_allowed,
@@ -41,8 +42,9 @@ from gpukpca.exceptions import InvalidParameterError
 # Called after every round with (columns of F so far, most columns, share of the trace that is left).
 RankReport = Callable[[int, int, float], None]
 
-# Entries of K and of F Fᵀ are trusted to this share of sqrt(K_ii K_jj), 50 eps and 500 eps: a residual below that of
-# K_ii is rounding and never a pivot. In float32 only K and the stored F are rounded, in float64 every step is.
+# Entries of K and of F Fᵀ are trusted to this share of sqrt(K_ii K_jj), K before anything was subtracted from it: 500
+# eps and 50 eps. A residual below that of K_ii is rounding and never a pivot. In float32 only K and the stored F are
+# rounded, in float64 every step is.
 ROUNDING = {"float64": 1e-13, "float32": 6e-6}
 # Where a residual shows more noise than that, nothing below a few times as much is believed in any row.
 NOISE = 4.0
@@ -70,6 +72,8 @@ class PivotedCholesky:
         tr(K - F Fᵀ), in float64 from the entries of F as they are stored.
     trace : float
         tr K.
+    uncancelled_trace : float
+        The sum of the diagonal before anything was subtracted from it (`SymmetricOperator.sizes`); else tr K.
     rounding : float
         Allowance for rounding, in the units of the trace.
     n_columns : int
@@ -83,6 +87,7 @@ class PivotedCholesky:
     pivot_factor: np.ndarray = field(repr=False)
     residual_trace: float
     trace: float
+    uncancelled_trace: float
     rounding: float
     n_columns: int
     stopped: str
@@ -98,8 +103,9 @@ class PivotedCholesky:
 
         theta_i are the eigenvalues of H F Fᵀ H, H = I - 11ᵀ/n. K - F Fᵀ is positive semidefinite in exact arithmetic,
         so no eigenvalue of it exceeds its trace, and centring only lowers eigenvalues: the first term. The second
-        allows for rounding: where entries of F Fᵀ are off by at most c sqrt(K_ii K_jj), trace and 2-norm of the error
-        are at most c tr K. Likewise ``lambda_i - theta_i >= -rounding``.
+        allows for rounding: where entries of F Fᵀ are off by at most c sqrt(s_i s_j), s the diagonal before anything
+        was subtracted from it, trace and 2-norm of the error are at most c Σ s_i. Likewise
+        ``lambda_i - theta_i >= -rounding``.
 
         The bound holds for positive semidefinite K. Negative eigenvalues that no residual showed are outside of it.
         """
@@ -118,10 +124,11 @@ class Growing:
         self.block = min(block, LARGEST_BLOCK)
         self.workers = getattr(op, "workers", None) or worker_count(op.like)
         self.wide = accumulation_dtype(op.like)
-        self.diagonal = checked_diagonal(op)
+        self.diagonal, self.sizes = checked_diagonal(op)
         self.trace = float(np.sum(self.diagonal))
-        self.size = float(np.max(self.diagonal, initial=0.0))
-        self.expected = ROUNDING[dtype_name(op.dtype)] * self.diagonal
+        self.size = float(np.max(self.sizes, initial=0.0))
+        entries = float(getattr(op, "rounding", 0.0)) * epsilon(op.like)
+        self.expected = max(ROUNDING[dtype_name(op.dtype)], entries) * self.sizes
         self.residuals = self.diagonal.copy()
         self.is_pivot = np.zeros(self.n, dtype=bool)
         self.pivots = np.zeros(0, dtype=np.int64)
@@ -349,6 +356,7 @@ class Growing:
             pivot_factor=self.L[:k, :k],
             residual_trace=float(np.sum(self.residuals)),
             trace=self.trace,
+            uncancelled_trace=float(np.sum(self.sizes)),
             rounding=self.rounding(),
             n_columns=self.n_columns,
             stopped=self.stopped,

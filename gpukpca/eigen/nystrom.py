@@ -177,7 +177,8 @@ class Nystrom:
         Drawn by the residual of the diagonal (`pivoted_cholesky`), evenly without repetition, or by the squared
         distance in feature space (`spread_cholesky`).
     tol : float
-        Take no more landmarks once every eigenvalue is known to within `tol` times the largest. 0: use up the rank.
+        Take no more landmarks once every eigenvalue is known to within `tol` times the largest. 0: use up the rank;
+        `converged_` is then judged by the default tolerance, and `solver_` gives the certificate that misses it.
 
     Notes
     -----

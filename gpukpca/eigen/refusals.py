@@ -32,8 +32,11 @@ def checked_tolerance(tol: float) -> float:
     return float(tol)
 
 
-def checked_diagonal(op: SymmetricOperator) -> np.ndarray:
-    """The diagonal on the host in float64: finite, and not negative beyond rounding."""
+def checked_diagonal(op: SymmetricOperator) -> tuple[np.ndarray, np.ndarray]:
+    """Return the diagonal on the host in float64, finite and not negative beyond rounding, and its sizes.
+
+    The sizes are what it was before anything was subtracted from it; rounding is relative to them.
+    """
     with overflow_allowed():
         diagonal = to_host(op.diagonal()).astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(diagonal))
@@ -42,10 +45,13 @@ def checked_diagonal(op: SymmetricOperator) -> np.ndarray:
     with overflow_allowed():
         if not np.isfinite(np.sum(diagonal)):
             raise overflow(op, "its trace is infinite")
+    sizes = np.abs(diagonal)
+    if hasattr(op, "sizes"):
+        sizes = np.maximum(to_host(op.sizes()).astype(np.float64), sizes)
     lowest = int(np.argmin(diagonal)) if diagonal.size else 0
-    if diagonal.size and diagonal[lowest] < -INDEFINITE[dtype_name(op.dtype)] * np.max(np.abs(diagonal)):
+    if diagonal.size and diagonal[lowest] < -INDEFINITE[dtype_name(op.dtype)] * np.max(sizes):
         raise indefinite(op, f"k(x, x) = {diagonal[lowest]:.4g} for row {lowest}")
-    return np.maximum(diagonal, 0.0)
+    return np.maximum(diagonal, 0.0), sizes
 
 
 def indefinite(op: SymmetricOperator, why: str) -> IndefiniteKernelError:

@@ -23,12 +23,13 @@ class EigenResult:
     products : array, shape (n, p)
         ``op @ eigenvectors``, as the operator gave it.
     residual_norms : array, shape (p,)
-        ``||op u - lambda u||_2``: each eigenvalue lies within its residual of a true one.
+        ``||op u - lambda u||_2`` of the computed products, plus `rounding`: each eigenvalue lies within its residual
+        of a true one.
     converged : array of bool, shape (p,), on the host
-        Residual at most the tolerance times the largest eigenvalue.
+        Residual at most `tolerance` times the largest eigenvalue.
     tolerance : float
-        What `converged` was judged by, relative to the largest eigenvalue: what was asked for, or what rounding lets
-        be reached if that is more.
+        Judges `converged`, relative to the largest eigenvalue: the tolerance of the solver, or, where a residual
+        exceeds that and rounding allows no less, the residual that rounding allows.
     next_eigenvalue : float or None
         Eigenvalue p + 1: exact from `Dense`, a lower bound from `BlockKrylov`, None where it is not known.
     null_threshold : float
@@ -43,6 +44,8 @@ class EigenResult:
         The smallest eigenvalue (`Dense` with the full spectrum) or an upper bound on it.
     spectrum : array of shape (n,) on the host, or None
         All eigenvalues, ascending, where the solver computed them.
+    rounding : float
+        The share of the residuals that stands for the rounding of the operator's entries.
     seconds : float
         Wall time of the solution, products included.
     fallbacks : tuple of str
@@ -62,6 +65,7 @@ class EigenResult:
     solver: str
     smallest_seen: float
     spectrum: np.ndarray | None = field(default=None, repr=False)
+    rounding: float = 0.0
     seconds: float = 0.0
     fallbacks: tuple[str, ...] = ()
 

@@ -32,6 +32,8 @@ class AnchoredGram:
         See `gpukpca._typing.SymmetricOperator`.
     base : SymmetricOperator
     anchor : int
+    kernel, workers, rounding
+        Those of the base, where it has them.
 
     Notes
     -----
@@ -47,7 +49,7 @@ class AnchoredGram:
         self.shape = base.shape
         self.dtype = base.dtype
         self.like = base.like
-        for name in ("kernel", "workers"):
+        for name in ("kernel", "workers", "rounding"):
             if hasattr(base, name):
                 setattr(self, name, getattr(base, name))
 
@@ -68,6 +70,11 @@ class AnchoredGram:
     def diagonal(self) -> Array:
         """‖φ(x) - φ(x₀)‖² of every row, shape (n,)."""
         return cast(cast(self.base.diagonal(), self._column.dtype) - 2.0 * self._column, self.dtype)
+
+    def sizes(self) -> Array:
+        """Return the sizes of the numbers that cancel in the diagonal, shape (n,): it errs by u times these."""
+        xp = namespace_of(self.like)
+        return xp.abs(cast(self.base.diagonal(), self._column.dtype)) + 2.0 * xp.abs(self._column)
 
     def columns(self, indices: Any) -> Array:
         """The columns named by `indices`, shape (n, len(indices))."""

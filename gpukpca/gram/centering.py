@@ -109,6 +109,8 @@ class CenteredGram:
         tr(H K H) = tr K - 1ᵀK1/n, the sum of all eigenvalues.
     noise_scale : float
         |1ᵀK1|/n: the size of what was cancelled, and so of the rounding noise over u.
+    rounding : float
+        Of the entries of `base`; see `gpukpca._typing.SymmetricOperator`.
     learned : array, shape (n,), or None
         The column means once they are known, for `recall` of another operator on the same data.
     """
@@ -118,6 +120,7 @@ class CenteredGram:
         self.shape = base.shape
         self.dtype = base.dtype
         self.like = base.like
+        self.rounding = getattr(base, "rounding", 1.0)
         self._means: Array | None = None
         # The ones of K 1, divided by a power of two so that the sums of a finite K are finite.
         self._one = 2.0 ** -max(self.shape[0] - 1, 0).bit_length()

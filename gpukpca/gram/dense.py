@@ -26,9 +26,11 @@ class DenseGram:
         it away.
     n_jobs : int, optional
         Threads (NumPy only). None: as many as BLAS may use now.
+    rounding : float
+        See `gpukpca._typing.SymmetricOperator`.
     """
 
-    def __init__(self, K: Array, *, n_jobs: int | None = None) -> None:
+    def __init__(self, K: Array, *, n_jobs: int | None = None, rounding: float = 1.0) -> None:
         if K.ndim != 2 or K.shape[0] != K.shape[1]:
             raise InvalidParameterError(f"a Gram matrix must be square; got shape {tuple(K.shape)}.")
         self.K = K
@@ -37,6 +39,7 @@ class DenseGram:
         self.like = empty_like(K)
         self.products = 0
         self.n_jobs = n_jobs
+        self.rounding = rounding
 
     def __matmul__(self, V: Array) -> Array:
         """K @ V, by panels of rows with threads."""

@@ -62,6 +62,8 @@ class TiledGram:
     ----------
     shape, dtype, like
         See `gpukpca._typing.SymmetricOperator`.
+    rounding : float
+        See `gpukpca._typing.SymmetricOperator`.
     rows : Rows
         The prepared rows of X.
     products : int
@@ -100,6 +102,7 @@ class TiledGram:
         self.products = 0
         self.residence = self._residence(tile_edge, cached_tiles, dense_row_bytes(self.kernel, X), panel)
         template = template or self.kernel.template(X, centered)
+        self.rounding = self.kernel.rounding(template)
         self.rows: Rows
         if panel:
             self.rows = StreamedRows(self.kernel, X, template, self.residence.rows_held)

@@ -7,6 +7,7 @@ Analysis (2004), proposition 3.22); so does modulation by any function.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,8 @@ from gpukpca.kernels.radial import square_distances
 DEEPEST = 100
 # Names in a model file have room for 64 parts, of which the rows of a level take two.
 BALANCED_FROM = 25
+# Of e, in float64.
+LARGEST_EXPONENT = 709.0
 
 
 class CombinedRows(Rows):
@@ -60,6 +63,13 @@ class _Combined(Kernel):
 
     # Whether terms of one argument alone in a part stay terms of one argument alone in the whole.
     keeps_centering = False
+    # Whether the tile of k - c follows from tiles of the parts that lack a constant.
+    keeps_constants = False
+
+    @property
+    def leaves_out_constants(self) -> bool:  # type: ignore[override]
+        known = self.keeps_centering or self.keeps_constants
+        return known and all(part.leaves_out_constants for part in self.parts())
 
     def __new__(cls, *arguments: Any, **named: Any) -> Any:
         """Count the levels of kernels inside.
@@ -102,21 +112,33 @@ class _Combined(Kernel):
 
     @property
     def scratch_tiles(self) -> int:  # type: ignore[override]
-        return max(part.scratch_tiles for part in self.parts()) + len(self.parts()) - 1
+        return max(part.scratch_tiles for part in self.parts()) + len(self.parts()) - 1 + self.keeps_constants
 
     @property
     def exponentials(self) -> int:  # type: ignore[override]
         return sum(part.exponentials for part in self.parts())
 
     def template(self, X: Array, centered: bool = False) -> CombinedRows:
+        if centered and self.keeps_constants and self.leaves_out_constants:
+            shifted = CombinedRows([part.template(X, True) for part in self.parts()])
+            if 0.0 < self.offset(shifted) < math.inf:
+                return shifted
         keep = centered and self.keeps_centering
         return CombinedRows([part.template(X, keep) for part in self.parts()])
 
     def prepare_rows(self, X: Array, like: CombinedRows | None, centered: bool) -> CombinedRows:
+        if like is None and centered:
+            like = self.template(X, centered)
         likes = like.parts if like is not None else [None] * len(self.parts())
-        keep = centered and self.keeps_centering
-        prepared = [part.prepare(X, one, keep) for part, one in zip(self.parts(), likes, strict=True)]
+        prepared = [part.prepare(X, one) for part, one in zip(self.parts(), likes, strict=True)]
         return CombinedRows(prepared, self.row_factors(X))
+
+    def offsets(self, rows: CombinedRows) -> list[float]:
+        """Return the constants that the tiles of the parts lack."""
+        return [part.offset(one) for part, one in zip(self.parts(), rows.parts, strict=True)]
+
+    def rounding(self, template: CombinedRows) -> float:
+        return max(part.rounding(one) for part, one in zip(self.parts(), template.parts, strict=True))
 
     def row_factors(self, X: Array) -> Array | None:
         """g(x) of every row, for kernels that have such factors."""
@@ -150,6 +172,38 @@ class _OfValues(_Combined):
         return square_distances(self, drops)
 
 
+def _product(S: Array, T: Array, s: float, t: float) -> Array:
+    """Return (S + s)(T + t) - s t without the cancellation of s t; may overwrite S."""
+    if not s and not t:
+        return elementwise.multiply(S, T)
+    apart = S * t
+    return elementwise.add(elementwise.multiply(elementwise.add(S, s), T), apart)
+
+
+def _power(T: Array, t: float, exponent: int) -> Array:
+    """Return (T + t)^exponent - t^exponent without the cancellation of the latter."""
+    if not t or not exponent:
+        return elementwise.integer_power(T, exponent)
+
+    def multiplied(one: tuple[Array, float], other: tuple[Array, float]) -> tuple[Array, float]:
+        (A, a), (B, b) = one, other
+        return (A + a) * B + A * b, a * b
+
+    return elementwise.in_strips(T, lambda strip: _repeated(multiplied, (strip, t), exponent)[0])
+
+
+def _repeated(product: Callable[[Any, Any], Any], base: Any, exponent: int) -> Any:
+    """Return the product of `exponent` factors `base`, exponent >= 1, by repeated squaring."""
+    result: Any = None
+    while True:
+        if exponent & 1:
+            result = base if result is None else product(result, base)
+        exponent >>= 1
+        if not exponent:
+            return result
+        base = product(base, base)
+
+
 class Sum(_OfValues):
     """k1(x, y) + k2(x, y); written ``k1 + k2``, which balances sums of more than 25 terms.
 
@@ -165,6 +219,9 @@ class Sum(_OfValues):
 
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
         return elementwise.add(tiles[0], tiles[1])
+
+    def offset(self, rows: CombinedRows) -> float:
+        return sum(self.offsets(rows))
 
     def slope(self, unit: float = 1.0) -> Kernel | None:
         first, second = self.k1.slope(unit), self.k2.slope(unit)
@@ -185,11 +242,19 @@ class Product(_OfValues):
     k1, k2 : Kernel
     """
 
+    keeps_constants = True
+
     def __init__(self, k1: Kernel, k2: Kernel) -> None:
         self.k1, self.k2 = k1, k2
 
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
-        return elementwise.multiply(tiles[0], tiles[1])
+        return _product(tiles[0], tiles[1], *self.offsets(a))
+
+    def offset(self, rows: CombinedRows) -> float:
+        return math.prod(self.offsets(rows))
+
+    def rounding(self, template: CombinedRows) -> float:
+        return sum(part.rounding(one) for part, one in zip(self.parts(), template.parts, strict=True))
 
     def slope(self, unit: float = 1.0) -> Kernel | None:
         first, second = self.k1.slope(unit), self.k2.slope(unit)
@@ -225,6 +290,9 @@ class Scale(_Combined):
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
         return elementwise.multiply(tiles[0], self.factor)
 
+    def offset(self, rows: CombinedRows) -> float:
+        return float(self.factor) * self.offsets(rows)[0]
+
     @property
     def inverts_to(self) -> str | None:  # type: ignore[override]
         return self.k.inverts_to
@@ -255,6 +323,8 @@ class Power(_OfValues):
     exponent : int >= 0
     """
 
+    keeps_constants = True
+
     def __init__(self, k: Kernel, exponent: int = 2) -> None:
         self.k, self.exponent = k, exponent
 
@@ -267,7 +337,14 @@ class Power(_OfValues):
             )
 
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
-        return elementwise.integer_power(tiles[0], int(self.exponent))
+        return _power(tiles[0], self.offsets(a)[0], int(self.exponent))
+
+    def offset(self, rows: CombinedRows) -> float:
+        constant = self.offsets(rows)[0]
+        return _repeated(operator.mul, constant, int(self.exponent)) if constant and self.exponent else 0.0
+
+    def rounding(self, template: CombinedRows) -> float:
+        return max(int(self.exponent), 1) * super().rounding(template)
 
     def slope(self, unit: float = 1.0) -> Kernel | None:
         inner, exponent = self.k.slope(unit), int(self.exponent)
@@ -296,11 +373,18 @@ class Exp(_OfValues):
     k : Kernel
     """
 
+    keeps_constants = True
+
     def __init__(self, k: Kernel) -> None:
         self.k = k
 
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
-        return elementwise.exp(tiles[0])
+        constant = self.offset(a)
+        return elementwise.multiply(elementwise.expm1(tiles[0]), constant) if constant else elementwise.exp(tiles[0])
+
+    def offset(self, rows: CombinedRows) -> float:
+        constant = self.offsets(rows)[0]
+        return (math.exp(constant) if constant < LARGEST_EXPONENT else math.inf) if constant else 0.0
 
     def slope(self, unit: float = 1.0) -> Kernel | None:
         inner = self.k.slope(unit)

@@ -148,6 +148,9 @@ class Kernel:
     inverts_to: str | None = None
     # Of kernels inside of kernels.
     _levels = 1
+    # Whether rows prepared with ``centered=True`` leave out a constant at most (`offset`), which kernels made of this
+    # one can put back.
+    leaves_out_constants = False
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 
@@ -286,6 +289,17 @@ class Kernel:
     def tile_diagonal(self, a: Any) -> Array:
         """The diagonal of the tile between `a` and itself, shape (a.n_rows,)."""
         raise AttributeError(f"{type(self).__name__} must define tile_diagonal(a)")
+
+    def offset(self, rows: Any) -> float:
+        """Return the constant that tiles of these rows lack: c where they hold k - c."""
+        return 0.0
+
+    def rounding(self, template: Any) -> float:
+        """Return the error of an entry of a tile in units of eps times the size of the tile's entries.
+
+        `template` is that of the training set (`template`). Most kernels err by one rounding or two.
+        """
+        return 1.0
 
     # -- algebra ---------------------------------------------------------------------------------------------------
 

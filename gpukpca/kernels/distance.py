@@ -19,7 +19,15 @@ from gpukpca.backend import elementwise, linalg
 from gpukpca.backend.creation import full, indices
 from gpukpca.backend.device import missing_columns
 from gpukpca.backend.elementwise import from_strips, in_strips
-from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, is_sparse, item_size, namespace_of
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    dtype_name,
+    from_host,
+    is_sparse,
+    item_size,
+    namespace_of,
+)
 from gpukpca.backend.rows import (
     as_csr,
     by_panels,
@@ -32,6 +40,9 @@ from gpukpca.backend.rows import (
     place_of,
     row_square_sums,
     shifted_rows,
+    sparse_square_distances,
+    square_norm_sizes,
+    stored_means,
     take_rows,
     total_range,
 )
@@ -70,6 +81,8 @@ class Geometry:
         constant feature only adds to the norms of new rows.
     kink : bool
         The kernel has one at distance 0, so that near pairs are computed by differences.
+    spread : float
+        Root mean square of gamma ‖x - mean‖² over the training set: the size of what cancels in a distance.
     """
 
     mean: Array | None
@@ -79,6 +92,7 @@ class Geometry:
     wide: bool = False
     varying: np.ndarray | None = None
     kink: bool = False
+    spread: float = 0.0
 
     @property
     def scale(self) -> float:
@@ -137,7 +151,7 @@ class DistanceRows(Rows):
     @property
     def points(self) -> Array:
         """The coordinates alone; those of constant features are 0 in every training row."""
-        if not self.by_product:
+        if not self.by_product or self.half_norms is not None:
             return self.data
         xp, varying, mean = namespace_of(self.data), self.geometry.varying, self.geometry.mean
         if mean is None:
@@ -156,9 +170,12 @@ class _EuclideanKernel(Kernel):
 
     positive_definite = True
     inverts_to = "distances"
+    leaves_out_constants = True
     can_be_flat = False
     # A kernel with a kink at distance 0 sees the square root of the rounding error there.
     smooth_at_zero = True
+    # The largest |dk / dT| with T = -gamma ‖x - y‖².
+    steepness = 1.0
 
     def __init__(self, gamma: Any = None) -> None:
         self.gamma = gamma
@@ -175,25 +192,25 @@ class _EuclideanKernel(Kernel):
     # -- rows ------------------------------------------------------------------------------------------------------
 
     def template(self, X: Array, centered: bool = False) -> DistanceRows:
-        if is_sparse(X):
-            return self._sparse_rows(X[:0], self._sparse_geometry(X, centered))
         return self._rows(take_rows(X, 0, 0), self._geometry(X, centered))
 
     def prepare_rows(self, X: Array, like: DistanceRows | None, centered: bool) -> DistanceRows:
-        if is_sparse(X) and (like is None or is_sparse(like.data)):
-            return self._sparse_rows(X, self._sparse_geometry(X, centered) if like is None else like.geometry)
         if like is None:
             return self._rows(X, self._geometry(X, centered))
-        X = _matching(X, like)
-        return self._sparse_rows(X, like.geometry) if is_sparse(X) else self._rows(X, like.geometry)
+        return self._rows(_matching(X, like), like.geometry)
 
-    def _geometry(self, X: Array, centered: bool) -> Geometry:
+    def rounding(self, template: Any) -> float:
+        """Return 1 for the function, plus what cancels in T times the slope of the function, in eps of the tile."""
+        product, stored = (np.finfo(dtype_name(kind)).eps for kind in (template.data.dtype, template.dtype))
+        return 1.0 + self.steepness * template.geometry.spread * float(product / stored)
+
+    def _geometry(self, X: Any, centered: bool) -> Geometry:
         """Mean, precision and flatness of a training set; two sweeps over X."""
         gamma = float(self.gamma)
-        constant = constant_columns(X)
-        mean = _exact_means(X, constant)
+        constant = np.zeros(X.shape[1], dtype=bool) if is_sparse(X) else constant_columns(X)
+        mean = stored_means(X) if is_sparse(X) else _exact_means(X, constant)
         geometry = Geometry(mean, gamma)
-        kappa = 0.5 * largest_square_norm(X, mean, geometry.scale)
+        kappa, spread = (0.5 * size for size in square_norm_sizes(X, mean, geometry.scale))
         if kappa > KAPPA_FLOAT64:
             # Differences of the rows as they are: a mean that one far-out row dominates would cost the others digits.
             return Geometry(None, gamma, _large_exponent(X))
@@ -203,42 +220,33 @@ class _EuclideanKernel(Kernel):
             wide=self._needs_wide(X, kappa),
             varying=_worth_leaving_out(constant) if self.smooth_at_zero else None,
             kink=not self.smooth_at_zero,
+            spread=spread,
         )
 
     def _needs_wide(self, X: Array, kappa: float) -> bool:
         return X.dtype != accumulation_dtype(place_of(X)) and not (self.smooth_at_zero and kappa <= KAPPA_FLOAT32)
 
-    def _rows(self, X: Array, geometry: Geometry) -> DistanceRows:
+    def _rows(self, X: Any, geometry: Geometry) -> DistanceRows:
         """Rows in the coordinates of the training set; new rows may be further out than any of it."""
-        wide = accumulation_dtype(X)
+        wide = accumulation_dtype(place_of(X))
         if geometry.mean is None:
             rows = cast(X, wide)
             return DistanceRows(rows * 2.0**-geometry.exponent if geometry.exponent else rows, geometry, False, X.dtype)
         kappa = 0.5 * largest_square_norm(X, geometry.mean, geometry.scale)
-        if kappa > KAPPA_FLOAT64:
-            return DistanceRows(shifted_rows(X, geometry.mean, geometry.scale, wide), geometry, False, X.dtype)
+        if is_sparse(X) or kappa > KAPPA_FLOAT64:
+            rows = shifted_rows(X, geometry.mean, geometry.scale, wide)
+            half_norms = 0.5 * row_square_sums(rows) if is_sparse(X) else None
+            return DistanceRows(rows, geometry, kappa <= KAPPA_FLOAT64, X.dtype, half_norms)
         dtype = wide if geometry.wide or self._needs_wide(X, kappa) else X.dtype
         return DistanceRows(_augmented_rows(X, geometry, dtype), geometry, True, X.dtype)
-
-    def _sparse_geometry(self, X: Any, centered: bool) -> Geometry:
-        """No centring (it would fill the rows), products in float64."""
-        gamma = float(self.gamma)
-        kappa = gamma * float(row_square_sums(X.astype(np.float64)).max(initial=0.0))
-        return Geometry(None, gamma, flat=self.can_be_flat and centered and 4.0 * kappa <= FLAT)
-
-    def _sparse_rows(self, X: Any, geometry: Geometry) -> DistanceRows:
-        """CSR rows with their half norms beside them."""
-        rows = X.astype(np.float64) * geometry.scale
-        return DistanceRows(rows, geometry, True, X.dtype, 0.5 * row_square_sums(rows))
 
     # -- tiles -----------------------------------------------------------------------------------------------------
 
     def tile(self, a: DistanceRows, b: DistanceRows, out: Array | None = None) -> Array:
         flat = b.geometry.flat
-        if is_sparse(a.data):
-            return self._function(_sparse_distances(a, b), flat)
-        if a.by_product and b.by_product and a.data.dtype == b.data.dtype == b.dtype and self.smooth_at_zero:
-            T = linalg.row_products(a.data, b.right, out)
+        at_once = is_sparse(a.data) or a.data.dtype == b.data.dtype == b.dtype
+        if a.by_product and b.by_product and at_once and self.smooth_at_zero:
+            T = cast(_by_product(a, b, out), b.dtype)
             return in_strips(T, lambda strip: self._function(strip, flat))
         like = full((0,), 0.0, place_of(b.data), b.dtype)
         return from_strips((a.n_rows, b.n_rows), like, lambda start, stop: self._strip(a.slice(start, stop), b), out)
@@ -251,7 +259,10 @@ class _EuclideanKernel(Kernel):
         return self._function(T, b.geometry.flat, b.dtype)
 
     def tile_diagonal(self, a: DistanceRows) -> Array:
-        return full((a.n_rows,), 0.0 if a.geometry.flat else 1.0, place_of(a.data), a.dtype)
+        return full((a.n_rows,), 1.0 - self.offset(a), place_of(a.data), a.dtype)
+
+    def offset(self, rows: DistanceRows) -> float:
+        return 1.0 if rows.geometry.flat else 0.0
 
     def peak(self) -> float:
         return 1.0
@@ -265,27 +276,25 @@ class _EuclideanKernel(Kernel):
         raise AttributeError(f"{type(self).__name__} must define _function(T, flat, dtype)")
 
 
-def _sparse_distances(a: DistanceRows, b: DistanceRows) -> Array:
-    """T = -gamma ‖x - y‖² between two slices of CSR rows."""
-    T = linalg.row_products(a.data, b.data)
-    T -= a.half_norms[:, None]  # type: ignore[index]
-    T -= b.half_norms[None, :]  # type: ignore[index]
-    return cast(T, b.dtype)
-
-
-def _by_product(a: DistanceRows, b: DistanceRows) -> Array:
+def _by_product(a: DistanceRows, b: DistanceRows, out: Array | None = None) -> Array:
     """T by a product in the wider of the two dtypes: far-out new rows may have asked for float64."""
+    if a.half_norms is not None and b.half_norms is not None:
+        T = linalg.row_products(a.data, b.data)
+        T -= a.half_norms[:, None]
+        T -= b.half_norms[None, :]
+        return T
     left, right = a.data, b.right
     if left.dtype != right.dtype:
         wide = accumulation_dtype(left)
         left, right = cast(left, wide), cast(right, wide)
-    return linalg.row_products(left, right)
+    return linalg.row_products(left, right, out)
 
 
 def _by_differences(a: DistanceRows, b: DistanceRows) -> Array:
-    wide = accumulation_dtype(a.data)
+    wide = accumulation_dtype(place_of(a.data))
     geometry = b.geometry
-    T = linalg.squared_distances(cast(a.points, wide), cast(b.points, wide))
+    distances = sparse_square_distances if is_sparse(a.data) else linalg.squared_distances
+    T = distances(cast(a.points, wide), cast(b.points, wide))
     if geometry.mean is not None:
         return elementwise.multiply(T, -0.5)
     T = elementwise.multiply(T, -geometry.gamma)
@@ -412,6 +421,10 @@ class RationalQuadratic(_EuclideanKernel):
         return elementwise.rational_quadratic(T, float(self.alpha), flat, dtype)
 
 
+# Of Matérn kernels. That of nu = 1/2 is 1 / (2 r) near r = 0: 3 stands for pairs of which few are nearer than r = 0.1.
+STEEPNESS = {0.5: 3.0, 1.5: 3.0, 2.5: 5.0 / 3.0}
+
+
 class Matern(_EuclideanKernel):
     """Matérn kernel of smoothness nu = 1/2, 3/2, 5/2 or infinity.
 
@@ -441,6 +454,10 @@ class Matern(_EuclideanKernel):
     @property
     def can_be_flat(self) -> bool:  # type: ignore[override]
         return self.nu == math.inf
+
+    @property
+    def steepness(self) -> float:  # type: ignore[override]
+        return STEEPNESS.get(self.nu, 1.0)
 
     def check(self) -> None:
         super().check()
@@ -528,6 +545,7 @@ class Laplacian(Kernel):
     """
 
     positive_definite = True
+    leaves_out_constants = True
     densifies = True
 
     def __init__(self, gamma: Any = None) -> None:
@@ -555,4 +573,7 @@ class Laplacian(Kernel):
         return from_strips((a.n_rows, b.n_rows), full((0,), 0.0, place_of(b.data), dtype), strip, out)
 
     def tile_diagonal(self, a: CityBlockRows) -> Array:
-        return full((a.n_rows,), 0.0 if a.flat else 1.0, place_of(a.data))
+        return full((a.n_rows,), 1.0 - self.offset(a), place_of(a.data))
+
+    def offset(self, rows: CityBlockRows) -> float:
+        return 1.0 if rows.flat else 0.0

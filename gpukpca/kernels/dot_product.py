@@ -23,6 +23,7 @@ from gpukpca.backend.rows import (
     row_norms,
     row_square_sums,
     shifted_rows,
+    stored_means,
     take_rows,
 )
 from gpukpca.exceptions import InvalidParameterError, RankWarning
@@ -63,8 +64,8 @@ class DotRows(Rows):
 
     @cached_property
     def right(self) -> Any:
-        """The rows times `factor`, in memory of their own."""
-        return self.data * self.factor
+        """The rows times `factor`, in memory of their own; of CSR rows in float64, as SciPy adds one by one."""
+        return (self.data.astype(np.float64) if is_sparse(self.data) else self.data) * self.factor
 
 
 class _DotKernel(Kernel):
@@ -87,7 +88,7 @@ class _DotKernel(Kernel):
         return DotRows(X * root, 1.0, copied=True)
 
     def tile(self, a: DotRows, b: DotRows, out: Array | None = None) -> Array:
-        return elementwise.in_strips(linalg.row_products(a.data, b.right, out), self._function)
+        return cast(elementwise.in_strips(linalg.row_products(a.data, b.right, out), self._function), b.data.dtype)
 
     def tile_diagonal(self, a: DotRows) -> Array:
         return self._function(row_square_sums(a.data) * a.factor)
@@ -114,14 +115,17 @@ class Linear(_DotKernel):
     exponentials = 0
 
     def template(self, X: Array, centered: bool = False) -> DotRows:
-        mean = feature_means(X) if centered and not is_sparse(X) else None
-        return DotRows(take_rows(X, 0, 0), 1.0, mean, copied=mean is not None)
+        mean = (stored_means(X) if is_sparse(X) else feature_means(X)) if centered else None
+        if mean is not None and is_sparse(X) and not np.any(mean):
+            mean = None
+        return DotRows(take_rows(X, 0, 0), 1.0, mean, copied=mean is not None and not is_sparse(X))
 
     def prepare_rows(self, X: Array, like: DotRows | None, centered: bool) -> DotRows:
-        mean = (like or self.template(X, centered)).mean
-        if mean is None:
+        like = like or self.template(X, centered)
+        if like.mean is None:
             return DotRows(X, 1.0)
-        return DotRows(shifted_rows(dense_rows(X), mean, 1.0, X.dtype), 1.0, mean, copied=True)
+        rows = X if is_sparse(like.data) else dense_rows(X)
+        return DotRows(shifted_rows(rows, like.mean, 1.0, X.dtype), 1.0, like.mean, like.copied)
 
     def feature_count(self, d: int) -> int:
         return d

@@ -154,6 +154,7 @@ ENTRIES = (
             "wide": FLAG,
             "varying": indices("*", below="d").or_none,
             "kink": FLAG,
+            "spread": POSITIVE.maybe,
         },
         host=("varying",),
     ),

@@ -82,6 +82,7 @@ class DaskGram:
         self.shape, self.dtype, self.like = (n, n), rows.dtype, rows.like[:, 0]
         self.source, self.cluster, self.report = rows, rows.cluster, report
         self.template = template or self.kernel.template(rows, centered)
+        self.rounding = self.kernel.rounding(self.template)
         self.rows = _TakenRows(self.kernel, rows, self.template)
         self.products, self.workers = 0, worker_count(self.like)
         self.specs, self._homes = _specs(rows, cache)
