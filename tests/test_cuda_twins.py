@@ -136,12 +136,12 @@ def test_shifted_cholesky_qr_whatever_the_condition(xp, dtype: str, name: str, n
     Q, R = shifted_cholesky_qr(xp.array(V))
     Q, V = xp.host(Q).astype(np.float64), V.astype(np.float64)
     assert Q.shape[1] == R.shape[0] <= b
-    np.testing.assert_allclose(Q.T @ Q, np.eye(Q.shape[1]), rtol=0, atol=20 * eps(dtype))
+    np.testing.assert_allclose(Q.T @ Q, np.eye(Q.shape[1]), rtol=0, atol=80 * eps(dtype))
     # What is left out lies below 1e-11 of the largest direction.
     size = np.linalg.norm(V)
     assert np.linalg.norm(V - Q @ R) <= (40 * eps(dtype) + 1e-11) * size
     sizes = np.linalg.svd(V, compute_uv=False)[: len(R)]
-    np.testing.assert_allclose(np.linalg.svd(R, compute_uv=False), sizes, rtol=0, atol=60 * eps(dtype) * size)
+    np.testing.assert_allclose(np.linalg.svd(R, compute_uv=False), sizes, rtol=0, atol=100 * eps(dtype) * size)
 
 
 @pytest.mark.parametrize(("name", "rank"), [("half the rank", 12), ("duplicates", 12), ("a zero column", 23)])

@@ -136,14 +136,14 @@ def check(A: np.ndarray, result: EigenResult, dtype: str, solver: str, host=np.a
     values, U = (host(part).astype(np.float64) for part in (result.eigenvalues, result.eigenvectors))
     p = len(values)
     assert np.all(np.diff(values) <= 0)
-    assert np.max(np.abs(values - exact[:p])) <= tolerances.eigenvalue(dtype, solver) * norm
+    assert np.max(np.abs(values - exact[:p])) <= tolerances.eigenvalue(dtype) * norm
     residuals = np.linalg.norm(A @ U - U * values, axis=0)
     assert np.max(residuals) <= tolerances.residual(dtype, solver) * norm
     assert np.max(np.abs(U.T @ U - np.eye(p))) <= tolerances.orthogonality(dtype)
     reported = host(result.residual_norms).astype(np.float64)
     # What is reported is true up to the rounding of the product it comes from.
-    assert np.all(residuals <= reported + 40 * tolerances.eps(dtype) * norm)
-    slack = 2 * tolerances.eigenvalue(dtype, solver) * norm
+    assert np.all(residuals <= reported + tolerances.residual(dtype) * norm)
+    slack = 2 * tolerances.eigenvalue(dtype) * norm
     if norm > 0:
         sigma = values[-1] + 2 * slack
         assert oracle.count_above(A, sigma) <= np.sum(values > sigma - slack)
@@ -163,6 +163,15 @@ def test_top_eigenpairs_of_a_known_spectrum(name, dtype, solver):
 
 
 SOME = ["zero", "0.99^i", "cluster-of-6-and-15", "rank-5", "indefinite", "path"]
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_vectors_of_the_iteration_are_orthonormal_to_rounding(xp, dtype, name):
+    A = MATRICES[name](dtype)[:120, :120].astype(dtype)
+    result = top_eigh(Operator(xp.array((A + A.T) / 2)), 6, solver=solvers(dtype)["krylov"], rng=0)
+    U = xp.host(result.eigenvectors).astype(np.float64)
+    # Without a last step towards orthonormal columns some are off by 120 eps.
+    assert np.max(np.abs(U.T @ U - np.eye(6))) <= 50 * tolerances.eps(dtype)
 
 
 @pytest.mark.parametrize("solver", ["dense", "krylov"])
@@ -228,9 +237,9 @@ def test_vectors_with_a_gap_are_exact_to_the_gap(dtype, solver):
 def test_the_largest_by_value_not_by_modulus(name, dtype):
     A = MATRICES[name](dtype).astype(dtype)
     exact = np.linalg.eigvalsh(A.astype(np.float64))[::-1][:P]
-    for key, solver in solvers(dtype).items():
+    for solver in solvers(dtype).values():
         result = top_eigh(Operator(A), P, solver=solver, rng=0)
-        assert np.max(np.abs(result.eigenvalues - exact)) <= tolerances.eigenvalue(dtype, key) * 2.0
+        assert np.max(np.abs(result.eigenvalues - exact)) <= tolerances.eigenvalue(dtype) * 2.0
         assert result.smallest_seen <= result.eigenvalues[-1]
 
 
@@ -264,10 +273,10 @@ def test_a_power_of_two_changes_eigenvalues_exactly_and_vectors_not_at_all(solve
 @pytest.mark.parametrize("exponent", [-1000, -970, 900, 980])
 def test_operators_at_the_ends_of_the_range(exponent):
     A = np.ldexp(MATRICES["0.9^i"]("float64"), exponent)
-    for name, solver in solvers("float64").items():
+    for solver in solvers("float64").values():
         result = top_eigh(Operator(A), P, solver=solver, rng=0)
         scaled = np.ldexp(result.eigenvalues, -exponent)
-        assert np.max(np.abs(scaled - 0.9 ** np.arange(1, P + 1))) <= tolerances.eigenvalue("float64", name)
+        assert np.max(np.abs(scaled - 0.9 ** np.arange(1, P + 1))) <= tolerances.eigenvalue("float64")
 
 
 # -- settings of the iteration -----------------------------------------------------------------------------------------

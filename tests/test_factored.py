@@ -101,7 +101,7 @@ def test_the_pairs_of_a_centred_factor_are_those_of_the_small_matrix(dtype):
     result = top_eigh(CenteredGram(FactoredGram(F)), 4, solver="randomized", rng=0)
     centred = F.astype(np.float64) - np.mean(F, axis=0, dtype=np.float64)
     exact = np.linalg.eigvalsh(centred.T @ centred)[::-1][:4]
-    assert worst(result.eigenvalues, exact) <= tolerances.eigenvalue(dtype, "krylov") * exact[0]
+    assert worst(result.eigenvalues, exact) <= tolerances.eigenvalue(dtype) * exact[0]
 
 
 # -- seen from an anchor -----------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_a_flat_kernel_keeps_its_digits_through_anchor_and_factor(xp, dtype):
     exact = oracle.eigenpairs(oracle.centered(np.expm1(-gamma * squares)), 3)[0]
     found = oracle.eigenpairs(oracle.centered(F @ F.T), 3)[0]
     assert worst(found, exact) <= factor.certificate
-    assert np.max(np.abs(found / exact - 1)) <= (6e-6 if dtype == "float32" else 1e-10)
+    assert np.max(np.abs(found / exact - 1)) <= (200 * tolerances.eps(dtype) if dtype == "float32" else 1e-10)
 
 
 # -- a few columns -----------------------------------------------------------------------------------------------------
@@ -286,4 +286,4 @@ def test_a_factor_of_a_kernel_matrix_has_the_eigenvalues_it_certifies(xp, dtype,
     assert np.all(exact - theta <= factor.certificate)
     assert np.all(exact - theta >= -factor.rounding)
     found = top_eigh(CenteredGram(FactoredGram(factor.F)), 3, solver="randomized", rng=0).eigenvalues
-    assert worst(xp.host(found), theta) <= tolerances.eigenvalue(dtype, "krylov") * theta[0] * 10
+    assert worst(xp.host(found), theta) <= tolerances.eigenvalue(dtype) * theta[0] * 10

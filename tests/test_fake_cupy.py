@@ -329,7 +329,7 @@ def test_eigh_computes_in_the_type_of_its_argument(fake_cuda, dtype):
     values, vectors = fake_cuda.linalg.eigh(x + x.T)
     assert values.dtype == vectors.dtype == dtype
     residual = (host + host.T) @ vectors.get() - vectors.get() * values.get()
-    assert 0 < np.abs(residual).max() < 50 * np.finfo(dtype).eps
+    assert 0 < np.abs(residual).max() < 160 * np.finfo(dtype).eps
 
 
 def test_failures_of_cusolver_are_silent(fake_cuda):

@@ -262,7 +262,7 @@ def test_double_centring_equals_h_k_h(xp, dtype, n):
     result = double_center(xp.array(K))
     assert xp.owns(result)
     assert result.dtype == xp.dtype(dtype)
-    assert worst(xp.host(result), expected) <= tolerances.kernel(dtype, 5.0)
+    assert worst(xp.host(result), expected) <= tolerances.kernel(dtype, 10.0)
 
 
 def test_a_symmetric_matrix_stays_symmetric_to_the_last_bit(xp, dtype):

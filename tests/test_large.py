@@ -64,7 +64,7 @@ def test_a_pass_over_more_entries_than_32_bits_count(large: Any) -> None:
     op = CenteredGram(TiledGram(RBF(GAMMA), large.array(X.astype(np.float32)), cached_tiles=0, centered=True))
     product = large.host(op @ large.array(V)).astype(np.float64)
     size = eigenvalues(N)[0]
-    np.testing.assert_allclose(product, V * eigenvalues(N), rtol=0, atol=20 * eps("float32") * size * N**-0.5)
+    np.testing.assert_allclose(product, V * eigenvalues(N), rtol=0, atol=100 * eps("float32") * size * N**-0.5)
     assert abs(op.total_variance - N * (1 - ive(0, 2 * GAMMA))) <= 1e-6 * N
 
 

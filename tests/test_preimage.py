@@ -92,7 +92,7 @@ def assert_reconstruction_of_pca(xp: Namespace, dtype: str, method: str, offset:
     reference = PCA(2).fit(X.astype(np.float64))
     wide = Y.astype(np.float64)
     wanted = reference.inverse_transform(reference.transform(wide))
-    atol = 200 * tolerances.eps(dtype) * (1.0 + offset)
+    atol = 240 * tolerances.eps(dtype) * (1.0 + offset)
     np.testing.assert_allclose(xp.host(model.denoise(xp.array(Y))), wanted, rtol=0, atol=atol)
     errors = np.sum((wide - wanted) ** 2, axis=1)
     np.testing.assert_allclose(xp.host(model.feature_space_error(xp.array(Y))), errors, rtol=0, atol=20 * atol)
@@ -447,7 +447,7 @@ def test_inner_products_far_from_the_origin_cost_the_digits_of_the_kernel_alone(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrecisionWarning)
         model = fitted(X, None, "poly", "distance_constraint", degree=degree)
-    np.testing.assert_allclose(model.denoise(X), X, rtol=0, atol=20 * tolerances.eps("float64") * offset**2)
+    np.testing.assert_allclose(model.denoise(X), X, rtol=0, atol=50 * tolerances.eps("float64") * offset**2)
 
 
 def test_duplicate_neighbours_do_no_harm():

@@ -99,8 +99,8 @@ def test_squared_cosines_point_by_point(xp, dtype, fitted, X):
         x = row - mean
         for d in range(D):
             wanted = (x @ V[d]) ** 2 / (x @ x)
-            assert float(xp.host(cosines)[i, d]) == pytest.approx(wanted, abs=20 * tolerances.eps(dtype))
-    np.testing.assert_allclose(xp.host(cosines).sum(axis=1), 1.0, atol=20 * tolerances.eps(dtype))
+            assert float(xp.host(cosines)[i, d]) == pytest.approx(wanted, abs=40 * tolerances.eps(dtype))
+    np.testing.assert_allclose(xp.host(cosines).sum(axis=1), 1.0, atol=40 * tolerances.eps(dtype))
 
 
 def test_planes_add_up_and_the_rest_is_residual(X):
@@ -302,7 +302,7 @@ def test_wrong_neighbourhoods_are_named(X, bad):
 def test_iris_is_nearly_a_plane():
     X = load_iris().data
     model = IncrementalPCA(batch_size=len(X)).fit(X)
-    np.testing.assert_allclose(contributions(model), PCA().fit(X).explained_variance_ratio_, rtol=1e-12)
+    np.testing.assert_allclose(contributions(model), PCA().fit(X).explained_variance_ratio_, rtol=2e-12)
     assert contributions(model)[:2].sum() == pytest.approx(0.97769, abs=5e-6)
 
 

@@ -19,7 +19,7 @@ from gpukpca.model_selection.folds import Outcome
 
 GAMMAS, COMPONENTS = [0.02, 0.1, 0.5], [2, 4, 10]
 # What a score in float32 is off by here; near the largest condition allowed of the ridge's matrix that may be 6e-5.
-RTOL = 1e-5
+RTOL = 2e-5
 # At the end of what is told of a search.
 NARROW = "in float32, which was enough to choose by"
 
@@ -195,7 +195,7 @@ def test_scores_that_only_float64_tells_apart_leave_the_median_alone(seed: int):
 @pytest.mark.parametrize("alpha", [1.0, 0.1, 0.01])
 def test_small_errors_of_a_ridge_of_little_weight_are_those_of_float64(alpha: float):
     narrow, wide = both(clusters(120, 1), kernel="matern", n_components=[2, 4], param_grid={"alpha": [alpha]})
-    np.testing.assert_allclose(scores(narrow), scores(wide), rtol=1e-4)
+    np.testing.assert_allclose(scores(narrow), scores(wide), rtol=3e-4)
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])

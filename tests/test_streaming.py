@@ -57,7 +57,7 @@ def test_streamed_rows_give_the_operator_of_rows_in_memory(data, mapped, kernel,
     read = TiledGram(kernel, mapped, panel=panel, **settings)
     assert isinstance(read.rows, StreamedRows)
     scale = float(np.abs(held @ V).max())
-    np.testing.assert_allclose(read @ V, held @ V, atol=2e-5 * scale)
+    np.testing.assert_allclose(read @ V, held @ V, atol=4e-5 * scale)
     np.testing.assert_allclose(read.diagonal(), held.diagonal(), rtol=1e-6)
     chosen = [0, 777, 1499]
     np.testing.assert_allclose(read.columns(chosen), held.columns(chosen), atol=1e-5 * float(held.diagonal().max()))

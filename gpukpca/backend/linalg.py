@@ -179,10 +179,17 @@ def all_eigenpairs(A: Array) -> tuple[np.ndarray, Array]:
     return to_host(values).astype(np.float64), vectors
 
 
+def newton_factor(gram: np.ndarray) -> np.ndarray:
+    """Return (3 I - G) / 2, which takes columns of Gram matrix G one Newton step towards the nearest orthonormal ones.
+
+    The step squares the distance of G from I. Higham, SIAM J. Sci. Stat. Comput. 7 (1986) 1160 (polar decomposition).
+    """
+    return 1.5 * np.eye(len(gram)) - 0.5 * gram
+
+
 def _reorthogonalized(U: Array) -> Array:
     """One Newton step towards the nearest orthonormal U: bisection and inverse iteration lose a digit or two."""
-    gram = inner_products(U, U)
-    return U @ from_host(1.5 * np.eye(U.shape[1]) - 0.5 * gram, U)
+    return U @ from_host(newton_factor(inner_products(U, U)), U)
 
 
 def ritz_pairs(T: np.ndarray, keep: int) -> tuple[np.ndarray, np.ndarray, float]:

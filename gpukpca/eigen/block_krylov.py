@@ -12,7 +12,7 @@ import numpy as np
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.columns import Columns
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, ritz_pairs, smallest_eigenvalue
+from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, newton_factor, ritz_pairs, smallest_eigenvalue
 from gpukpca.backend.namespace import cast, epsilon, from_host, move, namespace_of
 from gpukpca.backend.orthonormal import orthonormal_factors
 from gpukpca.backend.random import standard_normal
@@ -25,6 +25,7 @@ from gpukpca.eigen.finish import (
     finished,
     ldexp,
     operator_size,
+    orthonormalized,
     residuals,
     rotated,
 )
@@ -392,13 +393,14 @@ class _Iteration:
 
     def _result(self, values: np.ndarray, U: Array, W: Array) -> EigenResult:
         record(self, None, (U, W, np.diag(values)))
-        xp, exponent = namespace_of(U), self.exponent or 0
+        exponent = self.exponent or 0
         following = float(np.ldexp(values[self.p], exponent)) if len(values) > self.p else None
+        U, W = orthonormalized(U[:, : self.p], W[:, : self.p])
         return finished(
             self.op,
             np.ldexp(values[: self.p], exponent),
-            xp.asarray(U[:, : self.p], copy=True),
-            ldexp(xp.asarray(W[:, : self.p], copy=True), exponent),
+            U,
+            ldexp(W, exponent),
             tolerance=self.tol,
             next_eigenvalue=following,
             n_passes=self.n_passes,
@@ -442,7 +444,7 @@ class _Iteration:
         block = self._projected(self._outside(block))
         gram = inner_products(block, block)
         if float(np.max(np.abs(gram - np.eye(len(gram))))) <= NEARLY_ORTHONORMAL * math.sqrt(self.eps):
-            return block @ from_host(1.5 * np.eye(len(gram)) - 0.5 * gram, block)  # Newton's step, to rounding
+            return block @ from_host(newton_factor(gram), block)
         return self._orthonormal(block, floor=0.5)
 
     def _projected(self, V: Array) -> Array:

@@ -16,7 +16,7 @@ from gpukpca.backend.orthonormal import orthonormal_columns
 from gpukpca.backend.random import standard_normal
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.dense import check_tolerance
-from gpukpca.eigen.finish import default_tolerance, finished, rotated
+from gpukpca.eigen.finish import default_tolerance, finished, orthonormalized, rotated
 from gpukpca.eigen.refusals import overflow
 from gpukpca.eigen.result import EigenResult
 from gpukpca.exceptions import InvalidParameterError
@@ -69,11 +69,12 @@ class LowRank:
         if not bool(namespace_of(W).all(namespace_of(W).isfinite(W))):
             raise overflow(op, "a product with it is infinite")
         values, U, W = rotated(U, W)
+        U, W = orthonormalized(U[:, :p], W[:, :p])
         return finished(
             op,
             values[:p],
-            namespace_of(U).asarray(U[:, :p], copy=True),
-            namespace_of(W).asarray(W[:, :p], copy=True),
+            U,
+            W,
             tolerance=self.tol or default_tolerance(op.dtype),
             next_eigenvalue=float(values[p]) if p < n else None,
             n_passes=1,
