@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,25 @@ from gpukpca.backend.namespace import to_host
 from gpukpca.cuda import device as cuda_device
 from gpukpca.decomposition import convergence
 from gpukpca.exceptions import DeviceLostError
+
+# Optional libraries that the suite treats as not installed: GPUKPCA_TESTS_WITHOUT="torch jax".
+HIDDEN = os.environ.get("GPUKPCA_TESTS_WITHOUT", "").split()
+
+
+class _Hider(MetaPathFinder):
+    """Raise at the import of a hidden library what Python raises where it is not installed."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name.partition(".")[0] in HIDDEN:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, _Hider())
+
+
+def is_installed(name: str) -> bool:
+    """Whether a library can be imported and is not hidden."""
+    return name not in HIDDEN and find_spec(name) is not None
 
 
 @dataclass(frozen=True)
@@ -77,6 +98,12 @@ def _torch() -> Namespace:
     return Namespace("torch", module, torch.device("cpu"))
 
 
+def _jax() -> Namespace:
+    import jax
+
+    return Namespace("jax", jax.numpy, jax.devices("cpu")[0])
+
+
 def _cupy() -> Namespace:
     import array_api_compat.cupy as module
     import cupy
@@ -94,13 +121,42 @@ MAKERS = {
     "numpy": _numpy,
     "strict": lambda: _strict("device1"),
 }
-if find_spec("torch"):
+if is_installed("torch"):
     MAKERS["torch"] = _torch
+if is_installed("jax"):
+    MAKERS["jax"] = _jax
 if _cuda_works():
     MAKERS["cupy"] = _cupy
 elif find_spec("cupy") is None:
     # In the place of the real one, under a name that neither `-k cupy` nor the count at the end takes for it.
     MAKERS["fakecuda"] = _cupy
+
+
+# JAX compiles every operation for every shape, which takes a second or more a test. These tests run on it, beside those
+# of test_jax.py; with all tests that take `xp` the suite would take longer by many minutes.
+ON_JAX = {
+    "test_eigen.py": {"test_top_eigenpairs_on_every_library"},
+    "test_kernels.py": {"test_near_pairs_and_duplicates_keep_their_digits", "test_integers_are_computed_in_float64"},
+    "test_pivoted_cholesky.py": {"test_libraries_agree_on_pivots"},
+    "test_preimage.py": {"test_ridge_is_the_regression_written_out"},
+    "test_probabilistic_pca.py": {"test_missing_values_in_every_library_and_precision"},
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out the JAX parameter of tests that are not in `ON_JAX`."""
+    items[:] = [item for item in items if library_under_test(item) != "jax" or is_on_jax(item)]
+
+
+def library_under_test(item: pytest.Item) -> str | None:
+    """The parameter of the fixture `xp`."""
+    call = getattr(item, "callspec", None)
+    return None if call is None else call.params.get("xp")
+
+
+def is_on_jax(item: pytest.Item) -> bool:
+    """Whether a test is listed in `ON_JAX`."""
+    return item.originalname in ON_JAX.get(item.path.name, ())
 
 
 @pytest.fixture(params=list(MAKERS))
@@ -110,8 +166,19 @@ def xp(request: pytest.FixtureRequest) -> Iterator[Namespace]:
     What mixes devices fails off the default one alone; on it scikit-learn's checks of arrays run every estimator.
     Where CuPy is not, a fake of it that computes with NumPy takes its place while the test runs.
     """
-    with fake_cupy.installed() if request.param == "fakecuda" else nullcontext():
+    with LIBRARY_STATE.get(request.param, nullcontext)():
         yield MAKERS[request.param]()
+
+
+def _jax_with_float64() -> Any:
+    """A context in which JAX, alone among the libraries, has float64: without it `jax_enable_x64` is off."""
+    import jax
+
+    return jax.enable_x64(True)
+
+
+# What a library needs while a test runs.
+LIBRARY_STATE = {"fakecuda": fake_cupy.installed, "jax": _jax_with_float64}
 
 
 @pytest.fixture(scope="session", autouse=True)

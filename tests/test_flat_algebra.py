@@ -110,7 +110,9 @@ def test_random_expressions_of_flat_kernels_keep_their_digits(route: str, dtype:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("make", [lambda k: k * k, lambda k: k**3, exp, lambda k: exp(k * k) ** 2], ids=["square", "cube", "exp", "nested"])
+@pytest.mark.parametrize(
+    "make", [lambda k: k * k, lambda k: k**3, exp, lambda k: exp(k * k) ** 2], ids=["square", "cube", "exp", "nested"]
+)
 def test_the_flat_limit_of_a_combined_kernel_is_pca(make: Any, dtype: str) -> None:
     """With k = 1 - gamma ‖x - y‖² + ... any smooth function of it gives the axes of PCA."""
     X = np.random.default_rng(0).standard_normal((60, 3)).astype(dtype) * np.asarray([3.0, 2.0, 1.0], dtype=dtype)

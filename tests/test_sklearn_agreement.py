@@ -39,14 +39,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::gpukpca.exceptions.IndefiniteKe
 class Tolerance:
     """How far two right answers may be apart: the one place that says so.
 
-    Both sides form K to c u ||K|| with c at most 60 for sums of this length, and stop at a residual of `residual` times
+    Both sides form K to c u ||K|| with c at most 80 for sums of this length, and stop at a residual of `residual` times
     the largest eigenvalue. An eigenvalue moves by no more than that; an eigenvector by it over its gap to the nearest
     other eigenvalue; a score by the vector's part times sqrt(lambda), and that of new points by it over sqrt(lambda).
     """
 
     def __init__(self, spectrum: np.ndarray, size: float, dtype: str, residual: float = 0.0) -> None:
         largest = float(spectrum[0])
-        self.eigenvalues = 60 * EPS[dtype] * size + residual * largest
+        self.eigenvalues = 80 * EPS[dtype] * size + residual * largest
         with np.errstate(divide="ignore"):
             differences = np.abs(np.diff(spectrum))
         below, above = np.append(differences, np.inf), np.append(np.inf, differences)

@@ -57,7 +57,7 @@ def angle(dtype: str, solver: str, gap: float) -> float:
 
 def golden(dtype: str) -> float:
     """|lambda - lambda'| / lambda_1 of the golden problems, whose matrices are formed to a few eps."""
-    return ROOM * 8.0 * eps(dtype)
+    return ROOM * 10.0 * eps(dtype)
 
 
 def scores(dtype: str, solver: str, values: np.ndarray) -> np.ndarray:

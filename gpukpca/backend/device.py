@@ -20,7 +20,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.limits import free_memory
-from gpukpca.backend.namespace import device_of, is_cupy, is_numpy, is_sparse
+from gpukpca.backend.namespace import device_of, is_cupy, is_jax, is_numpy, is_sparse
 from gpukpca.exceptions import DeviceLostError, DeviceUnavailableError, InvalidParameterError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -155,6 +155,10 @@ def working_on(like: Any) -> Iterator[None]:
     DeviceUnavailableError
         CUDA was used before this process was forked.
     """
+    if is_jax(like):  # on an accelerator JAX rounds float32 products to TF32 or bfloat16 by default
+        with sys.modules["jax"].default_matmul_precision("highest"):
+            yield
+        return
     if not is_cupy(like):
         yield
         return
@@ -188,14 +192,14 @@ def working_on(like: Any) -> Iterator[None]:
 
 
 def on_its_device(function: Function) -> Function:
-    """The function, run with the device of its first CuPy argument current: CuPy computes on the current one only."""
+    """Return the function inside `working_on` its first argument that needs this: CuPy computes on one device only."""
 
     @wraps(function)
     def placed(*arguments: Any, **named: Any) -> Any:
-        if "cupy" not in sys.modules:
+        if not {"cupy", "jax"} & sys.modules.keys():
             return function(*arguments, **named)
-        every = (*arguments, *named.values())
-        with working_on(next((x for a in every if is_cupy(x := getattr(a, "like", a))), None)):
+        every = (getattr(a, "like", a) for a in (*arguments, *named.values()))
+        with working_on(next((x for x in every if is_cupy(x) or is_jax(x)), None)):
             return function(*arguments, **named)
 
     return cast(Function, placed)

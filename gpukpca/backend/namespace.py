@@ -22,6 +22,11 @@ def is_cupy(x: Any) -> bool:
     return array_api_compat.is_cupy_array(x)
 
 
+def is_jax(x: Any) -> bool:
+    """Return whether `x` is a JAX array."""
+    return array_api_compat.is_jax_array(x)
+
+
 def is_memory_map(x: Any) -> bool:
     """Whether `x` is a NumPy array whose memory is a file."""
     while isinstance(x, np.ndarray):
@@ -118,6 +123,13 @@ def accumulation_dtype(like: Any) -> Any:
     """The widest real floating type on the device of `like`."""
     xp = namespace_of(like)
     return xp.float64 if supports_float64(like) else xp.float32
+
+
+def index_dtype(like: Any) -> Any:
+    """Return int64, or int32 where the device of `like` has no int64, as with JAX unless `jax_enable_x64` is set."""
+    xp = namespace_of(like)
+    kinds = xp.__array_namespace_info__().dtypes(device=device_of(like), kind="signed integer")
+    return xp.int64 if "int64" in kinds else xp.int32
 
 
 def real_floating(x: Any) -> bool:

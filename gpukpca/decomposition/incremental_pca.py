@@ -69,7 +69,7 @@ class IncrementalPCA(
 ):
     """PCA of data in batches, a drop-in for `sklearn.decomposition.IncrementalPCA`, with an exact mode.
 
-    Works on NumPy arrays, memory maps, SciPy sparse matrices, pandas data frames, on CuPy, PyTorch and
+    Works on NumPy arrays, memory maps, SciPy sparse matrices, pandas data frames, on CuPy, PyTorch, JAX and
     array-api-strict arrays, and on iterables of such batches; results live where the input lives.
 
     Parameters

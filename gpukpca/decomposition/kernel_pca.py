@@ -56,8 +56,8 @@ class KernelPCA(
 ):
     """Kernel principal component analysis, a drop-in for `sklearn.decomposition.KernelPCA`.
 
-    Works on NumPy arrays, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch and array-api-strict arrays;
-    results live where the input lives.
+    Works on NumPy arrays, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch, JAX and array-api-strict
+    arrays; results live where the input lives.
 
     Parameters
     ----------

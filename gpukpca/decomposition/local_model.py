@@ -11,7 +11,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.creation import full, indices
-from gpukpca.backend.namespace import cast, from_host, namespace_of
+from gpukpca.backend.namespace import cast, from_host, index_dtype, namespace_of
 from gpukpca.backend.random import standard_normal, weighted_draws
 from gpukpca.decomposition.alternation import ASSIGNMENTS
 from gpukpca.decomposition.mixture import Cluster
@@ -47,10 +47,10 @@ class LocalModel:
         return weights, values
 
     def labels(self, X: Any, n_jobs: int | None) -> Array:
-        """Of rows of data, shape (m,), int64."""
+        """Of rows of data, shape (m,), in `index_dtype`."""
         xp = namespace_of(self.frame.shift)
         found = self._joined(X, n_jobs, lambda rows: xp.argmax(self.assigned(rows)[0], axis=1))
-        return xp.astype(found, xp.int64)
+        return xp.astype(found, index_dtype(found))
 
     def memberships(self, X: Any, n_jobs: int | None) -> Array:
         """Responsibilities, shape (m, k)."""
@@ -105,7 +105,7 @@ class LocalModel:
         for cluster in self.clusters:
             roots = from_host(np.sqrt(cluster.variances - cluster.noise), like)
             parts.append(cluster.point(along * roots[None, :]) + math.sqrt(cluster.noise) * around)
-        return self.frame.restored(self._picked(labels, parts)), xp.astype(labels, xp.int64)
+        return self.frame.restored(self._picked(labels, parts)), xp.astype(labels, index_dtype(labels))
 
     def _joined(self, X: Any, n_jobs: int | None, work: Callable[[Array], Array]) -> Array:
         return Points(X, self.frame, n_jobs).joined(work)

@@ -49,8 +49,8 @@ TOO_LARGE = "The new points are too large."
 class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """Several PCAs, each where its cluster of the data is: a mixture of probabilistic PCAs, or quantisation by planes.
 
-    Works on NumPy arrays, memory maps, pandas data frames, and on CuPy, PyTorch and array-api-strict arrays; results
-    live where the input lives. Sparse rows are refused: less the mean of their cluster, they are dense.
+    Works on NumPy arrays, memory maps, pandas data frames, and on CuPy, PyTorch, JAX and array-api-strict arrays;
+    results live where the input lives. Sparse rows are refused: less the mean of their cluster, they are dense.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         Along the components, over the weight of the cluster (not less 1); none below the noise.
     noise_variance_ : array (k,)
         In each direction off the plane.
-    labels_ : array (n,) of int64
+    labels_ : array (n,) of int64 (int32 where the library has no int64)
         What `predict` says of the rows.
     n_clusters_, n_components_ : int
         Fewer clusters than asked for where some were lost.

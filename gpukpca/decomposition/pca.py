@@ -53,7 +53,7 @@ from gpukpca.gram.distributed import ClusterRows, is_dask_array
 class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Principal component analysis, a drop-in for `sklearn.decomposition.PCA`.
 
-    Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch and
+    Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch, JAX and
     array-api-strict arrays; results live where the input lives, in its dtype. The rows of a Dask array stay on the
     workers of its cluster; fitted attributes are then NumPy arrays, and what is asked for new rows is a Dask array.
 

@@ -17,8 +17,8 @@ from gpukpca.decomposition.saved.layouts import PROBABILISTIC_PCA_LAYOUT
 class ProbabilisticPCA(LatentVariableEstimator):
     """Probabilistic PCA, x | z ~ N(W z + μ, σ² I) with z ~ N(0, I), by maximum likelihood; NaN is a missing entry.
 
-    Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, on CuPy, PyTorch and array-api-strict
-    arrays, and on iterables of such batches; results live where the input lives, in its dtype.
+    Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, on CuPy, PyTorch, JAX and
+    array-api-strict arrays, and on iterables of such batches; results live where the input lives, in its dtype.
 
     Parameters
     ----------

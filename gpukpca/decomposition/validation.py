@@ -22,6 +22,7 @@ from gpukpca.backend.namespace import (
     cast,
     dtype_name,
     is_foreign,
+    is_jax,
     is_numpy,
     is_sparse,
     library_of,
@@ -156,12 +157,13 @@ def _foreign(estimator: Any, X: Array) -> Array:
     known = (
         array_api_compat.is_cupy_array,
         array_api_compat.is_torch_array,
+        is_jax,
         lambda x: library_of(x) == "array_api_strict",
     )
     if not any(is_known(X) for is_known in known):
         raise TypeError(
-            f"arrays of {library_of(X)} are not supported. Supported: NumPy, CuPy, PyTorch, array-api-strict, SciPy "
-            "CSR matrices, pandas data frames, and lists of numbers."
+            f"arrays of {library_of(X)} are not supported. Supported: NumPy, CuPy, PyTorch, JAX, array-api-strict, "
+            "SciPy CSR matrices, pandas data frames, and lists of numbers."
         )
     xp = namespace_of(X)
     if array_api_compat.is_torch_array(X):
@@ -202,7 +204,10 @@ class Shape:
 
 
 def _warn_of_single_precision(X: Array) -> None:
-    warn_caller(f"the device {getattr(X, 'device', '')} has no float64; computing in float32.", PrecisionWarning)
+    advice = " JAX has it where jax_enable_x64 is set." if is_jax(X) else ""
+    warn_caller(
+        f"the device {getattr(X, 'device', '')} has no float64; computing in float32.{advice}", PrecisionWarning
+    )
 
 
 def _refuse_device_sparse(X: Any) -> None:

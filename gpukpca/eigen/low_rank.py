@@ -49,7 +49,7 @@ class LowRank:
 
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
         """Items beside what the operator itself holds."""
-        return 8 * n * (p + 1)
+        return 6 * n * (p + 1)
 
     def solve(self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: Any = None) -> EigenResult:
         """See `gpukpca.eigen.top_eigh`."""
