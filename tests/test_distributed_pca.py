@@ -68,7 +68,8 @@ UNITS = [("float64", -500), ("float64", 500), ("float32", -50), ("float32", 60)]
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_the_unit_of_data_on_a_cluster_does_not_matter(active, solver, dtype, exponent):
     X, factor = data("tall", dtype=dtype), np.dtype(dtype).type(2.0**exponent)
-    here, there = (PCA(3, **settings(solver)).fit(chunked(Y)) for Y in (X, X * factor))
+    parameters = settings(solver) | {"tol": 1e-14 if (solver, dtype) == ("randomized", "float64") else 0.0}
+    here, there = (PCA(3, **parameters).fit(chunked(Y)) for Y in (X, X * factor))
     np.testing.assert_allclose(there.singular_values_ / factor, here.singular_values_, rtol=50 * eps(dtype))
     np.testing.assert_allclose(there.components_, here.components_, atol=2000 * eps(dtype))
     np.testing.assert_allclose(there.explained_variance_ratio_, here.explained_variance_ratio_, rtol=50 * eps(dtype))

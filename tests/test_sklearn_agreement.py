@@ -569,7 +569,7 @@ def test_new_points_of_offset_data_are_mapped_as_well_as_in_scikit_learn(solver,
     X = np.random.default_rng(0).standard_normal((150, 6)) + offset
     settings = {"n_components": 4, "kernel": "poly", "gamma": 0.02}
     model = KernelPCA(**settings, eigen_solver=solver, random_state=0)
-    beyond = pytest.warns(PrecisionWarning, match="below what the rounding") if offset == 1e5 else nullcontext()
+    beyond = pytest.warns(PrecisionWarning, match="below what rounding") if offset == 1e5 else nullcontext()
     with beyond:
         scores = model.fit_transform(X)
     assert np.abs(model.transform(X) - scores).max() <= bound * np.abs(scores).max()

@@ -70,6 +70,13 @@ def _variances_over_n(pca: PCA) -> np.ndarray:
     return deviations**2
 
 
+class _Spectrum(PCA):
+    """The PCA that gives a model its spectrum; the model judges variances that rounding hides."""
+
+    def _warn_of_lost_variances(self) -> None:
+        """Leave the report to the model."""
+
+
 class LatentVariableEstimator(Saved, WithLatentVariables):
     """x | z ~ N(W z + μ, σ² I); a subclass says what it makes of a spectrum and of EM, and names its `direct` way."""
 
@@ -131,7 +138,7 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
         p = self._wanted(n, d, below=d + 1)
         scale = safe_scale(*row_bounds([data]), data.dtype)
         data = data if scale == 1.0 else data * scale
-        pca = PCA(
+        pca = _Spectrum(
             None if self.n_components is None else p,  # only a number that was given is worth a warning of rank
             random_state=self.random_state,
             device=self.device,

@@ -269,7 +269,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
             warn_of_axes(axes, variances, wanted)
             plan = replace(plan, n_components=variances.kept)
             mapping = self._commit(Z, plan, axes, variances, scale, place, budget.story)
-            warn_of_lost_variances(self)
+            self._warn_of_lost_variances()
             if axes.eigen is not None and getattr(plan.solver, "tol", 0.0) == self.tol:
                 warn_of_tolerance(axes.eigen, float(self.tol))
             synchronize(mapping.axes)
@@ -279,6 +279,9 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
                 return self.transform(given)
             scores = self._scores_of_fit(X, Z, axes, mapping)
             return self._delivered(mapping.whitened(scores) if self.whiten else scores, given)
+
+    def _warn_of_lost_variances(self) -> None:
+        warn_of_lost_variances(self)
 
     def _taken(self, given: Any) -> tuple[Any, Placement]:
         """The data of a fit, checked, and where it is computed."""

@@ -76,8 +76,8 @@ def write_archive(path: str | os.PathLike[str], header: Header, arrays: Arrays) 
     text = "\n".join(("{", ",\n".join(lines), "}", "")).encode()
     if len(text) > LARGEST_HEADER:
         raise InvalidParameterError(
-            f"the names and other text of this model take {len(text)} bytes, and a file holds {LARGEST_HEADER}. Fit "
-            "an array without column names."
+            f"the text of this model, such as column names and parameters, takes {len(text)} bytes, and a file holds "
+            f"{LARGEST_HEADER}. Fit an array without column names, or a kernel of fewer terms."
         )
     with replaced_whole(plain_target(path)) as (draft,), zipfile.ZipFile(draft, "w", zipfile.ZIP_STORED) as archive:
         with _member(archive, HEADER, len(text)) as member:
