@@ -38,7 +38,7 @@ from gpukpca.decomposition.fitting import unchanged_on_error
 from gpukpca.decomposition.latent import LatentModel
 from gpukpca.decomposition.latent_variables import WithLatentVariables
 from gpukpca.decomposition.magnitude import check_variance, row_bounds, safe_scale, variances_of_data
-from gpukpca.decomposition.pca import PCA
+from gpukpca.decomposition.pca import SpectrumPCA
 from gpukpca.decomposition.plan import spelled_bytes
 from gpukpca.decomposition.progress import Progress, listener_from
 from gpukpca.decomposition.relevance import rounding_of
@@ -68,13 +68,6 @@ def _variances_over_n(pca: PCA) -> np.ndarray:
             f"Multiply the data by 2.0**{-math.frexp(largest)[1]}."
         )
     return deviations**2
-
-
-class _Spectrum(PCA):
-    """The PCA that gives a model its spectrum; the model judges variances that rounding hides."""
-
-    def _warn_of_lost_variances(self) -> None:
-        """Leave the report to the model."""
 
 
 class LatentVariableEstimator(Saved, WithLatentVariables):
@@ -138,7 +131,7 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
         p = self._wanted(n, d, below=d + 1)
         scale = safe_scale(*row_bounds([data]), data.dtype)
         data = data if scale == 1.0 else data * scale
-        pca = _Spectrum(
+        pca = SpectrumPCA(
             None if self.n_components is None else p,  # only a number that was given is worth a warning of rank
             random_state=self.random_state,
             device=self.device,

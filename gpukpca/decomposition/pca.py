@@ -459,3 +459,10 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.array_api_support = True
         return tags
+
+
+class SpectrumPCA(PCA):
+    """PCA for callers that decide themselves which variances rounding hides."""
+
+    def _warn_of_lost_variances(self) -> None:
+        """Leave the report to the caller."""

@@ -23,7 +23,7 @@ from gpukpca.backend.random import generator, standard_normal
 from gpukpca.backend.rows import as_rows, dense_rows, feature_means
 from gpukpca.decomposition.choices import is_integer, is_real
 from gpukpca.decomposition.evidence import log_evidence, most_evident
-from gpukpca.decomposition.pca import PCA
+from gpukpca.decomposition.pca import SpectrumPCA
 from gpukpca.decomposition.reading import samples_of, spectrum_of, total_variance_of, whole_rank
 from gpukpca.decomposition.relevance import relevance_in_span, rounding_of, span_rank
 from gpukpca.decomposition.validation import FINITE, check_finite
@@ -378,7 +378,7 @@ def _bayesian(known: _Spectrum, settings: _Settings) -> Choice:
     if not known.total > 0:
         return _choice("bayesian", 0, "squared length of a column of W", known.variances)
     # PCA tells small variances from rounding, which the square of the data does not.
-    model = known.model if known.rows is None else PCA().fit(known.rows)
+    model = known.model if known.rows is None else SpectrumPCA().fit(known.rows)
     spectrum = spectrum_of(model)[: known.rank] * (known.n - 1) / known.n
     rank = span_rank(spectrum, 0.0, known.n, known.d, rounding_of(model.mean_, model.components_))
     found = relevance_in_span(spectrum, 0.0, rank, known.n, known.d)
