@@ -355,8 +355,13 @@ def total_range(X: Any) -> float:
     return total if math.isfinite(total) else math.inf
 
 
+def half_range(low: Array, high: Array) -> float:
+    """Return the largest of (high - low) / 2, which cannot overflow, for the bounds (d,) of features."""
+    return float(namespace_of(low).max(0.5 * high - 0.5 * low))
+
+
 def feature_bounds(X: Any) -> tuple[Array, Array]:
-    """Smallest and largest entry of every column, shapes (d,)."""
+    """Return the smallest and the largest entry of every column, shapes (d,)."""
     if is_sparse(X):
         return X.min(axis=0).toarray().reshape(-1), X.max(axis=0).toarray().reshape(-1)
     parts = over_panels(X, _bounds)

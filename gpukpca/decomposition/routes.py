@@ -13,13 +13,13 @@ from gpukpca._typing import Array
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import dtype_name, overflow_allowed, to_host
 from gpukpca.backend.random import generator
-from gpukpca.backend.rows import place_of, power_of_two_scale, take_rows, total_range
+from gpukpca.backend.rows import half_range, place_of, power_of_two_scale, take_rows, total_range
 from gpukpca.decomposition.checkpoint import Checkpoint, checkpoint_for
 from gpukpca.decomposition.checkpoint.job import Job, kernel_job
 from gpukpca.decomposition.choices import is_fraction, wants_certificate
 from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.locality import warn_of_identity
-from gpukpca.decomposition.magnitude import half_range, row_bounds, scaled_rows
+from gpukpca.decomposition.magnitude import row_bounds, scaled_rows
 from gpukpca.decomposition.model import Model, exact_model, nystrom_model, warn_of_certificate
 from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import Plan

@@ -216,10 +216,9 @@ class FeatureRows(CentredRows):
         rest = cast(self.weighted(self.rest), self.dtype)
         return add(self._shifted(start, stop), -(rest if self.by_rows else rest[start:stop])[None, :])
 
-    def half_range(self) -> float:
-        """Return the largest (maximum - minimum) / 2 of a column."""
-        low, high = feature_bounds(self.X)
-        return float(namespace_of(self.like).max(0.5 * high - 0.5 * low))
+    def bounds(self) -> tuple[Array, Array]:
+        """Return the smallest and the largest entry of every column of X, shapes (d,)."""
+        return feature_bounds(self.X)
 
     # -- blocks --------------------------------------------------------------------------------------------------------
 
