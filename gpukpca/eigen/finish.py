@@ -59,11 +59,6 @@ def allowed_residual(op: SymmetricOperator, tol: float, largest: float, exponent
     return max(tol * largest - rounding, min(tol * largest, rounding))
 
 
-def attainable(threshold: float, rounding: float) -> float:
-    """Return the residual that rounding lets every pair reach."""
-    return threshold + 2.0 * rounding
-
-
 def rotated(U: Array, W: Array) -> tuple[np.ndarray, Array, Array]:
     """Rayleigh–Ritz on an orthonormal block U with W = op @ U: Ritz values descending, U and W turned to match."""
     T = inner_products(U, W)
@@ -143,7 +138,7 @@ def finished(
         )
     sign = signs(U)[None, :]
     norms = to_host(from_host(norms, U)).astype(np.float64)  # as published
-    used, allowed = tolerance, attainable(threshold, rounding)
+    used, allowed = tolerance, threshold + 2.0 * rounding  # the residual that rounding lets every pair reach
     if largest > 0 and np.any(norms > tolerance * largest):
         used = max(tolerance, allowed / largest)
     if next_eigenvalue is not None and abs(next_eigenvalue) <= threshold:
