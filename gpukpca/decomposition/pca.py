@@ -270,7 +270,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
             plan = replace(plan, n_components=variances.kept)
             mapping = self._commit(Z, plan, axes, variances, scale, place, budget.story)
             warn_of_lost_variances(self)
-            if axes.eigen is not None and getattr(plan.solver, "tol", 0.0) == self.tol:
+            if axes.eigen is not None and plan.solver.tol == self.tol:
                 warn_of_tolerance(axes.eigen, float(self.tol))
             synchronize(mapping.axes)
             if not wants_scores:
