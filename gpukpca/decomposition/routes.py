@@ -29,7 +29,7 @@ from gpukpca.decomposition.spectrum import (
     Spectrum,
     carrying_variance,
     checked_spectrum,
-    is_drowned,
+    is_unresolved,
     warn_of_convergence,
     warn_of_fallbacks,
     warn_of_gap,
@@ -130,7 +130,7 @@ class Route:
         self.check_underflow(np.max(spectrum.eigenvalues, initial=0.0))
         warn_of_convergence(eigen, fixed=getattr(plan.solver, "passes", None) is not None)
         warn_of_fallbacks(eigen)
-        if not is_drowned(spectrum.eigenvalues, eigen, op):
+        if not is_unresolved(spectrum.eigenvalues, eigen, op):
             warn_of_tolerance(eigen, float(getattr(plan.solver, "tol", 0.0)), op.noise_scale)
         keep = self._kept(spectrum)
         warn_of_lost_components(spectrum.eigenvalues, eigen, op, self._is_constant)
