@@ -124,7 +124,7 @@ def as_csr(X: Any) -> Any:
 def less_full_columns(X: Any, shift: np.ndarray) -> tuple[Any, np.ndarray]:
     """Subtract `shift` from the columns of a canonical CSR X that more than half of the rows store.
 
-    Only such columns can have a mean that is large beside their deviations: a column with as many zeros as stored
+    Only such columns can have a mean that is large relative to their deviations: a column with as many zeros as stored
     entries deviates from its mean by the size of it.
 
     Parameters
@@ -239,7 +239,7 @@ def row_panels(X: Any) -> list[tuple[int, int]]:
 
 
 def shifted_rows(X: Any, mean: Array, scale: float, dtype: Any) -> Any:
-    """scale (X - mean) as `dtype`, the difference taken in the dtype of the mean; CSR stays CSR."""
+    """Return scale (X - mean) as `dtype`, the difference taken in the dtype of the mean; CSR stays CSR."""
     if is_sparse(X):
         return (_less_row(X.astype(np.float64), mean) * scale).astype(dtype, copy=False)
     return by_panels(X, lambda panel, *_: cast((cast(panel, mean.dtype) - mean[None, :]) * scale, dtype))

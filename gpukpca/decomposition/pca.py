@@ -392,7 +392,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
 
     @property
     def _deviations(self) -> np.ndarray:
-        """Standard deviations of the scores on the host, which keep their digits where the variances underflow."""
+        """Return the standard deviations of the scores on the host, exact where variances underflow."""
         return to_host(self.singular_values_).astype(np.float64) / math.sqrt(max(self.n_samples_ - 1, 1))
 
     # -- the Gaussian model ----------------------------------------------------------------------------------------

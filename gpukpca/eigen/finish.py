@@ -43,7 +43,7 @@ def entry_rounding(op: SymmetricOperator, largest: float) -> float:
     """Return how far the rounding of the operator's entries may move an eigenvector out of its place.
 
     The entries err by up to ``op.rounding`` eps of their size. Their signs are random along the rows, so of the part
-    that centring cancels, `noise_scale`, a share of 1/sqrt(n) is left.
+    that centering cancels, `noise_scale`, a share of 1/sqrt(n) is left.
     """
     noise = float(getattr(op, "noise_scale", 0.0)) / max(op.shape[0], 1) ** 0.5
     return float(getattr(op, "rounding", 0.0)) * epsilon(op.like) * (largest + noise)
