@@ -73,7 +73,7 @@ def plain_target(path: str | os.PathLike[str]) -> Path:
 
 @contextmanager
 def _draft(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a temporary file beside `path`, without a name where the system has such files."""
+    """Yield a temporary file in the folder of `path`, without a name where the system has such files."""
     handle = _nameless(path.parent)
     if handle is not None:
         with open(handle, "wb") as file:
@@ -100,7 +100,7 @@ def _nameless(folder: Path) -> int | None:
 
 @contextmanager
 def _name(draft: IO[bytes], path: Path) -> Iterator[str]:
-    """Yield the name of a draft beside `path`, given to it now where it has none; removed in the end."""
+    """Yield the name of a draft in the folder of `path`; one without a name gets it now. Remove it in the end."""
     if isinstance(draft.name, str):
         yield draft.name
         return

@@ -73,7 +73,7 @@ def _group_memory(root: Path) -> Iterator[int]:
 
 
 def _batch_memory(root: Path, environ: Mapping[str, str]) -> Iterator[int]:
-    """Yield what the memory limits of a Slurm job, stated in MiB, leave beside what this process holds."""
+    """Yield what the memory limits of a Slurm job, stated in MiB, leave after the memory of this process."""
     cpus = _setting(environ, "SLURM_CPUS_PER_TASK") or _setting(environ, "SLURM_CPUS_ON_NODE") or 1
     held = (_value(root / "proc/self/status", "VmRSS") or 0) * 1024
     for name, count in (("SLURM_MEM_PER_NODE", 1), ("SLURM_MEM_PER_CPU", cpus)):
@@ -123,14 +123,14 @@ def _group_folders(root: Path, controller: str) -> Iterator[Path]:
         mount, _, kind = line.partition(" - ")
         system, *options = kind.split() or [""]
         if system == "cgroup2":
-            wanted = ""
+            name = ""
         elif system == "cgroup" and controller in options[-1].split(","):
-            wanted = controller
+            name = controller
         else:
             continue
         mounted, point = mount.split()[3:5]
         for _, controllers, path in groups:
-            if wanted in controllers.split(","):
+            if name in controllers.split(","):
                 group = PurePosixPath(path)
                 inside = group.is_relative_to(mounted) and ".." not in group.parts
                 group = group.relative_to(mounted) if inside else PurePosixPath()
@@ -147,19 +147,19 @@ def _lines(file: Path) -> list[str]:
 
 
 def _number(file: Path, place: int = 0) -> int | None:
-    """Return the number in this place of a file's first line; None where there is none, as in "max" and "-1"."""
+    """Return the number in this place of a file's first line; None where it is no number, as "max" and "-1"."""
     words = " ".join(_lines(file)[:1]).split()
     return int(words[place]) if len(words) > place and words[place].isdecimal() else None
 
 
 def _value(file: Path, *keys: str) -> int | None:
-    """Return the number beside the first of the keys that a file has, with a key and a number in every line."""
+    """Return the number of the first of these keys in a file with a key and a number in every line."""
     words = [line.split() for line in _lines(file)]
     found = {line[0].rstrip(":"): int(line[1]) for line in words if len(line) > 1 and line[1].isdecimal()}
     return next((found[key] for key in keys if key in found), None)
 
 
 def _setting(environ: Mapping[str, str], name: str) -> int | None:
-    """Return a variable of the environment as a number; None where it is not set or is none."""
+    """Return a variable of the environment as a number; None where it is not set or no number."""
     text = environ.get(name, "").strip()
     return int(text) if text.isdecimal() else None

@@ -124,7 +124,7 @@ def as_csr(X: Any) -> Any:
 def less_full_columns(X: Any, shift: np.ndarray) -> tuple[Any, np.ndarray]:
     """Subtract `shift` from the columns of a canonical CSR X that more than half of the rows store.
 
-    Only such columns can have a mean that is large beside their deviations: a column with as many zeros as stored
+    Only such columns can have a mean that is large relative to their deviations: a column with as many zeros as stored
     entries deviates from its mean by the size of it.
 
     Parameters
@@ -137,12 +137,12 @@ def less_full_columns(X: Any, shift: np.ndarray) -> tuple[Any, np.ndarray]:
     X less the shift, and the shift that was subtracted: CSR float64 of shape (n, d), host float64 of shape (d,)
         At most twice the entries of X; the shift is 0 in all other columns.
     """
-    subtracted, full = np.zeros(X.shape[1]), full_columns(X)
+    subtracted, full = np.zeros(X.shape[1]), _full_columns(X)
     subtracted[full] = shift[full]
     return _less_row(cast(X, np.float64), subtracted), subtracted
 
 
-def full_columns(X: Any) -> np.ndarray:
+def _full_columns(X: Any) -> np.ndarray:
     """Return the numbers of the columns of a canonical CSR X that more than half of the rows store."""
     return np.flatnonzero(2 * np.bincount(X.indices, minlength=X.shape[1]) > X.shape[0])
 
@@ -239,16 +239,16 @@ def row_panels(X: Any) -> list[tuple[int, int]]:
 
 
 def shifted_rows(X: Any, mean: Array, scale: float, dtype: Any) -> Any:
-    """scale (X - mean) as `dtype`, the difference taken in the dtype of the mean; CSR stays CSR."""
+    """Return scale (X - mean) as `dtype`, the difference taken in the dtype of the mean; CSR stays CSR."""
     if is_sparse(X):
-        return (_less_row(canonical(X).astype(np.float64), mean) * scale).astype(dtype, copy=False)
+        return (_less_row(X.astype(np.float64), mean) * scale).astype(dtype, copy=False)
     return by_panels(X, lambda panel, *_: cast((cast(panel, mean.dtype) - mean[None, :]) * scale, dtype))
 
 
 def stored_means(X: Any) -> np.ndarray:
     """Return the float64 means of the stored entries of the full columns of a CSR X, 0 in the others, shape (d,)."""
     X = canonical(X)
-    means, full = np.zeros(X.shape[1]), full_columns(X)
+    means, full = np.zeros(X.shape[1]), _full_columns(X)
     if len(full):
         columns = X[:, full].tocsc()
         values, starts, counts = columns.data.astype(np.float64), columns.indptr[:-1], np.diff(columns.indptr)
@@ -355,8 +355,13 @@ def total_range(X: Any) -> float:
     return total if math.isfinite(total) else math.inf
 
 
+def half_range(low: Array, high: Array) -> float:
+    """Return the largest of (high - low) / 2, which cannot overflow, for the bounds (d,) of features."""
+    return float(namespace_of(low).max(0.5 * high - 0.5 * low))
+
+
 def feature_bounds(X: Any) -> tuple[Array, Array]:
-    """Smallest and largest entry of every column, shapes (d,)."""
+    """Return the smallest and the largest entry of every column, shapes (d,)."""
     if is_sparse(X):
         return X.min(axis=0).toarray().reshape(-1), X.max(axis=0).toarray().reshape(-1)
     parts = over_panels(X, _bounds)

@@ -149,8 +149,7 @@ def _table(wanted: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table:
     wanted_width, names = int(model.n_features_in_), notes.get("feature_names")
     if names is not None and not (isinstance(names, tuple) and len(names) == wanted_width):
         raise ModelFormatError("the file names other columns than those of its model.")
-    of_model = names or ()
-    of_model = of_model if len(set(of_model)) == len(of_model) else ()
+    of_model = names if names and len(set(names)) == len(names) else ()
     table = read_input(wanted.source, missing=missing, of_model=of_model, **how_to_read(wanted))
     wide = table.X.shape[1]
     if wide != wanted_width:

@@ -94,7 +94,7 @@ def _read(
     header: bool | None,
     choice: Choice,
 ) -> Table:
-    """The table as it is in the file, with the chosen columns."""
+    """Return the table as it is in the file, with the chosen columns."""
     path = Path(source)
     bundled = not path.is_file() and source in BUNDLED
     if not bundled:

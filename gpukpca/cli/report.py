@@ -160,7 +160,7 @@ def show_pairs(console: Console, lines: list[tuple[str, str]]) -> None:
 
 
 def plain(console: Console, text: str) -> None:
-    """Text as it is: no markup, no colours, no wrapping; control characters as escapes."""
+    """Print text as it is: no markup, no colors, no wrapping; control characters as escapes."""
     console.print(printable(text, keep="\n"), markup=False, highlight=False, soft_wrap=True, emoji=False)
 
 

@@ -63,12 +63,12 @@ class Choice:
 
     @property
     def option(self) -> str:
-        """The option that made it; empty where none did."""
+        """Return the option that made the choice; empty where none did."""
         return "--columns" if self.keep is not None else "--drop" if self.drop is not None else ""
 
     @property
     def named(self) -> tuple[str, ...]:
-        """What the option names."""
+        """Return the columns that the option names."""
         return self.keep or self.drop or ()
 
     def knows(self, first: Sequence[str]) -> bool:
@@ -107,7 +107,7 @@ def _cells(option: str, line: str | None) -> tuple[str, ...] | None:
     return cells
 
 
-def column_position(source: object, option: str, wanted: str, first: Sequence[str]) -> int:
+def column_position(source: object, option: str, column: str, first: Sequence[str]) -> int:
     """Return the position of a column given by number from 0 (negative: from the end) or by name.
 
     Raises
@@ -115,19 +115,19 @@ def column_position(source: object, option: str, wanted: str, first: Sequence[st
     ValueError
         No such column, or several of this name.
     """
-    if is_position(wanted, first):
-        return int(wanted) % len(first)
-    many = first.count(wanted)
+    if is_position(column, first):
+        return int(column) % len(first)
+    many = first.count(column)
     if many == 1:
-        return first.index(wanted)
+        return first.index(column)
     names = ", ".join(first[:12]) + (", ..." if len(first) > 12 else "")
     what = f"{many} columns are called so; give a number" if many else f"the first line is: {names}"
-    raise ValueError(f"{option} {wanted!r}: no such column of the {len(first)} in {source} ({what}).")
+    raise ValueError(f"{option} {column!r}: no such column of the {len(first)} in {source} ({what}).")
 
 
-def is_position(wanted: str, first: Sequence[str]) -> bool:
+def is_position(column: str, first: Sequence[str]) -> bool:
     """Return whether a column is given by its number: then the same number in the first line is no name."""
-    return bool(re.fullmatch(r"-?\d{1,9}", wanted)) and -len(first) <= int(wanted) < len(first)
+    return bool(re.fullmatch(r"-?\d{1,9}", column)) and -len(first) <= int(column) < len(first)
 
 
 def abbreviated(names: Sequence[str]) -> str:

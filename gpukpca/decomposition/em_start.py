@@ -105,7 +105,7 @@ def _at_least_one(counts: Array) -> Array:
 
 
 def safe_observed_moments(batches: Iterable[Array]) -> tuple[ObservedMoments, Iterable[Array], float]:
-    """The moments of all rows times a power of two, these rows, and that number: 1, in one pass, at ordinary sizes."""
+    """Return moments of all rows times a power of two, these rows, and that number: 1, in one pass, at usual sizes."""
     moments = observed_moments(batches)
     if are_safe(moments.squares):
         return moments, batches, 1.0

@@ -100,7 +100,7 @@ class Placed:
         return move(result, X) if default and is_foreign(X) else to_host(result)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickles: arrays of a CUDA device as NumPy arrays, so that any machine can read them; the version."""
+        """Return the state of a pickle: the version, and arrays of a CUDA device as NumPy arrays for any machine."""
         state: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
         return on_host(state | {"client": None} if state.get("client") is not None else state) | {VERSION: __version__}
 

@@ -37,7 +37,7 @@ class WithGaussianModel:
 
     @property
     def _deviations(self) -> np.ndarray:
-        """Standard deviations of the scores, on the host in float64."""
+        """Return the standard deviations of the scores, on the host in float64."""
         return np.sqrt(to_host(self.explained_variance_).astype(np.float64))
 
     @property

@@ -422,7 +422,7 @@ class IncrementalPCA(
         return scores * self._inverse_deviations()[None, :] if self.whiten else scores
 
     def _safe_variances(self) -> tuple[np.ndarray, float]:
-        """`explained_variance_` of the data times a power of two with which none underflows, and that number."""
+        """Return `explained_variance_` of the data times a power of two with which none underflows, and that number."""
         state, p = self._state, self.n_components_
         unit = power_of_two_scale(float(np.max(state.singular_values[:p], initial=0.0)), np.float64)
         variances = (state.singular_values[:p] * unit) ** 2 / max(state.moments.count - 1, 1)

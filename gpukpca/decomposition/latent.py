@@ -59,7 +59,7 @@ class LatentModel:
 
     @classmethod
     def of(cls, parameters: Parameters, factor: float, scale: float) -> LatentModel:
-        """The principal form of W, μ, σ² of rows that were multiplied by `scale`; the covariance times `factor`."""
+        """Return the principal form of W, μ, σ² of rows times `scale`; the covariance times `factor`."""
         W, noise = parameters.loadings, factor * parameters.noise
         if W.shape[1] == 0:
             return cls(W, np.zeros(0), noise, parameters.mean, scale)
@@ -73,7 +73,7 @@ class LatentModel:
 
     @property
     def total(self) -> float:
-        """The trace of the model's covariance, of scaled rows."""
+        """Return the trace of the model's covariance, of scaled rows."""
         return float(np.sum(self.variances)) + (int(self.mean.shape[0]) - self.n_components) * self.noise
 
     @property
@@ -83,7 +83,7 @@ class LatentModel:
 
     @property
     def loadings(self) -> Array:
-        """W, shape (d, p), of scaled rows."""
+        """Return W, shape (d, p), of scaled rows."""
         return self.axes * from_host(self.roots, self.axes)[None, :]
 
     @property
@@ -117,7 +117,7 @@ class LatentModel:
         return self._by_rows(Y, step, complete, incomplete)
 
     def points(self, Z: Array) -> Array:
-        """W z + μ for the rows of Z, in the units of the data."""
+        """Return W z + μ for the rows of Z, in the units of the data."""
         return (Z @ namespace_of(Z).matrix_transpose(self.loadings) + self.mean[None, :]) / self.scale
 
     def log_likelihood(self, Y: Any) -> Array:

@@ -52,24 +52,6 @@ BATCH_ENTRIES = 2**22
 MOST_BY_DEFAULT = 20
 
 
-def _variances_over_n(pca: PCA) -> np.ndarray:
-    """Return the variances of a fitted PCA over n, shape (p,), in float64.
-
-    Raises
-    ------
-    InvalidParameterError
-        They underflow: a model of variances cannot be fitted to such data.
-    """
-    deviations = to_host(pca.singular_values_).astype(np.float64) / np.sqrt(pca.n_samples_)
-    largest = float(np.max(deviations, initial=0.0))
-    if largest > 0.0 and largest * largest < float(np.finfo(np.float64).tiny):
-        raise InvalidParameterError(
-            f"the data deviate from their mean by about {largest:.1e}, and variances of that size underflow float64. "
-            f"Multiply the data by 2.0**{-math.frexp(largest)[1]}."
-        )
-    return deviations**2
-
-
 class LatentVariableEstimator(Saved, WithLatentVariables):
     """x | z ~ N(W z + μ, σ² I); a subclass says what it makes of a spectrum and of EM, and names its `direct` way."""
 
@@ -140,7 +122,7 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
             verbose=self.verbose,
         ).fit(data)
         degrees = max(n - 1, 1) / n
-        values = _variances_over_n(pca)
+        values = (to_host(pca.singular_values_).astype(np.float64) / np.sqrt(n)) ** 2
         spectrum, total = values[:p], max(pca.total_variance_ * degrees, float(np.sum(values)))
         # PCA has decided what of the rest is rounding; it is a mean over min(n, d) - len(values) variances there.
         left_out = float(pca.noise_variance_) * (min(n, d) - len(values)) * degrees

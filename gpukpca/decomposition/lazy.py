@@ -124,7 +124,7 @@ def _dtype(estimator: Any) -> str:
 
 
 def _asked(method: str, settings: dict[str, Any], model: Any, block: Any, k: int, first: int | None) -> Array:
-    """The method of a model for a block in memory; an entry that is not finite is named by its row in all blocks."""
+    """Return a method's result for a block in memory; errors name an entry that is not finite by its row in X."""
     try:
         return getattr(model, method)(block, **settings)
     except NotFiniteError as error:

@@ -54,7 +54,7 @@ class LinearMap:
 
     @classmethod
     def of(cls, Z: Any, V: Array, deviations: np.ndarray) -> LinearMap:
-        """The map of a fit of centred rows with the axes V (d, p), and the standard deviations of the scores."""
+        """Return the map of a fit of centered rows with the axes V (d, p) and the standard deviations of the scores."""
         xp = namespace_of(V)
         weights = None if Z.scale is None else from_host(1.0 / Z.scale, V)
         axes = V if weights is None else V * weights[:, None]

@@ -22,7 +22,7 @@ COMMON = 0.005
 
 
 def falls_with_distance(kernel: Kernel) -> bool:
-    """Whether kernel values are a function of the distance alone."""
+    """Return whether kernel values are a function of the distance alone."""
     return kernel.inverts_to == "distances" or isinstance(kernel, Laplacian)
 
 

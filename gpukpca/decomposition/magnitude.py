@@ -13,7 +13,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, namespace_of, to_host
-from gpukpca.backend.rows import feature_bounds, scale_for_squares
+from gpukpca.backend.rows import feature_bounds, half_range, scale_for_squares
 from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
 
@@ -22,11 +22,6 @@ def row_bounds(batches: Iterable[Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return the smallest and largest entry of every column on the host in float64, shapes (d,)."""
     bounds = [tuple(to_host(bound).astype(np.float64) for bound in feature_bounds(rows)) for rows in batches]
     return np.min([low for low, _ in bounds], axis=0), np.max([high for _, high in bounds], axis=0)
-
-
-def half_range(low: np.ndarray, high: np.ndarray) -> float:
-    """Return the largest of (high - low) / 2, which cannot overflow."""
-    return float(np.max(0.5 * high - 0.5 * low))
 
 
 def are_safe(squares: Array) -> bool:

@@ -16,7 +16,7 @@ from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from
 from gpukpca.backend.random import random_subset
 from gpukpca.backend.rows import pick_rows
 from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
-from gpukpca.decomposition.spectrum import DROWNED, Spectrum
+from gpukpca.decomposition.spectrum import UNRESOLVED, Spectrum
 from gpukpca.eigen import EigenResult, LowRank, Nystrom, PivotedCholesky
 from gpukpca.eigen.finish import default_tolerance
 from gpukpca.exceptions import PrecisionWarning, RankWarning
@@ -243,7 +243,7 @@ def warn_of_certificate(model: Model, settings: Nystrom, is_constant: Callable[[
     """
     values = model.spectrum.eigenvalues
     largest = float(np.max(values, initial=0.0))
-    if model.eigen.null_threshold > DROWNED * largest and not is_constant():
+    if model.eigen.null_threshold > UNRESOLVED * largest and not is_constant():
         warn_caller(
             f"{model.spectrum.dtype} cannot resolve these components: eigenvalues below "
             f"{model.eigen.null_threshold:.3g} are lost in the rounding of what centering cancels, and the largest is "
@@ -252,16 +252,12 @@ def warn_of_certificate(model: Model, settings: Nystrom, is_constant: Callable[[
             PrecisionWarning,
         )
     if settings.tol and model.certificate is not None and model.certificate > settings.tol * largest:
-        rounded = model.eigen.rounding > settings.tol * largest
-        why = (
-            "the kernel's rounding exceeds the tolerance"
-            if rounded
-            else "the rank was spent before the tolerance was met"
-        )
+        why, remedy = "the rank was spent before the tolerance was met", "a larger rank, or a larger tol"
+        if model.eigen.rounding > settings.tol * largest:
+            why, remedy = "the kernel's rounding exceeds the tolerance", "a larger tol"
         warn_caller(
             f"{why}: eigenvalues may be too small by up to {model.certificate:.3g}, and the largest is {largest:.3g} "
-            f"(tol = {settings.tol:.0e}). Allow "
-            f"{'' if rounded else 'a larger rank, or '}a larger tol.",
+            f"(tol = {settings.tol:.0e}). Allow {remedy}.",
             ConvergenceWarning,
         )
     missing = int(np.sum(values <= 0))

@@ -270,7 +270,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
             plan = replace(plan, n_components=variances.kept)
             mapping = self._commit(Z, plan, axes, variances, scale, place, budget.story)
             self._warn_of_lost_variances()
-            if axes.eigen is not None and getattr(plan.solver, "tol", 0.0) == self.tol:
+            if axes.eigen is not None and plan.solver.tol == self.tol:
                 warn_of_tolerance(axes.eigen, float(self.tol))
             synchronize(mapping.axes)
             if not wants_scores:
@@ -395,7 +395,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
 
     @property
     def _deviations(self) -> np.ndarray:
-        """Standard deviations of the scores on the host, which keep their digits where the variances underflow."""
+        """Return the standard deviations of the scores on the host, exact where variances underflow."""
         return to_host(self.singular_values_).astype(np.float64) / math.sqrt(max(self.n_samples_ - 1, 1))
 
     # -- the Gaussian model ----------------------------------------------------------------------------------------

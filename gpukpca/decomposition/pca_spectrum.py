@@ -47,12 +47,12 @@ class Variances:
 
     @property
     def kept(self) -> int:
-        """The number p of retained components."""
+        """Return the number p of retained components."""
         return len(self.values)
 
     @property
     def deviations(self) -> np.ndarray:
-        """Standard deviations of the scores, shape (p,), with all digits even where their squares underflow."""
+        """Return the standard deviations of the scores (p,), with all digits even where their squares underflow."""
         return self.singular_values / np.sqrt(self.degrees)
 
 

@@ -119,7 +119,7 @@ class Job:
 
     @property
     def tile_limit(self) -> int:
-        """Bytes that cached tiles may take: a share of what is free, or all of a limit that was set."""
+        """Return the bytes that cached tiles may take: a share of what is free, or all of a limit that was set."""
         share = SHARE_FOR_TILES / SHARE_OF_FREE if self.estimator.memory_limit is None else 1.0
         return int(share * self.limit)
 

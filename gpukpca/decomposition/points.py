@@ -18,13 +18,14 @@ from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, move,
 from gpukpca.backend.orthonormal import orthonormal_factors
 from gpukpca.backend.rows import (
     GPU_PANEL_ENTRIES,
+    half_range,
     pick_rows,
     power_of_two_scale,
     row_panels,
     take_rows,
 )
 from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
-from gpukpca.decomposition.magnitude import check_entries, half_range, row_bounds
+from gpukpca.decomposition.magnitude import check_entries, row_bounds
 from gpukpca.decomposition.two_pass import moments_of
 from gpukpca.gram.residence import edges
 

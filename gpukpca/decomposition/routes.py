@@ -13,13 +13,13 @@ from gpukpca._typing import Array
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import dtype_name, overflow_allowed, to_host
 from gpukpca.backend.random import generator
-from gpukpca.backend.rows import place_of, power_of_two_scale, take_rows, total_range
+from gpukpca.backend.rows import half_range, place_of, power_of_two_scale, take_rows, total_range
 from gpukpca.decomposition.checkpoint import Checkpoint, checkpoint_for
 from gpukpca.decomposition.checkpoint.job import Job, kernel_job
 from gpukpca.decomposition.choices import is_fraction, wants_certificate
 from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.locality import warn_of_identity
-from gpukpca.decomposition.magnitude import half_range, row_bounds, scaled_rows
+from gpukpca.decomposition.magnitude import row_bounds, scaled_rows
 from gpukpca.decomposition.model import Model, exact_model, nystrom_model, warn_of_certificate
 from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import Plan
@@ -29,7 +29,7 @@ from gpukpca.decomposition.spectrum import (
     Spectrum,
     carrying_variance,
     checked_spectrum,
-    is_drowned,
+    is_unresolved,
     warn_of_convergence,
     warn_of_fallbacks,
     warn_of_gap,
@@ -130,7 +130,7 @@ class Route:
         self.check_underflow(np.max(spectrum.eigenvalues, initial=0.0))
         warn_of_convergence(eigen, fixed=getattr(plan.solver, "passes", None) is not None)
         warn_of_fallbacks(eigen)
-        if not is_drowned(spectrum.eigenvalues, eigen, op):
+        if not is_unresolved(spectrum.eigenvalues, eigen, op):
             warn_of_tolerance(eigen, float(getattr(plan.solver, "tol", 0.0)), op.noise_scale)
         keep = self._kept(spectrum)
         warn_of_lost_components(spectrum.eigenvalues, eigen, op, self._is_constant)

@@ -41,7 +41,7 @@ class Running:
 
     @property
     def mean(self) -> Array:
-        """In the units of the data, shape (d,)."""
+        """Return the mean in the units of the data, shape (d,)."""
         return self.moments.mean / self.scale
 
     def rescaled(self, scale: float) -> Running:
@@ -57,7 +57,7 @@ class Running:
 
 
 def updated(before: Running | None, X: Array, p: int) -> Running:
-    """The rows so far and a batch X (m, d) more, with p axes; in other units where squares of the old ones are unsafe.
+    """Return the rows so far with a batch X (m, d) and p axes, in other units where squares in the old ones are unsafe.
 
     The singular vectors of the old axes times their singular values, the centred batch, and one row for the shift of
     the mean.
@@ -85,7 +85,7 @@ def updated(before: Running | None, X: Array, p: int) -> Running:
 
 
 def _bounds(before: Running | None, X: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Smallest and largest entries (d,) of a batch, and of the rows before as far as their deviations say."""
+    """Return the least and largest entries (d,) of a batch, and of the rows before as far as their deviations say."""
     low, high = row_bounds([X])
     if before is None:
         return low, high

@@ -29,7 +29,7 @@ SMALL_POSITIVE = {"float64": 1e-12, "float32": 2e-7}
 # With every residual above this share of the largest eigenvalue, nothing was found.
 USELESS_RESIDUAL = 0.1
 # Where rounding reaches this share of the largest eigenvalue, digits are missing that the user counts on.
-DROWNED = 0.01
+UNRESOLVED = 0.01
 REMEDIES = (
     "The kernel is not positive semidefinite on these data. Ask for fewer components, use another kernel (rbf, "
     "laplacian, matern, poly with coef0 >= 0), or for sigmoid a smaller gamma."
@@ -137,16 +137,17 @@ def carrying_variance(eigenvalues: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def warn_of_lost_components(
-    eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram, is_constant: Callable[[], bool] = lambda: True
+    eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram, is_constant: Callable[[], bool]
 ) -> None:
-    """Warn where the dtype cannot tell the components from rounding.
+    """Warn where the dtype cannot resolve the components.
 
-    `is_constant` says whether the data are; it is asked where the matrix alone cannot tell.
+    `is_constant` says whether the data are constant; it is called where the matrix alone does not show that.
     """
     dtype = dtype_name(op.dtype)
-    drowned = is_drowned(eigenvalues, eigen, op)
+    if not is_unresolved(eigenvalues, eigen, op):
+        return
     # A constant kernel leaves no variance but the rounding of its sums, and has nothing to resolve.
-    if drowned and (op.total_variance > 4.0 * EPS[dtype] * op.noise_scale or not (_is_flat(op) or is_constant())):
+    if op.total_variance > 4.0 * EPS[dtype] * op.noise_scale or not (_is_flat(op) or is_constant()):
         warn_caller(
             f"{dtype} cannot resolve these components: centring cancels numbers of size {op.noise_scale:.3g}, and "
             f"eigenvalues below {eigen.null_threshold:.3g} drown in their rounding. "
@@ -160,22 +161,22 @@ def warn_of_rank(spectrum: Spectrum, keep: int, n: int) -> None:
     rank = int(np.sum(spectrum.eigenvalues > 0))
     if keep == 0:
         warn_caller(
-            f"no component carries variance, and none is kept: the centred kernel matrix of {n} sample(s) is 0 to the "
+            f"no component carries variance, and none is kept: the centered kernel matrix of {n} sample(s) is 0 to the "
             f"rounding of {spectrum.dtype}, and transform returns no columns.",
             RankWarning,
         )
     elif rank < keep:
         warn_caller(
-            f"only {rank} of the {keep} components carry variance: the centred kernel matrix of {n} sample(s) has rank "
-            f"{rank} to the rounding of {spectrum.dtype}. The others have eigenvalue 0 and zero scores.",
+            f"only {rank} of the {keep} components carry variance: the centered kernel matrix of {n} sample(s) has "
+            f"rank {rank} to the rounding of {spectrum.dtype}. The others have eigenvalue 0 and zero scores.",
             RankWarning,
         )
 
 
-def is_drowned(eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram) -> bool:
-    """Return whether digits are missing in the largest eigenvalue, so far does rounding reach."""
+def is_unresolved(eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram) -> bool:
+    """Return whether the largest eigenvalue lacks digits because of rounding."""
     noise = EPS[dtype_name(op.dtype)] * op.noise_scale
-    return eigen.null_threshold > DROWNED * max(float(np.max(eigenvalues, initial=0.0)), noise)
+    return eigen.null_threshold > UNRESOLVED * max(float(np.max(eigenvalues, initial=0.0)), noise)
 
 
 def _is_flat(op: CenteredGram) -> bool:

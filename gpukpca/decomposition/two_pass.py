@@ -50,7 +50,7 @@ class Moments:
 
 
 def moments_and_rows(X: Array, constant: np.ndarray | None = None) -> tuple[Moments, Array]:
-    """The moments of the rows of one batch, and the centred rows in the widest floating type.
+    """Return the moments of the rows of one batch, and the centered rows in the widest floating type.
 
     Columns that are known to be `constant`, a host array (d,), have variance 0, whatever the rounding of a huge mean.
     """
@@ -67,7 +67,7 @@ def moments_and_rows(X: Array, constant: np.ndarray | None = None) -> tuple[Mome
 
 
 def safe_moments(batches: Iterable[Array]) -> tuple[Moments, float]:
-    """The moments of all rows times a power of two, and that number: 1, in one pass, at ordinary sizes."""
+    """Return the moments of all rows times a power of two, and that number: 1, in one pass, at ordinary sizes."""
     moments = moments_of(batches)
     if are_safe(moments.squares):
         return moments, 1.0
@@ -77,7 +77,7 @@ def safe_moments(batches: Iterable[Array]) -> tuple[Moments, float]:
 
 
 def moments_of(batches: Iterable[Array], constant: np.ndarray | None = None) -> Moments:
-    """The moments of all rows, in one pass; see `moments_and_rows` for `constant`."""
+    """Return the moments of all rows, in one pass; see `moments_and_rows` for `constant`."""
     total: Moments | None = None
     for batch in batches:
         part, _ = moments_and_rows(batch, constant)

@@ -85,14 +85,14 @@ CARD = {
 SHARED_BY = {"eigenproblems": 4, "bytes": 4}
 
 # Passes of block Krylov to the default tolerance (1e-8 in float64, 1e-5 in float32): 6 to 9 from a random start on real
-# data. SPARE_COLUMNS beside those of the components save two passes, a start from the components of some rows one.
+# data. SPARE_COLUMNS more than those of the components save two passes, a start from the components of some rows one.
 PASSES, FEWEST_PASSES = 7, 3
 SPARE_COLUMNS, SAVED_BY_COLUMNS, SAVED_BY_START = 30, 2, 1
 # Operations a pass for each entry of the basis and each column of a block: two projections, and what they subtract.
 PER_BASIS_ENTRY = 8
 # The share of the work of all eigenpairs that a few of them take, and the ratio of an SVD to it.
 SOME_PAIRS, SVD = 0.4, 3.0
-# Copies of the data while they are made ready, and steps of a fit beside its passes.
+# Copies of the data while they are made ready, and steps of a fit outside of its passes.
 COPIES, STEPS, STEPS_A_PASS = 6, 30, 10
 # A tile of two CSR matrices is made dense, which costs as much as moving so many bytes an entry.
 SPARSE_ENTRY_BYTES = 60
@@ -152,7 +152,7 @@ def pair_work(job: Any, kernel: Kernel) -> Work:
 
 
 def expected_passes(solver: BlockKrylov, n: int, p: int, item: int, on_gpu: bool, start: bool = False) -> int:
-    """Return how many passes block Krylov usually makes, or shall make."""
+    """Return how many passes block Krylov makes: a fixed number, or that of most problems."""
     if solver.passes is not None:
         return max(1, solver.passes)
     saved = SAVED_BY_COLUMNS if solver.width(n, p, on_gpu) >= p + SPARE_COLUMNS else 0
@@ -163,7 +163,7 @@ def expected_passes(solver: BlockKrylov, n: int, p: int, item: int, on_gpu: bool
 
 
 def krylov_work(solver: BlockKrylov, n: int, p: int, passes: int, on_gpu: bool) -> Work:
-    """Return the work on the basis of block Krylov beside the products with the operator."""
+    """Return the work on the basis of block Krylov, without the products with the operator."""
     b = solver.width(n, p, on_gpu)
     columns = min(solver.basis_columns(n, p, on_gpu), b * passes)
     small = Work(eigenproblems=columns**3) * passes

@@ -43,7 +43,7 @@ def entry_rounding(op: SymmetricOperator, largest: float) -> float:
     """Return how far the rounding of the operator's entries may move an eigenvector out of its place.
 
     The entries err by up to ``op.rounding`` eps of their size. Their signs are random along the rows, so of the part
-    that centring cancels, `noise_scale`, a share of 1/sqrt(n) is left.
+    that centering cancels, `noise_scale`, a share of 1/sqrt(n) is left.
     """
     noise = float(getattr(op, "noise_scale", 0.0)) / max(op.shape[0], 1) ** 0.5
     return float(getattr(op, "rounding", 0.0)) * epsilon(op.like) * (largest + noise)
@@ -57,11 +57,6 @@ def allowed_residual(op: SymmetricOperator, tol: float, largest: float, exponent
     """
     rounding = float(np.ldexp(entry_rounding(op, float(np.ldexp(largest, exponent))), -exponent))
     return max(tol * largest - rounding, min(tol * largest, rounding))
-
-
-def attainable(threshold: float, rounding: float) -> float:
-    """Return the residual that rounding lets every pair reach."""
-    return threshold + 2.0 * rounding
 
 
 def rotated(U: Array, W: Array) -> tuple[np.ndarray, Array, Array]:
@@ -143,7 +138,7 @@ def finished(
         )
     sign = signs(U)[None, :]
     norms = to_host(from_host(norms, U)).astype(np.float64)  # as published
-    used, allowed = tolerance, attainable(threshold, rounding)
+    used, allowed = tolerance, threshold + 2.0 * rounding  # the residual that rounding lets every pair reach
     if largest > 0 and np.any(norms > tolerance * largest):
         used = max(tolerance, allowed / largest)
     if next_eigenvalue is not None and abs(next_eigenvalue) <= threshold:

@@ -16,7 +16,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import column_sums, subtract_outer_product, subtract_outer_sum
 from gpukpca.backend.namespace import cast, from_host, namespace_of, to_host
-from gpukpca.backend.rows import power_of_two_scale, scale_for_squares
+from gpukpca.backend.rows import half_range, power_of_two_scale, scale_for_squares
 
 # Most and fewest rows whose mean is the shift, and entries of them.
 SAMPLED, FEWEST_SAMPLED, SAMPLED_ENTRIES = 1000, 16, 2**19
@@ -74,8 +74,8 @@ class CentredRows:
         """Return the products of the shifted, weighted rows, shape (n, n), wide, exactly symmetric."""
         raise NotImplementedError
 
-    def half_range(self) -> float:
-        """Return the largest (maximum - minimum) / 2 of a column."""
+    def bounds(self) -> tuple[Array, Array]:
+        """Return the smallest and the largest entry of every column of X, or of X less a constant row, shapes (d,)."""
         raise NotImplementedError
 
     # -- mean, unit and scale ------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class CentredRows:
         deviation = math.sqrt(float(np.max(squares, initial=0.0)) / self.shape[0])
         if 0.0 < deviation < math.inf and scale_for_squares(deviation, self.dtype) == 1.0:
             return False
-        self.unit = power_of_two_scale(self.half_range(), self.dtype)
+        self.unit = power_of_two_scale(half_range(*self.bounds()), self.dtype)
         self._weigh(np.full(self.shape[1], self.unit))
         return self.unit != 1.0
 

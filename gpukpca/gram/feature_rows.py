@@ -87,7 +87,7 @@ class FeatureRows(CentredRows):
         return cast(self._summed(lambda a, b: self._shifted(a, b) @ W[a:b, :]) - constant, self.dtype)
 
     def _product_of_rest(self, V: Array) -> Array:
-        """The product of the rest of the mean with V (d, b), wide, shape (1, b)."""
+        """Return the product of the rest of the mean with V (d, b), wide, shape (1, b)."""
         rest = self.weighted(self.rest)
         return namespace_of(V).sum(rest[:, None] * cast(V, self.wide), axis=0)[None, :]
 
@@ -216,10 +216,9 @@ class FeatureRows(CentredRows):
         rest = cast(self.weighted(self.rest), self.dtype)
         return add(self._shifted(start, stop), -(rest if self.by_rows else rest[start:stop])[None, :])
 
-    def half_range(self) -> float:
-        """Return the largest (maximum - minimum) / 2 of a column."""
-        low, high = feature_bounds(self.X)
-        return float(namespace_of(self.like).max(0.5 * high - 0.5 * low))
+    def bounds(self) -> tuple[Array, Array]:
+        """Return the smallest and the largest entry of every column of X, shapes (d,)."""
+        return feature_bounds(self.X)
 
     # -- blocks --------------------------------------------------------------------------------------------------------
 
@@ -237,7 +236,7 @@ class FeatureRows(CentredRows):
         return edges(self.shape[0 if by_rows else 1], self.block_length(by_rows))
 
     def _shifted(self, start: int, stop: int, by_rows: bool | None = None) -> Array:
-        """A block of X less the shift, weighted, in memory of its own."""
+        """Return a block of X less the shift, weighted, as a new array."""
         block, whole = slice(start, stop), slice(None)
         by_rows = self.by_rows if by_rows is None else by_rows
         return self._deviations(block, whole) if by_rows else self._deviations(whole, block)

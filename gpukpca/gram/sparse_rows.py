@@ -49,10 +49,9 @@ class SparseRows(CentredRows):
         self.X = self.deviations.copy()
         self.X.data *= self.weights[self.X.indices]
 
-    def half_range(self) -> float:
-        """Return the largest (maximum - minimum) / 2 of a column."""
-        low, high = feature_bounds(self.deviations)
-        return float(np.max(0.5 * high - 0.5 * low))
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the smallest and the largest entry of every column of X less the shift, shapes (d,)."""
+        return feature_bounds(self.deviations)
 
     def moments(self) -> np.ndarray:
         """Return sums and sums of squares of the shifted, weighted columns, shape (2, d)."""

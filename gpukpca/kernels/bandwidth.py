@@ -104,7 +104,7 @@ def median_is_sharp(X: Any, share: float) -> bool:
 
 
 def _squares_by_product(X: Any) -> np.ndarray | None:
-    """Squared distances of all pairs of the sample by matrix products; None where these cost digits or time."""
+    """Return squared distances of all pairs of the sample by matrix products; None where these cost digits or time."""
     n = min(int(X.shape[0]), MEDIAN_SAMPLE)
     if n < 2 or X.shape[1] < WIDE_ROWS:
         return None

@@ -64,7 +64,7 @@ class DotRows(Rows):
 
     @cached_property
     def right(self) -> Any:
-        """The rows times `factor`, in memory of their own; of CSR rows in float64, as SciPy adds one by one."""
+        """Return the rows times `factor` as a new array; CSR rows in float64, as SciPy adds one by one."""
         return (self.data.astype(np.float64) if is_sparse(self.data) else self.data) * self.factor
 
 

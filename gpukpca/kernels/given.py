@@ -164,7 +164,7 @@ def check_symmetry(kernel: Kernel, X: Any) -> None:
 
 
 def _is_given(kernel: Kernel) -> bool:
-    """Whether a kernel, or a part of it, is code of the user's that answers for blocks."""
+    """Return whether a kernel, or a part of it, is code of the user's that answers for blocks."""
     parts = [kernel, *(part for part in kernel.get_params().values() if isinstance(part, Kernel))]
     return any(isinstance(part, BlockCallable) or not type(part).__module__.startswith("gpukpca.") for part in parts)
 

@@ -38,7 +38,7 @@ from gpukpca.kernels import Kernel
 from gpukpca.kernels.families import common_kernel, from_common, widest_member
 from gpukpca.kernels.given import check_symmetry
 from gpukpca.model_selection.fold_rows import FoldRows
-from gpukpca.model_selection.grid import Candidate, Group, same_value
+from gpukpca.model_selection.grid import Candidate, Group, same_setting
 
 # Matrices of n x n that a candidate holds at most: K, its copies in LAPACK, and the matrix of the scores.
 SQUARES = 5
@@ -384,4 +384,4 @@ def _shares(group: Group) -> bool:
 def _one_fit(one: Candidate, other: Candidate) -> bool:
     """Whether two members of a group differ in their number of components only."""
     a, b = one.estimator, other.estimator
-    return one.p > 0 < other.p and same_value(a.preimage, b.preimage) and same_value(a.alpha, b.alpha)
+    return one.p > 0 < other.p and same_setting(a.preimage, b.preimage) and same_setting(a.alpha, b.alpha)

@@ -11,12 +11,12 @@ from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
 
 from gpukpca._typing import Array
-from gpukpca.backend.namespace import to_host
 from gpukpca.decomposition.choices import check_kernel_name, check_parameters, is_integer, is_real
 from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.bandwidth import resolved_gamma
+from gpukpca.kernels.parameters import same_value
 
 # Kernels that have a gamma, and those among them for which distances say what it should be.
 OF_DISTANCES = ("rbf", "laplacian", "matern", "rational_quadratic")
@@ -193,13 +193,13 @@ def grouped(candidates: list[Candidate]) -> list[Group]:
 
 
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(same_value(one[name], other[name]) for name in one)
+    return one.keys() == other.keys() and all(same_setting(one[name], other[name]) for name in one)
 
 
-def same_value(a: Any, b: Any) -> bool:
-    """Whether two parameters mean the same: estimators by their parameters, others by equality."""
+def same_setting(a: Any, b: Any) -> bool:
+    """Return whether two settings of one type mean the same: estimators by their parameters, others by equality."""
     if type(a) is not type(b):
         return False
     if hasattr(a, "get_params") and not isinstance(a, Kernel):
         return _same(a.get_params(), b.get_params())
-    return bool(np.all(to_host(a) == to_host(b))) if hasattr(a, "shape") else bool(a == b)
+    return same_value(a, b)

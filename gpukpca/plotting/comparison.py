@@ -43,7 +43,7 @@ def plot_comparison(
     ratios : mapping of str to array, shape (p,), optional
         Shares of the variance, for the panels that have them.
     labels : array (n,), optional
-        Colours, as in `plot_scores`.
+        Colors, as in `plot_scores`.
     title : str, optional
     same_scale : bool
         One scale for all panels, where they show the same coordinates.

@@ -37,7 +37,7 @@ def plot_local(model: LocalPCA, X: Any, ax: Any = None, labels: Any = None) -> A
     ax : matplotlib Axes, optional
         Drawn into; a new figure without one.
     labels : array (n,), optional
-        Colours instead of the clusters that the model predicts.
+        Colors instead of the clusters that the model predicts.
 
     Returns
     -------
@@ -77,7 +77,7 @@ def plot_local(model: LocalPCA, X: Any, ax: Any = None, labels: Any = None) -> A
 
 
 def _classes(model: LocalPCA, X: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Classes and codes of the labels, by default the clusters."""
+    """Return classes and codes of the labels, by default the clusters."""
     chosen = to_host(model.predict(X)) if labels is None else np.asarray(labels)
     if len(chosen) != len(X):
         raise ValueError(f"{len(chosen)} labels for {len(X)} rows.")

@@ -46,8 +46,8 @@ def plot_scores(
     ratios : array, shape (p,), optional
         Shares of the variance, for the labels of the axes.
     labels : array (n,), optional
-        Colours with a legend; the colours of more than 12 names come again with other marks, and more than 12 numbers
-        have a colour bar.
+        Colors with a legend; the colors of more than 12 names come again with other marks, and more than 12 numbers
+        have a color bar.
     names : sequence of n str, optional
         Written beside the points where there are at most 40.
     ax : matplotlib Axes, optional

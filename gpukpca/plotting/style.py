@@ -14,7 +14,7 @@ COLOURS = (
     *("#0072b2", "#e69f00", "#009e73", "#cc3311", "#56b4e9", "#aa4499", "#6b6b6b"),
     *("#ddcc77", "#332288", "#882255", "#88b04b", "#000000"),
 )
-# Of numbers: more of them are a scale. Of names there may be any number: the colours come again with another mark.
+# Of numbers: more of them are a scale. Of names there may be any number: the colors come again with another mark.
 MOST_CLASSES = len(COLOURS)
 MARKS = ("o", "s", "^", "D", "v", "P", "X")
 # Of a legend; each column takes the height of a figure.
@@ -98,7 +98,7 @@ def shuffled(n: int) -> np.ndarray:
 
 
 def classes_of(labels: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """The different labels and the class of every row; None where they are none, or more than 12 numbers."""
+    """Return the different labels and the class of every row; None without labels, or for more than 12 numbers."""
     if labels is None:
         return None, None
     classes, codes = np.unique(np.asarray(labels), return_inverse=True)
@@ -108,12 +108,12 @@ def classes_of(labels: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
 
 
 def look_of(code: int) -> tuple[str, str]:
-    """Return the colour and the mark of a class."""
+    """Return the color and the mark of a class."""
     return COLOURS[code % len(COLOURS)], MARKS[code // len(COLOURS) % len(MARKS)]
 
 
 def draw_classes(ax: Any, points: np.ndarray, codes: np.ndarray, **style: Any) -> None:
-    """Draw points (n, 2) in the colours and with the marks of their classes, in an order in which none lies on top."""
+    """Draw points (n, 2) in the colors and with the marks of their classes, in an order in which none lies on top."""
     order = shuffled(len(points))
     of_row = np.array([look_of(code) for code in range(int(np.max(codes)) + 1)])[codes][order]
     for mark in MARKS:
@@ -123,7 +123,7 @@ def draw_classes(ax: Any, points: np.ndarray, codes: np.ndarray, **style: Any) -
 
 
 def legend_of(owner: Any, classes: np.ndarray, **place: Any) -> None:
-    """A mark and a name for every class, on axes or a figure; of very many classes for the first ones."""
+    """Write a mark and a name for every class, on axes or a figure; of very many classes for the first ones."""
     from matplotlib.lines import Line2D
 
     shown = classes if len(classes) <= MOST_ENTRIES else classes[: MOST_ENTRIES - 1]

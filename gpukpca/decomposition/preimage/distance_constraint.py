@@ -98,8 +98,8 @@ class DistanceConstraint:
         x = centre + (coordinates[:, None, :] @ around)[:, 0, :]
         if self.mean is not None:
             nearest = chosen[np.arange(len(chosen)), np.argmin(squares, axis=1)]
-            most = np.where(self._blurred(distances, chosen), BELIEVED * np.sqrt(squares.min(axis=1)), np.inf)
-            x = _held(x, cast(pick_rows(self.points, nearest), wide), from_host(most, Z, wide))
+            most = np.where(self._has_lost_digits(distances, chosen), BELIEVED * np.sqrt(squares.min(axis=1)), np.inf)
+            x = _moved_into_reach(x, cast(pick_rows(self.points, nearest), wide), from_host(most, Z, wide))
         return cast(x if self.mean is None else x + self.mean[None, :], Z.dtype)
 
     def _distances(self, Z: Array) -> Array:
@@ -114,7 +114,7 @@ class DistanceConstraint:
     def _wanted(
         self, Z: Array, distances: np.ndarray, chosen: np.ndarray, gram: np.ndarray, around: Array, centre: Array
     ) -> tuple[np.ndarray, np.ndarray]:
-        """What (x - centre)·(b - centre) is for every neighbour b, up to a constant, and ‖x - b‖², both (rows, k).
+        """Return (x - center)·(b - center) for every neighbor b, up to a constant, and ‖x - b‖², both (rows, k).
 
         The distances are infinite for inner products: an offset leaves them no digits.
         """
@@ -134,7 +134,7 @@ class DistanceConstraint:
             found = self.space.kernel.square_distances(drops)
         return np.minimum(np.nan_to_num(found, nan=self.reach), self.reach)
 
-    def _blurred(self, distances: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    def _has_lost_digits(self, distances: np.ndarray, chosen: np.ndarray) -> np.ndarray:
         """Return for every row whether a kernel value, and so a distance, has lost half of its digits."""
         peaks = to_host(self.diagonal).astype(np.float64)[chosen]
         return np.any(peaks - 0.5 * distances < np.sqrt(epsilon(self.scores)) * peaks, axis=1)
@@ -152,11 +152,11 @@ def _points(basis: Array, mean: Array | None) -> Array:
     return basis if mean is None else shifted_rows(basis, mean, 1.0, basis.dtype)
 
 
-def _held(x: Array, b: Array, most: Array) -> Array:
+def _moved_into_reach(x: Array, b: Array, most: Array) -> Array:
     """Return the rows x, moved towards b where they are further from it than `most`.
 
-    Differences of distances give the position, so those of far neighbours, which kernel values near 0 hardly tell,
-    could carry a point away from the neighbour that it is next to.
+    Differences of distances give the position. Distances to far neighbors, whose kernel values near 0 have few digits,
+    could move a point away from its nearest neighbor.
     """
     xp = namespace_of(x)
     steps = x - b

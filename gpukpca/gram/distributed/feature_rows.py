@@ -78,10 +78,10 @@ class ClusterFeatureRows(CentredRows):
         sample = rows.take(sampled_places(*rows.shape))
         self.shift = cast(mean_of_sample(sample, np.float64), self.dtype)
 
-    def half_range(self) -> float:
-        """Return the largest (maximum - minimum) / 2 of a column."""
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the smallest and the largest entry of every column of X, shapes (d,)."""
         low, high = zip(*self.source.over_panels(bounds_of), strict=True)
-        return float(np.max(0.5 * np.max(high, axis=0) - 0.5 * np.min(low, axis=0)))
+        return np.min(low, axis=0), np.max(high, axis=0)
 
     # -- products ------------------------------------------------------------------------------------------------------
 

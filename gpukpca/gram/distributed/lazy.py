@@ -14,7 +14,7 @@ from gpukpca.backend.namespace import cast, from_host, is_foreign, namespace_of
 
 
 def mapped_rows(X: Any, answer: Callable[..., Array], model: Any, width: int | None, dtype: str) -> Any:
-    """``answer(model, block, k, first)`` of every block of rows of a Dask array, as a Dask array; nothing is computed.
+    """Return ``answer(model, block, k, first)`` of all blocks of rows of a Dask array as one; nothing is computed.
 
     Parameters
     ----------
