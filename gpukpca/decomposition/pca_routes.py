@@ -143,10 +143,12 @@ class PrincipalAxes:
         G = DenseGram(_checked(self.Z.gram()))
         eigen = self._solved(G)
         R = eigen.products - eigen.eigenvectors * eigen.eigenvalues[None, :]
-        # ‖Zᵀr‖² = rᵀ Z Zᵀ r
+        # ‖Zᵀr‖² = rᵀ Z Zᵀ r, of r over the largest eigenvalue: the cube of that may overflow.
+        largest = float(np.max(_host(eigen.eigenvalues), initial=0.0)) or 1.0
+        R = R * (1.0 / largest)
         squares = np.maximum(_host(namespace_of(R).sum(R * (G @ R), axis=0)), 0.0)
         del G
-        return self._from_samples(eigen, np.sqrt(squares))
+        return self._from_samples(eigen, np.sqrt(squares) * largest)
 
     def _by_iteration(self) -> Axes:
         self.Z.measure()
