@@ -312,6 +312,7 @@ def test_fixed_number_of_iterations_is_accepted(iterated_power: int) -> None:
 # -- inverse ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:tol = 1e-05 .* float32")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("alpha", [1e-3, 1.0, 10.0])
 @pytest.mark.parametrize("kernel", ["rbf", "poly", "cosine", "sigmoid"])

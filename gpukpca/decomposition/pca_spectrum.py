@@ -134,7 +134,9 @@ def warn_of_lost_variances(model: Any) -> None:
     eps, mean = epsilon(V), xp.abs(model.mean_) if model.scale_ is None else xp.abs(model.mean_ / model.scale_)
     size = float(xp.max(mean))
     shares = to_host(xp.sqrt(xp.sum((V * (mean / size)[None, :]) ** 2, axis=1))) if size > 0.0 else 0.0
-    noise = eps * np.maximum(size * shares, FEW_DIGITS * deviations[0])
+    # Without a count the directions without variance are among the components, and rounding of the largest is theirs.
+    relative = 0.0 if model.n_components is None else FEW_DIGITS * deviations[0]
+    noise = eps * np.maximum(size * shares, relative)
     lost = np.flatnonzero((deviations > 0.0) & (deviations <= noise))
     if lost.size:
         where = ", ".join(str(k + 1) for k in lost[:10]) + (", ..." if lost.size > 10 else "")
