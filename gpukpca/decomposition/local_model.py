@@ -47,7 +47,7 @@ class LocalModel:
         return weights, values
 
     def labels(self, X: Any, n_jobs: int | None) -> Array:
-        """Of rows of data, shape (m,), in `index_dtype`."""
+        """Return the cluster of every row of data, shape (m,), in `index_dtype`."""
         xp = namespace_of(self.frame.shift)
         found = self._joined(X, n_jobs, lambda rows: xp.argmax(self.assigned(rows)[0], axis=1))
         return xp.astype(found, index_dtype(found))
