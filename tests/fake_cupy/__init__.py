@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from .hooks import (
     break_device,
+    compute_capability,
     count_allocations,
     cuda_version,
     device_bytes,
@@ -32,6 +33,7 @@ from .state import state
 
 __all__ = [
     "break_device",
+    "compute_capability",
     "count_allocations",
     "cuda_version",
     "device_bytes",

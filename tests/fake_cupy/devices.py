@@ -58,7 +58,7 @@ class Device:
 
     @property
     def compute_capability(self) -> str:
-        return "90"
+        return "{}{}".format(*state.capability)
 
     @property
     def attributes(self) -> dict[str, int]:
@@ -128,8 +128,8 @@ def getDeviceProperties(index: int) -> dict[str, Any]:
     return {
         "name": b"Imaginary GPU",
         "totalGlobalMem": total,
-        "major": 9,
-        "minor": 0,
+        "major": state.capability[0],
+        "minor": state.capability[1],
         "multiProcessorCount": 132,
         "warpSize": 32,
         "clockRate": 1_980_000,

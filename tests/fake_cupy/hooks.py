@@ -142,6 +142,11 @@ def cuda_version(runtime: int, driver: int | None = None) -> Change:
     return Change(runtime_version=runtime, driver_version=driver or runtime)
 
 
+def compute_capability(major: int, minor: int) -> Change:
+    """The generation of the cards, e.g. (7, 0) of Volta."""
+    return Change(capability=(major, minor))
+
+
 def eigh_reports(info: int) -> Change:
     """What cuSOLVER's syevd writes into its report; 0 is success."""
     return Change(eigh_info=info)

@@ -126,6 +126,7 @@ class State:
     foreign_bytes: list[int] = field(default_factory=lambda: [0] * DEVICES)
     runtime_version: int = 12090
     driver_version: int = 12090
+    capability: tuple[int, int] = (9, 0)
     pooled: bool = True  # cupy.cuda.set_allocator(None) turns the pool off
     # cuSOLVER
     eigh_info: int = 0
