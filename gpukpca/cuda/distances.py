@@ -11,6 +11,7 @@ from typing import Any
 
 # name -> what one feature adds, for the difference `r` in float64
 TERMS = {"cityblock": "fabs(r)", "sqeuclidean": "r * r"}
+KERNELS = dict.fromkeys(TERMS, tuple({"a": dtype, "bt": dtype, "out": "float64"} for dtype in ("float32", "float64")))
 SUM = """
     long long quarter = (m + 3) / 4, row = i / quarter;
     long long column[4];

@@ -44,6 +44,10 @@ OPERATIONS: dict[str, tuple[str, str]] = {
     ),
     "sigmoid": ("T constant", "y = tanh(T(t) + constant)"),
 }
+# Types of the tile and of its answer; only tiles of distances are narrowed.
+SAME = ({"t": "float32", "y": "float32"}, {"t": "float64", "y": "float64"})
+NARROWED = (*SAME, {"t": "float64", "y": "float32"})
+KERNELS = {name: SAME if name in ("polynomial", "sigmoid") else NARROWED for name in OPERATIONS}
 
 
 def gaussian(T: Any, flat: bool, scale: float, dtype: Any) -> Any:

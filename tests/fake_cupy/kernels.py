@@ -22,7 +22,7 @@ import pytest
 
 from . import state as device
 from .array import check_place, created, ndarray
-from .state import CompileException, lose_context
+from .state import CompileException, lose_context, state
 
 C_TYPES = {
     "?": "bool", "b": "signed char", "B": "unsigned char", "h": "short", "H": "unsigned short", "i": "int",
@@ -148,6 +148,8 @@ class ElementwiseKernel:
         every = [*args[: self.nin], *outs]
         if np.prod(shape, dtype=int):
             device.launch(self.name)
+            arrays = [(p, a) for p, a in zip(self.params, every, strict=True) if isinstance(a, ndarray)]
+            state.kernel_types.add((self.name, tuple((p.name, a.dtype.name) for p, a in arrays)))
             _run(self._compiled(types), self.params, every, types, shape)
         if self.no_return:
             return None

@@ -114,6 +114,8 @@ class State:
     operations: int = 0  # launches, allocations and copies so far
     launches: int = 0
     launched: list[str] = field(default_factory=list)
+    # (name, types of the array arguments by parameter) of the elementwise kernels
+    kernel_types: set[tuple[str, tuple[tuple[str, str], ...]]] = field(default_factory=set)
     allocations: int = 0
     no_device: bool = False
     kernels: str | None = None  # None, "image" or "compile": why no kernel runs
