@@ -1,7 +1,7 @@
-"""Compile every CUDA kernel of gpukpca as CuPy does at its first launch, for several cards and without one.
+"""Compile every CUDA kernel of gpukpca as CuPy does at its first launch, without a card: `… compile_kernels.py 80 90`.
 
-CuPy assembles source, headers and options; NVRTC compiles and reports registers and local memory. The exit status is 1
-where a kernel does not compile or uses local memory.
+The arguments are compute capabilities. CuPy assembles source, headers and options; NVRTC compiles and reports registers
+and local memory. The exit status is 1 where a kernel does not compile or uses local memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-ARCHITECTURES = ("80", "90", "100")
 # What an elementwise kernel loops over: dimensions, C order, offsets of 32 bits. CuPy joins the axes of arrays in C
 # order; arrays beyond 2**31 bytes have offsets of 64 bits.
 LAYOUTS = ((1, True, True), (1, True, False), (2, False, True), (2, False, False))
@@ -174,13 +173,13 @@ def resources(label: str, unit: Unit, architecture: str) -> Usage | str:
     return found
 
 
-def main() -> int:
+def main(architectures: list[str]) -> int:
     import cupy
     from cupy_backends.cuda.libs import nvrtc
 
     start = time.perf_counter()
     stand_in_for_device()
-    jobs = [(label, unit, architecture) for label, unit in units() for architecture in ARCHITECTURES]
+    jobs = [(label, unit, architecture) for label, unit in units() for architecture in architectures]
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC compiles outside the interpreter's lock
         results = list(pool.map(resources, *zip(*jobs, strict=True)))
     show_registers(jobs, results)
@@ -198,12 +197,12 @@ def show_registers(jobs: list[tuple[str, Unit, str]], results: list[Usage | str]
     for (_, unit, architecture), result in zip(jobs, results, strict=True):
         registers = result.registers if isinstance(result, Usage) else 0
         most[unit.name, architecture] = max(most.get((unit.name, architecture), 0), registers)
-    names = dict.fromkeys(unit.name for _, unit, _ in jobs)
+    names, architectures = (dict.fromkeys(column) for column in zip(*most, strict=True))
     width = max(map(len, names))
-    print(f"{'registers a thread':{width}}" + "".join(f"{'sm_' + name:>8}" for name in ARCHITECTURES))
+    print(f"{'registers a thread':{width}}" + "".join(f"{'sm_' + name:>8}" for name in architectures))
     for name in names:
-        print(f"{name:{width}}" + "".join(f"{most[name, architecture]:8}" for architecture in ARCHITECTURES))
+        print(f"{name:{width}}" + "".join(f"{most[name, architecture]:8}" for architecture in architectures))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
