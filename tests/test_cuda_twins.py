@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
 from itertools import product
 from pathlib import Path
 
@@ -15,7 +12,7 @@ from tolerances import eps
 
 from gpukpca.backend import elementwise, linalg
 from gpukpca.backend.orthonormal import orthonormal_factors, shifted_cholesky_qr
-from gpukpca.cuda import distances, eigh
+from gpukpca.cuda import eigh
 from gpukpca.cuda import elementwise as fused
 from gpukpca.gram import TiledGram
 from gpukpca.kernels import RBF, Laplacian
@@ -159,42 +156,6 @@ def test_blocks_on_a_device_need_no_householder(cuda, monkeypatch: pytest.Monkey
 
 
 # -- the text itself ---------------------------------------------------------------------------------------------------
-
-
-def cuda_source() -> str:
-    """Every operation as a CUDA kernel, for all types that the library uses them with."""
-    kernels = ["typedef long long int64;\ntypedef double float64;\n"]
-    for wide, narrow in (("double", "double"), ("float", "float"), ("double", "float")):
-        types = f"typedef {wide} W; typedef {narrow} T;"
-        for name, (parameters, operation) in fused.OPERATIONS.items():
-            named = re.sub(r"\bT ", f"{narrow} ", parameters)
-            arguments = f"const {wide}* tile, {narrow}* answer, {named}"
-            body = f"{types} W t = tile[i]; T& y = answer[i]; {operation};"
-            kernels.append(kernel(f"{name}_{wide}_{narrow}", arguments, body))
-    for name, term in distances.TERMS.items():
-        for number in ("float", "double"):
-            arguments = f"const {number}* a, const {number}* bt, int64 d, int64 m, double* answer"
-            body = f"double* out = answer; {distances.SUM.format(term=term)};"
-            kernels.append(kernel(f"{name}_{number}", arguments, body))
-    return "\n".join(kernels)
-
-
-def kernel(name: str, arguments: str, body: str) -> str:
-    loop = "for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < size; i += gridDim.x * blockDim.x)"
-    return f'extern "C" __global__ void {name}(long long size, {arguments}) {{ {loop} {{ {body} }} }}'
-
-
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
-def test_cuda_sources_compile(tmp_path: Path) -> None:
-    source = tmp_path / "kernels.cu"
-    source.write_text(cuda_source())
-    done = subprocess.run(
-        ["nvcc", "--ptx", "-Werror", "all-warnings", "-o", str(tmp_path / "kernels.ptx"), str(source)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_every_operation_is_used() -> None:
