@@ -74,12 +74,12 @@ def units() -> Iterator[tuple[str, Unit]]:
     cupy.RawModule = RawModule
     for module in pkgutil.iter_modules(gpukpca.cuda.__path__, "gpukpca.cuda."):
         room = importlib.import_module(module.name)
-        for name, combinations in getattr(room, "KERNELS", {}).items():
+        for name, types in getattr(room, "KERNELS", {}).items():
             kernel = room._kernel(name)
-            if kernel.name != f"gpukpca_{name}":
+            if kernel.name != name:
                 sys.exit(f"{module.name}: the kernel listed as {name!r} is called {kernel.name!r}")
             if isinstance(kernel, cupy.ElementwiseKernel):
-                yield from elementwise_units(kernel, combinations)
+                yield from elementwise_units(kernel, types)
             elif isinstance(kernel, Unit):
                 yield name, kernel
             else:
@@ -89,7 +89,7 @@ def units() -> Iterator[tuple[str, Unit]]:
 def elementwise_units(kernel: Any, combinations: Any) -> Iterator[tuple[str, Unit]]:
     """Yield the units of an elementwise kernel for types of its arrays, by parameter."""
     for types in combinations:
-        label = " ".join([kernel.name.removeprefix("gpukpca_"), *types.values()])
+        label = " ".join([kernel.name, *types.values()])
         codes = {elementwise_code(kernel, types, *layout) for layout in LAYOUTS}
         yield from ((label, Unit(kernel.name, code, kernel.kwargs.get("options", ()), None, True)) for code in codes)
 

@@ -13,11 +13,11 @@ PREFIX = "gpukpca_"
 
 
 @cache
-def listed() -> dict[str, tuple[dict[str, str], ...]]:
-    """Return the types of every listed kernel, by its name in CuPy."""
+def listed() -> dict[str, Any]:
+    """Return the listings of all modules: the source of a raw kernel, or types of an elementwise one, by name."""
     names = [module.name for module in pkgutil.iter_modules(gpukpca.cuda.__path__, "gpukpca.cuda.")]
     tables = [getattr(importlib.import_module(name), "KERNELS", {}) for name in names]
-    return {PREFIX + name: types for table in tables for name, types in table.items()}
+    return {name: entry for table in tables for name, entry in table.items()}
 
 
 def unlisted(state: Any) -> list[str]:

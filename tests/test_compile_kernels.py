@@ -76,16 +76,17 @@ def test_functions_of_a_module_are_found_without_a_device(script: Any) -> None:
 def test_every_listed_kernel_can_be_made(cuda: Any) -> None:
     for room in (elementwise, distances):
         for name in room.KERNELS:
-            assert room._kernel(name).name == PREFIX + name
-            assert PREFIX + name in listed()
+            assert name.startswith(PREFIX)
+            assert room._kernel(name).name == name
+            assert name in listed()
 
 
 def test_a_kernel_that_is_not_listed_is_noticed() -> None:
     with fake_cupy.installed() as cupy:
         wide, narrow = cupy.zeros((2, 2)), cupy.zeros((2, 2), cupy.float32)
-        elementwise._kernel("gaussian")(wide, 1.0, narrow)
+        elementwise._kernel("gpukpca_gaussian")(wide, 1.0, narrow)
         cupy.ElementwiseKernel("T x", "T y", "y = x", "of_somebody_else")(wide)
         assert unlisted(fake_cupy.state) == []
-        elementwise._kernel("sigmoid")(wide, 1.0, narrow)
+        elementwise._kernel("gpukpca_sigmoid")(wide, 1.0, narrow)
         cupy.ElementwiseKernel("T x", "T y", "y = x", "gpukpca_new")(wide)
         assert unlisted(fake_cupy.state) == ["gpukpca_new", "gpukpca_sigmoid {'t': 'float64', 'y': 'float32'}"]

@@ -23,7 +23,7 @@ MISSING = re.compile(
 # The first version of CUDA that compiles for none of Maxwell, Pascal and Volta, and the oldest card that it knows.
 CUDA_13 = 13_000
 OLDEST_OF_CUDA_13 = (7, 5)
-KERNELS = {"probe": ({"x": "float32", "y": "float32"},)}
+KERNELS = {"gpukpca_probe": ({"x": "float32", "y": "float32"},)}
 # Errors after which no call to the device of this process succeeds any more (CUDA runtime API, cudaError):
 # ECC, NVLink, illegal address, launch timeout, assertion, hardware stack, instruction, misalignment, address space,
 # program counter, launch failure, unknown.
@@ -105,7 +105,7 @@ def _index(cupy: Any, index: int | None) -> int:
 
 def _small_work(cupy: Any) -> str:
     """What is wrong with small problems on the current device; nothing if they are solved."""
-    block = _kernel("probe")(cupy.full((8, 8), 2.0, cupy.float32))
+    block = _kernel("gpukpca_probe")(cupy.full((8, 8), 2.0, cupy.float32))
     if float((block @ block).sum()) != 8 * 8 * 8 * 16.0:
         return "a CUDA device was found, but a small matrix product on it is wrong"
     values = cupy.linalg.eigh(block)[0].get()
@@ -117,7 +117,7 @@ def _small_work(cupy: Any) -> str:
 def _kernel(name: str) -> Any:
     import cupy
 
-    return cupy.ElementwiseKernel("T x", "T y", "y = x * x", f"gpukpca_{name}")
+    return cupy.ElementwiseKernel("T x", "T y", "y = x * x", name)
 
 
 def explain(error: BaseException, index: int | None = None) -> str:

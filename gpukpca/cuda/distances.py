@@ -11,7 +11,8 @@ from typing import Any
 
 # name -> what one feature adds, for the difference `r` in float64
 TERMS = {"cityblock": "fabs(r)", "sqeuclidean": "r * r"}
-KERNELS = dict.fromkeys(TERMS, tuple({"a": dtype, "bt": dtype, "out": "float64"} for dtype in ("float32", "float64")))
+TYPES = tuple({"a": dtype, "bt": dtype, "out": "float64"} for dtype in ("float32", "float64"))
+KERNELS = {f"gpukpca_{name}": TYPES for name in TERMS}
 SUM = """
     long long quarter = (m + 3) / 4, row = i / quarter;
     long long column[4];
@@ -51,7 +52,7 @@ def _summed(name: str, a: Any, b: Any) -> Any:
     out = cupy.empty((n, m), cupy.float64)
     if out.size:
         operands = (cupy.ascontiguousarray(a), cupy.ascontiguousarray(b.T))
-        _kernel(name)(*operands, d, m, out, size=n * -(-m // 4))
+        _kernel(f"gpukpca_{name}")(*operands, d, m, out, size=n * -(-m // 4))
     return out
 
 
@@ -59,5 +60,5 @@ def _summed(name: str, a: Any, b: Any) -> Any:
 def _kernel(name: str) -> Any:
     import cupy
 
-    inputs, operation = "raw T a, raw T bt, int64 d, int64 m", SUM.format(term=TERMS[name])
-    return cupy.ElementwiseKernel(inputs, "raw float64 out", operation, f"gpukpca_{name}")
+    inputs, operation = "raw T a, raw T bt, int64 d, int64 m", SUM.format(term=TERMS[name.removeprefix("gpukpca_")])
+    return cupy.ElementwiseKernel(inputs, "raw float64 out", operation, name)
