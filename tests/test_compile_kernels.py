@@ -89,4 +89,7 @@ def test_a_kernel_that_is_not_listed_is_noticed() -> None:
         assert unlisted(fake_cupy.state) == []
         elementwise._kernel("gpukpca_sigmoid")(wide, 1.0, narrow)
         cupy.ElementwiseKernel("T x", "T y", "y = x", "gpukpca_new")(wide)
-        assert unlisted(fake_cupy.state) == ["gpukpca_new", "gpukpca_sigmoid {'t': 'float64', 'y': 'float32'}"]
+        raw = 'extern "C" __global__ void gpukpca_raw(double* x) { x[0] = 1.0; }'
+        cupy.RawKernel(raw, "gpukpca_raw")((1,), (1,), (wide,))
+        sigmoid = "gpukpca_sigmoid {'t': 'float64', 'y': 'float32'}"
+        assert unlisted(fake_cupy.state) == ["gpukpca_new", "gpukpca_raw", sigmoid]
