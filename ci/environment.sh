@@ -1,17 +1,20 @@
-# Sourced by the scripts beside it: `environment NAME EXTRAS` makes a virtual environment once and activates it.
+# Sourced by the scripts beside it: `environment NAME REQUIREMENT…` makes a virtual environment once and activates it.
+# What follows NAME goes to pip.
 environment() {
-    local folder=".venv-$1" extras="$2"
+    local folder=".venv-$1"
+    shift
     local python="${PYTHON:-python3}"
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
         echo "Python 3.11 or newer is needed; $("$python" --version 2>&1) was found. Set PYTHON to another one." >&2
         return 1
     }
-    local stamp="$folder/installed-$(cksum <pyproject.toml | cut -d' ' -f1)"
+    local stamp
+    stamp="$folder/installed-$({ echo "$*" && cat pyproject.toml; } | cksum | cut -d' ' -f1)"
     if [ ! -e "$stamp" ]; then
         rm -rf "$folder"
-        "$python" -m venv "$folder"
+        "$python" -m venv "$folder" || return
         # Modules are compiled when they are imported: most never are.
-        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --editable ".$extras"
+        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "$@" || return
         touch "$stamp"
     fi
     # shellcheck disable=SC1091

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh
-environment dev "[dev]"
+environment dev --editable ".[dev]"
 ruff check .
 ruff format --check .
 mypy

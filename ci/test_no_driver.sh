@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # «CuPy is installed, and there is no driver»: the real CuPy wheel in an environment of its own, all devices hidden.
+# CuPy alone: the CUDA libraries of the extra are large, and nothing loads them without a driver.
 # Arguments go to pytest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh
-environment no-driver "[test,cuda12]"
+environment no-driver --editable ".[test]" "cupy-cuda12x>=14"
 export CUDA_VISIBLE_DEVICES=""
 python - <<'CHECK'
 import sys

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.util import find_spec
@@ -19,6 +19,7 @@ import array_api_compat
 import fake_cupy
 import numpy as np
 import pytest
+from kernel_listing import unlisted
 from threadpoolctl import threadpool_limits
 
 from gpukpca.backend import device as devices
@@ -177,8 +178,16 @@ def _jax_with_float64() -> Any:
     return jax.enable_x64(True)
 
 
+@contextmanager
+def imitation() -> Iterator[Any]:
+    """The imitation of CuPy. What a test launches on it must be listed, and so compiled by `ci/compile_kernels.sh`."""
+    with fake_cupy.installed() as cupy:
+        yield cupy
+        assert not unlisted(fake_cupy.state), "add these kernels to KERNELS of their module in gpukpca/cuda"
+
+
 # What a library needs while a test runs.
-LIBRARY_STATE = {"fakecuda": fake_cupy.installed, "jax": _jax_with_float64}
+LIBRARY_STATE = {"fakecuda": imitation, "jax": _jax_with_float64}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -219,7 +228,7 @@ def cuda(request: pytest.FixtureRequest) -> Iterator[Any]:
     """The module `cupy`: the real one where it works, else the fake."""
     if "cupy" not in MAKERS and find_spec("cupy") is not None:
         pytest.skip("the real CuPy is installed and finds no device")
-    with fake_cupy.installed() if request.param == "fakecuda" else nullcontext():
+    with imitation() if request.param == "fakecuda" else nullcontext():
         yield importlib.import_module("cupy")
 
 
@@ -228,7 +237,7 @@ def fake_cuda() -> Iterator[Any]:
     """The fake CuPy, for tests of what a device can do wrong; the value is the module `cupy`."""
     if find_spec("cupy") is not None:
         pytest.skip("the real CuPy is installed, and the fake must not hide it")
-    with fake_cupy.installed() as cupy:
+    with imitation() as cupy:
         yield cupy
 
 

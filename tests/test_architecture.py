@@ -231,6 +231,26 @@ def test_cuda_knows_no_kernel_and_no_operator():
             assert not [name for name, _ in imports(path) if (module_of(name) or "cuda").split(".")[0] != "cuda"]
 
 
+COMPILED = {"ElementwiseKernel", "ReductionKernel", "RawKernel", "RawModule", "fuse", "vectorize", "jit"}
+
+
+def test_kernels_are_listed_where_they_are_made():
+    """`ci/compile_kernels.sh` finds them there; names and types are checked where tests launch them."""
+    for path in FILES:
+        made = {
+            node.attr for node in ast.walk(tree(path)) if isinstance(node, ast.Attribute) and is_of_cupy(node.value)
+        }
+        if made & COMPILED:
+            functions = {node.name for node in tree(path).body if isinstance(node, ast.FunctionDef)}
+            assignments = [node for node in tree(path).body if isinstance(node, ast.Assign | ast.AnnAssign)]
+            assert "_kernel" in functions, short(path)
+            assert any(ast.unparse(node).startswith(("KERNELS =", "KERNELS:")) for node in assignments), short(path)
+
+
+def is_of_cupy(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id.startswith("cupy")
+
+
 BELOW = [path for path in FILES if LEVELS.get(room(path), 6) < 5 and room(path) not in ("backend", "cuda")]
 
 

@@ -7,9 +7,11 @@ import importlib.machinery
 import multiprocessing
 import os
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
+import tomllib
 import tracemalloc
 import warnings
 from pathlib import Path
@@ -290,8 +292,16 @@ def test_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         fitted = model(device=device).fit(X)  # and no warning: they are errors here
         assert fitted.device_ == "cpu"
         assert fitted.fallbacks_ == ()
-    with pytest.raises(DeviceUnavailableError, match=r"pip install cupy-cuda12x"):
+    with pytest.raises(DeviceUnavailableError, match=r'pip install "cupy-cuda12x\[ctk\]>=14"'):
         model(device="cuda").fit(X)
+
+
+def test_messages_name_the_requirements_of_the_extras() -> None:
+    project = Path(__file__).resolve().parents[1] / "pyproject.toml"
+    extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
+    requirements = [requirement for name in ("cuda12", "cuda13") for requirement in extras[name]]
+    assert requirements == re.findall(r'"(cupy[^"]*)"', cuda_device.INSTALL)
+    assert cuda_device.CUDA_12.endswith(f' "{requirements[0]}"')
 
 
 class Unloadable(importlib.machinery.ModuleSpec):
@@ -318,12 +328,25 @@ IMPORT_ERRORS = {
 }
 
 
+def wrapped_by_cupy(cause: ImportError) -> ImportError:
+    """The page of advice that CuPy puts around an error of its first import."""
+    rule = 64 * "="
+    error = ImportError(f"\n{rule}\nFailed to import CuPy.\n\nOriginal error:\n  ImportError: {cause}\n{rule}\n")
+    error.__cause__ = cause
+    return error
+
+
 @pytest.mark.parametrize("name", IMPORT_ERRORS)
 def test_the_import_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     error = IMPORT_ERRORS[name]
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Unloadable(error), *sys.meta_path])
     check_fallback(str(error)[:20])
+    if isinstance(error, ImportError):
+        monkeypatch.setattr(sys, "meta_path", [Unloadable(wrapped_by_cupy(error)), *sys.meta_path[1:]])
+        works, cause = cuda_device.probe()
+        assert not works
+        assert cause.endswith(f"cannot be imported: ImportError: {error}; {cuda_device.INSTALL}")
 
 
 STATES = {
@@ -340,6 +363,89 @@ def test_a_device_that_cannot_compute(fake_cuda: Any, name: str) -> None:
     state, cause = STATES[name]
     with state():
         check_fallback(cause)
+
+
+# As CuPy 14, cuda-pathfinder, the loader and NVRTC say it.
+MISSING = [
+    ImportError("libcublas.so.12: cannot open shared object file: No such file or directory"),
+    ImportError('Failure finding "libcublasLt.so.13 or libcublasLt.so.12": No such file: libcublasLt.so.12\n'),
+    ImportError('Failure finding "libnvJitLink.so.13 or libnvJitLink.so.12": No such file: libnvJitLink.so.12\n'),
+    ImportError("/lib/libcusparse.so.12: undefined symbol: __nvJitLinkCreate_12_8, version libnvJitLink.so.12"),
+    ImportError("libcusolver.so.11: cannot open shared object file: No such file or directory"),
+    ImportError("DLL load failed while importing cublas: The specified module could not be found."),
+    RuntimeError('Failure finding "libnvrtc.so.13 or libnvrtc.so.12": No such file: libnvrtc.so.13\n'),
+    RuntimeError("CuPy failed to load libnvrtc.so.12: OSError: libnvrtc.so.12: cannot open shared object file"),
+    RuntimeError("CuPy failed to load nvrtc64_120_0.dll: FileNotFoundError: Could not find module"),
+    RuntimeError("Failed to find CUDA headers. Please install CUDA toolkit headers or specify CUDA_PATH."),
+    'kernel.cu(1): catastrophic error: cannot open source file "cuda_fp16.h"\n1 catastrophic error detected.\n',
+]
+NOT_MISSING = [
+    RuntimeError("cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version"),
+    ImportError("libcuda.so.1: cannot open shared object file: No such file or directory"),
+    ImportError("No module named 'scipy.special'"),
+    ValueError("the product is not finite"),
+    'kernel.cu(7): error: identifier "foo" is undefined\n',
+]
+
+
+def raised(cuda: Any, error: Any) -> Exception:
+    """An error of the table; a text is what NVRTC prints."""
+    return error if isinstance(error, Exception) else cuda.cuda.compiler.CompileException(error, "", "kernel.cu", ())
+
+
+@pytest.mark.parametrize("error", [*MISSING, *NOT_MISSING], ids=lambda error: str(error)[:50])
+def test_a_missing_library_comes_with_its_installation(
+    fake_cuda: Any, error: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, wanted = raised(fake_cuda, error), error in MISSING
+
+    def fails(*_: Any) -> None:
+        raise seen
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cuda_device, "_small_work", fails)
+        works, cause = cuda_device.probe()
+    assert not works
+    assert str(error).splitlines()[0] in cause
+    assert cause.endswith(cuda_device.INSTALL) is wanted
+    if wanted:  # with arrays that are on a device already
+        x = fake_cuda.zeros(3)
+        with (
+            pytest.raises(DeviceUnavailableError, match=r"cupy-cuda12x\[ctk\]>=14") as told,
+            working_on(x),
+            working_on(x),
+        ):
+            fails()
+        assert told.value.__cause__ is seen
+
+
+@pytest.mark.parametrize(
+    ("capability", "version", "wanted"),
+    [
+        ((7, 0), 13000, True),
+        ((6, 1), 13020, True),
+        ((7, 5), 13000, False),
+        ((7, 0), 12090, False),
+        ((9, 0), 13000, False),
+    ],
+)
+@pytest.mark.parametrize("how", ["compile", "image"])
+def test_a_card_too_old_for_cuda_13_comes_with_the_wheel_of_cuda_12(
+    fake_cuda: Any, capability: tuple[int, int], version: int, wanted: bool, how: str
+) -> None:
+    with (
+        fake_cupy.compute_capability(*capability),
+        fake_cupy.cuda_version(version),
+        fake_cupy.kernels_cannot_run(how),
+    ):
+        works, cause = cuda_device.probe()
+        with pytest.raises(DeviceUnavailableError) as error:
+            model().fit(fake_cuda.asarray(data()))
+    assert not works
+    for text in (cause, str(error.value)):
+        assert ("CUDA 13 does not support cards" in text) is wanted
+        assert (cuda_device.CUDA_12 in text) is wanted
+    assert (f"{capability[0]}.{capability[1]}" in cause) is wanted
 
 
 def check_fallback(cause: str) -> None:

@@ -180,7 +180,7 @@ def working_on(like: Any) -> Iterator[None]:
             ) from error
         if kind == "unusable":
             raise DeviceUnavailableError(
-                f"the CUDA device cannot be used: {cuda_device.told(error)}. `gpukpca info` says what works."
+                f"the CUDA device cannot be used: {cuda_device.explain(error)}. `gpukpca info` says what works."
             ) from error
         if kind == "lost":
             _lost.append(

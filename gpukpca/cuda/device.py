@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-INSTALL = "pip install cupy-cuda12x (or cupy-cuda13x) on a machine with an NVIDIA GPU and its driver"
+# CuPy's wheels hold no CUDA libraries and no headers: the extra brings both.
+CUDA_12 = 'pip install "cupy-cuda12x[ctk]>=14"'
+INSTALL = (
+    f'{CUDA_12} (or "cupy-cuda13x[ctk]>=14" for a card of compute capability 7.5 or newer) on a machine with an NVIDIA '
+    "GPU and its driver"
+)
+# Libraries and headers of CUDA as errors of the loader, of cuda-pathfinder, of CuPy and of its compiler name them.
+MISSING = re.compile(
+    r"\b(lib)?(cublas|cublasLt|cusolver|cusparse|curand|cudart|nvrtc|nvJitLink)[\w.-]*\.(so|dll)\b"
+    r"|DLL load failed|CUDA headers|cannot open source file",
+    re.IGNORECASE,
+)
+# The first version of CUDA that compiles for none of Maxwell, Pascal and Volta, and the oldest card that it knows.
+CUDA_13 = 13_000
+OLDEST_OF_CUDA_13 = (7, 5)
+KERNELS = {"gpukpca_probe": ({"x": "float32", "y": "float32"},)}
 # Errors after which no call to the device of this process succeeds any more (CUDA runtime API, cudaError):
 # ECC, NVLink, illegal address, launch timeout, assertion, hardware stack, instruction, misalignment, address space,
 # program counter, launch failure, unknown.
@@ -48,7 +64,8 @@ def probe(index: int | None = None) -> tuple[bool, str]:
     try:
         import cupy
     except Exception as error:  # a missing library, another NumPy: an import may fail in any way
-        return False, f"CuPy is installed but cannot be imported: {told(error)}"
+        # CuPy wraps the error of the loader in a page of general advice.
+        return False, f"CuPy is installed but cannot be imported: {explain(error.__cause__ or error)}"
     try:
         current = None if index is None and not _working else _index(cupy, index)
         if current in _working:
@@ -64,7 +81,7 @@ def probe(index: int | None = None) -> tuple[bool, str]:
     except Exception as error:  # no kernel image, no cuSOLVER, a broken driver
         if is_out_of_memory(error):  # a full device is a device; whoever wants memory will be told
             return True, describe(_index(cupy, index))
-        return False, f"a CUDA device was found, but it cannot be used: {told(error)}"
+        return False, f"a CUDA device was found, but it cannot be used: {explain(error, index)}"
     if fault:
         return False, fault
     note_use()
@@ -79,7 +96,7 @@ def _why_none(cupy: Any) -> str:
     try:
         return f" ({cupy.cuda.runtime.getDeviceCount()} counted{setting})"
     except Exception as error:  # that it raises is the answer
-        return f" ({told(error)}{setting}); nvidia-smi says what the driver sees"
+        return f" ({explain(error)}{setting}); nvidia-smi says what the driver sees"
 
 
 def _index(cupy: Any, index: int | None) -> int:
@@ -88,7 +105,7 @@ def _index(cupy: Any, index: int | None) -> int:
 
 def _small_work(cupy: Any) -> str:
     """What is wrong with small problems on the current device; nothing if they are solved."""
-    block = cupy.ElementwiseKernel("T x", "T y", "y = x * x", "gpukpca_probe")(cupy.full((8, 8), 2.0, cupy.float32))
+    block = _kernel("gpukpca_probe")(cupy.full((8, 8), 2.0, cupy.float32))
     if float((block @ block).sum()) != 8 * 8 * 8 * 16.0:
         return "a CUDA device was found, but a small matrix product on it is wrong"
     values = cupy.linalg.eigh(block)[0].get()
@@ -97,10 +114,45 @@ def _small_work(cupy: Any) -> str:
     return ""
 
 
-def told(error: BaseException) -> str:
-    """An error in one line."""
+def _kernel(name: str) -> Any:
+    import cupy
+
+    return cupy.ElementwiseKernel("T x", "T y", "y = x * x", name)
+
+
+def explain(error: BaseException, index: int | None = None) -> str:
+    """Return an error in one line, with the installation that mends it where another one would.
+
+    Parameters
+    ----------
+    index : int, optional
+        The device on which it was raised. Default: the current one.
+    """
     lines = [line for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0].strip() if lines else 'nothing said'}"
+    said = f"{type(error).__name__}: {lines[0].strip() if lines else 'nothing said'}"
+    if is_missing_library(error):
+        return f"{said}; {INSTALL}"
+    return said + _rejected_by_cuda_13(index)
+
+
+def is_missing_library(error: BaseException) -> bool:
+    """Return whether an error says that a CUDA library or header is missing or does not fit."""
+    return MISSING.search(str(error)) is not None
+
+
+def _rejected_by_cuda_13(index: int | None) -> str:
+    """Return a clause that names the wheel for a card too old for CUDA 13; empty for every other card and wheel."""
+    try:
+        import cupy
+
+        properties = cupy.cuda.runtime.getDeviceProperties(_index(cupy, index))
+        capability = (properties["major"], properties["minor"])
+        # The runtime linked into CuPy: the version for which the wheel was built.
+        if capability >= OLDEST_OF_CUDA_13 or cupy.cuda.runtime.runtimeGetVersion() < CUDA_13:
+            return ""
+    except Exception:  # no card, or one that answers nothing any more
+        return ""
+    return f"; CUDA 13 does not support cards of compute capability {capability[0]}.{capability[1]}: {CUDA_12}"
 
 
 def note_use() -> None:
@@ -192,6 +244,9 @@ def fault(error: BaseException) -> str:
 
     if isinstance(error, cupy.cuda.compiler.CompileException):
         return "unusable"
+    # CuPy loads CUDA's libraries at their first use.
+    if isinstance(error, (ImportError, RuntimeError)) and is_missing_library(error):
+        return "" if type(error).__module__.startswith("gpukpca") else "unusable"
     if isinstance(error, cupy.cuda.runtime.CUDARuntimeError):
         status = getattr(error, "status", None)
         if status == AFTER_FORK:

@@ -44,6 +44,10 @@ OPERATIONS: dict[str, tuple[str, str]] = {
     ),
     "sigmoid": ("T constant", "y = tanh(T(t) + constant)"),
 }
+# Types of the tile and of its answer; only tiles of distances are narrowed.
+SAME = ({"t": "float32", "y": "float32"}, {"t": "float64", "y": "float64"})
+NARROWED = (*SAME, {"t": "float64", "y": "float32"})
+KERNELS = {f"gpukpca_{name}": SAME if name in ("polynomial", "sigmoid") else NARROWED for name in OPERATIONS}
 
 
 def gaussian(T: Any, flat: bool, scale: float, dtype: Any) -> Any:
@@ -74,15 +78,15 @@ def sigmoid(T: Any, constant: float) -> Any:
 def _applied(name: str, T: Any, dtype: Any, *parameters: float) -> Any:
     """One launch; into T where the answer has its type."""
     if T.dtype == dtype:
-        return _kernel(name)(T, *parameters, T)
+        return _kernel(f"gpukpca_{name}")(T, *parameters, T)
     import cupy
 
-    return _kernel(name)(T, *parameters, cupy.empty(T.shape, dtype))
+    return _kernel(f"gpukpca_{name}")(T, *parameters, cupy.empty(T.shape, dtype))
 
 
 @cache
 def _kernel(name: str) -> Any:
     import cupy
 
-    parameters, operation = OPERATIONS[name]
-    return cupy.ElementwiseKernel(f"W t, {parameters}", "T y", operation, f"gpukpca_{name}")
+    parameters, operation = OPERATIONS[name.removeprefix("gpukpca_")]
+    return cupy.ElementwiseKernel(f"W t, {parameters}", "T y", operation, name)

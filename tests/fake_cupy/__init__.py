@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from .hooks import (
     break_device,
+    compute_capability,
     count_allocations,
     cuda_version,
     device_bytes,
@@ -23,15 +24,18 @@ from .hooks import (
     launches,
     live_allocations,
     no_device,
+    no_pinned_memory,
     operations,
     peak_bytes,
     repair,
+    rmm_allocator,
 )
 from .install import install, installed, is_installed, uninstall
 from .state import state
 
 __all__ = [
     "break_device",
+    "compute_capability",
     "count_allocations",
     "cuda_version",
     "device_bytes",
@@ -48,9 +52,11 @@ __all__ = [
     "launches",
     "live_allocations",
     "no_device",
+    "no_pinned_memory",
     "operations",
     "peak_bytes",
     "repair",
+    "rmm_allocator",
     "state",
     "uninstall",
 ]

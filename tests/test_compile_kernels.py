@@ -1,0 +1,95 @@
+"""`ci/compile_kernels.py` without CuPy and NVRTC, and the listing that it reads."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import fake_cupy
+import pytest
+from kernel_listing import PREFIX, listed, unlisted
+
+from gpukpca.cuda import distances, elementwise
+
+SCRIPT = Path(__file__).resolve().parents[1] / "ci" / "compile_kernels.py"
+# As NVRTC 12.9 reports two functions, the second with spilled registers and an array in local memory.
+LOG = """ptxas info    : 13 bytes gmem
+ptxas info    : Compiling entry function 'gpukpca_gaussian' for 'sm_90'
+ptxas info    : Function properties for gpukpca_gaussian
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 25 registers, used 0 barriers
+ptxas info    : Compile time = 6.131 ms
+ptxas info    : Compiling entry function '_Z7unlucky' for 'sm_90'
+ptxas info    : Function properties for _Z7unlucky
+ptxas         .     {stack} bytes stack frame, {stores} bytes spill stores, {loads} bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 816 bytes cumulative stack size, 4096 bytes smem
+ptxas info    : Compile time = 12.070 ms
+"""
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module; `gpukpca` and CuPy are imported by its functions alone."""
+    if not SCRIPT.exists():
+        pytest.skip("the scripts are not part of this distribution")
+    spec = importlib.util.spec_from_file_location("compile_kernels", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)  # dataclasses look there
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("stack", "stores", "loads"), [(800, 0, 0), (0, 8, 0), (0, 0, 16), (0, 0, 0)])
+def test_local_memory_of_any_kind_is_a_fault(
+    script: Any, stack: int, stores: int, loads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = script.usage(LOG.format(stack=stack, stores=stores, loads=loads))
+    assert found["gpukpca_gaussian"] == script.Usage(25, 0)
+    assert found["_Z7unlucky"] == script.Usage(255, max(stack, stores, loads))
+    compiler = types.SimpleNamespace(CompileException=RuntimeError)
+    monkeypatch.setitem(sys.modules, "cupy.cuda.compiler", compiler)
+    monkeypatch.setattr(script, "compiled", lambda unit, architecture: found)
+    results = [script.resources("label", script.Unit(name, ""), "90") for name in found]
+    assert results[0] == found["gpukpca_gaussian"]
+    assert isinstance(results[1], str) is (stack + stores + loads > 0)
+
+
+def test_a_kernel_that_does_not_compile_is_a_fault(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError("error: identifier is undefined")
+
+    compiler = types.SimpleNamespace(CompileException=RuntimeError)
+    monkeypatch.setitem(sys.modules, "cupy.cuda.compiler", compiler)
+    monkeypatch.setattr(script, "compiled", fails)
+    assert "identifier is undefined" in script.resources("label", script.Unit("name", ""), "90")
+
+
+def test_functions_of_a_module_are_found_without_a_device(script: Any) -> None:
+    names = ("gpukpca_f<float>", "gpukpca_f<double>")
+    module = script.RawModule(code="text", options=("-O3",), name_expressions=list(names))
+    assert module.get_function(names[1]) == script.Unit(names[1], "text", ("-O3",), names)
+
+
+def test_every_listed_kernel_can_be_made(cuda: Any) -> None:
+    for room in (elementwise, distances):
+        for name in room.KERNELS:
+            assert name.startswith(PREFIX)
+            assert room._kernel(name).name == name
+            assert name in listed()
+
+
+def test_a_kernel_that_is_not_listed_is_noticed() -> None:
+    with fake_cupy.installed() as cupy:
+        wide, narrow = cupy.zeros((2, 2)), cupy.zeros((2, 2), cupy.float32)
+        elementwise._kernel("gpukpca_gaussian")(wide, 1.0, narrow)
+        cupy.ElementwiseKernel("T x", "T y", "y = x", "of_somebody_else")(wide)
+        assert unlisted(fake_cupy.state) == []
+        elementwise._kernel("gpukpca_sigmoid")(wide, 1.0, narrow)
+        cupy.ElementwiseKernel("T x", "T y", "y = x", "gpukpca_new")(wide)
+        raw = 'extern "C" __global__ void gpukpca_raw(double* x) { x[0] = 1.0; }'
+        cupy.RawKernel(raw, "gpukpca_raw")((1,), (1,), (wide,))
+        sigmoid = "gpukpca_sigmoid {'t': 'float64', 'y': 'float32'}"
+        assert unlisted(fake_cupy.state) == ["gpukpca_new", "gpukpca_raw", sigmoid]
