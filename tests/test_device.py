@@ -425,7 +425,7 @@ CALLS = [
 
 
 def unlike_axes() -> np.ndarray:
-    """Data whose directions differ, as Bayesian PCA needs them."""
+    """Return data whose directions differ, as Bayesian PCA needs them."""
     X = data()
     return X * np.logspace(1, -1, X.shape[1])
 
