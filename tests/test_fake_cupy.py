@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import pickle
 import sys
+import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
 import array_api_compat
@@ -474,6 +476,20 @@ def test_what_a_launch_refuses(fake_cuda):
     big = 'extern "C" __global__ void big(int* x) { __shared__ double all[7000]; all[0] = 0; __syncthreads(); }'
     with pytest.raises(fake_cuda.cuda.compiler.CompileException, match="too much shared"):
         fake_cuda.RawKernel(big, "big")((1,), (1,), (x,))
+
+
+def test_threads_may_compile_the_same_kernel_at_once(fake_cuda, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    x = fake_cuda.arange(5)
+    kernel = fake_cuda.ElementwiseKernel("T a", "T y", "y = 3 * a", "together")
+    barrier = threading.Barrier(4)
+
+    def run(_):
+        barrier.wait()
+        return kernel(x).get().sum()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(run, range(4))) == [30] * 4
 
 
 # Allocators
