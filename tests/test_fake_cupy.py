@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import pickle
 import sys
+import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
 import array_api_compat
@@ -476,6 +478,20 @@ def test_what_a_launch_refuses(fake_cuda):
         fake_cuda.RawKernel(big, "big")((1,), (1,), (x,))
 
 
+def test_threads_may_compile_the_same_kernel_at_once(fake_cuda, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    x = fake_cuda.arange(5)
+    kernel = fake_cuda.ElementwiseKernel("T a", "T y", "y = 3 * a", "together")
+    barrier = threading.Barrier(4)
+
+    def run(_):
+        barrier.wait()
+        return kernel(x).get().sum()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(run, range(4))) == [30] * 4
+
+
 # Allocators
 
 
@@ -501,7 +517,7 @@ def test_the_current_allocator_pays(fake_cuda):
         fake_cuda.zeros(1000)
 
 
-def test_a_function_of_the_users_own_allocates(fake_cuda):
+def test_a_plain_function_allocates(fake_cuda):
     rmm = fake_cupy.rmm_allocator(2**20)
     assert fake_cuda.cuda.runtime.memGetInfo()[0] == 16 * 2**30 - 2**20
     fake_cuda.cuda.set_allocator(rmm)
@@ -623,7 +639,7 @@ def test_new_arrays_are_in_c_order(fake_cuda):
 
 
 def entries_taken(work):
-    """Entries of float64 in use at most while `work` runs."""
+    """Return the largest number of float64 entries in use while `work` runs."""
     with fake_cupy.peak_bytes() as most:
         work()
     return most.count // 8
@@ -673,7 +689,7 @@ def test_bits_and_bytes(fake_cuda):
 
 
 def gemm(cupy, a, b, c, compute_type, alpha=1.0, beta=0.0, transa=False, transb=False):
-    """c = alpha a b + beta c, of arrays in Fortran's order."""
+    """Compute c = alpha a b + beta c of arrays in Fortran's order."""
     cublas = sys.modules["cupy_backends.cuda.libs.cublas"]
     kinds = {"float32": 0, "float64": 1, "float16": 2}
     sums = np.float64 if c.dtype == np.float64 else np.float32

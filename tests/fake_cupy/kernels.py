@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,8 @@ struct Indexer {
     ptrdiff_t get() const { return at; }
 };
 """
-FLAGS = ("-O2", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-w", "-x", "c++")
+# No fortified longjmp: it takes the fibers of `raw` for damaged stacks.
+FLAGS = ("-O2", "-U_FORTIFY_SOURCE", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-w", "-x", "c++")
 
 
 class ParameterInfo:
@@ -277,7 +279,7 @@ def library(source: str, name: str, options: tuple) -> Any:
     digest = hashlib.sha256((source + " ".join(FLAGS)).encode()).hexdigest()[:32]
     path = folder / f"{digest}.so"
     if not path.exists():
-        made = folder / f"{digest}.{os.getpid()}"
+        made = folder / f"{digest}.{os.getpid()}.{threading.get_ident()}"  # workers are threads, or processes
         command = [compiler, *FLAGS, "-", "-o", str(made)]
         result = subprocess.run(command, input=source, capture_output=True, text=True)
         if result.returncode:
