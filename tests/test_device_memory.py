@@ -281,14 +281,15 @@ def test_what_fails_once_is_tried_with_another_scale(fake_cuda: Any) -> None:
     assert estimator.solver_ == "dense"
 
 
-@pytest.mark.parametrize(("version", "offered"), [(12_090, False), (13_000, True)])
-def test_the_cuda_version_says_which_n_cusolver_is_offered(
-    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, version: int, offered: bool
+@pytest.mark.parametrize("runtime", [12_090, 13_000])
+@pytest.mark.parametrize(("cusolver", "offered"), [((11, 7, 5), False), ((12, 0, 4), True)])
+def test_the_version_of_cusolver_says_which_n_it_is_offered(
+    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, runtime: int, cusolver: tuple[int, int, int], offered: bool
 ) -> None:
     monkeypatch.setattr("gpukpca.cuda.eigh.LARGEST_BEFORE_CUDA_13", 50)
     X = fake_cuda.asarray(data(60, 3))
     estimator = model("dense")
-    with fake_cupy.cuda_version(version):
+    with fake_cupy.cuda_version(runtime), fake_cupy.cusolver_version(cusolver):
         if offered:
             estimator.fit(X)
         else:

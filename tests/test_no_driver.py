@@ -101,7 +101,6 @@ def test_what_is_used_of_cupy_is_there() -> None:
     assert callable(cupy.cuda.device.get_cusolver_handle)
     assert to_cuda_dtype(np.dtype("float32")) != to_cuda_dtype(np.dtype("float64"))
     assert routines.COMPUTE_TYPE_PEDANTIC != routines.COMPUTE_TYPE_TF32
-    assert isinstance(cupy.cuda.runtime.runtimeGetVersion(), int)
     for method in ("used_bytes", "free_bytes", "get_limit", "free_all_blocks"):
         assert callable(getattr(cupy.get_default_memory_pool(), method))
     for method in ("get", "set"):
@@ -120,10 +119,12 @@ def test_full_precision_puts_the_setting_back(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_cusolver_is_called_as_this_cupy_calls_it() -> None:
-    """Its own caller is the documentation of the order of arguments."""
+    """Its own callers are the documentation: of the order of arguments, and of the version."""
     from cupy.linalg import _eigenvalue
+    from cupyx import _runtime
 
     source = "".join(inspect.getsource(_eigenvalue._syevd).split())
     wanted = "handle,params,jobz,uplo,m,type_v,v.data.ptr,lda,type_w,w.data.ptr,type_v"
     assert f"xsyevd_bufferSize({wanted})" in source
     assert f"xsyevd({wanted},work_device.data.ptr,work_device_size,work_host.ctypes.data,work_host_sizse," in source
+    assert "cupy.cuda.cusolver._getVersion()" in inspect.getsource(_runtime)

@@ -142,6 +142,11 @@ def cuda_version(runtime: int, driver: int | None = None) -> Change:
     return Change(runtime_version=runtime, driver_version=driver or runtime)
 
 
+def cusolver_version(version: tuple[int, int, int]) -> Change:
+    """The version of cuSOLVER: 11 belongs to CUDA 12, 12 to CUDA 13. The runtime's is another one."""
+    return Change(cusolver_version=version)
+
+
 def eigh_reports(info: int) -> Change:
     """What cuSOLVER's syevd writes into its report; 0 is success."""
     return Change(eigh_info=info)

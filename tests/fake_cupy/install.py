@@ -194,8 +194,8 @@ def _runtime(name: str = "cupy.cuda.runtime") -> ModuleType:
 @cache
 def _libraries() -> tuple[ModuleType, ModuleType]:
     solver = (
-        "CUSOLVERError CUSOLVER_EIG_MODE_NOVECTOR CUSOLVER_EIG_MODE_VECTOR createParams destroyParams xsyevd "
-        "xsyevd_bufferSize"
+        "CUSOLVERError CUSOLVER_EIG_MODE_NOVECTOR CUSOLVER_EIG_MODE_VECTOR _getVersion createParams destroyParams "
+        "xsyevd xsyevd_bufferSize"
     )
     fills = "CUBLAS_FILL_MODE_LOWER CUBLAS_FILL_MODE_UPPER"
     return (

@@ -128,6 +128,7 @@ class State:
     driver_version: int = 12090
     pooled: bool = True  # cupy.cuda.set_allocator(None) turns the pool off
     # cuSOLVER
+    cusolver_version: tuple[int, int, int] = (11, 7, 5)
     eigh_info: int = 0
     eigh_answer: Callable | None = None  # (values, vectors) -> (values, vectors), what comes out instead
     eigh_largest: int | None = None  # above it bufferSize refuses
