@@ -177,10 +177,10 @@ def test_data_larger_than_the_device_are_refused_with_numbers(fake_cuda: Any) ->
 
 
 def test_a_dense_solution_that_cannot_fit_is_refused_before_anything_is_taken(fake_cuda: Any) -> None:
-    X = fake_cuda.asarray(data(2000, 4))
-    with fake_cupy.device_bytes(2**27), pytest.raises(MemoryBudgetError, match=r"needs .* GiB|needs .* MiB"):
+    X = fake_cuda.asarray(data(1000, 4))
+    with fake_cupy.device_bytes(2**25), pytest.raises(MemoryBudgetError, match=r"needs .* GiB|needs .* MiB"):
         model(eigen_solver="dense").fit(X)
-    with fake_cupy.device_bytes(2**27):
+    with fake_cupy.device_bytes(2**25):
         smaller = model(tol=1e-6).fit(X)
     assert "block Krylov" in smaller.solver_
     assert any("does not fit" in note for note in smaller.plan_.notes)
