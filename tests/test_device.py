@@ -25,6 +25,7 @@ from sklearn.base import clone
 from gpukpca import PCA, IncrementalPCA, KernelPCA
 from gpukpca.backend import device as devices
 from gpukpca.backend.device import cuda_place, on_its_device, working_on
+from gpukpca.backend.namespace import empty_like
 from gpukpca.cuda import device as cuda_device
 from gpukpca.decomposition.fitting import on_host
 from gpukpca.eigen import pivoted_cholesky, top_eigh
@@ -233,6 +234,15 @@ def test_arrays_stay_on_their_device_and_the_current_one_comes_back(fake_cuda: A
     with pytest.raises(DeviceUnavailableError, match=r"no device cuda:7"):
         model(device="cuda:7").fit(X)
     assert fake_cuda.cuda.runtime.getDevice() == 0
+
+
+def test_an_empty_array_remembers_the_device_whichever_is_current(fake_cuda: Any) -> None:
+    for index in (0, 1):
+        with fake_cuda.cuda.Device(index):
+            x = fake_cuda.zeros(3, np.float32)
+        like = empty_like(x)
+        assert (like.device.id, like.dtype, like.shape) == (index, np.float32, (0,))
+        assert empty_like(x, np.float64).dtype == np.float64
 
 
 def test_functions_work_on_the_device_of_their_arrays(fake_cuda: Any) -> None:
