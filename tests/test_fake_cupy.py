@@ -230,7 +230,7 @@ def test_raw_parameters_are_indexed(fake_cuda):
     np.testing.assert_array_equal(last_first(x.T, 35, fake_cuda.empty(35)).get(), host.T.ravel()[::-1])
     np.testing.assert_array_equal(last_first(x, 35, size=35).get(), host.ravel()[::-1])
     with pytest.raises(fake_cuda.cuda.runtime.CUDARuntimeError, match="cudaErrorIllegalAddress"):
-        last_first(x, 99, size=35)
+        last_first(x, 99, size=35).get()
 
 
 def test_wrong_kernels_and_arguments_are_refused(fake_cuda):
@@ -346,7 +346,7 @@ def test_failures_of_cusolver_are_silent(fake_cuda):
     with fake_cupy.eigh_refuses_above(3), pytest.raises(cusolver.CUSOLVERError, match="INVALID_VALUE"):
         fake_cuda.linalg.eigh(A)
     with pytest.raises(fake_cuda.cuda.runtime.CUDARuntimeError, match="IllegalAddress"):
-        fake_cuda.linalg.eigh(fake_cuda.full((2, 2), 1e31, np.float32))
+        fake_cuda.linalg.eigh(fake_cuda.full((2, 2), 1e31, np.float32))[0].get()
 
 
 def test_tf32_loses_digits(fake_cuda):
@@ -367,3 +367,223 @@ def test_a_lost_device_ends_a_run_of_tests(fake_cuda):
     assert is_loss(DeviceLostError("lost"))
     assert not is_loss(error(2))
     assert not is_loss(RuntimeError("700"))
+
+
+# Whole CUDA programs
+
+SUMS = r"""
+template <class T, int EDGE>
+__global__ void sums(const T* __restrict__ x, T* out, long long n) {
+    __shared__ T part[EDGE];
+    extern __shared__ __align__(16) unsigned char more[];
+    T* twice = (T*)more;
+    long long i = blockIdx.x * (long long)EDGE + threadIdx.x;
+    part[threadIdx.x] = i < n ? __ldg(x + i) : T(0);
+    __syncthreads();
+    for (int half = EDGE / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) { part[threadIdx.x] += part[threadIdx.x + half]; }
+        __syncthreads();
+    }
+    twice[threadIdx.x] = 2 * part[0];
+    __syncwarp();
+    if (threadIdx.x == 0) { out[blockIdx.x] = twice[EDGE - 1 < 31 ? EDGE - 1 : 31]; }
+}
+extern "C" __global__ void scaled(float4* x, float factor, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) { return; }
+    float4 v = x[i];
+    x[i] = make_float4(fmaf(v.x, factor, 1.0f), v.y, rsqrtf(v.z), fabsf(v.w));
+}
+extern "C" __global__ void __launch_bounds__(64) stuck(int* x) {
+    if (threadIdx.x == 0) { __syncwarp(); x[0] = 1; } else { __syncthreads(); }
+}
+extern "C" __global__ void missing_barrier(int* x) {
+    __shared__ int seen[64];
+    seen[threadIdx.x] = threadIdx.x;
+    x[threadIdx.x] = seen[63 - threadIdx.x];
+    __syncthreads();
+}
+extern "C" __global__ void beyond(int* x) { x[threadIdx.x + 1] = 1; }
+"""
+EXPRESSIONS = ("sums<float, 32>", "sums<double, 64>")
+
+
+def program(cupy):
+    return cupy.RawModule(code=SUMS, options=("-std=c++17",), name_expressions=EXPRESSIONS)
+
+
+@pytest.mark.parametrize(("dtype", "edge"), [("float32", 32), ("float64", 64)])
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 200])
+def test_threads_of_a_block_share_memory_and_meet_at_barriers(fake_cuda, dtype, edge, n):
+    host, x = pair(fake_cuda, (n,), dtype)
+    blocks = -(-n // edge)
+    out = fake_cuda.empty(blocks, dtype)
+    name = EXPRESSIONS[edge // 32 - 1]
+    kernel = program(fake_cuda).get_function(name)
+    kernel((blocks,), (edge,), (x, out, n), shared_mem=edge * out.itemsize)
+    wanted = [2 * host[start : start + edge].sum() for start in range(0, n, edge)]
+    np.testing.assert_allclose(out.get(), wanted, rtol=0, atol=64 * edge * np.finfo(dtype).eps)
+
+
+def test_vectors_intrinsics_and_arguments_by_value(fake_cuda):
+    host, x = pair(fake_cuda, (8, 4), "float32")
+    host[:, 2] = np.abs(host[:, 2])
+    x.set(host)
+    kernel = fake_cuda.RawKernel(SUMS, "scaled")
+    with fake_cupy.launches() as made:
+        kernel((3,), (3,), (x[1:], np.float32(2.0), np.int32(7)))
+    assert made.names == ["scaled"]
+    wanted = host.copy()
+    wanted[1:] = np.c_[2 * host[1:, 0] + 1, host[1:, 1], 1 / np.sqrt(host[1:, 2]), np.abs(host[1:, 3])]
+    np.testing.assert_allclose(x.get(), wanted, rtol=1e-6)
+    for wrong in ((x, 2.0, np.int32(7)), (x, np.float32(2.0), 7), (np.float32(2.0), x, np.int32(7)), (x,)):
+        with pytest.raises(TypeError, match="scaled"):
+            kernel((1,), (1,), wrong)
+    with pytest.raises(TypeError, match="passed by value"):
+        kernel((1,), (1,), (host, np.float32(1), np.int32(1)))
+
+
+def test_missing_barriers_show(fake_cuda):
+    x = fake_cuda.zeros(64, np.int32)
+    fake_cuda.RawKernel(SUMS, "missing_barrier")((1,), (64,), (x,))
+    assert (x.get() != np.arange(64)[::-1]).any()
+
+
+@pytest.mark.parametrize(("name", "status"), [("stuck", 702), ("beyond", 700)])
+def test_faults_of_whole_programs_show_at_the_next_wait(fake_cuda, name, status):
+    x = fake_cuda.zeros(64, np.int32)
+    program(fake_cuda).get_function(name)((1,), (64,), (x,))
+    x += 1
+    with pytest.raises(fake_cuda.cuda.runtime.CUDARuntimeError) as caught:
+        x.get()
+    assert caught.value.status == status
+
+
+def test_what_a_launch_refuses(fake_cuda):
+    x = fake_cuda.zeros(64, np.int32)
+    driver, beyond = sys.modules["cupy_backends.cuda.api.driver"], fake_cuda.RawKernel(SUMS, "beyond")
+    for wrong in (lambda: beyond((1,), (2048,), (x,)), lambda: beyond((1,), (1,), (x,), shared_mem=2**16)):
+        with pytest.raises(driver.CUDADriverError):
+            wrong()
+    with pytest.raises(driver.CUDADriverError):
+        program(fake_cuda).get_function("nobody")
+    with pytest.raises(TypeError):
+        beyond([1], [1], (x,))
+    with pytest.raises(fake_cuda.cuda.compiler.CompileException):
+        fake_cuda.RawKernel('extern "C" __global__ void wrong(int* x) { x = y; }', "wrong")((1,), (1,), (x,))
+    big = 'extern "C" __global__ void big(int* x) { __shared__ double all[7000]; all[0] = 0; __syncthreads(); }'
+    with pytest.raises(fake_cuda.cuda.compiler.CompileException, match="too much shared"):
+        fake_cuda.RawKernel(big, "big")((1,), (1,), (x,))
+
+
+# Allocators
+
+
+def test_the_current_allocator_pays(fake_cuda):
+    cuda, default = fake_cuda.cuda, fake_cuda.get_default_memory_pool()
+    assert cuda.get_allocator().__self__ is default
+    for pool in (cuda.MemoryPool(), cuda.MemoryAsyncPool()):
+        cuda.set_allocator(pool.malloc)
+        assert cuda.get_allocator().__self__ is pool
+        free = cuda.runtime.memGetInfo()[0]
+        x = fake_cuda.zeros(1000)
+        assert (pool.used_bytes(), default.used_bytes()) == (8192, 0)
+        assert free - cuda.runtime.memGetInfo()[0] == pool.total_bytes()
+        del x
+        assert (pool.used_bytes(), pool.free_bytes()) == (0, 8192)
+        pool.free_all_blocks()
+        assert cuda.runtime.memGetInfo()[0] == free
+    assert pool.get_limit() == 2**64 - 1
+    with pytest.raises(NotImplementedError):
+        pool.n_free_blocks()
+    pool.set_limit(2**12)
+    with pytest.raises(MemoryError, match="limit set to"):
+        fake_cuda.zeros(1000)
+
+
+def test_a_function_of_the_users_own_allocates(fake_cuda):
+    rmm = fake_cupy.rmm_allocator(2**20)
+    assert fake_cuda.cuda.runtime.memGetInfo()[0] == 16 * 2**30 - 2**20
+    fake_cuda.cuda.set_allocator(rmm)
+    assert fake_cuda.cuda.get_allocator() is rmm
+    for _ in range(3):  # what is freed is used again
+        x = fake_cuda.zeros(2**16)
+        x[0] = 1.0
+    assert fake_cuda.get_default_memory_pool().total_bytes() == 0
+    assert type(fake_cuda.cuda.alloc(8).mem) is fake_cuda.cuda.UnownedMemory
+    with pytest.raises(MemoryError, match="bad_alloc"):
+        x + fake_cuda.zeros((2, 2**16))
+
+
+# Streams
+
+
+def test_copies_from_pinned_memory_read_it_when_somebody_waits(fake_cuda):
+    cupyx, cuda = sys.modules["cupyx"], fake_cuda.cuda
+    buffer, stream = cupyx.empty_pinned((4,)), cuda.Stream(non_blocking=True)
+    x, y, z = (fake_cuda.zeros(4) for _ in range(3))
+    buffer[...] = 1.0
+    x.set(buffer, stream=stream)
+    event = stream.record()
+    assert not event.done
+    y.set(buffer, stream=stream)
+    assert x.get().sum() == 0.0  # another stream, which does not wait
+    event.synchronize()
+    assert event.done
+    buffer[...] = 2.0  # too early for y
+    cuda.get_current_stream().wait_event(stream.record())
+    assert x.get().sum() == 4.0
+    assert y.get().sum() == 8.0
+    with stream:
+        z.set(buffer)
+        assert (z + 1).get().sum() == 12.0  # in order on one stream
+    z.set(np.zeros(4), stream=stream)  # pageable memory: read before the call returns
+    assert z.get(stream=stream).sum() == 0.0
+    x.get(out=buffer, blocking=False)
+    assert buffer[0] == 2.0
+    cuda.runtime.deviceSynchronize()
+    assert buffer[0] == 1.0
+
+
+def test_pinned_memory(fake_cuda):
+    buffer = fake_cuda.cuda.alloc_pinned_memory(100)
+    assert buffer.size() >= 100
+    assert np.frombuffer(buffer, np.float32, 25).flags.writeable
+    with fake_cupy.no_pinned_memory(), pytest.raises(fake_cuda.cuda.runtime.CUDARuntimeError, match="out of memory"):
+        sys.modules["cupyx"].empty_pinned((4, 4), np.float32)
+
+
+def test_versions_of_libraries(fake_cuda):
+    cusolver = sys.modules["cupy_backends.cuda.libs.cusolver"]
+    for version, of_cusolver in ((12090, (11, 7, 5)), (13000, (12, 0, 4))):
+        with fake_cupy.cuda_version(version):
+            assert fake_cuda.cuda.get_local_runtime_version() == version
+            assert cusolver._getVersion() == of_cusolver
+
+
+# Faults
+
+
+def test_faults_show_where_the_host_waits(fake_cuda):
+    error = fake_cuda.cuda.runtime.CUDARuntimeError
+    waits = {
+        "get": lambda x: x.get(),
+        "float": lambda x: float(x[0, 0]),
+        "bool": lambda x: bool(x[0, 0]),
+        "item": lambda x: x[0, 0].item(),
+        "set": lambda x: x.set(np.ones((2, 2))),
+        "upload": lambda x: fake_cuda.asarray(np.ones(2)),
+        "stream": lambda x: fake_cuda.cuda.get_current_stream().synchronize(),
+        "device": lambda x: fake_cuda.cuda.Device().synchronize(),
+        "event": lambda x: fake_cuda.cuda.get_current_stream().record().synchronize(),
+    }
+    for name, wait in waits.items():
+        x = fake_cuda.ones((2, 2))
+        with fake_cupy.break_device():
+            y = x @ x
+            y += 1.0
+            with pytest.raises(error, match="illegal memory access"):
+                wait(y)
+            with pytest.raises(error):
+                x + 1.0  # nothing works any more
+        assert wait(x) is not NotImplemented, name

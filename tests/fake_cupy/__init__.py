@@ -24,9 +24,11 @@ from .hooks import (
     launches,
     live_allocations,
     no_device,
+    no_pinned_memory,
     operations,
     peak_bytes,
     repair,
+    rmm_allocator,
 )
 from .install import install, installed, is_installed, uninstall
 from .state import state
@@ -50,9 +52,11 @@ __all__ = [
     "launches",
     "live_allocations",
     "no_device",
+    "no_pinned_memory",
     "operations",
     "peak_bytes",
     "repair",
+    "rmm_allocator",
     "state",
     "uninstall",
 ]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import state as device
-from .devices import Device
+from .devices import Device, _order_copies, get_current_stream, is_pinned
 from .memory import Memory, MemoryPointer
 
 DTYPES = frozenset("?bBhHiIlLqQefdFD")
@@ -99,11 +99,17 @@ class ndarray:
         )
 
     def get(self, stream: Any = None, order: str = "C", out: np.ndarray | None = None, blocking: bool = True) -> Any:
-        device.operate()
+        if out is not None and (out.shape != self.shape or out.dtype != self.dtype):
+            raise ValueError("out must have the shape and the dtype of the array")
+        if not blocking and out is not None and is_pinned(out):
+            device.operate()
+            (stream or get_current_stream())._later(lambda: np.copyto(out, self._host))
+            return out
+        device.transfer()
+        (stream or get_current_stream())._complete()
+        _order_copies()
         if out is None:
             return np.array(self._host, order=order, copy=True)
-        if out.shape != self.shape or out.dtype != self.dtype:
-            raise ValueError("out must have the shape and the dtype of the array")
         out[...] = self._host
         return out
 
@@ -116,7 +122,12 @@ class ndarray:
             raise ValueError(f"Shape mismatch. Old shape: {self.shape}, new shape: {arr.shape}")
         if not self.flags.forc:
             raise RuntimeError("Cannot set to non-contiguous array")
-        device.operate()
+        if arr.flags.forc and is_pinned(arr):
+            device.operate()
+            (stream or get_current_stream())._later(lambda: np.copyto(self._host, arr))
+            return
+        device.transfer()
+        (stream or get_current_stream())._complete()
         self._host[...] = arr
 
     def item(self, *args: int) -> Any:
@@ -360,7 +371,7 @@ def array(
     else:
         host = np.array(obj, dtype=dtype, order=order, copy=True)
         checked_dtype(host.dtype)
-        device.operate()
+        device.transfer()
         made = created(np.array(host) if host.base is not None else host)
     while made.ndim < ndmin:
         made = made[None]

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 import threading
+import weakref
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from . import memory
 from . import state as device
@@ -147,12 +153,70 @@ def runtimeGetVersion() -> int:
     return state.runtime_version
 
 
+class PinnedMemoryPointer(bytearray):
+    """Memory of the host that copies read while the program goes on; a buffer, as NumPy takes it."""
+
+    @property
+    def ptr(self) -> int:
+        return ctypes.addressof(ctypes.c_char.from_buffer(self))
+
+    def size(self) -> int:
+        return len(self)
+
+
+_PINNED: dict[int, weakref.ref] = {}
+
+
+def alloc_pinned_memory(size: int) -> PinnedMemoryPointer:
+    """At least `size` bytes of the host, pinned."""
+    device.check_alive()
+    if state.pinned_fails:
+        raise CUDARuntimeError(2)
+    made = PinnedMemoryPointer(b"\xff" * (-(-max(1, size) // memory.UNIT) * memory.UNIT))
+    start = made.ptr
+    _PINNED[start] = weakref.ref(made, lambda _: _PINNED.pop(start, None))
+    return made
+
+
+def is_pinned(host: np.ndarray) -> bool:
+    """Whether an array lies in pinned memory."""
+    low, high = np.lib.array_utils.byte_bounds(host)
+    every = [(start, made()) for start, made in list(_PINNED.items())]
+    return any(made is not None and start <= low and high <= start + len(made) for start, made in every)
+
+
+def empty_pinned(shape: Any, dtype: Any = float, order: str = "C") -> np.ndarray:
+    """`cupyx.empty_pinned`."""
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    memory = alloc_pinned_memory(math.prod(shape) * np.dtype(dtype).itemsize)
+    return np.ndarray(shape, dtype, memory, order=order)
+
+
+def zeros_pinned(shape: Any, dtype: Any = float, order: str = "C") -> np.ndarray:
+    """`cupyx.zeros_pinned`."""
+    made = empty_pinned(shape, dtype, order)
+    made[...] = 0
+    return made
+
+
 def memGetInfo() -> tuple[int, int]:
     return memory.mem_get_info()
 
 
 def deviceSynchronize() -> None:
-    device.check_alive()
+    device.wait()
+    for stream in list(_STREAMS):
+        stream._complete()
+
+
+def local_runtime_version() -> int:
+    """The version of the runtime library that is installed; CuPy itself is linked to one of its own."""
+    return state.local_runtime_version or state.runtime_version
+
+
+def cusolver_version() -> tuple[int, ...]:
+    """Major, minor and patch; 12 came with CUDA 13."""
+    return state.cusolver_version or ((12, 0, 4) if local_runtime_version() >= 13000 else (11, 7, 5))
 
 
 def profilerStart() -> None:
@@ -171,16 +235,23 @@ def is_available() -> bool:
 
 
 class Stream:
-    """A stream whose work has always ended."""
+    """A stream. Kernels run at once; copies from and to pinned memory are made as late as the program allows.
 
-    null: Stream
-    ptr = 0
-    done = True
+    That is where the host or another stream waits for this one, and where this one begins its next work.
+    """
 
     def __init__(
         self, null: bool = False, non_blocking: bool = False, ptds: bool = False, priority: Any = None
     ) -> None:
         self._before: list[Stream] = []
+        self._copies: list[Callable[[], None]] = []
+        self._made = 0  # copies so far, since an event remembers how many came before it
+        self._non_blocking = non_blocking
+        self.device_id = -1 if null else device.current_device()
+        self.ptr = 0 if null else id(self)
+        _STREAMS.add(self)
+
+    is_non_blocking = property(lambda self: self._non_blocking)
 
     def __enter__(self) -> Stream:
         self._before.append(get_current_stream())
@@ -193,38 +264,85 @@ class Stream:
         _local.stream = self
         return self
 
+    @property
+    def done(self) -> bool:
+        return not self._copies
+
     def synchronize(self) -> None:
-        device.check_alive()
+        device.wait()
+        self._complete()
 
     def record(self, event: Event | None = None) -> Event:
-        return event or Event()
+        event = event or Event()
+        event.record(self)
+        return event
 
     def wait_event(self, event: Event) -> None:
         device.check_alive()
+        event._complete()
+
+    def _later(self, copy: Callable[[], None]) -> None:
+        self._copies.append(copy)
+
+    def _complete(self, until: int | None = None) -> None:
+        while self._copies and (until is None or self._made < until):
+            self._copies.pop(0)()
+            self._made += 1
 
 
-Stream.null = Stream(null=True)
-Stream.ptds = Stream(ptds=True)
+_STREAMS: weakref.WeakSet[Stream] = weakref.WeakSet()
 Stream.__module__ = "cupy.cuda.stream"
+_NULL = Stream.null = Stream.ptds = Stream(null=True)
 
 
 def get_current_stream(device_id: int = -1) -> Stream:
-    return getattr(_local, "stream", Stream.null)
+    return getattr(_local, "stream", _NULL)
+
+
+def reset_streams() -> None:
+    """Forget the copies that nobody waited for."""
+    for stream in list(_STREAMS):
+        stream._copies.clear()
+    _local.stream = _NULL
+
+
+def _order_copies() -> None:
+    """Before work of a stream come its own copies, and, unless it is non-blocking, those of the null stream.
+
+    Before work of the null stream come those of every stream that is not non-blocking.
+    """
+    now = get_current_stream()
+    for stream in list(_STREAMS):
+        if stream is now or (not stream._non_blocking and not now._non_blocking and _NULL in (now, stream)):
+            stream._complete()
+
+
+device.BEFORE_WORK.append(_order_copies)
 
 
 class Event:
     """A point in a stream; the fake's clock stands still."""
 
-    done = True
-
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
-        pass
+        if interprocess and not disable_timing:
+            raise ValueError("Timing must be disabled for interprocess events")
+        self._stream, self._until = _NULL, 0
+
+    @property
+    def done(self) -> bool:
+        return self._stream._made >= self._until
 
     def record(self, stream: Stream | None = None) -> None:
         device.check_alive()
+        self._stream = stream or get_current_stream()
+        self._until = self._stream._made + len(self._stream._copies)
 
     def synchronize(self) -> None:
-        device.check_alive()
+        device.wait()
+        self._complete()
+
+    def _complete(self) -> None:
+        self._stream._complete(self._until)
 
 
 def get_elapsed_time(start_event: Event, end_event: Event) -> float:

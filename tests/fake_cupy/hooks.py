@@ -115,16 +115,19 @@ def device_bytes(size: int, device: int = 0) -> Change:
 
 
 def break_device(status: int = 700, after: int = 1, libraries: bool = False) -> Change:
-    """From the `after`-th operation on (launch, allocation or copy) all fail with CUDARuntimeError(status).
+    """The `after`-th operation (launch, allocation or copy) loses the context with CUDARuntimeError(status).
 
-    With `libraries` products and eigenproblems fail with CUBLASError and CUSOLVERError instead.
+    The host sees it at its next wait, and every call after that fails. With `libraries` products and eigenproblems
+    fail with CUBLASError and CUSOLVERError instead.
     """
-    return Change(broken_from=state.operations + after, broken_status=status, broken_libraries=libraries)
+    return Change(broken_from=state.operations + after, broken_status=status, broken_libraries=libraries, shown=False)
 
 
 def repair() -> None:
     """A working device again, as a new process would find it."""
-    state.__dict__.update(broken_from=None, no_device=False, kernels=None, fail_from=None, fail_forever=False)
+    state.__dict__.update(
+        broken_from=None, shown=False, no_device=False, kernels=None, fail_from=None, fail_forever=False
+    )
 
 
 def no_device() -> Change:
@@ -145,6 +148,37 @@ def cuda_version(runtime: int, driver: int | None = None) -> Change:
 def cusolver_version(version: tuple[int, int, int]) -> Change:
     """The version of cuSOLVER: 11 belongs to CUDA 12, 12 to CUDA 13. The runtime's is another one."""
     return Change(cusolver_version=version)
+
+
+def no_pinned_memory() -> Change:
+    """The system refuses to pin memory of the host."""
+    return Change(pinned_fails=True)
+
+
+def rmm_allocator(held: int, device: int = 0) -> Callable[[int], Any]:
+    """A plain function such as RMM's, over a pool that has taken `held` bytes from the device already."""
+    pool = memory.SingleDevicePool(device)
+    pool.free, pool.total = [memory.Chunk(held)], held
+    pool.free[0].free = True
+
+    def allocate(size: int) -> Any:
+        if not any(chunk.size >= size for chunk in pool.free):
+            raise MemoryError("std::bad_alloc: out_of_memory: RMM failure: Maximum pool size exceeded")
+        chunk = pool.take(size)
+        owner = _Owner(pool, chunk)
+        return memory.MemoryPointer(memory.UnownedMemory(id(chunk), size, owner, device), 0)
+
+    return allocate
+
+
+class _Owner:
+    """What gives a chunk back to RMM's pool when nothing holds it any more."""
+
+    def __init__(self, pool: memory.SingleDevicePool, chunk: memory.Chunk) -> None:
+        self._pool, self._chunk = pool, chunk
+
+    def __del__(self) -> None:
+        self._pool.give(self._chunk)
 
 
 def eigh_reports(info: int) -> Change:

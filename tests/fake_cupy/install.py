@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import array, devices, functions, kernels, linalg, memory
+from . import array, devices, functions, kernels, linalg, memory, raw
 from . import state as state_module
 
 OWN = ("cupy", "cupyx", "cupy_backends")
@@ -43,6 +43,7 @@ def install() -> None:
     state_module.set_current_device(0)
     functions.forget_compute_types()
     memory.reset()
+    devices.reset_streams()
     sys.modules.update(_modules())
     sys.modules.update(_kept)
     _link_compat()
@@ -117,7 +118,6 @@ def _cupy() -> list[ModuleType]:
         "copyto dot empty empty_like eye fix full full_like get_array_module identity indices linspace logspace matmul "
         "ones ones_like reshape ufunc zeros zeros_like"
     )
-    pool = memory.MemoryPool()
     cupy = _module(
         "cupy",
         __version__=VERSION,
@@ -125,10 +125,10 @@ def _cupy() -> list[ModuleType]:
         ndarray=array.ndarray,
         array=array.array,
         ElementwiseKernel=kernels.ElementwiseKernel,
-        RawKernel=kernels.RawKernel,
-        RawModule=kernels.RawModule,
+        RawKernel=raw.RawKernel,
+        RawModule=raw.RawModule,
         ReductionKernel=kernels.ReductionKernel,
-        get_default_memory_pool=lambda: pool,
+        get_default_memory_pool=lambda: memory.DEFAULT_POOL,
         get_default_pinned_memory_pool=lambda: memory.MemoryPool(),
         is_available=devices.is_available,
         AxisError=np.exceptions.AxisError,
@@ -159,26 +159,26 @@ RUNTIME = (
 
 
 def _cuda() -> list[ModuleType]:
-    pool = "OutOfMemoryError MemoryPool Memory MemoryPointer"
+    pool = "MemoryAsyncPool MemoryPool Memory MemoryPointer UnownedMemory alloc get_allocator set_allocator"
     streams = "Stream Event get_current_stream get_elapsed_time"
     device = "Device get_device_id get_compute_capability get_cusolver_handle get_cublas_handle"
     return [
         _module(
             "cupy.cuda",
             is_available=devices.is_available,
-            alloc=memory.MemoryPool().malloc,
-            set_allocator=memory.set_allocator,
+            alloc_pinned_memory=devices.alloc_pinned_memory,
+            get_local_runtime_version=devices.local_runtime_version,
             Device=devices.Device,
             get_device_id=devices.get_device_id,
             get_cublas_handle=devices.get_cublas_handle,
             cusolver=_libraries()[0],
             cublas=_libraries()[1],
-            **_public(memory, "MemoryPool Memory MemoryPointer"),
+            **_public(memory, pool),
             **_public(devices, streams),
         ),
         _runtime(),
         _module("cupy.cuda.device", **_public(devices, device)),
-        _module("cupy.cuda.memory", **_public(memory, pool)),
+        _module("cupy.cuda.memory", **_public(memory, f"{pool} OutOfMemoryError")),
         _module("cupy.cuda.stream", **_public(devices, streams)),
         _module("cupy.cuda.compiler", CompileException=state_module.CompileException),
     ]
@@ -194,12 +194,12 @@ def _runtime(name: str = "cupy.cuda.runtime") -> ModuleType:
 @cache
 def _libraries() -> tuple[ModuleType, ModuleType]:
     solver = (
-        "CUSOLVERError CUSOLVER_EIG_MODE_NOVECTOR CUSOLVER_EIG_MODE_VECTOR _getVersion createParams destroyParams "
-        "xsyevd xsyevd_bufferSize"
+        "CUSOLVERError CUSOLVER_EIG_MODE_NOVECTOR CUSOLVER_EIG_MODE_VECTOR createParams destroyParams xsyevd "
+        "xsyevd_bufferSize"
     )
     fills = "CUBLAS_FILL_MODE_LOWER CUBLAS_FILL_MODE_UPPER"
     return (
-        _module("cupy_backends.cuda.libs.cusolver", **_public(linalg, solver)),
+        _module("cupy_backends.cuda.libs.cusolver", _getVersion=devices.cusolver_version, **_public(linalg, solver)),
         _module("cupy_backends.cuda.libs.cublas", CUBLASError=state_module.CUBLASError, **_public(linalg, fills)),
     )
 
@@ -245,7 +245,7 @@ def time_range(message: str, *args: Any, **kwargs: Any) -> Iterator[None]:
 
 def _cupyx() -> list[ModuleType]:
     return [
-        _module("cupyx", errstate=errstate, empty_pinned=np.empty, zeros_pinned=np.zeros),
+        _module("cupyx", errstate=errstate, empty_pinned=devices.empty_pinned, zeros_pinned=devices.zeros_pinned),
         _module("cupyx.profiler", time_range=time_range, profile=lambda: time_range("profile")),
         _module("cupyx.lapack", posv=linalg.posv),
         _module("cupyx.scipy"),

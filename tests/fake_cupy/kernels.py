@@ -60,6 +60,8 @@ static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 template <class T> static inline T __ldg(const T* p) { return *p; }
 template <class T> static inline T atomicAdd(T* p, T x) { T old = *p; *p += x; return old; }
 
+"""
+ARRAYS = r"""
 static bool out_of_bounds;
 static double beyond[2];
 template <class T> struct CArray {
@@ -191,7 +193,7 @@ class ElementwiseKernel:
 
     def _compiled(self, types: dict[str, np.dtype]) -> Any:
         source = _source(self, types)
-        return _library(source, self.name, self.options)
+        return library(source, self.name, self.options).run
 
 
 def _check_argument(arg: Any) -> None:
@@ -223,7 +225,7 @@ def _source(kernel: ElementwiseKernel, types: dict[str, np.dtype]) -> str:
         else:
             entry.append(f"{kind} &{p.name} = *({kind}*)where[{k}];")
     count = len(kernel.params)
-    return f"""{PRELUDE}
+    return f"""{PRELUDE}{ARRAYS}
 {typedefs}
 {kernel.preamble}
 extern "C" int run(ptrdiff_t n, int ndim, const ptrdiff_t* loop, char** at, const ptrdiff_t* const* shapes,
@@ -255,8 +257,15 @@ extern "C" int run(ptrdiff_t n, int ndim, const ptrdiff_t* loop, char** at, cons
 """
 
 
+class ReductionKernel:
+    """Not imitated."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError("the fake runs elementwise and raw kernels only")
+
+
 @cache
-def _library(source: str, name: str, options: tuple) -> Any:
+def library(source: str, name: str, options: tuple) -> Any:
     """The compiled unit; kept in a folder of the user's among temporary files, by its text."""
     compiler = shutil.which("g++")
     if compiler is None:
@@ -272,7 +281,8 @@ def _library(source: str, name: str, options: tuple) -> Any:
         if result.returncode:
             raise CompileException(result.stderr, source, name, options)
         made.replace(path)
-    return ctypes.CDLL(str(path)).run
+    # It keeps the interpreter's lock: shared memory and threadIdx of a unit serve one launch at a time.
+    return ctypes.PyDLL(str(path))
 
 
 def _run(function: Any, params: Any, every: list[Any], types: dict, shape: tuple[int, ...]) -> None:
@@ -314,13 +324,3 @@ def _reduced(params: Any, every: list[Any], shape: tuple[int, ...]) -> tuple[tup
     return (int(np.prod(shape, dtype=int)),), [
         v if v is None or p.raw else v.reshape(-1) for p, v in zip(params, views, strict=True)
     ]
-
-
-class RawKernel:
-    """Not imitated: whole CUDA programs."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError("the fake runs elementwise kernels only")
-
-
-RawModule = ReductionKernel = RawKernel

@@ -37,10 +37,6 @@ def to_cuda_dtype(dtype: Any, is_half_allowed: bool = False) -> int:
     return CUDA_TYPES[char]
 
 
-def _getVersion() -> tuple[int, int, int]:
-    return device.state.cusolver_version
-
-
 def createParams() -> int:
     device.check_alive()
     number = max(_open_params, default=0) + 1

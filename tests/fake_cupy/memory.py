@@ -6,6 +6,8 @@ The bytes themselves live in NumPy arrays; what is modelled is the account: who 
 from __future__ import annotations
 
 import gc
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from . import state as device
 from .state import CUDARuntimeError, lock, lose_context, state
 
 UNIT = 512
+UNLIMITED = 2**64 - 1  # what an asynchronous pool without a limit answers
 
 
 class OutOfMemoryError(MemoryError):
@@ -44,6 +47,10 @@ class Chunk:
         return self.before is None and self.after is None
 
 
+# Every pool of this installation: what they hold is missing on the device.
+_POOLS: weakref.WeakSet[SingleDevicePool] = weakref.WeakSet()
+
+
 class SingleDevicePool:
     """The pool of one device."""
 
@@ -51,6 +58,7 @@ class SingleDevicePool:
         self.index, self.total, self.used, self.limit, self.peak = index, 0, 0, 0, 0
         self.direct = 0  # bytes that were taken past the pool
         self.free: list[Chunk] = []
+        _POOLS.add(self)
 
     def take(self, size: int) -> Chunk:
         """A chunk of `size` bytes, a multiple of the unit."""
@@ -129,17 +137,26 @@ class SingleDevicePool:
         return size
 
 
-POOLS = [SingleDevicePool(index) for index in range(device.DEVICES)]
+def _new_pools() -> list[SingleDevicePool]:
+    return [SingleDevicePool(index) for index in range(device.DEVICES)]
+
+
+# The pools of the devices that `cupy.get_default_memory_pool()` stands for.
+POOLS = _new_pools()
 
 
 def reset() -> None:
     """Empty pools, in place. Arrays that still live, of an earlier installation, keep the account that they have."""
-    POOLS[:] = [SingleDevicePool(index) for index in range(device.DEVICES)]
+    global _current
+    _POOLS.clear()
+    POOLS[:] = _new_pools()
+    _current = DEFAULT_POOL.malloc
 
 
 def free_on_device(index: int) -> int:
     """What cudaMemGetInfo calls free."""
-    return max(0, state.device_bytes[index] - state.foreign_bytes[index] - POOLS[index].total - POOLS[index].direct)
+    held = sum(pool.total + pool.direct for pool in _POOLS if pool.index == index)
+    return max(0, state.device_bytes[index] - state.foreign_bytes[index] - held)
 
 
 def mem_get_info() -> tuple[int, int]:
@@ -152,9 +169,12 @@ def mem_get_info() -> tuple[int, int]:
 class MemoryPool:
     """The pool as users see it: every call concerns the current device."""
 
+    def __init__(self, allocator: Any = None) -> None:
+        self._pools = _new_pools()
+
     @property
     def _pool(self) -> SingleDevicePool:
-        return POOLS[device.current_device()]
+        return self._pools[device.current_device()]
 
     def used_bytes(self) -> int:
         return self._pool.used
@@ -185,20 +205,50 @@ class MemoryPool:
         self._pool.limit = int(size or 0)
 
     def malloc(self, size: int) -> MemoryPointer:
-        return MemoryPointer(Memory(np.empty(size, np.uint8)), 0)
+        return MemoryPointer(Memory(np.empty(size, np.uint8), self.malloc), 0)
+
+
+DEFAULT_POOL = MemoryPool()
+DEFAULT_POOL._pools = POOLS
+
+
+class MemoryAsyncPool(MemoryPool):
+    """CUDA's own pool, of which CuPy knows the totals alone."""
+
+    def __init__(self, pool_handles: Any = "current") -> None:
+        super().__init__()
+        for pool in self._pools:
+            pool.limit = UNLIMITED
+
+    def n_free_blocks(self) -> int:
+        raise NotImplementedError("This function is not supported in MemoryAsyncPool")
+
+    def free_bytes(self) -> int:
+        return self.total_bytes() - self.used_bytes()
+
+    def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
+        super().set_limit(size, fraction)
+        self._pool.limit = self._pool.limit or UNLIMITED
 
 
 class Memory:
-    """One allocation: NumPy memory with an account at the pool, closed when the last array that shares it dies."""
+    """One allocation: NumPy memory with an account at a pool, closed when the last array that shares it dies.
 
-    __slots__ = ("__weakref__", "_chunk", "_pool", "buffer", "device_id", "ptr", "size")
+    The allocator (default: the current one) opens the account: a pool's `malloc`, CUDA itself, or a user's function,
+    whose answer is kept as long as the memory.
+    """
 
-    def __init__(self, buffer: np.ndarray) -> None:
-        self._chunk = None
+    __slots__ = ("__weakref__", "_chunk", "_held", "_pool", "buffer", "device_id", "ptr", "size")
+
+    def __init__(self, buffer: np.ndarray, allocator: Callable[[int], Any] | None = None) -> None:
+        self._chunk = self._held = None
         self.buffer, self.size = buffer, buffer.nbytes
         self.device_id = device.current_device()
         self.ptr = _lowest_address(buffer) if buffer.size else 0
-        self._pool = POOLS[self.device_id]
+        allocator = allocator or _current
+        owner = getattr(allocator, "__self__", None)
+        pooled = isinstance(owner, MemoryPool)
+        self._pool = owner._pool if pooled else POOLS[self.device_id]
         if not self.size:
             device.check_alive()
             return
@@ -206,14 +256,18 @@ class Memory:
         with lock:
             _refuse_if_wanted(self.size, self._pool)
             rounded = -(-self.size // UNIT) * UNIT
-            self._chunk = self._pool.take(rounded) if state.pooled else self._pool.take_past(rounded)
+            if pooled or allocator is cuda_malloc:
+                self._chunk = self._pool.take(rounded) if pooled else self._pool.take_past(rounded)
+            else:
+                self._held = allocator(self.size)
             _LIVE[self.ptr] = self.size
 
     def __del__(self) -> None:
-        if self._chunk is not None:
-            with lock:
-                _LIVE.pop(self.ptr, None)
+        with lock:
+            if self._chunk is not None:
                 self._pool.give(self._chunk)
+            if self._chunk is not None or self._held is not None:
+                _LIVE.pop(self.ptr, None)
 
     @property
     def device(self) -> Any:
@@ -222,11 +276,35 @@ class Memory:
         return Device(self.device_id)
 
 
-def set_allocator(allocator: Any = None) -> None:
-    """Only None is imitated: no pool any more; and the pool's own function, which puts it back."""
-    if allocator is not None and getattr(allocator, "__func__", None) is not MemoryPool.malloc:
-        raise NotImplementedError("the fake has its own pool or none")
-    state.pooled = allocator is not None
+class UnownedMemory:
+    """Memory of another library, kept alive by its owner."""
+
+    def __init__(self, ptr: int, size: int, owner: Any, device_id: int = -1) -> None:
+        self.ptr, self.size, self._owner = ptr, size, owner
+        self.device_id = device.current_device() if device_id < 0 else device_id
+
+
+def cuda_malloc(size: int) -> MemoryPointer:
+    """The allocator without any pool, as after ``cupy.cuda.set_allocator(None)``."""
+    return MemoryPointer(Memory(np.empty(size, np.uint8), cuda_malloc), 0)
+
+
+_current: Callable[[int], Any] = DEFAULT_POOL.malloc
+
+
+def set_allocator(allocator: Callable[[int], Any] | None = None) -> None:
+    """A function of bytes that returns a `MemoryPointer`; None: CUDA itself, without a pool."""
+    global _current
+    _current = cuda_malloc if allocator is None else allocator
+
+
+def get_allocator() -> Callable[[int], Any]:
+    """The function that allocates at present."""
+    return _current
+
+
+def alloc(size: int) -> Any:
+    return _current(size)
 
 
 def _lowest_address(buffer: np.ndarray) -> int:
@@ -270,7 +348,8 @@ class MemoryPointer:
         return MemoryPointer(self.mem, self.ptr - self.mem.ptr + offset)
 
 
-Memory.__module__ = MemoryPointer.__module__ = MemoryPool.__module__ = "cupy.cuda.memory"
+for _class in (Memory, MemoryPointer, MemoryPool, MemoryAsyncPool, UnownedMemory):
+    _class.__module__ = "cupy.cuda.memory"
 
 
 def bytes_at(pointer: int, size: int) -> np.ndarray:
@@ -283,3 +362,4 @@ def bytes_at(pointer: int, size: int) -> np.ndarray:
         if start <= pointer and pointer + size <= start + length:
             return np.frombuffer((ctypes.c_uint8 * size).from_address(pointer), np.uint8)
     lose_context()
+    return np.zeros(size, np.uint8)

@@ -1,6 +1,7 @@
 """What the fake device knows about itself: current devices, counters, faults that a test has asked for.
 
-Nothing here touches arrays. Every launch, allocation and copy passes through `operate`, which is where faults strike.
+Nothing here touches arrays. Every launch, allocation and copy passes through `operate`, which is where faults strike;
+they show where the host waits for the device next (`wait`), as CUDA's are asynchronous.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 DEVICES = 2
 GIB = 2**30
@@ -118,6 +119,7 @@ class State:
     no_device: bool = False
     kernels: str | None = None  # None, "image" or "compile": why no kernel runs
     broken_from: int | None = None  # the number of the first operation that fails
+    shown: bool = False  # whether the host has seen the fault, after which every call fails
     broken_status: int = 700
     broken_libraries: bool = False  # cuBLAS and cuSOLVER tell of it by errors of their own
     fail_from: int | None = None  # the number of the first allocation that fails
@@ -126,9 +128,10 @@ class State:
     foreign_bytes: list[int] = field(default_factory=lambda: [0] * DEVICES)
     runtime_version: int = 12090
     driver_version: int = 12090
-    pooled: bool = True  # cupy.cuda.set_allocator(None) turns the pool off
+    local_runtime_version: int = 0  # 0: the same as the one that CuPy is linked to
+    cusolver_version: tuple[int, ...] = ()  # empty: what belongs to the local runtime
+    pinned_fails: bool = False  # no host memory can be pinned
     # cuSOLVER
-    cusolver_version: tuple[int, int, int] = (11, 7, 5)
     eigh_info: int = 0
     eigh_answer: Callable | None = None  # (values, vectors) -> (values, vectors), what comes out instead
     eigh_largest: int | None = None  # above it bufferSize refuses
@@ -161,23 +164,48 @@ def set_current_device(index: int) -> None:
 
 
 def check_alive() -> None:
-    """Raise if there is no device, or a fault has ended its context."""
+    """Raise if there is no device, or the host has seen that a fault ended its context."""
     if state.no_device:
         raise CUDARuntimeError(100)
-    if state.broken_from is not None and state.operations >= state.broken_from:
+    if state.shown:
         raise CUDARuntimeError(state.broken_status)
 
 
+def is_broken() -> bool:
+    """Whether a fault has struck, seen by the host or not."""
+    return state.broken_from is not None and state.operations >= state.broken_from
+
+
+def wait() -> None:
+    """The host waits for the device: a fault that has struck shows."""
+    check_alive()
+    if is_broken():
+        state.shown = True
+        check_alive()
+
+
 def operate() -> None:
-    """Count one operation of the device, and let it fail if a test wants it to."""
+    """Count one operation of the device; a fault strikes here if a test wants it to, and shows at the next wait."""
     with lock:
         state.operations += 1
     check_alive()
 
 
+def transfer() -> None:
+    """Count one copy between host and device, which waits."""
+    operate()
+    wait()
+
+
+# What is called before work of the current stream begins: copies that other streams still have to make.
+BEFORE_WORK: list[Callable[[], None]] = []
+
+
 def launch(name: str) -> None:
     """Count one kernel."""
     operate()
+    for order in BEFORE_WORK:
+        order()
     with lock:
         state.launches += 1
         state.launched.append(name)
@@ -195,9 +223,12 @@ def launch_in_library(name: str, refusal: _NumberedError) -> None:
         if state.broken_libraries and not state.no_device:
             raise refusal from None
         raise
+    if state.broken_libraries and is_broken():
+        state.shown = True
+        raise refusal
 
 
-def lose_context() -> NoReturn:
-    """An illegal address: this operation and all that follow fail."""
-    state.broken_from, state.broken_status = state.operations, 700
-    raise CUDARuntimeError(700)
+def lose_context(status: int = 700) -> None:
+    """An illegal address (700) or another fault of a kernel: it shows at the next wait, and then at every call."""
+    if not is_broken():
+        state.broken_from, state.broken_status = state.operations, status
