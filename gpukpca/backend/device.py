@@ -59,6 +59,20 @@ def free_bytes(x: Any) -> int:
     return host_free_bytes()
 
 
+def hidden_memory(x: Any) -> str:
+    """Return a sentence about memory that `free_bytes` cannot see; nothing where it sees all."""
+    if not is_cupy(x):
+        return ""
+    from gpukpca.cuda import device as cuda_device
+
+    if cuda_device.current_pool() is not None:
+        return ""
+    return (
+        " CuPy's current allocator does not say what it holds free, as with RMM; give memory_limit, the bytes that a "
+        "fit may take from it."
+    )
+
+
 def release_unused(x: Any) -> None:
     """Give back memory that the pool of the device of `x` holds and nobody uses."""
     if is_cupy(x):

@@ -131,27 +131,37 @@ def empty_on(index: int | None, dtype: Any) -> Any:
         return cupy.empty((0,), dtype)
 
 
-def free_bytes(array: Any) -> int:
-    """Bytes that can be allocated on the device of `array`: blocks that CuPy's pool holds unused count, its limit too.
+def current_pool() -> Any:
+    """Return the memory pool of CuPy's current allocator; None where it has none that CuPy knows, as with RMM."""
+    import cupy
 
-    With an allocator of the user's own CuPy's pool is empty, and what the device says is all there is to ask.
+    owner = getattr(cupy.cuda.get_allocator(), "__self__", None)  # a function need not belong to anything
+    return owner if isinstance(owner, (cupy.cuda.MemoryPool, cupy.cuda.MemoryAsyncPool)) else None
+
+
+def free_bytes(array: Any) -> int:
+    """Return the bytes that can be allocated on the device of `array`.
+
+    Unused blocks of the current pool count, and so does its limit. Of another allocator's memory CuPy knows nothing:
+    then it is what the device calls free.
     """
     import cupy
 
     with array.device:
         free, _ = cupy.cuda.runtime.memGetInfo()
-        pool = cupy.get_default_memory_pool()
-        available = int(free) + int(pool.free_bytes())
-        limit = int(pool.get_limit())
+        pool = current_pool()
+        if pool is None:
+            return int(free)
+        available, limit = int(free) + int(pool.free_bytes()), int(pool.get_limit())
         return min(available, max(0, limit - int(pool.used_bytes()))) if limit else available
 
 
 def release_unused(array: Any) -> None:
-    """Give blocks that CuPy's pool holds unused back to the device, where another program may have wanted them."""
+    """Give unused blocks of CuPy's pool back to the device, where another program may need them."""
     import cupy
 
     with array.device:
-        cupy.get_default_memory_pool().free_all_blocks()
+        (current_pool() or cupy.get_default_memory_pool()).free_all_blocks()
 
 
 def synchronize(array: Any) -> None:

@@ -16,6 +16,7 @@ from gpukpca.backend.device import (
     cuda_is_installed,
     cuda_place,
     describe_device,
+    hidden_memory,
     is_on_gpu,
     parsed_device,
     placed_rows,
@@ -83,6 +84,7 @@ class Placement:
             raise MemoryBudgetError(
                 f"the data take {spelled_bytes(needed)} on {describe_device(self.work)}, and {spelled_bytes(limit)} "
                 'are allowed or free there. Try device="cpu", float32 data, or a larger memory_limit.'
+                f"{hidden_memory(self.work)}"
             )
 
     def returned(self, A: Any) -> Any:
