@@ -27,6 +27,7 @@ from gpukpca.backend import device as devices
 from gpukpca.backend.device import cuda_place, on_its_device, working_on
 from gpukpca.backend.namespace import empty_like
 from gpukpca.cuda import device as cuda_device
+from gpukpca.cuda import precision
 from gpukpca.decomposition.fitting import on_host
 from gpukpca.eigen import pivoted_cholesky, top_eigh
 from gpukpca.exceptions import (
@@ -462,30 +463,77 @@ def test_a_forked_process_is_told_to_spawn(cuda: Any) -> None:
 # -- TF32 --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("switch", ["CUPY_TF32", "NVIDIA_TF32_OVERRIDE"])
-def test_tf32_is_told_once_and_kept_out(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
+SWITCHES = ("CUPY_TF32", "NVIDIA_TF32_OVERRIDE")
+
+
+def set_as_at_the_start(monkeypatch: pytest.MonkeyPatch, switch: str, value: str = "1") -> None:
+    """Set a variable that libraries read when a process starts."""
+    monkeypatch.setenv(switch, value)
+    fake_cupy.forget_compute_types()
+    precision._rounds_operands.cache_clear()
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_tf32_is_reported_once_and_kept_out(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
     X = data(200, 6).astype(np.float32)
     reference = model(eigen_solver="randomized").fit(fake_cuda.asarray(X))
-    monkeypatch.setenv(switch, "1")
-    with pytest.warns(PrecisionWarning, match=rf"{switch}=1 asks for TF32; it is kept out"):
+    set_as_at_the_start(monkeypatch, switch)
+    with pytest.warns(PrecisionWarning, match=rf"{switch}.*; it is kept out"):
         fitted = model(eigen_solver="randomized").fit(fake_cuda.asarray(X))
     assert "TF32" in fitted.fallbacks_[0]
     np.testing.assert_array_equal(fitted.eigenvalues_.get(), reference.eigenvalues_.get())
-    model().fit(fake_cuda.asarray(X))  # told once
-    monkeypatch.setenv(switch, "0")
+    model().fit(fake_cuda.asarray(X))  # reported once
+    set_as_at_the_start(monkeypatch, switch, "0")
     assert model().fit(fake_cuda.asarray(X)).fallbacks_ == ()
 
 
-@pytest.mark.parametrize("switch", ["CUPY_TF32", "NVIDIA_TF32_OVERRIDE"])
+def test_rounding_without_a_known_switch_is_found(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    X = fake_cuda.asarray(data(200, 6).astype(np.float32))
+    reference = model(eigen_solver="randomized").fit(X).eigenvalues_.get()
+    float32, routines = np.dtype(np.float32), sys.modules["cupy._core._routines_linalg"]
+    routines.set_compute_type(float32, routines.COMPUTE_TYPE_TF32)
+    with pytest.warns(PrecisionWarning, match="it is kept out"):
+        fitted = model(eigen_solver="randomized").fit(X)
+    np.testing.assert_array_equal(fitted.eigenvalues_.get(), reference)
+    assert routines.get_compute_type(float32) == routines.COMPUTE_TYPE_TF32
+    monkeypatch.setattr(routines, "COMPUTE_TYPE_PEDANTIC", routines.COMPUTE_TYPE_TF32)  # nothing helps
+    with pytest.warns(PrecisionWarning, match="cannot be kept out; pass float64"):
+        model(tol=1e-2).fit(X)
+
+
+def test_products_are_looked_at_once_for_each_device(fake_cuda: Any) -> None:
+    X = data().astype(np.float32)
+    with fake_cupy.launches() as first:
+        TiledGram(RBF(0.1), fake_cuda.asarray(X))
+    with fake_cupy.launches() as second:
+        TiledGram(RBF(0.1), fake_cuda.asarray(X))
+    with fake_cuda.cuda.Device(1):
+        X1 = fake_cuda.asarray(X)
+    with fake_cupy.launches() as other:
+        TiledGram(RBF(0.1), X1)
+    assert first.names.count("matmul") == other.names.count("matmul") == 1
+    assert "matmul" not in second.names
+
+
+def test_a_full_device_is_looked_at_later(fake_cuda: Any) -> None:
+    X = fake_cuda.asarray(data().astype(np.float32))
+    with fake_cupy.fail_allocation(1), working_on(X):
+        pass
+    with fake_cupy.launches() as made, working_on(X):
+        pass
+    assert made.names.count("matmul") == 1
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
 def test_operators_keep_tf32_out(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
     X = fake_cuda.asarray(data(100, 6).astype(np.float32))
     wanted = (TiledGram(RBF(0.1), X) @ X).get()
-    monkeypatch.setenv(switch, "1")
+    set_as_at_the_start(monkeypatch, switch)
     np.testing.assert_array_equal((TiledGram(RBF(0.1), X) @ X).get(), wanted)
 
 
 def test_float64_has_no_tf32(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUPY_TF32", "1")
+    set_as_at_the_start(monkeypatch, "CUPY_TF32")
     assert model().fit(fake_cuda.asarray(data())).fallbacks_ == ()
 
 

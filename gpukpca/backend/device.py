@@ -234,19 +234,20 @@ def operator_on_its_device(cls: Class) -> Class:
 
 
 def precision_warning(like: Any) -> str:
-    """What lowers float32 products on the device of `like` below float32; nothing where all is well."""
+    """Return what lowers float32 products on the device of `like` below float32; nothing where all is well."""
     if not is_cupy(like):
         return ""
     from gpukpca.cuda import precision
 
-    switches = precision.tf32_switches()
-    if not switches:
-        return ""
     with working_on(like):
-        lost = precision.loses_digits()
-    if lost:
-        return f"{', '.join(switches)} rounds float32 products to TF32, which cannot be kept out; pass float64"
-    return f"{', '.join(switches)} asks for TF32; it is kept out of this computation"
+        lost, kept_out = precision.loses_digits(), precision.full_precision().is_needed()
+    if not (lost or kept_out):
+        return ""
+    outcome = "it cannot be kept out; pass float64" if lost else "it is kept out of this computation"
+    return (
+        "float32 products are set to round their operands, as CUPY_TF32, NVIDIA_TF32_OVERRIDE and other variables ask "
+        f"for; {outcome}"
+    )
 
 
 # -- host memory -------------------------------------------------------------------------------------------------------

@@ -132,12 +132,12 @@ def placement_for(estimator: Any, X: Any) -> Placement:
 
 
 def at_full_precision(place: Placement, X: Any) -> Placement:
-    """The placement, with a note where the environment asks for products in less than float32.
+    """Return the placement, with a note where products are set to less than float32.
 
     Warns
     -----
     PrecisionWarning
-        The environment asks for TF32; once in a process.
+        CuPy or the environment asks for TF32 or alike; once in a process.
     """
     if dtype_name(X.dtype) == "float64" or not (found := precision_warning(place.work)):
         return place

@@ -8,6 +8,7 @@ functions below; each takes effect at once, and, used as a context, is undone at
 
 from __future__ import annotations
 
+from .functions import forget_compute_types
 from .hooks import (
     break_device,
     count_allocations,
@@ -44,6 +45,7 @@ __all__ = [
     "eigh_reports",
     "fail_allocation",
     "foreign_bytes",
+    "forget_compute_types",
     "healthy_eigh",
     "install",
     "installed",
