@@ -587,3 +587,140 @@ def test_faults_show_where_the_host_waits(fake_cuda):
             with pytest.raises(error):
                 x + 1.0  # nothing works any more
         assert wait(x) is not NotImplemented, name
+
+
+# Layout and the memory of temporaries
+
+
+def test_new_arrays_are_in_c_order(fake_cuda):
+    """CuPy's kernels allocate C order whatever their operands; `astype` and `copy` may keep the order."""
+    _, x = pair(fake_cuda)
+    for made in (
+        fake_cuda.exp(x.T),
+        x.T + 1.0,
+        x.T * x.T,
+        x.T > 0,
+        fake_cuda.minimum(x.T, 0),
+        fake_cuda.where(x.T > 0, x.T, 0),
+        fake_cuda.concatenate([x.T, x.T]),
+        fake_cuda.stack([x.T, x.T]),
+        fake_cuda.sort(x.T, axis=0),
+        fake_cuda.cumsum(x.T, axis=1),
+        fake_cuda.stack([x.T, x.T], axis=2).sum(axis=2),
+        fake_cuda.ElementwiseKernel("T a", "T y", "y = a", "same")(x.T),
+        x.T.copy(),
+        x.T[[0, 1]],
+        x.T @ x,
+    ):
+        assert made.flags.c_contiguous
+        assert not made.flags.f_contiguous
+    for kept in (x.T.astype("float32"), fake_cuda.copy(x.T), fake_cuda.empty_like(x.T), fake_cuda.zeros_like(x.T)):
+        assert kept.flags.fnc
+    assert fake_cuda.linalg.solve(fake_cuda.eye(5), x).flags.fnc
+    q, r = fake_cuda.linalg.qr(x.T)
+    assert q.flags.fnc
+    assert r.flags.c_contiguous
+
+
+def entries_taken(work):
+    """Entries of float64 in use at most while `work` runs."""
+    with fake_cupy.peak_bytes() as most:
+        work()
+    return most.count // 8
+
+
+def test_the_pool_pays_for_the_operands_that_a_product_copies(fake_cuda):
+    n = 64
+    x, y = fake_cuda.ones((n, 2 * n)), fake_cuda.ones((n, n))
+    for free in (lambda: y @ y, lambda: y.T @ y, lambda: y @ y.T, lambda: x[: n // 2].T @ y[: n // 2]):
+        assert entries_taken(free) <= 2 * n * n
+    part, stack = x[:, :n], fake_cuda.ones((2, n, n))
+    assert entries_taken(lambda: part @ y) == 2 * n * n
+    assert entries_taken(lambda: part.T @ part) == 3 * n * n
+    assert (
+        entries_taken(lambda: y @ y.astype("float32")) == (2 + 0.5) * n * n
+    )  # the operand, as float64, and the answer
+    assert entries_taken(lambda: y.T @ y.astype("float32")[:, :n]) >= 2 * n * n
+    assert entries_taken(lambda: stack @ y) == 2 * n * n
+    assert entries_taken(lambda: stack.mT @ y) == 4 * n * n  # of a stack, matrices in C order alone
+    assert entries_taken(lambda: y.ravel() @ y.ravel()) == n * n + 64
+    assert entries_taken(lambda: fake_cuda.matmul(y, y, out=part)) == n * n
+    assert entries_taken(lambda: fake_cuda.matmul(y, y.T, out=y)) == n * n  # an operand in its place
+    assert entries_taken(lambda: fake_cuda.add(y, y[0], out=y)) == 64  # an operand that overlaps the answer
+
+
+def test_posv_reads_the_lower_triangle(fake_cuda):
+    host = np.array([[4.0, 100.0], [1.0, 3.0]])
+    solution = sys.modules["cupyx.lapack"].posv(fake_cuda.asarray(host), fake_cuda.asarray(np.eye(2)))
+    np.testing.assert_allclose(solution.get() @ np.array([[4.0, 1.0], [1.0, 3.0]]), np.eye(2), rtol=0, atol=1e-14)
+
+
+def test_bits_and_bytes(fake_cuda):
+    bits = np.random.default_rng(0).integers(0, 2, 37).astype(np.uint8)
+    packed = fake_cuda.packbits(fake_cuda.asarray(bits), bitorder="little")
+    np.testing.assert_array_equal(packed.get(), np.packbits(bits, bitorder="little"))
+    np.testing.assert_array_equal(fake_cuda.unpackbits(packed, bitorder="little").get()[:37], bits)
+    for wrong in ({"axis": 0}, {"count": 3}):
+        with pytest.raises(TypeError):
+            fake_cuda.unpackbits(packed, **wrong)
+    x = fake_cuda.arange(8, dtype=np.uint32).reshape(2, 4)
+    assert x.view(np.float64).shape == (2, 2)
+    with pytest.raises(ValueError, match="contiguous"):
+        x.T.view(np.float64)
+
+
+# cuBLAS by addresses
+
+
+def gemm(cupy, a, b, c, compute_type, alpha=1.0, beta=0.0, transa=False, transb=False):
+    """c = alpha a b + beta c, of arrays in Fortran's order."""
+    cublas = sys.modules["cupy_backends.cuda.libs.cublas"]
+    kinds = {"float32": 0, "float64": 1, "float16": 2}
+    sums = np.float64 if c.dtype == np.float64 else np.float32
+    factors = np.array([alpha, beta], sums)
+    m, k = a.shape[::-1] if transa else a.shape
+    operands = [(x.data.ptr, kinds[x.dtype.name], x.strides[1] // x.itemsize) for x in (a, b, c)]
+    cublas.gemmEx(
+        cupy.cuda.device.get_cublas_handle(), int(transa), int(transb), m, c.shape[1], k, factors.ctypes.data,
+        *operands[0], *operands[1], factors.ctypes.data + factors.itemsize, *operands[2], compute_type,
+        cublas.CUBLAS_GEMM_DEFAULT,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("dtype", "answer", "kind"),
+    [
+        ("float16", "float32", "CUBLAS_COMPUTE_32F"),
+        ("float32", "float32", "CUBLAS_COMPUTE_32F_PEDANTIC"),
+        ("float64", "float64", "CUBLAS_COMPUTE_64F"),
+    ],
+)
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
+def test_products_by_address(fake_cuda, dtype, answer, kind, transposed):
+    kind = getattr(sys.modules["cupy_backends.cuda.libs.cublas"], kind)
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.standard_normal(shape).astype(dtype) for shape in ((5, 7), (7, 4), (5, 4)))
+    c = c.astype(answer)
+    operands = [fake_cuda.asarray(np.asfortranarray(x.T if t else x)) for x, t in zip((a, b), transposed, strict=True)]
+    wide = fake_cuda.asarray(np.asfortranarray(np.zeros((9, 4), answer)))
+    out = wide[2:7]  # a leading dimension beyond the number of rows
+    out[...] = fake_cuda.asarray(c)
+    gemm(fake_cuda, *operands, out, kind, 2.0, 0.5, *transposed)
+    wanted = 2 * a.astype("float64") @ b.astype("float64") + 0.5 * c
+    np.testing.assert_allclose(out.get(), wanted, rtol=0, atol=100 * np.finfo(answer).eps)
+    assert not wide[:2].get().any()
+    assert not wide[7:].get().any()
+
+
+def test_tf32_rounds_the_operands_and_adds_in_float32(fake_cuda):
+    cublas = sys.modules["cupy_backends.cuda.libs.cublas"]
+    a = fake_cuda.asarray(np.asfortranarray(np.full((4, 4), 1 + 2.0**-12, np.float32)))
+    split = fake_cuda.asarray(np.asfortranarray(np.full((4, 4), 1 + 2.0**-10, np.float32)))
+    out = fake_cuda.asfortranarray(fake_cuda.full((4, 4), np.nan, np.float32))  # beta = 0: it is not read
+    gemm(fake_cuda, a, a, out, cublas.CUBLAS_COMPUTE_32F_FAST_TF32)
+    assert (out.get() == 4.0).all()
+    gemm(fake_cuda, split, split, out, cublas.CUBLAS_COMPUTE_32F_FAST_TF32)
+    assert (out.get() == np.float32(4 * (1 + 2.0**-10) ** 2)).all()
+    for wrong in ((a, a, out, cublas.CUBLAS_COMPUTE_64F), (a, a.astype("float16"), out, cublas.CUBLAS_COMPUTE_32F)):
+        with pytest.raises(cublas.CUBLASError, match="NOT_SUPPORTED"):
+            gemm(fake_cuda, *wrong)

@@ -33,12 +33,12 @@ COMPUTED = (
     "array_equiv average bincount choose clip column_stack compress convolve corrcoef correlate count_nonzero cov "
     "cross cumprod cumsum cumulative_prod cumulative_sum delete diag diagflat diff digitize dstack ediff1d einsum "
     "extract flatnonzero flip fliplr flipud gradient histogram hstack i0 imag inner interp intersect1d isclose "
-    "isin iscomplex isneginf isposinf isreal kron lexsort max mean median meshgrid min nan_to_num nanargmax nanargmin "
-    "nancumprod nancumsum nanmax nanmean nanmedian nanmin nanprod nanstd nansum nanvar nonzero outer pad partition "
-    "percentile prod ptp quantile ravel_multi_index repeat resize roll rot90 round searchsorted select setdiff1d "
-    "setxor1d sinc sort stack std sum take take_along_axis tensordot tile trace trapezoid tri tril tril_indices triu "
-    "triu_indices union1d unique unique_all unique_counts unique_inverse unique_values unravel_index unwrap vander "
-    "var vdot vstack where"
+    "iscomplex isin isneginf isposinf isreal kron lexsort max mean median meshgrid min nan_to_num nanargmax nanargmin "
+    "nancumprod nancumsum nanmax nanmean nanmedian nanmin nanprod nanstd nansum nanvar nonzero outer packbits pad "
+    "partition percentile prod ptp quantile ravel_multi_index repeat resize roll rot90 round searchsorted select "
+    "setdiff1d setxor1d sinc sort stack std sum take take_along_axis tensordot tile trace trapezoid tri tril "
+    "tril_indices triu triu_indices union1d unique unique_all unique_counts unique_inverse unique_values unpackbits "
+    "unravel_index unwrap vander var vdot vstack where"
 )
 # Another look at the same memory: no kernel.
 VIEWS = (
@@ -61,9 +61,11 @@ FOREIGN_TO = {
     "clip": {"min", "max"},
     "count_nonzero": {"keepdims"},
     "isin": {"kind"},
+    "packbits": {"axis"},
     "partition": {"kind"},
     "take": {"mode"},
     "unique": {"sorted"},
+    "unpackbits": {"axis", "count"},
 }
 
 
@@ -92,10 +94,13 @@ class ufunc:
             raise TypeError("Output arguments type must be cupy.ndarray")
         hosts = [operand(x) for x in args[: self.nin]]
         kwargs["out"] = tuple(None if out is None else operand(out) for out in outs)
+        given = [out for out in outs if out is not None]
+        apart = [created(x._host.copy()) for x in args[: self.nin] if _lies_under(x, given)]
         device.launch(self.__name__)
         with np.errstate(all="ignore"):
-            result = self._numpy(*hosts, **kwargs)
-        return wrapped(result, [out for out in outs if out is not None])
+            result = self._numpy(*hosts, order="C", **kwargs)
+        del apart  # until here the pool pays for them
+        return wrapped(result, given)
 
     def __reduce__(self) -> str:
         return self.__name__
@@ -104,8 +109,13 @@ class ufunc:
 ufunc.__module__ = "cupy"
 
 
+def _lies_under(x: Any, outs: list[ndarray]) -> bool:
+    """Whether CuPy copies an operand before it writes, since an output may overlap it."""
+    return isinstance(x, ndarray) and any(x is not out and np.may_share_memory(x._host, out._host) for out in outs)
+
+
 def wrapped(result: Any, sources: Any = ()) -> Any:
-    """NumPy's answer as device arrays; what shares memory with a source is a view of it."""
+    """NumPy's answer as device arrays, in C order; what shares memory with a source is a view of it."""
     if isinstance(result, tuple):
         return tuple(wrapped(part, sources) for part in result)
     if isinstance(result, list):
@@ -119,7 +129,7 @@ def wrapped(result: Any, sources: Any = ()) -> Any:
             return source
         if result.size and np.may_share_memory(result, source._host):
             return source._view(result)
-    return created(result)
+    return created(np.asarray(result, order="C"))
 
 
 def unwrapped(x: Any, sources: list[ndarray], anywhere: bool = False) -> Any:
@@ -317,7 +327,7 @@ def concatenate(
     device.launch("concatenate")
     hosts = [operand(x) for x in tup]
     if out is None:
-        return created(np.concatenate(hosts, axis, dtype=dtype, casting=casting))
+        return created(np.asarray(np.concatenate(hosts, axis, dtype=dtype, casting=casting), order="C"))
     np.concatenate(hosts, axis, operand(out), casting=casting)
     return out
 
@@ -362,13 +372,16 @@ def compute_type_to_str(compute_type: int) -> str:
     return f"COMPUTE_TYPE_{COMPUTE_TYPES[compute_type]}"
 
 
-def as_cublas_reads(x: np.ndarray) -> np.ndarray:
-    """An operand as the tensor cores see it: with TF32, float32 rounded to 10 bits of mantissa."""
-    if x.dtype != np.float32 or not reads_tf32():
-        return x
+def rounded_to_tf32(x: np.ndarray) -> np.ndarray:
+    """float32 with 10 bits of mantissa."""
     bits = np.ascontiguousarray(x).view(np.uint32)
     rounded = (bits + np.uint32(0x0FFF) + ((bits >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000)
     return np.where(np.isfinite(x), rounded.view(np.float32), x)
+
+
+def as_cublas_reads(x: np.ndarray) -> np.ndarray:
+    """An operand as the tensor cores see it."""
+    return rounded_to_tf32(x) if x.dtype == np.float32 and reads_tf32() else x
 
 
 def reads_tf32() -> bool:
@@ -385,21 +398,43 @@ def _product(name: str, numpy_function: Callable) -> Callable:
         hosts = [as_cublas_reads(operand(_device_array(x))) for x in (a, b)]
         if out is not None:
             operand(_device_array(out))
+        copies = _operand_copies(a, b)
         launch_in_library(name, CUBLASError(13))
         with np.errstate(all="ignore"):
             result = numpy_function(*hosts)
         if out is None:
-            return wrapped(result)
+            answer = wrapped(result)
+            del copies  # until here the pool pays for them
+            return answer
         if result.shape != out.shape:
             raise ValueError(f"Output array has shape {out.shape}, expected {result.shape}")
         if not np.can_cast(result.dtype, out.dtype, "same_kind"):
             raise TypeError(f"Cannot cast output from {result.dtype} to {out.dtype}")
-        # cuBLAS writes into contiguous memory of its own type; anything else takes a temporary first.
-        temporary = None if out.flags.forc and out.dtype == result.dtype else created(result)
+        # CuPy's answer is C order and of the type of the product; anything else takes a temporary first.
+        direct = out.flags.c_contiguous and out.dtype == result.dtype and not _lies_under(out, [a, b])
+        temporary = None if direct else created(np.asarray(result, order="C"))
         out._host[...] = result if temporary is None else temporary._host
         return out
 
     return _named(function, name)
+
+
+def _operand_copies(a: ndarray, b: ndarray) -> list[ndarray]:
+    """What CuPy allocates for the time of a product: operands in a type and an order that cuBLAS takes.
+
+    A matrix is taken as it is where it is contiguous in one order, a stack of matrices in C order alone; a product with
+    one entry is a sum of the products of entries.
+    """
+    dtype = np.promote_types(a.dtype, b.dtype)
+    if a.size == 0 or b.size == 0:
+        return []
+    if max(a.ndim, b.ndim) <= 2 and a.size == b.size == max(a.shape[-1:], default=0):
+        return [created(np.empty(a.size, dtype))]
+    return [created(np.empty(x.shape, dtype)) for x in (a, b) if x.dtype != dtype or not _taken_as_it_is(x, a, b)]
+
+
+def _taken_as_it_is(x: ndarray, a: ndarray, b: ndarray) -> bool:
+    return x.flags.c_contiguous or (max(a.ndim, b.ndim) <= 2 and x.flags.f_contiguous)
 
 
 matmul = _product("matmul", np.matmul)

@@ -6,6 +6,7 @@ for a singular or indefinite matrix: the answer is NaN.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +16,9 @@ from numpy.linalg import LinAlgError
 
 from . import state as device
 from .array import ndarray, operand
-from .functions import _named, created, empty, matmul, wrapped
+from .functions import _named, as_cublas_reads, created, empty, matmul, rounded_to_tf32, wrapped
 from .memory import bytes_at
-from .state import CUSOLVERError, launch_in_library, lose_context, state
+from .state import CUBLASError, CUSOLVERError, launch_in_library, lose_context, state
 
 CUSOLVER_EIG_MODE_NOVECTOR, CUSOLVER_EIG_MODE_VECTOR = 0, 1
 CUBLAS_FILL_MODE_LOWER, CUBLAS_FILL_MODE_UPPER = 0, 1
@@ -159,8 +160,11 @@ def eigvalsh(a: ndarray, UPLO: str = "L") -> ndarray:
     return _syevd(a, UPLO, False)[0] if a.ndim == 2 and a.dtype.kind != "c" else _stacked_eigh(a, UPLO)[0]
 
 
-def _silent(name: str, *, square: bool = False, shapes: Callable) -> Callable:
-    """NumPy's function; where it raises LinAlgError, NaN in the shapes of the answer."""
+def _silent(name: str, *, square: bool = False, shapes: Callable, fortran: bool = False) -> Callable:
+    """NumPy's function; where it raises LinAlgError, NaN in the shapes of the answer.
+
+    With `fortran` the first answer, a matrix, has the order that cuSOLVER leaves it in.
+    """
 
     def function(*args: Any, **kwargs: Any) -> Any:
         arrays = [x for x in args if not isinstance(x, (int, float, str, bool, type(None)))]
@@ -169,13 +173,20 @@ def _silent(name: str, *, square: bool = False, shapes: Callable) -> Callable:
         device.launch(name)
         with np.errstate(all="ignore"):
             try:
-                return wrapped(getattr(np.linalg, name)(*hosts, **kwargs))
+                answer = getattr(np.linalg, name)(*hosts, **kwargs)
             except LinAlgError:
                 if settings["linalg"] == "raise":
                     raise
-                return wrapped(shapes(*hosts, **kwargs))
+                answer = shapes(*hosts, **kwargs)
+        return _with_fortran_order(answer) if fortran else wrapped(answer)
 
     return _named(function, name, "cupy.linalg")
+
+
+def _with_fortran_order(answer: Any) -> Any:
+    if isinstance(answer, tuple):
+        return (_with_fortran_order(answer[0]), *wrapped(tuple(answer[1:])))
+    return created(np.asarray(answer, order="F"))
 
 
 def _nan_like(x: np.ndarray, *args: Any, **kwargs: Any) -> np.ndarray:
@@ -195,9 +206,9 @@ def _nan_svd(x: np.ndarray, full_matrices: bool = True, compute_uv: bool = True)
 # What potrf leaves after a failed minor is anything; finite here, so that nobody takes NaN for a test.
 cholesky = _silent("cholesky", square=True, shapes=lambda a: np.tril(a))
 inv = _silent("inv", square=True, shapes=_nan_like)
-solve = _silent("solve", square=True, shapes=lambda a, b: np.full(b.shape, np.nan, a.dtype))
+solve = _silent("solve", square=True, shapes=lambda a, b: np.full(b.shape, np.nan, a.dtype), fortran=True)
 svd = _silent("svd", shapes=_nan_svd)
-qr = _silent("qr", shapes=_nan_like)
+qr = _silent("qr", shapes=_nan_like, fortran=True)
 pinv = _silent("pinv", shapes=lambda a, *rest: np.full(a.T.shape, np.nan, a.dtype))
 det = _silent("det", square=True, shapes=_nan_like)
 slogdet = _silent("slogdet", square=True, shapes=_nan_like)
@@ -214,16 +225,18 @@ _stacked_eigh = _silent("eigh", square=True, shapes=lambda a, *rest: (np.full(a.
 
 
 def posv(a: ndarray, b: ndarray) -> ndarray:
-    """`cupyx.lapack.posv`: one factor, whose failure is an error only where it is asked for, and the solution."""
+    """`cupyx.lapack.posv`: one factor of the lower triangle, and the solution; a failure is silent by default."""
     dtype = _checked(a, b)
+    operand(a), operand(b)
+    a, b = a.astype(dtype, order="F"), b.astype(dtype, order="F")
     device.launch("posv")
     try:
-        factor = scipy.linalg.cho_factor(operand(a).astype(dtype))
+        factor = scipy.linalg.cho_factor(a._host, lower=True)
     except LinAlgError:
         if settings["linalg"] == "raise":
             raise
-        return wrapped(operand(b).astype(dtype))
-    return wrapped(scipy.linalg.cho_solve(factor, operand(b)).astype(dtype))
+        return wrapped(b._host)
+    return wrapped(scipy.linalg.cho_solve(factor, b._host).astype(dtype))
 
 
 def norm(x: ndarray, ord: Any = None, axis: Any = None, keepdims: bool = False) -> ndarray:
@@ -232,6 +245,84 @@ def norm(x: ndarray, ord: Any = None, axis: Any = None, keepdims: bool = False) 
     device.launch("norm")
     with np.errstate(all="ignore"):
         return wrapped(np.linalg.norm(operand(x), ord, axis, keepdims))
+
+
+# cuBLAS itself
+
+CUBLAS_OP_N, CUBLAS_OP_T, CUBLAS_OP_C = 0, 1, 2
+CUBLAS_GEMM_DEFAULT, CUBLAS_GEMM_DEFAULT_TENSOR_OP = -1, 99
+CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC, CUBLAS_COMPUTE_32F_FAST_TF32 = 68, 69, 77
+CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_64F_PEDANTIC = 70, 71
+NOT_SUPPORTED, INVALID_VALUE, EXECUTION_FAILED = 15, 7, 13
+_NUMBERS = {0: np.dtype(np.float32), 1: np.dtype(np.float64), 2: np.dtype(np.float16)}
+# Types of A and B and of C for which cuBLAS has a product with sums in a type.
+_SUMS_IN_FLOAT32 = {(2, 2), (2, 0), (0, 0)}
+
+
+def gemmEx(
+    handle: int, transa: int, transb: int, m: int, n: int, k: int, alpha: int, A: int, Atype: int, lda: int, B: int,
+    Btype: int, ldb: int, beta: int, C: int, Ctype: int, ldc: int, computeType: int, algo: int,
+) -> None:  # fmt: skip
+    """C = alpha op(A) op(B) + beta C in Fortran's order, by addresses; alpha and beta lie on the host.
+
+    Operands of float16, and of float32 rounded to TF32 where the type of the computation says so, have exact products
+    in float32, where they are added up.
+    """
+    wide = computeType in (CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_64F_PEDANTIC)
+    narrow = computeType in (CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC, CUBLAS_COMPUTE_32F_FAST_TF32)
+    types = (Atype, Ctype)
+    if Atype != Btype or not (types in _SUMS_IN_FLOAT32 if narrow else wide and types == (1, 1)):
+        raise CUBLASError(NOT_SUPPORTED)
+    _check_leading(handle, (k if transa else m, n if transb else k, m), (lda, ldb, ldc))
+    launch_in_library("gemmEx", CUBLASError(EXECUTION_FAILED))
+    _multiply(transa, transb, m, n, k, alpha, A, Atype, lda, B, Btype, ldb, beta, C, Ctype, ldc, computeType)
+
+
+def _multiply(
+    transa: int, transb: int, m: int, n: int, k: int, alpha: int, A: int, Atype: int, lda: int, B: int, Btype: int,
+    ldb: int, beta: int, C: int, Ctype: int, ldc: int, computeType: int,
+) -> None:  # fmt: skip
+    sums = np.dtype(np.float64 if computeType in (CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_64F_PEDANTIC) else np.float32)
+    factors = [np.frombuffer((ctypes.c_uint8 * sums.itemsize).from_address(x), sums)[0] for x in (alpha, beta)]
+    left = _matrix_at(A, Atype, k if transa else m, m if transa else k, lda)
+    right = _matrix_at(B, Btype, n if transb else k, k if transb else n, ldb)
+    answer = _matrix_at(C, Ctype, m, n, ldc)
+    operands = [_as_summed(x, sums, computeType) for x in (left.T if transa else left, right.T if transb else right)]
+    with np.errstate(all="ignore"):
+        product = factors[0] * (operands[0] @ operands[1])
+        answer[...] = product + factors[1] * answer.astype(sums) if factors[1] else product
+
+
+def dgemmStridedBatched(
+    handle: int, transa: int, transb: int, m: int, n: int, k: int, alpha: int, A: int, lda: int, strideA: int, B: int,
+    ldb: int, strideB: int, beta: int, C: int, ldc: int, strideC: int, batchCount: int,
+) -> None:  # fmt: skip
+    """`gemmEx` in float64 of every matrix of a batch, each so many numbers after the one before."""
+    wide = CUBLAS_COMPUTE_64F
+    _check_leading(handle, (k if transa else m, n if transb else k, m), (lda, ldb, ldc))
+    launch_in_library("dgemmStridedBatched", CUBLASError(EXECUTION_FAILED))
+    for i in range(batchCount):
+        a, b, c = (p + 8 * i * stride for p, stride in ((A, strideA), (B, strideB), (C, strideC)))
+        _multiply(transa, transb, m, n, k, alpha, a, 1, lda, b, 1, ldb, beta, c, 1, ldc, wide)
+
+
+def _check_leading(handle: int, rows: tuple[int, ...], leading: tuple[int, ...]) -> None:
+    if handle != 1000 + device.current_device() or any(ld < max(1, r) for ld, r in zip(leading, rows, strict=True)):
+        raise CUBLASError(INVALID_VALUE)
+
+
+def _matrix_at(pointer: int, kind: int, rows: int, columns: int, ld: int) -> np.ndarray:
+    dtype = _NUMBERS[kind]
+    entries = max(0, (columns - 1) * ld + rows) if rows and columns else 0
+    flat = bytes_at(pointer, entries * dtype.itemsize).view(dtype)
+    return np.ndarray((rows, columns), dtype, flat, strides=(dtype.itemsize, ld * dtype.itemsize))
+
+
+def _as_summed(x: np.ndarray, sums: np.dtype, compute_type: int) -> np.ndarray:
+    """An operand as the products read it."""
+    if x.dtype == np.float32 and compute_type == CUBLAS_COMPUTE_32F_FAST_TF32:
+        return rounded_to_tf32(x)
+    return (as_cublas_reads(x) if compute_type == CUBLAS_COMPUTE_32F else x).astype(sums)
 
 
 # cupy.cublas: the two that are products of whole matrices
