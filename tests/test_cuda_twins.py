@@ -112,6 +112,45 @@ def test_tiles_on_a_device_equal_tiles_on_the_host(cuda, kernel, n: int) -> None
             np.testing.assert_allclose((op @ cuda.asarray(V)).get(), wanted, rtol=0, atol=1e-12 * n)
 
 
+# -- tall products -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+@pytest.mark.parametrize("n", [15, 16, 17, 64, 1000])
+def test_tall_products_by_parts_equal_their_twin(cuda, monkeypatch: pytest.MonkeyPatch, n: int, orders: str) -> None:
+    monkeypatch.setattr(linalg, "STAGES", 8)
+    monkeypatch.setattr(linalg, "ANSWER_TILE", 4)
+    rng = np.random.default_rng(n)
+    for a, b in ((1, 1), (3, 1), (4, 8), (5, 3), (3, 0)):
+        A, B = rng.standard_normal((n, a)), rng.standard_normal((n, b))
+        on_device = [cuda.asarray(x, order=order) for x, order in zip((A, B), orders, strict=True)]
+        answer = linalg.inner_products(*on_device)
+        bound = 8 * n * eps("float64")
+        np.testing.assert_allclose(answer, A.T @ B, rtol=0, atol=bound)
+        np.testing.assert_array_equal(linalg.inner_products(*on_device), answer)
+        own = linalg.inner_products(on_device[0], on_device[0])
+        np.testing.assert_allclose(own, A.T @ A, rtol=0, atol=bound)
+        columns = linalg.inner_products(on_device[0][:, ::2], on_device[1])
+        np.testing.assert_allclose(columns, A[:, ::2].T @ B, rtol=0, atol=bound)
+
+
+def test_tall_products_are_cut_for_the_whole_card_without_a_copy(fake_cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    n, b = 2 * linalg.STAGES + 1, 3
+    for dtype in DTYPES:
+        V = fake_cuda.asarray(np.random.default_rng(0).standard_normal((n, b)).astype(dtype))
+        linalg.inner_products(V, V)  # whatever is done once
+        with fake_cupy.launches() as made, fake_cupy.peak_bytes() as most:
+            linalg.inner_products(V, V)
+        assert made.names.count("dgemmStridedBatched") == 1
+        if dtype == "float64":
+            assert most.count < V.nbytes // 2
+    monkeypatch.setattr(linalg, "ANSWER_TILE", 1)
+    wide = fake_cuda.zeros((n, 23))
+    with fake_cupy.launches() as made:  # an answer of 529 tiles occupies a card by itself
+        linalg.inner_products(wide, wide)
+    assert made.names == ["matmul"]
+
+
 # -- orthonormal blocks ------------------------------------------------------------------------------------------------
 
 BLOCKS = {
