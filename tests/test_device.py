@@ -24,7 +24,7 @@ from sklearn.base import clone
 
 from gpukpca import PCA, IncrementalPCA, KernelPCA
 from gpukpca.backend import device as devices
-from gpukpca.backend.device import cuda_place, on_its_device, working_on
+from gpukpca.backend.device import cuda_place, on_its_device, placed_rows, working_on
 from gpukpca.backend.namespace import empty_like
 from gpukpca.cuda import device as cuda_device
 from gpukpca.cuda import precision
@@ -134,6 +134,72 @@ def test_new_points_come_in_batches(cuda: Any, monkeypatch: pytest.MonkeyPatch, 
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
     same(model(device="cuda").fit(mapped), fitted, X)
     np.testing.assert_allclose(fitted.transform(mapped), whole, rtol=0, atol=1e-12)
+
+
+class Watched(np.ndarray):
+    """Host rows that note how many copies to the device are under way whenever some rows are read."""
+
+    under_way: list[int]
+    fails_at = -1
+
+    def __getitem__(self, index: Any) -> Any:
+        stream = sys.modules["cupy"].cuda.get_current_stream()
+        self.under_way.append(len(stream._copies))
+        if len(self.under_way) == self.fails_at:
+            raise OSError("the file is gone")
+        return np.asarray(self)[index]
+
+
+def watched(X: np.ndarray, fails_at: int = -1) -> Watched:
+    rows = X.view(Watched)
+    rows.under_way, rows.fails_at = [], fails_at
+    return rows
+
+
+@pytest.mark.parametrize("n", [1, 4, 5, 8, 9, 21])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_are_read_while_others_are_copied(
+    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, n: int, dtype: Any
+) -> None:
+    X = np.arange(3.0 * n, dtype=dtype).reshape(n, 3)
+    monkeypatch.setattr(devices, "TRANSFER_BYTES", 4 * 3 * X.itemsize)  # four rows
+    for rows in (X, np.asfortranarray(X), np.repeat(X, 2, axis=0)[::2]):
+        source = watched(rows)
+        answer = placed_rows(source, fake_cuda.empty((0,)))
+        assert fake_cuda.cuda.get_current_stream().done
+        np.testing.assert_array_equal(answer.get(), X)
+        parts = -(-n // 4)
+        assert source.under_way == ([0] if parts == 1 else [0] + [1] * (parts - 1))
+    with fake_cupy.no_pinned_memory():
+        np.testing.assert_array_equal(placed_rows(X, fake_cuda.empty((0,))).get(), X)
+
+
+def test_rows_of_a_file_go_to_the_device_that_is_named(
+    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    X = data(50, 3)
+    np.save(tmp_path / "X.npy", X)
+    monkeypatch.setattr(devices, "TRANSFER_BYTES", 100)
+    with fake_cuda.cuda.Device(1):
+        like = fake_cuda.empty((0,))
+    answer = placed_rows(np.load(tmp_path / "X.npy", mmap_mode="r"), like)
+    assert answer.device.id == 1
+    np.testing.assert_array_equal(answer.get(), X)
+
+
+@pytest.mark.parametrize("part", [1, 2, 3, 5])
+def test_a_copy_that_ends_early_leaves_nothing_under_way(
+    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    monkeypatch.setattr(devices, "TRANSFER_BYTES", 100)
+    before = fake_cupy.live_allocations()
+    with pytest.raises(OSError, match="the file is gone") as error:
+        placed_rows(watched(data(50, 3), fails_at=part), fake_cuda.empty((0,)))
+    assert fake_cuda.cuda.get_current_stream().done
+    del error
+    assert fake_cupy.live_allocations() == before
+    X = data(50, 3)
+    np.testing.assert_array_equal(placed_rows(X, fake_cuda.empty((0,))).get(), X)
 
 
 def test_a_batch_of_data_at_a_time_is_all_that_a_transform_holds(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
+
 INSTALL = "pip install cupy-cuda12x (or cupy-cuda13x) on a machine with an NVIDIA GPU and its driver"
 # Errors after which no call to the device of this process succeeds any more (CUDA runtime API, cudaError):
 # ECC, NVLink, illegal address, launch timeout, assertion, hardware stack, instruction, misalignment, address space,
@@ -172,17 +174,46 @@ def synchronize(array: Any) -> None:
         cupy.cuda.get_current_stream().synchronize()
 
 
-def filled(shape: tuple[int, ...], dtype: Any, index: int, parts: Any) -> Any:
-    """An array on a device made of host arrays (start, stop, rows), copied one after another."""
+def uploaded(X: np.ndarray, rows: int, index: int) -> Any:
+    """Return a copy of host rows, a memory map's too, on a device: so many rows at a time, which is ready on return.
+
+    One of two buffers of pinned memory is filled while the other is copied. Where they cannot be had, or all rows are
+    one part, rows are copied from where they are.
+    """
     import cupy
 
+    bounds = [(start, min(start + rows, len(X))) for start in range(0, len(X), rows)]
     with cupy.cuda.Device(index):
-        X = cupy.empty(shape, dtype)
-        for start, stop, rows in parts:
-            X[start:stop].set(rows)
-            # Copies from pinned or shared memory go on after the call, and the rows may not live so long.
-            cupy.cuda.get_current_stream().synchronize()
-        return X
+        made = cupy.empty(X.shape, X.dtype)
+        buffers = _pinned_buffers((rows, *X.shape[1:]), X.dtype) if len(bounds) > 1 else ()
+        stream = cupy.cuda.get_current_stream()
+        try:
+            for number, (start, stop) in enumerate(bounds):
+                if buffers:
+                    part, copied = buffers[number % 2]
+                    copied.synchronize()
+                    np.copyto(part[: stop - start], X[start:stop])
+                    made[start:stop].set(part[: stop - start])
+                    copied.record(stream)
+                else:
+                    part = np.ascontiguousarray(X[start:stop])
+                    made[start:stop].set(part)
+                    stream.synchronize()
+        finally:  # copies go on after their calls, and the memory that they read may not live so long
+            stream.synchronize()
+        return made
+
+
+def _pinned_buffers(shape: tuple[int, ...], dtype: Any) -> tuple[tuple[np.ndarray, Any], ...]:
+    """Return two arrays of pinned host memory, each with an event for the end of its copy; none if refused."""
+    import cupy
+    import cupyx
+
+    try:
+        buffers = [cupyx.empty_pinned(shape, dtype) for _ in range(2)]
+    except cupy.cuda.runtime.CUDARuntimeError:  # a limit of the system on locked memory
+        return ()
+    return tuple((buffer, cupy.cuda.Event(disable_timing=True)) for buffer in buffers)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
