@@ -11,6 +11,7 @@ from pathlib import Path
 import fake_cupy
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 from tolerances import eps
 
 from gpukpca.backend import elementwise, linalg
@@ -124,17 +125,80 @@ def test_an_epilogue_is_one_launch_in_place(fake_cuda) -> None:
     assert answer is T
 
 
-@pytest.mark.parametrize(("n", "dtype"), [*product([0, *SIZES], DTYPES)])
-@pytest.mark.parametrize("metric", ["cityblock", "sqeuclidean"])
-def test_distances_by_differences_equal_their_twins(cuda, metric: str, n: int, dtype: str) -> None:
-    function = {"cityblock": linalg.cityblock_distances, "sqeuclidean": linalg.squared_distances}[metric]
-    rng = np.random.default_rng(n)
-    a, b = rng.standard_normal((n, 7)).astype(dtype), rng.standard_normal((EDGE + 1, 7)).astype(dtype)
-    b[: min(n, EDGE)] = a[:EDGE]
-    answer = function(cuda.asarray(a), cuda.asarray(b)[:, :]).get()
-    wanted = function(a.astype(np.float64), b.astype(np.float64))
-    np.testing.assert_allclose(answer, wanted, rtol=4 * eps(dtype))
-    assert np.all(np.diagonal(answer)[:EDGE] == 0.0)
+# metric -> (function, its value in float64)
+BY_DIFFERENCES = {
+    "cityblock": (linalg.cityblock_distances, lambda a, b: cdist(a, b, "cityblock")),
+    "sqeuclidean": (linalg.squared_distances, lambda a, b: cdist(a, b, "sqeuclidean")),
+}
+# float32: the bound of `distances`, which no order of additions exceeds. float64: rounding of either side.
+OF_DIFFERENCES = {"float32": 6 * eps("float32"), "float64": 64 * eps("float64")}
+# What is read of rows that lie otherwise than the kernel takes them.
+LAYOUTS = {
+    "C": lambda x: x,
+    "F": lambda x: x.T.copy().T,
+    "slice": lambda x: x.repeat(2, axis=1)[:, ::2],
+    "reversed": lambda x: x[::-1].copy()[::-1],
+}
+
+
+@pytest.mark.parametrize(
+    ("n", "m"), [*product([0, 1, distances.EDGE - 1, distances.EDGE, distances.EDGE + 1], repeat=2)]
+)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("metric", BY_DIFFERENCES)
+def test_distances_by_differences_equal_their_twins(cuda, metric: str, dtype: str, n: int, m: int) -> None:
+    function, twin = BY_DIFFERENCES[metric]
+    rng = np.random.default_rng(n + m)
+    a, b = rng.standard_normal((n, 7)).astype(dtype), rng.standard_normal((m, 7)).astype(dtype)
+    equal = min(n, m)
+    b[:equal] = a[:equal]
+    answer = function(cuda.asarray(a), cuda.asarray(b))
+    assert answer.dtype == dtype
+    assert answer.shape == (n, m)
+    np.testing.assert_allclose(answer.get(), twin(a, b), rtol=OF_DIFFERENCES[dtype])
+    assert np.all(np.diagonal(answer.get()) == 0.0)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("d", [1, distances.CHUNK - 1, distances.CHUNK, distances.DEPTH, distances.DEPTH + 1, 40])
+@pytest.mark.parametrize("metric", BY_DIFFERENCES)
+def test_distances_of_any_width_and_layout(cuda, metric: str, d: int, layout: str) -> None:
+    function, twin = BY_DIFFERENCES[metric]
+    rng = np.random.default_rng(d)
+    a, b = rng.standard_normal((70, d)), rng.standard_normal((6, d)).astype("float32")
+    on_device = [LAYOUTS[layout](cuda.asarray(x)) for x in (a, b)]
+    np.testing.assert_allclose(function(*on_device).get(), twin(a, b), rtol=OF_DIFFERENCES["float64"])
+    np.testing.assert_array_equal(function(*on_device[::-1]).get(), function(*on_device).get().T)
+    assert function(*on_device).flags.c_contiguous
+    b64, ones = b.astype("float64"), LAYOUTS[layout](cuda.asarray(a.astype("float32")))
+    wanted = twin(a.astype("float32").astype("float64"), b64)
+    np.testing.assert_allclose(function(ones, on_device[1]).get(), wanted, rtol=OF_DIFFERENCES["float32"])
+
+
+@pytest.mark.parametrize("metric", BY_DIFFERENCES)
+def test_sums_over_many_features_keep_the_digits_of_float32(cuda, metric: str) -> None:
+    """One sum in float32 would lose digits as the number of features grows."""
+    function, twin = BY_DIFFERENCES[metric]
+    a = np.random.default_rng(0).uniform(1.0, 2.0, (3, 20_000)).astype("float32")
+    b = np.zeros((2, 20_000), "float32")
+    answer = function(cuda.asarray(a), cuda.asarray(b)).get()
+    np.testing.assert_allclose(answer, twin(a.astype("float64"), b.astype("float64")), rtol=OF_DIFFERENCES["float32"])
+
+
+def test_float32_rows_are_subtracted_in_float32_on_a_device(cuda) -> None:
+    """A strip of float64 distances of float32 rows would take twice the memory and the time."""
+    a = cuda.zeros((5, 3), "float32")
+    assert linalg.differences_dtype(a, a) == cuda.float32
+    assert linalg.differences_dtype(a, cuda.zeros((5, 3))) == cuda.float64
+    host = np.zeros((5, 3), "float32")
+    assert linalg.differences_dtype(host, host) == np.float64
+
+
+def test_distances_of_nan_and_beyond_the_range(cuda) -> None:
+    a = np.array([[np.nan, 0.0], [3e38, 0.0], [1.0, np.inf]], "float32")
+    answer = linalg.cityblock_distances(cuda.asarray(a), cuda.asarray(np.float32([[0.0, 0.0], [-3e38, 0.0]]))).get()
+    assert np.isnan(answer[0]).all()
+    np.testing.assert_array_equal(answer[1:], np.array([[3e38, np.inf], [np.inf, np.inf]], "float32"))
 
 
 @pytest.mark.parametrize("kernel", [RBF(0.1), Laplacian(0.1)], ids=["product", "differences"])
@@ -248,11 +312,7 @@ def cuda_source() -> str:
             arguments = f"const {wide}* tile, {narrow}* answer, {named}"
             body = f"{types} W t = tile[i]; T& y = answer[i]; {operation};"
             kernels.append(kernel(f"{name}_{wide}_{narrow}", arguments, body))
-    for name, term in distances.TERMS.items():
-        for number in ("float", "double"):
-            arguments = f"const {number}* a, const {number}* bt, int64 d, int64 m, double* answer"
-            body = f"double* out = answer; {distances.SUM.format(term=term)};"
-            kernels.append(kernel(f"{name}_{number}", arguments, body))
+    kernels += [f"namespace in_{name} {{\n{source}\n}}" for name, source in distances.KERNELS.items()]
     return "\n".join(kernels)
 
 

@@ -22,7 +22,7 @@ import scipy.sparse
 from cases import data
 from sklearn.base import clone
 
-from gpukpca import PCA, IncrementalPCA, KernelPCA
+from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, ProbabilisticPCA
 from gpukpca.backend import device as devices
 from gpukpca.backend.device import cuda_place, on_its_device, placed_rows, working_on
 from gpukpca.backend.namespace import empty_like
@@ -483,6 +483,58 @@ def test_a_device_lost_on_the_way_back_leaves_the_estimator_as_it_was(fake_cuda:
     with fake_cupy.break_device(700, after=made.count - k), pytest.raises(DeviceLostError):
         estimator.fit_transform(X)
     assert all(attributes(estimator)[name] is value for name, value in before.items())
+
+
+# name -> (an estimator, its methods beside those that all have).
+ESTIMATORS = {
+    "dense": (lambda: model(), ["score_samples"]),
+    "block Krylov": (lambda: model(eigen_solver="randomized"), ["score_samples"]),
+    "linear": (lambda: KernelPCA(2), ["score_samples"]),
+    "laplacian": (lambda: KernelPCA(2, kernel="laplacian", fit_inverse_transform=True), ["inverse_transform"]),
+    "pca": (lambda: PCA(2, whiten=True), ["inverse_transform", "score_samples"]),
+    "incremental": (lambda: IncrementalPCA(2), ["inverse_transform"]),
+    "probabilistic": (lambda: ProbabilisticPCA(2), ["inverse_transform", "score_samples"]),
+    "bayesian": (lambda: BayesianPCA(2), ["inverse_transform", "score_samples"]),
+}
+CALLS = [
+    (name, method) for name, (_, more) in ESTIMATORS.items() for method in ("fit", "fit_transform", "transform", *more)
+]
+
+
+def unlike_axes() -> np.ndarray:
+    """Return data whose directions differ, as Bayesian PCA needs them."""
+    X = data()
+    return X * np.logspace(1, -1, X.shape[1])
+
+
+@pytest.mark.parametrize(("name", "method"), CALLS)
+def test_a_fault_shows_in_the_call_that_caused_it(fake_cuda: Any, name: str, method: str) -> None:
+    """Faults of a device are asynchronous: a call that ends without a wait would leave its fault to another."""
+    X, make = fake_cuda.asarray(unlike_axes()), ESTIMATORS[name][0]
+    fitted = make().fit(X)
+    argument = fitted.transform(X) if method == "inverse_transform" else X
+
+    def call() -> None:
+        getattr(make() if method.startswith("fit") else fitted, method)(argument)
+
+    call()
+    with fake_cupy.operations() as made:
+        call()
+    for k in range(made.count - 3, made.count + 1):
+        with fake_cupy.break_device(after=k), pytest.raises(DeviceLostError):
+            call()
+        devices._lost.clear()
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_answers_live_on_the_device_of_the_data_whatever_the_current_one(fake_cuda: Any, name: str) -> None:
+    make, more = ESTIMATORS[name]
+    with fake_cuda.cuda.Device(1):
+        X = fake_cuda.asarray(unlike_axes())
+    fitted = make().fit(X)
+    for method in ("transform", *more):
+        argument = fitted.transform(X) if method == "inverse_transform" else X
+        assert getattr(fitted, method)(argument).device == X.device
 
 
 @pytest.mark.parametrize("state", [fake_cupy.kernels_cannot_run, lambda: fake_cupy.kernels_cannot_run("compile")])

@@ -501,7 +501,7 @@ def test_the_current_allocator_pays(fake_cuda):
         fake_cuda.zeros(1000)
 
 
-def test_a_function_of_the_users_own_allocates(fake_cuda):
+def test_a_plain_function_allocates(fake_cuda):
     rmm = fake_cupy.rmm_allocator(2**20)
     assert fake_cuda.cuda.runtime.memGetInfo()[0] == 16 * 2**30 - 2**20
     fake_cuda.cuda.set_allocator(rmm)
@@ -623,7 +623,7 @@ def test_new_arrays_are_in_c_order(fake_cuda):
 
 
 def entries_taken(work):
-    """Entries of float64 in use at most while `work` runs."""
+    """Return the largest number of float64 entries in use while `work` runs."""
     with fake_cupy.peak_bytes() as most:
         work()
     return most.count // 8
@@ -673,7 +673,7 @@ def test_bits_and_bytes(fake_cuda):
 
 
 def gemm(cupy, a, b, c, compute_type, alpha=1.0, beta=0.0, transa=False, transb=False):
-    """c = alpha a b + beta c, of arrays in Fortran's order."""
+    """Compute c = alpha a b + beta c of arrays in Fortran's order."""
     cublas = sys.modules["cupy_backends.cuda.libs.cublas"]
     kinds = {"float32": 0, "float64": 1, "float16": 2}
     sums = np.float64 if c.dtype == np.float64 else np.float32

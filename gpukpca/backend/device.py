@@ -161,6 +161,8 @@ TRANSFER_BYTES = 16 * 2**20
 def working_on(like: Any) -> Iterator[None]:
     """The device of `like` is current inside, float32 is float32, and faults of the device become the library's.
 
+    Faults of a device show late. The wait at the end raises them in the call that caused them.
+
     Raises
     ------
     DeviceLostError
@@ -183,6 +185,7 @@ def working_on(like: Any) -> Iterator[None]:
     try:
         with like.device, precision.full_precision():
             yield
+            cuda_device.synchronize(like)
         cuda_device.note_use()
     except Exception as error:
         kind = cuda_device.fault(error)

@@ -50,7 +50,7 @@ def squared_distances(a: Array, b: Array) -> Array:
     if is_cupy(a):
         from gpukpca.cuda.distances import sqeuclidean
 
-        return cast(sqeuclidean(a, b), a.dtype)
+        return sqeuclidean(a, b)
     return _sum_over_features(a, b, lambda difference: difference * difference)
 
 
@@ -61,8 +61,13 @@ def cityblock_distances(a: Array, b: Array) -> Array:
     if is_cupy(a):
         from gpukpca.cuda.distances import cityblock
 
-        return cast(cityblock(a, b), a.dtype)
+        return cityblock(a, b)
     return _sum_over_features(a, b, namespace_of(a).abs)
+
+
+def differences_dtype(a: Array, b: Array) -> Any:
+    """Return the type in which rows are subtracted: the widest, but on a GPU their own, whose sums are wide there."""
+    return namespace_of(a, b).result_type(a, b) if is_cupy(a) else accumulation_dtype(a)
 
 
 def _sum_over_features(a: Array, b: Array, function: Any) -> Array:

@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import describe_device, parsed_device, synchronize, working_on
+from gpukpca.backend.device import describe_device, parsed_device, working_on
 from gpukpca.backend.namespace import (
     cast,
     empty_like,
@@ -194,8 +194,10 @@ class IncrementalPCA(
                     within_memory(lambda budget: self._fit_exact(batches, budget), self.memory_limit, batches.like)
                 else:
                     self._fit_running(batches)
-        if not self._state.total > 0:
-            warn_caller("all rows are equal: every variance is 0, and the components mean nothing.", RankWarning)
+                if not self._state.total > 0:
+                    warn_caller(
+                        "all rows are equal: every variance is 0, and the components mean nothing.", RankWarning
+                    )
         return self
 
     def _fit_running(self, batches: Batches) -> None:
@@ -367,7 +369,6 @@ class IncrementalPCA(
         self.device_ = describe_device(state.axes)
         self.batch_size_ = self._rows_of_a_batch(count, int(self.n_features_in_))
         self._set_certificate(eigen, degrees, scale, home)
-        synchronize(state.axes)
 
     def _set_certificate(self, eigen: EigenResult | None, degrees: int, scale: float, home: Array) -> None:
         for name in CERTIFICATE:

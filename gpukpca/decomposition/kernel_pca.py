@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import synchronize, working_on
+from gpukpca.backend.device import working_on
 from gpukpca.backend.namespace import (
     cast,
     dtype_name,
@@ -300,7 +300,6 @@ class KernelPCA(
             X = X if place.moved else data
             plan, model = fitted_model(self, X, kernel, place, limit)
             self._commit(data, X, kernel, plan, model, place, budget.story)
-            synchronize(model.scores)
             if not wants_scores:
                 return None
             scores = self._delivered(model.scores, given)
@@ -443,7 +442,6 @@ class KernelPCA(
                 return self._delivered(self._write_scores(Y, np.empty(shape, dtype_name(work.dtype))), X)
             scores = self._checked_scores(Y)
             warn_of_far_rows(far_rows(self, Y, scores), shape[0])
-            synchronize(scores)
             return self._delivered(scores, X)
 
     def _checked_scores(self, Y: Array) -> Array:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import describe_device, parsed_device, synchronize, working_on
+from gpukpca.backend.device import describe_device, parsed_device, working_on
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -317,7 +317,6 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
         self.n_components_, self.n_samples_ = model.n_components, n
         self.device_ = describe_device(model.axes)
         self._latent = model
-        synchronize(model.axes)
 
 
 def _held(batches: Batches, limit: int) -> Iterable[Array]:

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import synchronize, working_on
+from gpukpca.backend.device import working_on
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -244,7 +244,6 @@ class WithLatentVariables(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
     def _finite(self, found: Array, X: Any, what: str) -> Array:
         found = cast(found, self.components_.dtype)
         check_finite(found, "The new rows are too large.", what)
-        synchronize(found)
         return self._delivered(found, X)
 
     def _returned(self, found: Array, X: Any) -> Array:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.backend.creation import indices
-from gpukpca.backend.device import describe_device, synchronize, working_on
+from gpukpca.backend.device import describe_device, working_on
 from gpukpca.backend.namespace import (
     cast,
     dtype_name,
@@ -254,7 +254,6 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         self.device_ = describe_device(model.frame.shift)
         self.fallbacks_ = (*place.notes, *story, *(text for cluster in clusters for text in cluster.fallbacks))
         self._model = model
-        synchronize(model.frame.shift)
 
     def _warn(self, chosen: Chosen, frame: Frame) -> None:
         """What the caller should know of a fit that succeeded."""
@@ -377,7 +376,6 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             which = model.likeliest(scores) if labels is None else self._checked_labels(labels, int(scores.shape[0]))
             points = cast(model.placed(scores, which), self.components_.dtype)
             check_finite(points, "The coordinates are too large.", "The array of points")
-            synchronize(points)
             return self._delivered(points, X)
 
     @lazily("points")
@@ -438,7 +436,6 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             Y = new_data(self, X, self.components_, method)
         with working_on(self._model.frame.shift), overflow_allowed():
             found = work(self._model, Y)
-            synchronize(found)
             return found
 
     def _numbers(self, X: Any, method: str, work: Callable[[LocalModel, Any], Array]) -> Array:

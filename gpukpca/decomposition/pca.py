@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import synchronize, working_on
+from gpukpca.backend.device import working_on
 from gpukpca.backend.namespace import (
     cast,
     from_host,
@@ -272,7 +272,6 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
             self._warn_of_lost_variances()
             if axes.eigen is not None and plan.solver.tol == self.tol:
                 warn_of_tolerance(axes.eigen, float(self.tol))
-            synchronize(mapping.axes)
             if not wants_scores:
                 return None
             if is_dask_array(given):
@@ -362,7 +361,6 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         with working_on(self._map.axes), overflow_allowed():
             scores = self._map.scores(Y, self.n_jobs)
             check_finite(scores, "Products with the components overflow.", "The array of scores")
-            synchronize(scores)
             return self._delivered(self._map.whitened(scores) if self.whiten else scores, X)
 
     @lazily("points", of="scores")

@@ -563,7 +563,7 @@ class Laplacian(Kernel):
 
     def tile(self, a: CityBlockRows, b: CityBlockRows, out: Array | None = None) -> Array:
         left, right = dense_rows(a.data), dense_rows(b.data)
-        wide, dtype = accumulation_dtype(left), b.data.dtype
+        wide, dtype = linalg.differences_dtype(left, right), b.data.dtype
         left, right = cast(left, wide), cast(right, wide)
 
         def strip(start: int, stop: int) -> Array:

@@ -154,7 +154,7 @@ def runtimeGetVersion() -> int:
 
 
 class PinnedMemoryPointer(bytearray):
-    """Memory of the host that copies read while the program goes on; a buffer, as NumPy takes it."""
+    """Pinned memory of the host: a buffer that NumPy takes, and that copies read while the program continues."""
 
     @property
     def ptr(self) -> int:
@@ -168,7 +168,7 @@ _PINNED: dict[int, weakref.ref] = {}
 
 
 def alloc_pinned_memory(size: int) -> PinnedMemoryPointer:
-    """At least `size` bytes of the host, pinned."""
+    """Allocate at least `size` pinned bytes of the host."""
     device.check_alive()
     if state.pinned_fails:
         raise CUDARuntimeError(2)
@@ -179,7 +179,7 @@ def alloc_pinned_memory(size: int) -> PinnedMemoryPointer:
 
 
 def is_pinned(host: np.ndarray) -> bool:
-    """Whether an array lies in pinned memory."""
+    """Return True if an array lies in pinned memory."""
     low, high = np.lib.array_utils.byte_bounds(host)
     every = [(start, made()) for start, made in list(_PINNED.items())]
     return any(made is not None and start <= low and high <= start + len(made) for start, made in every)
@@ -210,12 +210,12 @@ def deviceSynchronize() -> None:
 
 
 def local_runtime_version() -> int:
-    """The version of the runtime library that is installed; CuPy itself is linked to one of its own."""
+    """Return the version of the installed runtime library. CuPy itself is linked to another one."""
     return state.local_runtime_version or state.runtime_version
 
 
 def cusolver_version() -> tuple[int, ...]:
-    """Major, minor and patch; 12 came with CUDA 13."""
+    """Return major, minor and patch. cuSOLVER 12 came with CUDA 13."""
     return state.cusolver_version or ((12, 0, 4) if local_runtime_version() >= 13000 else (11, 7, 5))
 
 
@@ -300,16 +300,16 @@ def get_current_stream(device_id: int = -1) -> Stream:
 
 
 def reset_streams() -> None:
-    """Forget the copies that nobody waited for."""
+    """Drop the copies that nobody waited for."""
     for stream in list(_STREAMS):
         stream._copies.clear()
     _local.stream = _NULL
 
 
 def _order_copies() -> None:
-    """Before work of a stream come its own copies, and, unless it is non-blocking, those of the null stream.
+    """Complete the copies that precede the next work of the current stream: those of the same stream.
 
-    Before work of the null stream come those of every stream that is not non-blocking.
+    The null stream and the other blocking streams also wait for each other.
     """
     now = get_current_stream()
     for stream in list(_STREAMS):

@@ -110,7 +110,7 @@ ufunc.__module__ = "cupy"
 
 
 def _lies_under(x: Any, outs: list[ndarray]) -> bool:
-    """Whether CuPy copies an operand before it writes, since an output may overlap it."""
+    """Return True if CuPy copies an operand before it writes, since an output may overlap it."""
     return isinstance(x, ndarray) and any(x is not out and np.may_share_memory(x._host, out._host) for out in outs)
 
 
@@ -373,14 +373,14 @@ def compute_type_to_str(compute_type: int) -> str:
 
 
 def rounded_to_tf32(x: np.ndarray) -> np.ndarray:
-    """float32 with 10 bits of mantissa."""
+    """Return float32 numbers with 10 bits of mantissa."""
     bits = np.ascontiguousarray(x).view(np.uint32)
     rounded = (bits + np.uint32(0x0FFF) + ((bits >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000)
     return np.where(np.isfinite(x), rounded.view(np.float32), x)
 
 
 def as_cublas_reads(x: np.ndarray) -> np.ndarray:
-    """An operand as the tensor cores see it."""
+    """Return an operand as the tensor cores see it."""
     return rounded_to_tf32(x) if x.dtype == np.float32 and reads_tf32() else x
 
 
@@ -420,7 +420,7 @@ def _product(name: str, numpy_function: Callable) -> Callable:
 
 
 def _operand_copies(a: ndarray, b: ndarray) -> list[ndarray]:
-    """What CuPy allocates for the time of a product: operands in a type and an order that cuBLAS takes.
+    """Allocate the copies of operands that CuPy makes for a product, in a type and an order that cuBLAS takes.
 
     A matrix is taken as it is where it is contiguous in one order, a stack of matrices in C order alone; a product with
     one entry is a sum of the products of entries.

@@ -151,12 +151,12 @@ def cusolver_version(version: tuple[int, int, int]) -> Change:
 
 
 def no_pinned_memory() -> Change:
-    """The system refuses to pin memory of the host."""
+    """Let the system refuse to pin memory of the host."""
     return Change(pinned_fails=True)
 
 
 def rmm_allocator(held: int, device: int = 0) -> Callable[[int], Any]:
-    """A plain function such as RMM's, over a pool that has taken `held` bytes from the device already."""
+    """Return a plain function such as RMM's, over a pool that holds `held` bytes of the device already."""
     pool = memory.SingleDevicePool(device)
     pool.free, pool.total = [memory.Chunk(held)], held
     pool.free[0].free = True
@@ -172,7 +172,7 @@ def rmm_allocator(held: int, device: int = 0) -> Callable[[int], Any]:
 
 
 class _Owner:
-    """What gives a chunk back to RMM's pool when nothing holds it any more."""
+    """The owner of a chunk, which returns it to RMM's pool when nothing holds it any more."""
 
     def __init__(self, pool: memory.SingleDevicePool, chunk: memory.Chunk) -> None:
         self._pool, self._chunk = pool, chunk

@@ -263,7 +263,7 @@ def gemmEx(
     handle: int, transa: int, transb: int, m: int, n: int, k: int, alpha: int, A: int, Atype: int, lda: int, B: int,
     Btype: int, ldb: int, beta: int, C: int, Ctype: int, ldc: int, computeType: int, algo: int,
 ) -> None:  # fmt: skip
-    """C = alpha op(A) op(B) + beta C in Fortran's order, by addresses; alpha and beta lie on the host.
+    """Compute C = alpha op(A) op(B) + beta C in Fortran's order, by addresses; alpha and beta lie on the host.
 
     Operands of float16, and of float32 rounded to TF32 where the type of the computation says so, have exact products
     in float32, where they are added up.
@@ -319,7 +319,7 @@ def _matrix_at(pointer: int, kind: int, rows: int, columns: int, ld: int) -> np.
 
 
 def _as_summed(x: np.ndarray, sums: np.dtype, compute_type: int) -> np.ndarray:
-    """An operand as the products read it."""
+    """Return an operand as the products read it."""
     if x.dtype == np.float32 and compute_type == CUBLAS_COMPUTE_32F_FAST_TF32:
         return rounded_to_tf32(x)
     return (as_cublas_reads(x) if compute_type == CUBLAS_COMPUTE_32F else x).astype(sums)

@@ -285,7 +285,7 @@ class UnownedMemory:
 
 
 def cuda_malloc(size: int) -> MemoryPointer:
-    """The allocator without any pool, as after ``cupy.cuda.set_allocator(None)``."""
+    """Allocate without any pool, as after ``cupy.cuda.set_allocator(None)``."""
     return MemoryPointer(Memory(np.empty(size, np.uint8), cuda_malloc), 0)
 
 
@@ -293,13 +293,13 @@ _current: Callable[[int], Any] = DEFAULT_POOL.malloc
 
 
 def set_allocator(allocator: Callable[[int], Any] | None = None) -> None:
-    """A function of bytes that returns a `MemoryPointer`; None: CUDA itself, without a pool."""
+    """Allocate by a function of bytes that returns a `MemoryPointer`; None: by CUDA itself, without a pool."""
     global _current
     _current = cuda_malloc if allocator is None else allocator
 
 
 def get_allocator() -> Callable[[int], Any]:
-    """The function that allocates at present."""
+    """Return the function that allocates at present."""
     return _current
 
 

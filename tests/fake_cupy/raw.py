@@ -142,7 +142,7 @@ static void resume(Fiber& fiber) {
     setcontext(&fiber.start);
 }
 
-// Lets everybody on whom nobody waits pass; whether there was such a barrier.
+// Opens every barrier that all its threads have reached; false if there was none.
 static bool release() {
     bool any = false, all = true;
     for (size_t warp = 0; warp < fibers.size(); warp += warpSize) {
@@ -253,7 +253,7 @@ STATIC = re.compile(rf"__shared__\s+({ALIGNMENT})([\w:<>, ]+?)\s+(\w+)((?:\s*\[[
 
 
 def _shared_variables(code: str) -> str:
-    """The text with variables in shared memory as references into the arenas."""
+    """Return the text with variables in shared memory as references into the arenas."""
     code = DYNAMIC.sub(r"\1* \2 = (\1*)fake::dynamic_arena;", code)
     return STATIC.sub(
         r"auto& \3 = *(\2(*)\4)fake::shared(__COUNTER__, sizeof(\2\4), alignof(\2) > 16 ? alignof(\2) : 16);", code
@@ -271,13 +271,13 @@ class _Program:
         self._library = library(source, self.names[0] if self.names else "", options)
 
     def describe(self, name: str) -> list[tuple[str, int]]:
-        """Kind and size of every parameter."""
+        """Return kind and size of every parameter."""
         kinds, sizes = ctypes.create_string_buffer(256), (ctypes.c_int * 256)()
         count = self._function("describe", name)(kinds, sizes)
         return [(chr(kinds.raw[k]), sizes[k]) for k in range(count)]
 
     def launch(self, name: str, sizes: tuple[int, ...], dynamic_bytes: int, addresses: list[int]) -> int:
-        """Run the kernel; 0, or why it failed."""
+        """Run the kernel. Return 0, or the number of the failure."""
         values = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
         numbers = (ctypes.c_uint * 6)(*sizes)
         return self._function("launch", name)(numbers, ctypes.c_size_t(dynamic_bytes), self.has_barriers, values)
@@ -335,7 +335,7 @@ class RawKernel:
         self._module.compile(log_stream)
 
     def __call__(self, grid: tuple, block: tuple, args: Any, *, shared_mem: int = 0, stream: Any = None) -> None:
-        """Arrays become addresses, whatever their strides; numbers must have the size of the parameter.
+        """Launch; arrays become addresses, whatever their strides, and numbers must have the size of the parameter.
 
         CuPy does not compare arguments with parameters, and the kernel reads whatever lies there: the fake refuses.
         """
@@ -355,7 +355,7 @@ class RawKernel:
 
 
 def _value(argument: Any) -> Any:
-    """An argument as CuPy passes it: an array, or a NumPy number."""
+    """Return an argument as CuPy passes it: an array, or a NumPy number."""
     if isinstance(argument, ndarray):
         check_place(argument)
         return argument

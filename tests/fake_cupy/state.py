@@ -172,12 +172,12 @@ def check_alive() -> None:
 
 
 def is_broken() -> bool:
-    """Whether a fault has struck, seen by the host or not."""
+    """Return True if a fault has struck, seen by the host or not."""
     return state.broken_from is not None and state.operations >= state.broken_from
 
 
 def wait() -> None:
-    """The host waits for the device: a fault that has struck shows."""
+    """Let the host wait for the device: a fault that has struck shows."""
     check_alive()
     if is_broken():
         state.shown = True
@@ -229,6 +229,6 @@ def launch_in_library(name: str, refusal: _NumberedError) -> None:
 
 
 def lose_context(status: int = 700) -> None:
-    """An illegal address (700) or another fault of a kernel: it shows at the next wait, and then at every call."""
+    """Lose the context by a fault of a kernel (700: illegal address), which shows at the next wait and from then on."""
     if not is_broken():
         state.broken_from, state.broken_status = state.operations, status

@@ -338,7 +338,9 @@ class WithPreimages:
         ------
         NotFittedError, ValueError
         """
-        return -self.feature_space_error(X)
+        errors = self.feature_space_error(X)
+        with working_on(errors):
+            return -errors
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
