@@ -68,11 +68,49 @@ def test_epilogues_of_products_equal_their_twins(cuda, name: str, n: int, dtype:
     np.testing.assert_allclose(answer.get(), wanted, rtol=40 * eps(dtype), atol=8 * eps(dtype))
 
 
+# Tiles whose entries lie one after another, from an address where a vector may begin, are read four entries a thread.
+VIEWS = {
+    "whole": lambda T: T,
+    "unaligned": lambda T: T.reshape(-1)[1:].reshape(1, -1),
+    "strided": lambda T: T[:, ::2],
+    "transposed": lambda T: T.T,
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 3), (1, 4), (1, 5), (1, 127), (3, 43)])
+def test_vectors_and_single_entries_are_one_function(cuda, n: int, m: int, view: str) -> None:
+    T = squared_distances(n, m)
+    for wide, dtype in (("float32", "float32"), ("float64", "float64"), ("float64", "float32")):
+        for name, function in OF_DISTANCES.items():
+            given = VIEWS[view](cuda.asarray(T.astype(wide)))
+            wanted = function(VIEWS[view](T.astype(wide)), np.dtype(dtype))
+            answer = function(given, np.dtype(dtype))
+            assert answer.dtype == dtype, name
+            np.testing.assert_allclose(answer.get(), wanted, rtol=0, atol=8 * eps(dtype), err_msg=name)
+    for function in OF_PRODUCTS.values():
+        products = np.tanh(T)
+        answer = function(VIEWS[view](cuda.asarray(products))).get()
+        wanted = function(VIEWS[view](products.copy()))
+        np.testing.assert_allclose(answer, wanted, rtol=40 * eps("float64"), atol=8 * eps("float64"))
+
+
+def test_only_whole_tiles_are_read_by_vectors(fake_cuda) -> None:
+    T = squared_distances(8, 8)
+    by_vectors = {"whole": True, "unaligned": False, "strided": False, "transposed": False}
+    for view, expected in by_vectors.items():
+        with fake_cupy.launches() as made:
+            elementwise.gaussian(VIEWS[view](fake_cuda.asarray(T)), False)
+        assert made.names == ["gpukpca_gaussian" + expected * "_by_fours"], view
+
+
+@pytest.mark.parametrize("m", [2, 4, 7])
 @pytest.mark.parametrize("name", OF_DISTANCES)
-def test_epilogues_keep_nan(cuda, name: str) -> None:
-    answer = OF_DISTANCES[name](cuda.asarray([[np.nan, -1.0]]), np.dtype("float64")).get()
-    assert np.isnan(answer[0, 0])
-    assert np.isfinite(answer[0, 1])
+def test_epilogues_keep_nan(cuda, name: str, m: int) -> None:
+    T = np.full((1, m), -1.0)
+    T[0, [0, m - 1]] = np.nan, -2.0
+    answer = OF_DISTANCES[name](cuda.asarray(T), np.dtype("float64")).get()
+    np.testing.assert_array_equal(np.isnan(answer), np.isnan(T))
 
 
 def test_an_epilogue_is_one_launch_in_place(fake_cuda) -> None:
@@ -171,6 +209,45 @@ def test_tiles_on_a_device_equal_tiles_on_the_host(cuda, kernel, n: int) -> None
         op = TiledGram(kernel, cuda.asarray(X), tile_edge=EDGE, cached_tiles=cached)
         for _ in range(2):
             np.testing.assert_allclose((op @ cuda.asarray(V)).get(), wanted, rtol=0, atol=1e-12 * n)
+
+
+# -- tall products -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+@pytest.mark.parametrize("n", [15, 16, 17, 64, 1000])
+def test_tall_products_by_parts_equal_their_twin(cuda, monkeypatch: pytest.MonkeyPatch, n: int, orders: str) -> None:
+    monkeypatch.setattr(linalg, "STAGES", 8)
+    monkeypatch.setattr(linalg, "ANSWER_TILE", 4)
+    rng = np.random.default_rng(n)
+    for a, b in ((1, 1), (3, 1), (4, 8), (5, 3), (3, 0)):
+        A, B = rng.standard_normal((n, a)), rng.standard_normal((n, b))
+        on_device = [cuda.asarray(x, order=order) for x, order in zip((A, B), orders, strict=True)]
+        answer = linalg.inner_products(*on_device)
+        bound = 8 * n * eps("float64")
+        np.testing.assert_allclose(answer, A.T @ B, rtol=0, atol=bound)
+        np.testing.assert_array_equal(linalg.inner_products(*on_device), answer)
+        own = linalg.inner_products(on_device[0], on_device[0])
+        np.testing.assert_allclose(own, A.T @ A, rtol=0, atol=bound)
+        columns = linalg.inner_products(on_device[0][:, ::2], on_device[1])
+        np.testing.assert_allclose(columns, A[:, ::2].T @ B, rtol=0, atol=bound)
+
+
+def test_tall_products_are_cut_for_the_whole_card_without_a_copy(fake_cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    n, b = 2 * linalg.STAGES + 1, 3
+    for dtype in DTYPES:
+        V = fake_cuda.asarray(np.random.default_rng(0).standard_normal((n, b)).astype(dtype))
+        linalg.inner_products(V, V)  # whatever is done once
+        with fake_cupy.launches() as made, fake_cupy.peak_bytes() as most:
+            linalg.inner_products(V, V)
+        assert made.names.count("dgemmStridedBatched") == 1
+        if dtype == "float64":
+            assert most.count < V.nbytes // 2
+    monkeypatch.setattr(linalg, "ANSWER_TILE", 1)
+    wide = fake_cuda.zeros((n, 23))
+    with fake_cupy.launches() as made:  # an answer of 529 tiles occupies a card by itself
+        linalg.inner_products(wide, wide)
+    assert made.names == ["matmul"]
 
 
 # -- orthonormal blocks ------------------------------------------------------------------------------------------------

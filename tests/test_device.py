@@ -26,8 +26,10 @@ from sklearn.base import clone
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, ProbabilisticPCA
 from gpukpca.backend import device as devices
-from gpukpca.backend.device import cuda_place, on_its_device, working_on
+from gpukpca.backend.device import cuda_place, on_its_device, placed_rows, working_on
+from gpukpca.backend.namespace import empty_like
 from gpukpca.cuda import device as cuda_device
+from gpukpca.cuda import precision
 from gpukpca.decomposition.fitting import on_host
 from gpukpca.eigen import pivoted_cholesky, top_eigh
 from gpukpca.exceptions import (
@@ -136,6 +138,72 @@ def test_new_points_come_in_batches(cuda: Any, monkeypatch: pytest.MonkeyPatch, 
     np.testing.assert_allclose(fitted.transform(mapped), whole, rtol=0, atol=1e-12)
 
 
+class Watched(np.ndarray):
+    """Host rows that note how many copies to the device are under way whenever some rows are read."""
+
+    under_way: list[int]
+    fails_at = -1
+
+    def __getitem__(self, index: Any) -> Any:
+        stream = sys.modules["cupy"].cuda.get_current_stream()
+        self.under_way.append(len(stream._copies))
+        if len(self.under_way) == self.fails_at:
+            raise OSError("the file is gone")
+        return np.asarray(self)[index]
+
+
+def watched(X: np.ndarray, fails_at: int = -1) -> Watched:
+    rows = X.view(Watched)
+    rows.under_way, rows.fails_at = [], fails_at
+    return rows
+
+
+@pytest.mark.parametrize("n", [1, 4, 5, 8, 9, 21])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_are_read_while_others_are_copied(
+    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, n: int, dtype: Any
+) -> None:
+    X = np.arange(3.0 * n, dtype=dtype).reshape(n, 3)
+    monkeypatch.setattr(devices, "TRANSFER_BYTES", 4 * 3 * X.itemsize)  # four rows
+    for rows in (X, np.asfortranarray(X), np.repeat(X, 2, axis=0)[::2]):
+        source = watched(rows)
+        answer = placed_rows(source, fake_cuda.empty((0,)))
+        assert fake_cuda.cuda.get_current_stream().done
+        np.testing.assert_array_equal(answer.get(), X)
+        parts = -(-n // 4)
+        assert source.under_way == ([0] if parts == 1 else [0] + [1] * (parts - 1))
+    with fake_cupy.no_pinned_memory():
+        np.testing.assert_array_equal(placed_rows(X, fake_cuda.empty((0,))).get(), X)
+
+
+def test_rows_of_a_file_go_to_the_device_that_is_named(
+    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    X = data(50, 3)
+    np.save(tmp_path / "X.npy", X)
+    monkeypatch.setattr(devices, "TRANSFER_BYTES", 100)
+    with fake_cuda.cuda.Device(1):
+        like = fake_cuda.empty((0,))
+    answer = placed_rows(np.load(tmp_path / "X.npy", mmap_mode="r"), like)
+    assert answer.device.id == 1
+    np.testing.assert_array_equal(answer.get(), X)
+
+
+@pytest.mark.parametrize("part", [1, 2, 3, 5])
+def test_a_copy_that_ends_early_leaves_nothing_under_way(
+    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    monkeypatch.setattr(devices, "TRANSFER_BYTES", 100)
+    before = fake_cupy.live_allocations()
+    with pytest.raises(OSError, match="the file is gone") as error:
+        placed_rows(watched(data(50, 3), fails_at=part), fake_cuda.empty((0,)))
+    assert fake_cuda.cuda.get_current_stream().done
+    del error
+    assert fake_cupy.live_allocations() == before
+    X = data(50, 3)
+    np.testing.assert_array_equal(placed_rows(X, fake_cuda.empty((0,))).get(), X)
+
+
 def test_a_batch_of_data_at_a_time_is_all_that_a_transform_holds(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     X, new = data(40, 6), np.tile(data(100, 6), (400, 1))
     monkeypatch.setattr("gpukpca.decomposition.kernel_pca.OUT_PANEL", 1000)
@@ -179,10 +247,10 @@ def test_data_larger_than_the_device_are_refused_with_numbers(fake_cuda: Any) ->
 
 
 def test_a_dense_solution_that_cannot_fit_is_refused_before_anything_is_taken(fake_cuda: Any) -> None:
-    X = fake_cuda.asarray(data(2000, 4))
-    with fake_cupy.device_bytes(2**27), pytest.raises(MemoryBudgetError, match=r"needs .* GiB|needs .* MiB"):
+    X = fake_cuda.asarray(data(1000, 4))
+    with fake_cupy.device_bytes(2**25), pytest.raises(MemoryBudgetError, match=r"needs .* GiB|needs .* MiB"):
         model(eigen_solver="dense").fit(X)
-    with fake_cupy.device_bytes(2**27):
+    with fake_cupy.device_bytes(2**25):
         smaller = model(tol=1e-6).fit(X)
     assert "block Krylov" in smaller.solver_
     assert any("does not fit" in note for note in smaller.plan_.notes)
@@ -235,6 +303,15 @@ def test_arrays_stay_on_their_device_and_the_current_one_comes_back(fake_cuda: A
     with pytest.raises(DeviceUnavailableError, match=r"no device cuda:7"):
         model(device="cuda:7").fit(X)
     assert fake_cuda.cuda.runtime.getDevice() == 0
+
+
+def test_an_empty_array_remembers_the_device_whichever_is_current(fake_cuda: Any) -> None:
+    for index in (0, 1):
+        with fake_cuda.cuda.Device(index):
+            x = fake_cuda.zeros(3, np.float32)
+        like = empty_like(x)
+        assert (like.device.id, like.dtype, like.shape) == (index, np.float32, (0,))
+        assert empty_like(x, np.float64).dtype == np.float64
 
 
 def test_functions_work_on_the_device_of_their_arrays(fake_cuda: Any) -> None:
@@ -610,30 +687,77 @@ def test_a_forked_process_is_told_to_spawn(cuda: Any) -> None:
 # -- TF32 --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("switch", ["CUPY_TF32", "NVIDIA_TF32_OVERRIDE"])
-def test_tf32_is_told_once_and_kept_out(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
+SWITCHES = ("CUPY_TF32", "NVIDIA_TF32_OVERRIDE")
+
+
+def set_as_at_the_start(monkeypatch: pytest.MonkeyPatch, switch: str, value: str = "1") -> None:
+    """Set a variable that libraries read when a process starts."""
+    monkeypatch.setenv(switch, value)
+    fake_cupy.forget_compute_types()
+    precision._rounds_operands.cache_clear()
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_tf32_is_reported_once_and_kept_out(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
     X = data(200, 6).astype(np.float32)
     reference = model(eigen_solver="randomized").fit(fake_cuda.asarray(X))
-    monkeypatch.setenv(switch, "1")
-    with pytest.warns(PrecisionWarning, match=rf"{switch}=1 asks for TF32; it is kept out"):
+    set_as_at_the_start(monkeypatch, switch)
+    with pytest.warns(PrecisionWarning, match=rf"{switch}.*; it is kept out"):
         fitted = model(eigen_solver="randomized").fit(fake_cuda.asarray(X))
     assert "TF32" in fitted.fallbacks_[0]
     np.testing.assert_array_equal(fitted.eigenvalues_.get(), reference.eigenvalues_.get())
-    model().fit(fake_cuda.asarray(X))  # told once
-    monkeypatch.setenv(switch, "0")
+    model().fit(fake_cuda.asarray(X))  # reported once
+    set_as_at_the_start(monkeypatch, switch, "0")
     assert model().fit(fake_cuda.asarray(X)).fallbacks_ == ()
 
 
-@pytest.mark.parametrize("switch", ["CUPY_TF32", "NVIDIA_TF32_OVERRIDE"])
+def test_rounding_without_a_known_switch_is_found(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    X = fake_cuda.asarray(data(200, 6).astype(np.float32))
+    reference = model(eigen_solver="randomized").fit(X).eigenvalues_.get()
+    float32, routines = np.dtype(np.float32), sys.modules["cupy._core._routines_linalg"]
+    routines.set_compute_type(float32, routines.COMPUTE_TYPE_TF32)
+    with pytest.warns(PrecisionWarning, match="it is kept out"):
+        fitted = model(eigen_solver="randomized").fit(X)
+    np.testing.assert_array_equal(fitted.eigenvalues_.get(), reference)
+    assert routines.get_compute_type(float32) == routines.COMPUTE_TYPE_TF32
+    monkeypatch.setattr(routines, "COMPUTE_TYPE_PEDANTIC", routines.COMPUTE_TYPE_TF32)  # nothing helps
+    with pytest.warns(PrecisionWarning, match="cannot be kept out; pass float64"):
+        model(tol=1e-2).fit(X)
+
+
+def test_products_are_looked_at_once_for_each_device(fake_cuda: Any) -> None:
+    X = data().astype(np.float32)
+    with fake_cupy.launches() as first:
+        TiledGram(RBF(0.1), fake_cuda.asarray(X))
+    with fake_cupy.launches() as second:
+        TiledGram(RBF(0.1), fake_cuda.asarray(X))
+    with fake_cuda.cuda.Device(1):
+        X1 = fake_cuda.asarray(X)
+    with fake_cupy.launches() as other:
+        TiledGram(RBF(0.1), X1)
+    assert first.names.count("matmul") == other.names.count("matmul") == 1
+    assert "matmul" not in second.names
+
+
+def test_a_full_device_is_looked_at_later(fake_cuda: Any) -> None:
+    X = fake_cuda.asarray(data().astype(np.float32))
+    with fake_cupy.fail_allocation(1), working_on(X):
+        pass
+    with fake_cupy.launches() as made, working_on(X):
+        pass
+    assert made.names.count("matmul") == 1
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
 def test_operators_keep_tf32_out(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
     X = fake_cuda.asarray(data(100, 6).astype(np.float32))
     wanted = (TiledGram(RBF(0.1), X) @ X).get()
-    monkeypatch.setenv(switch, "1")
+    set_as_at_the_start(monkeypatch, switch)
     np.testing.assert_array_equal((TiledGram(RBF(0.1), X) @ X).get(), wanted)
 
 
 def test_float64_has_no_tf32(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUPY_TF32", "1")
+    set_as_at_the_start(monkeypatch, "CUPY_TF32")
     assert model().fit(fake_cuda.asarray(data())).fallbacks_ == ()
 
 

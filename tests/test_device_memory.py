@@ -8,8 +8,10 @@ import fake_cupy
 import numpy as np
 import pytest
 from cases import data
+from sklearn.base import clone
 
-from gpukpca import IncrementalPCA, KernelPCA, Nystrom
+from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom
+from gpukpca.backend.device import free_bytes, release_unused
 from gpukpca.eigen import BlockKrylov
 from gpukpca.exceptions import DeviceFallbackWarning, MemoryBudgetError
 from gpukpca.gram.residence import TILES_ALONG_A_SIDE
@@ -76,6 +78,52 @@ def test_no_memory_from_any_allocation_on_is_an_error_with_numbers(fake_cuda: An
         assert all(vars(estimator)[key] is value for key, value in before.items())
         del no
     estimator.transform(X)
+
+
+POOLS = {
+    "default": lambda cuda: cuda.get_default_memory_pool(),
+    "own": lambda cuda: cuda.cuda.MemoryPool(),
+    "asynchronous": lambda cuda: cuda.cuda.MemoryAsyncPool(),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_free_memory_is_that_of_the_current_pool(fake_cuda: Any, name: str) -> None:
+    pool = POOLS[name](fake_cuda)
+    fake_cuda.cuda.set_allocator(pool.malloc)
+    like = fake_cuda.empty((0,))
+    whole = free_bytes(like)
+    block, kept = fake_cuda.zeros(MIB // 2), fake_cuda.zeros(MIB // 8)
+    assert free_bytes(like) == whole - block.nbytes - kept.nbytes
+    del block
+    on_device, _ = fake_cuda.cuda.runtime.memGetInfo()
+    assert free_bytes(like) == whole - kept.nbytes > on_device
+    release_unused(like)
+    assert pool.free_bytes() == 0
+    assert fake_cuda.cuda.runtime.memGetInfo()[0] > on_device
+    pool.set_limit(2 * MIB)
+    assert free_bytes(like) == 2 * MIB - kept.nbytes
+    pool.set_limit(0)
+    assert free_bytes(like) == whole - kept.nbytes
+
+
+@pytest.mark.parametrize("estimator", [KernelPCA(3, kernel="rbf", gamma=0.1), PCA(3)], ids=["KernelPCA", "PCA"])
+@pytest.mark.parametrize("home", ["host", "device"])
+def test_the_memory_of_an_unknown_allocator_is_what_memory_limit_says(
+    fake_cuda: Any, estimator: Any, home: str
+) -> None:
+    """RMM's function holds nearly the whole device; what of it is free CuPy cannot say."""
+    rows = data(300, 3)
+    fake_cuda.cuda.set_allocator(fake_cupy.rmm_allocator(64 * MIB))
+    X = rows if home == "host" else fake_cuda.asarray(rows)
+    estimator = clone(estimator).set_params(device="cuda")
+    with fake_cupy.device_bytes(64 * MIB + 512):
+        with pytest.raises(MemoryBudgetError, match="give memory_limit"):
+            estimator.fit(X)
+        for k in (20, 40):  # what the device calls free is not what another attempt may take
+            with fake_cupy.fail_allocation(k):
+                fitted = clone(estimator).set_params(memory_limit=32 * MIB).fit(X)
+            assert "memory ran out" in fitted.fallbacks_[0]
 
 
 def test_allocators_of_the_users_own_run_out_in_their_own_words(fake_cuda: Any) -> None:
@@ -281,14 +329,15 @@ def test_what_fails_once_is_tried_with_another_scale(fake_cuda: Any) -> None:
     assert estimator.solver_ == "dense"
 
 
-@pytest.mark.parametrize(("version", "offered"), [(12_090, False), (13_000, True)])
-def test_the_cuda_version_says_which_n_cusolver_is_offered(
-    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, version: int, offered: bool
+@pytest.mark.parametrize("runtime", [12_090, 13_000])
+@pytest.mark.parametrize(("cusolver", "offered"), [((11, 7, 5), False), ((12, 0, 4), True)])
+def test_the_version_of_cusolver_says_which_n_it_is_offered(
+    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, runtime: int, cusolver: tuple[int, int, int], offered: bool
 ) -> None:
     monkeypatch.setattr("gpukpca.cuda.eigh.LARGEST_BEFORE_CUDA_13", 50)
     X = fake_cuda.asarray(data(60, 3))
     estimator = model("dense")
-    with fake_cupy.cuda_version(version):
+    with fake_cupy.cuda_version(runtime), fake_cupy.cusolver_version(cusolver):
         if offered:
             estimator.fit(X)
         else:

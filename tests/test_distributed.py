@@ -488,6 +488,21 @@ def test_workers_with_gpus_give_the_same_answer_as_host_arrays(client, cuda, nam
     np.testing.assert_allclose(op.block([0], [96]), one.block([0], [96]), rtol=0, atol=bound)
 
 
+def test_a_share_computes_on_the_device_of_its_panels(fake_cuda):
+    X, V, kernel = rows(20), rows(20, 2, seed=1), KERNELS["rbf"]
+    with fake_cuda.cuda.Device(1):
+        panels = [fake_cuda.asarray(X[:12]), fake_cuda.asarray(X[12:])]
+        template = kernel.template(panels[0])
+    share = TileShare(kernel, template, ShareSpec((0, 1), ((0, 0), (0, 1), (1, 1)), 1, 0, 1), *panels)
+    assert share.like.device.id == 1
+    bound = tolerances.product("float64", len(X), 3)
+    for _ in range(2):  # the second product reads the cache
+        np.testing.assert_allclose(
+            np.concatenate(share.times(V[:12], V[12:])), TiledGram(kernel, X) @ V, rtol=0, atol=bound
+        )
+    assert fake_cuda.cuda.runtime.getDevice() == 0
+
+
 def test_chunks_on_a_gpu_take_the_others_with_them(client, cuda):
     X = rows()
     chunks = [dask.delayed(lambda a: cuda.asarray(a))(X[:50]), dask.delayed(X[50:])]

@@ -571,10 +571,10 @@ def test_pinned_memory(fake_cuda):
 
 def test_versions_of_libraries(fake_cuda):
     cusolver = sys.modules["cupy_backends.cuda.libs.cusolver"]
-    for version, of_cusolver in ((12090, 11705), (13000, 12004)):
+    for version, of_cusolver in ((12090, (11, 7, 5)), (13000, (12, 0, 4))):
         with fake_cupy.cuda_version(version):
             assert fake_cuda.cuda.get_local_runtime_version() == version
-            assert cusolver.getVersion() == of_cusolver
+            assert cusolver._getVersion() == of_cusolver
 
 
 # Faults

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import fake_cupy
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
@@ -85,6 +86,19 @@ def oracle_matrix(kernel: Kernel, X: np.ndarray) -> np.ndarray:
     if isinstance(kernel, Sigmoid):
         return np.tanh(kernel.gamma * dot + kernel.coef0)
     return np.exp(-kernel.gamma * D)
+
+
+# The kink of matern1/2 at zero needs differences for near pairs: the host looks at each strip for one.
+@pytest.mark.parametrize("name", [name for name in KERNELS if name != "matern1/2"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("cached", [0, 3, 100])
+def test_a_pass_on_a_device_neither_waits_nor_uploads(fake_cuda, name: str, dtype: str, cached: int) -> None:
+    X = fake_cuda.asarray(np.random.default_rng(0).standard_normal((40, 4)).astype(dtype))
+    op = TiledGram(KERNELS[name], X, tile_edge=10, cached_tiles=cached)
+    op @ X  # what is done once, and the cache
+    with fake_cupy.operations() as all_, fake_cupy.launches() as kernels, fake_cupy.count_allocations() as memory:
+        op @ X
+    assert all_.count == kernels.count + memory.count
 
 
 # -- constant features -----------------------------------------------------------------------------------------------

@@ -92,6 +92,7 @@ def test_the_library_and_its_kernels_are_built_without_a_driver() -> None:
 
 def test_what_is_used_of_cupy_is_there() -> None:
     import cupy
+    import cupyx
     from cupy._core import _routines_linalg as routines
     from cupy._core._dtype import to_cuda_dtype
 
@@ -100,9 +101,13 @@ def test_what_is_used_of_cupy_is_there() -> None:
     assert callable(cupy.cuda.device.get_cusolver_handle)
     assert to_cuda_dtype(np.dtype("float32")) != to_cuda_dtype(np.dtype("float64"))
     assert routines.COMPUTE_TYPE_PEDANTIC != routines.COMPUTE_TYPE_TF32
-    assert isinstance(cupy.cuda.runtime.runtimeGetVersion(), int)
     for method in ("used_bytes", "free_bytes", "get_limit", "free_all_blocks"):
-        assert callable(getattr(cupy.get_default_memory_pool(), method))
+        for pool in (cupy.cuda.MemoryPool, cupy.cuda.MemoryAsyncPool):
+            assert callable(getattr(pool, method))
+    assert cuda_device.current_pool() is cupy.get_default_memory_pool()
+    assert callable(cupyx.empty_pinned)
+    for method in ("record", "synchronize"):
+        assert callable(getattr(cupy.cuda.Event, method))
     for method in ("get", "set"):
         assert callable(getattr(cupy.ndarray, method))
 
@@ -112,17 +117,28 @@ def test_full_precision_puts_the_setting_back(monkeypatch: pytest.MonkeyPatch) -
 
     float32 = np.dtype(np.float32)
     before = routines.get_compute_type(float32)
-    monkeypatch.setenv("CUPY_TF32", "1")
+    monkeypatch.setattr(precision, "loses_digits", lambda: True)
     with precision.full_precision():
         assert routines.get_compute_type(float32) == routines.COMPUTE_TYPE_PEDANTIC
     assert routines.get_compute_type(float32) == before
 
 
 def test_cusolver_is_called_as_this_cupy_calls_it() -> None:
-    """Its own caller is the documentation of the order of arguments."""
+    """Its own callers are the documentation: of the order of arguments, and of the version."""
     from cupy.linalg import _eigenvalue
+    from cupyx import _runtime
 
     source = "".join(inspect.getsource(_eigenvalue._syevd).split())
     wanted = "handle,params,jobz,uplo,m,type_v,v.data.ptr,lda,type_w,w.data.ptr,type_v"
     assert f"xsyevd_bufferSize({wanted})" in source
     assert f"xsyevd({wanted},work_device.data.ptr,work_device_size,work_host.ctypes.data,work_host_sizse," in source
+    assert "cupy.cuda.cusolver._getVersion()" in inspect.getsource(_runtime)
+
+
+def test_cublas_is_called_as_this_cupy_calls_it() -> None:
+    """Its bindings hold their signatures as text, and load with the libraries of CUDA alone."""
+    bindings = Path(find_spec("cupy_backends.cuda.libs.cublas").origin).read_bytes()
+    operands = "size_t alpha, size_t A, int lda, long long strideA, size_t B, int ldb, long long strideB, size_t beta"
+    answer = "size_t C, int ldc, long long strideC, int batchCount"
+    sizes = "intptr_t handle, int transa, int transb, int m, int n, int k"
+    assert f"dgemmStridedBatched({sizes}, {operands}, {answer})".encode() in bindings

@@ -96,9 +96,13 @@ def device_of(x: Any) -> Any:
 
 
 def empty_like(x: Any, dtype: Any = None) -> Array:
-    """A zero-size array that remembers namespace, dtype and device of `x`."""
+    """Return a zero-size array that remembers namespace, dtype and device of `x`."""
     if is_sparse(x):
         return np.empty((0,), dtype=dtype or x.dtype)
+    if is_cupy(x):  # array-api-compat makes new arrays on the current device, whichever is named
+        from gpukpca.cuda.device import empty_on
+
+        return empty_on(x.device.id, dtype or x.dtype)
     return namespace_of(x).empty((0,), dtype=dtype or x.dtype, device=device_of(x))
 
 

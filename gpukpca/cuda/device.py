@@ -8,6 +8,8 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
+
 # CuPy's wheels hold no CUDA libraries and no headers: the extra brings both.
 CUDA_12 = 'pip install "cupy-cuda12x[ctk]>=14"'
 INSTALL = (
@@ -183,27 +185,37 @@ def empty_on(index: int | None, dtype: Any) -> Any:
         return cupy.empty((0,), dtype)
 
 
-def free_bytes(array: Any) -> int:
-    """Bytes that can be allocated on the device of `array`: blocks that CuPy's pool holds unused count, its limit too.
+def current_pool() -> Any:
+    """Return the memory pool of CuPy's current allocator; None where it has none that CuPy knows, as with RMM."""
+    import cupy
 
-    With an allocator of the user's own CuPy's pool is empty, and what the device says is all there is to ask.
+    owner = getattr(cupy.cuda.get_allocator(), "__self__", None)  # a function need not belong to anything
+    return owner if isinstance(owner, (cupy.cuda.MemoryPool, cupy.cuda.MemoryAsyncPool)) else None
+
+
+def free_bytes(array: Any) -> int:
+    """Return the bytes that can be allocated on the device of `array`.
+
+    Unused blocks of the current pool count, and so does its limit. Of another allocator's memory CuPy knows nothing:
+    then it is what the device calls free.
     """
     import cupy
 
     with array.device:
         free, _ = cupy.cuda.runtime.memGetInfo()
-        pool = cupy.get_default_memory_pool()
-        available = int(free) + int(pool.free_bytes())
-        limit = int(pool.get_limit())
+        pool = current_pool()
+        if pool is None:
+            return int(free)
+        available, limit = int(free) + int(pool.free_bytes()), int(pool.get_limit())
         return min(available, max(0, limit - int(pool.used_bytes()))) if limit else available
 
 
 def release_unused(array: Any) -> None:
-    """Give blocks that CuPy's pool holds unused back to the device, where another program may have wanted them."""
+    """Give unused blocks of CuPy's pool back to the device, where another program may need them."""
     import cupy
 
     with array.device:
-        cupy.get_default_memory_pool().free_all_blocks()
+        (current_pool() or cupy.get_default_memory_pool()).free_all_blocks()
 
 
 def synchronize(array: Any) -> None:
@@ -214,17 +226,46 @@ def synchronize(array: Any) -> None:
         cupy.cuda.get_current_stream().synchronize()
 
 
-def filled(shape: tuple[int, ...], dtype: Any, index: int, parts: Any) -> Any:
-    """An array on a device made of host arrays (start, stop, rows), copied one after another."""
+def uploaded(X: np.ndarray, rows: int, index: int) -> Any:
+    """Return a copy of host rows, a memory map's too, on a device: so many rows at a time, which is ready on return.
+
+    One of two buffers of pinned memory is filled while the other is copied. Where they cannot be had, or all rows are
+    one part, rows are copied from where they are.
+    """
     import cupy
 
+    bounds = [(start, min(start + rows, len(X))) for start in range(0, len(X), rows)]
     with cupy.cuda.Device(index):
-        X = cupy.empty(shape, dtype)
-        for start, stop, rows in parts:
-            X[start:stop].set(rows)
-            # Copies from pinned or shared memory go on after the call, and the rows may not live so long.
-            cupy.cuda.get_current_stream().synchronize()
-        return X
+        made = cupy.empty(X.shape, X.dtype)
+        buffers = _pinned_buffers((rows, *X.shape[1:]), X.dtype) if len(bounds) > 1 else ()
+        stream = cupy.cuda.get_current_stream()
+        try:
+            for number, (start, stop) in enumerate(bounds):
+                if buffers:
+                    part, copied = buffers[number % 2]
+                    copied.synchronize()
+                    np.copyto(part[: stop - start], X[start:stop])
+                    made[start:stop].set(part[: stop - start])
+                    copied.record(stream)
+                else:
+                    part = np.ascontiguousarray(X[start:stop])
+                    made[start:stop].set(part)
+                    stream.synchronize()
+        finally:  # copies go on after their calls, and the memory that they read may not live so long
+            stream.synchronize()
+        return made
+
+
+def _pinned_buffers(shape: tuple[int, ...], dtype: Any) -> tuple[tuple[np.ndarray, Any], ...]:
+    """Return two arrays of pinned host memory, each with an event for the end of its copy; none if refused."""
+    import cupy
+    import cupyx
+
+    try:
+        buffers = [cupyx.empty_pinned(shape, dtype) for _ in range(2)]
+    except cupy.cuda.runtime.CUDARuntimeError:  # a limit of the system on locked memory
+        return ()
+    return tuple((buffer, cupy.cuda.Event(disable_timing=True)) for buffer in buffers)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

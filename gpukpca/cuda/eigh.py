@@ -1,7 +1,7 @@
 """cuSOLVER's syevd in place: `cupy.linalg.eigh` copies its argument and does not look at what cuSOLVER reports.
 
 Known faults that the callers design around: a zero matrix gives NaN, huge float32 entries end the context, and before
-CUDA 13 the routine fails above n of about 23 000. Every answer is only a proposal: whoever calls verifies it.
+cuSOLVER 12 the routine fails above n of about 23 000. Every answer is only a proposal: whoever calls verifies it.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ from typing import Any
 
 import numpy as np
 
-# Above this the 32-bit workspace of CUDA 12 and older overflows.
+# The cuSOLVER of CUDA 13. Above so many rows the 32-bit workspace of older ones overflows.
+CUSOLVER_OF_CUDA_13 = 12
 LARGEST_BEFORE_CUDA_13 = 23_000
-CUDA_13 = 13_000
 
 
 def largest_n() -> int | None:
-    """The largest matrix that the CUDA version at hand is offered; None: any that fits."""
-    import cupy
+    """Return the largest matrix that the loaded cuSOLVER is offered; None: any that fits.
 
-    return LARGEST_BEFORE_CUDA_13 if cupy.cuda.runtime.runtimeGetVersion() < CUDA_13 else None
+    Versions of the CUDA runtime say nothing about it: CuPy's is linked statically, another may be installed beside it.
+    """
+    from cupy_backends.cuda.libs import cusolver
+
+    return LARGEST_BEFORE_CUDA_13 if cusolver._getVersion()[0] < CUSOLVER_OF_CUDA_13 else None
 
 
 def syevd(A: Any) -> tuple[np.ndarray, Any]:

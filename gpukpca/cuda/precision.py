@@ -1,28 +1,26 @@
-"""TF32: tensor cores that round float32 operands to 10 bits. A certificate of 1e-5 cannot be made of such products."""
+"""Products of float32 that round their operands: TF32 keeps 10 bits, and a certificate of 1e-5 cannot be made of them.
+
+CuPy, NVIDIA's libraries and their environment variables all can ask for it, so nobody is asked: a product is looked at.
+"""
 
 from __future__ import annotations
 
-import os
 import threading
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from gpukpca.cuda.device import is_out_of_memory
+
 FLOAT32 = np.dtype(np.float32)
-# What asks for it: CuPy's own switch, and that of NVIDIA's libraries (where 0 forbids it).
-SWITCHES = ("CUPY_TF32", "NVIDIA_TF32_OVERRIDE")
-
-
-def tf32_switches() -> list[str]:
-    """Environment variables that ask for TF32, as «NAME=value»."""
-    return [f"{name}={os.environ[name]}" for name in SWITCHES if os.environ.get(name, "0") not in ("0", "")]
 
 
 class _FullPrecision:
     """float32 products of CuPy in full float32 inside; what was set before is put back by the last to leave.
 
-    The setting is one for the process, so that the users of it are counted, and it is only touched where TF32 is asked
-    for.
+    The setting is one for the process, so that the users of it are counted, and it is only touched where products lose
+    digits without it.
     """
 
     def __init__(self) -> None:
@@ -34,9 +32,10 @@ class _FullPrecision:
         from cupy._core import _routines_linalg as routines
 
         with self._lock:
-            now = routines.get_compute_type(FLOAT32) if self._users == 0 else 0
-            if self._users == 0 and (tf32_switches() or now == routines.COMPUTE_TYPE_TF32):
+            now = routines.get_compute_type(FLOAT32)
+            if self._users == 0:
                 self._before = now
+            if now == self._before and loses_digits():
                 routines.set_compute_type(FLOAT32, routines.COMPUTE_TYPE_PEDANTIC)
             self._users += 1
 
@@ -45,9 +44,14 @@ class _FullPrecision:
 
         with self._lock:
             self._users -= 1
-            if self._users == 0 and self._before:
-                before, self._before = self._before, 0
-                routines.set_compute_type(FLOAT32, before)
+            if self._users == 0 and routines.get_compute_type(FLOAT32) != self._before:
+                routines.set_compute_type(FLOAT32, self._before)
+
+    def is_needed(self) -> bool:
+        """Return whether products lose digits outside."""
+        from cupy._core import _routines_linalg as routines
+
+        return routines.get_compute_type(FLOAT32) != self._before
 
 
 _full_precision = _FullPrecision()
@@ -59,7 +63,24 @@ def full_precision() -> _FullPrecision:
 
 
 def loses_digits() -> bool:
-    """Whether a float32 product on the current device rounds its operands to TF32, whatever the settings say."""
+    """Return whether a float32 product on the current device, as CuPy is set now, rounds its operands."""
+    import cupy
+    from cupy._core import _routines_linalg as routines
+
+    try:
+        return _rounds_operands(cupy.cuda.get_device_id(), routines.get_compute_type(FLOAT32))
+    except Exception as error:
+        if is_out_of_memory(error):  # the next product on the device will be looked at
+            return False
+        raise
+
+
+@cache
+def _rounds_operands(device: int, compute_type: int) -> bool:
+    """Multiply small matrices, once for each device and each setting of CuPy: reading the answer waits for the device.
+
+    Libraries read their environment variables when they start, so that only CuPy's setting changes in a process.
+    """
     import cupy
 
     entry = np.float32(1.0 + 2.0**-14)

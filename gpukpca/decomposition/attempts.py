@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import free_bytes, is_out_of_device_memory, release_unused
+from gpukpca.backend.device import free_bytes, hidden_memory, is_out_of_device_memory, release_unused
 from gpukpca.backend.limits import SHARE_OF_FREE
 from gpukpca.decomposition.plan import memory_limit, spelled_bytes
 from gpukpca.exceptions import DeviceLostError, MemoryBudgetError
@@ -42,11 +42,12 @@ class Budget:
         self.share, self._allowed = SHARES[0], 0
 
     def limit(self, like: Array) -> int:
-        """Bytes where `like` lives; after a failure no more than what is free now."""
+        """Return the bytes where `like` lives; after a failure no more than what is free now, if that is known."""
         self.like = like
         allowed = memory_limit(self._given, like)
         if self.story:
-            allowed = int(self.share * min(allowed, SHARE_OF_FREE * free_bytes(like)))
+            is_unknown = self._given is not None and hidden_memory(like)
+            allowed = int(self.share * (allowed if is_unknown else min(allowed, SHARE_OF_FREE * free_bytes(like))))
         self._allowed = allowed
         return allowed
 
@@ -62,6 +63,7 @@ class Budget:
         return MemoryBudgetError(
             f"{'; then '.join(self.story)}. {spelled_bytes(free_bytes(self.like))} are free now. Something else takes "
             "the memory, or it is in pieces: end other programs, or set a smaller memory_limit."
+            f"{hidden_memory(self.like)}"
         )
 
 

@@ -85,7 +85,7 @@ class KernelPCA(
         exact for the linear kernel.
     eigen_solver : "auto", "dense", "randomized", "arpack", "nystrom", a solver object or a `Nystrom` object
         "randomized" is block Krylov iteration, stopped by residuals; "arpack" is another name for it. "auto" is dense
-        for n <= 400 or more than n/12 components (4000 and n/5 on a GPU), else block Krylov; for the linear kernel with
+        for n <= 400 or more than n/12 components (1000 and n/5 on a GPU), else block Krylov; for the linear kernel with
         d < n, and polynomial ones with at most n/8 monomials or 200, the small eigenproblem of the features (dense X
         and gram="auto"). "nystrom" approximates K from a few of its columns, with a bound on the error of every
         eigenvalue; "auto" never does.

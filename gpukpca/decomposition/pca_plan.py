@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpukpca.backend.device import describe_device, is_on_gpu
+from gpukpca.backend.device import describe_device, hidden_memory, is_on_gpu
 from gpukpca.backend.namespace import dtype_name, is_sparse, item_size
 from gpukpca.backend.tiles import worker_count
 from gpukpca.decomposition.placement import Placement
@@ -179,6 +179,7 @@ def make_pca_plan(job: PCAJob) -> PCAPlan:
     raise MemoryBudgetError(
         f"PCA of {job.n} x {job.d} needs {needed} ({fewest.method if fewest else ''}), and {spelled_bytes(job.limit)} "
         f"are allowed or free. Try {_fewer(job)}, float32 data, or a larger memory_limit."
+        f"{hidden_memory(job.place.work)}"
     )
 
 

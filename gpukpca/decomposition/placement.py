@@ -16,6 +16,7 @@ from gpukpca.backend.device import (
     cuda_is_installed,
     cuda_place,
     describe_device,
+    hidden_memory,
     is_on_gpu,
     parsed_device,
     placed_rows,
@@ -83,6 +84,7 @@ class Placement:
             raise MemoryBudgetError(
                 f"the data take {spelled_bytes(needed)} on {describe_device(self.work)}, and {spelled_bytes(limit)} "
                 'are allowed or free there. Try device="cpu", float32 data, or a larger memory_limit.'
+                f"{hidden_memory(self.work)}"
             )
 
     def returned(self, A: Any) -> Any:
@@ -130,12 +132,12 @@ def placement_for(estimator: Any, X: Any) -> Placement:
 
 
 def at_full_precision(place: Placement, X: Any) -> Placement:
-    """The placement, with a note where the environment asks for products in less than float32.
+    """Return the placement, with a note where products are set to less than float32.
 
     Warns
     -----
     PrecisionWarning
-        The environment asks for TF32; once in a process.
+        CuPy or the environment asks for TF32 or alike; once in a process.
     """
     if dtype_name(X.dtype) == "float64" or not (found := precision_warning(place.work)):
         return place

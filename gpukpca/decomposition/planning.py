@@ -12,7 +12,7 @@ from numbers import Integral
 from typing import Any
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import describe_device, is_on_gpu
+from gpukpca.backend.device import describe_device, hidden_memory, is_on_gpu
 from gpukpca.backend.elementwise import DEVICE_STRIP_BYTES
 from gpukpca.backend.limits import SHARE_FOR_ROWS, SHARE_FOR_TILES, SHARE_OF_FREE
 from gpukpca.backend.linalg import inner_panel
@@ -481,5 +481,5 @@ def _too_big(job: Job, needed: int) -> str:
     return (
         f"the fit needs {spelled_bytes(needed)} (a stored kernel matrix alone takes "
         f"{spelled_bytes(n * n * job.item)}), and {spelled_bytes(job.limit)} are allowed or free. Try "
-        f"{', or '.join(advice)}."
+        f"{', or '.join(advice)}.{hidden_memory(job.place.work)}"
     )

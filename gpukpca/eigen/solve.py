@@ -17,9 +17,10 @@ from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.state import Journal
 from gpukpca.exceptions import InvalidParameterError
 
-# Up to here LAPACK or cuSOLVER on the whole matrix is the faster one (measured on two cores; a guess for GPUs).
+# Up to here LAPACK on the whole matrix is the faster one (measured on two cores).
 DENSE_UP_TO_CPU = 400
-DENSE_UP_TO_GPU = 4000
+# The same for cuSOLVER: estimated; not yet measured on a card.
+DENSE_UP_TO_GPU = 1000
 # With more than one component in so many rows as well: on one core LAPACK's partial solution then takes from nearly as
 # long (spectra that fall fast, n = 4000) to a sixth of the time. On GPUs not measured.
 DENSE_SHARE_CPU = 12
@@ -55,7 +56,7 @@ def choose_solver(n: int, p: int, *, on_gpu: bool = False, tol: float = 0.0) -> 
     Returns
     -------
     Dense or BlockKrylov
-        Dense for n up to 400 (4000 on a GPU) or p > n/12 (n/5 on a GPU). It never picks an approximation.
+        Dense for n up to 400 (1000 on a GPU) or p > n/12 (n/5 on a GPU). It never picks an approximation.
     """
     dense = n <= (DENSE_UP_TO_GPU if on_gpu else DENSE_UP_TO_CPU) or are_many(n, p, on_gpu)
     return Dense(tol=tol) if dense else BlockKrylov(tol=tol)

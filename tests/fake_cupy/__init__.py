@@ -8,11 +8,13 @@ functions below; each takes effect at once, and, used as a context, is undone at
 
 from __future__ import annotations
 
+from .functions import forget_compute_types
 from .hooks import (
     break_device,
     compute_capability,
     count_allocations,
     cuda_version,
+    cusolver_version,
     device_bytes,
     eigh_answers,
     eigh_refuses_above,
@@ -38,12 +40,14 @@ __all__ = [
     "compute_capability",
     "count_allocations",
     "cuda_version",
+    "cusolver_version",
     "device_bytes",
     "eigh_answers",
     "eigh_refuses_above",
     "eigh_reports",
     "fail_allocation",
     "foreign_bytes",
+    "forget_compute_types",
     "healthy_eigh",
     "install",
     "installed",

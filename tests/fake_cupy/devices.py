@@ -214,9 +214,9 @@ def local_runtime_version() -> int:
     return state.local_runtime_version or state.runtime_version
 
 
-def cusolver_version() -> int:
-    """Return e.g. 11705 for 11.7.5. cuSOLVER 12 came with CUDA 13."""
-    return state.cusolver_version or (12004 if local_runtime_version() >= 13000 else 11705)
+def cusolver_version() -> tuple[int, ...]:
+    """Return major, minor and patch. cuSOLVER 12 came with CUDA 13."""
+    return state.cusolver_version or ((12, 0, 4) if local_runtime_version() >= 13000 else (11, 7, 5))
 
 
 def profilerStart() -> None:

@@ -150,6 +150,11 @@ def compute_capability(major: int, minor: int) -> Change:
     return Change(capability=(major, minor))
 
 
+def cusolver_version(version: tuple[int, int, int]) -> Change:
+    """The version of cuSOLVER: 11 belongs to CUDA 12, 12 to CUDA 13. The runtime's is another one."""
+    return Change(cusolver_version=version)
+
+
 def no_pinned_memory() -> Change:
     """Let the system refuse to pin memory of the host."""
     return Change(pinned_fails=True)

@@ -197,10 +197,11 @@ def _libraries() -> tuple[ModuleType, ModuleType]:
         "CUSOLVERError CUSOLVER_EIG_MODE_NOVECTOR CUSOLVER_EIG_MODE_VECTOR createParams destroyParams xsyevd "
         "xsyevd_bufferSize"
     )
-    blas = " ".join(["gemmEx", *(name for name in vars(linalg) if name.startswith("CUBLAS_"))])
+    blas = ["gemmEx", "dgemmStridedBatched", *(name for name in vars(linalg) if name.startswith("CUBLAS_"))]
+    error = state_module.CUBLASError
     return (
-        _module("cupy_backends.cuda.libs.cusolver", getVersion=devices.cusolver_version, **_public(linalg, solver)),
-        _module("cupy_backends.cuda.libs.cublas", CUBLASError=state_module.CUBLASError, **_public(linalg, blas)),
+        _module("cupy_backends.cuda.libs.cusolver", _getVersion=devices.cusolver_version, **_public(linalg, solver)),
+        _module("cupy_backends.cuda.libs.cublas", CUBLASError=error, **_public(linalg, " ".join(blas))),
     )
 
 

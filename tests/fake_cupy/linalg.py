@@ -273,21 +273,42 @@ def gemmEx(
     types = (Atype, Ctype)
     if Atype != Btype or not (types in _SUMS_IN_FLOAT32 if narrow else wide and types == (1, 1)):
         raise CUBLASError(NOT_SUPPORTED)
-    rows = (k if transa else m, n if transb else k, m)
-    if handle != 1000 + device.current_device() or any(
-        ld < max(1, r) for ld, r in zip((lda, ldb, ldc), rows, strict=True)
-    ):
-        raise CUBLASError(INVALID_VALUE)
+    _check_leading(handle, (k if transa else m, n if transb else k, m), (lda, ldb, ldc))
     launch_in_library("gemmEx", CUBLASError(EXECUTION_FAILED))
-    sums = np.dtype(np.float64 if wide else np.float32)
+    _multiply(transa, transb, m, n, k, alpha, A, Atype, lda, B, Btype, ldb, beta, C, Ctype, ldc, computeType)
+
+
+def _multiply(
+    transa: int, transb: int, m: int, n: int, k: int, alpha: int, A: int, Atype: int, lda: int, B: int, Btype: int,
+    ldb: int, beta: int, C: int, Ctype: int, ldc: int, computeType: int,
+) -> None:  # fmt: skip
+    sums = np.dtype(np.float64 if computeType in (CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_64F_PEDANTIC) else np.float32)
     factors = [np.frombuffer((ctypes.c_uint8 * sums.itemsize).from_address(x), sums)[0] for x in (alpha, beta)]
-    left = _matrix_at(A, Atype, rows[0], m if transa else k, lda)
-    right = _matrix_at(B, Btype, rows[1], k if transb else n, ldb)
+    left = _matrix_at(A, Atype, k if transa else m, m if transa else k, lda)
+    right = _matrix_at(B, Btype, n if transb else k, k if transb else n, ldb)
     answer = _matrix_at(C, Ctype, m, n, ldc)
     operands = [_as_summed(x, sums, computeType) for x in (left.T if transa else left, right.T if transb else right)]
     with np.errstate(all="ignore"):
         product = factors[0] * (operands[0] @ operands[1])
         answer[...] = product + factors[1] * answer.astype(sums) if factors[1] else product
+
+
+def dgemmStridedBatched(
+    handle: int, transa: int, transb: int, m: int, n: int, k: int, alpha: int, A: int, lda: int, strideA: int, B: int,
+    ldb: int, strideB: int, beta: int, C: int, ldc: int, strideC: int, batchCount: int,
+) -> None:  # fmt: skip
+    """`gemmEx` in float64 of every matrix of a batch, each so many numbers after the one before."""
+    wide = CUBLAS_COMPUTE_64F
+    _check_leading(handle, (k if transa else m, n if transb else k, m), (lda, ldb, ldc))
+    launch_in_library("dgemmStridedBatched", CUBLASError(EXECUTION_FAILED))
+    for i in range(batchCount):
+        a, b, c = (p + 8 * i * stride for p, stride in ((A, strideA), (B, strideB), (C, strideC)))
+        _multiply(transa, transb, m, n, k, alpha, a, 1, lda, b, 1, ldb, beta, c, 1, ldc, wide)
+
+
+def _check_leading(handle: int, rows: tuple[int, ...], leading: tuple[int, ...]) -> None:
+    if handle != 1000 + device.current_device() or any(ld < max(1, r) for ld, r in zip(leading, rows, strict=True)):
+        raise CUBLASError(INVALID_VALUE)
 
 
 def _matrix_at(pointer: int, kind: int, rows: int, columns: int, ld: int) -> np.ndarray:

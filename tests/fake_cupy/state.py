@@ -132,7 +132,7 @@ class State:
     driver_version: int = 12090
     capability: tuple[int, int] = (9, 0)
     local_runtime_version: int = 0  # 0: the same as the one that CuPy is linked to
-    cusolver_version: int = 0  # 0: what belongs to the local runtime
+    cusolver_version: tuple[int, ...] = ()  # empty: what belongs to the local runtime
     pinned_fails: bool = False  # no host memory can be pinned
     # cuSOLVER
     eigh_info: int = 0
