@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fake_cupy
 import numpy as np
 import oracle
 import pytest
 import scipy.sparse.linalg
 import tolerances
 
-from gpukpca.backend.random import standard_normal
+from gpukpca.backend.random import random_directions, restore_generator, spelled_generator
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, choose_solver, top_eigh
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 
@@ -395,10 +396,49 @@ def test_the_seed_of_numpy_is_left_alone():
 
 def test_random_numbers_are_the_same_on_every_library(xp, dtype):
     like = xp.array(np.empty(0, dtype=dtype))
-    drawn = standard_normal(np.random.default_rng(8), (7, 3), like)
+    drawn = random_directions(np.random.default_rng(8), (701, 3), like)
     assert xp.owns(drawn)
     assert drawn.dtype == xp.dtype(dtype)
-    assert np.array_equal(xp.host(drawn), np.random.default_rng(8).standard_normal((7, 3)).astype(dtype))
+    levels = np.frombuffer(np.random.default_rng(8).bytes(701 * 3), np.uint8).reshape(701, 3)
+    assert np.array_equal(xp.host(drawn), (2.0 * levels - 255.0) / 128.0)
+    assert np.unique(levels).size == 256
+
+
+@pytest.mark.parametrize("kind", [np.random.PCG64, np.random.MT19937, np.random.Philox, np.random.SFC64])
+def test_panels_of_a_draw_and_a_restored_generator_give_the_same_numbers(kind):
+    like, rng = np.empty(0), np.random.Generator(kind(3))
+    whole = random_directions(np.random.Generator(kind(3)), (24, 5), like)
+    first = random_directions(rng, (8, 5), like)
+    state = spelled_generator(rng)
+    rest = random_directions(rng, (16, 5), like)
+    assert np.array_equal(np.concatenate([first, rest]), whole)
+    restore_generator(rng, state)
+    assert np.array_equal(random_directions(rng, (16, 5), like), rest)
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 8, 13])
+def test_few_rows_have_independent_directions(n):
+    """Columns of signs alone repeat each other; on 8 rows one draw in ten had."""
+    for seed in range(200):
+        V = random_directions(np.random.default_rng(seed), (n, min(n - 1, 4)), np.empty(0))
+        sizes = np.linalg.svd(V - V.mean(axis=0), compute_uv=False)
+        assert sizes[-1] > 1e-5 * sizes[0]
+
+
+@pytest.mark.parametrize("start", [None, np.ones((N, 3))], ids=["cold", "warm"])
+def test_the_iteration_draws_one_byte_an_entry(start):
+    b, rng, twin = 16, np.random.default_rng(5), np.random.default_rng(5)
+    solver = BlockKrylov(block_size=b, start=start, passes=2)
+    top_eigh(Operator(MATRICES["0.9^i"]("float64")), P, solver=solver, rng=rng)
+    twin.bytes(N * (b if start is None else b - 1))  # of a start that depends on itself one direction is left
+    assert spelled_generator(rng) == spelled_generator(twin)
+
+
+def test_a_draw_needs_no_more_of_a_device_than_its_bytes_and_its_answer(fake_cuda):
+    like = fake_cuda.empty((0,), "float32")
+    with fake_cupy.peak_bytes() as most:
+        random_directions(np.random.default_rng(0), (4096, 64), like)
+    assert most.count <= (1 + 4) * 4096 * 64 + 4096
 
 
 def test_libraries_agree_up_to_rounding(xp):

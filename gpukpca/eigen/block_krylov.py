@@ -15,7 +15,7 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, newton_factor, ritz_pairs, smallest_eigenvalue
 from gpukpca.backend.namespace import cast, epsilon, from_host, move, namespace_of
 from gpukpca.backend.orthonormal import orthonormal_factors
-from gpukpca.backend.random import standard_normal
+from gpukpca.backend.random import random_directions
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.dense import Dense, check_tolerance
 from gpukpca.eigen.finish import (
@@ -271,7 +271,7 @@ class _Iteration:
             start = self._orthonormal(self._projected(start[:, : min(room, start.shape[1])]), floor=0.0)
         parts = [] if start is None else [start]
         missing = self.b - (start.shape[1] if start is not None else 0)
-        parts.append(standard_normal(self.rng, (self.n, missing), self.op.like) * self.n**-0.5)
+        parts.append(random_directions(self.rng, (self.n, missing), self.op.like) * self.n**-0.5)
         block = self._projected(parts[0] if len(parts) == 1 else namespace_of(self.op.like).concat(parts, axis=1))
         block = self._orthonormal(block, floor=0.0)
         # A centred problem on so few points that nothing is left beside the constant vector.
@@ -349,7 +349,7 @@ class _Iteration:
         """
         S = self._ritz()[1]
         keep = min(self.p + max(1, self.b // 2), self.Q.count)
-        probes = standard_normal(self.rng, (self.n, PROBES), self.op.like)
+        probes = random_directions(self.rng, (self.n, PROBES), self.op.like)
         U = namespace_of(probes).concat([self.Q.combined(S[:, :keep]), probes], axis=1)
         U = self._orthonormal(self._projected(U), floor=0.0)
         W = self._multiplied(U)
@@ -368,7 +368,7 @@ class _Iteration:
         self.T = np.diag(values)
         remainder = W - U * from_host(values, U)[None, :]
         if self.n_passes < self.probe_until:
-            fresh = standard_normal(self.rng, (self.n, self.b), self.op.like)
+            fresh = random_directions(self.rng, (self.n, self.b), self.op.like)
             remainder = namespace_of(U).concat([remainder, self._size() * fresh], axis=1)
         return None, remainder
 
@@ -435,7 +435,7 @@ class _Iteration:
         block = self._orthonormal(remainder, floor=DROP_FACTOR * self.eps * self._size())
         found = 0 if block is None else block.shape[1]
         if found < self.b and self.Q.count + found < self.p:
-            random = standard_normal(self.rng, (self.n, min(self.b - found, room)), self.op.like)
+            random = random_directions(self.rng, (self.n, min(self.b - found, room)), self.op.like)
             block = random if block is None else namespace_of(block).concat([block, random], axis=1)
             block = self._orthonormal(self._outside(block), floor=0.0)
         if block is None:
