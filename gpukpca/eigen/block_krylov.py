@@ -14,7 +14,7 @@ from gpukpca.backend.columns import Columns
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, newton_factor, ritz_pairs, smallest_eigenvalue
 from gpukpca.backend.namespace import cast, epsilon, from_host, move, namespace_of
-from gpukpca.backend.orthonormal import orthonormal_factors
+from gpukpca.backend.orthonormal import orthonormal_directions
 from gpukpca.backend.random import random_directions
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.dense import Dense, check_tolerance
@@ -268,12 +268,12 @@ class _Iteration:
         room = max(0, self.b - max(PROBES, self.b // 4))  # random directions always take part
         start = None if self.start is None or room == 0 else self._checked_start(self.start)
         if start is not None:  # of length one, like the random ones: no size of a start may drown them
-            start = self._orthonormal(self._projected(start[:, : min(room, start.shape[1])]), floor=0.0)
+            start = orthonormal_directions(self._projected(start[:, : min(room, start.shape[1])]), floor=0.0)
         parts = [] if start is None else [start]
         missing = self.b - (start.shape[1] if start is not None else 0)
         parts.append(random_directions(self.rng, (self.n, missing), self.op.like) * self.n**-0.5)
         block = self._projected(parts[0] if len(parts) == 1 else namespace_of(self.op.like).concat(parts, axis=1))
-        block = self._orthonormal(block, floor=0.0)
+        block = orthonormal_directions(block, floor=0.0)
         # A centred problem on so few points that nothing is left beside the constant vector.
         return block if block is not None else from_host(np.eye(self.n, 1), self.op.like)
 
@@ -351,7 +351,7 @@ class _Iteration:
         keep = min(self.p + max(1, self.b // 2), self.Q.count)
         probes = random_directions(self.rng, (self.n, PROBES), self.op.like)
         U = namespace_of(probes).concat([self.Q.combined(S[:, :keep]), probes], axis=1)
-        U = self._orthonormal(self._projected(U), floor=0.0)
+        U = orthonormal_directions(self._projected(U), floor=0.0)
         W = self._multiplied(U)
         self.verifying = 0
         values, U, W = rotated(U, W)
@@ -432,12 +432,12 @@ class _Iteration:
         room = self.n - self.Q.count
         if room <= 0:
             return None
-        block = self._orthonormal(remainder, floor=DROP_FACTOR * self.eps * self._size())
+        block = orthonormal_directions(remainder, floor=DROP_FACTOR * self.eps * self._size())
         found = 0 if block is None else block.shape[1]
         if found < self.b and self.Q.count + found < self.p:
             random = random_directions(self.rng, (self.n, min(self.b - found, room)), self.op.like)
             block = random if block is None else namespace_of(block).concat([block, random], axis=1)
-            block = self._orthonormal(self._outside(block), floor=0.0)
+            block = orthonormal_directions(self._outside(block), floor=0.0)
         if block is None:
             return None
         # Twice is enough: the second projection makes small directions orthogonal to the basis to rounding.
@@ -445,24 +445,11 @@ class _Iteration:
         gram = inner_products(block, block)
         if float(np.max(np.abs(gram - np.eye(len(gram))))) <= NEARLY_ORTHONORMAL * math.sqrt(self.eps):
             return block @ from_host(newton_factor(gram), block)
-        return self._orthonormal(block, floor=0.5)
+        return orthonormal_directions(block, floor=0.5)
 
     def _projected(self, V: Array) -> Array:
         project = getattr(self.op, "project", None)
         return V if project is None else project(V)
-
-    def _orthonormal(self, V: Array, floor: float) -> Array | None:
-        """An orthonormal basis of the directions of V with singular values above `floor`; None where none is left."""
-        if V.shape[1] > V.shape[0]:
-            V = V[:, : V.shape[0]]
-        Q, R = orthonormal_factors(V)
-        left, sizes, _ = np.linalg.svd(R, full_matrices=False)
-        rank = int(np.sum(sizes > max(floor, 10.0 * self.eps * float(np.max(sizes, initial=0.0)))))
-        if rank == 0:
-            return None
-        if rank == V.shape[1] and floor == 0.0:
-            return Q
-        return Q @ from_host(left[:, :rank], Q)
 
     # -- bookkeeping -----------------------------------------------------------------------------------------------
 
