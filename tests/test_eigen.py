@@ -10,8 +10,10 @@ import scipy.sparse.linalg
 import tolerances
 
 from gpukpca.backend.random import random_directions, restore_generator, spelled_generator
-from gpukpca.eigen import BlockKrylov, Dense, EigenResult, choose_solver, top_eigh
+from gpukpca.eigen import BlockKrylov, Dense, EigenResult, block_krylov, choose_solver, forecast, top_eigh
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
+from gpukpca.gram import CenteredGram, TiledGram
+from gpukpca.kernels import RBF
 
 N, P = 256, 10
 
@@ -448,6 +450,88 @@ def test_libraries_agree_up_to_rounding(xp):
     result = top_eigh(Operator(xp.array(A)), 5, solver=solver, rng=0)
     assert result.n_passes == plain.n_passes
     assert np.max(np.abs(xp.host(result.eigenvectors) - plain.eigenvectors)) <= 1e-7
+
+
+# -- the host looks while a device works -------------------------------------------------------------------------------
+
+
+def watched(A, **settings):
+    """The leading eigenpairs, the operator, and of every look its pass and the products launched before."""
+    op, looks = Operator(A), []
+
+    def report(done, limit, residual, tol):
+        if residual is not None:
+            looks.append((done, op.products))
+
+    return top_eigh(op, P, solver=BlockKrylov(block_size=18), rng=0, report=report, **settings), op, looks
+
+
+@pytest.mark.parametrize("fastest", [forecast.FASTEST, -1e9], ids=["as forecast", "always ahead"])
+@pytest.mark.parametrize("name", [*SOME, "i^-1", "gap-1e-3", "spikes", "0.5^i"])
+def test_products_launched_before_a_look_change_no_bit(name, dtype, fastest, monkeypatch):
+    A = MATRICES[name](dtype).astype(dtype)
+    plain, op, looks = watched(A)
+    assert all(done == products for done, products in looks)
+    assert op.products == plain.n_passes
+    monkeypatch.setattr(forecast, "FASTEST", fastest)
+    monkeypatch.setattr(block_krylov, "is_on_gpu", lambda x: True)
+    late, op, looks = watched(A)
+    for field in ("eigenvalues", "eigenvectors", "products", "residual_norms"):
+        assert np.array_equal(getattr(late, field), getattr(plain, field))
+    assert (late.n_passes, late.n_products, late.solver) == (plain.n_passes, plain.n_products, plain.solver)
+    if fastest > 0:
+        assert op.products == plain.n_passes
+    else:  # every wrong forecast is one product, and there is at most one before each verification
+        assert plain.n_passes <= op.products <= plain.n_passes + 1 + late.solver.count("restart")
+
+
+def test_a_device_has_the_next_product_to_do_while_the_host_looks(cuda):
+    A = cuda.asarray(MATRICES["0.99^i"]("float64"))
+    result, op, looks = watched(A)
+    assert op.products == result.n_passes
+    ahead = [products - done for done, products in looks]
+    assert set(ahead) <= {0, 1}
+    assert ahead[0] == ahead[-1] == 0  # nothing is known yet; the last look was seen coming
+    assert sum(ahead) >= len(ahead) / 2
+
+
+def test_a_look_asks_nothing_of_the_device(fake_cuda, monkeypatch):
+    """What is asked for behind a product that runs is answered after it."""
+    X = fake_cuda.asarray(np.random.default_rng(0).standard_normal((300, 3)))
+    op, seen, look = CenteredGram(TiledGram(RBF(0.5), X)), [], block_krylov._Iteration._look
+
+    def counted(iteration, outside):
+        with fake_cupy.operations() as made:
+            answer = look(iteration, outside)
+        seen.append((op.base.products - iteration.n_passes, made.count))
+        return answer
+
+    monkeypatch.setattr(block_krylov._Iteration, "_look", counted)
+    top_eigh(op, 3, solver=BlockKrylov(block_size=8), rng=0)
+    assert sum(ahead for ahead, _ in seen) >= 2
+    assert all(operations == 0 for _, operations in seen)
+
+
+class _States:
+    """A journal that keeps nothing but how often it was called."""
+
+    def __init__(self):
+        self.count = 0
+
+    def resumed(self, p):
+        return None
+
+    def record(self, state):
+        self.count += not state.finished
+
+
+def test_with_a_journal_a_pass_begins_once_its_state_is_recorded(monkeypatch):
+    monkeypatch.setattr(forecast, "FASTEST", -1e9)
+    monkeypatch.setattr(block_krylov, "is_on_gpu", lambda x: True)
+    journal = _States()
+    result, op, looks = watched(MATRICES["0.9^i"]("float64"), journal=journal)
+    assert all(done == products for done, products in looks)
+    assert journal.count == result.n_passes == op.products
 
 
 # -- signs -------------------------------------------------------------------------------------------------------------
