@@ -43,7 +43,7 @@ def test_strips_equal_the_whole(small_strips, xp, rows: int) -> None:
     np.testing.assert_array_equal(xp.host(answer), T * T + 1.0)
     like = xp.array(np.zeros(0, dtype=np.float32))
     wide = xp.array(T)
-    narrow = elementwise.from_strips((rows, 5), like, lambda start, stop: 2.0 * wide[start:stop, :])
+    narrow = elementwise.from_strips((rows, 5), like, lambda start, stop, strip: 2.0 * wide[start:stop, :])
     assert narrow.dtype == like.dtype
     np.testing.assert_array_equal(xp.host(narrow), (2.0 * T).astype(np.float32))
 

@@ -46,19 +46,19 @@ OPERATIONS: dict[str, tuple[str, str]] = {
 }
 
 
-def gaussian(T: Any, flat: bool, scale: float, dtype: Any) -> Any:
+def gaussian(T: Any, flat: bool, scale: float, dtype: Any, out: Any = None) -> Any:
     """Twin of `gpukpca.backend.elementwise.gaussian`."""
-    return _applied("gaussian_flat" if flat else "gaussian", T, dtype, scale)
+    return _applied("gaussian_flat" if flat else "gaussian", T, dtype, scale, out=out)
 
 
-def rational_quadratic(T: Any, alpha: float, flat: bool, dtype: Any) -> Any:
+def rational_quadratic(T: Any, alpha: float, flat: bool, dtype: Any, out: Any = None) -> Any:
     """Twin of `gpukpca.backend.elementwise.rational_quadratic`."""
-    return _applied("rational_quadratic_flat" if flat else "rational_quadratic", T, dtype, alpha)
+    return _applied("rational_quadratic_flat" if flat else "rational_quadratic", T, dtype, alpha, out=out)
 
 
-def matern(T: Any, nu: float, dtype: Any) -> Any:
+def matern(T: Any, nu: float, dtype: Any, out: Any = None) -> Any:
     """Twin of `gpukpca.backend.elementwise.matern`."""
-    return _applied(f"matern_{int(2 * nu)}", T, dtype, 4.0 * nu)
+    return _applied(f"matern_{int(2 * nu)}", T, dtype, 4.0 * nu, out=out)
 
 
 def polynomial(T: Any, constant: float, degree: int) -> Any:
@@ -71,13 +71,12 @@ def sigmoid(T: Any, constant: float) -> Any:
     return _applied("sigmoid", T, T.dtype, constant)
 
 
-def _applied(name: str, T: Any, dtype: Any, *parameters: float) -> Any:
-    """One launch; into T where the answer has its type."""
-    if T.dtype == dtype:
-        return _kernel(name)(T, *parameters, T)
+def _applied(name: str, T: Any, dtype: Any, *parameters: float, out: Any = None) -> Any:
+    """One launch; into `out` or T where that has the type of the answer."""
     import cupy
 
-    return _kernel(name)(T, *parameters, cupy.empty(T.shape, dtype))
+    fitting = [array for array in (out, T) if array is not None and array.dtype == dtype]
+    return _kernel(name)(T, *parameters, fitting[0] if fitting else cupy.empty(T.shape, dtype))
 
 
 @cache
