@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import fake_cupy
 import numpy as np
 import oracle
 import pytest
 import scipy.sparse.linalg
 import tolerances
+from conftest import MAKERS, Namespace
 
-from gpukpca.backend.random import standard_normal
-from gpukpca.eigen import BlockKrylov, Dense, EigenResult, choose_solver, top_eigh
+from gpukpca.backend.random import random_directions, restore_generator, spelled_generator
+from gpukpca.eigen import BlockKrylov, Dense, EigenResult, block_krylov, choose_solver, forecast, top_eigh
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
+from gpukpca.gram import CenteredGram, TiledGram
+from gpukpca.kernels import RBF
 
 N, P = 256, 10
+NUMPY = MAKERS["numpy"]()
 
 
 class Operator:
@@ -128,19 +133,19 @@ def solvers(dtype: str) -> dict:
     return {"dense": Dense(), "krylov": BlockKrylov(tol=tolerances.ITERATIVE_TOL * tolerances.eps(dtype))}
 
 
-def check(A: np.ndarray, result: EigenResult, dtype: str, solver: str, host=np.asarray) -> None:
+def check(A: np.ndarray, result: EigenResult, dtype: str, solver: str, xp: Namespace = NUMPY) -> None:
     """Eigenvalues, true residuals, orthogonality and completeness of the top p, all recomputed in float64."""
     A = np.asarray(A, dtype=np.float64)
     exact, _ = oracle.eigenpairs(A)
     norm = np.max(np.abs(exact))
-    values, U = (host(part).astype(np.float64) for part in (result.eigenvalues, result.eigenvectors))
+    values, U = (xp.host(part).astype(np.float64) for part in (result.eigenvalues, result.eigenvectors))
     p = len(values)
     assert np.all(np.diff(values) <= 0)
     assert np.max(np.abs(values - exact[:p])) <= tolerances.eigenvalue(dtype) * norm
     residuals = np.linalg.norm(A @ U - U * values, axis=0)
     assert np.max(residuals) <= tolerances.residual(dtype, solver) * norm
-    assert np.max(np.abs(U.T @ U - np.eye(p))) <= tolerances.orthogonality(dtype)
-    reported = host(result.residual_norms).astype(np.float64)
+    assert np.max(np.abs(U.T @ U - np.eye(p))) <= tolerances.orthogonality(dtype, xp.name)
+    reported = xp.host(result.residual_norms).astype(np.float64)
     # What is reported is true up to the rounding of the product it comes from.
     assert np.all(residuals <= reported + tolerances.residual(dtype) * norm)
     slack = 2 * tolerances.eigenvalue(dtype) * norm
@@ -183,7 +188,7 @@ def test_top_eigenpairs_on_every_library(xp, dtype, name, solver):
     for part in (result.eigenvalues, result.eigenvectors, result.products, result.residual_norms):
         assert xp.owns(part)
         assert part.dtype == xp.dtype(dtype)
-    check(A, result, dtype, solver, xp.host)
+    check(A, result, dtype, solver, xp)
 
 
 @pytest.mark.parametrize(
@@ -395,10 +400,49 @@ def test_the_seed_of_numpy_is_left_alone():
 
 def test_random_numbers_are_the_same_on_every_library(xp, dtype):
     like = xp.array(np.empty(0, dtype=dtype))
-    drawn = standard_normal(np.random.default_rng(8), (7, 3), like)
+    drawn = random_directions(np.random.default_rng(8), (701, 3), like)
     assert xp.owns(drawn)
     assert drawn.dtype == xp.dtype(dtype)
-    assert np.array_equal(xp.host(drawn), np.random.default_rng(8).standard_normal((7, 3)).astype(dtype))
+    levels = np.frombuffer(np.random.default_rng(8).bytes(701 * 3), np.uint8).reshape(701, 3)
+    assert np.array_equal(xp.host(drawn), (2.0 * levels - 255.0) / 128.0)
+    assert np.unique(levels).size == 256
+
+
+@pytest.mark.parametrize("kind", [np.random.PCG64, np.random.MT19937, np.random.Philox, np.random.SFC64])
+def test_panels_of_a_draw_and_a_restored_generator_give_the_same_numbers(kind):
+    like, rng = np.empty(0), np.random.Generator(kind(3))
+    whole = random_directions(np.random.Generator(kind(3)), (24, 5), like)
+    first = random_directions(rng, (8, 5), like)
+    state = spelled_generator(rng)
+    rest = random_directions(rng, (16, 5), like)
+    assert np.array_equal(np.concatenate([first, rest]), whole)
+    restore_generator(rng, state)
+    assert np.array_equal(random_directions(rng, (16, 5), like), rest)
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 8, 13])
+def test_few_rows_have_independent_directions(n):
+    """Columns of signs alone repeat each other; on 8 rows one draw in ten had."""
+    for seed in range(200):
+        V = random_directions(np.random.default_rng(seed), (n, min(n - 1, 4)), np.empty(0))
+        sizes = np.linalg.svd(V - V.mean(axis=0), compute_uv=False)
+        assert sizes[-1] > 1e-5 * sizes[0]
+
+
+@pytest.mark.parametrize("start", [None, np.ones((N, 3))], ids=["cold", "warm"])
+def test_the_iteration_draws_one_byte_an_entry(start):
+    b, rng, twin = 16, np.random.default_rng(5), np.random.default_rng(5)
+    solver = BlockKrylov(block_size=b, start=start, passes=2)
+    top_eigh(Operator(MATRICES["0.9^i"]("float64")), P, solver=solver, rng=rng)
+    twin.bytes(N * (b if start is None else b - 1))  # of a start that depends on itself one direction is left
+    assert spelled_generator(rng) == spelled_generator(twin)
+
+
+def test_a_draw_needs_no_more_of_a_device_than_its_bytes_and_its_answer(fake_cuda):
+    like = fake_cuda.empty((0,), "float32")
+    with fake_cupy.peak_bytes() as most:
+        random_directions(np.random.default_rng(0), (4096, 64), like)
+    assert most.count <= (1 + 4) * 4096 * 64 + 4096
 
 
 def test_libraries_agree_up_to_rounding(xp):
@@ -408,6 +452,88 @@ def test_libraries_agree_up_to_rounding(xp):
     result = top_eigh(Operator(xp.array(A)), 5, solver=solver, rng=0)
     assert result.n_passes == plain.n_passes
     assert np.max(np.abs(xp.host(result.eigenvectors) - plain.eigenvectors)) <= 1e-7
+
+
+# -- the host looks while a device works -------------------------------------------------------------------------------
+
+
+def watched(A, **settings):
+    """The leading eigenpairs, the operator, and of every look its pass and the products launched before."""
+    op, looks = Operator(A), []
+
+    def report(done, limit, residual, tol):
+        if residual is not None:
+            looks.append((done, op.products))
+
+    return top_eigh(op, P, solver=BlockKrylov(block_size=18), rng=0, report=report, **settings), op, looks
+
+
+@pytest.mark.parametrize("fastest", [forecast.FASTEST, -1e9], ids=["as forecast", "always ahead"])
+@pytest.mark.parametrize("name", [*SOME, "i^-1", "gap-1e-3", "spikes", "0.5^i"])
+def test_products_launched_before_a_look_change_no_bit(name, dtype, fastest, monkeypatch):
+    A = MATRICES[name](dtype).astype(dtype)
+    plain, op, looks = watched(A)
+    assert all(done == products for done, products in looks)
+    assert op.products == plain.n_passes
+    monkeypatch.setattr(forecast, "FASTEST", fastest)
+    monkeypatch.setattr(block_krylov, "is_on_gpu", lambda x: True)
+    late, op, looks = watched(A)
+    for field in ("eigenvalues", "eigenvectors", "products", "residual_norms"):
+        assert np.array_equal(getattr(late, field), getattr(plain, field))
+    assert (late.n_passes, late.n_products, late.solver) == (plain.n_passes, plain.n_products, plain.solver)
+    if fastest > 0:
+        assert op.products == plain.n_passes
+    else:  # every wrong forecast is one product, and there is at most one before each verification
+        assert plain.n_passes <= op.products <= plain.n_passes + 1 + late.solver.count("restart")
+
+
+def test_a_device_has_the_next_product_to_do_while_the_host_looks(cuda):
+    A = cuda.asarray(MATRICES["0.99^i"]("float64"))
+    result, op, looks = watched(A)
+    assert op.products == result.n_passes
+    ahead = [products - done for done, products in looks]
+    assert set(ahead) <= {0, 1}
+    assert ahead[0] == ahead[-1] == 0  # nothing is known yet; the last look was seen coming
+    assert sum(ahead) >= len(ahead) / 2
+
+
+def test_a_look_asks_nothing_of_the_device(fake_cuda, monkeypatch):
+    """What is asked for behind a product that runs is answered after it."""
+    X = fake_cuda.asarray(np.random.default_rng(0).standard_normal((300, 3)))
+    op, seen, look = CenteredGram(TiledGram(RBF(0.5), X)), [], block_krylov._Iteration._look
+
+    def counted(iteration, outside):
+        with fake_cupy.operations() as made:
+            answer = look(iteration, outside)
+        seen.append((op.base.products - iteration.n_passes, made.count))
+        return answer
+
+    monkeypatch.setattr(block_krylov._Iteration, "_look", counted)
+    top_eigh(op, 3, solver=BlockKrylov(block_size=8), rng=0)
+    assert sum(ahead for ahead, _ in seen) >= 2
+    assert all(operations == 0 for _, operations in seen)
+
+
+class _States:
+    """A journal that keeps nothing but how often it was called."""
+
+    def __init__(self):
+        self.count = 0
+
+    def resumed(self, p):
+        return None
+
+    def record(self, state):
+        self.count += not state.finished
+
+
+def test_with_a_journal_a_pass_begins_once_its_state_is_recorded(monkeypatch):
+    monkeypatch.setattr(forecast, "FASTEST", -1e9)
+    monkeypatch.setattr(block_krylov, "is_on_gpu", lambda x: True)
+    journal = _States()
+    result, op, looks = watched(MATRICES["0.9^i"]("float64"), journal=journal)
+    assert all(done == products for done, products in looks)
+    assert journal.count == result.n_passes == op.products
 
 
 # -- signs -------------------------------------------------------------------------------------------------------------
@@ -477,7 +603,7 @@ def test_all_pairs_can_be_asked_for(xp, dtype):
     A = oracle.with_spectrum(np.linspace(-1, 2, 30), 9).astype(dtype)
     for solver in ("dense", "randomized"):
         result = top_eigh(Operator(xp.array(A)), 30, solver=solver, rng=0)
-        check(A, result, dtype, "dense", xp.host)
+        check(A, result, dtype, "dense", xp)
         assert result.gap is None
 
 

@@ -45,9 +45,9 @@ def residual(dtype: str, solver: str = "dense") -> float:
     return (ROOM * 20.0 + (0.0 if solver == "dense" else ITERATIVE_TOL)) * eps(dtype)
 
 
-def orthogonality(dtype: str) -> float:
-    """max |U'U - I|."""
-    return ROOM * 15.0 * eps(dtype)
+def orthogonality(dtype: str, library: str = "numpy") -> float:
+    """max |U'U - I|; 200 eps on CuPy, where cuBLAS rounds the products of shifted Cholesky QR in another order."""
+    return ROOM * (25.0 if library == "cupy" else 15.0) * eps(dtype)
 
 
 def angle(dtype: str, solver: str, gap: float) -> float:

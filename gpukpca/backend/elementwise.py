@@ -27,29 +27,48 @@ def _apply(name: str, T: Array, *operands: Any) -> Array:
     return function(T, *operands)
 
 
-def in_strips(T: Array, function: Callable[[Array], Array]) -> Array:
-    """``function(T)`` for an elementwise function, a strip of rows at a time: passes and temporaries stay in cache."""
+def in_strips(T: Array, function: Callable[[Array, Array | None], Array], out: Array | None = None) -> Array:
+    """``function(T, out)`` for an elementwise function that may write into `out`, where T itself is not there.
+
+    On NumPy a strip of rows at a time, in T: passes and temporaries stay in cache.
+    """
     if not is_numpy(T):
-        return function(T)
+        return function(T, out)
     for start, stop in _strips(T.shape, item_size(T.dtype), STRIP_BYTES):
         strip = T[start:stop, :]
-        result = function(strip)
-        if result is not strip:
-            strip[...] = result
+        put(strip, function(strip, None))
     return T
 
 
-def from_strips(shape: tuple[int, int], like: Array, make: Callable[[int, int], Array], out: Any = None) -> Array:
-    """The array whose rows from start to stop are ``make(start, stop)``, in the dtype of `like`; `out` may be used.
+def from_strips(
+    shape: tuple[int, int], like: Array, make: Callable[[int, int, Array | None], Array], out: Any = None
+) -> Array:
+    """Return the array whose rows from start to stop are ``make(start, stop, strip)``, as `like`; `out` may be used.
 
-    For tiles that begin in a wider dtype: the wide numbers exist for one strip only.
+    `strip` is where they belong, for `make` to write to, or None where the library cannot. For tiles that begin in a
+    wider dtype: the wide numbers exist for one strip only.
     """
     if not writes_in_place(like):
-        return cast(make(0, shape[0]), like.dtype)
+        return cast(make(0, shape[0], None), like.dtype)
     if out is None or out.dtype != like.dtype:
         out = writable(shape, like)
     for start, stop in _strips(shape, 8, STRIP_BYTES if is_numpy(like) else DEVICE_STRIP_BYTES):
-        out[start:stop, :] = make(start, stop)
+        strip = out[start:stop, :]
+        put(strip, make(start, stop, strip))
+    return out
+
+
+def put(part: Array, values: Array) -> None:
+    """Write values into part of an array, unless they were made there (NumPy and CuPy)."""
+    if values is not part:
+        part[...] = values
+
+
+def converted(T: Array, dtype: Any = None, out: Array | None = None) -> Array:
+    """T as `dtype` (default: its own), written into `out` where it must change and `out` is there."""
+    if out is None or dtype is None or T.dtype == dtype:
+        return cast(T, dtype or T.dtype)
+    out[...] = T
     return out
 
 
@@ -120,28 +139,31 @@ def integer_power(T: Array, exponent: int) -> Array:
         T = T * T if result is T else multiply(T, T)
 
 
-def gaussian(T: Array, flat: bool, scale: float = 1.0, dtype: Any = None) -> Array:
-    """exp(min(scale T, 0)), or that minus 1 for a flat kernel, as `dtype`; scale T is -gamma ||x - y||² or alike."""
+def gaussian(T: Array, flat: bool, scale: float = 1.0, dtype: Any = None, out: Array | None = None) -> Array:
+    """exp(min(scale T, 0)), or that minus 1 for a flat kernel, as `dtype`; scale T is -gamma ||x - y||² or alike.
+
+    Here and below `out` is an array of type `dtype` that may be written to.
+    """
     if is_cupy(T):
         from gpukpca.cuda.elementwise import gaussian as fused
 
-        return fused(T, flat, scale, dtype or T.dtype)
-    T = clip_above(multiply(cast(T, dtype or T.dtype), scale), 0.0)
+        return fused(T, flat, scale, dtype or T.dtype, out)
+    T = clip_above(multiply(converted(T, dtype, out), scale), 0.0)
     return expm1(T) if flat else exp(T)
 
 
-def rational_quadratic(T: Array, alpha: float, flat: bool, dtype: Any = None) -> Array:
+def rational_quadratic(T: Array, alpha: float, flat: bool, dtype: Any = None, out: Array | None = None) -> Array:
     """(1 - min(T, 0) / alpha)^(-alpha), or that minus 1, as `dtype`; T holds -gamma ||x - y||²."""
     if is_cupy(T):
         from gpukpca.cuda.elementwise import rational_quadratic as fused
 
-        return fused(T, alpha, flat, dtype or T.dtype)
-    T = _apply("log1p", multiply(clip_above(cast(T, dtype or T.dtype), 0.0), -1.0 / alpha))
+        return fused(T, alpha, flat, dtype or T.dtype, out)
+    T = _apply("log1p", multiply(clip_above(converted(T, dtype, out), 0.0), -1.0 / alpha))
     T = multiply(T, -alpha)
     return expm1(T) if flat else exp(T)
 
 
-def matern(T: Array, nu: float, dtype: Any = None) -> Array:
+def matern(T: Array, nu: float, dtype: Any = None, out: Array | None = None) -> Array:
     """Matérn correlation of smoothness 1/2, 3/2 or 5/2 as `dtype`; T holds -||x - y||² / (2 l²), rounding above 0.
 
     Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), eqs. 4.16 and 4.17.
@@ -149,9 +171,9 @@ def matern(T: Array, nu: float, dtype: Any = None) -> Array:
     if is_cupy(T):
         from gpukpca.cuda.elementwise import matern as fused
 
-        return fused(T, nu, dtype or T.dtype)
+        return fused(T, nu, dtype or T.dtype, out)
     # sqrt(2 nu) ||x - y|| / l, held where exp(-r) is 0 already: infinity times 0 is not a number.
-    squares = multiply(clip_above(cast(T, dtype or T.dtype), 0.0), -4.0 * nu)
+    squares = multiply(clip_above(converted(T, dtype, out), 0.0), -4.0 * nu)
     r = clip_above(sqrt(squares), 800.0)
     if nu == 0.5:
         return exp(multiply(r, -1.0))
@@ -159,19 +181,19 @@ def matern(T: Array, nu: float, dtype: Any = None) -> Array:
     return multiply(polynomial, exp(multiply(r, -1.0)))
 
 
-def polynomial(T: Array, constant: float, degree: int) -> Array:
+def polynomial(T: Array, constant: float, degree: int, out: Array | None = None) -> Array:
     """(T + constant) ** degree, degree an integer >= 0."""
     if is_cupy(T):
         from gpukpca.cuda.elementwise import polynomial as fused
 
-        return fused(T, constant, degree)
+        return fused(T, constant, degree, out)
     return integer_power(add(T, constant), degree)
 
 
-def sigmoid(T: Array, constant: float) -> Array:
+def sigmoid(T: Array, constant: float, out: Array | None = None) -> Array:
     """tanh(T + constant)."""
     if is_cupy(T):
         from gpukpca.cuda.elementwise import sigmoid as fused
 
-        return fused(T, constant)
+        return fused(T, constant, out)
     return tanh(add(T, constant))

@@ -11,7 +11,7 @@ import scipy.linalg
 from gpukpca._typing import Array
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import column_norms, inner_products, triangular_inverse
-from gpukpca.backend.namespace import dtype_name, from_host, is_numpy, namespace_of, to_host
+from gpukpca.backend.namespace import dtype_name, epsilon, from_host, is_numpy, namespace_of, to_host
 
 # The Gram matrices are float64 on every device that has it.
 UNIT_ROUNDOFF = 1.1e-16
@@ -47,6 +47,23 @@ def orthonormal_columns(V: Array) -> Array:
     if R.shape[0] == R.shape[1]:
         return Q
     return namespace_of(V).linalg.qr(V, mode="reduced")[0]
+
+
+def orthonormal_directions(V: Array, floor: float) -> Array | None:
+    """Return an orthonormal basis of the directions of V with singular values above `floor`; None where none is left.
+
+    What is within rounding of the largest singular value counts as 0.
+    """
+    if V.shape[1] > V.shape[0]:
+        V = V[:, : V.shape[0]]
+    Q, R = orthonormal_factors(V)
+    left, sizes, _ = np.linalg.svd(R, full_matrices=False)
+    rank = int(np.sum(sizes > max(floor, 10.0 * epsilon(V) * float(np.max(sizes, initial=0.0)))))
+    if rank == 0:
+        return None
+    if rank == V.shape[1] and floor == 0.0:
+        return Q
+    return Q @ from_host(left[:, :rank], Q)
 
 
 def shifted_cholesky_qr(V: Array) -> tuple[Array, np.ndarray]:

@@ -6,12 +6,14 @@ The standard has no random numbers.
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.namespace import from_host
+from gpukpca.backend.elementwise import add, multiply
+from gpukpca.backend.namespace import cast, device_of, from_host, namespace_of
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -60,8 +62,21 @@ def kind_of_generator(rng: np.random.Generator) -> str:
 
 
 def standard_normal(rng: np.random.Generator, shape: tuple[int, ...], like: Array) -> Array:
-    """Independent N(0, 1) numbers with the dtype and on the device of `like`."""
+    """Return independent N(0, 1) numbers as `like`: samples of a normal model; solvers take `random_directions`."""
     return from_host(rng.standard_normal(shape), like)
+
+
+def random_directions(rng: np.random.Generator, shape: tuple[int, ...], like: Array) -> Array:
+    """Return independent numbers, uniform on 256 levels between -2 and 2 of mean 0, as `like`: directions for a start.
+
+    The generator gives one byte an entry, in C order; the floats are made where `like` lives, the same to the last bit.
+    """
+    # Signs alone would take an eighth of the bytes. Measured on 64 spectra they need 0.9 % more passes than normal
+    # numbers and bytes 0.2 %; and of few rows, columns of signs depend on each other (8 rows, 4 columns: 1 draw in 12).
+    drawn = np.frombuffer(rng.bytes(math.prod(shape)), dtype=np.uint8).reshape(shape)
+    # A copy: PyTorch warns about memory that cannot be written to.
+    levels = namespace_of(like).asarray(drawn.copy(), device=device_of(like))
+    return add(multiply(cast(levels, like.dtype), 2.0**-6), -255.0 * 2.0**-7)
 
 
 def seeded_subset(n: int, size: int) -> np.ndarray:

@@ -75,36 +75,37 @@ KERNELS = {
 }
 
 
-def gaussian(T: Any, flat: bool, scale: float, dtype: Any) -> Any:
+def gaussian(T: Any, flat: bool, scale: float, dtype: Any, out: Any = None) -> Any:
     """Twin of `gpukpca.backend.elementwise.gaussian`."""
-    return _applied("gaussian_flat" if flat else "gaussian", T, dtype, scale)
+    return _applied("gaussian_flat" if flat else "gaussian", T, dtype, scale, out=out)
 
 
-def rational_quadratic(T: Any, alpha: float, flat: bool, dtype: Any) -> Any:
+def rational_quadratic(T: Any, alpha: float, flat: bool, dtype: Any, out: Any = None) -> Any:
     """Twin of `gpukpca.backend.elementwise.rational_quadratic`."""
-    return _applied("rational_quadratic_flat" if flat else "rational_quadratic", T, dtype, alpha)
+    return _applied("rational_quadratic_flat" if flat else "rational_quadratic", T, dtype, alpha, out=out)
 
 
-def matern(T: Any, nu: float, dtype: Any) -> Any:
+def matern(T: Any, nu: float, dtype: Any, out: Any = None) -> Any:
     """Twin of `gpukpca.backend.elementwise.matern`."""
-    return _applied(f"matern_{int(2 * nu)}", T, dtype, 4.0 * nu)
+    return _applied(f"matern_{int(2 * nu)}", T, dtype, 4.0 * nu, out=out)
 
 
-def polynomial(T: Any, constant: float, degree: int) -> Any:
+def polynomial(T: Any, constant: float, degree: int, out: Any = None) -> Any:
     """Twin of `gpukpca.backend.elementwise.polynomial`."""
-    return _applied("polynomial", T, T.dtype, constant, degree)
+    return _applied("polynomial", T, T.dtype, constant, degree, out=out)
 
 
-def sigmoid(T: Any, constant: float) -> Any:
+def sigmoid(T: Any, constant: float, out: Any = None) -> Any:
     """Twin of `gpukpca.backend.elementwise.sigmoid`."""
-    return _applied("sigmoid", T, T.dtype, constant)
+    return _applied("sigmoid", T, T.dtype, constant, out=out)
 
 
-def _applied(name: str, T: Any, dtype: Any, *parameters: float) -> Any:
-    """Apply an operation in one launch; into T where the answer has its type."""
+def _applied(name: str, T: Any, dtype: Any, *parameters: float, out: Any = None) -> Any:
+    """Apply an operation in one launch; into `out` or T where that has the type of the answer."""
     import cupy
 
-    answer = T if T.dtype == dtype else cupy.empty(T.shape, dtype)
+    fitting = [array for array in (out, T) if array is not None and array.dtype == dtype]
+    answer = fitting[0] if fitting else cupy.empty(T.shape, dtype)
     if _has_vectors(T) and _has_vectors(answer):
         return _kernel(f"gpukpca_{name}_by_fours")(T, *parameters, answer, size=-(-T.size // 4))
     return _kernel(f"gpukpca_{name}")(T, *parameters, answer)

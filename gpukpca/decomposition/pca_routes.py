@@ -17,7 +17,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.linalg import column_norms, inner_products, thin_svd, triangular_inverse
 from gpukpca.backend.namespace import cast, dtype_name, from_host, is_sparse, namespace_of, to_host
 from gpukpca.backend.orthonormal import orthonormal_factors
-from gpukpca.backend.random import standard_normal
+from gpukpca.backend.random import random_directions
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.decomposition.pca_plan import PCAPlan
 from gpukpca.eigen import Dense, EigenResult, Journal, top_eigh
@@ -245,7 +245,7 @@ class PrincipalAxes:
             return first
         lost = norms[clear:] <= self.eps * largest
         if np.any(lost):
-            random = standard_normal(self.rng, tuple(others.shape), V) * V.shape[0] ** -0.5
+            random = random_directions(self.rng, tuple(others.shape), V) * V.shape[0] ** -0.5
             keep = from_host(np.where(lost, 0.0, 1.0), V)[None, :]
             others = others * keep + random * (1.0 - keep)
         # Householder's vectors are orthogonal to the first ones even where nothing but rounding is left of the others.

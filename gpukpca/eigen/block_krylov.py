@@ -14,14 +14,15 @@ from gpukpca.backend.columns import Columns
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, newton_factor, ritz_pairs, smallest_eigenvalue
 from gpukpca.backend.namespace import cast, epsilon, from_host, move, namespace_of
-from gpukpca.backend.orthonormal import orthonormal_factors
-from gpukpca.backend.random import standard_normal
+from gpukpca.backend.orthonormal import orthonormal_directions
+from gpukpca.backend.random import random_directions
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.dense import Dense, check_tolerance
 from gpukpca.eigen.finish import (
     NULL_FACTOR,
     allowed_residual,
     default_tolerance,
+    estimated_residual,
     finished,
     ldexp,
     operator_size,
@@ -29,6 +30,7 @@ from gpukpca.eigen.finish import (
     residuals,
     rotated,
 )
+from gpukpca.eigen.forecast import Forecast
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.state import Journal, brought, record, restore
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
@@ -91,7 +93,8 @@ class BlockKrylov:
     Work: one product with a block a pass, and O(n (m b) b) for the basis of m blocks of b columns. Memory: the basis
     and its products, 2 n m b items, taken at the start. Random numbers are drawn on the host. The residuals are those
     of the operator's own products; where `tol` is near what rounding allows, one more pass multiplies the eigenvectors
-    themselves.
+    themselves. On a device the next product may be launched before Ritz values are looked at: the numbers are the same,
+    and a wrong forecast costs one product, which is not counted.
 
     Musco & Musco, arXiv 1504.05477 (block Krylov for the top eigenvectors); Wu & Simon, SIAM J. Matrix Anal. Appl. 22
     (2000) (thick restart); Chen et al., arXiv 2508.06486 (the choice of the block size).
@@ -189,6 +192,10 @@ class _Iteration:
         self.first_look = 0
         self.best_verified = float("inf")
         self.stagnant = 0
+        self.forecast = Forecast(self.tol)
+        # While a device makes the next product the host looks at Ritz values; a journal waits for the device anyway.
+        self.looks_late = on_gpu and journal is None
+        self.product: Array | None = None
         # Whether the next pass is that of `_verified`.
         self.verifying = 0
         # The smallest Ritz value seen: an upper bound on the smallest eigenvalue, and so a proof of indefiniteness.
@@ -211,18 +218,19 @@ class _Iteration:
             if not self.verifying:
                 record(self, block)
                 remainder = self._extend(block)
-                if self._is_early():
-                    block = self._next_block(remainder)
-                    if block is not None and self._has_room_for(block):
-                        self._tell(None, np.zeros(0))
-                        continue
-                theta, S = self._leading_ritz()
-                estimate = self._estimated_residual(S, remainder)
-                self._tell(estimate, theta)
+                block = self._next_block(remainder) if self.n_passes < self.limit else None
+                goes_on = block is not None and self._has_room_for(block)
+                if goes_on and self._is_early():
+                    self._tell(None, np.zeros(0))
+                    continue
+                outside = inner_products(remainder, remainder)
+                if goes_on and self.looks_late and self.forecast.is_far:
+                    self.product = self.op @ block
+                theta, S, estimate = self._look(outside)
                 if self.n_passes >= self.limit:
                     return self._from_basis()
-                block = self._next_block(remainder)
             if self.verifying or self._may_stop(block, estimate, theta):
+                self.product = None
                 result, remainder = self._verified() if self.verifying else self._stopped(theta, S, block)
                 if result is not None:
                     return result
@@ -234,7 +242,7 @@ class _Iteration:
 
     def _is_early(self) -> bool:
         """Whether it is too early to look at residuals."""
-        return self.n_passes < self.limit and (self.n_passes < FIRST_LOOK or self.Q.count < self.p or self.fixed)
+        return self.n_passes < FIRST_LOOK or self.Q.count < self.p or self.fixed
 
     def _has_room_for(self, block: Array) -> bool:
         return self.Q.count + block.shape[1] <= self.max_columns
@@ -249,7 +257,7 @@ class _Iteration:
         self, theta: np.ndarray, S: np.ndarray, block: Array | None
     ) -> tuple[EigenResult | None, Array | None]:
         """The result with residuals of the products made so far, or of one more pass where rounding matters."""
-        rounding = NULL_FACTOR * self.eps * max(self._size(), float(np.max(np.abs(theta[: self.p]), initial=0.0)))
+        rounding = NULL_FACTOR * self.eps * max(self._size(), self._largest(theta))
         if self.b >= self.p and self._target(theta) >= SUMMED_PRODUCTS * rounding:
             U, W = self.Q.combined(S), self.W.combined(S)
             if self._worst(U, W, theta) <= self._target(theta):
@@ -268,12 +276,12 @@ class _Iteration:
         room = max(0, self.b - max(PROBES, self.b // 4))  # random directions always take part
         start = None if self.start is None or room == 0 else self._checked_start(self.start)
         if start is not None:  # of length one, like the random ones: no size of a start may drown them
-            start = self._orthonormal(self._projected(start[:, : min(room, start.shape[1])]), floor=0.0)
+            start = orthonormal_directions(self._projected(start[:, : min(room, start.shape[1])]), floor=0.0)
         parts = [] if start is None else [start]
         missing = self.b - (start.shape[1] if start is not None else 0)
-        parts.append(standard_normal(self.rng, (self.n, missing), self.op.like) * self.n**-0.5)
+        parts.append(random_directions(self.rng, (self.n, missing), self.op.like) * self.n**-0.5)
         block = self._projected(parts[0] if len(parts) == 1 else namespace_of(self.op.like).concat(parts, axis=1))
-        block = self._orthonormal(block, floor=0.0)
+        block = orthonormal_directions(block, floor=0.0)
         # A centred problem on so few points that nothing is left beside the constant vector.
         return block if block is not None else from_host(np.eye(self.n, 1), self.op.like)
 
@@ -297,11 +305,12 @@ class _Iteration:
         T[k:, :k] = coefficients[:k].T
         T[k:, k:] = (coefficients[k:] + coefficients[k:].T) / 2.0
         self.T = T
+        self.smallest = min(self.smallest, float(np.min(np.diag(T))))
         return W - self.Q.combined(coefficients)
 
     def _multiplied(self, V: Array) -> Array:
-        """op @ V, scaled; counted as one pass."""
-        W = self.op @ V
+        """op @ V, launched ahead or now, scaled; counted as one pass."""
+        W, self.product = self.op @ V if self.product is None else self.product, None
         self.n_passes += 1
         self.n_products += V.shape[1]
         xp = namespace_of(W)
@@ -314,10 +323,13 @@ class _Iteration:
 
     # -- Rayleigh–Ritz ---------------------------------------------------------------------------------------------
 
-    def _leading_ritz(self) -> tuple[np.ndarray, np.ndarray]:
-        """The p + 1 largest Ritz values, descending, and their coordinates in the basis."""
-        self.smallest = min(self.smallest, float(np.min(np.diag(self.T))))
-        return leading_ritz_pairs(self.T, min(self.T.shape[0], self.p + 1))
+    def _look(self, outside: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return the p + 1 largest Ritz values, their coordinates and the estimated residual, all from host arrays."""
+        theta, S = leading_ritz_pairs(self.T, min(self.T.shape[0], self.p + 1))
+        estimate = estimated_residual(S, outside, self.p)
+        self._tell(estimate, theta)
+        self.forecast.update(self.n_passes, estimate, self._target(theta))
+        return theta, S, estimate
 
     def _ritz(self) -> tuple[np.ndarray, np.ndarray]:
         """As many Ritz pairs as a restart keeps, and the smallest Ritz value."""
@@ -325,21 +337,14 @@ class _Iteration:
         self.smallest = min(self.smallest, smallest)
         return theta, S
 
-    def _estimated_residual(self, S: np.ndarray, remainder: Array) -> float:
-        """Largest residual of the first p Ritz pairs, from the part of the last product outside the basis."""
-        if S.shape[0] < self.p:
-            return float("inf")
-        last = S[-remainder.shape[1] :, : self.p]
-        gram = inner_products(remainder, remainder)
-        squares = np.einsum("ij,ik,kj->j", last, gram, last)
-        return float(np.sqrt(max(0.0, float(np.max(squares, initial=0.0)))))
-
     def _target(self, theta: np.ndarray) -> float:
         """Return the largest residual allowed, in scaled units: what the tolerance leaves or rounding allows."""
-        wanted = theta[: self.p]
-        largest = float(np.max(np.abs(wanted), initial=0.0))
+        largest = self._largest(theta)
         allowed = allowed_residual(self.op, self.tol, largest, self.exponent or 0)
         return max(allowed, NULL_FACTOR * self.eps * max(self._size(), largest))
+
+    def _largest(self, theta: np.ndarray) -> float:
+        return float(np.max(np.abs(theta[: self.p]), initial=0.0))
 
     def _verified(self) -> tuple[EigenResult | None, Array]:
         """Multiply the Ritz vectors themselves, with a few random probes: the result, or None and a new remainder.
@@ -349,9 +354,9 @@ class _Iteration:
         """
         S = self._ritz()[1]
         keep = min(self.p + max(1, self.b // 2), self.Q.count)
-        probes = standard_normal(self.rng, (self.n, PROBES), self.op.like)
+        probes = random_directions(self.rng, (self.n, PROBES), self.op.like)
         U = namespace_of(probes).concat([self.Q.combined(S[:, :keep]), probes], axis=1)
-        U = self._orthonormal(self._projected(U), floor=0.0)
+        U = orthonormal_directions(self._projected(U), floor=0.0)
         W = self._multiplied(U)
         self.verifying = 0
         values, U, W = rotated(U, W)
@@ -368,7 +373,7 @@ class _Iteration:
         self.T = np.diag(values)
         remainder = W - U * from_host(values, U)[None, :]
         if self.n_passes < self.probe_until:
-            fresh = standard_normal(self.rng, (self.n, self.b), self.op.like)
+            fresh = random_directions(self.rng, (self.n, self.b), self.op.like)
             remainder = namespace_of(U).concat([remainder, self._size() * fresh], axis=1)
         return None, remainder
 
@@ -432,12 +437,12 @@ class _Iteration:
         room = self.n - self.Q.count
         if room <= 0:
             return None
-        block = self._orthonormal(remainder, floor=DROP_FACTOR * self.eps * self._size())
+        block = orthonormal_directions(remainder, floor=DROP_FACTOR * self.eps * self._size())
         found = 0 if block is None else block.shape[1]
         if found < self.b and self.Q.count + found < self.p:
-            random = standard_normal(self.rng, (self.n, min(self.b - found, room)), self.op.like)
+            random = random_directions(self.rng, (self.n, min(self.b - found, room)), self.op.like)
             block = random if block is None else namespace_of(block).concat([block, random], axis=1)
-            block = self._orthonormal(self._outside(block), floor=0.0)
+            block = orthonormal_directions(self._outside(block), floor=0.0)
         if block is None:
             return None
         # Twice is enough: the second projection makes small directions orthogonal to the basis to rounding.
@@ -445,24 +450,11 @@ class _Iteration:
         gram = inner_products(block, block)
         if float(np.max(np.abs(gram - np.eye(len(gram))))) <= NEARLY_ORTHONORMAL * math.sqrt(self.eps):
             return block @ from_host(newton_factor(gram), block)
-        return self._orthonormal(block, floor=0.5)
+        return orthonormal_directions(block, floor=0.5)
 
     def _projected(self, V: Array) -> Array:
         project = getattr(self.op, "project", None)
         return V if project is None else project(V)
-
-    def _orthonormal(self, V: Array, floor: float) -> Array | None:
-        """An orthonormal basis of the directions of V with singular values above `floor`; None where none is left."""
-        if V.shape[1] > V.shape[0]:
-            V = V[:, : V.shape[0]]
-        Q, R = orthonormal_factors(V)
-        left, sizes, _ = np.linalg.svd(R, full_matrices=False)
-        rank = int(np.sum(sizes > max(floor, 10.0 * self.eps * float(np.max(sizes, initial=0.0)))))
-        if rank == 0:
-            return None
-        if rank == V.shape[1] and floor == 0.0:
-            return Q
-        return Q @ from_host(left[:, :rank], Q)
 
     # -- bookkeeping -----------------------------------------------------------------------------------------------
 
@@ -475,13 +467,10 @@ class _Iteration:
         return max(noise, -self.smallest, float(np.max(np.abs(np.diag(self.T)), initial=0.0)))
 
     def _tell(self, residual: float | None, theta: np.ndarray) -> None:
-        if self.report is None:
-            return
-        if residual is None:
-            self.report(self.n_passes, self.limit, None, self.tol)
-            return
-        largest = float(np.max(np.abs(theta[: self.p]), initial=0.0))
-        self.report(self.n_passes, self.limit, residual / largest if largest > 0 else 0.0, self.tol)
+        if self.report is not None:
+            largest = self._largest(theta)
+            relative = residual if residual is None else residual / largest if largest > 0 else 0.0
+            self.report(self.n_passes, self.limit, relative, self.tol)
 
 
 def rounded_up(number: int, multiple: int) -> int:

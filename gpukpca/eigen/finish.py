@@ -102,6 +102,18 @@ def signs(U: Array) -> Array:
     return xp.where(chosen < 0, -xp.ones_like(chosen), xp.ones_like(chosen))
 
 
+def estimated_residual(S: np.ndarray, outside: np.ndarray, p: int) -> float:
+    """Return the largest residual of the first p Ritz pairs with coordinates S; infinite where there are fewer.
+
+    `outside` is the Gram matrix of what of the last product lies outside the basis.
+    """
+    if S.shape[0] < p:
+        return float("inf")
+    last = S[-len(outside) :, :p]
+    squares = np.einsum("ij,ik,kj->j", last, outside, last)
+    return float(np.sqrt(max(0.0, float(np.max(squares, initial=0.0)))))
+
+
 def ldexp(W: Array, exponent: int) -> Array:
     """W times 2**exponent, in two exact steps where one would leave the range."""
     if exponent == 0:

@@ -13,7 +13,7 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import inner_products, ritz_pairs
 from gpukpca.backend.namespace import epsilon, from_host, namespace_of
 from gpukpca.backend.orthonormal import orthonormal_columns
-from gpukpca.backend.random import standard_normal
+from gpukpca.backend.random import random_directions
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.dense import check_tolerance
 from gpukpca.eigen.finish import default_tolerance, finished, orthonormalized, rotated
@@ -93,7 +93,7 @@ class LowRank:
         missing = wanted - int(kept.sum())
         if missing == 0:
             return U
-        random = standard_normal(rng, (n, missing), op.like)
+        random = random_directions(rng, (n, missing), op.like)
         project = getattr(op, "project", None)
         return namespace_of(U).concat([U, random if project is None else project(random)], axis=1)
 

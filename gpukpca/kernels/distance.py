@@ -247,16 +247,20 @@ class _EuclideanKernel(Kernel):
         at_once = is_sparse(a.data) or a.data.dtype == b.data.dtype == b.dtype
         if a.by_product and b.by_product and at_once and self.smooth_at_zero:
             T = cast(_by_product(a, b, out), b.dtype)
-            return in_strips(T, lambda strip: self._function(strip, flat))
+            return in_strips(T, lambda strip, place: self._function(strip, flat, b.dtype, place), out)
         like = full((0,), 0.0, place_of(b.data), b.dtype)
-        return from_strips((a.n_rows, b.n_rows), like, lambda start, stop: self._strip(a.slice(start, stop), b), out)
 
-    def _strip(self, a: DistanceRows, b: DistanceRows) -> Array:
+        def strip(start: int, stop: int, place: Array | None) -> Array:
+            return self._strip(a.slice(start, stop), b, place)
+
+        return from_strips((a.n_rows, b.n_rows), like, strip, out)
+
+    def _strip(self, a: DistanceRows, b: DistanceRows, out: Array | None) -> Array:
         """A few rows of a tile whose distances need a wider type than the tile, or differences."""
         T = _by_product(a, b) if a.by_product and b.by_product else None
         if T is None or (not self.smooth_at_zero and _has_near_pair(T)):
             T = _by_differences(a, b)
-        return self._function(T, b.geometry.flat, b.dtype)
+        return self._function(T, b.geometry.flat, b.dtype, out)
 
     def tile_diagonal(self, a: DistanceRows) -> Array:
         return full((a.n_rows,), 1.0 - self.offset(a), place_of(a.data), a.dtype)
@@ -271,9 +275,12 @@ class _EuclideanKernel(Kernel):
         T = -float(self.gamma) * squares
         return -self._function(T, True) if self.can_be_flat else 1.0 - self._function(T, False)
 
-    def _function(self, T: Array, flat: bool, dtype: Any = None) -> Array:
-        """Kernel values as `dtype` (default: that of T) from T, which rounding may have left above 0."""
-        raise AttributeError(f"{type(self).__name__} must define _function(T, flat, dtype)")
+    def _function(self, T: Array, flat: bool, dtype: Any = None, out: Array | None = None) -> Array:
+        """Return kernel values as `dtype` (default: that of T) from T, which rounding may have left above 0.
+
+        `out`, an array of type `dtype`, may be written to, as may T.
+        """
+        raise AttributeError(f"{type(self).__name__} must define _function(T, flat, dtype, out)")
 
 
 def _by_product(a: DistanceRows, b: DistanceRows, out: Array | None = None) -> Array:
@@ -378,8 +385,8 @@ class RBF(_EuclideanKernel):
     def square_distances(self, drops: np.ndarray) -> np.ndarray:
         return -np.log1p(-drops) / (self.gamma or 1.0)
 
-    def _function(self, T: Array, flat: bool, dtype: Any = None) -> Array:
-        return elementwise.gaussian(T, flat, dtype=dtype)
+    def _function(self, T: Array, flat: bool, dtype: Any = None, out: Array | None = None) -> Array:
+        return elementwise.gaussian(T, flat, dtype=dtype, out=out)
 
 
 # In place of the factor 0, which no kernel may have: the slope of a constant is nothing beside any other.
@@ -417,8 +424,8 @@ class RationalQuadratic(_EuclideanKernel):
     def square_distances(self, drops: np.ndarray) -> np.ndarray:
         return np.expm1(-np.log1p(-drops) / self.alpha) * self.alpha / (self.gamma or 1.0)
 
-    def _function(self, T: Array, flat: bool, dtype: Any = None) -> Array:
-        return elementwise.rational_quadratic(T, float(self.alpha), flat, dtype)
+    def _function(self, T: Array, flat: bool, dtype: Any = None, out: Array | None = None) -> Array:
+        return elementwise.rational_quadratic(T, float(self.alpha), flat, dtype, out)
 
 
 # Of Matérn kernels. That of nu = 1/2 is 1 / (2 r) near r = 0: 3 stands for pairs of which few are nearer than r = 0.1.
@@ -480,10 +487,10 @@ class Matern(_EuclideanKernel):
         r = _matern_radius(-np.log1p(-np.asarray(drops, dtype=np.float64)), self.nu)
         return r * r / (4.0 * self.nu * (self.gamma or 1.0))
 
-    def _function(self, T: Array, flat: bool, dtype: Any = None) -> Array:
+    def _function(self, T: Array, flat: bool, dtype: Any = None, out: Array | None = None) -> Array:
         if self.nu == math.inf:
-            return elementwise.gaussian(T, flat, dtype=dtype)
-        return elementwise.matern(T, self.nu, dtype)
+            return elementwise.gaussian(T, flat, dtype=dtype, out=out)
+        return elementwise.matern(T, self.nu, dtype, out)
 
 
 # Newton's method doubles the digits in every step once it is near, and begins within a factor of two.
@@ -566,9 +573,9 @@ class Laplacian(Kernel):
         wide, dtype = linalg.differences_dtype(left, right), b.data.dtype
         left, right = cast(left, wide), cast(right, wide)
 
-        def strip(start: int, stop: int) -> Array:
+        def strip(start: int, stop: int, place: Array | None) -> Array:
             T = linalg.cityblock_distances(left[start:stop, :], right)
-            return elementwise.gaussian(T, b.flat, -float(self.gamma), dtype)
+            return elementwise.gaussian(T, b.flat, -float(self.gamma), dtype, place)
 
         return from_strips((a.n_rows, b.n_rows), full((0,), 0.0, place_of(b.data), dtype), strip, out)
 

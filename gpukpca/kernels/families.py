@@ -45,8 +45,8 @@ class SquaredDistance(RBF):
     def tile_diagonal(self, a: DistanceRows) -> Array:
         return full((a.n_rows,), 0.0, place_of(a.data), a.dtype)
 
-    def _function(self, T: Array, flat: bool, dtype: Any = None) -> Array:
-        return elementwise.clip_above(cast(T, dtype or T.dtype), 0.0)
+    def _function(self, T: Array, flat: bool, dtype: Any = None, out: Array | None = None) -> Array:
+        return elementwise.clip_above(elementwise.converted(T, dtype, out), 0.0)
 
 
 class CityBlockDistance(Laplacian):
@@ -62,7 +62,7 @@ class CityBlockDistance(Laplacian):
     def tile(self, a: CityBlockRows, b: CityBlockRows, out: Array | None = None) -> Array:
         left, right = dense_rows(a.data), dense_rows(b.data)
 
-        def strip(start: int, stop: int) -> Array:
+        def strip(start: int, stop: int, place: Array | None) -> Array:
             return elementwise.multiply(cityblock_distances(left[start:stop, :], right), -float(self.gamma))
 
         return from_strips((a.n_rows, b.n_rows), full((0,), 0.0, right), strip, out)
@@ -124,12 +124,12 @@ def from_common(kernel: Kernel, common: Kernel, T: Array, like: Array, flat: boo
     of_products = isinstance(common, Linear)
     factor = gamma if of_products else gamma / (float(common.gamma) or 1.0)  # type: ignore[attr-defined]
 
-    def strip(start: int, stop: int) -> Array:
+    def strip(start: int, stop: int, place: Array | None) -> Array:
         part = T[start:stop, :] * factor
         if of_products:
             return kernel._function(cast(part, dtype))  # type: ignore[attr-defined]
         if isinstance(kernel, Laplacian):
-            return elementwise.gaussian(part, flat, dtype=dtype)
-        return kernel._function(part, flat, dtype)  # type: ignore[attr-defined]
+            return elementwise.gaussian(part, flat, dtype=dtype, out=place)
+        return kernel._function(part, flat, dtype, place)  # type: ignore[attr-defined]
 
     return from_strips((int(T.shape[0]), int(T.shape[1])), empty_like(like), strip)
