@@ -7,10 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.cases import PCA_CASES, Case
-from benchmarks.contest import clock
+from benchmarks.contest import clock, rows
+
+pytestmark = pytest.mark.benchmark(timer=clock.read)
+BY_NAME = {case.name: case for case in PCA_CASES}
 
 
-@pytest.mark.benchmark(timer=clock.read)
-@pytest.mark.parametrize("case", [pytest.param(c, id=c.name, marks=pytest.mark.large) for c in PCA_CASES])
-def test_axes(play: Callable[[Case], None], case: Case) -> None:
-    play(case)
+@rows(PCA_CASES)
+def test_axes(play: Callable[[Case, str], None], case: str, contestant: str) -> None:
+    play(BY_NAME[case], contestant)

@@ -7,10 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.cases import SWEEPS, Case
-from benchmarks.contest import clock
+from benchmarks.contest import clock, rows
+
+pytestmark = pytest.mark.benchmark(timer=clock.read)
+BY_NAME = {case.name: case for case in SWEEPS}
 
 
-@pytest.mark.benchmark(timer=clock.read)
-@pytest.mark.parametrize("case", [pytest.param(c, id=c.name, marks=[pytest.mark.large] * c.large) for c in SWEEPS])
-def test_sweep(play: Callable[[Case], None], case: Case) -> None:
-    play(case)
+@rows(SWEEPS)
+def test_sweep(play: Callable[[Case, str], None], case: str, contestant: str) -> None:
+    play(BY_NAME[case], contestant)

@@ -131,8 +131,8 @@ def sweep_table(name: str, entries: list[dict[str, Any]], ceilings: dict[str, di
     contestants = list(dict.fromkeys(entry["contestant"] for entry in entries))
     lines = [f"{name}: {label(entries[0])}" if axis != "n" else f"{name}: d = {entries[0]['d']}, {entries[0]['dtype']}"]
     lines += ["", f"| {axis.replace('_', ' ')} | {' | '.join(contestants)} |", "|---" * (len(contestants) + 1) + "|"]
-    for setting, group in groupby(entries, key=lambda entry: entry[axis]):
-        cells = {entry["contestant"]: swept_cell(entry, ceilings) for entry in group}
+    for setting in sorted({entry[axis] for entry in entries}):
+        cells = {entry["contestant"]: swept_cell(entry, ceilings) for entry in entries if entry[axis] == setting}
         lines.append(f"| {spaced(setting)} | {' | '.join(cells.get(who, '') for who in contestants)} |")
     return "\n".join([*lines, "", *conclusions(name, axis, entries, contestants)])
 

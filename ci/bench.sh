@@ -7,7 +7,8 @@
 #   bash ci/bench.sh --gpu --quick       the same with small sizes, whose targets are not judged
 #   bash ci/bench.sh --record FILE.json  writes the figures for `python -m benchmarks.report FILE.json`, after each case
 # Other arguments go to pytest, e.g. -k mnist, -k "ceilings or gpu-pass", --contestant-timeout 300 (for one
-# process) or --seconds 600 (for all: what would begin later fails), and to pytest-benchmark, e.g. --benchmark-json FILE. Without a device --gpu says so and ends with exit status 1.
+# process) or --seconds 600 (for all: what would begin later fails), --benchmark-json FILE, --benchmark-compare.
+# Without a device --gpu says so and ends with exit status 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python="${PYTHON:-python3}"

@@ -44,12 +44,13 @@ def module_of(distribution: str) -> str:
 def advice(lacking: list[str]) -> str:
     """Return the message: what is missing, and the commands that download and install it."""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    download = f"pip download --only-binary=:all: --python-version {version} --dest wheels"
     names = shlex.join(name_of(line) for line in lacking)
     return "\n".join(
         [
             f"{sys.executable} (Python {version}) lacks {', '.join(name_of(line) for line in lacking)}.",
             "On a machine with a network:",
-            f"  python3 -m pip download --only-binary=:all: --python-version {version} --dest wheels {shlex.join(lacking)}",
+            f"  python3 -m {download} {shlex.join(lacking)}",
             "Copy the folder wheels to this machine, and here:",
             f"  {shlex.quote(sys.executable)} -m pip install --no-index --find-links wheels --target lib {names}",
             '  export PYTHONPATH="$PWD/lib"',

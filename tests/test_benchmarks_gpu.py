@@ -136,9 +136,8 @@ def test_sweeps_play_every_contestant_at_every_setting(
         cases = [replace(case, n=n) for case, n in zip(cases, (60, 90), strict=True)]
     record = contest.Contest(dict(ABOUT), ceilings=measured_ceilings)
     by_case = [record.enter(case) for case in cases]
-    saved = []
-    record.play_sweep(cases, [entry for entries in by_case for entry in entries], lambda: saved.append(1))
-    assert len(saved) == len(cases[0].contestants)
+    for of_contestant in zip(*by_case, strict=True):
+        record.play_sweep(cases, list(of_contestant))
     for case, entries in zip(cases, by_case, strict=True):
         assert [entry["contestant"] for entry in entries] == list(case.contestants)
         for entry in entries:
@@ -447,8 +446,10 @@ def test_a_sweep_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(contest, "run_alone", answered)
     record = contest.Contest({})
-    entries = [entry for case in cases for entry in record.enter(case)]
-    record.play_sweep(cases, entries)
+    by_case = [record.enter(case) for case in cases]
+    entries = [entry for of_case in by_case for entry in of_case]
+    for of_contestant in zip(*by_case, strict=True):
+        record.play_sweep(cases, list(of_contestant))
     assert asked == [("gpukpca", [1, 2, 3]), ("gpukpca", [3]), ("plain NumPy", [1, 2, 3]), ("plain NumPy", [3])]
     assert [entry["outcome"] for entry in entries] == ["ok", "ok", "crashed", "crashed", "ok", "ok"]
 
@@ -459,6 +460,60 @@ def test_after_the_deadline_nothing_begins() -> None:
     entries = record.enter(case)
     record.play_round(case, entries)
     assert entries[0]["outcome"] == contest.NO_TIME
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+# In place of processes: each name takes its own time, one peer fails, and one certified answer is wrong. The option is
+# that of another plugin.
+STAND_IN = """
+from benchmarks import contest
+
+def answered(cases, name, *_):
+    if name == "plain NumPy":
+        return [{"outcome": "MemoryError: too large"}]
+    residual = 1.0 if name == "gpukpca" and cases[0].name == "full-2000" else 0.0
+    memory = dict.fromkeys(("peak_mib", "total_mib", "device_mib"))
+    seconds = [len(name) / 8 + i for i in range(cases[0].repeats)]
+    return [memory | {"outcome": "ok", "seconds": seconds, "residual": residual, "facts": {}} for _ in cases]
+
+contest.run_alone = answered
+
+def pytest_addoption(parser):
+    parser.addoption("--timeout", type=float)
+"""
+
+
+def test_contestants_are_rows_of_the_table(tmp_path: Path) -> None:
+    (tmp_path / "stand_in.py").write_text(STAND_IN)
+    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
+    options = ["-k", "full-2000 or kernel-rbf", "--timeout", "9", "--benchmark-json", "rows.json", "--record", "r.json"]
+    options += ["--benchmark-group-by", "param:case", "-rs", "-p", "stand_in", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", str(ROOT / "benchmarks"), "-p", "pytest_benchmark.plugin", *options],
+        cwd=tmp_path,
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "benchmark 'case=kernel-rbf': 2 tests" in done.stdout, done.stdout + done.stderr
+    assert "MemoryError: too large" in done.stdout
+    assert "1 failed" in done.stdout
+    rows = {row["name"]: row for row in json.loads((tmp_path / "rows.json").read_text())["benchmarks"]}
+    ours, peer = rows["test_sweep[kernel-rbf-gpukpca]"], rows["test_sweep[kernel-rbf-sklearn arpack, matched]"]
+    assert ours["stats"]["data"] == [7 / 8, 7 / 8 + 1, 7 / 8 + 2]
+    assert peer["stats"]["data"] == [23 / 8, 23 / 8 + 1, 23 / 8 + 2]
+    assert ours["group"] == peer["group"] == "kernel-rbf"
+    assert ours["params"] == {"case": "kernel-rbf", "contestant": "gpukpca"}
+    assert ours["extra_info"]["residual"] == 0.0
+    # A wrong answer has no row; the record has it.
+    assert "test_case[full-2000-gpukpca]" not in rows
+    assert "test_case[full-2000-sklearn dense]" in rows
+    entries = {(e["case"], e["contestant"]): e for e in json.loads((tmp_path / "r.json").read_text())["entries"]}
+    assert entries["full-2000", "plain NumPy"]["outcome"] == "MemoryError: too large"
+    assert entries["full-2000", "gpukpca"]["residual"] == 1.0
 
 
 # -- scripts -----------------------------------------------------------------------------------------------------------
