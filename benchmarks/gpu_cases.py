@@ -81,7 +81,7 @@ HEADLINE = [
         Trial(
             on_cupy(f"gpu-pass-1000000-d{d}", 1_000_000, d, PASS, task="product", p=BLOCK, repeats=3, patience=45.0),
             times_the_floor(1.5),
-            100_000,
+            20_000,
         )
         for d in (16, 100)
     ),
@@ -89,7 +89,7 @@ HEADLINE = [
     Trial(
         on_cupy("gpu-nystrom-1000000", 1_000_000, 20, ("gpukpca on CuPy, Nystrom",), rank=RANK),
         seconds_within(5.0),
-        100_000,
+        20_000,
     ),
     Trial(on_cupy("gpu-numpy-in-50000", 50_000, 100, NUMPY_IN, repeats=7), copies_below(0.1), 20_000, squares=0.5),
     *(
@@ -103,7 +103,7 @@ HEADLINE = [
         for dtype in EPS
     ),
     # Last, as it takes longest.
-    Trial(on_cupy("gpu-fit-1000000", 1_000_000, 100, repeats=3, patience=130.0), seconds_within(90.0, 60.0), 100_000),
+    Trial(on_cupy("gpu-fit-1000000", 1_000_000, 100, repeats=3, patience=130.0), seconds_within(90.0, 60.0), 20_000),
 ]
 
 

@@ -13,12 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import fake_cupy
 import numpy as np
 import pytest
 
 pytest.importorskip("benchmarks", reason="the benchmarks are not part of the package")
 
-from benchmarks import accuracy, ceilings, contest, contestant, floors, peers, places, report, verdicts
+from benchmarks import accuracy, card, ceilings, contest, contestant, floors, peers, places, report, shapes, verdicts
 from benchmarks.cases import Case
 from benchmarks.datasets import load
 from benchmarks.gpu_cases import HEADLINE, NUMPY_IN, SHARE, SWEEPS, Sweep, Trial, needed_bytes
@@ -382,7 +383,11 @@ def test_sizes_shrink_to_the_card(gib: int) -> None:
 
 
 def test_record_and_report_are_complete(
-    numpy_device: None, measured_ceilings: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    numpy_device: None,
+    measured_ceilings: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trial = HEADLINE[0]
     case = tiny(trial.case)
@@ -398,12 +403,91 @@ def test_record_and_report_are_complete(
     text = report.text_of("record.json", read)
     for part in ("**Stand-in** (1 GiB)", "CUDA runtime 13.1", "today", "GB/s", "gpu-cached-100000", case.data):
         assert part in text
-    sys_argv, sys.argv = sys.argv, ["report", str(file)]
-    try:
-        report.main()
-    finally:
-        sys.argv = sys_argv
+    reported(monkeypatch, file)
     assert text in capsys.readouterr().out
+
+
+def reported(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
+    """Run `python -m benchmarks.report`."""
+    monkeypatch.setattr(sys, "argv", ["report", *map(str, arguments)])
+    report.main()
+
+
+def record_of(path: Path, gpu: str, found: dict[str, Any]) -> Path:
+    """Save the record of a headline case and of a sweep."""
+    trial, sweep = HEADLINE[0], replace(SWEEPS[2], cases=SWEEPS[2].cases[:2])
+    case = tiny(trial.case)
+    record, entries = played(case, found)
+    record.machine["gpu"] = gpu
+    record.verdicts.append(verdicts.judged(trial.judge, case.n, case, entries, found))
+    cases = [replace(tiny(case), n=n) for case, n in zip(sweep.cases, (60, 90), strict=True)]
+    by_case = [record.enter(case) for case in cases]
+    for of_contestant in zip(*by_case, strict=True):
+        record.play_sweep(cases, list(of_contestant))
+    record.save(path)
+    return path
+
+
+def test_figures_of_a_card_are_written_between_the_marks_of_the_readme(
+    numpy_device: None, measured_ceilings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, readme = record_of(tmp_path / "r.json", "A card", measured_ceilings), tmp_path / "README.md"
+    begin, end = report.MARKS
+    readme.write_text(f"before\n{begin}\nNot yet measured on a card.\n{end}\nafter\n")
+    for _ in range(2):  # the second time over what the first wrote
+        reported(monkeypatch, record, "--readme", readme)
+        text = readme.read_text()
+        assert text.startswith(f"before\n{begin}\nMeasured on **A card**")
+        assert text.endswith(f".\n{end}\nafter\n")
+        assert text.count("0.6 s with residual 1e-05") == text.count("SGEMM 64 × 64 × 64") == 1
+        assert "- gpu-dense-or-krylov: gpukpca on CuPy, block Krylov is faster than" in text
+        assert "Not yet measured" not in text
+    readme.write_text("no marks\n")
+    with pytest.raises(SystemExit, match="lacks the lines"):
+        reported(monkeypatch, record, "--readme", readme)
+    assert readme.read_text() == "no marks\n"
+    host = tmp_path / "host.json"
+    host.write_text(json.dumps({"machine": {"cpu": "a host"}, "entries": []}))
+    with pytest.raises(SystemExit, match="one card"):
+        reported(monkeypatch, host, "--readme", readme)
+
+
+def test_figures_of_the_imitation_are_kept_out_of_the_readme(
+    numpy_device: None, cuda: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not fake_cupy.is_installed():
+        pytest.skip("a real card, whose figures are no imitation's")
+    record, readme = record_of(tmp_path / "r.json", card.described()["gpu"], {}), tmp_path / "README.md"
+    text = "\n".join(report.MARKS)
+    readme.write_text(text)
+    with pytest.raises(SystemExit, match="imitation"):
+        reported(monkeypatch, record, "--readme", readme)
+    assert readme.read_text() == text
+    reported(monkeypatch, record, "--readme", readme, "--force")
+    assert readme.read_text().splitlines()[1] == "**Imaginary figures, made on the imitation of a card.**"
+
+
+def test_the_readme_has_the_marks_once_and_figures_of_a_card_between_them_alone() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [text.count(mark) for mark in report.MARKS] == [1, 1]
+    outside = text.partition(report.MARKS[0])[0] + text.partition(report.MARKS[1])[2]
+    assert "not yet measured" not in outside.lower()
+    assert "not measured yet" not in outside.lower()
+    assert "Imaginary" not in text
+
+
+def test_shapes_of_a_fit_are_timed_and_failures_do_not_end_them(
+    cuda: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shapes, "D", 66)
+    made = shapes.shapes
+    broken = {"broken": lambda: 1 / 0}
+    monkeypatch.setattr(shapes, "shapes", lambda place, n: broken | made(place, n))
+    shapes.timed(places.CUPY, 2000)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) >= 12
+    assert lines[0].split()[:2] == ["broken", "ZeroDivisionError:"]
+    assert [line for line in lines[1:] if not line.endswith((" s", " ms", " µs"))] == []
 
 
 def test_the_clock_waits_and_warm_up_is_not_timed() -> None:
