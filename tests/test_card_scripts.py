@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import tarfile
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,3 +68,95 @@ def test_missing_packages_are_named_with_the_commands_that_bring_them(command: l
     assert "pip download" in done.stderr
     assert "'array-api-compat>=" in done.stderr
     assert "pip install --no-index --find-links wheels --target lib" in done.stderr
+
+
+# -- the session -------------------------------------------------------------------------------------------------------
+
+PARTS = ["ceilings", "smoke", "suite", "headline", "solvers", "million", "crossover"]
+# In place of Python: benchmarks write a record, whose entry is of a case without time where LATE names the record; a
+# test runs on CuPy; everything else succeeds.
+STAND_IN = """#!/bin/sh
+record=
+for argument in "$@"; do
+    [ "$before" != --record ] || record="$argument"
+    before="$argument"
+done
+case "$record" in
+"") ;;
+*/"$LATE".json) echo '{"machine": {}, "entries": [{"outcome": "not run: no time left"}]}' >"$record"; exit 1 ;;
+*) echo '{"machine": {}, "entries": []}' >"$record" ;;
+esac
+case "$*" in
+*cpu_count*) echo 2 ;;
+*pytest*) echo "tests passed on CuPy: 1" ;;
+esac
+"""
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a session in ``tmp_path / "out"`` with a stand-in for Python; settings are of its environment."""
+    python = tmp_path / "python"
+    python.write_text(STAND_IN)
+    python.chmod(0o755)
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / "kernel.cubin").write_text("compiled")
+    usual = {"PYTHON": str(python), "CUPY_CACHE_DIR": str(cache), "LATE": "none"}
+    return lambda *parts, **settings: script("ci/gpu_session.sh", str(tmp_path / "out"), *parts, **(usual | settings))
+
+
+def statuses(out: Path) -> list[str]:
+    return [line.partition(" after ")[0] for line in (out / "status.txt").read_text().splitlines()]
+
+
+def test_parts_run_in_order_and_once(session: Callable[..., Any], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = session(LATE="headline")
+    assert first.returncode == 1
+    wanted = [f"{part}: passed" for part in PARTS]
+    wanted[3] = "headline: out of time"
+    assert statuses(out) == wanted
+    # The next session runs what had no time, and a named part though it has ended.
+    again = session()
+    assert again.returncode == 0
+    assert statuses(out)[7:] == ["headline: passed"]
+    assert [line.split(":")[0] for line in again.stdout.splitlines() if "ended before" in line] == PARTS[:3] + PARTS[4:]
+    session("million")
+    assert statuses(out)[8:] == ["million: passed"]
+    # A part whose record is lost has not ended.
+    (out / "solvers.json").unlink()
+    session()
+    assert statuses(out)[9:] == ["solvers: passed"]
+    assert session("lunch").returncode == 2
+
+
+def test_a_session_leaves_few_files_and_one_archive(session: Callable[..., Any], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    session()
+    records = {f"{part}.json" for part in PARTS if part not in ("smoke", "suite")}
+    assert {file.name for file in out.iterdir()} == {"status.txt", "session.log", "session.tar.gz", *records}
+    with tarfile.open(out / "session.tar.gz") as archive:
+        names = {member.name for member in archive if member.isfile()}
+    assert names == {"status.txt", "session.log", "kernel_cache/kernel.cubin", *records}
+    # Another machine begins with the kernels of this one.
+    elsewhere = tmp_path / "elsewhere"
+    session("ceilings", CUPY_CACHE_DIR=str(elsewhere))
+    assert (elsewhere / "kernel.cubin").read_text() == "compiled"
+    # A cache that is too large stays where it is.
+    (elsewhere / "large").write_bytes(os.urandom(17 * 2**20))
+    done = session("ceilings", CUPY_CACHE_DIR=str(elsewhere))
+    assert "The archive has no kernel cache" in done.stdout
+    assert (out / "session.tar.gz").stat().st_size < 2**20
+
+
+def test_parts_take_nine_minutes_at_most_and_no_more_than_is_left(session: Callable[..., Any], tmp_path: Path) -> None:
+    session(SECONDS_IN_ALL="100")
+    log = (tmp_path / "out" / "session.log").read_text()
+    assert max(int(seconds) for seconds in re.findall(r"\(at most (\d+) s\)", log)) <= 90
+    session(*PARTS)
+    log = (tmp_path / "out" / "session.log").read_text()
+    limits = [int(seconds) for seconds in re.findall(r"\(at most (\d+) s\)", log)]
+    assert max(limits) <= 540
+    assert session("suite", SECONDS_IN_ALL="30").returncode == 1
+    assert statuses(tmp_path / "out")[-1] == "suite: out of time"
