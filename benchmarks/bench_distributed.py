@@ -72,11 +72,6 @@ def timed(function: Any) -> float:
     return time.perf_counter() - start
 
 
-def passing(op: Any, V: np.ndarray) -> float:
-    """Seconds of a pass, the first left out."""
-    return median([timed(lambda: op @ V) for _ in range(ROUNDS + 1)][1:])
-
-
 def task_seconds(client: Any, count: int = 500) -> float:
     """Seconds for a task that does nothing, many at once."""
     futures: list[Any] = []
@@ -106,7 +101,7 @@ def measured(client: Any, X: np.ndarray, V: np.ndarray, cache: bool) -> dict[str
 
 @functools.cache
 def table() -> dict[tuple[int, bool], dict[str, Any]]:
-    """Return what was measured for (workers, cache), and print the tables of bytes and of the model."""
+    """Return what was measured for (workers, cache), and print the model of larger clusters."""
     X, V = data(N, D, 0), data(N, B, 1)
     found: dict[tuple[int, bool], dict[str, Any]] = {}
     for workers in WORKERS:
@@ -114,10 +109,8 @@ def table() -> dict[tuple[int, bool], dict[str, Any]]:
             for cache in CACHE:
                 found[workers, cache] = measured(client, X, V, cache)
             task, line = task_seconds(client), line_rate(client)
-    alone = {kept: passing(TiledGram(KERNEL, X, n_jobs=1, cached_tiles=None if kept else 0), V) for kept in CACHE}
     entry = found[1, False]["pass"] / (N * N / 2.0)
-    print(f"\nn = {N}, d = {D}, {B} columns, {DTYPE}, workers with one thread each\n\n{passes(found, alone)}\n")
-    print(model_table(Rates(entry, task, line), D, B, ITEM))
+    print("\n" + model_table(Rates(entry, task, line), D, B, ITEM))
     print()
     print(model_table(Rates(entry, task, 1.25e9), D, B, ITEM).replace("A model", "The same with 10 Gbit/s lines"))
     return found
@@ -128,30 +121,13 @@ def table() -> dict[tuple[int, bool], dict[str, Any]]:
 def test_distributed_passes(benchmark: Any, workers: int, cache: bool) -> None:
     pytest.importorskip("distributed")
     row = table()[workers, cache]
-    bound = N * B * ITEM
-    assert row["pass_bytes"] <= 1.05 * bound
-    assert row["first_bytes"] <= 1.05 * (N * D * ITEM + bound)
+    block, share = N * B * ITEM, share_of_rows(workers)
+    assert row["pass_bytes"] <= 1.05 * block
+    assert row["first_bytes"] <= 1.05 * (N * D * ITEM + block)
     benchmark.group = f"distributed-{N}"
-    benchmark.extra_info |= {key: value for key, value in row.items() if key != "seconds"}
+    formula = {
+        "pass_bytes_formula": share * block,
+        "first_bytes_formula": share * block + rows_bytes(N, D, workers, ITEM),
+    }
+    benchmark.extra_info |= formula | {key: value for key, value in row.items() if key != "seconds"}
     replay(benchmark, row["seconds"])
-
-
-def passes(table: dict[tuple[int, bool], dict[str, Any]], alone: dict[bool, float]) -> str:
-    """What was measured, beside one process without a cluster, and bytes beside the formula."""
-    lines = [
-        "| tiles | workers | first pass | a pass | speed-up | of one process alone | most bytes to a worker, a pass | "
-        "formula, bound n b | with X, formula, bound n (d + b) |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for kept in (True, False):
-        for workers in (1, 2):
-            row, share = table[workers, kept], share_of_rows(workers)
-            block, rows = N * B * ITEM, rows_bytes(N, D, workers, ITEM)
-            lines.append(
-                f"| {'kept' if kept else 'recomputed'} | {workers} | {row['first']:.3g} s | {row['pass']:.3g} s "
-                f"| {table[1, kept]['pass'] / row['pass']:.2f} | {alone[kept] / row['pass']:.2f} "
-                f"| {row['pass_bytes'] / 1e6:.2f} MB | {share * block / 1e6:.2f}, {block / 1e6:.2f} MB "
-                f"| {row['first_bytes'] / 1e6:.2f} MB, {(share * block + rows) / 1e6:.2f}, "
-                f"{(block + N * D * ITEM) / 1e6:.2f} MB |"
-            )
-    return "\n".join(lines)

@@ -36,7 +36,7 @@ here="$PWD"
 cd "$(dirname "$0")/.." || exit 2
 python="${PYTHON:-python3}"
 export PYTHON="$python" PYTHONUNBUFFERED=1 PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
-export CUPY_CACHE_DIR="${CUPY_CACHE_DIR:-$HOME/.cupy/kernel_cache}"
+export CUPY_CACHE_DIR="${CUPY_CACHE_DIR:-${HOME:-/tmp}/.cupy/kernel_cache}"
 "$python" ci/missing.py pytest pytest-benchmark hypothesis || exit 1
 "$python" -m benchmarks.card >/dev/null || exit 1
 mkdir -p "$(cd "$here" && realpath -m "$given")" || exit 2

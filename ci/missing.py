@@ -6,6 +6,7 @@ imports the standard library alone. The exit status is 1 where something is miss
 
 from __future__ import annotations
 
+import platform
 import re
 import shlex
 import sys
@@ -44,7 +45,9 @@ def module_of(distribution: str) -> str:
 def advice(lacking: list[str]) -> str:
     """Return the message: what is missing, and the commands that download and install it."""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    download = f"pip download --only-binary=:all: --python-version {version} --dest wheels"
+    processor = platform.machine()
+    tags = f"--platform manylinux_2_28_{processor} --platform manylinux2014_{processor}"
+    download = f"pip download --only-binary=:all: --python-version {version} {tags} --dest wheels"
     names = shlex.join(name_of(line) for line in lacking)
     return "\n".join(
         [

@@ -8,7 +8,9 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 python="${PYTHON:-python3}"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
-export CUPY_CACHE_DIR="${CUPY_CACHE_DIR:-$HOME/.cupy/kernel_cache}"
+export CUPY_CACHE_DIR="${CUPY_CACHE_DIR:-${HOME:-/tmp}/.cupy/kernel_cache}"
+# JAX must not take most of the card's memory when it looks for devices.
+export XLA_PYTHON_CLIENT_PREALLOCATE=false
 # Other plugins could bring warnings, which are errors here.
 export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
 "$python" ci/missing.py pytest hypothesis || exit 1
@@ -25,6 +27,7 @@ PROBE
 processes=()
 if "$python" -c "import xdist" 2>/dev/null; then
     half="$((($("$python" -c "import os; print(os.cpu_count())") + 1) / 2))"
+    export OPENBLAS_NUM_THREADS="${OPENBLAS_NUM_THREADS:-2}"  # processes share the cores
     processes=(-p xdist.plugin --numprocesses "${JOBS:-$((half < 8 ? half : 8))}" --dist worksteal)
 else
     echo "pytest-xdist is not installed: the tests run in one process."

@@ -1,7 +1,4 @@
-"""Put the imitation of CuPy into every Python process that finds this folder on PYTHONPATH: see ci/on_imitation.sh.
-
-Its card is small, so that what sizes itself by free memory stays small too.
-"""
+"""Put the imitation of CuPy into every Python process that finds this folder on PYTHONPATH: see ci/on_imitation.sh."""
 
 from __future__ import annotations
 
@@ -12,8 +9,4 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import fake_cupy
 
-# What the tests and the quick cases need.
-CARD_BYTES = 4 * 2**30
-
 fake_cupy.install()
-fake_cupy.device_bytes(CARD_BYTES)
