@@ -20,8 +20,11 @@ from gpukpca import KernelPCA
 
 N, COMPONENTS, ROUNDS = 20_000, 10, 5
 # Data, features, dtype; clouds with the width of USPS, and MNIST.
-PROBLEMS = [("clusters", 256, "float64"), ("clusters", 256, "float32"), ("mnist", 784, "float64")]
-PROBLEMS += [("mnist", 784, "float32")]
+PROBLEMS = {
+    f"checkpoint-{data}-{dtype}": (data, d, dtype)
+    for data, d in (("clusters", 256), ("mnist", 784))
+    for dtype in ("float64", "float32")
+}
 
 
 SETTINGS = {"kernel": "rbf", "gamma": "scale", "random_state": 0, "copy_X": False}
@@ -47,12 +50,13 @@ def taken(data: str, d: int, dtype: str) -> dict[str, list[tuple[float, float]]]
 
 
 @pytest.mark.parametrize("contestant", CONTESTANTS)
-@pytest.mark.parametrize(("data", "d", "dtype"), PROBLEMS)
-def test_checkpoint(benchmark: Any, data: str, d: int, dtype: str, contestant: str) -> None:
+@pytest.mark.parametrize("case", PROBLEMS)
+def test_checkpoint(benchmark: Any, case: str, contestant: str) -> None:
+    data, d, dtype = PROBLEMS[case]
     if reason := why_absent(data):
         pytest.skip(reason)
     both = taken(data, d, dtype)
-    benchmark.group = f"{data} {N} x {d}, {dtype}"
+    benchmark.group = case
     for kind, name in enumerate(("wall", "cpu")):
         pairs = zip(both[contestant], both["plain"], strict=True)
         benchmark.extra_info[f"{name} ratio"] = median(mine[kind] / plain[kind] for mine, plain in pairs)

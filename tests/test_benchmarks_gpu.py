@@ -565,6 +565,10 @@ contest.run_alone = answered
 
 def pytest_addoption(parser):
     parser.addoption("--timeout", type=float)
+
+def pytest_itemcollected(item):
+    if "benchmark" in item.fixturenames:
+        assert set(item.callspec.params) == {"case", "contestant"}
 """
 
 
