@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import time
@@ -17,20 +18,26 @@ import numpy as np
 import pytest
 
 from benchmarks.cluster_model import Rates, model_table, rows_bytes, share_of_rows
+from benchmarks.contest import clock, replay
 from gpukpca.gram import TiledGram
 from gpukpca.gram.distributed import Cluster, ClusterRows, DaskGram
 from gpukpca.kernels import RBF
 
 N, D, B, DTYPE, ROUNDS = int(os.environ.get("GPUKPCA_CLUSTER_N", "20000")), 50, 30, "float64", 3
+WORKERS, CACHE = (1, 2), (True, False)
+CONTESTANTS = {f"{w} workers, {'cached' if c else 'recomputed'} tiles": (w, c) for w in WORKERS for c in CACHE}
 ITEM = np.dtype(DTYPE).itemsize
 KERNEL = RBF(1.0 / D)
+
+pytestmark = [pytest.mark.large, pytest.mark.benchmark(timer=clock.read)]
 
 
 @contextmanager
 def cluster(workers: int) -> Iterator[Any]:
     """The client of worker processes with one thread each."""
-    dask = pytest.importorskip("dask")
-    distributed = pytest.importorskip("distributed")
+    import dask
+    import distributed
+
     with (
         dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}),
         distributed.LocalCluster(
@@ -66,11 +73,6 @@ def timed(function: Any) -> float:
     return time.perf_counter() - start
 
 
-def passing(op: Any, V: np.ndarray) -> float:
-    """Seconds of a pass, the first left out."""
-    return median([timed(lambda: op @ V) for _ in range(ROUNDS + 1)][1:])
-
-
 def task_seconds(client: Any, count: int = 500) -> float:
     """Seconds for a task that does nothing, many at once."""
     futures: list[Any] = []
@@ -78,7 +80,7 @@ def task_seconds(client: Any, count: int = 500) -> float:
     return run / count
 
 
-def measured(client: Any, X: np.ndarray, V: np.ndarray, cache: bool) -> dict[str, float]:
+def measured(client: Any, X: np.ndarray, V: np.ndarray, cache: bool) -> dict[str, Any]:
     """Seconds of passes, and the most bytes a worker was sent by others."""
     op = DaskGram(KERNEL, ClusterRows.of_array(X, Cluster(client)), cache=cache)
     before = received(client)
@@ -92,58 +94,45 @@ def measured(client: Any, X: np.ndarray, V: np.ndarray, cache: bool) -> dict[str
     return {
         "first": first,
         "pass": median(seconds),
+        "seconds": seconds,
         "first_bytes": once - before,
         "pass_bytes": (last - once) / ROUNDS,
     }
 
 
-@pytest.mark.large
-def test_distributed_passes(benchmark: Any) -> None:
+@functools.cache
+def table() -> dict[tuple[int, bool], dict[str, Any]]:
+    """Return what was measured for (workers, cache), and print the model of larger clusters."""
     X, V = data(N, D, 0), data(N, B, 1)
-    table: dict[tuple[int, bool], dict[str, float]] = {}
-    rates = {}
-
-    def run() -> None:
-        for workers in (1, 2):
-            with cluster(workers) as client:
-                for cache in (True, False):
-                    table[workers, cache] = measured(client, X, V, cache)
-                rates[workers] = (task_seconds(client), line_rate(client))
-
-    benchmark.pedantic(run, rounds=1)
-    alone = {
-        kept: passing(TiledGram(KERNEL, X, n_jobs=1, cached_tiles=None if kept else 0), V) for kept in (True, False)
-    }
-    task, line = rates[2]
-    entry = table[1, False]["pass"] / (N * N / 2.0)
-    print(f"\nn = {N}, d = {D}, {B} columns, {DTYPE}, workers with one thread each\n\n{passes(table, alone)}\n")
-    print(model_table(Rates(entry, task, line), D, B, ITEM))
+    found: dict[tuple[int, bool], dict[str, Any]] = {}
+    for workers in WORKERS:
+        with cluster(workers) as client:
+            for cache in CACHE:
+                found[workers, cache] = measured(client, X, V, cache)
+            task, line = task_seconds(client), line_rate(client)
+    entry = found[1, False]["pass"] / (N * N / 2.0)
+    print("\n" + model_table(Rates(entry, task, line), D, B, ITEM))
     print()
     print(model_table(Rates(entry, task, 1.25e9), D, B, ITEM).replace("A model", "The same with 10 Gbit/s lines"))
-    benchmark.extra_info.update({f"{workers} workers, cache {kept}": row for (workers, kept), row in table.items()})
-    benchmark.extra_info.update({"task": task, "line": line, "entry": entry})
-    bound = N * B * ITEM
-    for row in table.values():
-        assert row["pass_bytes"] <= 1.05 * bound
-        assert row["first_bytes"] <= 1.05 * (N * D * ITEM + bound)
+    return found
 
 
-def passes(table: dict[tuple[int, bool], dict[str, float]], alone: dict[bool, float]) -> str:
-    """What was measured, beside one process without a cluster, and bytes beside the formula."""
-    lines = [
-        "| tiles | workers | first pass | a pass | speed-up | of one process alone | most bytes to a worker, a pass | "
-        "formula, bound n b | with X, formula, bound n (d + b) |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for kept in (True, False):
-        for workers in (1, 2):
-            row, share = table[workers, kept], share_of_rows(workers)
-            block, rows = N * B * ITEM, rows_bytes(N, D, workers, ITEM)
-            lines.append(
-                f"| {'kept' if kept else 'made anew'} | {workers} | {row['first']:.3g} s | {row['pass']:.3g} s "
-                f"| {table[1, kept]['pass'] / row['pass']:.2f} | {alone[kept] / row['pass']:.2f} "
-                f"| {row['pass_bytes'] / 1e6:.2f} MB | {share * block / 1e6:.2f}, {block / 1e6:.2f} MB "
-                f"| {row['first_bytes'] / 1e6:.2f} MB, {(share * block + rows) / 1e6:.2f}, "
-                f"{(block + N * D * ITEM) / 1e6:.2f} MB |"
-            )
-    return "\n".join(lines)
+@pytest.mark.parametrize("contestant", CONTESTANTS)
+@pytest.mark.parametrize("case", [f"distributed-{N}"])
+def test_distributed_passes(benchmark: Any, case: str, contestant: str) -> None:
+    pytest.importorskip("distributed")
+    workers, cache = CONTESTANTS[contestant]
+    row = table()[workers, cache]
+    block, share = N * B * ITEM, share_of_rows(workers)
+    benchmark.group = case
+    formula = {
+        "pass_bytes_formula": share * block,
+        "first_bytes_formula": share * block + rows_bytes(N, D, workers, ITEM),
+    }
+    benchmark.extra_info |= formula | {key: value for key, value in row.items() if key != "seconds"}
+
+    def check() -> None:
+        assert row["pass_bytes"] <= 1.05 * block
+        assert row["first_bytes"] <= 1.05 * (N * D * ITEM + block)
+
+    replay(benchmark, row["seconds"], check)

@@ -6,20 +6,25 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.contest import clock
+from benchmarks.cases import Case
+from benchmarks.contest import clock, rows
 from benchmarks.gpu_cases import HEADLINE, SWEEPS, Sweep, Trial
 
 pytestmark = [pytest.mark.gpu, pytest.mark.benchmark(timer=clock.read)]
 
 
-@pytest.mark.parametrize("trial", [pytest.param(trial, id=trial.case.name) for trial in HEADLINE])
-def test_trial(try_on_card: Callable[[Trial], None], trial: Trial) -> None:
-    try_on_card(trial)
+TRIALS = {trial.case.name: trial for trial in HEADLINE}
+SWEPT = {case.name: (sweep, case) for sweep in SWEEPS for case in sweep.cases}
 
 
-@pytest.mark.parametrize("sweep", [pytest.param(sweep, id=sweep.name) for sweep in SWEEPS])
-def test_sweep_on_card(sweep_on_card: Callable[[Sweep], None], sweep: Sweep) -> None:
-    sweep_on_card(sweep)
+@rows(trial.case for trial in HEADLINE)
+def test_trial(try_on_card: Callable[[Trial, str], None], case: str, contestant: str) -> None:
+    try_on_card(TRIALS[case], contestant)
+
+
+@rows(case for _, case in SWEPT.values())
+def test_sweep_on_card(sweep_on_card: Callable[[Sweep, Case, str], None], case: str, contestant: str) -> None:
+    sweep_on_card(*SWEPT[case], contestant)
 
 
 def test_ceilings(card: dict[str, dict[str, object]]) -> None:

@@ -54,7 +54,7 @@ class Sizes:
         return sizes
 
 
-QUICK = Sizes(copy=2**30, transfer=2**28, exponentials=2**28, edge=4096, runs=3)
+QUICK = Sizes(copy=2**28, transfer=2**26, exponentials=2**26, edge=2048, tile=2048, runs=3)
 
 
 def measured(place: Place, sizes: Sizes) -> dict[str, dict[str, Any]]:

@@ -15,11 +15,11 @@ import pytest
 
 from benchmarks.card import NO_TF32
 from benchmarks.cases import Case
-from benchmarks.contest import ROOT, Contest, shown
+from benchmarks.contest import ROOT, Contest, replay
 from benchmarks.datasets import why_absent
 from benchmarks.gpu_cases import Sweep, Trial
 from benchmarks.machine import machine
-from benchmarks.promises import check
+from benchmarks.promises import check, is_figure
 from benchmarks.verdicts import judged
 
 CARD_SECONDS = 180.0
@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gpukpca")
     group.addoption("--large", action="store_true", help="also the cases that take minutes")
     group.addoption("--record", type=Path, metavar="FILE", help="write a JSON record for benchmarks.report")
-    group.addoption("--timeout", type=float, default=600.0, metavar="SECONDS", help="for one process (600)")
+    group.addoption("--contestant-timeout", type=float, default=600.0, metavar="SECONDS", help="for one process (600)")
     group.addoption("--memory-limit", type=float, metavar="GIB", help="address space for what is timed (no limit)")
     group.addoption("--gpu", action="store_true", help="the cases on a card, and no others")
     group.addoption("--quick", action="store_true", help="with --gpu: small sizes, whose targets are not judged")
@@ -61,30 +61,60 @@ def contest(pytestconfig: pytest.Config) -> Contest:
     gib, seconds = pytestconfig.getoption("--memory-limit"), pytestconfig.getoption("--seconds")
     return Contest(
         about,
-        pytestconfig.getoption("--timeout"),
+        pytestconfig.getoption("--contestant-timeout"),
         None if gib is None else int(gib * 2**30),
         float("inf") if seconds is None else time.monotonic() + seconds,
     )
 
 
 @pytest.fixture
-def play(benchmark: Any, contest: Contest, pytestconfig: pytest.Config) -> Callable[[Case], None]:
-    """``play(case)``: all rounds of all contestants; then what gpukpca promises is asserted. Speed never is."""
+def show_row(benchmark: Any, contest: Contest) -> Callable[[Case, str], None]:
+    """``show_row(case, contestant)``: the row of an entry in the table; what gpukpca promises is asserted, never speed.
 
-    def run(case: Case) -> None:
+    A peer without a figure is skipped with its reason.
+    """
+
+    def show(case: Case, contestant: str) -> None:
+        entry = contest.entry(case.name, contestant)
+        if not is_figure(entry):
+            pytest.skip(entry["outcome"])
+        benchmark.group = case.name
+        accuracy = {key: value for key, value in entry.items() if key not in ("seconds", "median")}
+        benchmark.extra_info |= {"machine": contest.machine} | accuracy
+        replay(benchmark, entry["seconds"], lambda: check(case, entry))
+
+    return show
+
+
+@pytest.fixture
+def play(
+    show_row: Callable[[Case, str], None], contest: Contest, request: pytest.FixtureRequest
+) -> Callable[[Case, str], None]:
+    """``play(case, contestant)``: all rounds of all contestants at the first row of a case; then the row."""
+
+    def run(case: Case, contestant: str) -> None:
         if reason := why_absent(case.data):
             pytest.skip(reason)
-        entries = contest.enter(case)
-        benchmark.pedantic(contest.play_round, args=(case, entries), rounds=case.rounds)
-        benchmark.extra_info.update({"machine": contest.machine, "entries": entries})
-        print(f"\n{case.name}\n{shown(entries)}")
-        save(contest, pytestconfig)
-        for entry in entries:
-            check(case, entry)
-        if case.most_mib and entries[0]["total_mib"] is not None:
-            assert entries[0]["total_mib"] < case.most_mib
+        if contest.entry(case.name, contestant) is None:
+            play_case(contest, case, selected(request.session, case.name))
+            save(contest, request.config)
+        show_row(case, contestant)
 
     return run
+
+
+def play_case(contest: Contest, case: Case, contestants: list[str]) -> list[dict[str, Any]]:
+    """All rounds of a case; return its entries."""
+    entries = contest.enter(case, contestants)
+    for _ in range(case.rounds):
+        contest.play_round(case, entries)
+    return entries
+
+
+def selected(session: pytest.Session, case: str) -> list[str]:
+    """Return the contestants of a case whose rows this run has."""
+    rows = [item.callspec.params for item in session.items if "contestant" in item.fixturenames]
+    return [row["contestant"] for row in rows if row["case"] == case]
 
 
 # -- on a card ---------------------------------------------------------------------------------------------------------
@@ -109,43 +139,39 @@ def card(contest: Contest, pytestconfig: pytest.Config) -> dict[str, dict[str, A
 
 @pytest.fixture
 def try_on_card(
-    benchmark: Any, contest: Contest, card: dict[str, Any], pytestconfig: pytest.Config
-) -> Callable[[Trial], None]:
-    """``try_on_card(trial)``: all contestants, the verdict, and then accuracy is asserted. Speed never is."""
+    show_row: Callable[[Case, str], None], contest: Contest, card: dict[str, Any], request: pytest.FixtureRequest
+) -> Callable[[Trial, str], None]:
+    """``try_on_card(trial, contestant)``: all contestants and the verdict at the first row of a trial; then the row."""
 
-    def run(trial: Trial) -> None:
-        case = trial.sized(pytestconfig.getoption("--quick"), contest.machine["gpu_free_bytes"]).case
-        entries = contest.enter(case)
-        benchmark.pedantic(contest.play_round, args=(case, entries), rounds=case.rounds)
-        verdict = judged(trial.judge, trial.case.n, case, entries, card)
-        contest.verdicts.append(verdict)
-        print(f"\n{case.name}, n = {case.n}\n{shown(entries)}\n{told(verdict)}")
-        save(contest, pytestconfig)
-        for entry in entries:
-            check(case, entry)
+    def run(trial: Trial, contestant: str) -> None:
+        case = trial.sized(request.config.getoption("--quick"), contest.machine["gpu_free_bytes"]).case
+        if contest.entry(case.name, contestant) is None:
+            entries = play_case(contest, case, selected(request.session, case.name))
+            if entries[0]["contestant"] == case.contestants[0]:  # verdicts are about the first, beside the others
+                verdict = judged(trial.judge, trial.case.n, case, entries, card)
+                contest.verdicts.append(verdict)
+                print(f"\n{case.name}, n = {case.n}\n{told(verdict)}")
+            save(contest, request.config)
+        show_row(case, contestant)
 
     return run
 
 
 @pytest.fixture
 def sweep_on_card(
-    benchmark: Any, contest: Contest, card: dict[str, Any], pytestconfig: pytest.Config
-) -> Callable[[Sweep], None]:
-    """``sweep_on_card(sweep)``: every contestant through all sizes or settings; then accuracy is asserted."""
+    show_row: Callable[[Case, str], None], contest: Contest, card: dict[str, Any], request: pytest.FixtureRequest
+) -> Callable[[Sweep, Case, str], None]:
+    """``sweep_on_card(sweep, case, contestant)``: all cases of a contestant at its first row; then the row."""
 
-    def run(sweep: Sweep) -> None:
-        cases = sweep.sized(pytestconfig.getoption("--quick"), contest.machine["gpu_free_bytes"]).cases
-        if not cases:
-            pytest.skip("every size of it is left out: --quick, or too large for this card")
-        by_case = [contest.enter(case) for case in cases]
-        entries = [entry for of_case in by_case for entry in of_case]
-        benchmark.pedantic(contest.play_sweep, args=(cases, entries, lambda: save(contest, pytestconfig)), rounds=1)
-        for case, of_case in zip(cases, by_case, strict=True):
-            print(f"\n{case.name}\n{shown(of_case)}")
-        save(contest, pytestconfig)
-        for case, of_case in zip(cases, by_case, strict=True):
-            for entry in of_case:
-                check(case, entry)
+    def run(sweep: Sweep, case: Case, contestant: str) -> None:
+        cases = sweep.sized(request.config.getoption("--quick"), contest.machine["gpu_free_bytes"]).cases
+        if case not in cases:
+            pytest.skip("left out: --quick, or too large for this card")
+        if contest.entry(case.name, contestant) is None:
+            mine = [one for one in cases if contestant in selected(request.session, one.name)]
+            contest.play_sweep(mine, [contest.enter(one, [contestant])[0] for one in mine])
+            save(contest, request.config)
+        show_row(case, contestant)
 
     return run
 

@@ -9,13 +9,17 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import pytest
+
 from benchmarks.card import NO_TF32
 from benchmarks.cases import Case
 from benchmarks.peers import taking_part
+from benchmarks.places import nothing
 
 ROOT = Path(__file__).resolve().parents[1]
 # With less time left no process is started: it would hardly have loaded its libraries.
@@ -24,17 +28,46 @@ NO_TIME = "not run: no time left"
 
 
 class MeasuredClock:
-    """The timer of pytest-benchmark: advances by what the first contestant measured, not by starting processes."""
+    """The timer of pytest-benchmark: shows what a contestant measured, not what starting its process takes."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def read(self) -> float:
-        """Seconds measured so far."""
+        """Return the seconds since `replay` began a round."""
         return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
 
 
 clock = MeasuredClock()
+
+
+def replay(benchmark: Any, seconds: Sequence[float], check: Callable[[], Any] = nothing) -> None:
+    """Make measured seconds the rounds of a row in the table of pytest-benchmark, whose timer must be `clock.read`.
+
+    A row whose check raises fails, and has no place in the table.
+    """
+    durations = cycle(seconds)
+
+    def begin() -> tuple[tuple[float], dict[str, Any]]:
+        check()
+        clock.now = 0.0
+        return (next(durations),), {}
+
+    benchmark.pedantic(clock.advance, setup=begin, rounds=max(1, len(seconds)))
+
+
+def rows(cases: Iterable[Case]) -> pytest.MarkDecorator:
+    """Parametrize a test by the names of a case and of a contestant: a test for each row of the table."""
+    each = [
+        pytest.param(case.name, name, id=f"{case.name}-{name}", marks=[pytest.mark.large] * case.large)
+        for case in cases
+        for name in taking_part(case)
+    ]
+    return pytest.mark.parametrize(("case", "contestant"), each)
 
 
 @dataclass
@@ -70,13 +103,13 @@ class Contest:
     ceilings: dict[str, Any] = field(default_factory=dict)
     verdicts: list[dict[str, Any]] = field(default_factory=list)
 
-    def enter(self, case: Case) -> list[dict[str, Any]]:
-        """Empty entries of the contestants of a case, kept in the record from now on."""
+    def enter(self, case: Case, contestants: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """Return empty entries of the contestants of a case, by default of all, kept in the record from now on."""
         problem = {key: value for key, value in asdict(case).items() if key in FIELDS}
         new = [
             {"case": case.name, "contestant": name, **problem, "seconds": [], "median": None}
             | {"outcome": self.absent.get(name, "ok")}
-            for name in taking_part(case)
+            for name in (taking_part(case) if contestants is None else contestants)
         ]
         self.entries += new
         return new
@@ -86,28 +119,21 @@ class Contest:
         for entry in entries:
             if entry["outcome"] == "ok":
                 self._play([case], [entry])
-        if entries[0]["outcome"] == "ok":
-            clock.now += median(entries[0]["seconds"][-case.repeats :])
 
-    def play_sweep(
-        self, cases: Sequence[Case], entries: list[dict[str, Any]], after_each: Callable[[], None] = lambda: None
-    ) -> None:
-        """Every contestant through all the cases, in one process of its own unless it fails at one of them.
-
-        `after_each` is called after each contestant.
-        """
+    def play_sweep(self, cases: Sequence[Case], entries: list[dict[str, Any]]) -> None:
+        """Let one contestant answer all the cases, in one process unless it fails at one of them."""
         by_name = {case.name: case for case in cases}
-        for contestant in dict.fromkeys(entry["contestant"] for entry in entries):
-            mine = [entry for entry in entries if entry["contestant"] == contestant and entry["outcome"] == "ok"]
-            while mine:
-                played = self._play([by_name[entry["case"]] for entry in mine], mine)
-                mine = [] if contestant in self.absent else mine[played:]
-            for entry in entries:
-                if entry["contestant"] == contestant and contestant in self.absent:
-                    entry["outcome"] = self.absent[contestant]
-            after_each()
-        done = [entry["median"] for entry in entries if entry["median"] is not None]
-        clock.now += sum(done)
+        waiting = entries
+        while waiting and waiting[0]["outcome"] == "ok":
+            played = self._play([by_name[entry["case"]] for entry in waiting], waiting)
+            waiting = waiting[played:]
+            for entry in waiting:
+                entry["outcome"] = self.absent.get(entry["contestant"], "ok")
+
+    def entry(self, case: str, contestant: str) -> dict[str, Any] | None:
+        """Return the entry of a contestant at a case, if it was entered."""
+        mine = (entry for entry in self.entries if (entry["case"], entry["contestant"]) == (case, contestant))
+        return next(mine, None)
 
     def _play(self, cases: Sequence[Case], entries: list[dict[str, Any]]) -> int:
         """Let one process answer as many of the cases as it can; how many it has."""
@@ -142,7 +168,8 @@ class Contest:
             parts += [listed("ceilings", [{"name": name} | found for name, found in self.ceilings.items()])]
         if self.verdicts:
             parts += [listed("verdicts", self.verdicts)]
-        text = "{" + ",\n".join([*parts, listed("entries", self.entries)]) + "}\n"
+        played = [entry for entry in self.entries if entry["seconds"] or entry["outcome"] != "ok"]
+        text = "{" + ",\n".join([*parts, listed("entries", played)]) + "}\n"
         beside = file.with_name(f".{file.name}.part")
         beside.write_text(text)
         beside.replace(file)  # a reader, or an end in between, never meets half a record
@@ -200,24 +227,6 @@ def how_it_ended(done: subprocess.CompletedProcess[str]) -> str:
     if done.returncode < 0:
         return f"killed by signal {-done.returncode}"
     return f"exit {done.returncode}: {(done.stderr.splitlines() or ['nothing said'])[-1][:200]}"
-
-
-def shown(entries: Iterable[dict[str, Any]]) -> str:
-    """One line for each entry, ratios to the first."""
-    entries = list(entries)
-    ours = entries[0]["median"]
-    return "\n".join(f"  {entry['contestant']:31s} {figures(entry, ours)}" for entry in entries)
-
-
-def figures(entry: dict[str, Any], ours: float | None) -> str:
-    """Median, ratio, memory and error of one contestant, or why there are none."""
-    if entry["outcome"] != "ok":
-        return entry["outcome"]
-    ratio = f"{entry['median'] / ours:6.2f} x" if ours else " " * 8
-    where = "peak_mib" if entry["device_mib"] is None else "device_mib"
-    peak = "" if entry[where] is None else f"{entry[where]:7.0f} MiB"
-    residual = "" if entry["residual"] is None else f"residual {entry['residual']:.1e}"
-    return f"{entry['median']:9.4f} s {ratio} {peak}  {residual}"
 
 
 def largest(a: float | None, b: float | None) -> float | None:

@@ -75,23 +75,23 @@ NUMPY_IN = ("gpukpca, NumPy in, on CUDA", "gpukpca on CuPy")
 PASS = ("pass, nothing cached, on CuPy",)
 
 HEADLINE = [
-    Trial(on_cupy("gpu-cached-100000", 100_000, 100, repeats=7), seconds_within(0.6), 20_000, squares=0.5),
-    Trial(on_cupy("gpu-clusters-100000", 100_000, 100, data="clusters"), seconds_within(0.6), 20_000, squares=0.5),
+    Trial(on_cupy("gpu-cached-100000", 100_000, 100, repeats=7), seconds_within(0.6), 5000, squares=0.5),
+    Trial(on_cupy("gpu-clusters-100000", 100_000, 100, data="clusters"), seconds_within(0.6), 5000, squares=0.5),
     *(
         Trial(
             on_cupy(f"gpu-pass-1000000-d{d}", 1_000_000, d, PASS, task="product", p=BLOCK, repeats=3, patience=45.0),
             times_the_floor(1.5),
-            100_000,
+            5000,
         )
         for d in (16, 100)
     ),
-    Trial(on_cupy("gpu-peers-20000", 20_000, 100, PEERS_ON_CARD, patience=32.0), faster_than_peers(50.0), 5000, 6.0),
+    Trial(on_cupy("gpu-peers-20000", 20_000, 100, PEERS_ON_CARD, patience=32.0), faster_than_peers(50.0), 2000, 6.0),
     Trial(
         on_cupy("gpu-nystrom-1000000", 1_000_000, 20, ("gpukpca on CuPy, Nystrom",), rank=RANK),
         seconds_within(5.0),
-        100_000,
+        5000,
     ),
-    Trial(on_cupy("gpu-numpy-in-50000", 50_000, 100, NUMPY_IN, repeats=7), copies_below(0.1), 20_000, squares=0.5),
+    Trial(on_cupy("gpu-numpy-in-50000", 50_000, 100, NUMPY_IN, repeats=7), copies_below(0.1), 5000, squares=0.5),
     *(
         Trial(
             on_cupy(f"gpu-agreement-{n}-{dtype}", n, 20, task="compared", dtype=dtype, repeats=3, tol_in_eps=100.0),
@@ -99,11 +99,11 @@ HEADLINE = [
             quick_n,
             squares=6.0,
         )
-        for n, quick_n in ((3000, 1000), (10_000, 6000))  # dense and iterative, as "auto" has it on a card
+        for n, quick_n in ((3000, 1000), (10_000, 5000))  # dense and iterative, as "auto" has it on a card
         for dtype in EPS
     ),
     # Last, as it takes longest.
-    Trial(on_cupy("gpu-fit-1000000", 1_000_000, 100, repeats=3, patience=130.0), seconds_within(90.0, 60.0), 100_000),
+    Trial(on_cupy("gpu-fit-1000000", 1_000_000, 100, repeats=3, patience=130.0), seconds_within(90.0, 60.0), 5000),
 ]
 
 

@@ -10,6 +10,13 @@ from benchmarks.peers import PEERS
 from benchmarks.verdicts import agrees, bounds_hold
 
 
+def is_figure(entry: dict[str, Any]) -> bool:
+    """Return whether there are seconds to show, or a promise is broken, because there should be."""
+    peer = PEERS[entry["contestant"]]
+    promised = (peer.certified or peer.bounded) and not entry["outcome"].startswith("skipped")
+    return entry["outcome"] in ("ok", NO_TIME) or promised
+
+
 def check(case: Case, entry: dict[str, Any]) -> None:
     """The promise of a certified contestant: it ends, where it should run, and its error is near the tolerance.
 
@@ -29,5 +36,7 @@ def check(case: Case, entry: dict[str, Any]) -> None:
     assert where.startswith(peer.place.name), f"{contestant} computed on {where}"
     if peer.certified:
         assert entry["residual"] <= 3 * case.tol, contestant
+    if case.most_mib and contestant == case.contestants[0] and entry["total_mib"] is not None:
+        assert entry["total_mib"] < case.most_mib, contestant
     if case.task == "compared":
         assert agrees(case, entry), contestant

@@ -1,7 +1,7 @@
-"""Tables and pictures of records: ``python -m benchmarks.report [RECORD ...] [--plots FOLDER]``.
+"""Tables and pictures of records: ``python -m benchmarks.report [RECORD ...] [--plots FOLDER] [--readme]``.
 
 Of a record made on a card also: on what card and when, what it can do, what was reached of what should be, and from
-which sizes on it is worth it.
+which sizes on it is worth it; ``--readme`` writes that between the marks in README.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ import numpy as np
 from benchmarks.floors import floor_seconds
 from benchmarks.verdicts import faster_from, fastest
 
-RESULTS = Path(__file__).resolve().parent / "results"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+# Between these lines of the README stand the figures of a card.
+MARKS = "<!-- figures of a card: begin -->", "<!-- figures of a card: end -->"
+# The name of the card of tests/fake_cupy.
+IMAGINARY = "Imaginary GPU"
 SWEPT = "gpu-crossover", "gpu-dense-or-krylov", "gpu-tile-edge", "gpu-block-width"
 
 
@@ -30,13 +35,25 @@ def main() -> None:
         "records", nargs="*", type=Path, help="JSON files of ci/bench.sh --record; default: all results"
     )
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw time and memory against n as PNG there")
+    parser.add_argument(
+        "--readme",
+        nargs="?",
+        type=Path,
+        const=ROOT / "README.md",
+        metavar="FILE",
+        help="write the figures of a card into a file, default README.md",
+    )
+    parser.add_argument("--force", action="store_true", help="with --readme: also figures of the imitation of a card")
     options = parser.parse_args()
+    records = {path: json.loads(path.read_text()) for path in options.records or sorted(RESULTS.glob("*.json"))}
+    for path in [path for path, record in records.items() if "entries" not in record]:
+        print(f"{path.name}: no record of ci/bench.sh --record", file=sys.stderr)
+        del records[path]
+    if options.readme:
+        write_readme(options.readme, card_section(list(records.values()), options.force))
+        return
     told: list[Any] = []
-    for path in options.records or sorted(RESULTS.glob("*.json")):
-        record = json.loads(path.read_text())
-        if "entries" not in record:
-            print(f"{path.name}: no record of ci/bench.sh --record", file=sys.stderr)
-            continue
+    for path, record in records.items():
         print(text_of(path.name, record, with_ceilings=record.get("ceilings") not in told))
         told.append(record.get("ceilings"))
         if options.plots:
@@ -85,6 +102,42 @@ def cuda(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
+# -- the README --------------------------------------------------------------------------------------------------------
+
+
+def card_section(records: list[dict[str, Any]], force: bool = False) -> str:
+    """Return the figures of the records of one card, as Markdown.
+
+    Figures of the imitation of a card are refused unless `force` is True; then the first line says what they are.
+    """
+    records = [record for record in records if "gpu" in record["machine"]]
+    cards = {record["machine"]["gpu"] for record in records}
+    if len(cards) != 1:
+        sys.exit(f"--readme: the records must be of one card, and these are of {sorted(cards) or 'none'}. Name others.")
+    if IMAGINARY in cards and not force:
+        sys.exit("--readme: the records were made on the imitation of a card. Name records of a card.")
+    parts = ["**Imaginary figures, made on the imitation of a card.**"] if IMAGINARY in cards else []
+    parts.append(f"Measured on {where_and_when(records[0]['machine'])}.")
+    ceilings = {row["name"]: row for record in records for row in record.get("ceilings", [])}
+    if ceilings:
+        parts.append(ceiling_table(ceilings))
+    verdicts = {verdict["case"]: verdict for record in records for verdict in record.get("verdicts", [])}
+    if verdicts:
+        parts.append(verdict_table(list(verdicts.values())))
+    entries = [entry for record in records for entry in record["entries"] if entry["case"].startswith(SWEPT)]
+    lines = [f"- {name}: {line}" for name, group in families(entries) for line in sweep_conclusions(name, group)]
+    return "\n\n".join([*parts, *(["\n".join(lines)] if lines else [])])
+
+
+def write_readme(file: Path, section: str) -> None:
+    """Put the section in place of what stands between the marks of a file."""
+    before, begin, rest = file.read_text(encoding="utf-8").partition(MARKS[0])
+    _, end, after = rest.partition(MARKS[1])
+    if not begin or not end:
+        sys.exit(f"--readme: {file} lacks the lines {MARKS[0]} and {MARKS[1]}. Add them where the figures shall stand.")
+    file.write_text(f"{before}{begin}\n{section}\n{end}{after}", encoding="utf-8")
+
+
 # -- a card ------------------------------------------------------------------------------------------------------------
 
 
@@ -127,14 +180,23 @@ def families(entries: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, An
 
 def sweep_table(name: str, entries: list[dict[str, Any]], ceilings: dict[str, dict[str, Any]]) -> str:
     """A row for each size or setting, a column for each contestant; what follows from it below."""
-    axis = next(found for prefix, found in AXES.items() if name.startswith(prefix))
-    contestants = list(dict.fromkeys(entry["contestant"] for entry in entries))
+    axis, contestants = axis_of(name), contestants_of(entries)
     lines = [f"{name}: {label(entries[0])}" if axis != "n" else f"{name}: d = {entries[0]['d']}, {entries[0]['dtype']}"]
     lines += ["", f"| {axis.replace('_', ' ')} | {' | '.join(contestants)} |", "|---" * (len(contestants) + 1) + "|"]
-    for setting, group in groupby(entries, key=lambda entry: entry[axis]):
-        cells = {entry["contestant"]: swept_cell(entry, ceilings) for entry in group}
+    for setting in sorted({entry[axis] for entry in entries}):
+        cells = {entry["contestant"]: swept_cell(entry, ceilings) for entry in entries if entry[axis] == setting}
         lines.append(f"| {spaced(setting)} | {' | '.join(cells.get(who, '') for who in contestants)} |")
-    return "\n".join([*lines, "", *conclusions(name, axis, entries, contestants)])
+    return "\n".join([*lines, "", *sweep_conclusions(name, entries)])
+
+
+def axis_of(name: str) -> str:
+    """Return the field that varies in a sweep."""
+    return next(axis for prefix, axis in AXES.items() if name.startswith(prefix))
+
+
+def contestants_of(entries: list[dict[str, Any]]) -> list[str]:
+    """Return the contestants in their order."""
+    return list(dict.fromkeys(entry["contestant"] for entry in entries))
 
 
 AXES = {"gpu-crossover": "n", "gpu-dense-or-krylov": "n", "gpu-tile-edge": "tile_edge", "gpu-block-width": "block"}
@@ -158,8 +220,9 @@ def is_dense(entry: dict[str, Any]) -> bool:
     return str((entry.get("facts") or {}).get("solver", "")).startswith("dense")
 
 
-def conclusions(name: str, axis: str, entries: list[dict[str, Any]], contestants: list[str]) -> list[str]:
-    """What a sweep was made for."""
+def sweep_conclusions(name: str, entries: list[dict[str, Any]]) -> list[str]:
+    """Return what a sweep was made for, in sentences."""
+    axis, contestants = axis_of(name), contestants_of(entries)
     if axis != "n":
         best = [(who, fastest(entries, who, axis)) for who in contestants]
         return [f"Fastest: {who}: {setting}." for who, setting in best if setting is not None]

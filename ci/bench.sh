@@ -6,12 +6,14 @@
 #   bash ci/bench.sh --gpu               the cases on a CUDA device, and no others; some ten minutes on a large card
 #   bash ci/bench.sh --gpu --quick       the same with small sizes, whose targets are not judged
 #   bash ci/bench.sh --record FILE.json  writes the figures for `python -m benchmarks.report FILE.json`, after each case
-# Other arguments go to pytest, e.g. -k mnist, -k "ceilings or gpu-pass", --timeout 300 (for one process) or
-# --seconds 600 (for all: what would begin later fails). Without a device --gpu says so and ends with exit status 1.
+# Other arguments go to pytest, e.g. -k mnist, -k "ceilings or gpu-pass", --contestant-timeout 300 (for one
+# process) or --seconds 600 (for all: what would begin later fails), --benchmark-json FILE, --benchmark-compare.
+# Without a device --gpu says so and ends with exit status 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python="${PYTHON:-python3}"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+"$python" ci/missing.py pytest pytest-benchmark
 for argument in "$@"; do
     if [ "$argument" = --gpu ]; then
         "$python" -m benchmarks.card >/dev/null

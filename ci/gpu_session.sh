@@ -1,39 +1,56 @@
 #!/usr/bin/env bash
-# Everything that needs a CUDA device, in one go and in bounded time, with the Python at hand (nothing is installed);
-# PYTHON chooses another. What fails or runs out of time does not keep the rest from running.
-#   bash ci/gpu_session.sh OUT_FOLDER                      all parts, 25 minutes at most
-#   bash ci/gpu_session.sh OUT_FOLDER ceilings headline    only these parts, in the order given
-#   SECONDS_IN_ALL=570 bash ci/gpu_session.sh OUT_FOLDER …   less time: for machines that are lent for minutes
-#   QUICK=1 bash ci/gpu_session.sh OUT_FOLDER                small sizes, to try the script itself
-# Parts: ceilings (what the card can do), headline (the cases that have targets), suite (ci/test_gpu.sh), crossover
-# (sizes from which a card is worth it, dense against iterative, tile edges, block widths).
-# OUT_FOLDER gets at most eight files: machine.json, nvidia-smi.txt, status.txt (a line a part), bench.log,
-# test_gpu.log, and the records ceilings.json, headline.json, crossover.json, which are written after every case; make
-# tables of them with `python -m benchmarks.report FILE …`. The exit status is 0 where every part passed.
+# Runs what needs a CUDA device, in parts of nine minutes at most, with the Python at hand (nothing is installed);
+# PYTHON chooses another. A part that fails or runs out of time does not keep the others from running.
+#   bash ci/gpu_session.sh OUT_FOLDER                  every part that has not ended yet, in this order
+#   bash ci/gpu_session.sh OUT_FOLDER smoke headline   these parts, in the order given, though they have ended
+#   SECONDS_IN_ALL=570 bash ci/gpu_session.sh …        less time, for machines that are lent for minutes
+#   QUICK=1 bash ci/gpu_session.sh OUT_FOLDER          small sizes, to try the script itself (see ci/on_imitation.sh)
+# Parts:
+#   ceilings   what the card can do
+#   smoke      tests of twins, eigensolvers and Gram matrices; times of the shapes of a fit
+#   suite      ci/test_gpu.sh
+#   headline   the cases with targets, without the next but one
+#   solvers    dense or block Krylov
+#   million    the whole fit of 10⁶ rows: the last of the cases with targets, alone because it takes longest
+#   crossover  sizes from which a card is worth it, tile edges, block widths
+# OUT_FOLDER gets at most eight files: status.txt (a line a part), session.log, a record for each part that measures,
+# written after every case, and session.tar.gz (16 MiB at most) with all of them and CuPy's kernel cache. A later
+# session unpacks the cache where CUPY_CACHE_DIR is empty. `python -m benchmarks.report OUT_FOLDER/*.json` makes tables.
+# The exit status is 0 where every part that ran passed.
 set -uo pipefail
 if [ $# -eq 0 ]; then
-    sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0" >&2
     exit 2
 fi
-mkdir -p "$1" || exit 2
-out="$(cd "$1" && pwd)"
+given="$1"
 shift
-parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(ceilings headline suite crossover)
+order=(ceilings smoke suite headline solvers million crossover)
+declare -A budget=([ceilings]=120 [smoke]=240 [suite]=540 [headline]=540 [solvers]=300 [million]=540 [crossover]=540)
+for part in "$@"; do
+    if [ -z "${budget[$part]:-}" ]; then
+        echo "There is no part «$part»; parts are ${order[*]}." >&2
+        exit 2
+    fi
+done
+here="$PWD"
 cd "$(dirname "$0")/.." || exit 2
 python="${PYTHON:-python3}"
 export PYTHON="$python" PYTHONUNBUFFERED=1 PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
-total="${SECONDS_IN_ALL:-1500}"
-# Seconds that a part may take where all of them run: together less than the total.
-declare -A budget=([ceilings]=120 [headline]=660 [suite]=420 [crossover]=280)
+export CUPY_CACHE_DIR="${CUPY_CACHE_DIR:-${HOME:-/tmp}/.cupy/kernel_cache}"
+"$python" ci/missing.py pytest pytest-benchmark hypothesis || exit 1
+"$python" -m benchmarks.card >/dev/null || exit 1
+mkdir -p "$(cd "$here" && realpath -m "$given")" || exit 2
+out="$(cd "$here" && cd "$given" && pwd)"
+log="$out/session.log"
+archive="$out/session.tar.gz"
+total="${SECONDS_IN_ALL:-3600}"
 quick=()
 [ -z "${QUICK:-}" ] || quick=(--quick)
-largest_log=2000000
+largest_log=4000000
+largest_archive=$((16 * 1024 * 1024))
 failed=0
 
-left() { echo $((total - SECONDS)); }
-
-# note WHAT STATUS SECONDS: a line of status.txt and of the output.
+# note PART STATUS SECONDS: a line of status.txt and of the output.
 note() {
     local word
     case "$2" in
@@ -45,10 +62,20 @@ note() {
     [ "$2" -eq 0 ] || failed=1
 }
 
-# with_log LOG SECONDS COMMAND…: its output to the log and the end of it to ours; its status.
+# ended PART: its last line says that it ran to its end, and its record, where it has one, is there.
+ended() {
+    local last
+    last="$(grep "^$1: " "$out/status.txt" 2>/dev/null | tail -n 1)"
+    case "$last" in
+    *": passed "* | *": failed (1) "*) case "$1" in smoke | suite) ;; *) [ -s "$out/$1.json" ] ;; esac ;;
+    *) return 1 ;;
+    esac
+}
+
+# with_log SECONDS COMMAND…: its output to the log, the end of it to ours too; its status.
 with_log() {
-    local log="$out/$1" seconds="$2" status before
-    shift 2
+    local seconds="$1" status before
+    shift
     before="$(wc -c 2>/dev/null <"$log" || echo 0)"
     echo "== $* (at most $seconds s)" >>"$log"
     timeout --kill-after=20 "$seconds" "$@" >>"$log" 2>&1 </dev/null
@@ -60,39 +87,78 @@ with_log() {
     return "$status"
 }
 
-# bench SECONDS RECORD WHICH: cases of the benchmarks; pytest ends a little before it would be stopped.
+# bench SECONDS PART WHICH: cases of the benchmarks; pytest ends a little before it would be stopped.
 bench() {
-    local seconds="$1" record="$out/$2" which="$3" known=()
-    [ ! -s "$out/ceilings.json" ] || [ "$2" = ceilings.json ] || known=(--ceilings "$out/ceilings.json")
-    with_log bench.log "$seconds" bash ci/bench.sh --gpu "${quick[@]}" "${known[@]}" --record "$record" \
+    local seconds="$1" record="$out/$2.json" which="$3" known=() status
+    [ ! -s "$out/ceilings.json" ] || [ "$2" = ceilings ] || known=(--ceilings "$out/ceilings.json")
+    with_log "$seconds" bash ci/bench.sh --gpu "${quick[@]}" "${known[@]}" --record "$record" \
         --seconds "$((seconds - 15))" -k "$which" --tb=line
+    status=$?
+    ! grep -qs '"outcome": "not run: no time left"' "$record" || status=124
+    return "$status"
+}
+
+# smoke SECONDS: tests for two minutes at most, then the shapes.
+smoke() {
+    local half="$(($1 / 2))" status
+    with_log "$half" bash ci/test_gpu.sh -q --tb=short tests/test_cuda_twins.py tests/test_eigen.py tests/test_gram.py
+    status=$?
+    with_log "$half" "$python" -m benchmarks.shapes "${quick[@]}" || status=$?
+    return "$status"
 }
 
 run_part() {
     case "$1" in
-    ceilings) bench "$2" ceilings.json "test_ceilings" ;;
-    headline) bench "$2" headline.json "test_trial" ;;
-    crossover) bench "$2" crossover.json "test_sweep_on_card" ;;
-    suite) with_log test_gpu.log "$2" bash ci/test_gpu.sh -q --tb=short ;;
-    *)
-        echo "There is no part «$1»; parts are ceilings, headline, suite and crossover." >&2
-        return 2
-        ;;
+    ceilings) bench "$2" ceilings test_ceilings ;;
+    smoke) smoke "$2" ;;
+    suite) with_log "$2" bash ci/test_gpu.sh -q --tb=short ;;
+    headline) bench "$2" headline "test_trial and not gpu-fit-1000000" ;;
+    solvers) bench "$2" solvers gpu-dense-or-krylov ;;
+    million) bench "$2" million gpu-fit-1000000 ;;
+    crossover) bench "$2" crossover "test_sweep_on_card and not gpu-dense-or-krylov" ;;
     esac
 }
 
-SECONDS=0
-if ! "$python" -m benchmarks.card >/dev/null; then
-    exit 1
-fi
-"$python" -m benchmarks.machine >"$out/machine.json" || note machine $? "$SECONDS"
-{ nvidia-smi && nvidia-smi -q -d CLOCK,POWER,TEMPERATURE,MEMORY; } >"$out/nvidia-smi.txt" 2>&1 || true
+# pack ARGUMENT…: an archive of logs and records, and of what the arguments of tar add.
+pack() {
+    (cd "$out" && tar -czf session.tar.gz.part status.txt session.log $(ls -- *.json 2>/dev/null) "$@") &&
+        mv "$archive.part" "$archive"
+}
 
-for part in "${parts[@]}"; do
-    share="${budget[$part]:-60}"
-    # The last part may have what the others left.
-    [ "$part" != "${parts[-1]}" ] || share="$total"
-    rest="$(($(left) - 10))"
+# pack_all: with the kernel cache where there is one and the archive stays small enough.
+pack_all() {
+    if [ -d "$CUPY_CACHE_DIR" ]; then
+        pack --transform 's,^\.,kernel_cache,' -C "$CUPY_CACHE_DIR" .
+        [ "$(wc -c <"$archive")" -gt "$largest_archive" ] || return 0
+        echo "The archive has no kernel cache: it would be larger than 16 MiB."
+    fi
+    pack
+}
+
+SECONDS=0
+if [ -s "$archive" ] && [ -z "$(ls -A "$CUPY_CACHE_DIR" 2>/dev/null)" ]; then
+    mkdir -p "$CUPY_CACHE_DIR"
+    tar -xzf "$archive" -C "$CUPY_CACHE_DIR" --strip-components=1 kernel_cache 2>/dev/null ||
+        echo "The archive holds no kernel cache: kernels are compiled again."
+fi
+{
+    "$python" -m benchmarks.machine
+    nvidia-smi && nvidia-smi -q -d CLOCK,POWER,TEMPERATURE,MEMORY || echo "nvidia-smi does not run here."
+} >>"$log" 2>&1
+
+parts=("$@")
+if [ ${#parts[@]} -eq 0 ]; then
+    for part in "${order[@]}"; do
+        if ended "$part"; then
+            echo "$part: ended before; name it to run it again"
+        else
+            parts+=("$part")
+        fi
+    done
+fi
+for part in ${parts[@]+"${parts[@]}"}; do
+    share="${budget[$part]}"
+    rest="$((total - SECONDS - 10))"
     [ "$share" -le "$rest" ] || share="$rest"
     start="$SECONDS"
     if [ "$share" -lt 30 ]; then
@@ -101,6 +167,7 @@ for part in "${parts[@]}"; do
     fi
     run_part "$part" "$share"
     note "$part" $? "$((SECONDS - start))"
+    pack_all
 done
-rm -f "$out"/.*.part
+rm -f "$out"/.*.part "$archive.part"
 exit "$failed"

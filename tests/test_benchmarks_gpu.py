@@ -13,12 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import fake_cupy
 import numpy as np
 import pytest
 
 pytest.importorskip("benchmarks", reason="the benchmarks are not part of the package")
 
-from benchmarks import accuracy, ceilings, contest, contestant, floors, peers, places, report, verdicts
+from benchmarks import accuracy, card, ceilings, contest, contestant, floors, peers, places, report, shapes, verdicts
 from benchmarks.cases import Case
 from benchmarks.datasets import load
 from benchmarks.gpu_cases import HEADLINE, NUMPY_IN, SHARE, SWEEPS, Sweep, Trial, needed_bytes
@@ -136,9 +137,8 @@ def test_sweeps_play_every_contestant_at_every_setting(
         cases = [replace(case, n=n) for case, n in zip(cases, (60, 90), strict=True)]
     record = contest.Contest(dict(ABOUT), ceilings=measured_ceilings)
     by_case = [record.enter(case) for case in cases]
-    saved = []
-    record.play_sweep(cases, [entry for entries in by_case for entry in entries], lambda: saved.append(1))
-    assert len(saved) == len(cases[0].contestants)
+    for of_contestant in zip(*by_case, strict=True):
+        record.play_sweep(cases, list(of_contestant))
     for case, entries in zip(cases, by_case, strict=True):
         assert [entry["contestant"] for entry in entries] == list(case.contestants)
         for entry in entries:
@@ -383,7 +383,11 @@ def test_sizes_shrink_to_the_card(gib: int) -> None:
 
 
 def test_record_and_report_are_complete(
-    numpy_device: None, measured_ceilings: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    numpy_device: None,
+    measured_ceilings: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trial = HEADLINE[0]
     case = tiny(trial.case)
@@ -399,12 +403,91 @@ def test_record_and_report_are_complete(
     text = report.text_of("record.json", read)
     for part in ("**Stand-in** (1 GiB)", "CUDA runtime 13.1", "today", "GB/s", "gpu-cached-100000", case.data):
         assert part in text
-    sys_argv, sys.argv = sys.argv, ["report", str(file)]
-    try:
-        report.main()
-    finally:
-        sys.argv = sys_argv
+    reported(monkeypatch, file)
     assert text in capsys.readouterr().out
+
+
+def reported(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
+    """Run `python -m benchmarks.report`."""
+    monkeypatch.setattr(sys, "argv", ["report", *map(str, arguments)])
+    report.main()
+
+
+def record_of(path: Path, gpu: str, found: dict[str, Any]) -> Path:
+    """Save the record of a headline case and of a sweep."""
+    trial, sweep = HEADLINE[0], replace(SWEEPS[2], cases=SWEEPS[2].cases[:2])
+    case = tiny(trial.case)
+    record, entries = played(case, found)
+    record.machine["gpu"] = gpu
+    record.verdicts.append(verdicts.judged(trial.judge, case.n, case, entries, found))
+    cases = [replace(tiny(case), n=n) for case, n in zip(sweep.cases, (60, 90), strict=True)]
+    by_case = [record.enter(case) for case in cases]
+    for of_contestant in zip(*by_case, strict=True):
+        record.play_sweep(cases, list(of_contestant))
+    record.save(path)
+    return path
+
+
+def test_figures_of_a_card_are_written_between_the_marks_of_the_readme(
+    numpy_device: None, measured_ceilings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, readme = record_of(tmp_path / "r.json", "A card", measured_ceilings), tmp_path / "README.md"
+    begin, end = report.MARKS
+    readme.write_text(f"before\n{begin}\nNot yet measured on a card.\n{end}\nafter\n")
+    for _ in range(2):  # the second time over what the first wrote
+        reported(monkeypatch, record, "--readme", readme)
+        text = readme.read_text()
+        assert text.startswith(f"before\n{begin}\nMeasured on **A card**")
+        assert text.endswith(f".\n{end}\nafter\n")
+        assert text.count("0.6 s with residual 1e-05") == text.count("SGEMM 64 × 64 × 64") == 1
+        assert "- gpu-dense-or-krylov: gpukpca on CuPy, block Krylov is faster than" in text
+        assert "Not yet measured" not in text
+    readme.write_text("no marks\n")
+    with pytest.raises(SystemExit, match="lacks the lines"):
+        reported(monkeypatch, record, "--readme", readme)
+    assert readme.read_text() == "no marks\n"
+    host = tmp_path / "host.json"
+    host.write_text(json.dumps({"machine": {"cpu": "a host"}, "entries": []}))
+    with pytest.raises(SystemExit, match="one card"):
+        reported(monkeypatch, host, "--readme", readme)
+
+
+def test_figures_of_the_imitation_are_kept_out_of_the_readme(
+    numpy_device: None, cuda: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not fake_cupy.is_installed():
+        pytest.skip("a real card, whose figures are no imitation's")
+    record, readme = record_of(tmp_path / "r.json", card.described()["gpu"], {}), tmp_path / "README.md"
+    text = "\n".join(report.MARKS)
+    readme.write_text(text)
+    with pytest.raises(SystemExit, match="imitation"):
+        reported(monkeypatch, record, "--readme", readme)
+    assert readme.read_text() == text
+    reported(monkeypatch, record, "--readme", readme, "--force")
+    assert readme.read_text().splitlines()[1] == "**Imaginary figures, made on the imitation of a card.**"
+
+
+def test_the_readme_has_the_marks_once_and_figures_of_a_card_between_them_alone() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [text.count(mark) for mark in report.MARKS] == [1, 1]
+    outside = text.partition(report.MARKS[0])[0] + text.partition(report.MARKS[1])[2]
+    assert "not yet measured" not in outside.lower()
+    assert "not measured yet" not in outside.lower()
+    assert "Imaginary" not in text
+
+
+def test_shapes_of_a_fit_are_timed_and_failures_do_not_end_them(
+    cuda: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shapes, "COMPONENTS", 2)
+    made = shapes.shapes
+    broken = {"broken": lambda: 1 / 0}
+    monkeypatch.setattr(shapes, "shapes", lambda place, n: broken | made(place, n))
+    shapes.timed(places.CUPY, 400)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) >= 12
+    assert lines[0].split()[:2] == ["broken", "ZeroDivisionError:"]
+    assert [line for line in lines[1:] if not line.endswith((" s", " ms", " µs"))] == []
 
 
 def test_the_clock_waits_and_warm_up_is_not_timed() -> None:
@@ -447,8 +530,10 @@ def test_a_sweep_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(contest, "run_alone", answered)
     record = contest.Contest({})
-    entries = [entry for case in cases for entry in record.enter(case)]
-    record.play_sweep(cases, entries)
+    by_case = [record.enter(case) for case in cases]
+    entries = [entry for of_case in by_case for entry in of_case]
+    for of_contestant in zip(*by_case, strict=True):
+        record.play_sweep(cases, list(of_contestant))
     assert asked == [("gpukpca", [1, 2, 3]), ("gpukpca", [3]), ("plain NumPy", [1, 2, 3]), ("plain NumPy", [3])]
     assert [entry["outcome"] for entry in entries] == ["ok", "ok", "crashed", "crashed", "ok", "ok"]
 
@@ -459,6 +544,64 @@ def test_after_the_deadline_nothing_begins() -> None:
     entries = record.enter(case)
     record.play_round(case, entries)
     assert entries[0]["outcome"] == contest.NO_TIME
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+# In place of processes: each name takes its own time, one peer fails, and one certified answer is wrong. The option is
+# that of another plugin.
+STAND_IN = """
+from benchmarks import contest
+
+def answered(cases, name, *_):
+    if name == "plain NumPy":
+        return [{"outcome": "MemoryError: too large"}]
+    residual = 1.0 if name == "gpukpca" and cases[0].name == "full-2000" else 0.0
+    memory = dict.fromkeys(("peak_mib", "total_mib", "device_mib"))
+    seconds = [len(name) / 8 + i for i in range(cases[0].repeats)]
+    return [memory | {"outcome": "ok", "seconds": seconds, "residual": residual, "facts": {}} for _ in cases]
+
+contest.run_alone = answered
+
+def pytest_addoption(parser):
+    parser.addoption("--timeout", type=float)
+
+def pytest_itemcollected(item):
+    if "benchmark" in item.fixturenames:
+        assert set(item.callspec.params) == {"case", "contestant"}
+"""
+
+
+def test_contestants_are_rows_of_the_table(tmp_path: Path) -> None:
+    (tmp_path / "stand_in.py").write_text(STAND_IN)
+    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
+    options = ["-k", "full-2000 or kernel-rbf", "--timeout", "9", "--benchmark-json", "rows.json", "--record", "r.json"]
+    options += ["--benchmark-group-by", "param:case", "-rs", "-p", "stand_in", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", str(ROOT / "benchmarks"), "-p", "pytest_benchmark.plugin", *options],
+        cwd=tmp_path,
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "benchmark 'case=kernel-rbf': 2 tests" in done.stdout, done.stdout + done.stderr
+    assert "MemoryError: too large" in done.stdout
+    assert "1 failed" in done.stdout
+    rows = {row["name"]: row for row in json.loads((tmp_path / "rows.json").read_text())["benchmarks"]}
+    ours, peer = rows["test_sweep[kernel-rbf-gpukpca]"], rows["test_sweep[kernel-rbf-sklearn arpack, matched]"]
+    assert ours["stats"]["data"] == [7 / 8, 7 / 8 + 1, 7 / 8 + 2]
+    assert peer["stats"]["data"] == [23 / 8, 23 / 8 + 1, 23 / 8 + 2]
+    assert ours["group"] == peer["group"] == "kernel-rbf"
+    assert ours["params"] == {"case": "kernel-rbf", "contestant": "gpukpca"}
+    assert ours["extra_info"]["residual"] == 0.0
+    # A wrong answer has no row; the record has it.
+    assert "test_case[full-2000-gpukpca]" not in rows
+    assert "test_case[full-2000-sklearn dense]" in rows
+    entries = {(e["case"], e["contestant"]): e for e in json.loads((tmp_path / "r.json").read_text())["entries"]}
+    assert entries["full-2000", "plain NumPy"]["outcome"] == "MemoryError: too large"
+    assert entries["full-2000", "gpukpca"]["residual"] == 1.0
 
 
 # -- scripts -----------------------------------------------------------------------------------------------------------
@@ -492,7 +635,8 @@ def test_the_cases_of_a_card_are_not_run_without_being_asked_for() -> None:
 
     usual = collected()
     assert "bench_gpu" not in usual
-    assert "bench_kernel_pca" in usual
+    assert "test_case[mnist-10000-gpukpca]" in usual
+    assert "test_axes" not in usual
 
 
 def test_a_card_has_its_own_cases_alone() -> None:
@@ -508,4 +652,4 @@ def test_a_card_has_its_own_cases_alone() -> None:
         check=False,
     )
     assert "gpu-cached-100000" in done.stdout
-    assert "bench_kernel_pca" not in done.stdout
+    assert "bench_cases" not in done.stdout

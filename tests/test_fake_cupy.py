@@ -26,7 +26,7 @@ def pair(cupy, shape=(5, 7), dtype="float64"):
 
 def test_it_is_there_for_its_context_only():
     if find_spec("cupy") is not None:
-        with pytest.raises(RuntimeError, match="real CuPy"):
+        with pytest.raises(RuntimeError, match="CuPy"):
             fake_cupy.install()
         pytest.skip("the real CuPy is installed")
     with fake_cupy.installed() as cupy:

@@ -24,6 +24,8 @@ GAMMA = 0.5
 GIB = 2**30
 LIBRARIES = ["numpy", "cupy"]
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(params=LIBRARIES)
 def large(request: pytest.FixtureRequest) -> Any:

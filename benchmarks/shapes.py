@@ -1,0 +1,69 @@
+"""Time the shapes on which a fit on a card spends its time, a line each: ``python -m benchmarks.shapes [--quick]``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.ceilings import namespace
+from benchmarks.places import CUPY, Place, seconds_each
+from benchmarks.report import spelled
+
+N, N_QUICK, D, BLOCK, COMPONENTS = 100_000, 1500, 100, 64, 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.shapes", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help=f"{N_QUICK} rows in place of {N}")
+    timed(CUPY, N_QUICK if parser.parse_args().quick else N)
+
+
+def timed(place: Place, n: int) -> None:
+    """Print the median seconds of each shape; a shape that fails says so, and the others are timed."""
+    for name, run in shapes(place, n).items():
+        try:
+            words = spelled(median(seconds_each(run, place.wait, runs=3)))
+        except Exception as error:
+            words = f"{type(error).__name__}: {error}"
+        print(f"{name:60s} {words}", flush=True)
+        place.release()
+
+
+def shapes(place: Place, n: int) -> dict[str, Callable[[], Any]]:
+    """Return what is timed by its name; float32 data of n rows, float64 where the name says so."""
+    from gpukpca import KernelPCA, Nystrom
+    from gpukpca.gram import TiledGram
+    from gpukpca.kernels import RBF, Laplacian
+
+    host = np.random.default_rng(0).standard_normal((n, D), dtype=np.float32)
+    X, V = place.put(host), place.put(host[:, :BLOCK].copy())
+    xp, settings = namespace(X), {"kernel": "rbf", "gamma": 1.0 / D, "random_state": 0, "tol": 1e-5}
+    W, symmetric = xp.astype(V, xp.float64), {m: X[:m, :] @ X[:m, :].T for m in (n // 100, n // 25)}
+    fresh = TiledGram(RBF(1.0 / D), X, centered=True, cached_tiles=0)
+    cached = TiledGram(RBF(1.0 / D), X, centered=True)
+    laplacian = TiledGram(Laplacian(1.0 / D), X, centered=True, cached_tiles=0)
+    return {
+        f"pass, {n} rows, {BLOCK} columns, nothing cached": lambda: fresh @ V,
+        f"pass, {n} rows, {BLOCK} columns, Laplacian kernel": lambda: laplacian @ V,
+        f"product Vᵀ V in float64, {n} rows, {BLOCK} columns": lambda: W.T @ W,
+        **{f"full eigenproblem, {m} rows": (lambda K=K: xp.linalg.eigh(K)) for m, K in symmetric.items()},
+        **{
+            f"whole fit, {m} rows": (lambda m=m: KernelPCA(COMPONENTS, **settings).fit_transform(X[:m, :]))
+            for m in (n // 100, n // 25, n)
+        },
+        f"whole fit, {n} rows, NumPy in": lambda: KernelPCA(COMPONENTS, **settings, device="cuda").fit_transform(host),
+        f"Nyström, {n} rows, rank {n // 100}": lambda: KernelPCA(
+            COMPONENTS, **settings | {"tol": 0}, eigen_solver=Nystrom(n // 100)
+        ).fit_transform(X),
+        f"upload of {n} rows": lambda: place.put(host),
+        # Last, because the tiles stay on the card.
+        f"pass, {n} rows, {BLOCK} columns, tiles cached where they fit": lambda: cached @ V,
+    }
+
+
+if __name__ == "__main__":
+    main()
