@@ -174,10 +174,9 @@ class DistanceConstraintPreimage(BaseEstimator):
 
     Notes
     -----
-    For "rbf", "rational_quadratic", "matern", their sums, products, multiples, powers and exponentials (for which the
-    distances are found by bisection), and "poly", for even degrees with the inner product that makes gamma x·y + coef0
-    positive. Fit evaluates the kernel once more between all training points or landmarks; a point costs 2 m p
-    operations.
+    For "rbf", "rational_quadratic", "matern" and "poly", whose values have a closed form for the distance or the inner
+    product, and for multiples of them; for even degrees the inner product that makes gamma x·y + coef0 positive. Fit
+    evaluates the kernel once more between all training points or landmarks; a point costs 2 m p operations.
 
     With radial kernels a pre-image that would be twice as far from the mean of its neighbours as their distances say,
     in the root mean square, is brought to where they say: the least squares of the paper under that bound. Neighbours
