@@ -19,9 +19,8 @@ from gpukpca._typing import Array
 from gpukpca._version import __version__
 from gpukpca.backend.namespace import is_cupy, is_foreign, is_numpy, move, to_host
 from gpukpca.decomposition.attempts import ENDS_WITHOUT_LOCALS, forget_locals
-from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.model import Model
-from gpukpca.exceptions import VersionWarning
+from gpukpca.exceptions import VersionWarning, warn_caller
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.base import Rows
 

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import synchronize, working_on
+from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
     dtype_name,
@@ -39,7 +40,7 @@ from gpukpca.decomposition.preimage.methods import preimage_method, refuse_unsui
 from gpukpca.decomposition.routes import fitted_model, planned
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import KERNEL_PCA_LAYOUT
-from gpukpca.decomposition.validation import check_finite, checked_out, new_data, training_data
+from gpukpca.decomposition.validation import checked_out, new_data, training_data
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import kernel_matmat
 from gpukpca.gram.distributed import ClusterRows, is_dask_array

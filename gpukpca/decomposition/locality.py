@@ -9,9 +9,8 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import cast, epsilon, is_sparse, move, namespace_of, to_host
 from gpukpca.backend.rows import pick_rows
-from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.spectrum import Spectrum
-from gpukpca.exceptions import PrecisionWarning
+from gpukpca.exceptions import PrecisionWarning, warn_caller
 from gpukpca.gram import kernel_matmat
 from gpukpca.kernels import Kernel
 

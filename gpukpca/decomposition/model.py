@@ -15,11 +15,11 @@ from gpukpca.backend.linalg import column_sums, inner_products, solve_triangular
 from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from_host, to_host
 from gpukpca.backend.random import random_subset
 from gpukpca.backend.rows import pick_rows
-from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
+from gpukpca.decomposition.convergence import ConvergenceWarning
 from gpukpca.decomposition.spectrum import UNRESOLVED, Spectrum
 from gpukpca.eigen import EigenResult, LowRank, Nystrom, PivotedCholesky
 from gpukpca.eigen.finish import default_tolerance
-from gpukpca.exceptions import PrecisionWarning, RankWarning
+from gpukpca.exceptions import PrecisionWarning, RankWarning, warn_caller
 from gpukpca.gram import AnchoredGram, CenteredGram, FactoredGram
 from gpukpca.kernels.base import Rows
 

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import synchronize, working_on
+from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
     from_host,
@@ -46,7 +47,7 @@ from gpukpca.decomposition.progress import Progress, listener_from, pass_report,
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import PCA_LAYOUT
 from gpukpca.decomposition.spectrum import warn_of_tolerance
-from gpukpca.decomposition.validation import check_finite, checked_scores, new_data, training_data
+from gpukpca.decomposition.validation import checked_scores, new_data, training_data
 from gpukpca.gram.distributed import ClusterRows, is_dask_array
 
 

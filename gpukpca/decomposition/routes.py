@@ -11,13 +11,13 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import dtype_name, overflow_allowed, to_host
 from gpukpca.backend.random import generator
 from gpukpca.backend.rows import half_range, place_of, power_of_two_scale, take_rows, total_range
 from gpukpca.decomposition.checkpoint import Checkpoint, checkpoint_for
 from gpukpca.decomposition.checkpoint.job import Job, kernel_job
 from gpukpca.decomposition.choices import is_fraction, wants_certificate
-from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.locality import warn_of_identity
 from gpukpca.decomposition.magnitude import row_bounds, scaled_rows
 from gpukpca.decomposition.model import Model, exact_model, nystrom_model, warn_of_certificate
@@ -37,7 +37,7 @@ from gpukpca.decomposition.spectrum import (
     warn_of_rank,
     warn_of_tolerance,
 )
-from gpukpca.decomposition.validation import check_finite, has_negative_diagonal, square_kernel_matrix
+from gpukpca.decomposition.validation import has_negative_diagonal, square_kernel_matrix
 from gpukpca.decomposition.warm_start import components_of_sample
 from gpukpca.eigen import BlockKrylov, EigenResult, Nystrom, top_eigh
 from gpukpca.exceptions import (
@@ -46,6 +46,7 @@ from gpukpca.exceptions import (
     IndefiniteKernelWarning,
     InvalidParameterError,
     RankWarning,
+    warn_caller,
 )
 from gpukpca.gram import CenteredGram, DenseGram, FactoredGram, TiledGram, gram_matrix
 from gpukpca.kernels import Kernel, Precomputed

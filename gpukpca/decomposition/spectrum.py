@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpukpca.backend.namespace import dtype_name, to_host
-from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
+from gpukpca.decomposition.convergence import ConvergenceWarning
 from gpukpca.eigen import EigenResult
 from gpukpca.eigen.finish import default_tolerance
 from gpukpca.exceptions import (
@@ -18,6 +18,7 @@ from gpukpca.exceptions import (
     IndefiniteKernelWarning,
     PrecisionWarning,
     RankWarning,
+    warn_caller,
 )
 from gpukpca.gram import CenteredGram
 

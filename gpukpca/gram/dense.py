@@ -8,9 +8,8 @@ from gpukpca._typing import Array
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.namespace import empty_like, namespace_of, writes_in_place
 from gpukpca.backend.rows import pick_rows, take_columns
-from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
+from gpukpca.backend.tiles import dealt_back, edges, map_tiles, worker_count
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.residence import edges
 
 SMALLEST_PANEL = 256
 

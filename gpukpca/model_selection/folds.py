@@ -20,6 +20,7 @@ from sklearn.base import clone
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import is_on_gpu, synchronize
+from gpukpca.backend.finite import check_finite
 from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import accumulation_dtype, cast, item_size, namespace_of, to_host
 from gpukpca.backend.random import generator
@@ -30,7 +31,6 @@ from gpukpca.decomposition.model import exact_model
 from gpukpca.decomposition.preimage.methods import RidgePreimage, preimage_method, refuse_unsuited
 from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
 from gpukpca.decomposition.spectrum import Spectrum, checked_spectrum, splits_a_subspace, warn_of_convergence
-from gpukpca.decomposition.validation import check_finite
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
 from gpukpca.exceptions import ConvergenceWarning, DeviceLostError, InvalidParameterError
 from gpukpca.gram import CenteredGram, DenseGram, gram_matrix

@@ -25,12 +25,11 @@ from gpukpca.decomposition.checkpoint.generations import (
     key_of,
 )
 from gpukpca.decomposition.checkpoint.job import Job
-from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.progress import Listener, Progress
 from gpukpca.decomposition.saved.archive import Arrays, Header, read_header, write_archive
 from gpukpca.eigen import BlockKrylov
 from gpukpca.eigen.state import KrylovState
-from gpukpca.exceptions import CheckpointWarning
+from gpukpca.exceptions import CheckpointWarning, warn_caller
 
 
 @dataclass(frozen=True)

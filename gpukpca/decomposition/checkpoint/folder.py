@@ -20,9 +20,8 @@ from gpukpca.decomposition.checkpoint.generations import (
     state_at,
 )
 from gpukpca.decomposition.checkpoint.job import Job, difference
-from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.eigen.state import KrylovState
-from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatError
+from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatError, warn_caller
 from gpukpca.files import check_writable
 
 AGAIN = "Choose another folder, or delete the files p*_pass*.npz in this one to begin anew"
