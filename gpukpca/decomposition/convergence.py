@@ -1,4 +1,4 @@
-"""The warning of estimators that is scikit-learn's as well."""
+"""The warning of estimators that scikit-learn's filters apply to as well."""
 
 from __future__ import annotations
 
@@ -9,3 +9,6 @@ from gpukpca import exceptions
 
 class ConvergenceWarning(exceptions.ConvergenceWarning, SklearnConvergenceWarning):
     """Some eigenpairs have residuals above the tolerance."""
+
+
+exceptions.raise_as(exceptions.ConvergenceWarning, ConvergenceWarning)

@@ -28,10 +28,10 @@ from gpukpca.decomposition.checkpoint import check_folder
 from gpukpca.decomposition.choices import check_parameters, kernel_from, kernel_gamma, wants_certificate
 from gpukpca.decomposition.cluster import cluster_rows, gathered, here, loaded
 from gpukpca.decomposition.cluster_route import cluster_plan, model_from_cluster
-from gpukpca.decomposition.fitting import MapArrays, Placed, unchanged_on_error
+from gpukpca.decomposition.fitting import Placed, unchanged_on_error
 from gpukpca.decomposition.lazy import lazily, refuse_data_frames
 from gpukpca.decomposition.locality import far_rows, warn_of_far_rows
-from gpukpca.decomposition.model import Model
+from gpukpca.decomposition.model import MapArrays, Model
 from gpukpca.decomposition.peers import KernelPeer
 from gpukpca.decomposition.placement import Placement, at_full_precision, own_copy, panels_of, placement_for
 from gpukpca.decomposition.plan import Plan, memory_limit

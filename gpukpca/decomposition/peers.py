@@ -14,9 +14,8 @@ from gpukpca.backend.device import working_on
 from gpukpca.backend.namespace import cast, is_sparse, overflow_allowed, to_host
 from gpukpca.backend.rows import pick_rows
 from gpukpca.decomposition.choices import kernel_from
-from gpukpca.decomposition.fitting import MapArrays
 from gpukpca.decomposition.linear_map import LinearMap
-from gpukpca.decomposition.model import inverse_roots
+from gpukpca.decomposition.model import MapArrays, inverse_roots
 from gpukpca.decomposition.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.decomposition.reading import total_variance_of
 from gpukpca.eigen.finish import default_tolerance

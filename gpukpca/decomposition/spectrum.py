@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpukpca.backend.namespace import dtype_name, to_host
-from gpukpca.decomposition.convergence import ConvergenceWarning
 from gpukpca.eigen import EigenResult
 from gpukpca.eigen.finish import default_tolerance
 from gpukpca.exceptions import (
     ConvergenceError,
+    ConvergenceWarning,
     DeviceFallbackWarning,
     IndefiniteKernelError,
     IndefiniteKernelWarning,

@@ -26,8 +26,7 @@ from gpukpca.backend.namespace import accumulation_dtype, cast, item_size, names
 from gpukpca.backend.random import generator
 from gpukpca.backend.tiles import map_tasks, worker_count
 from gpukpca.decomposition.choices import kernel_from, solver_from, wants_certificate
-from gpukpca.decomposition.fitting import MapArrays
-from gpukpca.decomposition.model import exact_model
+from gpukpca.decomposition.model import MapArrays, exact_model
 from gpukpca.decomposition.preimage.methods import RidgePreimage, preimage_method, refuse_unsuited
 from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
 from gpukpca.decomposition.spectrum import Spectrum, checked_spectrum, splits_a_subspace, warn_of_convergence

@@ -8,8 +8,7 @@ import numpy as np
 from scipy.stats import rankdata
 from sklearn.exceptions import FitFailedWarning
 
-from gpukpca.decomposition.convergence import ConvergenceWarning
-from gpukpca.exceptions import PrecisionWarning, warn_caller
+from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning, warn_caller
 from gpukpca.model_selection.folds import Outcome
 
 REASONS_TOLD = 5

@@ -25,7 +25,6 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.rows import dense_rows, take_columns, take_rows
 from gpukpca.decomposition.choices import is_integer
-from gpukpca.decomposition.convergence import ConvergenceWarning
 from gpukpca.decomposition.fitting import OnlyWhere
 from gpukpca.decomposition.lazy import lazily, mean_of
 from gpukpca.decomposition.model import Model
@@ -37,7 +36,7 @@ from gpukpca.decomposition.preimage.result import FittedPreimage, Found, Preimag
 from gpukpca.decomposition.preimage.ridge import RidgeRegression
 from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
 from gpukpca.decomposition.validation import checked_scores, new_data
-from gpukpca.exceptions import InvalidParameterError, warn_caller
+from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, warn_caller
 from gpukpca.gram.distributed import is_dask_array
 from gpukpca.kernels import Kernel, Linear, Precomputed
 
