@@ -33,13 +33,14 @@ from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import lazily, mean_of, refuse_data_frames
 from gpukpca.decomposition.linear_map import LinearMap, scores_of_panel
 from gpukpca.decomposition.pca_choices import (
-    Wanted,
     check_pca_parameters,
     scale_from,
+    settings_of,
     wanted_components,
 )
 from gpukpca.decomposition.pca_plan import PCAJob, PCAPlan, make_pca_plan
 from gpukpca.decomposition.pca_routes import Axes, PrincipalAxes, rows_for
+from gpukpca.decomposition.pca_settings import Wanted
 from gpukpca.decomposition.pca_spectrum import Variances, variances_of, warn_of_axes, warn_of_lost_variances
 from gpukpca.decomposition.peers import PCAPeer
 from gpukpca.decomposition.placement import Placement, at_full_precision, placement_for
@@ -235,7 +236,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
             return self._planned(data, wanted, place, Budget(self.memory_limit, X).limit(place.work))
 
     def _planned(self, X: Any, wanted: Wanted, place: Placement, limit: int) -> PCAPlan:
-        return make_pca_plan(PCAJob(self, X, wanted.most, wanted.whole, place, limit))
+        return make_pca_plan(PCAJob(settings_of(self), X, wanted.most, wanted.whole, place, limit))
 
     def _fit(self, X: Any, wants_scores: bool) -> Array | None:
         """Fit, and return the scores where they are wanted; on any exception the estimator is as it was."""
