@@ -8,6 +8,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,17 @@ from sklearn.exceptions import NotFittedError
 from gpukpca._typing import Array
 from gpukpca._version import __version__
 from gpukpca.backend.namespace import is_cupy, is_foreign, is_numpy, move, to_host
+from gpukpca.backend.random import generator
 from gpukpca.decomposition.attempts import ENDS_WITHOUT_LOCALS, forget_locals
+from gpukpca.decomposition.checkpoint import checkpoint_for
+from gpukpca.decomposition.checkpoint.job import kernel_job
+from gpukpca.decomposition.kernel_pca_settings import KernelPCASettings
+from gpukpca.decomposition.placement import Placement
+from gpukpca.decomposition.preimage.methods import preimage_method
+from gpukpca.decomposition.progress import listener_from
+from gpukpca.decomposition.routes import FitTools
 from gpukpca.exceptions import VersionWarning, warn_caller
+from gpukpca.kernels import Kernel
 
 # What scikit-learn's `set_output` and `set_fit_request` leave on an estimator.
 OF_SKLEARN = ("_sklearn_output_config", "_metadata_request")
@@ -162,6 +172,33 @@ class OnlyWhere:
         if why := self.missing(estimator):
             raise NotFittedError(why)
         return self.method.__get__(estimator, owner)
+
+
+def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
+    """Return the checked parameters of a KernelPCA that the algorithm needs; the kernel has numbers for rules."""
+    e = estimator
+    return KernelPCASettings(
+        n_components=e.n_components,
+        eigen_solver=e.eigen_solver,
+        tol=float(e.tol),
+        max_passes=e.max_iter,
+        passes=None if e.iterated_power == "auto" else int(e.iterated_power),
+        gram=e.gram,
+        drops_zeros=e.n_components is None or bool(e.remove_zero_eig),
+        copies_data=bool(e.copy_X),
+        has_memory_limit=e.memory_limit is not None,
+        n_jobs=e.n_jobs,
+        has_checkpoint=e.checkpoint is not None,
+        preimage=preimage_method(e, kernel),
+    )
+
+
+def fit_tools(estimator: Any, X: Any, kernel: Kernel, place: Placement) -> FitTools:
+    """Return the random numbers, the listener and the checkpoints of a fit of KernelPCA."""
+    rng, listener = generator(estimator.random_state), listener_from(estimator.verbose)
+    fingerprint = partial(kernel_job, estimator, X, kernel, place.work, rng)
+    checkpointer = partial(checkpoint_for, estimator.checkpoint, job=fingerprint, rng=rng, listener=listener)
+    return FitTools(rng, listener, checkpointer)
 
 
 @contextmanager

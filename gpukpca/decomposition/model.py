@@ -72,6 +72,14 @@ class Model:
     certificate: float | None = None
     total_interval: tuple[float, float] | None = None
 
+    def bounds(self, degrees: int) -> dict[str, Any]:
+        """Return the attributes that only an approximation has, for variances with so many degrees of freedom."""
+        if self.certificate is None:
+            return {}
+        low, high = self.total_interval or (self.spectrum.total_variance, self.spectrum.total_variance)
+        bounds = {"certificate_": self.certificate, "total_variance_interval_": (low / degrees, high / degrees)}
+        return bounds if self.landmarks is None else bounds | {"landmarks_": self.landmarks}
+
     def truncated(self, keep: int) -> Model:
         """The model with the first `keep` components only."""
         return replace(

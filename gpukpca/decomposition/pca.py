@@ -265,7 +265,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
                 Z.rescale(scale)
             rng = generator(self.random_state)
             job = partial(pca_job, self, data, plan, place.work, rng)
-            with checkpoint_for(self, plan.solver, job, rng, listener) as journal:
+            with checkpoint_for(self.checkpoint, plan.solver, job, rng, listener) as journal:
                 axes = PrincipalAxes(Z, plan, wanted.whole, rng, pass_report(listener), journal).found()
             variances = variances_of(axes, Z, wanted)
             warn_of_axes(axes, variances, wanted)

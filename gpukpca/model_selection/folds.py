@@ -25,7 +25,9 @@ from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import accumulation_dtype, cast, item_size, namespace_of, to_host
 from gpukpca.backend.random import generator
 from gpukpca.backend.tiles import map_tasks, worker_count
-from gpukpca.decomposition.choices import kernel_from, solver_from, wants_certificate
+from gpukpca.decomposition.choices import kernel_from
+from gpukpca.decomposition.fitting import settings_of
+from gpukpca.decomposition.kernel_pca_settings import is_nystrom
 from gpukpca.decomposition.model import MapArrays, exact_model
 from gpukpca.decomposition.preimage.methods import RidgePreimage, preimage_method, refuse_unsuited
 from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
@@ -283,7 +285,7 @@ class _Shared:
 
     def _eigenpairs(self, op: CenteredGram) -> EigenResult:
         n, p, on_gpu = op.shape[0], self.group.members[0].p, is_on_gpu(op.like)
-        solver, _ = solver_from(self.estimator, n, p, on_gpu)
+        solver, _ = settings_of(self.estimator, self.kernel).solver_for(n, p, on_gpu)
         asked = self.estimator.eigen_solver
         if isinstance(solver, BlockKrylov) and asked == "auto" and not on_gpu and DENSE_FROM * p >= n:
             solver = Dense(tol=solver.tol)
@@ -363,7 +365,7 @@ def _done(jobs: list[Callable[[], Any]], workers: int, told: Report) -> list[Any
 
 def _shares(group: Group) -> bool:
     """Whether the members may take their eigenpairs from a stored matrix."""
-    return group.counts_components and not wants_certificate(group.estimator.eigen_solver)
+    return group.counts_components and not is_nystrom(group.estimator.eigen_solver)
 
 
 def _one_fit(one: Candidate, other: Candidate) -> bool:
