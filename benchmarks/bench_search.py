@@ -29,8 +29,8 @@ GRIDS = {
         (5, (16, 64, 256)),
     )
 }
-# Of the mean scores; float32 serves where it is enough to choose by.
-AGREEMENT = 1e-4
+# Of the mean scores.
+AGREEMENT = 1e-9
 
 
 SEARCHES = ("KernelPCACV", "GridSearchCV")

@@ -20,7 +20,6 @@ class SymmetricOperator(Protocol):
       are the problem itself. Reported residuals include it.
     - ``sizes()`` : array (n,), the diagonal before anything was subtracted from it.
     - ``project(V)`` : orthogonal projection of the columns of V onto a subspace known to hold the range.
-    - ``trace`` : float, the sum of all eigenvalues.
     - ``learned`` : array or None, what its first product found out and later ones rely on, and ``recall(learned)``,
       which spares another such operator that product.
     """
@@ -51,6 +50,3 @@ class SymmetricOperator(Protocol):
 
     def factor(self) -> Array | None:
         """F with ``op = F @ F.T`` where the operator is known by a factor, else None."""
-
-    def bytes_needed(self) -> int:
-        """Bytes that the operator holds once its caches are full."""

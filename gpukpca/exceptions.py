@@ -4,6 +4,8 @@ Not fitted is scikit-learn's `sklearn.exceptions.NotFittedError`; everything els
 itself is here. Errors say what came, what was expected and what to do next.
 """
 
+import sys
+import warnings
 from typing import Any
 
 __all__ = [
@@ -110,3 +112,31 @@ class PrecisionWarning(UserWarning):
 
 class VersionWarning(UserWarning):
     """A pickle was written by another version of the library, which may mean other numbers by the same attributes."""
+
+
+# category -> the subclass that is raised in its place.
+_subclasses: dict[type[Warning], type[Warning]] = {}
+
+
+def raise_as(category: type[Warning], subclass: type[Warning]) -> None:
+    """Let `warn_caller` raise a subclass, to which the filters of a library apply that this room cannot import."""
+    _subclasses[category] = subclass
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warn at the first line outside of this library and of scikit-learn's wrappers: the one that the user wrote."""
+    category, level, frame = _subclasses.get(category, category), 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("gpukpca", "sklearn"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
+
+
+# Messages that `warn_once` has given in this process.
+_told: set[str] = set()
+
+
+def warn_once(message: str, category: type[Warning]) -> None:
+    """`warn_caller`, once in a process for every message: what a machine lacks does not change from fit to fit."""
+    if message not in _told:
+        _told.add(message)
+        warn_caller(message, category)

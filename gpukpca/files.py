@@ -48,27 +48,48 @@ def _named(*paths: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, " and ".join(map(str, paths))) from error
 
 
-def plain_target(path: str | os.PathLike[str]) -> Path:
-    """The file that `path` names, links followed, if it can be made or replaced.
+def plain_target(path: str | os.PathLike[str], label: str = "") -> Path:
+    """Return the file that `path` names, links followed, after a check that it can be made or replaced.
+
+    Parameters
+    ----------
+    path : path
+    label : str
+        Begins every message; default: the path.
 
     Raises
     ------
     OSError
-        A directory, a device, a folder that is not there, a link to itself, a file that may not be written.
+        A directory, a device, a folder that does not exist, a link to itself, no permission, a read-only file system.
     """
     path = os.fsdecode(path)
+    label = label or repr(path)
     target = Path(os.path.realpath(path))
     if target.is_dir() or path.endswith(("/", os.sep)):
-        raise IsADirectoryError(f"{path!r} is a directory; name a file.")
-    if target.is_symlink():  # what its target is was followed, and led back
+        raise IsADirectoryError(f"{label} is a directory; name a file.")
+    if target.is_symlink():  # realpath follows every link but one that leads back to itself
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
     if target.exists() and not target.is_file():
-        raise OSError(f"{path} is a device or a pipe and would be replaced; name a plain file.")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"{path}: there is no folder {target.parent}.")
+        raise OSError(f"{label} is a device or a pipe and would be replaced; name a plain file.")
+    folder = target.parent if os.path.islink(path) else Path(path).parent
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{label}: there is no folder {folder}.")
     if target.exists() and not os.access(target, os.W_OK):
-        raise PermissionError(f"{path} is not writable.")
+        raise PermissionError(f"{label} is not writable.")
+    check_writable(folder, label)
     return target
+
+
+def check_writable(folder: Path, label: str) -> None:
+    """Raise OSError where no file can be made in `folder`; `label` begins the message.
+
+    Permission bits do not show read-only and full file systems; making a file does.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise type(error)(f"{label}: nothing can be written to {folder}: {error.strerror}.") from error
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from gpukpca import KernelPCA, Progress, __version__
-from gpukpca.cli import commands, outputs, report, table
+from gpukpca.cli import commands, report, table
 from gpukpca.cli.app import COMMANDS, gpukpca
 from gpukpca.cli.inputs import read_input
 from gpukpca.cli.scaling import Standardization
@@ -629,7 +629,7 @@ def test_a_folder_that_takes_no_file_is_found_out_first(monkeypatch: pytest.Monk
     def read_only(**_: object) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(outputs.tempfile, "TemporaryFile", read_only)
+    monkeypatch.setattr("tempfile.TemporaryFile", read_only)
     result = run("fit", "iris", *OUT)
     assert result.exit_code == 2
     assert result.stderr == "error: --output s.npz: nothing can be written to .: Read-only file system.\n"

@@ -184,7 +184,6 @@ def test_every_residence_keeps_the_protocol(xp, dtype, n):
         assert np.array_equal(xp.host(dense), xp.host(dense).T)
         assert worst(xp.host(dense), K) <= bound
         assert op.factor() is None
-        assert op.bytes_needed() >= 0
 
 
 @pytest.mark.parametrize("n", [1, 2, EDGE + 1, 3 * EDGE + 2])
@@ -220,7 +219,14 @@ def test_column_means_and_total_variance_are_exact_before_and_after_a_product():
 
 
 def test_the_means_ride_in_the_first_product():
-    op = CenteredGram(TiledGram(RBF(0.2), rows(50)))
+    class Counted(TiledGram):
+        products = 0
+
+        def __matmul__(self, V):
+            self.products += 1
+            return super().__matmul__(V)
+
+    op = CenteredGram(Counted(RBF(0.2), rows(50)))
     _ = op @ rows(50, 3, seed=1)
     _ = op.column_means, op.total_variance, op.noise_scale
     assert op.base.products == 1

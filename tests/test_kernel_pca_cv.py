@@ -290,6 +290,17 @@ def test_progress_is_told_to_the_last_fit(n_jobs: int):
 # -- faults ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_an_interrupt_ends_a_search_on_threads(n_jobs: int):
+    def interrupt(event: Progress) -> None:
+        raise KeyboardInterrupt
+
+    search = KernelPCACV(gammas=[0.02, 0.1], n_components=[2, 4], cv=3, n_jobs=n_jobs, verbose=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        search.fit(blobs())
+    assert not hasattr(search, "cv_results_")
+
+
 def test_a_fold_with_fewer_rows_than_components_is_nan_with_a_reason():
     X = blobs(20)
     cv = [(np.arange(10, 20), np.arange(10)), (np.arange(5), np.arange(5, 20))]

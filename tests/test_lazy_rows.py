@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpukpca import PCA, KernelPCA
-from gpukpca.decomposition.validation import NotFiniteError
+from gpukpca.backend.finite import NotFiniteError
 
 dask_array = pytest.importorskip("dask.array")
 

@@ -128,7 +128,8 @@ def assert_comes_back(xp: Namespace, dtype: str, method: str, kernel: str) -> No
     try:
         model = fitted(xp.array(X, dtype), None, k, SHARP[method] if dtype == "float64" else method, alpha=1e-5)
     except InvalidParameterError:
-        assert (method, kernel) == ("fixed_point", "poly")
+        combined = kernel in ("a sum", "a product", "a power", "an exponential")
+        assert (method, kernel) == ("fixed_point", "poly") or (method == "distance_constraint" and combined)
         return
     atol = 2e-8 if dtype == "float64" else 3e-3
     restored = model.denoise(xp.array(X, dtype))
@@ -259,7 +260,7 @@ def test_a_ridge_whose_matrix_does_not_fit_takes_landmarks_and_the_plan_says_so(
     assert RidgePreimage(n_landmarks=None).landmarks_for(20_000, fits=True) == 0
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["ridge", "fixed_point"])
 @pytest.mark.parametrize("exponent", [-100, 100])
 def test_combined_kernels_take_any_unit_of_float32(xp, method, exponent):
     kernel = kernels.RBF("scale") * (kernels.RBF("scale") + 2.0 * kernels.Matern("scale", 1.5))
@@ -362,16 +363,15 @@ def test_translation_moves_the_fixed_points_with_the_data():
     np.testing.assert_allclose(far - 2.0**26, near, rtol=0, atol=1e-6)
 
 
-# -- distance constraint -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", ["fixed_point", "distance_constraint"])
-def test_a_kernel_written_in_another_way_gives_the_same_points(xp, method):
+def test_a_kernel_written_in_another_way_gives_the_same_points(xp):
     X, Y = xp.array(data()), xp.array(data(7, seed=1))
-    wanted = fitted(X, kernel=kernels.RBF(0.3), preimage=method).denoise(Y)
+    wanted = fitted(X, kernel=kernels.RBF(0.3), preimage="fixed_point").denoise(Y)
     for kernel in (kernels.RBF(0.1) ** 3, kernels.RBF(0.1) * kernels.RBF(0.2), kernels.RBF(0.3) + kernels.RBF(0.3)):
-        found = fitted(X, kernel=kernel, preimage=method).denoise(Y)
+        found = fitted(X, kernel=kernel, preimage="fixed_point").denoise(Y)
         np.testing.assert_allclose(xp.host(found), xp.host(wanted), rtol=0, atol=1e-4)
+
+
+# -- distance constraint -----------------------------------------------------------------------------------------------
 
 
 def test_the_distance_constraint_is_that_of_the_paper_written_out(xp, dtype):

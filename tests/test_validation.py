@@ -13,7 +13,7 @@ from scipy.spatial.distance import cdist
 from sklearn.base import clone
 
 from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA
-from gpukpca.decomposition.validation import FINITE
+from gpukpca.backend.finite import FINITE
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import (
     IndefiniteKernelError,

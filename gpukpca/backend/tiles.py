@@ -236,3 +236,8 @@ def _hold_thread_local_blas() -> None:
     for library in _blas().lib_controllers:
         if getattr(library, "threading_layer", "") == "openmp":
             library.set_num_threads(1)
+
+
+def edges(n: int, edge: int) -> list[tuple[int, int]]:
+    """(start, stop) of consecutive slices of n rows."""
+    return [(start, min(start + edge, n)) for start in range(0, n, edge)]

@@ -15,13 +15,13 @@ from rich.progress import track
 from sklearn.utils import get_tags
 
 from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA
+from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.cli.inputs import how_to_read, is_model_file, read_input
 from gpukpca.cli.machine import versions
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
 from gpukpca.cli.report import peak_memory_mib, show_pairs
 from gpukpca.cli.scaling import Standardization
 from gpukpca.cli.table import Table
-from gpukpca.decomposition.validation import FINITE, check_finite
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 from gpukpca.files import replaced_whole
 from gpukpca.persistence import load_with_notes

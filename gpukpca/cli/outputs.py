@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +15,7 @@ import numpy as np
 
 from gpukpca.cli.table import Table
 from gpukpca.cli.text import quoted
+from gpukpca.files import plain_target
 
 TABLES, PICTURES, MODELS = (".npz", ".csv", ".npy"), (".png", ".pdf", ".svg"), (".npz",)
 # Option -> the suffixes its file may have.
@@ -47,24 +46,14 @@ def check_target(option: str, path: Path, suffixes: tuple[str, ...], force: bool
     """
     if path.suffix.lower() not in suffixes:
         raise ValueError(f"{option} {path}: the name must end in {', '.join(suffixes)}.")
-    if path.is_dir():
-        raise IsADirectoryError(f"{option} {path} is a directory.")
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise OSError(f"{option} {path} is a link or a device and would be replaced; name a plain file.")
+    label = f"{option} {path}"
+    if path.is_symlink():
+        raise OSError(f"{label} is a link and would be replaced; name a plain file.")
+    plain_target(path, label)
     if path.exists() and Path(source).exists() and path.samefile(source):
         raise ValueError(f"{option} {path} is the input itself.")
     if path.exists() and not force:
-        raise FileExistsError(f"{option} {path} exists; --force replaces it.")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{option} {path}: there is no folder {path.parent}.")
-    if path.exists() and not os.access(path, os.W_OK):
-        raise PermissionError(f"{option} {path} is not writable.")
-    try:
-        # Permission bits do not tell of read-only and full file systems; a file does.
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise OSError(f"{option} {path}: nothing can be written to {path.parent}: {error.strerror}.") from error
+        raise FileExistsError(f"{label} exists; --force replaces it.")
 
 
 def write_rows(

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca.backend.finite import check_finite
 from gpukpca.cli.table import Table, check_room
-from gpukpca.decomposition.validation import check_finite
 
 PANEL = 8192
 

@@ -1,6 +1,7 @@
 """Estimators: scikit-learn's vocabulary over the kernels, operators and solvers below."""
 
 from gpukpca.decomposition.bayesian_pca import BayesianPCA
+from gpukpca.decomposition.convergence import ConvergenceWarning
 from gpukpca.decomposition.incremental_pca import IncrementalPCA
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.local_pca import LocalPCA
@@ -30,6 +31,7 @@ from gpukpca.decomposition.reading import (
 __all__ = [
     "PCA",
     "BayesianPCA",
+    "ConvergenceWarning",
     "DistanceConstraintPreimage",
     "FixedPointPreimage",
     "IncrementalPCA",

@@ -9,7 +9,6 @@ import numpy as np
 
 from gpukpca.backend.namespace import dtype_name, to_host
 from gpukpca.backend.rows import take_columns
-from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.decomposition.em import Outcome, Told
 from gpukpca.decomposition.em_start import ObservedMoments
 from gpukpca.decomposition.expectation import Parameters, Sums
@@ -17,7 +16,7 @@ from gpukpca.decomposition.latent import LatentModel
 from gpukpca.decomposition.latent_estimator import LatentVariableEstimator
 from gpukpca.decomposition.relevance import most_probable, relevance_in_span, span_rank
 from gpukpca.decomposition.saved.layouts import BAYESIAN_PCA_LAYOUT
-from gpukpca.exceptions import RankWarning
+from gpukpca.exceptions import ConvergenceWarning, RankWarning, warn_caller
 
 # The noise of EM up to so many times its floor has been held up by it.
 AT_THE_FLOOR = 2.0

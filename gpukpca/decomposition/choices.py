@@ -14,8 +14,8 @@ from sklearn.gaussian_process.kernels import Kernel as ProcessKernel
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import parsed_device
-from gpukpca.eigen import BlockKrylov, Dense, Nystrom, choose_solver
-from gpukpca.eigen.solve import SOLVER_NAMES, are_many
+from gpukpca.eigen import Nystrom
+from gpukpca.eigen.solve import SOLVER_NAMES
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
 from gpukpca.gram.distributed import client_for
 from gpukpca.kernels import (
@@ -84,28 +84,6 @@ def kernel_from(estimator: Any) -> Kernel:
             )
         return clone(kernel) if isinstance(kernel, Kernel) else BlockCallable(clone(kernel))
     return PairwiseCallable(kernel, extra)
-
-
-def solver_from(estimator: Any, n: int, p: int, on_gpu: bool) -> tuple[Any, str]:
-    """The solver object and the reason for it."""
-    wanted = estimator.eigen_solver
-    fixed = None if estimator.iterated_power == "auto" else int(estimator.iterated_power)
-    iterative = BlockKrylov(tol=float(estimator.tol), max_passes=estimator.max_iter, passes=fixed)
-    if isinstance(wanted, Nystrom):
-        return wanted, "asked for: an approximation with a certificate"
-    if not isinstance(wanted, str):
-        return wanted, "solver object given"
-    if wanted == "dense":
-        return Dense(tol=float(estimator.tol)), "asked for"
-    if wanted in ("randomized", "arpack"):
-        return iterative, "asked for"
-    if wanted == "nystrom":
-        return Nystrom(tol=float(estimator.tol)), "asked for: an approximation with a certificate"
-    asked = f"p = {p}" + (", where a share of the variance begins," if is_fraction(estimator.n_components) else "")
-    if isinstance(choose_solver(n, p, on_gpu=on_gpu), Dense):
-        why = f"{asked} is many beside n = {n}" if are_many(n, p, on_gpu) else f"n = {n} is small"
-        return Dense(tol=float(estimator.tol)), why
-    return iterative, f"{asked} is small beside n = {n}"
 
 
 def check_parameters(estimator: Any) -> None:
@@ -190,11 +168,6 @@ def is_integer(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))
 
 
-def is_fraction(n_components: Any) -> bool:
-    """Whether a share of the variance is meant."""
-    return isinstance(n_components, (float, np.floating))
-
-
 def is_switch(value: Any) -> bool:
     return isinstance(value, (int, np.integer, np.bool_)) and int(value) >= 0
 
@@ -216,11 +189,6 @@ def kernel_gamma(kernel: Kernel, X: Array) -> float:
     """gamma of a resolved kernel; 1/d for kernels without one, as scikit-learn reports it."""
     gamma = getattr(kernel, "gamma", None)
     return float(gamma) if isinstance(gamma, Real) else 1.0 / int(X.shape[1])
-
-
-def wants_certificate(eigen_solver: Any) -> bool:
-    """Whether Nyström was asked for."""
-    return isinstance(eigen_solver, Nystrom) or (isinstance(eigen_solver, str) and eigen_solver == "nystrom")
 
 
 def refuse_indefinite(kernel: Kernel) -> None:

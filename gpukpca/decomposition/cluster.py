@@ -11,12 +11,11 @@ from sklearn.utils.validation import validate_data
 from gpukpca._typing import Array
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import is_sparse, item_size, to_host
-from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import memory_limit, spelled_bytes
 from gpukpca.decomposition.progress import listener_from, waiting_report
 from gpukpca.decomposition.validation import Shape, training_data
-from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, PrecisionWarning
+from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, PrecisionWarning, warn_caller
 from gpukpca.gram.distributed import ClusterRows, cluster_for, is_dask_array
 
 

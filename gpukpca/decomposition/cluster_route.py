@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from gpukpca.backend.namespace import item_size
-from gpukpca.backend.random import generator
-from gpukpca.decomposition.choices import solver_from
 from gpukpca.decomposition.cluster import here
+from gpukpca.decomposition.kernel_pca_settings import KernelPCASettings
 from gpukpca.decomposition.model import Model
 from gpukpca.decomposition.plan import Plan, spelled_bytes
 from gpukpca.decomposition.planning import Job, plan_of, ranked
-from gpukpca.decomposition.progress import Progress, listener_from, tile_report
-from gpukpca.decomposition.routes import Route, first_guess, warn_of_clamping
+from gpukpca.decomposition.progress import Progress, tile_report
+from gpukpca.decomposition.routes import FitTools, Route, first_guess, warn_of_clamping
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
 from gpukpca.eigen.growing import default_block
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
@@ -26,37 +27,46 @@ from gpukpca.kernels.base import Rows
 BLOCKS_ON_THE_WAY = 6
 
 
-def model_from_cluster(estimator: Any, rows: ClusterRows, basis: Any, kernel: Kernel, limit: int) -> tuple[Plan, Model]:
+def model_from_cluster(
+    settings: KernelPCASettings, rows: ClusterRows, basis: Any, kernel: Kernel, limit: int, tools: FitTools
+) -> tuple[Plan, Model]:
     """The model for the components asked for, and the plan that was carried out.
 
     `basis` is what the model takes its rows from: all of them in this process, or `rows` for landmarks.
     """
-    warn_of_clamping(estimator.n_components, rows.shape[0])
-    route = _ClusterRoute(estimator, rows, basis, kernel, limit)
-    plan = route.planned(first_guess(estimator.n_components, rows.shape[0]))
-    listener = listener_from(estimator.verbose)
-    if listener is not None:
-        listener(Progress("plan", str(plan)))
+    warn_of_clamping(settings.n_components, rows.shape[0])
+    route = _ClusterRoute(settings, rows, basis, kernel, limit, tools)
+    plan = route.planned(first_guess(settings.n_components, rows.shape[0]))
+    if tools.listener is not None:
+        tools.listener(Progress("plan", str(plan)))
     return route.approximate(plan) if isinstance(plan.solver, Nystrom) else route.exact(plan)
 
 
-def cluster_plan(estimator: Any, rows: ClusterRows, kernel: Kernel, limit: int) -> Plan:
+def cluster_plan(settings: KernelPCASettings, rows: ClusterRows, kernel: Kernel, limit: int) -> Plan:
     """What the fit would do, and what memory it would take in this process."""
-    route = _ClusterRoute(estimator, rows, rows, kernel, limit)
-    return route.planned(first_guess(estimator.n_components, rows.shape[0]))
+    route = _ClusterRoute(settings, rows, rows, kernel, limit, FitTools(np.random.default_rng(0)))
+    return route.planned(first_guess(settings.n_components, rows.shape[0]))
 
 
 class _ClusterRoute(Route):
     """One fit under way whose tiles are on the workers of a cluster."""
 
-    def __init__(self, estimator: Any, rows: ClusterRows, basis: Any, kernel: Kernel, limit: int) -> None:
+    def __init__(
+        self,
+        settings: KernelPCASettings,
+        rows: ClusterRows,
+        basis: Any,
+        kernel: Kernel,
+        limit: int,
+        tools: FitTools,
+    ) -> None:
         if kernel.stored_only:
             raise InvalidParameterError(
                 "precomputed kernels and plain callables are stored whole, which a cluster cannot share out. Use a "
                 "kernel object or a name, or fit in one process."
             )
         template = kernel.template(rows, centered=True)
-        super().__init__(estimator, basis, kernel, template, here(rows), generator(estimator.random_state))
+        super().__init__(settings, basis, kernel, template, here(rows), tools)
         self.source, self.limit = rows, limit
 
     def planned(self, p: int) -> Plan:
@@ -68,9 +78,9 @@ class _ClusterRoute(Route):
             What this process must hold is more than the limit.
         """
         n, rows = self.n, self.source
-        solver, why = solver_from(self.estimator, n, p, False)
+        solver, why = self.settings.solver_for(n, p, False)
         if isinstance(solver, Nystrom):
-            solver, _, p = ranked(solver, self.estimator, self.kernel, n, p)
+            solver, _, p = ranked(solver, self.settings, self.kernel, n, p)
         if isinstance(solver, Dense) and self.kernel.positive_definite is not True:
             solver = Dense(tol=solver.tol, full_spectrum=True)
         needed = self._bytes(solver, p)
@@ -81,7 +91,7 @@ class _ClusterRoute(Route):
                 f"{spelled_bytes(self.limit)} are allowed or free. Ask for fewer components, use float32 data{other}."
             )
         workers = len(rows.cluster.workers)
-        job = Job(self.estimator, rows, self.kernel, self.template, p, self.limit, self.place, workers)
+        job = Job(self.settings, rows, self.kernel, self.template, p, self.limit, self.place, workers)
         cluster = f"cluster: {rows.cluster.describe()}"
         return plan_of(job, solver, why, self._residence(solver, workers), needed, notes=(cluster,))
 

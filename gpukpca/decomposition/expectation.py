@@ -26,8 +26,7 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import column_sums, inner_products
 from gpukpca.backend.namespace import cast, from_host, namespace_of, to_host
 from gpukpca.backend.rows import pick_rows
-from gpukpca.backend.tiles import map_tiles, worker_count
-from gpukpca.gram.residence import edges
+from gpukpca.backend.tiles import edges, map_tiles, worker_count
 
 # Numbers that a panel works on: few enough to stay in cache, many enough that calls do not count.
 PANEL_ENTRIES, GPU_PANEL_ENTRIES = 2**19, 2**26

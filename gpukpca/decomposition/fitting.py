@@ -8,6 +8,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,77 +19,23 @@ from sklearn.exceptions import NotFittedError
 from gpukpca._typing import Array
 from gpukpca._version import __version__
 from gpukpca.backend.namespace import is_cupy, is_foreign, is_numpy, move, to_host
+from gpukpca.backend.random import generator
 from gpukpca.decomposition.attempts import ENDS_WITHOUT_LOCALS, forget_locals
-from gpukpca.decomposition.convergence import warn_caller
-from gpukpca.decomposition.model import Model
-from gpukpca.exceptions import VersionWarning
+from gpukpca.decomposition.checkpoint import checkpoint_for
+from gpukpca.decomposition.checkpoint.job import kernel_job
+from gpukpca.decomposition.kernel_pca_settings import KernelPCASettings
+from gpukpca.decomposition.placement import Placement
+from gpukpca.decomposition.preimage.methods import preimage_method
+from gpukpca.decomposition.progress import listener_from
+from gpukpca.decomposition.routes import FitTools
+from gpukpca.exceptions import VersionWarning, warn_caller
 from gpukpca.kernels import Kernel
-from gpukpca.kernels.base import Rows
 
 # What scikit-learn's `set_output` and `set_fit_request` leave on an estimator.
 OF_SKLEARN = ("_sklearn_output_config", "_metadata_request")
 
 # Where a pickle keeps the version that wrote it.
 VERSION = "_gpukpca_version"
-
-
-class MapArrays:
-    """The affine map of new points, scores(x) = k(x, basis) A - b, where it is computed.
-
-    Attributes
-    ----------
-    basis : array or CSR matrix, shape (m, d)
-    projection, offset : array, shape (m, p), (p,)
-        A and b.
-    mean_weights, mean_norm : array of shape (m,), float
-        c with the mean Σ c_j φ(basis_j) in feature space, and the squared norm of that.
-    template : Rows or None
-        What the kernel learned from the training set.
-    """
-
-    def __init__(
-        self,
-        basis: Any,
-        projection: Array,
-        offset: Array,
-        mean_weights: Array,
-        mean_norm: float,
-        template: Rows | None = None,
-        rows: Rows | None = None,
-    ) -> None:
-        self.basis, self.projection, self.offset = basis, projection, offset
-        self.mean_weights, self.mean_norm = mean_weights, mean_norm
-        self.template, self._rows = template, rows
-
-    @classmethod
-    def of(cls, model: Model) -> MapArrays:
-        """The map of a model just fitted, with its basis as it was made ready there."""
-        return cls(
-            model.basis,
-            model.projection,
-            model.offset,
-            model.mean_weights,
-            model.mean_norm,
-            model.template,
-            model.rows,
-        )
-
-    @property
-    def like(self) -> Array:
-        """A zero-size array where the map is computed."""
-        return self.offset[:0]
-
-    def prepared(self, kernel: Kernel) -> Rows:
-        """The basis made ready for the kernel, kept for speed, and made again where a pickle left it out.
-
-        With landmarks for a basis, mean and flatness cannot be learned again from what the model holds: they are kept.
-        """
-        if self._rows is None:
-            self._rows = kernel.prepare(self.basis, like=self.template, centered=True)
-        return self._rows
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_rows": None}
 
 
 class Placed:
@@ -225,6 +172,33 @@ class OnlyWhere:
         if why := self.missing(estimator):
             raise NotFittedError(why)
         return self.method.__get__(estimator, owner)
+
+
+def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
+    """Return the checked parameters of a KernelPCA that the algorithm needs; the kernel has numbers for rules."""
+    e = estimator
+    return KernelPCASettings(
+        n_components=e.n_components,
+        eigen_solver=e.eigen_solver,
+        tol=float(e.tol),
+        max_passes=e.max_iter,
+        passes=None if e.iterated_power == "auto" else int(e.iterated_power),
+        gram=e.gram,
+        drops_zeros=e.n_components is None or bool(e.remove_zero_eig),
+        copies_data=bool(e.copy_X),
+        has_memory_limit=e.memory_limit is not None,
+        n_jobs=e.n_jobs,
+        has_checkpoint=e.checkpoint is not None,
+        preimage=preimage_method(e, kernel),
+    )
+
+
+def fit_tools(estimator: Any, X: Any, kernel: Kernel, place: Placement) -> FitTools:
+    """Return the random numbers, the listener and the checkpoints of a fit of KernelPCA."""
+    rng, listener = generator(estimator.random_state), listener_from(estimator.verbose)
+    fingerprint = partial(kernel_job, estimator, X, kernel, place.work, rng)
+    checkpointer = partial(checkpoint_for, estimator.checkpoint, job=fingerprint, rng=rng, listener=listener)
+    return FitTools(rng, listener, checkpointer)
 
 
 @contextmanager

@@ -1,29 +1,18 @@
-"""The Gaussian model behind PCA: covariance, precision, likelihood.
-
-x ~ N(m, V (Λ - σ²I) Vᵀ + σ²I): Tipping & Bishop, J. R. Stat. Soc. B 61 (1999) 611; Bishop, Pattern Recognition and
-Machine Learning (2006), 12.2.1.
-"""
+"""Methods of estimators with a Gaussian model: covariance, precision, likelihood."""
 
 from __future__ import annotations
-
-import math
-from dataclasses import dataclass
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import working_on
-from gpukpca.backend.linalg import add_to_diagonal
 from gpukpca.backend.namespace import (
-    accumulation_dtype,
-    cast,
     epsilon,
-    from_host,
-    namespace_of,
     overflow_allowed,
     to_host,
 )
+from gpukpca.decomposition.gaussian_model import GaussianModel
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -84,77 +73,3 @@ class WithGaussianModel:
                     "of the fit, or their inverses. Multiply the data by a constant."
                 )
             return precision
-
-
-@dataclass(frozen=True)
-class GaussianModel:
-    """The model of scaled data z = (x - m) / s.
-
-    Attributes
-    ----------
-    components : array, shape (p, d)
-    variances : host array, shape (p,)
-    noise : float
-        σ², the variance in every other direction.
-    scale : array, shape (d,), or None
-    """
-
-    components: Array
-    variances: np.ndarray
-    noise: float
-    scale: Array | None
-
-    @property
-    def d(self) -> int:
-        """Features."""
-        return int(self.components.shape[1])
-
-    def covariance(self) -> Array:
-        """Shape (d, d), in the units of the data."""
-        above = np.maximum(self.variances - self.noise, 0.0)
-        C = self._spread(above, self.noise)
-        return C if self.scale is None else C * self.scale[:, None] * self.scale[None, :]
-
-    def precision(self) -> Array:
-        """The inverse of the covariance, shape (d, d); see `floor`."""
-        variances, noise = self.regular()
-        elsewhere = 1.0 / noise if len(variances) < self.d else 0.0  # no other direction: nothing to cancel
-        P = self._spread(1.0 / variances - elsewhere, elsewhere)
-        return P if self.scale is None else P / self.scale[:, None] / self.scale[None, :]
-
-    def _spread(self, values: np.ndarray, everywhere: float) -> Array:
-        """V diag(values) Vᵀ + everywhere I."""
-        V = self.components
-        xp = namespace_of(V)
-        weighted = xp.matrix_transpose(V) * from_host(values, V)[None, :]
-        return add_to_diagonal(weighted @ V, everywhere)
-
-    def log_likelihood(self, outside: Array, scores: Array) -> Array:
-        """Return the log-likelihood (m,), wide, of rows with scores (m, p) at squared distances (m,) outside of V."""
-        xp, p = namespace_of(scores), int(scores.shape[1])
-        variances, noise = self.regular()
-        # Squares of small single precision data are 0 in single precision.
-        scores = cast(scores, accumulation_dtype(scores))
-        distance = xp.sum(scores * scores / from_host(variances, scores)[None, :], axis=1)
-        constant = self.d * math.log(2.0 * math.pi) + float(np.sum(np.log(variances)))
-        if self.scale is not None:
-            constant += 2.0 * float(xp.sum(xp.log(self.scale)))
-        if p < self.d:
-            constant += (self.d - p) * math.log(noise)
-            distance = distance + outside / noise
-        return -0.5 * (distance + constant)
-
-    @property
-    def floor(self) -> float:
-        """The variance that directions without any are given where the covariance is inverted: eps times the largest.
-
-        A row off the space of the data so has a very small likelihood, not none.
-        """
-        return epsilon(self.components) * float(np.max(self.variances, initial=0.0))
-
-    def regular(self) -> tuple[np.ndarray, float]:
-        """Variances and noise, all positive."""
-        noise = self.noise if self.noise > 0 else self.floor
-        if not noise > 0:
-            raise np.linalg.LinAlgError("the data have no variance that float64 can hold: their model has no density.")
-        return np.maximum(self.variances, noise), noise

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import describe_device, parsed_device, working_on
+from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
     empty_like,
@@ -33,7 +34,6 @@ from gpukpca.decomposition.attempts import Budget, within_memory
 from gpukpca.decomposition.batch_memory import check_update, exact_solver, rows_within, update_bytes
 from gpukpca.decomposition.batches import Batches, batches_of, is_stream
 from gpukpca.decomposition.choices import check_parameter, is_integer, is_switch
-from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.fitting import Placed, unchanged_on_error
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import lazily
@@ -47,9 +47,9 @@ from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import INCREMENTAL_PCA_LAYOUT
 from gpukpca.decomposition.spectrum import warn_of_convergence, warn_of_fallbacks
 from gpukpca.decomposition.two_pass import Moments, components_of, safe_moments
-from gpukpca.decomposition.validation import check_finite, checked_scores, new_data, training_data
+from gpukpca.decomposition.validation import checked_scores, new_data, training_data
 from gpukpca.eigen import EigenResult
-from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning
+from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning, warn_caller
 
 # scikit-learn's rule for the rows of a batch.
 ROWS_A_FEATURE = 5

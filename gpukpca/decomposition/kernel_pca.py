@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import working_on
+from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
     dtype_name,
@@ -24,13 +25,13 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.rows import pick_rows, place_of, take_columns, take_rows
 from gpukpca.decomposition.attempts import Budget, within_memory
 from gpukpca.decomposition.checkpoint import check_folder
-from gpukpca.decomposition.choices import check_parameters, kernel_from, kernel_gamma, wants_certificate
+from gpukpca.decomposition.choices import check_parameters, kernel_from, kernel_gamma
 from gpukpca.decomposition.cluster import cluster_rows, gathered, here, loaded
 from gpukpca.decomposition.cluster_route import cluster_plan, model_from_cluster
-from gpukpca.decomposition.fitting import MapArrays, Placed, unchanged_on_error
+from gpukpca.decomposition.fitting import Placed, fit_tools, settings_of, unchanged_on_error
 from gpukpca.decomposition.lazy import lazily, refuse_data_frames
 from gpukpca.decomposition.locality import far_rows, warn_of_far_rows
-from gpukpca.decomposition.model import Model
+from gpukpca.decomposition.model import MapArrays, Model
 from gpukpca.decomposition.peers import KernelPeer
 from gpukpca.decomposition.placement import Placement, at_full_precision, own_copy, panels_of, placement_for
 from gpukpca.decomposition.plan import Plan, memory_limit
@@ -39,7 +40,7 @@ from gpukpca.decomposition.preimage.methods import preimage_method, refuse_unsui
 from gpukpca.decomposition.routes import fitted_model, planned
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import KERNEL_PCA_LAYOUT
-from gpukpca.decomposition.validation import check_finite, checked_out, new_data, training_data
+from gpukpca.decomposition.validation import checked_out, new_data, training_data
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import kernel_matmat
 from gpukpca.gram.distributed import ClusterRows, is_dask_array
@@ -298,7 +299,8 @@ class KernelPCA(
             kernel = self._resolved_kernel(X)
             data = own_copy(data, given) if self.copy_X and not isinstance(kernel, Precomputed) else data
             X = X if place.moved else data
-            plan, model = fitted_model(self, X, kernel, place, limit)
+            tools = fit_tools(self, X, kernel, place)
+            plan, model = fitted_model(settings_of(self, kernel), X, kernel, place, limit, tools)
             self._commit(data, X, kernel, plan, model, place, budget.story)
             if not wants_scores:
                 return None
@@ -310,9 +312,11 @@ class KernelPCA(
         place = here(rows)
         limit = budget.limit(place.work)
         kernel = self._resolved_kernel(rows)
-        landmarks_do = wants_certificate(self.eigen_solver) and preimage_method(self, kernel) is None
-        basis = rows if landmarks_do else gathered(rows, limit, bool(self.copy_X))
-        plan, model = model_from_cluster(self, rows, basis, kernel, limit)
+        settings = settings_of(self, kernel)
+        landmarks_do = settings.is_nystrom and settings.preimage is None
+        basis = rows if landmarks_do else gathered(rows, limit, settings.copies_data)
+        tools = fit_tools(self, basis, kernel, place)
+        plan, model = model_from_cluster(settings, rows, basis, kernel, limit, tools)
         self._commit(basis, basis, kernel, plan, model, place, budget.story)
         if not wants_scores:
             return None
@@ -345,9 +349,12 @@ class KernelPCA(
             check_parameters(self)
             twin = clone(self)
             if (rows := cluster_rows(twin, X)) is not None:
-                return cluster_plan(self, rows, self._resolved_kernel(rows), memory_limit(self.memory_limit, rows.like))
+                kernel, limit = self._resolved_kernel(rows), memory_limit(self.memory_limit, rows.like)
+                return cluster_plan(settings_of(self, kernel), rows, kernel, limit)
             X = training_data(twin, loaded(self, X))
-            return planned(self, X, self._resolved_kernel(X), placement_for(self, X))[0]
+            kernel, place = self._resolved_kernel(X), placement_for(self, X)
+            limit = memory_limit(self.memory_limit, place.work)
+            return planned(settings_of(self, kernel), X, kernel, place, limit)[0]
 
     def _resolved_kernel(self, X: Array) -> Kernel:
         kernel = kernel_from(self)
@@ -391,19 +398,9 @@ class KernelPCA(
         self.X_fit_ = model.basis
         if place.moved:
             self.X_fit_ = data if model.landmarks is None else pick_rows(data, model.landmarks)
-        self._set_certificate(model, degrees)
-
-    def _set_certificate(self, model: Model, degrees: int) -> None:
-        """What only an approximation has."""
         for name in ("certificate_", "landmarks_", "total_variance_interval_"):
             self.__dict__.pop(name, None)
-        if model.certificate is None:
-            return
-        low, high = model.total_interval or (model.spectrum.total_variance, model.spectrum.total_variance)
-        self.certificate_ = model.certificate
-        self.total_variance_interval_ = (low / degrees, high / degrees)
-        if model.landmarks is not None:
-            self.landmarks_ = model.landmarks
+        self.__dict__.update(model.bounds(degrees))
 
     # -- new points ------------------------------------------------------------------------------------------------
 

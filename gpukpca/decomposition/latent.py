@@ -21,7 +21,7 @@ from gpukpca.backend.rows import dense_rows, pick_rows, take_rows
 from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
 from gpukpca.decomposition.em_start import NOISE_FLOOR
 from gpukpca.decomposition.expectation import Expectation, Parameters, panel_rows
-from gpukpca.decomposition.gaussian import GaussianModel
+from gpukpca.decomposition.gaussian_model import GaussianModel
 from gpukpca.decomposition.magnitude import scaled_rows
 from gpukpca.decomposition.placement import panels_of
 from gpukpca.eigen.finish import signs

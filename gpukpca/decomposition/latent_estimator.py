@@ -11,6 +11,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import describe_device, parsed_device, working_on
+from gpukpca.backend.finite import check_finite, has_missing
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -30,7 +31,6 @@ from gpukpca.backend.tiles import worker_count
 from gpukpca.decomposition.attempts import Budget, within_memory
 from gpukpca.decomposition.batches import Batches, batches_of, is_stream
 from gpukpca.decomposition.choices import check_parameter, is_integer, is_real, is_switch, is_word
-from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.decomposition.em import Outcome, Stop, Told
 from gpukpca.decomposition.em_start import ObservedMoments, safe_observed_moments, start_of
 from gpukpca.decomposition.expectation import WAVE, Expectation, Parameters, Sums, gathered, panel_rows
@@ -43,8 +43,8 @@ from gpukpca.decomposition.plan import spelled_bytes
 from gpukpca.decomposition.progress import Progress, listener_from
 from gpukpca.decomposition.relevance import rounding_of
 from gpukpca.decomposition.saved import Saved
-from gpukpca.decomposition.validation import check_finite, has_missing, training_data
-from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, RankWarning
+from gpukpca.decomposition.validation import training_data
+from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, MemoryBudgetError, RankWarning, warn_caller
 
 # Entries of a batch that is made dense, read from a file or copied to a device at once: 32 MiB in float64.
 BATCH_ENTRIES = 2**22

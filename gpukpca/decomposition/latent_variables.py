@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import working_on
+from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -27,7 +28,7 @@ from gpukpca.decomposition.fitting import Placed
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.latent import LatentModel, filled
 from gpukpca.decomposition.lazy import lazily, mean_of
-from gpukpca.decomposition.validation import check_finite, checked_scores, new_data
+from gpukpca.decomposition.validation import checked_scores, new_data
 from gpukpca.exceptions import InvalidParameterError
 
 

@@ -11,12 +11,12 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.creation import full, indices
+from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import cast, from_host, index_dtype, namespace_of
 from gpukpca.backend.random import standard_normal, weighted_draws
 from gpukpca.decomposition.alternation import ASSIGNMENTS
 from gpukpca.decomposition.mixture import Cluster
 from gpukpca.decomposition.points import Frame, Points
-from gpukpca.decomposition.validation import check_finite
 
 
 @dataclass(frozen=True)

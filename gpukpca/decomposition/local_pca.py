@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._typing import Array
 from gpukpca.backend.creation import indices
 from gpukpca.backend.device import describe_device, working_on
+from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
     dtype_name,
@@ -28,7 +29,6 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.random import generator
 from gpukpca.decomposition.attempts import Budget, within_memory
 from gpukpca.decomposition.choices import is_integer
-from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.decomposition.fitting import Placed, unchanged_on_error
 from gpukpca.decomposition.lazy import lazily, mean_of
 from gpukpca.decomposition.local_choices import candidates, check_local_parameters
@@ -40,8 +40,8 @@ from gpukpca.decomposition.placement import Placement, at_full_precision, placem
 from gpukpca.decomposition.points import Frame, Points, rotated_into_span
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import LOCAL_PCA_LAYOUT
-from gpukpca.decomposition.validation import check_finite, checked_scores, new_data, training_data
-from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, RankWarning
+from gpukpca.decomposition.validation import checked_scores, new_data, training_data
+from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, RankWarning, warn_caller
 
 TOO_LARGE = "The new points are too large."
 

@@ -9,21 +9,15 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import cast, epsilon, is_sparse, move, namespace_of, to_host
 from gpukpca.backend.rows import pick_rows
-from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.spectrum import Spectrum
-from gpukpca.exceptions import PrecisionWarning
+from gpukpca.exceptions import PrecisionWarning, warn_caller
 from gpukpca.gram import kernel_matmat
-from gpukpca.kernels import Kernel, Laplacian
+from gpukpca.kernels import Kernel
 
 # A leading share of the variance below this many n-ths is no structure, unless samples are few.
 EQUAL_SHARES, FEW_SAMPLES = 5, 50
 # The share of the trace of K that centering takes from a matrix that is not the identity.
 COMMON = 0.005
-
-
-def falls_with_distance(kernel: Kernel) -> bool:
-    """Return whether kernel values are a function of the distance alone."""
-    return kernel.inverts_to == "distances" or isinstance(kernel, Laplacian)
 
 
 def warn_of_identity(kernel: Kernel, op: Any, spectrum: Spectrum) -> bool:
@@ -33,7 +27,7 @@ def warn_of_identity(kernel: Kernel, op: Any, spectrum: Spectrum) -> bool:
     their mean from the trace.
     """
     n, ratios = int(op.shape[0]), spectrum.ratios
-    if n < FEW_SAMPLES or not falls_with_distance(kernel) or not 0.0 < np.max(ratios, initial=0.0) < EQUAL_SHARES / n:
+    if n < FEW_SAMPLES or not kernel.depends_on_distance or not 0.0 < np.max(ratios, initial=0.0) < EQUAL_SHARES / n:
         return False
     trace = float(np.sum(to_host(op.diagonal()).astype(np.float64)))
     if spectrum.total_variance < (1.0 - COMMON) * (1.0 - 1.0 / n) * trace or trace <= 0.0:
@@ -52,7 +46,7 @@ def far_rows(estimator: Any, Y: Any, scores: Array) -> np.ndarray:
     Their k(y, X) A is 0 to rounding, which is cheap to see; the few rows where it is so are evaluated again.
     """
     kernel, model = estimator.kernel_, estimator._map
-    if not falls_with_distance(kernel) or hasattr(estimator, "landmarks_") or not int(scores.shape[1]):
+    if not kernel.depends_on_distance or hasattr(estimator, "landmarks_") or not int(scores.shape[1]):
         return np.zeros(0, dtype=np.int64)
     rows = model.prepared(kernel)
     if rows.shifted:

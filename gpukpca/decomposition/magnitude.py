@@ -14,8 +14,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, namespace_of, to_host
 from gpukpca.backend.rows import feature_bounds, half_range, scale_for_squares
-from gpukpca.decomposition.convergence import warn_caller
-from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
+from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_caller
 
 
 def row_bounds(batches: Iterable[Any]) -> tuple[np.ndarray, np.ndarray]:

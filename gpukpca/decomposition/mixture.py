@@ -16,7 +16,7 @@ from gpukpca.backend.linalg import largest_eigenpairs
 from gpukpca.backend.namespace import from_host, namespace_of, to_host
 from gpukpca.backend.rows import pick_rows, row_square_sums
 from gpukpca.backend.tiles import single_threaded_blas
-from gpukpca.decomposition.gaussian import GaussianModel
+from gpukpca.decomposition.gaussian_model import GaussianModel
 from gpukpca.decomposition.points import Points
 from gpukpca.eigen import Dense, top_eigh
 from gpukpca.eigen.finish import signs

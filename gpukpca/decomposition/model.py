@@ -15,13 +15,12 @@ from gpukpca.backend.linalg import column_sums, inner_products, solve_triangular
 from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from_host, to_host
 from gpukpca.backend.random import random_subset
 from gpukpca.backend.rows import pick_rows
-from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.decomposition.spectrum import UNRESOLVED, Spectrum
 from gpukpca.eigen import EigenResult, LowRank, Nystrom, PivotedCholesky
 from gpukpca.eigen.finish import default_tolerance
-from gpukpca.exceptions import PrecisionWarning, RankWarning
+from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning, RankWarning, warn_caller
 from gpukpca.gram import AnchoredGram, CenteredGram, FactoredGram
-from gpukpca.kernels.base import Rows
+from gpukpca.kernels.base import Kernel, Rows
 
 ANCHOR_CANDIDATES = 32
 
@@ -72,6 +71,14 @@ class Model:
     landmarks: np.ndarray | None = None
     certificate: float | None = None
     total_interval: tuple[float, float] | None = None
+
+    def bounds(self, degrees: int) -> dict[str, Any]:
+        """Return the attributes that only an approximation has, for variances with so many degrees of freedom."""
+        if self.certificate is None:
+            return {}
+        low, high = self.total_interval or (self.spectrum.total_variance, self.spectrum.total_variance)
+        bounds = {"certificate_": self.certificate, "total_variance_interval_": (low / degrees, high / degrees)}
+        return bounds if self.landmarks is None else bounds | {"landmarks_": self.landmarks}
 
     def truncated(self, keep: int) -> Model:
         """The model with the first `keep` components only."""
@@ -267,3 +274,62 @@ def warn_of_certificate(model: Model, settings: Nystrom, is_constant: Callable[[
             "rank. The others have eigenvalue 0 and zero scores.",
             RankWarning,
         )
+
+
+class MapArrays:
+    """The affine map of new points, scores(x) = k(x, basis) A - b, where it is computed.
+
+    Attributes
+    ----------
+    basis : array or CSR matrix, shape (m, d)
+    projection, offset : array, shape (m, p), (p,)
+        A and b.
+    mean_weights, mean_norm : array of shape (m,), float
+        c with the mean Σ c_j φ(basis_j) in feature space, and the squared norm of that.
+    template : Rows or None
+        What the kernel learned from the training set.
+    """
+
+    def __init__(
+        self,
+        basis: Any,
+        projection: Array,
+        offset: Array,
+        mean_weights: Array,
+        mean_norm: float,
+        template: Rows | None = None,
+        rows: Rows | None = None,
+    ) -> None:
+        self.basis, self.projection, self.offset = basis, projection, offset
+        self.mean_weights, self.mean_norm = mean_weights, mean_norm
+        self.template, self._rows = template, rows
+
+    @classmethod
+    def of(cls, model: Model) -> MapArrays:
+        """The map of a model just fitted, with its basis as it was made ready there."""
+        return cls(
+            model.basis,
+            model.projection,
+            model.offset,
+            model.mean_weights,
+            model.mean_norm,
+            model.template,
+            model.rows,
+        )
+
+    @property
+    def like(self) -> Array:
+        """A zero-size array where the map is computed."""
+        return self.offset[:0]
+
+    def prepared(self, kernel: Kernel) -> Rows:
+        """The basis made ready for the kernel, kept for speed, and made again where a pickle left it out.
+
+        With landmarks for a basis, mean and flatness cannot be learned again from what the model holds: they are kept.
+        """
+        if self._rows is None:
+            self._rows = kernel.prepare(self.basis, like=self.template, centered=True)
+        return self._rows
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_rows": None}

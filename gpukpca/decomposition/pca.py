@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import working_on
+from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
     from_host,
@@ -32,13 +33,14 @@ from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import lazily, mean_of, refuse_data_frames
 from gpukpca.decomposition.linear_map import LinearMap, scores_of_panel
 from gpukpca.decomposition.pca_choices import (
-    Wanted,
     check_pca_parameters,
     scale_from,
+    settings_of,
     wanted_components,
 )
 from gpukpca.decomposition.pca_plan import PCAJob, PCAPlan, make_pca_plan
 from gpukpca.decomposition.pca_routes import Axes, PrincipalAxes, rows_for
+from gpukpca.decomposition.pca_settings import Wanted
 from gpukpca.decomposition.pca_spectrum import Variances, variances_of, warn_of_axes, warn_of_lost_variances
 from gpukpca.decomposition.peers import PCAPeer
 from gpukpca.decomposition.placement import Placement, at_full_precision, placement_for
@@ -46,7 +48,7 @@ from gpukpca.decomposition.progress import Progress, listener_from, pass_report,
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import PCA_LAYOUT
 from gpukpca.decomposition.spectrum import warn_of_tolerance
-from gpukpca.decomposition.validation import check_finite, checked_scores, new_data, training_data
+from gpukpca.decomposition.validation import checked_scores, new_data, training_data
 from gpukpca.gram.distributed import ClusterRows, is_dask_array
 
 
@@ -234,7 +236,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
             return self._planned(data, wanted, place, Budget(self.memory_limit, X).limit(place.work))
 
     def _planned(self, X: Any, wanted: Wanted, place: Placement, limit: int) -> PCAPlan:
-        return make_pca_plan(PCAJob(self, X, wanted.most, wanted.whole, place, limit))
+        return make_pca_plan(PCAJob(settings_of(self), X, wanted.most, wanted.whole, place, limit))
 
     def _fit(self, X: Any, wants_scores: bool) -> Array | None:
         """Fit, and return the scores where they are wanted; on any exception the estimator is as it was."""
@@ -263,7 +265,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
                 Z.rescale(scale)
             rng = generator(self.random_state)
             job = partial(pca_job, self, data, plan, place.work, rng)
-            with checkpoint_for(self, plan.solver, job, rng, listener) as journal:
+            with checkpoint_for(self.checkpoint, plan.solver, job, rng, listener) as journal:
                 axes = PrincipalAxes(Z, plan, wanted.whole, rng, pass_report(listener), journal).found()
             variances = variances_of(axes, Z, wanted)
             warn_of_axes(axes, variances, wanted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import epsilon, to_host
 from gpukpca.decomposition.choices import check_checkpoint, check_parameter, is_integer, is_real, is_switch, is_word
+from gpukpca.decomposition.pca_settings import PCASettings, Wanted
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.distributed import client_for
 from gpukpca.kernels.parameters import closest
@@ -17,35 +17,10 @@ from gpukpca.kernels.parameters import closest
 SVD_SOLVERS = ("auto", "covariance_eigh", "dual", "full", "randomized", "arpack")
 NORMALIZERS = ("auto", "QR", "LU", "none")
 ITERATIVE = ("randomized", "arpack")
+# scikit-learn's default, which stands for the solver's own.
+DEFAULT_OVERSAMPLES = 10
 # Standard deviations up to this many eps of the mean are rounding of a constant.
 ROUNDING = 2.0
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """How many components.
-
-    Attributes
-    ----------
-    most : int
-        The number, or the most there can be where the spectrum decides.
-    share : float or None
-        The share of the variance that decides.
-    minka : bool
-        Whether Minka's evidence decides.
-    given : bool
-        Whether the user gave a number.
-    """
-
-    most: int
-    share: float | None = None
-    minka: bool = False
-    given: bool = False
-
-    @property
-    def whole(self) -> bool:
-        """Whether the whole spectrum is needed."""
-        return self.share is not None or self.minka
 
 
 def wanted_components(estimator: Any, n: int, d: int) -> Wanted:
@@ -73,6 +48,19 @@ def wanted_components(estimator: Any, n: int, d: int) -> Wanted:
             f"svd_solver={solver!r}"
         )
     return Wanted(most, share=float(value)) if is_share else Wanted(int(value), given=True)
+
+
+def settings_of(estimator: Any) -> PCASettings:
+    """Return the checked parameters of a PCA that the algorithm needs."""
+    e = estimator
+    return PCASettings(
+        svd_solver=e.svd_solver,
+        passes=None if e.iterated_power == "auto" else int(e.iterated_power) + 1,
+        oversampling=None if e.n_oversamples == DEFAULT_OVERSAMPLES else int(e.n_oversamples),
+        tol=float(e.tol),
+        n_jobs=e.n_jobs,
+        has_checkpoint=e.checkpoint is not None,
+    )
 
 
 def check_pca_parameters(estimator: Any) -> None:

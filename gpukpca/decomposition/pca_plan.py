@@ -9,6 +9,7 @@ from typing import Any
 from gpukpca.backend.device import describe_device, hidden_memory, is_on_gpu
 from gpukpca.backend.namespace import dtype_name, is_sparse, item_size
 from gpukpca.backend.tiles import worker_count
+from gpukpca.decomposition.pca_settings import PCASettings
 from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import NO_CHECKPOINT, spelled_bytes, time_line
 from gpukpca.decomposition.work import estimate_seconds, pca_work
@@ -114,7 +115,7 @@ class PCAJob:
 
     Attributes
     ----------
-    estimator : PCA with checked parameters
+    settings : PCASettings
     X : array, CSR matrix or ClusterRows
     p : int
         Components wanted; an upper bound where the spectrum decides.
@@ -125,7 +126,7 @@ class PCAJob:
         Bytes that may be allocated.
     """
 
-    estimator: Any
+    settings: PCASettings
     X: Any
     p: int
     whole: bool
@@ -157,7 +158,7 @@ class PCAJob:
         """Threads."""
         if self.cluster is not None:
             return sum(worker.threads for worker in self.cluster.workers)
-        return worker_count(self.place.work, self.estimator.n_jobs)
+        return worker_count(self.place.work, self.settings.n_jobs)
 
 
 def make_pca_plan(job: PCAJob) -> PCAPlan:
@@ -193,13 +194,13 @@ def _with_time(job: PCAJob, plan: PCAPlan) -> PCAPlan:
 
 def _fewer(job: PCAJob) -> str:
     """Fewer components, and the solver for them where another one was asked for."""
-    iterates = job.estimator.svd_solver in ("randomized", "arpack")
+    iterates = job.settings.svd_solver in ("randomized", "arpack")
     return "fewer components" if iterates else 'few components (of PCA with svd_solver="randomized")'
 
 
 def _ways(job: PCAJob) -> Iterator[tuple[str, str]]:
     """Methods in the order in which they are wanted, each with the reason for it."""
-    asked = job.estimator.svd_solver
+    asked = job.settings.svd_solver
     if asked != "auto":
         yield ("randomized" if asked == "arpack" else asked), "asked for"
         return
@@ -229,7 +230,7 @@ def _plan(job: PCAJob, method: str, reason: str, refused: PCAPlan | None) -> PCA
         notes = (f"cluster: {job.cluster.describe()}",)
     if refused is not None:
         notes = (*notes, f"{refused.method} would need {spelled_bytes(refused.predicted_bytes)}")
-    if job.estimator.checkpoint is not None and not isinstance(solver, BlockKrylov):
+    if job.settings.has_checkpoint and not isinstance(solver, BlockKrylov):
         notes = (*notes, NO_CHECKPOINT)
     return PCAPlan(
         n_samples=job.n,
@@ -250,13 +251,12 @@ def _plan(job: PCAJob, method: str, reason: str, refused: PCAPlan | None) -> PCA
 
 def solver_for(job: PCAJob, method: str) -> Any:
     """The solver of the eigenproblem of a method; None for the SVD."""
-    e = job.estimator
+    settings = job.settings
     if method == "full":
         return None
     if method == "randomized":
-        fixed = None if e.iterated_power == "auto" else int(e.iterated_power) + 1
-        width = None if e.n_oversamples == 10 else job.p + int(e.n_oversamples)
-        return BlockKrylov(tol=float(e.tol), passes=fixed, block_size=width)
+        width = None if settings.oversampling is None else job.p + settings.oversampling
+        return BlockKrylov(tol=settings.tol, passes=settings.passes, block_size=width)
     size = job.n if method == "dual" else job.d
     if size > LAPACK_UP_TO and not job.whole and SIZE_PER_COMPONENT * job.p <= size:
         return BlockKrylov(tol=TIGHT * 2.3e-16)

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from gpukpca.backend.namespace import dtype_name, epsilon, from_host, namespace_of, to_host
-from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.decomposition.evidence import log_evidence, most_evident
 from gpukpca.decomposition.magnitude import check_variance, variances_of_data
-from gpukpca.decomposition.pca_choices import Wanted
 from gpukpca.decomposition.pca_routes import Axes
+from gpukpca.decomposition.pca_settings import Wanted
 from gpukpca.decomposition.spectrum import warn_of_fallbacks
-from gpukpca.exceptions import ConvergenceError, PrecisionWarning, RankWarning
+from gpukpca.exceptions import ConvergenceError, ConvergenceWarning, PrecisionWarning, RankWarning, warn_caller
 
 USELESS_RESIDUAL = 0.1
 # scikit-learn's: variances up to it count as zero in Minka's likelihood.

@@ -11,17 +11,15 @@ from sklearn.preprocessing import KernelCenterer, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca.backend.device import working_on
-from gpukpca.backend.namespace import cast, dtype_name, is_sparse, overflow_allowed, to_host
+from gpukpca.backend.namespace import cast, is_sparse, overflow_allowed, to_host
 from gpukpca.backend.rows import pick_rows
 from gpukpca.decomposition.choices import kernel_from
-from gpukpca.decomposition.convergence import warn_caller
-from gpukpca.decomposition.fitting import MapArrays
 from gpukpca.decomposition.linear_map import LinearMap
-from gpukpca.decomposition.model import inverse_roots
+from gpukpca.decomposition.model import MapArrays, inverse_roots
 from gpukpca.decomposition.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.decomposition.reading import total_variance_of
 from gpukpca.eigen.finish import default_tolerance
-from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
+from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_caller
 from gpukpca.gram import kernel_matmat
 from gpukpca.kernels import RBF, Cosine, Kernel, Linear, PairwiseCallable, Polynomial, Precomputed, Sigmoid
 
@@ -62,8 +60,8 @@ class KernelPeer:
         ------
         NotFittedError
         InvalidParameterError
-            A kernel that scikit-learn has no word for; Nyström on a precomputed matrix; scores that differ by more
-            than 1 % of the largest one.
+            A kernel that scikit-learn has no word for; a Nyström model; scores that differ by more than 1 % of the
+            largest one.
 
         Warns
         -----
@@ -72,15 +70,18 @@ class KernelPeer:
 
         Notes
         -----
-        Cost: one pass over K, for the means of its columns; none with Nyström. Scores are compared on at most 1000
-        training rows or landmarks, fewer from 16 777 on, so that scikit-learn holds 2²⁴ kernel values. With Nyström
-        `X_fit_` holds the landmarks, and `eigenvectors_` and the centerer of the result (whose `K_fit_rows_` has the
-        shape (1, m)) are those that lead to the same scores, not those of a kernel matrix. scikit-learn's formulas lose
-        digits on data with a large offset, and with kernels that hardly vary.
+        Cost: one pass over K, for the means of its columns. Scores are compared on at most 1000 training rows, fewer
+        from 16 777 on, so that scikit-learn holds 2²⁴ kernel values. scikit-learn's formulas lose digits on data with a
+        large offset, and with kernels that hardly vary.
         """
         check_is_fitted(self)
         model: Any = self
-        basis, eigenvectors, centerer = _approximate(model) if hasattr(model, "landmarks_") else _exact(model)
+        if hasattr(model, "landmarks_"):
+            raise InvalidParameterError(
+                "a Nyström model has scores from landmarks, and scikit-learn's KernelPCA needs the eigenvectors of a "
+                "kernel matrix; use save for a file that keeps the model, or fit without Nyström."
+            )
+        basis, eigenvectors, centerer = _exact(model)
         ridge = _shared_inverse(model)
         parameters = _shared_parameters(model, sklearn.decomposition.KernelPCA)
         parameters |= _kernel_parameters(model) | {
@@ -120,7 +121,7 @@ class KernelPeer:
         ------
         NotFittedError
         InvalidParameterError
-            Not a KernelPCA of scikit-learn, or one that `as_sklearn` made of a Nyström model.
+            Not a KernelPCA of scikit-learn.
 
         Notes
         -----
@@ -128,11 +129,6 @@ class KernelPeer:
         matrix, negative eigenvalues included.
         """
         _check_peer(peer, sklearn.decomposition.KernelPCA)
-        if np.ndim(peer._centerer.K_fit_rows_) != 1:
-            raise InvalidParameterError(
-                "this KernelPCA was made of a Nyström model by as_sklearn, and has no eigenvectors of a kernel matrix; "
-                "keep the model itself, with save."
-            )
         model: Any = cls(**_shared_parameters(peer, cls))
         if isinstance(peer.kernel, str):
             model.set_params(kernel_params=None)  # which the peer then ignores
@@ -220,7 +216,7 @@ def _shared_inverse(model: Any) -> RidgeRegression | None:
 
 
 def _exact(model: Any) -> tuple[Any, np.ndarray, KernelCenterer]:
-    """Basis, eigenvectors and centerer where all samples are the basis: those of the kernel matrix."""
+    """Return basis, eigenvectors and centerer of the kernel matrix."""
     basis = _on_host(model.X_fit_)
     rows = _column_means(model.kernel_, basis, model.n_jobs)
     centerer = _centerer(cast(rows, to_host(model.eigenvectors_).dtype), float(np.mean(rows)))
@@ -234,38 +230,6 @@ def _column_means(kernel: Kernel, basis: Any, n_jobs: int | None) -> np.ndarray:
         return 0.5 * (wide.mean(axis=0) + wide.mean(axis=1))
     n = int(basis.shape[0])
     return kernel_matmat(kernel, wide, wide, np.full((n, 1), 1.0 / n), n_jobs=n_jobs)[:, 0]
-
-
-def _approximate(model: Any) -> tuple[Any, np.ndarray, KernelCenterer]:
-    """The same for landmarks, where scores are k(x, S) A - b with any sums of the columns of A.
-
-    scikit-learn's are (k - r - s/N + a) α with s the sum of k and N the length of r, so the weight of a column is
-    α - Σα/N: they sum to zero for N = m. With r of shape (1, m) N is 1, and α = A + ΣA / (1 - m) has the weights A.
-    """
-    if isinstance(model.kernel_, Precomputed):
-        raise InvalidParameterError(
-            "a Nyström model of a precomputed matrix keeps a few of its columns, and scikit-learn's KernelPCA wants "
-            "all; use model.save for a file that keeps it."
-        )
-    basis, A, b = _landmark_map(model)
-    if len(A) == 1:  # two of a half each
-        basis, A = basis[[0, 0]], np.concatenate([A, A]) / 2.0
-    alphas = A + A.sum(axis=0, keepdims=True) / (1.0 - len(A))
-    constants = np.linalg.lstsq(alphas.T, b, rcond=None)[0]
-    roots = np.sqrt(to_host(model.eigenvalues_).astype(np.float64))
-    dtype = dtype_name(model.eigenvalues_.dtype)
-    return basis, (alphas * roots[None, :]).astype(dtype), _centerer(constants[None, :].astype(dtype), 0.0)
-
-
-def _landmark_map(model: Any) -> tuple[Any, np.ndarray, np.ndarray]:
-    """Landmarks, A and b in terms of the kernel itself: the linear one was centred, (x - mean)·(s - mean)."""
-    A, b = (to_host(part).astype(np.float64) for part in (model.projection_, model.offset_))
-    basis = _on_host(model.X_fit_)
-    mean = getattr(model._map.prepared(model.kernel_), "mean", None) if isinstance(model.kernel_, Linear) else None
-    if mean is not None:
-        wide = cast(basis, np.float64) - to_host(mean)
-        basis, b = wide.astype(basis.dtype), b + to_host(mean) @ wide.T @ A
-    return basis, A, b
 
 
 def _centerer(rows: np.ndarray, mean: float) -> KernelCenterer:

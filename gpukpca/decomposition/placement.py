@@ -35,7 +35,7 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
-from gpukpca.decomposition.convergence import warn_once
+from gpukpca.backend.tiles import edges
 from gpukpca.decomposition.plan import spelled_bytes
 from gpukpca.exceptions import (
     DeviceFallbackWarning,
@@ -43,8 +43,8 @@ from gpukpca.exceptions import (
     InvalidParameterError,
     MemoryBudgetError,
     PrecisionWarning,
+    warn_once,
 )
-from gpukpca.gram.residence import edges
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from gpukpca.backend.device import describe_device, hidden_memory, is_on_gpu
 from gpukpca.backend.elementwise import DEVICE_STRIP_BYTES
 from gpukpca.backend.limits import SHARE_FOR_ROWS, SHARE_FOR_TILES, SHARE_OF_FREE
 from gpukpca.backend.linalg import inner_panel
-from gpukpca.backend.namespace import dtype_name, empty_like, is_memory_map, is_sparse, item_size
+from gpukpca.backend.namespace import dtype_name, is_memory_map, is_sparse, item_size
 from gpukpca.backend.tiles import worker_count
-from gpukpca.decomposition.choices import is_fraction, is_word, refuse_indefinite, solver_from, wants_certificate
+from gpukpca.decomposition.choices import refuse_indefinite
+from gpukpca.decomposition.kernel_pca_settings import KernelPCASettings
 from gpukpca.decomposition.placement import Placement
-from gpukpca.decomposition.plan import NO_CHECKPOINT, Plan, memory_limit, spelled_bytes
-from gpukpca.decomposition.preimage.methods import RidgePreimage, preimage_method
+from gpukpca.decomposition.plan import NO_CHECKPOINT, Plan, spelled_bytes
 from gpukpca.decomposition.work import SPARE_COLUMNS, estimate_seconds, kernel_pca_work
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.block_krylov import GPU_COLUMNS, rounded_up
@@ -60,7 +60,7 @@ class Job:
 
     Attributes
     ----------
-    estimator : estimator with checked parameters
+    settings : KernelPCASettings
     X : array or CSR matrix
     kernel : Kernel
         With numbers in place of rules.
@@ -74,7 +74,7 @@ class Job:
     workers : int
     """
 
-    estimator: Any
+    settings: KernelPCASettings
     X: Any
     kernel: Kernel
     template: Rows | None
@@ -103,8 +103,7 @@ class Job:
 
         `rank` is the number of columns of a factor of K, where it is known by one.
         """
-        share = is_fraction(self.estimator.n_components)
-        return (rank or self.n) if share and not isinstance(solver, BlockKrylov) else self.p
+        return (rank or self.n) if self.settings.is_share and not isinstance(solver, BlockKrylov) else self.p
 
     @property
     def maps_file(self) -> bool:
@@ -114,13 +113,13 @@ class Job:
     @property
     def copy_bytes(self) -> int:
         """Bytes of the fit's own copy of X, where it has one."""
-        own = self.place.moved or (self.estimator.copy_X and not self.maps_file)
+        own = self.place.moved or (self.settings.copies_data and not self.maps_file)
         return self.data_bytes if own else 0
 
     @property
     def tile_limit(self) -> int:
         """Return the bytes that cached tiles may take: a share of what is free, or all of a limit that was set."""
-        share = SHARE_FOR_TILES / SHARE_OF_FREE if self.estimator.memory_limit is None else 1.0
+        share = 1.0 if self.settings.has_memory_limit else SHARE_FOR_TILES / SHARE_OF_FREE
         return int(share * self.limit)
 
     @property
@@ -141,28 +140,24 @@ class Job:
 
 
 def make_plan(
-    estimator: Any,
+    settings: KernelPCASettings,
     X: Array,
     kernel: Kernel,
     p: int,
-    template: Rows | None = None,
-    limit: int | None = None,
-    place: Placement | None = None,
+    template: Rows | None,
+    limit: int,
+    place: Placement,
 ) -> Plan:
-    """Residence and solver for `p` components within the memory limit, or within `limit` bytes where that is given.
+    """Return the storage of K and the solver for `p` components within `limit` bytes.
 
-    `place` is where the fit computes; by default where X is.
+    `place` is where the fit computes.
 
     Raises
     ------
     MemoryBudgetError
         Not even the smallest way fits; names what is needed, what is allowed, and what to change.
     """
-    place = place or Placement(empty_like(X), empty_like(X))
-    limit = limit or memory_limit(estimator.memory_limit, place.work)
-    if template is None and not kernel.stored_only:
-        template = kernel.template(X, centered=True)
-    job = Job(estimator, X, kernel, template, p, limit, place, worker_count(place.work, estimator.n_jobs))
+    job = Job(settings, X, kernel, template, p, limit, place, worker_count(place.work, settings.n_jobs))
     fewest: int | None = None
     for way in _ways(job):
         if way.predicted_bytes <= limit:
@@ -173,8 +168,8 @@ def make_plan(
 
 def _ways(job: Job) -> Iterator[Plan]:
     """Plans for the job in the order in which they are wanted; the first that fits is taken."""
-    e = job.estimator
-    solver, why = solver_from(e, job.n, job.p, job.on_gpu)
+    e = job.settings
+    solver, why = e.solver_for(job.n, job.p, job.on_gpu)
     if job.kernel.stored_only and e.gram == "tiled":
         raise InvalidParameterError(
             'gram="tiled" needs a kernel that can be evaluated block by block; precomputed kernels and plain callables '
@@ -253,7 +248,7 @@ def _with_cache(job: Job, solver: Any, why: str, edge: int, notes: tuple[str, ..
         # Its symmetric part, should it not be symmetric to the last bit.
         held = n * n * item + _solver_bytes(job, solver) + job.workers * n * _columns(job, solver) * item
         return plan_of(job, solver, why, residence, held, notes=notes)
-    if job.kernel.stored_only or job.estimator.gram == "dense":
+    if job.kernel.stored_only or job.settings.gram == "dense":
         residence = Residence("dense", n, n, 0, job.workers)
         held = _row_bytes(job, n) + _solver_bytes(job, solver) + residence.cache_bytes(item)
         held += _passing_bytes(job, solver, edge, buffered=False)
@@ -310,7 +305,7 @@ def _columns(job: Job, solver: Any) -> int:
 
 def _preimage_bytes(job: Job) -> int:
     """What the pre-image takes after the decomposition; with landmarks where its whole matrix does not fit."""
-    method = preimage_method(job.estimator, job.kernel)
+    method = job.settings.preimage
     if method is None or isinstance(job.kernel, Linear):
         return 0
     tiles = job.workers * tile_edge_for(job.n, job.workers, job.on_gpu) ** 2 * job.item
@@ -319,8 +314,8 @@ def _preimage_bytes(job: Job) -> int:
 
 def _preimage_landmarks(job: Job) -> int:
     """Landmarks of the ridge pre-image, 0 for none."""
-    method = preimage_method(job.estimator, job.kernel)
-    if not isinstance(method, RidgePreimage) or isinstance(job.kernel, Linear):
+    method = job.settings.preimage
+    if method is None or isinstance(job.kernel, Linear):
         return 0
     whole = method.peak_bytes(job.n, int(job.X.shape[1]), job.p, job.item, job.on_gpu, 0)
     return method.landmarks_for(job.n, fits=whole <= job.limit)
@@ -337,7 +332,7 @@ def _with_preimage(job: Job, way: Plan) -> Plan:
 
 def _with_checkpoint(job: Job, way: Plan) -> Plan:
     """The plan with what is to be said where there is nothing to write to a checkpoint."""
-    if job.estimator.checkpoint is None or (isinstance(way.solver, BlockKrylov) and 5 * job.p <= job.n):
+    if not job.settings.has_checkpoint or (isinstance(way.solver, BlockKrylov) and 5 * job.p <= job.n):
         return way
     return replace(way, notes=(*way.notes, NO_CHECKPOINT))
 
@@ -355,7 +350,7 @@ def _solver_bytes(job: Job, solver: Any) -> int:
     if not hasattr(solver, "workspace_items"):
         return 0
     items = solver.workspace_items(job.n, job.components_for(solver), job.on_gpu)
-    if job.estimator.checkpoint is not None and isinstance(solver, BlockKrylov):
+    if job.settings.has_checkpoint and isinstance(solver, BlockKrylov):
         # After a restart the whole basis is copied, and written while the next pass runs.
         items += job.n * (2 * job.p + 3 * solver.width(job.n, job.p, job.on_gpu))
     return items * job.item
@@ -383,12 +378,12 @@ def _edges_to_try(job: Job) -> list[int]:
 
 def _solvers_to_try(job: Job, solver: Any) -> list[tuple[Any, str]]:
     """The chosen solver, then smaller ones that may stand in for it, each with what to say about it."""
-    e, n, p = job.estimator, job.n, job.p
+    e, n, p = job.settings, job.n, job.p
     tries: list[tuple[Any, str]] = [(solver, "")]
-    automatic = isinstance(e.eigen_solver, str) and e.eigen_solver == "auto"
+    automatic = e.names_solver("auto")
     iterative, so_far = solver, ""
     if automatic and isinstance(solver, Dense) and 5 * p <= n:
-        iterative = BlockKrylov(tol=float(e.tol), max_passes=e.max_iter)
+        iterative = BlockKrylov(tol=e.tol, max_passes=e.max_passes)
         so_far = "the dense solver does not fit into memory; block Krylov instead"
         tries.append((iterative, so_far))
     if isinstance(iterative, BlockKrylov) and iterative.max_blocks is None and 5 * p <= n:
@@ -402,8 +397,8 @@ def _solvers_to_try(job: Job, solver: Any) -> list[tuple[Any, str]]:
 
 def _explicit_features(job: Job) -> int:
     """Columns of an exact factor of K, where the kernel's features are fewer than the samples; else 0."""
-    e = job.estimator
-    named = isinstance(e.eigen_solver, str) and e.eigen_solver in ("auto", "nystrom")
+    e = job.settings
+    named = e.names_solver("auto", "nystrom")
     wanted = (named or isinstance(e.eigen_solver, Nystrom)) and e.gram == "auto"
     if not wanted or is_sparse(job.X):
         return 0
@@ -416,10 +411,10 @@ def _explicit_features(job: Job) -> int:
 
 def _factored_plan(job: Job, count: int) -> Plan:
     """The exact low-rank way: features of all samples, and the eigenproblem of their small product."""
-    p = min(job.p, count) if job.estimator.n_components is None else job.p
-    tol = float(job.estimator.tol)
+    p = min(job.p, count) if job.settings.n_components is None else job.p
+    tol = job.settings.tol
     small = count <= LARGEST_SMALL_PROBLEM or 5 * p > count
-    solver: Any = LowRank(tol=tol) if small else BlockKrylov(tol=tol, max_passes=job.estimator.max_iter)
+    solver: Any = LowRank(tol=tol) if small else BlockKrylov(tol=tol, max_passes=job.settings.max_passes)
     factor = job.n * count * job.item  # once as it is, and centred
     needed = job.copy_bytes + 2 * factor + 2 * count * count * 8
     needed += solver.workspace_items(job.n, max(p, job.components_for(solver, count)), job.on_gpu) * job.item
@@ -434,7 +429,7 @@ def _factored_plan(job: Job, count: int) -> Plan:
 
 def _nystrom_plans(job: Job, wanted: Nystrom, why: str) -> Iterator[Plan]:
     """The approximation by landmarks, with the rank asked for."""
-    solver, rank, p = ranked(wanted, job.estimator, job.kernel, job.n, job.p)
+    solver, rank, p = ranked(wanted, job.settings, job.kernel, job.n, job.p)
     for edge in _edges_to_try(job):
         panel = _panel(job, edge)
         rows = Residence("tiled", job.n, edge, 0, job.workers, panel).rows_held
@@ -447,13 +442,13 @@ def _nystrom_plans(job: Job, wanted: Nystrom, why: str) -> Iterator[Plan]:
         yield replace(plan_of(job, solver, why, residence, held, bytes_read=read), n_components=p)
 
 
-def ranked(wanted: Nystrom, estimator: Any, kernel: Kernel, n: int, p: int) -> tuple[Nystrom, int, int]:
+def ranked(wanted: Nystrom, settings: KernelPCASettings, kernel: Kernel, n: int, p: int) -> tuple[Nystrom, int, int]:
     """The approximation of K (n, n) with its rank as a number, that rank, and how many of p components it can give."""
     refuse_indefinite(kernel)
     rank = wanted.rank_for(n, p)
-    if isinstance(estimator.n_components, Integral) and rank < p:
+    if isinstance(settings.n_components, Integral) and rank < p:
         raise InvalidParameterError(
-            f"n_components={estimator.n_components} needs at least as many landmarks, and rank={wanted.rank} was "
+            f"n_components={settings.n_components} needs at least as many landmarks, and rank={wanted.rank} was "
             "given to Nystrom; raise the rank."
         )
     return replace(wanted, rank=rank), rank, min(p, rank)
@@ -468,13 +463,13 @@ def _landmark_peak(job: Job, rank: int, p: int) -> int:
 
 
 def _too_big(job: Job, needed: int) -> str:
-    n, e = job.n, job.estimator
+    n, e = job.n, job.settings
     advice = ["a larger memory_limit", "float32 data"] if job.item == 8 else ["a larger memory_limit"]
-    iterates = isinstance(e.eigen_solver, BlockKrylov) or is_word(e.eigen_solver, "randomized", "arpack")
-    if n >= 5 and (5 * job.p > n or isinstance(e.eigen_solver, Dense) or is_word(e.eigen_solver, "dense")):
+    iterates = isinstance(e.eigen_solver, BlockKrylov) or e.names_solver("randomized", "arpack")
+    if n >= 5 and (5 * job.p > n or isinstance(e.eigen_solver, Dense) or e.names_solver("dense")):
         few = f"at most {n // 5} components" + ("" if e.gram == "tiled" else ' and gram="tiled"')
         advice.insert(0, few if iterates else f'eigen_solver="randomized" with {few}')
-    if job.kernel.positive_definite and not wants_certificate(e.eigen_solver):
+    if job.kernel.positive_definite and not e.is_nystrom:
         advice.append('the approximation eigen_solver="nystrom"')
     if e.gram == "dense":
         advice.insert(0, 'gram="auto"')

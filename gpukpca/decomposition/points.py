@@ -24,10 +24,9 @@ from gpukpca.backend.rows import (
     row_panels,
     take_rows,
 )
-from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
+from gpukpca.backend.tiles import dealt_back, edges, map_tiles, worker_count
 from gpukpca.decomposition.magnitude import check_entries, row_bounds
 from gpukpca.decomposition.two_pass import moments_of
-from gpukpca.gram.residence import edges
 
 Result = TypeVar("Result")
 

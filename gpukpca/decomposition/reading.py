@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import on_its_device, working_on
+from gpukpca.backend.finite import check_finite
 from gpukpca.backend.linalg import column_sums, inner_products
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -32,7 +33,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.rows import as_rows, by_panels, dense_rows, feature_means, row_panels
 from gpukpca.decomposition.choices import is_integer
-from gpukpca.decomposition.validation import check_finite, new_data
+from gpukpca.decomposition.validation import new_data
 from gpukpca.exceptions import InvalidParameterError
 
 # A centred value of at most so many eps of the row's largest entry is the rounding of the mean, and counts as 0.

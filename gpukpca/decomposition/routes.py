@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import dtype_name, overflow_allowed, to_host
-from gpukpca.backend.random import generator
 from gpukpca.backend.rows import half_range, place_of, power_of_two_scale, take_rows, total_range
-from gpukpca.decomposition.checkpoint import Checkpoint, checkpoint_for
-from gpukpca.decomposition.checkpoint.job import Job, kernel_job
-from gpukpca.decomposition.choices import is_fraction, wants_certificate
-from gpukpca.decomposition.convergence import warn_caller
+from gpukpca.decomposition.kernel_pca_settings import KernelPCASettings, is_share
 from gpukpca.decomposition.locality import warn_of_identity
 from gpukpca.decomposition.magnitude import row_bounds, scaled_rows
 from gpukpca.decomposition.model import Model, exact_model, nystrom_model, warn_of_certificate
 from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import Plan
 from gpukpca.decomposition.planning import make_plan
-from gpukpca.decomposition.progress import Progress, listener_from, pass_report, rank_report, tile_report, timed
+from gpukpca.decomposition.progress import Listener, Progress, pass_report, rank_report, tile_report, timed
 from gpukpca.decomposition.spectrum import (
     Spectrum,
     carrying_variance,
@@ -37,7 +36,7 @@ from gpukpca.decomposition.spectrum import (
     warn_of_rank,
     warn_of_tolerance,
 )
-from gpukpca.decomposition.validation import check_finite, has_negative_diagonal, square_kernel_matrix
+from gpukpca.decomposition.validation import has_negative_diagonal, square_kernel_matrix
 from gpukpca.decomposition.warm_start import components_of_sample
 from gpukpca.eigen import BlockKrylov, EigenResult, Nystrom, top_eigh
 from gpukpca.exceptions import (
@@ -46,6 +45,7 @@ from gpukpca.exceptions import (
     IndefiniteKernelWarning,
     InvalidParameterError,
     RankWarning,
+    warn_caller,
 )
 from gpukpca.gram import CenteredGram, DenseGram, FactoredGram, TiledGram, gram_matrix
 from gpukpca.kernels import Kernel, Precomputed
@@ -58,18 +58,17 @@ SEEN_ROWS = 16
 
 
 def planned(
-    estimator: Any, X: Array, kernel: Kernel, place: Placement, limit: int | None = None
+    settings: KernelPCASettings, X: Array, kernel: Kernel, place: Placement, limit: int
 ) -> tuple[Plan, Rows | None]:
-    """The plan for the components asked for, and what the kernel learned from X."""
+    """Return the plan for the components of the settings, and what the kernel learned from X."""
     template = None if kernel.stored_only else kernel.template(X, centered=True)
-    n = int(X.shape[0])
-    p = first_guess(estimator.n_components, n)
-    return make_plan(estimator, X, kernel, p, template, limit, place), template
+    p = first_guess(settings.n_components, int(X.shape[0]))
+    return make_plan(settings, X, kernel, p, template, limit, place), template
 
 
 def first_guess(wanted: Any, n: int) -> int:
     """Components that the first plan is made for."""
-    return min(n, FIRST_GUESS if is_fraction(wanted) else n if wanted is None else int(wanted))
+    return min(n, FIRST_GUESS if is_share(wanted) else n if wanted is None else int(wanted))
 
 
 def warn_of_clamping(wanted: Any, n: int) -> None:
@@ -81,14 +80,15 @@ def warn_of_clamping(wanted: Any, n: int) -> None:
         )
 
 
-def fitted_model(estimator: Any, X: Array, kernel: Kernel, place: Placement, limit: int) -> tuple[Plan, Model]:
-    """The model for the components asked for, within `limit` bytes, and the plan that was carried out."""
-    warn_of_clamping(estimator.n_components, int(X.shape[0]))
-    plan, template = planned(estimator, X, kernel, place, limit)
-    listener = listener_from(estimator.verbose)
-    if listener is not None:
-        listener(Progress("plan", str(plan)))
-    route = Route(estimator, X, kernel, template, place, generator(estimator.random_state))
+def fitted_model(
+    settings: KernelPCASettings, X: Array, kernel: Kernel, place: Placement, limit: int, tools: FitTools
+) -> tuple[Plan, Model]:
+    """Return the model for the components of the settings, within `limit` bytes, and the plan that was carried out."""
+    warn_of_clamping(settings.n_components, int(X.shape[0]))
+    plan, template = planned(settings, X, kernel, place, limit)
+    if tools.listener is not None:
+        tools.listener(Progress("plan", str(plan)))
+    route = Route(settings, X, kernel, template, place, tools)
     try:
         return route.approximate(plan) if isinstance(plan.solver, Nystrom) else route.exact(plan)
     except (ConvergenceError, IndefiniteKernelError, InvalidParameterError):
@@ -96,33 +96,55 @@ def fitted_model(estimator: Any, X: Array, kernel: Kernel, place: Placement, lim
         raise
 
 
+@dataclass(frozen=True)
+class FitTools:
+    """What a fit uses beside its settings.
+
+    Attributes
+    ----------
+    rng : numpy.random.Generator
+    listener : callable or None
+        Gets `Progress` events.
+    checkpointer : callable or None
+        Takes the solver and returns a context with the checkpoint of the fit, or None inside.
+    """
+
+    rng: np.random.Generator
+    listener: Listener | None = None
+    checkpointer: Callable[[Any], AbstractContextManager[Any]] | None = None
+
+    def checkpoint_of(self, solver: Any) -> AbstractContextManager[Any]:
+        """Return the context with the checkpoint of the fit; None inside where there is none."""
+        return nullcontext() if self.checkpointer is None else self.checkpointer(solver)
+
+
 class Route:
     """One fit under way."""
 
     def __init__(
         self,
-        estimator: Any,
+        settings: KernelPCASettings,
         X: Array,
         kernel: Kernel,
         template: Rows | None,
         place: Placement,
-        rng: np.random.Generator,
+        tools: FitTools,
     ) -> None:
-        self.estimator, self.X, self.kernel, self.template, self.rng = estimator, X, kernel, template, rng
-        self.place = place
+        self.settings, self.X, self.kernel, self.template, self.tools = settings, X, kernel, template, tools
+        self.place, self.rng = place, tools.rng
         self.n = int(X.shape[0])
-        self.listener = timed(listener_from(estimator.verbose))
-        self.journal: Checkpoint | None = None
-        self.drops_zeros = estimator.n_components is None or bool(estimator.remove_zero_eig)
+        self.listener = timed(tools.listener)
+        self.journal: Any = None
+        self.drops_zeros = settings.drops_zeros
 
     # -- exact -----------------------------------------------------------------------------------------------------
 
     def exact(self, plan: Plan) -> tuple[Plan, Model]:
         """Eigenpairs of the centred kernel matrix, each with its residual."""
-        with checkpoint_for(self.estimator, plan.solver, self._job, self.rng, self.listener) as self.journal:
+        with self.tools.checkpoint_of(plan.solver) as self.journal:
             op, rows = self._centered(plan)
             start = self._start(op, plan)
-            if is_fraction(self.estimator.n_components):
+            if self.settings.is_share:
                 plan, eigen, spectrum = self._grown(op, plan, start)
             else:
                 eigen = self._solve(op, plan, start)
@@ -138,13 +160,9 @@ class Route:
         if not warn_of_identity(self.kernel, op.base, spectrum) and not self.drops_zeros:
             warn_of_gap(eigen, keep)
         model = exact_model(self.X, op, rows, eigen.truncated(keep), spectrum.truncated(keep))
-        if wants_certificate(self.estimator.eigen_solver):  # the exact low-rank way took its place
+        if self.settings.is_nystrom:  # the exact low-rank way took its place
             model = replace(model, certificate=eigen.null_threshold)
         return plan, replace(model, template=self._empty_template())
-
-    def _job(self) -> Job:
-        """What a checkpoint must have been written for."""
-        return kernel_job(self.estimator, self.X, self.kernel, self.place.work, self.rng)
 
     @property
     def _resumed(self) -> int | None:
@@ -186,7 +204,7 @@ class Route:
 
     def _grown(self, op: CenteredGram, first: Plan, start: Array | None) -> tuple[Plan, EigenResult, Spectrum]:
         """Eigenpairs that reach the share of variance asked for, by growing p."""
-        fraction = float(self.estimator.n_components)
+        fraction = self.settings.share
         # The other solvers' work hardly depends on p: they are asked for everything, once.
         p = first.n_components if isinstance(first.solver, BlockKrylov) else first.residence.rank or self.n
         p = p if self._resumed is None else self._resumed
@@ -206,7 +224,7 @@ class Route:
         """The plan for another p; the operator stays what it is, whatever the solver needs beside it."""
         if p == first.n_components or not isinstance(first.solver, BlockKrylov):
             return replace(first, n_components=p)
-        plan = make_plan(self.estimator, self.X, self.kernel, p, self.template, first.available_bytes, self.place)
+        plan = make_plan(self.settings, self.X, self.kernel, p, self.template, first.available_bytes, self.place)
         return replace(plan, residence=first.residence)
 
     def _centered(self, plan: Plan) -> tuple[CenteredGram, Rows | None]:
@@ -215,12 +233,12 @@ class Route:
             return CenteredGram(FactoredGram(self.kernel.features(self.X, self.template))), None
         op, rows = self._uncentered(plan)
         if plan.residence.kind == "dense" and isinstance(op, TiledGram):
-            op = DenseGram(op.to_dense(), n_jobs=self.estimator.n_jobs, rounding=op.rounding)
+            op = DenseGram(op.to_dense(), n_jobs=self.settings.n_jobs, rounding=op.rounding)
         return CenteredGram(op), rows
 
     def _uncentered(self, plan: Plan) -> tuple[Any, Rows | None]:
         """The Gram operator of a kernel that is stored, or evaluated tile by tile."""
-        n_jobs = self.estimator.n_jobs
+        n_jobs = self.settings.n_jobs
         if isinstance(self.kernel, Precomputed):
             return DenseGram(_checked_matrix(self.X), n_jobs=n_jobs), None
         if self.kernel.stored_only:
@@ -260,14 +278,15 @@ class Route:
 
     def approximate(self, plan: Plan) -> tuple[Plan, Model]:
         """The Nyström model."""
-        wanted = self.estimator.n_components
-        p = None if wanted is None or is_fraction(wanted) else plan.n_components
+        settings = self.settings
+        p = None if settings.n_components is None or settings.is_share else plan.n_components
         op, _ = self._uncentered(plan)
         started = time.perf_counter()
         model = nystrom_model(self.X, op, plan.solver, p, self.rng, rank_report(self.listener))
         model = replace(model, eigen=replace(model.eigen, seconds=time.perf_counter() - started))
         self.check_underflow(np.max(model.spectrum.eigenvalues, initial=0.0))
-        keep = _certain_components(float(wanted), model.spectrum) if is_fraction(wanted) else self._kept(model.spectrum)
+        spectrum = model.spectrum
+        keep = _certain_components(settings.share, spectrum) if settings.is_share else self._kept(spectrum)
         model = model.truncated(keep)
         warn_of_certificate(model, plan.solver, self._is_constant)
         if keep == 0:

@@ -8,16 +8,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpukpca.backend.namespace import dtype_name, to_host
-from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.eigen import EigenResult
 from gpukpca.eigen.finish import default_tolerance
 from gpukpca.exceptions import (
     ConvergenceError,
+    ConvergenceWarning,
     DeviceFallbackWarning,
     IndefiniteKernelError,
     IndefiniteKernelWarning,
     PrecisionWarning,
     RankWarning,
+    warn_caller,
 )
 from gpukpca.gram import CenteredGram
 

@@ -103,7 +103,6 @@ class Scatter:
         self.shape = (d, d)
         self.dtype = moments.mean.dtype
         self.like = empty_like(moments.mean)
-        self.trace = float(namespace_of(moments.squares).sum(moments.squares))
 
     def _summed(self, part: Callable[[Array], Array]) -> Array:
         """The sum over panels of centred rows; few rows at a time, as BLAS fails on a large A with its own Aᵀ."""
@@ -142,10 +141,6 @@ class Scatter:
     def factor(self) -> None:
         """None: the rows are never held together."""
         return None
-
-    def bytes_needed(self) -> int:
-        """Nothing is kept."""
-        return 0
 
 
 def components_of(

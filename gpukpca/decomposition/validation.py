@@ -6,7 +6,6 @@ checks would turn them into float64 NumPy arrays silently.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import array_api_compat
@@ -16,6 +15,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from gpukpca._typing import Array
 from gpukpca.backend.csr import canonical, check_compressed
+from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.linalg import largest_asymmetry, largest_modulus
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -32,13 +32,8 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
-from gpukpca.decomposition.convergence import warn_caller
-from gpukpca.exceptions import InvalidParameterError, PrecisionWarning
+from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_caller
 from gpukpca.gram.distributed import dask_kind
-
-ROW_PANEL = 8192
-# What is said of infinity, which is no missing value.
-FINITE = "Every entry must be a finite number; look where this one comes from."
 
 
 def training_data(estimator: Any, X: Any, *, missing: bool = False) -> Array:
@@ -262,61 +257,6 @@ def _warn_of_lost_digits(X: Any) -> None:
         largest = max(abs(int(X.max())), abs(int(X.min())))
         if largest > 2**53:
             warn_caller(f"integers up to {largest} exceed 2**53 and lose digits in float64.", PrecisionWarning)
-
-
-class NotFiniteError(ValueError):
-    """An entry is NaN or infinite: the arguments are the text before its row, the row, and the text after."""
-
-    def __str__(self) -> str:
-        return "".join(map(str, self.args))
-
-    def moved(self, start: int) -> NotFiniteError:
-        """Return the error for rows that begin at row `start` of a whole."""
-        text, row, rest = self.args
-        return NotFiniteError(text, row + start, rest)
-
-
-def check_finite(
-    X: Any, advice: str, what: str = "Input X", *, missing: bool = False, of_missing: str | None = None
-) -> None:
-    """Raise ValueError where X holds NaN or infinity, with the count and the first row; by a reduction of isfinite.
-
-    With `missing` only for infinity. `of_missing` is the advice for NaN where it is another one.
-    """
-    for panel in _panels(X):
-        xp = namespace_of(panel)
-        if bool(xp.all(xp.isfinite(panel))) or (missing and not bool(xp.any(xp.isinf(panel)))):
-            continue
-        _raise_not_finite(X, what, missing, {"NaN": of_missing or advice, "infinity": advice})
-
-
-def has_missing(X: Any) -> bool:
-    """Whether an entry is NaN."""
-    return any(bool(namespace_of(panel).any(namespace_of(panel).isnan(panel))) for panel in _panels(X))
-
-
-def _panels(X: Any) -> Iterator[Array]:
-    """The entries by panels of rows; of a sparse X those that are stored."""
-    values = X.data[:, None] if is_sparse(X) else X
-    n = int(values.shape[0])
-    for start in range(0, n, ROW_PANEL):
-        yield values[start : min(start + ROW_PANEL, n), :]
-
-
-def _raise_not_finite(X: Any, what: str, missing: bool, advice: dict[str, str]) -> None:
-    host = X.data[:, None] if is_sparse(X) else to_host(X)
-    kinds = ((np.isnan, "NaN", ""), (np.isinf, "infinity", f" or a value too large for {host.dtype}"))
-    for test, word, note in kinds[1:] if missing else kinds:
-        bad = np.argwhere(test(host))
-        if len(bad):
-            row, column = _csr_position(X, bad[0][0]) if is_sparse(X) else bad[0]
-            where = f"{what} contains {word}{note}: {len(bad)} value(s), the first in row "
-            raise NotFiniteError(where, int(row), f", column {column}. {advice[word]}")
-
-
-def _csr_position(X: Any, entry: int) -> tuple[int, int]:
-    """Row and column of a stored entry."""
-    return int(np.searchsorted(X.indptr, entry, side="right")) - 1, int(X.indices[entry])
 
 
 def square_kernel_matrix(K: Array) -> Array:

@@ -11,7 +11,6 @@ from typing import Any
 
 from gpukpca.backend.namespace import is_numpy, is_sparse, item_size
 from gpukpca.backend.tiles import usable_cpus
-from gpukpca.decomposition.preimage.methods import RidgePreimage, preimage_method
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.gram.residence import full_cache_bytes
 from gpukpca.kernels import Kernel, Laplacian, Linear, PairwiseCallable, Precomputed
@@ -120,7 +119,9 @@ def kernel_pca_work(job: Any, plan: Any) -> Work | None:
     """
     if isinstance(job.kernel, PairwiseCallable):
         return None
-    work = Work(bytes=COPIES * job.data_bytes, calls=STEPS) + _preimage_work(job, plan)
+    work = Work(bytes=COPIES * job.data_bytes, calls=STEPS)
+    if job.settings.preimage is not None and not isinstance(job.kernel, Linear):
+        work += job.settings.preimage.fit_work(job.n, int(job.X.shape[1]), job.p, plan.preimage_landmarks)
     if isinstance(plan.solver, Nystrom):
         return work + _landmark_work(job, plan)
     if plan.residence.kind == "factored":
@@ -217,16 +218,6 @@ def _landmark_work(job: Any, plan: Any) -> Work:
     columns = pair_work(job, job.kernel) * (COLUMNS_A_PIVOT * job.n * rank)
     growing = Work(products=2 * job.n * rank**2, bytes=4 * job.n * rank * job.item + plan.bytes_read, calls=rank)
     return columns + growing + _small_work(job, rank, plan.n_components)
-
-
-def _preimage_work(job: Any, plan: Any) -> Work:
-    """Return the work of a ridge regression; other pre-images are made when points are mapped back."""
-    if not isinstance(preimage_method(job.estimator, job.kernel), RidgePreimage) or isinstance(job.kernel, Linear):
-        return Work()
-    n, d, p, few = job.n, int(job.X.shape[1]), job.p, plan.preimage_landmarks
-    if few:
-        return Work(products=2 * n * few * (p + d) + 4 * n * few**2, functions=n * few)
-    return Work(products=n * n * p + n**3 / 3 + 2 * n * n * d, functions=n * n / 2)
 
 
 # -- PCA ---------------------------------------------------------------------------------------------------------------

@@ -94,7 +94,3 @@ class AnchoredGram:
         """F minus its row of the anchor, where the base is known by a factor F."""
         F = self.base.factor()
         return None if F is None else F - F[self.anchor : self.anchor + 1, :]
-
-    def bytes_needed(self) -> int:
-        """What the base holds, and one column."""
-        return self.base.bytes_needed() + self.shape[0] * 8

@@ -206,7 +206,3 @@ class CenteredGram:
         """F - mean of its rows, where the base is known by a factor F."""
         F = self.base.factor()
         return None if F is None else self.project(F)
-
-    def bytes_needed(self) -> int:
-        """What the base holds, and the means."""
-        return self.base.bytes_needed() + self.shape[0] * 8

@@ -9,9 +9,8 @@ from gpukpca.backend.creation import full, writable
 from gpukpca.backend.elementwise import put
 from gpukpca.backend.linalg import with_entries
 from gpukpca.backend.namespace import namespace_of
-from gpukpca.backend.tiles import dealt_back, map_tiles
+from gpukpca.backend.tiles import dealt_back, edges, map_tiles
 from gpukpca.gram.product import compute_tile
-from gpukpca.gram.residence import edges
 from gpukpca.kernels.base import Kernel, Rows
 
 

@@ -40,7 +40,6 @@ class ScatterOperator:
         self.shape = (size, size)
         self.dtype = rows.dtype
         self.like = rows.like
-        self.trace = rows.total
 
     def __matmul__(self, V: Array) -> Array:
         """The product with a block (n, b) or (d, b)."""
@@ -69,7 +68,3 @@ class ScatterOperator:
     def factor(self) -> None:
         """None: Z is not at hand."""
         return None
-
-    def bytes_needed(self) -> int:
-        """0: nothing is held."""
-        return 0

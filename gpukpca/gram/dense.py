@@ -6,11 +6,10 @@ from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import operator_on_its_device
-from gpukpca.backend.namespace import empty_like, item_size, namespace_of, writes_in_place
+from gpukpca.backend.namespace import empty_like, namespace_of, writes_in_place
 from gpukpca.backend.rows import pick_rows, take_columns
-from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
+from gpukpca.backend.tiles import dealt_back, edges, map_tiles, worker_count
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.residence import edges
 
 SMALLEST_PANEL = 256
 
@@ -37,13 +36,11 @@ class DenseGram:
         self.shape = (int(K.shape[0]), int(K.shape[0]))
         self.dtype = K.dtype
         self.like = empty_like(K)
-        self.products = 0
         self.n_jobs = n_jobs
         self.rounding = rounding
 
     def __matmul__(self, V: Array) -> Array:
         """K @ V, by panels of rows with threads."""
-        self.products += 1
         workers = worker_count(self.like, self.n_jobs)
         n = self.shape[0]
         panels = edges(n, n if workers == 1 else max(SMALLEST_PANEL, -(-n // (4 * workers))))
@@ -71,7 +68,3 @@ class DenseGram:
     def factor(self) -> None:
         """None: K is not known by a factor."""
         return None
-
-    def bytes_needed(self) -> int:
-        """Bytes of the matrix."""
-        return self.shape[0] ** 2 * item_size(self.dtype)

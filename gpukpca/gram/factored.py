@@ -7,7 +7,7 @@ from typing import Any
 from gpukpca._typing import Array
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import inner_products, symmetric_from_upper
-from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, from_host, item_size, namespace_of
+from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, from_host, namespace_of
 from gpukpca.backend.rows import by_panels, pick_rows
 from gpukpca.exceptions import InvalidParameterError
 
@@ -28,8 +28,6 @@ class FactoredGram:
     shape, dtype, like
         See `gpukpca._typing.SymmetricOperator`.
     F : array, shape (n, k)
-    products : int
-        Products made so far.
 
     Notes
     -----
@@ -45,11 +43,9 @@ class FactoredGram:
         self.shape = (int(F.shape[0]), int(F.shape[0]))
         self.dtype = F.dtype
         self.like = empty_like(F)
-        self.products = 0
 
     def __matmul__(self, V: Array) -> Array:
         """F (Fᵀ V), shape (n, b)."""
-        self.products += 1
         V = cast(V, self.dtype)
         return self.F @ from_host(inner_products(self.F, V), self.F)
 
@@ -83,7 +79,3 @@ class FactoredGram:
     def factor(self) -> Array:
         """F."""
         return self.F
-
-    def bytes_needed(self) -> int:
-        """Bytes of F."""
-        return self.shape[0] * int(self.F.shape[1]) * item_size(self.dtype)

@@ -21,9 +21,8 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.orthonormal import orthonormal_factors
 from gpukpca.backend.rows import feature_bounds, pick_rows
-from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
+from gpukpca.backend.tiles import dealt_back, edges, map_tiles, worker_count
 from gpukpca.gram.centred_rows import CentredRows, mean_of_sample, sampled_places
-from gpukpca.gram.residence import edges
 
 # Entries of a block: 2 MiB in float32, which stays in a core's cache with its product.
 BLOCK_ENTRIES = 2**19

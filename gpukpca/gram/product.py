@@ -11,9 +11,9 @@ from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import with_diagonal
 from gpukpca.backend.namespace import cast, empty_like, is_sparse, namespace_of
 from gpukpca.backend.rows import as_rows, take_rows
-from gpukpca.backend.tiles import TileReport, dealt_back, map_tiles, worker_count
+from gpukpca.backend.tiles import TileReport, dealt_back, edges, map_tiles, worker_count
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.residence import edges, tile_edge_for
+from gpukpca.gram.residence import tile_edge_for
 from gpukpca.kernels.base import Kernel, Rows, resolved_on
 from gpukpca.kernels.given import checked_tile
 

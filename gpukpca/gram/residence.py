@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpukpca.backend.tiles import edges
 from gpukpca.words import counted
 
 # Measured on two cores: from 512 to 768 alike, 1024 up to 15 % slower (float64), as a tile should stay in cache between
@@ -144,8 +145,3 @@ def tile_order(count: int, panel: int) -> list[tuple[int, int]]:
     """
     panels = edges(count, max(1, panel))
     return [(i, j) for first, stop in panels for i in range(stop) for j in range(max(i, first), stop)]
-
-
-def edges(n: int, edge: int) -> list[tuple[int, int]]:
-    """(start, stop) of consecutive slices of n rows."""
-    return [(start, min(start + edge, n)) for start in range(0, n, edge)]

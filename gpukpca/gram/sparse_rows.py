@@ -8,8 +8,8 @@ import numpy as np
 
 from gpukpca.backend.namespace import cast
 from gpukpca.backend.rows import feature_bounds, less_full_columns
+from gpukpca.backend.tiles import edges
 from gpukpca.gram.centred_rows import CentredRows
-from gpukpca.gram.residence import edges
 
 # Rows of a block of a product of two sparse matrices.
 BLOCK_ROWS = 1024

@@ -12,19 +12,11 @@ from gpukpca.backend.limits import SHARE_ALONE
 from gpukpca.backend.linalg import mirror_upper, symmetric_from_upper
 from gpukpca.backend.namespace import cast, empty_like, item_size, namespace_of
 from gpukpca.backend.rows import as_rows
-from gpukpca.backend.tiles import TileReport, dealt_back, map_tiles, worker_count
+from gpukpca.backend.tiles import TileReport, dealt_back, edges, map_tiles, worker_count
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.columns import kernel_columns
 from gpukpca.gram.product import compute_tile, dense_row_bytes
-from gpukpca.gram.residence import (
-    Residence,
-    edges,
-    full_cache_bytes,
-    tile_edge_for,
-    tile_order,
-    tiled_residence,
-    upper_tiles,
-)
+from gpukpca.gram.residence import Residence, tile_edge_for, tile_order, tiled_residence, upper_tiles
 from gpukpca.gram.streamed import StreamedRows
 from gpukpca.gram.upper_tiles import UpperTiles
 from gpukpca.kernels.base import Kernel, Rows, resolved_on
@@ -67,8 +59,6 @@ class TiledGram:
         See `gpukpca._typing.SymmetricOperator`.
     rows : Rows
         The prepared rows of X.
-    products : int
-        Products made so far, each one pass over K.
 
     Notes
     -----
@@ -100,7 +90,6 @@ class TiledGram:
         self.dtype = X.dtype
         self.like = empty_like(X)
         self.workers = worker_count(self.like, n_jobs)
-        self.products = 0
         self.residence = self._residence(tile_edge, cached_tiles, dense_row_bytes(self.kernel, X), panel)
         template = template or self.kernel.template(X, centered)
         self.rounding = self.kernel.rounding(template)
@@ -142,7 +131,6 @@ class TiledGram:
         xp = namespace_of(self.like, V)
         V = cast(V, self.dtype)
         product = xp.concat(self._triangle.sums(V), axis=0)
-        self.products += 1
         return product
 
     # -- the rest of the protocol ----------------------------------------------------------------------------------
@@ -197,8 +185,3 @@ class TiledGram:
     def factor(self) -> None:
         """None: K is not known by a factor."""
         return None
-
-    def bytes_needed(self) -> int:
-        """Bytes of the cache once it is full."""
-        n, edge, size = self.shape[0], self.residence.tile_edge, item_size(self.dtype)
-        return min(full_cache_bytes(n, edge, size), self.residence.cache_bytes(size))

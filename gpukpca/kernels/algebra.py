@@ -20,7 +20,6 @@ from gpukpca.backend.rows import pick_rows, place_of
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.base import Kernel, Rows
 from gpukpca.kernels.parameters import checked_number
-from gpukpca.kernels.radial import square_distances
 
 # Levels of kernels inside of kernels. `repr`, `clone` and pickle go down them on Python's stack of 1000 calls.
 DEEPEST = 100
@@ -165,11 +164,8 @@ class _OfValues(_Combined):
     """A function of the values of its parts alone, which is one of the distance where they are."""
 
     @property
-    def inverts_to(self) -> str | None:  # type: ignore[override]
-        return "distances" if all(part.inverts_to == "distances" for part in self.parts()) else None
-
-    def square_distances(self, drops: np.ndarray) -> np.ndarray:
-        return square_distances(self, drops)
+    def depends_on_distance(self) -> bool:  # type: ignore[override]
+        return all(part.depends_on_distance for part in self.parts())
 
 
 def _product(S: Array, T: Array, s: float, t: float) -> Array:
@@ -227,12 +223,6 @@ class Sum(_OfValues):
         first, second = self.k1.slope(unit), self.k2.slope(unit)
         return None if first is None or second is None else first + second
 
-    def peak(self) -> float:
-        return self.k1.peak() + self.k2.peak()
-
-    def drops(self, squares: np.ndarray) -> np.ndarray:
-        return self.k1.drops(squares) + self.k2.drops(squares)
-
 
 class Product(_OfValues):
     """k1(x, y) · k2(x, y); written ``k1 * k2``, which balances products of more than 25 factors.
@@ -260,15 +250,8 @@ class Product(_OfValues):
         first, second = self.k1.slope(unit), self.k2.slope(unit)
         return None if first is None or second is None else first * self.k2 + self.k1 * second
 
-    def peak(self) -> float:
-        return self.k1.peak() * self.k2.peak()
 
-    def drops(self, squares: np.ndarray) -> np.ndarray:
-        first, second = self.k1.drops(squares), self.k2.drops(squares)
-        return first * (self.k2.peak() - second) + self.k1.peak() * second
-
-
-class Scale(_Combined):
+class Scale(_OfValues):
     """factor · k(x, y); written ``factor * k``.
 
     Parameters
@@ -300,12 +283,6 @@ class Scale(_Combined):
     def slope(self, unit: float = 1.0) -> Kernel | None:
         inner = self.k.slope(unit)
         return None if inner is None else self.factor * inner
-
-    def peak(self) -> float:
-        return self.factor * self.k.peak()
-
-    def drops(self, squares: np.ndarray) -> np.ndarray:
-        return self.factor * self.k.drops(squares)
 
     def square_distances(self, drops: np.ndarray) -> np.ndarray:
         return self.k.square_distances(drops / self.factor)
@@ -352,18 +329,6 @@ class Power(_OfValues):
             return inner if exponent else None
         return float(exponent) * (Power(self.k, exponent - 1) * inner)
 
-    @property
-    def inverts_to(self) -> str | None:  # type: ignore[override]
-        return super().inverts_to if self.exponent else None
-
-    def peak(self) -> float:
-        return self.k.peak() ** int(self.exponent)
-
-    def drops(self, squares: np.ndarray) -> np.ndarray:
-        share = np.minimum(self.k.drops(squares) / self.k.peak(), 1.0)
-        with np.errstate(divide="ignore"):  # far out all of the peak is gone
-            return -self.peak() * np.expm1(int(self.exponent) * np.log1p(-share))
-
 
 class Exp(_OfValues):
     """exp(k(x, y)); written ``gpukpca.kernels.exp(k)``.
@@ -389,12 +354,6 @@ class Exp(_OfValues):
     def slope(self, unit: float = 1.0) -> Kernel | None:
         inner = self.k.slope(unit)
         return None if inner is None else self * inner
-
-    def peak(self) -> float:
-        return math.exp(self.k.peak())
-
-    def drops(self, squares: np.ndarray) -> np.ndarray:
-        return -self.peak() * np.expm1(-self.k.drops(squares))
 
 
 class Modulated(_Combined):

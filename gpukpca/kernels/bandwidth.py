@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.spatial import cKDTree
 from scipy.spatial.distance import pdist, squareform
 
 from gpukpca._typing import Array
@@ -21,8 +20,6 @@ SAME_ROW = 1e3
 # Squared distances by a matrix product are right to rounding, and no rows are one row, where none is below this share
 # of the largest squared distance from the mean. From so many features it is faster than differences.
 FAR_APART, WIDE_ROWS, PANEL = 1e-4, 32, 250
-# In so many of their features rows are looked for that are near to each other: a tree is fast in few dimensions.
-TREE_FEATURES = 3
 
 
 def resolved_gamma(owner: str, gamma: Any, X: Array) -> float:
@@ -89,18 +86,6 @@ def _median_distance(X: Any) -> float:
     if distances.size and not distances.min() > least.max():
         distances = distances[(distances > 0) & (distances >= _larger_of_pairs(least))]
     return _median(distances) if distances.size else 0.0
-
-
-def median_is_sharp(X: Any, share: float) -> bool:
-    """Whether the median distance is the same, to that share of it, if rows that rounding may tell apart are one."""
-    rows = np.hstack(list(sampled_panels(X, MEDIAN_SAMPLE)))
-    reach = SAME_ROW * epsilon(place_of(X)) * np.linalg.norm(rows - rows.mean(axis=0), axis=1).max()
-    tree = cKDTree(rows[:, :TREE_FEATURES])
-    if int(tree.count_neighbors(tree, reach)) == len(rows):
-        return True
-    distances = pdist(rows)
-    apart = distances[distances > reach]
-    return bool(apart.size and _median(apart) - _median(distances) <= share * _median(apart))
 
 
 def _squares_by_product(X: Any) -> np.ndarray | None:

@@ -131,6 +131,8 @@ class Kernel:
     inverts_to : "distances", "products" or None
         What a value of k tells of two points: their distance (`square_distances`), their inner product
         (`inner_products`), or neither.
+    depends_on_distance : bool
+        Whether k(x, y) is a function of one distance between x and y alone.
 
     Notes
     -----
@@ -146,6 +148,7 @@ class Kernel:
     scratch_tiles = 0
     exponentials = 1
     inverts_to: str | None = None
+    depends_on_distance = False
     # Of kernels inside of kernels.
     _levels = 1
     # Whether rows prepared with ``centered=True`` leave out a constant at most (`offset`), which kernels made of this
@@ -265,14 +268,6 @@ class Kernel:
         squared distances keeps values near 1, which float32 wants.
         """
         return None
-
-    def peak(self) -> float:
-        """For k(x, y) = f(‖x - y‖²) the value f(0)."""
-        raise AttributeError(f"{type(self).__name__} is no function of the distance")
-
-    def drops(self, squares: np.ndarray) -> np.ndarray:
-        """For k(x, y) = f(‖x - y‖²) what f(0) is above f at these ‖x - y‖², on the host."""
-        raise AttributeError(f"{type(self).__name__} is no function of the distance")
 
     def square_distances(self, drops: np.ndarray) -> np.ndarray:
         """For k(x, y) = f(‖x - y‖²) the ‖x - y‖² at which k is less than f(0) by `drops`, 0 <= drops < f(0)."""

@@ -170,6 +170,7 @@ class _EuclideanKernel(Kernel):
 
     positive_definite = True
     inverts_to = "distances"
+    depends_on_distance = True
     leaves_out_constants = True
     can_be_flat = False
     # A kernel with a kink at distance 0 sees the square root of the rounding error there.
@@ -267,13 +268,6 @@ class _EuclideanKernel(Kernel):
 
     def offset(self, rows: DistanceRows) -> float:
         return 1.0 if rows.geometry.flat else 0.0
-
-    def peak(self) -> float:
-        return 1.0
-
-    def drops(self, squares: np.ndarray) -> np.ndarray:
-        T = -float(self.gamma) * squares
-        return -self._function(T, True) if self.can_be_flat else 1.0 - self._function(T, False)
 
     def _function(self, T: Array, flat: bool, dtype: Any = None, out: Array | None = None) -> Array:
         """Return kernel values as `dtype` (default: that of T) from T, which rounding may have left above 0.
@@ -554,6 +548,7 @@ class Laplacian(Kernel):
     positive_definite = True
     leaves_out_constants = True
     densifies = True
+    depends_on_distance = True
 
     def __init__(self, gamma: Any = None) -> None:
         self.gamma = gamma

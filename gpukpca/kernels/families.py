@@ -94,12 +94,6 @@ def common_kernel(kernel: Kernel) -> Kernel | None:
     return None if make is None else make(kernel)
 
 
-def is_of_distances(kernel: Kernel) -> bool:
-    """Whether a kernel of a family, or a family's common kernel, sees distances alone: 1 at most, and the same for data
-    that are moved."""
-    return isinstance(kernel, (RBF, RationalQuadratic, Matern, Laplacian))
-
-
 def widest_member(kernels: list[Kernel]) -> Kernel:
     """Of the common kernels of one family that with the largest gamma: its matrix is precise enough for all."""
     return max(kernels, key=lambda kernel: float(getattr(kernel, "gamma", 0.0)))

@@ -10,6 +10,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import working_on
+from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.linalg import inner_products
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -26,7 +27,6 @@ from gpukpca.decomposition.evidence import log_evidence, most_evident
 from gpukpca.decomposition.pca import SpectrumPCA
 from gpukpca.decomposition.reading import samples_of, spectrum_of, total_variance_of, whole_rank
 from gpukpca.decomposition.relevance import relevance_in_span, rounding_of, span_rank
-from gpukpca.decomposition.validation import FINITE, check_finite
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.model_selection.gap import certain_gaps, kernel_samples_of, residuals_of, steepest
 

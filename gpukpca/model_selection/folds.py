@@ -20,24 +20,24 @@ from sklearn.base import clone
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import is_on_gpu, synchronize
+from gpukpca.backend.finite import check_finite
 from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import accumulation_dtype, cast, item_size, namespace_of, to_host
 from gpukpca.backend.random import generator
 from gpukpca.backend.tiles import map_tasks, worker_count
-from gpukpca.decomposition.choices import kernel_from, solver_from, wants_certificate
-from gpukpca.decomposition.fitting import MapArrays
-from gpukpca.decomposition.model import exact_model
+from gpukpca.decomposition.choices import kernel_from
+from gpukpca.decomposition.fitting import settings_of
+from gpukpca.decomposition.kernel_pca_settings import is_nystrom
+from gpukpca.decomposition.model import MapArrays, exact_model
 from gpukpca.decomposition.preimage.methods import RidgePreimage, preimage_method, refuse_unsuited
 from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
 from gpukpca.decomposition.spectrum import Spectrum, checked_spectrum, splits_a_subspace, warn_of_convergence
-from gpukpca.decomposition.validation import check_finite
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
 from gpukpca.exceptions import ConvergenceWarning, DeviceLostError, InvalidParameterError
 from gpukpca.gram import CenteredGram, DenseGram, gram_matrix
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.families import common_kernel, from_common, widest_member
 from gpukpca.kernels.given import check_symmetry
-from gpukpca.model_selection.fold_rows import FoldRows
 from gpukpca.model_selection.grid import Candidate, Group, same_setting
 
 # Matrices of n x n that a candidate holds at most: K, its copies in LAPACK, and the matrix of the scores.
@@ -62,10 +62,7 @@ class Outcome:
     unconverged : int
         Pre-images of rows held out that the method's iteration left before they had converged.
     undetermined : bool
-        The last component and the first one left out are not separately determined, and rounding chose; in float32,
-        that is one of the doubts.
-    narrow, doubtful : bool
-        Computed in float32 though the data are float64; and rounding may show in the score.
+        The last component and the first one left out are not separately determined, and rounding chose.
     """
 
     score: float = math.nan
@@ -74,8 +71,6 @@ class Outcome:
     error: Exception | None = None
     unconverged: int = 0
     undetermined: bool = False
-    narrow: bool = False
-    doubtful: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,12 +96,10 @@ class Fold:
         Bytes that may be allocated.
     n_jobs : int, optional
         Threads. Groups are dealt to them; alone a group has them all.
-    narrow : bool
-        Fit in float32 where the kernels allow it.
     """
 
-    def __init__(self, X: Array, X_new: Array, limit: int, n_jobs: int | None, narrow: bool = False) -> None:
-        self.X, self.X_new, self.limit, self.n_jobs, self.narrow = X, X_new, limit, n_jobs, narrow
+    def __init__(self, X: Array, X_new: Array, limit: int, n_jobs: int | None) -> None:
+        self.X, self.X_new, self.limit, self.n_jobs = X, X_new, limit, n_jobs
         self.n = int(X.shape[0])
         self.outcomes: dict[int, Outcome] = {}
         self.shared: set[int] = set()
@@ -175,8 +168,8 @@ class Fold:
 
     def _together(self, members: list[tuple[Group, Kernel]], workers: int, report: Report) -> None:
         """Candidates whose kernels are functions of one matrix: first all decompositions, then all pre-images."""
-        family, rows = self._family(members)
-        shared = [_Shared(rows, group, kernel, 1 if workers > 1 else self.n_jobs) for group, kernel in members]
+        family, n_jobs = self._family(members), 1 if workers > 1 else self.n_jobs
+        shared = [_Shared(self.X, self.X_new, group, kernel, n_jobs) for group, kernel in members]
         every = [(one, member) for one in shared for member in one.group.members]
         decompositions = [partial(one.decompose, family) for one in shared]
         if len(shared) < workers:  # then each has all threads of BLAS
@@ -194,17 +187,15 @@ class Fold:
         self.outcomes |= {member.number: outcome for (_, member), outcome in zip(every, found[first:], strict=True)}
         self.shared |= {member.number for _, member in every}
 
-    def _family(self, members: list[tuple[Group, Kernel]]) -> tuple[_Family, FoldRows]:
-        """The matrices that all kernels are made of, and the rows as the members take them."""
+    def _family(self, members: list[tuple[Group, Kernel]]) -> _Family:
+        """Compute the matrices that all kernels are made of."""
         started = time.perf_counter()
         wide = accumulation_dtype(self.X)
         X, X_new = cast(self.X, wide), cast(self.X_new, wide)
         common = widest_member([common_kernel(kernel) for _, kernel in members])  # type: ignore[misc]
         square = gram_matrix(common, X, n_jobs=self.n_jobs)
         across = gram_matrix(common, X, X_new, n_jobs=self.n_jobs)
-        rows = FoldRows(self.X, self.X_new)
-        rows = rows.narrowed(common) if self.narrow else rows
-        return _Family(common, square, across, (time.perf_counter() - started) / len(members)), rows
+        return _Family(common, square, across, (time.perf_counter() - started) / len(members))
 
     # -- others ----------------------------------------------------------------------------------------------------
 
@@ -250,9 +241,8 @@ class Fold:
 class _Shared:
     """One group on one fold, its kernel made of the family's common matrix."""
 
-    def __init__(self, rows: FoldRows, group: Group, kernel: Kernel, n_jobs: int | None) -> None:
-        self.rows, self.group, self.kernel, self.n_jobs = rows, group, kernel, n_jobs
-        self.X, self.X_new = rows.X, rows.X_new
+    def __init__(self, X: Array, X_new: Array, group: Group, kernel: Kernel, n_jobs: int | None) -> None:
+        self.X, self.X_new, self.group, self.kernel, self.n_jobs = X, X_new, group, kernel, n_jobs
         self.estimator = group.estimator
         self.seconds = 0.0
         self.error: Exception | None = None
@@ -295,21 +285,20 @@ class _Shared:
 
     def _eigenpairs(self, op: CenteredGram) -> EigenResult:
         n, p, on_gpu = op.shape[0], self.group.members[0].p, is_on_gpu(op.like)
-        solver, _ = solver_from(self.estimator, n, p, on_gpu)
+        solver, _ = settings_of(self.estimator, self.kernel).solver_for(n, p, on_gpu)
         asked = self.estimator.eigen_solver
         if isinstance(solver, BlockKrylov) and asked == "auto" and not on_gpu and DENSE_FROM * p >= n:
             solver = Dense(tol=solver.tol)
         eigen = top_eigh(op, p, solver=solver, rng=generator(self.estimator.random_state))
         check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
-        if not self.rows.narrow:  # there it is a reason to fit again
-            warn_of_convergence(eigen, fixed=getattr(solver, "passes", None) is not None)
+        warn_of_convergence(eigen, fixed=getattr(solver, "passes", None) is not None)
         return eigen
 
     def outcome(self, member: Candidate, family: _Family) -> Outcome:
         """The score of a member, or why there is none."""
         self.decompose(family)
         if self.error is not None:
-            return Outcome(fit_seconds=self.seconds, error=self.error, narrow=self.rows.narrow)
+            return Outcome(fit_seconds=self.seconds, error=self.error)
         started = time.perf_counter()
         try:
             eigen = self.model.eigen.truncated(member.p)
@@ -321,15 +310,13 @@ class _Shared:
             raise
         except Exception as error:
             seconds = self.seconds + time.perf_counter() - started
-            return Outcome(fit_seconds=seconds, error=error, narrow=self.rows.narrow)
+            return Outcome(fit_seconds=seconds, error=error)
         return Outcome(
             score,
             fit_seconds=self.seconds + fitted - started,
             score_seconds=time.perf_counter() - fitted,
             unconverged=unconverged,
-            undetermined=not self.rows.narrow and splits_a_subspace(eigen),
-            narrow=self.rows.narrow,
-            doubtful=self.rows.doubts(eigen, preimage, score),
+            undetermined=splits_a_subspace(eigen),
         )
 
     def _preimage(self, member: Candidate) -> Any:
@@ -378,7 +365,7 @@ def _done(jobs: list[Callable[[], Any]], workers: int, told: Report) -> list[Any
 
 def _shares(group: Group) -> bool:
     """Whether the members may take their eigenpairs from a stored matrix."""
-    return group.counts_components and not wants_certificate(group.estimator.eigen_solver)
+    return group.counts_components and not is_nystrom(group.estimator.eigen_solver)
 
 
 def _one_fit(one: Candidate, other: Candidate) -> bool:

@@ -18,7 +18,7 @@ from gpukpca.backend.device import working_on
 from gpukpca.backend.namespace import is_sparse, overflow_allowed
 from gpukpca.backend.random import generator
 from gpukpca.backend.rows import pick_rows
-from gpukpca.decomposition.choices import check_parameter, is_switch, is_word
+from gpukpca.decomposition.choices import check_parameter, is_switch
 from gpukpca.decomposition.fitting import Placed, unchanged_on_error
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.placement import at_full_precision, placement_for
@@ -29,13 +29,12 @@ from gpukpca.decomposition.validation import new_data, training_data
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.model_selection.folds import Fold, Outcome
 from gpukpca.model_selection.grid import Candidate, candidates_of, grid_of, grouped
-from gpukpca.model_selection.precision import SEARCH_DTYPES, rivals, suited, unfit, unsettled
 from gpukpca.model_selection.results import (
     results_table,
+    sharing_of,
     tell_of_convergence,
     tell_of_failures,
     tell_of_undetermined,
-    told_of_sharing,
 )
 
 
@@ -78,18 +77,11 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         ``KFold(5, shuffle=True)``.
     refit : bool
         Fit the best candidate to all rows, for `best_estimator_`, `transform` and the others.
-    search_dtype : "auto", "float32" or "float64"
-        Of the candidates' arithmetic where the data are float64. "float32": scores are right to 1e-4 as a rule, in half
-        of the time. Candidates whose last component, ridge or gamma between scores rounding could reach, and those with
-        scores nearer than 5e-4 to the best, are computed again in float64, so that the choice is that of float64. It is
-        for ridge pre-images and kernels of distances; others are computed in float64 at once. "auto" is "float32" from
-        1000 training rows, else "float64". The best model is fitted in the precision of the data.
     eigen_solver, random_state, device, memory_limit, n_jobs
         As in `KernelPCA`. Threads are used for candidates; no process is started. With "auto" stored matrices of a
         fold go to LAPACK from one component in 32 rows.
     verbose : int or callable
-        1 prints a line a fold; a callable gets `Progress` events of stage "fold", counted in fits: of float32 first,
-        where it is used, then of those again in float64.
+        1 prints a line a fold; a callable gets `Progress` events of stage "fold", counted in fits.
 
     Attributes
     ----------
@@ -105,7 +97,7 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         Seconds; only with `refit`.
     n_splits_ : int
     sharing_ : str
-        How much was shared, and why not all where it is not all; how many fits are in float32.
+        How much was shared, and why not all where it is not all.
     n_features_in_, feature_names_in_
 
     Raises
@@ -153,7 +145,6 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         cv: Any = 5,
         refit: Any = True,
         eigen_solver: Any = "auto",
-        search_dtype: Any = "auto",
         random_state: Any = None,
         device: Any = None,
         memory_limit: Any = None,
@@ -168,7 +159,6 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self.cv = cv
         self.refit = refit
         self.eigen_solver = eigen_solver
-        self.search_dtype = search_dtype
         self.random_state = random_state
         self.device = device
         self.memory_limit = memory_limit
@@ -221,8 +211,6 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         check_parameter(
             self, "verbose", callable(self.verbose) or is_switch(self.verbose), "an integer >= 0 or a callable"
         )
-        dtypes_named = " or ".join(f'"{name}"' for name in SEARCH_DTYPES)
-        check_parameter(self, "search_dtype", is_word(self.search_dtype, *SEARCH_DTYPES), dtypes_named)
         if isinstance(self.kernel, str) and self.kernel == "precomputed":
             raise InvalidParameterError(
                 "Cannot find pre-images with a precomputed kernel, and KernelPCACV scores by them. Pass the data and a "
@@ -256,39 +244,26 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     def _all_folds(
         self, X: Array, splits: list[Any], candidates: list[Candidate], limit: int
     ) -> list[dict[int, Outcome]]:
-        """The outcomes of every fold: in float32 where that is enough, the others in the precision of the data."""
-        outcomes: list[dict[int, Outcome]] = [{} for _ in splits]
-        shared: list[set[int]] = [set() for _ in splits]
-
-        def fit(numbers: list[set[int]], narrow: bool = False) -> None:
-            done, total = 0, sum(map(len, numbers))
-            for k, (train, test) in enumerate(splits):
-                left = numbers[k] - unfit(outcomes) if narrow else numbers[k]
-                done += len(numbers[k])
-                if not left:
-                    continue
-                groups = grouped([candidate for candidate in candidates if candidate.number in left])
-                fold = Fold(pick_rows(X, train), pick_rows(X, test), limit, self.n_jobs, narrow)
-                fold.run(groups, self._reporter(k, len(splits), done - len(left), total, narrow))
-                outcomes[k] |= fold.outcomes
-                shared[k] |= fold.shared
-
-        first = suited(self.search_dtype, X, min(len(train) for train, _ in splits), candidates)
-        fit([first] * len(splits), narrow=True)
-        fit(unsettled(outcomes, {candidate.number for candidate in candidates}))
-        while any(near := rivals(outcomes)):  # scores in full may bring others near to the best
-            fit(near)
-        self.sharing_ = told_of_sharing(shared, outcomes, len(grouped(candidates)))
+        """Return the outcomes of every fold, by number of the candidate."""
+        groups, n_folds = grouped(candidates), len(splits)
+        outcomes, shared = [], []
+        for k, (train, test) in enumerate(splits):
+            fold = Fold(pick_rows(X, train), pick_rows(X, test), limit, self.n_jobs)
+            fold.run(groups, self._reporter(k, n_folds, len(candidates)))
+            outcomes.append(fold.outcomes)
+            shared.append(fold.shared)
+        self.sharing_ = sharing_of(shared, n_folds * len(candidates), len(groups))
         return outcomes
 
-    def _reporter(self, k: int, n_splits: int, before: int, every: int, narrow: bool) -> Callable[[int], None]:
-        """What tells the listener of the fits that are done on fold k."""
+    def _reporter(self, k: int, n_folds: int, fits: int) -> Callable[[int], None]:
+        """Return the function that reports the fits done on fold k to the listener."""
         listener = listener_from(self.verbose)
 
         def report(done: int) -> None:
             if listener is not None:
-                text = f"fold {k + 1} of {n_splits}: {before + done} of {every} fits" + " in float32" * narrow
-                listener(Progress("fold", text, before + done, every))
+                before, total = k * fits, n_folds * fits
+                text = f"fold {k + 1} of {n_folds}: {before + done} of {total} fits"
+                listener(Progress("fold", text, before + done, total))
 
         return report
 

@@ -8,8 +8,7 @@ import numpy as np
 from scipy.stats import rankdata
 from sklearn.exceptions import FitFailedWarning
 
-from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
-from gpukpca.exceptions import PrecisionWarning
+from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning, warn_caller
 from gpukpca.model_selection.folds import Outcome
 
 REASONS_TOLD = 5
@@ -68,27 +67,25 @@ def _ranks(means: np.ndarray) -> np.ndarray:
     return rankdata(-np.where(np.isnan(means), worst, means), method="min").astype(np.int32)
 
 
-def told_of_sharing(shared: list[set[int]], folds: list[dict[int, Outcome]], kernels: int) -> str:
-    """How much the fits of a search shared, and in which precision they were.
+def sharing_of(shared: list[set[int]], fits: int, kernels: int) -> str:
+    """Say how much the fits of a search shared.
 
     Parameters
     ----------
     shared : list of set
         For every fold the candidates that shared their distances.
-    folds : list of dict
-        For every fold the outcome of every candidate, by number.
+    fits : int
+        Candidates times folds.
     kernels : int
         That differ in more than what comes after the decomposition.
     """
-    every, together = sum(map(len, folds)), sum(map(len, shared))
-    narrow = sum(outcome.narrow for fold in folds for outcome in fold.values())
-    precision = f"; {narrow} of {every} fits in float32, which was enough to choose by" if narrow else ""
-    if together == every:
-        return f"distances once a fold; one decomposition for each of {kernels} kernels on every fold{precision}"
+    together = sum(map(len, shared))
+    if together == fits:
+        return f"distances once a fold; one decomposition for each of {kernels} kernels on every fold"
     return (
-        f"distances once a fold for {together} of {every} fits; the others by fits of their own, one for all numbers "
+        f"distances once a fold for {together} of {fits} fits; the others by fits of their own, one for all numbers "
         "of components: kernels of no family, shares of the variance, Nyström, or too little memory for n x n "
-        f"distances{precision}"
+        "distances"
     )
 
 

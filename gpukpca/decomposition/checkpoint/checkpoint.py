@@ -25,12 +25,11 @@ from gpukpca.decomposition.checkpoint.generations import (
     key_of,
 )
 from gpukpca.decomposition.checkpoint.job import Job
-from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.decomposition.progress import Listener, Progress
 from gpukpca.decomposition.saved.archive import Arrays, Header, read_header, write_archive
 from gpukpca.eigen import BlockKrylov
 from gpukpca.eigen.state import KrylovState
-from gpukpca.exceptions import CheckpointWarning
+from gpukpca.exceptions import CheckpointWarning, warn_caller
 
 
 @dataclass(frozen=True)
@@ -178,14 +177,14 @@ def _columns_of(state: KrylovState) -> tuple[int, int]:
 
 
 def checkpoint_for(
-    estimator: Any,
+    path: Any,
     solver: Any,
     job: Callable[[], Job],
     rng: np.random.Generator,
     listener: Listener | None = None,
 ) -> AbstractContextManager[Checkpoint | None]:
-    """The checkpoint that an estimator asks for; None inside where it asks for none, or its solver makes no passes."""
-    if estimator.checkpoint is None or not isinstance(solver, BlockKrylov):
+    """Return the checkpoint in the folder `path`; None inside where there is none, or the solver makes no passes."""
+    if path is None or not isinstance(solver, BlockKrylov):
         return nullcontext()
-    folder = Path(os.path.realpath(estimator.checkpoint))
+    folder = Path(os.path.realpath(path))
     return Checkpoint(folder, job(), rng, listener)

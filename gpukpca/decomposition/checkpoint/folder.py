@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +20,9 @@ from gpukpca.decomposition.checkpoint.generations import (
     state_at,
 )
 from gpukpca.decomposition.checkpoint.job import Job, difference
-from gpukpca.decomposition.convergence import warn_caller
 from gpukpca.eigen.state import KrylovState
-from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatError
+from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatError, warn_caller
+from gpukpca.files import check_writable
 
 AGAIN = "Choose another folder, or delete the files p*_pass*.npz in this one to begin anew"
 ONE_FIT = "A folder is for one fit: cross-validation and searches make many, which cannot share one"
@@ -66,14 +65,7 @@ def check_folder(path: str | os.PathLike[str] | None) -> None:
     parent = folder if folder.exists() else folder.parent
     if not parent.is_dir():
         raise FileNotFoundError(f"checkpoint={os.fspath(path)!r}: there is no folder {parent}.")
-    try:
-        # Permission bits do not tell of read-only file systems; a file does.
-        with tempfile.TemporaryFile(dir=parent):
-            pass
-    except OSError as error:
-        raise type(error)(
-            f"checkpoint={os.fspath(path)!r}: nothing can be written to {parent}: {error.strerror}."
-        ) from error
+    check_writable(parent, f"checkpoint={os.fspath(path)!r}")
 
 
 def has_generations(folder: Path) -> bool:

@@ -16,10 +16,9 @@ from gpukpca.backend.namespace import dtype_name, is_foreign, is_sparse, to_host
 from gpukpca.backend.panelled import Panelled
 from gpukpca.backend.random import kind_of_generator
 from gpukpca.backend.rows import pick_rows, take_rows
-from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
+from gpukpca.backend.tiles import dealt_back, edges, map_tiles, worker_count
 from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.pca_plan import PCAPlan
-from gpukpca.gram.residence import edges
 from gpukpca.kernels import Kernel
 from gpukpca.words import printable
 

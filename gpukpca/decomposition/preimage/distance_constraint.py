@@ -16,10 +16,9 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import row_products, smallest_in_rows
 from gpukpca.backend.namespace import cast, epsilon, from_host, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.rows import feature_means, pick_rows, shifted_rows
-from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
+from gpukpca.backend.tiles import dealt_back, edges, map_tiles, worker_count
 from gpukpca.decomposition.preimage.result import Found, PreimageInfo
 from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
-from gpukpca.gram.residence import edges
 
 # Numbers that a panel of points holds at most: distances to the basis, or coordinates of neighbours.
 CPU_PANEL, GPU_PANEL = 2**20, 2**25

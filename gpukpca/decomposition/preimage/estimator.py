@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import working_on
+from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
     dtype_name,
@@ -24,7 +25,6 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.rows import dense_rows, take_columns, take_rows
 from gpukpca.decomposition.choices import is_integer
-from gpukpca.decomposition.convergence import ConvergenceWarning, warn_caller
 from gpukpca.decomposition.fitting import OnlyWhere
 from gpukpca.decomposition.lazy import lazily, mean_of
 from gpukpca.decomposition.model import Model
@@ -35,8 +35,8 @@ from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.decomposition.preimage.result import FittedPreimage, Found, PreimageInfo
 from gpukpca.decomposition.preimage.ridge import RidgeRegression
 from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
-from gpukpca.decomposition.validation import check_finite, checked_scores, new_data
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.decomposition.validation import checked_scores, new_data
+from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, warn_caller
 from gpukpca.gram.distributed import is_dask_array
 from gpukpca.kernels import Kernel, Linear, Precomputed
 

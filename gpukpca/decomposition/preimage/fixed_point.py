@@ -19,10 +19,9 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import multiply
 from gpukpca.backend.namespace import cast, epsilon, namespace_of, to_host
 from gpukpca.backend.rows import by_panels, feature_means, pick_rows, shifted_rows
-from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
+from gpukpca.backend.tiles import dealt_back, edges, map_tiles, worker_count
 from gpukpca.decomposition.preimage.result import Found, PreimageInfo
 from gpukpca.decomposition.preimage.space import FeatureSpace, nearest, square_sums
-from gpukpca.gram.residence import edges
 from gpukpca.kernels import Kernel, Scale
 from gpukpca.kernels.base import Rows
 

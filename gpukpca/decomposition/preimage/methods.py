@@ -16,6 +16,7 @@ from gpukpca.decomposition.preimage.fixed_point import FixedPoint
 from gpukpca.decomposition.preimage.linear import LinearPreimage
 from gpukpca.decomposition.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.decomposition.preimage.space import FeatureSpace
+from gpukpca.decomposition.work import Work
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.parameters import closest
@@ -26,7 +27,19 @@ AUTO_LANDMARKS = 2000
 ROWS_A_LANDMARK = 5
 
 
-class RidgePreimage(BaseEstimator):
+class _PreimageMethod(BaseEstimator):
+    """What a plan asks of every method."""
+
+    def landmarks_for(self, n: int, fits: bool) -> int:
+        """Return the landmarks for n rows, 0 for none, given whether an n x n matrix fits into memory."""
+        return 0
+
+    def fit_work(self, n: int, d: int, p: int, landmarks: int) -> Work:
+        """Return the work of the fit; none where points are computed when they are mapped back."""
+        return Work()
+
+
+class RidgePreimage(_PreimageMethod):
     """Pre-images by kernel ridge regression of the data on the scores.
 
     The regression has a kernel of its own, between scores: the bandwidth that suits the data does not suit scores.
@@ -104,6 +117,12 @@ class RidgePreimage(BaseEstimator):
         squares = 2 if on_gpu else 1  # cuSOLVER factors a copy
         return n * (squares * n + 3 * d + 8 * p) * item
 
+    def fit_work(self, n: int, d: int, p: int, landmarks: int) -> Work:
+        """Return the work of the regression."""
+        if landmarks:
+            return Work(products=2 * n * landmarks * (p + d) + 4 * n * landmarks**2, functions=n * landmarks)
+        return Work(products=n * n * p + n**3 / 3 + 2 * n * n * d, functions=n * n / 2)
+
     def learned(self, X: Array, space: FeatureSpace, model: Model, landmarks: int) -> RidgeRegression | LinearPreimage:
         """The regression of X on the scores of the model; on no scores every point is the mean."""
         if not model.scores.shape[1]:
@@ -119,7 +138,7 @@ class RidgePreimage(BaseEstimator):
         return NAMED_KERNELS[self.kernel or "rbf"](SimpleNamespace(gamma=gamma, degree=3, coef0=1), {})
 
 
-class FixedPointPreimage(BaseEstimator):
+class FixedPointPreimage(_PreimageMethod):
     """Pre-images by the fixed-point iteration of Mika et al. (1999), for radial kernels.
 
     The point nearest to the projection in feature space, found from the point to be denoised, or for scores alone from
@@ -163,7 +182,7 @@ class FixedPointPreimage(BaseEstimator):
         return FixedPoint.fitted(space, _basis_scores(model), int(self.max_iter), float(self.tol))
 
 
-class DistanceConstraintPreimage(BaseEstimator):
+class DistanceConstraintPreimage(_PreimageMethod):
     """Pre-images from the distances to neighbours, by Kwok & Tsang (2004), for radial and polynomial kernels.
 
     Parameters
@@ -174,10 +193,9 @@ class DistanceConstraintPreimage(BaseEstimator):
 
     Notes
     -----
-    For "rbf", "rational_quadratic", "matern", their sums, products, multiples, powers and exponentials (for which the
-    distances are found by bisection), and "poly", for even degrees with the inner product that makes gamma x·y + coef0
-    positive. Fit evaluates the kernel once more between all training points or landmarks; a point costs 2 m p
-    operations.
+    For "rbf", "rational_quadratic", "matern" and "poly", whose values have a closed form for the distance or the inner
+    product, and for multiples of them; for even degrees the inner product that makes gamma x·y + coef0 positive. Fit
+    evaluates the kernel once more between all training points or landmarks; a point costs 2 m p operations.
 
     With radial kernels a pre-image that would be twice as far from the mean of its neighbours as their distances say,
     in the root mean square, is brought to where they say: the least squares of the paper under that bound. Neighbours

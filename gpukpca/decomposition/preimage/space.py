@@ -11,7 +11,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.linalg import row_products
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, namespace_of, to_host
 from gpukpca.backend.rows import by_panels, row_panels, take_rows
-from gpukpca.decomposition.fitting import MapArrays
+from gpukpca.decomposition.model import MapArrays
 from gpukpca.gram import kernel_matmat
 from gpukpca.kernels import Kernel
 

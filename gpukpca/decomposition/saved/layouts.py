@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gpukpca.decomposition.fitting import MapArrays
 from gpukpca.decomposition.latent import LatentModel
 from gpukpca.decomposition.linear_map import LinearMap
 from gpukpca.decomposition.local_model import LocalModel
+from gpukpca.decomposition.model import MapArrays
 from gpukpca.decomposition.pca_plan import PCAPlan
 from gpukpca.decomposition.plan import Plan
 from gpukpca.decomposition.preimage.distance_constraint import DistanceConstraint

@@ -13,11 +13,11 @@ import numpy as np
 
 from gpukpca.backend.namespace import dtype_name
 from gpukpca.decomposition.alternation import ASSIGNMENTS
-from gpukpca.decomposition.fitting import MapArrays
 from gpukpca.decomposition.latent import LatentModel
 from gpukpca.decomposition.linear_map import LinearMap
 from gpukpca.decomposition.local_model import LocalModel
 from gpukpca.decomposition.mixture import Cluster
+from gpukpca.decomposition.model import MapArrays
 from gpukpca.decomposition.pca_plan import WORDS, PCAPlan
 from gpukpca.decomposition.plan import Plan
 from gpukpca.decomposition.points import Frame

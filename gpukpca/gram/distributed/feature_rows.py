@@ -16,11 +16,11 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import cast, from_host, move, overflow_allowed, to_host
 from gpukpca.backend.rows import feature_bounds
+from gpukpca.backend.tiles import edges
 from gpukpca.gram.centred_rows import CentredRows, mean_of_sample, sampled_places
 from gpukpca.gram.distributed.rows import ClusterRows
 from gpukpca.gram.distributed.share import as_it_is, dealt
 from gpukpca.gram.feature_rows import FeatureRows
-from gpukpca.gram.residence import edges
 
 # Chains for every thread: a panel is added where it is, so with one a thread some would wait for others.
 CHAINS_A_THREAD = 2

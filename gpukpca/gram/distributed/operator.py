@@ -84,7 +84,7 @@ class DaskGram:
         self.template = template or self.kernel.template(rows, centered)
         self.rounding = self.kernel.rounding(self.template)
         self.rows = _TakenRows(self.kernel, rows, self.template)
-        self.products, self.workers = 0, worker_count(self.like)
+        self.workers = worker_count(self.like)
         self.specs, self._homes = _specs(rows, cache)
         sizes = [stop - start for start, stop in rows.bounds]
         self._owners = owners(sizes, [home.threads for home in self._homes])
@@ -131,7 +131,6 @@ class DaskGram:
             sums = self._added_by_workers(products)
             for product in products:
                 product.release()
-        self.products += 1
         return np.concatenate(sums, axis=0)
 
     def _added_by_workers(self, products: list[Any]) -> list[np.ndarray]:
@@ -184,10 +183,6 @@ class DaskGram:
     def factor(self) -> None:
         """None: K is not known by a factor."""
         return None
-
-    def bytes_needed(self) -> int:
-        """0: the tiles are on the workers."""
-        return 0
 
 
 class _TakenRows(LateRows):

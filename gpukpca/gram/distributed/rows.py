@@ -11,11 +11,11 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import is_sparse, to_host
 from gpukpca.backend.panelled import Panelled
+from gpukpca.backend.tiles import edges
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.distributed.chunks import ChunkFacts, Found, as_panel, chunk_facts, joined, joined_facts, not_finite
 from gpukpca.gram.distributed.cluster import Cluster, large_graphs_are_meant
 from gpukpca.gram.distributed.panel import on_panel, picked
-from gpukpca.gram.residence import edges
 
 # Panels for each worker, so that pairs of panels can be dealt out evenly.
 PANELS_A_WORKER = 4

@@ -13,9 +13,9 @@ from gpukpca._typing import Array
 from gpukpca.backend.device import free_bytes, is_on_gpu, working_on
 from gpukpca.backend.limits import SHARE_OF_WORKER
 from gpukpca.backend.namespace import empty_like, item_size, move, namespace_of, overflow_allowed, to_host
-from gpukpca.backend.tiles import worker_count
+from gpukpca.backend.tiles import edges, worker_count
 from gpukpca.gram.distributed.panel import prepared
-from gpukpca.gram.residence import edges, tile_edge_for
+from gpukpca.gram.residence import tile_edge_for
 from gpukpca.gram.upper_tiles import UpperTiles
 from gpukpca.kernels.base import Kernel, Rows
 

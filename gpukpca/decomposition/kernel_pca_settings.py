@@ -1,0 +1,100 @@
+"""What a fit of kernel PCA depends on beside data and kernel: checked values in place of an estimator's parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukpca.eigen import BlockKrylov, Dense, Nystrom, choose_solver
+from gpukpca.eigen.solve import are_many
+
+
+@dataclass(frozen=True)
+class KernelPCASettings:
+    """The parameters of a fit, checked.
+
+    Attributes
+    ----------
+    n_components : int, float or None
+        A number of components, a share of the variance, or all.
+    eigen_solver : "auto", "dense", "randomized", "arpack", "nystrom" or a solver object
+    tol : float
+        0 is the default of the dtype.
+    max_passes, passes : int or None
+        The most passes of block Krylov, and exactly so many.
+    gram : "auto", "dense" or "tiled"
+    drops_zeros : bool
+        Whether components without variance are left out.
+    copies_data : bool
+        Whether the fit keeps a copy of the data.
+    has_memory_limit : bool
+        Whether the user set the limit.
+    n_jobs : int or None
+    has_checkpoint : bool
+        Whether the fit is to leave checkpoints.
+    preimage : method or None
+        The options of the pre-image.
+    """
+
+    n_components: int | float | None = None
+    eigen_solver: Any = "auto"
+    tol: float = 0.0
+    max_passes: int | None = None
+    passes: int | None = None
+    gram: str = "auto"
+    drops_zeros: bool = False
+    copies_data: bool = True
+    has_memory_limit: bool = False
+    n_jobs: int | None = None
+    has_checkpoint: bool = False
+    preimage: Any = None
+
+    @property
+    def is_share(self) -> bool:
+        """Whether `n_components` is a share of the variance."""
+        return is_share(self.n_components)
+
+    @property
+    def share(self) -> float:
+        """The share of the variance; 0 where a number of components is given."""
+        return float(self.n_components or 0.0) if self.is_share else 0.0
+
+    @property
+    def is_nystrom(self) -> bool:
+        """Whether the approximation by landmarks is meant."""
+        return is_nystrom(self.eigen_solver)
+
+    def names_solver(self, *names: str) -> bool:
+        """Return whether the solver is given by one of these names."""
+        return isinstance(self.eigen_solver, str) and self.eigen_solver in names
+
+    def solver_for(self, n: int, p: int, on_gpu: bool) -> tuple[Any, str]:
+        """Return the solver object for p of n components and the reason for it."""
+        tol, chosen = self.tol, self.eigen_solver
+        iterative = BlockKrylov(tol=tol, max_passes=self.max_passes, passes=self.passes)
+        if isinstance(chosen, Nystrom):
+            return chosen, "asked for: an approximation with a certificate"
+        if not isinstance(chosen, str):
+            return chosen, "solver object given"
+        if chosen == "dense":
+            return Dense(tol=tol), "asked for"
+        if chosen in ("randomized", "arpack"):
+            return iterative, "asked for"
+        if chosen == "nystrom":
+            return Nystrom(tol=tol), "asked for: an approximation with a certificate"
+        count = f"p = {p}" + (", where a share of the variance begins," if self.is_share else "")
+        if isinstance(choose_solver(n, p, on_gpu=on_gpu), Dense):
+            return Dense(tol=tol), f"{count} is many beside n = {n}" if are_many(n, p, on_gpu) else f"n = {n} is small"
+        return iterative, f"{count} is small beside n = {n}"
+
+
+def is_share(n_components: Any) -> bool:
+    """Return whether a share of the variance is meant."""
+    return isinstance(n_components, (float, np.floating))
+
+
+def is_nystrom(eigen_solver: Any) -> bool:
+    """Return whether the approximation by landmarks is meant."""
+    return isinstance(eigen_solver, Nystrom) or (isinstance(eigen_solver, str) and eigen_solver == "nystrom")
