@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import fake_cupy
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
@@ -12,7 +13,7 @@ from gpukpca.backend import elementwise
 from gpukpca.backend.columns import Columns
 from gpukpca.backend.rows import by_panels, largest_square_norm, variance_of_entries
 from gpukpca.backend.tiles import map_tasks, map_tiles, usable_cpus, worker_count
-from gpukpca.gram import TiledGram, kernel_matmat
+from gpukpca.gram import TiledGram, gram_matrix, kernel_matmat
 from gpukpca.kernels import RBF, Kernel, Laplacian, Matern, Polynomial, RationalQuadratic, Sigmoid
 from tests import oracle
 from tests.tolerances import eps
@@ -39,7 +40,7 @@ def small_strips(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 16, 41])
 def test_strips_equal_the_whole(small_strips, xp, rows: int) -> None:
     T = np.random.default_rng(0).standard_normal((rows, 5))
-    answer = elementwise.in_strips(xp.array(T.copy()), lambda strip: strip * strip + 1.0)
+    answer = elementwise.in_strips(xp.array(T.copy()), lambda strip, _: strip * strip + 1.0)
     np.testing.assert_array_equal(xp.host(answer), T * T + 1.0)
     like = xp.array(np.zeros(0, dtype=np.float32))
     wide = xp.array(T)
@@ -85,6 +86,52 @@ def oracle_matrix(kernel: Kernel, X: np.ndarray) -> np.ndarray:
     if isinstance(kernel, Sigmoid):
         return np.tanh(kernel.gamma * dot + kernel.coef0)
     return np.exp(-kernel.gamma * D)
+
+
+# -- finished where they belong --------------------------------------------------------------------------------------
+
+
+def small_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strips of eight rows on a device too, and tiles of 16 rows and columns."""
+    monkeypatch.setattr(elementwise, "DEVICE_STRIP_BYTES", 1)
+    monkeypatch.setattr("gpukpca.gram.matrix.tile_edge_for", lambda *_: 16)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_tile_is_finished_in_its_place(fake_cuda, monkeypatch: pytest.MonkeyPatch, name: str, dtype: str) -> None:
+    small_edges(monkeypatch)
+    kernel, X = KERNELS[name], np.random.default_rng(0).standard_normal((41, 4)).astype(dtype)
+    rows = kernel.prepare(fake_cuda.asarray(X))
+    wanted = kernel.tile(rows.slice(0, 19), rows).get()
+    whole = fake_cuda.empty((30, 60), dtype)
+    for out in (fake_cuda.empty((19, 41), dtype), whole[3:22, 7:48]):
+        with fake_cupy.launches() as made:
+            answer = kernel.tile(rows.slice(0, 19), rows, out)
+        assert answer is out
+        assert "copy" not in made.names
+        np.testing.assert_array_equal(out.get(), wanted)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_matrix_is_made_without_copies_of_its_tiles(
+    fake_cuda, monkeypatch: pytest.MonkeyPatch, name: str, dtype: str
+) -> None:
+    small_edges(monkeypatch)
+    kernel, X = KERNELS[name], np.random.default_rng(0).standard_normal((41, 4)).astype(dtype)
+    there = fake_cuda.asarray(X)
+    with fake_cupy.launches() as made:
+        across = gram_matrix(kernel, there, there[:37, :])
+    assert "copy" not in made.names
+    op = TiledGram(kernel, there, tile_edge=16, cached_tiles=0)
+    with fake_cupy.launches() as made:
+        square = op.to_dense(upper=True)
+    assert made.names.count("copy") == 3  # the diagonals of the tiles on the diagonal
+    scale = np.abs(oracle_matrix(kernel, X)).max()
+    for K, wanted in ((across, oracle_matrix(kernel, X)[:, :37]), (square, np.triu(oracle_matrix(kernel, X)))):
+        values = K.get() if K is across else np.triu(K.get())
+        np.testing.assert_allclose(values, wanted, atol=60 * eps(dtype) * scale)
 
 
 # -- constant features -----------------------------------------------------------------------------------------------

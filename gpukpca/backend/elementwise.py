@@ -27,13 +27,16 @@ def _apply(name: str, T: Array, *operands: Any) -> Array:
     return function(T, *operands)
 
 
-def in_strips(T: Array, function: Callable[[Array], Array]) -> Array:
-    """``function(T)`` for an elementwise function, a strip of rows at a time: passes and temporaries stay in cache."""
+def in_strips(T: Array, function: Callable[[Array, Array | None], Array], out: Array | None = None) -> Array:
+    """``function(T, out)`` for an elementwise function that may write into `out`, where T itself is not there.
+
+    On NumPy a strip of rows at a time, in T: passes and temporaries stay in cache.
+    """
     if not is_numpy(T):
-        return function(T)
+        return function(T, out)
     for start, stop in _strips(T.shape, item_size(T.dtype), STRIP_BYTES):
         strip = T[start:stop, :]
-        put(strip, function(strip))
+        put(strip, function(strip, None))
     return T
 
 
@@ -178,19 +181,19 @@ def matern(T: Array, nu: float, dtype: Any = None, out: Array | None = None) -> 
     return multiply(polynomial, exp(multiply(r, -1.0)))
 
 
-def polynomial(T: Array, constant: float, degree: int) -> Array:
+def polynomial(T: Array, constant: float, degree: int, out: Array | None = None) -> Array:
     """(T + constant) ** degree, degree an integer >= 0."""
     if is_cupy(T):
         from gpukpca.cuda.elementwise import polynomial as fused
 
-        return fused(T, constant, degree)
+        return fused(T, constant, degree, out)
     return integer_power(add(T, constant), degree)
 
 
-def sigmoid(T: Array, constant: float) -> Array:
+def sigmoid(T: Array, constant: float, out: Array | None = None) -> Array:
     """tanh(T + constant)."""
     if is_cupy(T):
         from gpukpca.cuda.elementwise import sigmoid as fused
 
-        return fused(T, constant)
+        return fused(T, constant, out)
     return tanh(add(T, constant))

@@ -30,7 +30,7 @@ from gpukpca.backend.namespace import (
 
 
 def row_products(a: Any, b: Any, out: Array | None = None) -> Array:
-    """``a @ b.T`` for two blocks of rows, dense or CSR (standard: no ``out=``, no sparse).
+    """``a @ b.T`` for two blocks of rows, dense or CSR (standard: no ``out=``, no sparse); `out` may be used.
 
     `a` and `b` must not share memory when they are large: one buffer multiplied by its own transpose takes BLAS's
     syrk path, which crashes for large shapes with the OpenBLAS inside current NumPy wheels.
@@ -39,7 +39,9 @@ def row_products(a: Any, b: Any, out: Array | None = None) -> Array:
         product = a @ b.T
         return np.asarray(product.toarray() if is_sparse(product) else product)
     if writes_in_place(a):
-        return namespace_of(a).matmul(a, b.T, out=out)
+        # CuPy makes a product for strided memory elsewhere and copies it. Functions of the product write it there too.
+        direct = is_numpy(a) or (out is not None and out.flags.c_contiguous)
+        return namespace_of(a).matmul(a, b.T, out=out if direct else None)
     return a @ namespace_of(a).matrix_transpose(b)
 
 

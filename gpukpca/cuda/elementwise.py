@@ -61,14 +61,14 @@ def matern(T: Any, nu: float, dtype: Any, out: Any = None) -> Any:
     return _applied(f"matern_{int(2 * nu)}", T, dtype, 4.0 * nu, out=out)
 
 
-def polynomial(T: Any, constant: float, degree: int) -> Any:
+def polynomial(T: Any, constant: float, degree: int, out: Any = None) -> Any:
     """Twin of `gpukpca.backend.elementwise.polynomial`."""
-    return _applied("polynomial", T, T.dtype, constant, degree)
+    return _applied("polynomial", T, T.dtype, constant, degree, out=out)
 
 
-def sigmoid(T: Any, constant: float) -> Any:
+def sigmoid(T: Any, constant: float, out: Any = None) -> Any:
     """Twin of `gpukpca.backend.elementwise.sigmoid`."""
-    return _applied("sigmoid", T, T.dtype, constant)
+    return _applied("sigmoid", T, T.dtype, constant, out=out)
 
 
 def _applied(name: str, T: Any, dtype: Any, *parameters: float, out: Any = None) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend.creation import full, writable
+from gpukpca.backend.elementwise import put
 from gpukpca.backend.linalg import with_entries
 from gpukpca.backend.namespace import namespace_of
 from gpukpca.backend.tiles import dealt_back, map_tiles
@@ -50,8 +51,7 @@ def kernel_columns(kernel: Kernel, rows: Rows, chosen: Any, like: Array, *, tile
         tile = compute_tile(kernel, rows.slice(*bounds), picked, like, False, part)
         if part is None:
             return tile
-        if tile is not part:
-            part[...] = tile
+        put(part, tile)
         return None
 
     by_worker = map_tiles(panel, panels, workers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpukpca._typing import Array
 from gpukpca.backend.creation import writable
 from gpukpca.backend.device import is_on_gpu, on_its_device
+from gpukpca.backend.elementwise import put
 from gpukpca.backend.namespace import cast, empty_like, namespace_of
 from gpukpca.backend.rows import as_rows, check_widths
 from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
@@ -70,12 +71,13 @@ def _rectangle(kernel: Kernel, X: Array, Y: Array, n_jobs: int | None) -> Array:
     K = writable((X.shape[0], Y.shape[0]), like)
 
     def panel(bounds: tuple[int, int]) -> Array:
-        a = rows_x.slice(*bounds)
-        tiles = (compute_tile(kernel, a, rows_y.slice(*inner), like, False) for inner in edges(rows_y.n_rows, edge))
+        a, columns = rows_x.slice(*bounds), edges(rows_y.n_rows, edge)
         if K is None:
-            return namespace_of(like).concat(list(tiles), axis=1)
-        for inner, tile in zip(edges(rows_y.n_rows, edge), tiles, strict=True):
-            K[slice(*bounds), slice(*inner)] = tile
+            tiles = [compute_tile(kernel, a, rows_y.slice(*inner), like, False) for inner in columns]
+            return namespace_of(like).concat(tiles, axis=1)
+        for inner in columns:
+            block = K[slice(*bounds), slice(*inner)]
+            put(block, compute_tile(kernel, a, rows_y.slice(*inner), like, False, block))
         return None
 
     panels = edges(X.shape[0], edge)

@@ -189,7 +189,7 @@ def _power(T: Array, t: float, exponent: int) -> Array:
         (A, a), (B, b) = one, other
         return (A + a) * B + A * b, a * b
 
-    return elementwise.in_strips(T, lambda strip: _repeated(multiplied, (strip, t), exponent)[0])
+    return elementwise.in_strips(T, lambda strip, _: _repeated(multiplied, (strip, t), exponent)[0])
 
 
 def _repeated(product: Callable[[Any, Any], Any], base: Any, exponent: int) -> Any:

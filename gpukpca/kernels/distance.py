@@ -247,7 +247,7 @@ class _EuclideanKernel(Kernel):
         at_once = is_sparse(a.data) or a.data.dtype == b.data.dtype == b.dtype
         if a.by_product and b.by_product and at_once and self.smooth_at_zero:
             T = cast(_by_product(a, b, out), b.dtype)
-            return in_strips(T, lambda strip: self._function(strip, flat))
+            return in_strips(T, lambda strip, place: self._function(strip, flat, b.dtype, place), out)
         like = full((0,), 0.0, place_of(b.data), b.dtype)
 
         def strip(start: int, stop: int, place: Array | None) -> Array:

@@ -88,12 +88,13 @@ class _DotKernel(Kernel):
         return DotRows(X * root, 1.0, copied=True)
 
     def tile(self, a: DotRows, b: DotRows, out: Array | None = None) -> Array:
-        return cast(elementwise.in_strips(linalg.row_products(a.data, b.right, out), self._function), b.data.dtype)
+        T = linalg.row_products(a.data, b.right, out)
+        return cast(elementwise.in_strips(T, self._function, out), b.data.dtype)
 
     def tile_diagonal(self, a: DotRows) -> Array:
         return self._function(row_square_sums(a.data) * a.factor)
 
-    def _function(self, T: Array) -> Array:
+    def _function(self, T: Array, out: Array | None = None) -> Array:
         return T
 
 
@@ -201,9 +202,9 @@ class Polynomial(_DotKernel):
             columns.append(column)
         return cast(xp.concat(columns, axis=1), X.dtype)
 
-    def _function(self, T: Array) -> Array:
+    def _function(self, T: Array, out: Array | None = None) -> Array:
         if float(self.degree).is_integer():
-            return elementwise.polynomial(T, float(self.coef0), int(self.degree))
+            return elementwise.polynomial(T, float(self.coef0), int(self.degree), out)
         base = elementwise.add(T, float(self.coef0))
         xp = namespace_of(base)
         if bool(xp.any(base < 0)):
@@ -237,8 +238,8 @@ class Sigmoid(_DotKernel):
     def _factor(self) -> float:
         return float(self.gamma)
 
-    def _function(self, T: Array) -> Array:
-        return elementwise.sigmoid(T, float(self.coef0))
+    def _function(self, T: Array, out: Array | None = None) -> Array:
+        return elementwise.sigmoid(T, float(self.coef0), out)
 
 
 class Cosine(_DotKernel):
