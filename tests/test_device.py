@@ -613,6 +613,22 @@ def unlike_axes() -> np.ndarray:
     return X * np.logspace(1, -1, X.shape[1])
 
 
+def test_only_the_outermost_context_of_a_device_waits(fake_cuda, monkeypatch):
+    waits = []
+    monkeypatch.setattr(cuda_device, "synchronize", lambda like: waits.append(like.device.id))
+    with fake_cuda.cuda.Device(1):
+        other = fake_cuda.ones(3)
+    x = fake_cuda.ones(3)
+    with devices.working_on(x):
+        with devices.working_on(x):
+            pass
+        assert waits == []
+        with devices.working_on(other):
+            pass
+        assert waits == [1]
+    assert waits == [1, 0]
+
+
 @pytest.mark.parametrize(("name", "method"), CALLS)
 def test_a_fault_shows_in_the_call_that_caused_it(fake_cuda: Any, name: str, method: str) -> None:
     """Faults of a device are asynchronous: a call that ends without a wait would leave its fault to another."""

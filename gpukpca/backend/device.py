@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, wraps
@@ -26,6 +27,8 @@ from gpukpca.exceptions import DeviceLostError, DeviceUnavailableError, InvalidP
 Function = TypeVar("Function", bound=Callable[..., Any])
 Class = TypeVar("Class", bound=type)
 
+# The number of the CUDA device that `working_on` made current in this thread, where it did.
+_context = threading.local()
 # Why no device can be used any more in this process; empty while none was lost.
 _lost: list[str] = []
 
@@ -161,7 +164,8 @@ TRANSFER_BYTES = 16 * 2**20
 def working_on(like: Any) -> Iterator[None]:
     """The device of `like` is current inside, float32 is float32, and faults of the device become the library's.
 
-    Faults of a device show late. The wait at the end raises them in the call that caused them.
+    Faults of a device show late. The wait at the end of the outermost context raises them in the call that caused them;
+    inside it nothing waits, so that the host may go on while the device works.
 
     Raises
     ------
@@ -182,10 +186,12 @@ def working_on(like: Any) -> Iterator[None]:
 
     if _lost:
         raise DeviceLostError(_lost[0])
+    outer, _context.device = getattr(_context, "device", None), like.device.id
     try:
         with like.device, precision.full_precision():
             yield
-            cuda_device.synchronize(like)
+            if outer != like.device.id:
+                cuda_device.synchronize(like)
         cuda_device.note_use()
     except Exception as error:
         kind = cuda_device.fault(error)
@@ -205,6 +211,8 @@ def working_on(like: Any) -> Iterator[None]:
             )
             raise DeviceLostError(_lost[0]) from error
         raise
+    finally:
+        _context.device = outer
 
 
 def on_its_device(function: Function) -> Function:

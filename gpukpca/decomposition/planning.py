@@ -308,8 +308,9 @@ def _preimage_bytes(job: Job) -> int:
     method = job.settings.preimage
     if method is None or isinstance(job.kernel, Linear):
         return 0
-    tiles = job.workers * tile_edge_for(job.n, job.workers, job.on_gpu) ** 2 * job.item
-    return method.peak_bytes(job.n, int(job.X.shape[1]), job.p, job.item, job.on_gpu, _preimage_landmarks(job)) + tiles
+    # A product on a device cannot write into a block of the matrix; NumPy's does.
+    tile = tile_edge_for(job.n, job.workers, True) ** 2 * job.item if job.on_gpu else 0
+    return method.peak_bytes(job.n, int(job.X.shape[1]), job.p, job.item, job.on_gpu, _preimage_landmarks(job)) + tile
 
 
 def _preimage_landmarks(job: Job) -> int:
