@@ -90,7 +90,7 @@ def where_and_when(machine: dict[str, Any]) -> str:
     libraries = ["cupy", "numpy", "scipy", "scikit-learn", "torch", "torchdr"]
     found = [f"{name} {machine[name]}" for name in libraries if name in machine]
     return (
-        f"**{machine['gpu']}**{gib}, driver {machine.get('driver') or 'not told'}, "
+        f"**{machine['gpu']}**{gib}, driver {machine.get('driver') or 'unknown'}, "
         f"CUDA runtime {cuda(machine['cuda_runtime'])}, {machine['date']}; gpukpca {machine['gpukpca']}, "
         f"Python {machine['python']}, {', '.join(found)}; host {machine['cpu']}, {machine['cpus']} processors, "
         f"{machine['blas_threads']} BLAS threads"
