@@ -900,7 +900,7 @@ def test_values_of_combined_radial_kernels_are_not_inverted(name):
 @pytest.mark.parametrize(
     "kernel",
     [kernels.RBF(0.3) + Linear(), exp(Linear()), modulate(kernels.RBF(0.3), lambda X: X[:, 0]), 2.0 * Linear()],
-    ids=repr,
+    ids=["a sum", "an exponential", "modulated", "a multiple"],
 )
 def test_other_kernels_do_not_depend_on_the_distance_alone(kernel):
     assert kernel.inverts_to is None
