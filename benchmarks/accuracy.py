@@ -53,7 +53,7 @@ def eigen_errors(
 
     Notes
     -----
-    With a sample S of m rows the norm of the residual r is estimated by √(n/m) ‖r_S‖; as 1ᵀr = 0, centring from the
+    With a sample S of m rows the norm of the residual r is estimated by √(n/m) ‖r_S‖; as 1ᵀr = 0, centering from the
     left is subtracting the mean over S.
     """
     n = len(X)
@@ -71,26 +71,26 @@ def eigen_errors(
     quotients = np.sum(V * image, axis=0) / np.sum(V * V, axis=0)
     values = quotients if eigenvalues is None else eigenvalues
     norms = np.sqrt(n / len(rows)) * np.linalg.norm(image - V * values, axis=0)
-    outside = np.sqrt(n) * values * means  # along 1, of vectors that are not centred
+    outside = np.sqrt(n) * values * means  # along 1, of vectors that are not centered
     worst = float(np.max(np.hypot(norms, outside)) / np.max(values))
     return worst, quotients if len(rows) == n else None
 
 
 def axes_residual(X: np.ndarray, components: np.ndarray, variances: np.ndarray) -> float:
-    """max ‖C v - λ v‖ / λ₁ with the covariance matrix C of X, from centred panels of rows in float64."""
+    """max ‖C v - λ v‖ / λ₁ with the covariance matrix C of X, from centered panels of rows in float64."""
     panel = max(1, AXES_ENTRIES // X.shape[1])
     bounds = [(start, min(start + panel, len(X))) for start in range(0, len(X), panel)]
     mean = sum(X[start:stop].sum(axis=0, dtype=np.float64) for start, stop in bounds) / len(X)
     products = np.zeros(components.T.shape)
     for start, stop in bounds:
-        centred = X[start:stop].astype(np.float64) - mean
-        products += centred.T @ (centred @ components.T)
+        centered = X[start:stop].astype(np.float64) - mean
+        products += centered.T @ (centered @ components.T)
     errors = products / (len(X) - 1) - components.T * variances[None, :]
     return float(np.max(np.linalg.norm(errors, axis=0)) / variances[0])
 
 
 def product_error(case: Case, X: np.ndarray, V: np.ndarray, product: np.ndarray, device: Put | None = None) -> float:
-    """Largest error of K V up to a constant in each column, which centring removes, relative to its largest entry.
+    """Largest error of K V up to a constant in each column, which centering removes, relative to its largest entry.
 
     On a device all rows of some columns; on the host some rows of all columns.
     """
@@ -128,7 +128,7 @@ def kernel_panel(case: Case, Y: np.ndarray, X: np.ndarray) -> Any:
 def device_product(case: Case, X: np.ndarray, V: np.ndarray, put: Put, edge: int = DEVICE_EDGE) -> np.ndarray:
     """K @ V for the RBF kernel in float64, every row, where `put` puts arrays; shape (n, k), on the host.
 
-    One product of the rows [s, -‖s‖²/2, 1] and [s, 1, -‖s‖²/2] of the centred data, s = √(2γ) x, is -γ ‖x - y‖²; what
+    One product of the rows [s, -‖s‖²/2, 1] and [s, 1, -‖s‖²/2] of the centered data, s = √(2γ) x, is -γ ‖x - y‖²; what
     rounds above zero is of the size of float64's rounding, and stays. Memory: a tile of edge² items, and n (2 d + 4).
     """
     from array_api_compat import array_namespace
@@ -184,7 +184,7 @@ def agreement(ours: dict[str, Any], other: dict[str, Any], dtype: str) -> dict[s
     """
     a, b = (np.asarray(fit["eigenvalues"], dtype=np.float64) for fit in (ours, other))
     eps, largest = float(np.finfo(dtype).eps), float(np.max(b))
-    gaps = distances_to_neighbours(b, other["gap"])
+    gaps = distances_to_neighbors(b, other["gap"])
     turned = (np.asarray(ours["residual_norms"]) + np.asarray(other["residual_norms"])) / np.maximum(gaps, 1e-300)
     S, R = (np.asarray(fit["scores"], dtype=np.float64) for fit in (ours, other))
     S = S * np.where(np.sum(S * R, axis=0) < 0, -1.0, 1.0)
@@ -203,7 +203,7 @@ VALUE_TOLERANCE_IN_EPS = 50.0
 SCORE_TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
 
 
-def distances_to_neighbours(values: np.ndarray, gap: float | None) -> np.ndarray:
+def distances_to_neighbors(values: np.ndarray, gap: float | None) -> np.ndarray:
     """Distance of every eigenvalue to the nearest other one; `gap` is the last one's to the one that follows.
 
     A gap that nobody knows is taken for none.

@@ -73,7 +73,7 @@ def rows_bytes(n: int, d: int, workers: int, item: int) -> float:
     return n * d * item * share_of_rows(workers)
 
 
-def modelled(n: int, b: int, workers: int, item: int, rates: Rates, added: bool | None = None) -> Pass:
+def modeled(n: int, b: int, workers: int, item: int, rates: Rates, added: bool | None = None) -> Pass:
     """A pass without cached tiles; `added`: whether workers add up, by default where the library lets them."""
     added = workers >= ADDED_BY_WORKERS_FROM if added is None else added
     block = float(n * b * item)
@@ -100,7 +100,7 @@ def model_table(rates: Rates, d: int, b: int, item: int) -> str:
     for n in (10**6, 10**7):
         for workers in (8, 64):
             for added in (False, True):
-                one = modelled(n, b, workers, item, rates, added)
+                one = modeled(n, b, workers, item, rates, added)
                 where = "the workers" if added else "this process"
                 chosen = " (chosen)" if added == (workers >= ADDED_BY_WORKERS_FROM) else ""
                 moved = [one.to_worker, one.to_client, rows_bytes(n, d, workers, item)]

@@ -179,7 +179,7 @@ def transform(peer: Peer, case: Case, X: np.ndarray, new: np.ndarray) -> Task:
 
 
 def product(peer: Peer, case: Case, X: np.ndarray, new: np.ndarray) -> Task:
-    """One product with a block of p centred columns, after one that warmed up and filled the caches."""
+    """One product with a block of p centered columns, after one that warmed up and filled the caches."""
     V = np.random.default_rng(0).standard_normal((case.n, case.p), dtype=np.float32).astype(case.dtype)
     V -= V.mean(axis=0)
     placed, block = peer.place.put(X), peer.place.put(V)

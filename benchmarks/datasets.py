@@ -48,8 +48,8 @@ def gaussian(n: int, d: int) -> np.ndarray:
 def clusters(n: int, d: int) -> np.ndarray:
     """Twelve round clouds: eleven eigenvalues far above the others."""
     rng = np.random.default_rng(0)
-    centres = 3.0 * rng.standard_normal((12, d))
-    return centres[rng.integers(12, size=n)] + rng.standard_normal((n, d))
+    centers = 3.0 * rng.standard_normal((12, d))
+    return centers[rng.integers(12, size=n)] + rng.standard_normal((n, d))
 
 
 def offset(n: int, d: int) -> np.ndarray:

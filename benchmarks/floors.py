@@ -73,7 +73,7 @@ def fit_seconds(ceilings: Ceilings, entry: dict[str, Any]) -> float | None:
 
 
 def nystrom_seconds(ceilings: Ceilings, n: int, d: int, rank: int, dtype: str = "float32") -> float:
-    """Columns of K from inner products, their orthogonalisation, and the factor F (n, rank) written and read once."""
+    """Columns of K from inner products, their orthogonalization, and the factor F (n, rank) written and read once."""
     operations = 2.0 * n * rank * d + 2.0 * n * rank * rank
     return operations / rate(ceilings, GEMM[dtype]) + 2.0 * n * rank * ITEM[dtype] / rate(ceilings, "copy")
 

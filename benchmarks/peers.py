@@ -162,7 +162,7 @@ def torchdr(case: Case) -> Any:
 
 
 class FullSpectrum:
-    """The textbook in one array library: K, double centring, all eigenpairs, the last p of them."""
+    """The textbook in one array library: K, double centering, all eigenpairs, the last p of them."""
 
     def __init__(self, case: Case) -> None:
         self.case = case

@@ -36,7 +36,7 @@ class Genotypes:
         low, high = self.positions.min(axis=0), self.positions.max(axis=0)
         thirds = np.minimum(3 * (self.positions - low) / np.where(high > low, high - low, 1.0), 2).astype(int)
         across, up = np.array(["west", "", "east"])[thirds[:, 0]], np.array(["south", "", "north"])[thirds[:, 1]]
-        words = ["-".join(filter(None, pair)) or "centre" for pair in zip(up, across, strict=True)]
+        words = ["-".join(filter(None, pair)) or "center" for pair in zip(up, across, strict=True)]
         return np.array(words)
 
 
@@ -50,7 +50,7 @@ def isolation_by_distance(
     missing: float = 0.02,
     rng: np.random.Generator | int = 0,
 ) -> Genotypes:
-    """Genotypes whose allele frequencies vary smoothly over a map, so that neighbours are alike.
+    """Genotypes whose allele frequencies vary smoothly over a map, so that neighbors are alike.
 
     Individuals are spread evenly over a map of height 1. The frequency of every locus is, on the logit scale, a mean
     of its own plus a stationary Gaussian random field with the covariance
@@ -112,7 +112,7 @@ def misleading_clusters(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Long clusters beside each other: the direction of largest variance runs along them and tells none from another.
 
-    The first component of kernel PCA with an RBF kernel that sees near neighbours alone tells two clusters apart: gamma
+    The first component of kernel PCA with an RBF kernel that sees near neighbors alone tells two clusters apart: gamma
     about ``2 / separation**2``.
 
     Parameters
@@ -122,7 +122,7 @@ def misleading_clusters(
     elongation : float
         Standard deviation along a cluster.
     separation : float
-        Between the middles of neighbouring clusters, across.
+        Between the middles of neighboring clusters, across.
     spread : float
         Standard deviation across a cluster.
     rng : numpy.random.Generator or int

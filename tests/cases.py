@@ -119,7 +119,7 @@ def linear_gram(n: int = 30) -> np.ndarray:
 
 
 def with_spectrum(values: np.ndarray, seed: int = 0) -> np.ndarray:
-    """A centred symmetric matrix with these eigenvalues and one 0, for the constant vector."""
+    """A centered symmetric matrix with these eigenvalues and one 0, for the constant vector."""
     n = len(values) + 1
     columns = np.random.default_rng(seed).standard_normal((n, n))
     columns[:, 0] = 1.0
@@ -141,14 +141,14 @@ INDEFINITE = np.diag([5.0, 4.0, 3.0, -3.0, -4.0])
 # -- right answers ---------------------------------------------------------------------------------------------------
 
 
-def centred(K: np.ndarray) -> np.ndarray:
+def centered(K: np.ndarray) -> np.ndarray:
     K = np.asarray(K, dtype=np.float64)
     return K - K.mean(axis=0)[None, :] - K.mean(axis=1)[:, None] + K.mean()
 
 
 def spectrum(K: np.ndarray, p: int) -> np.ndarray:
-    """Largest p eigenvalues of the centred matrix, from LAPACK in float64."""
-    return np.linalg.eigvalsh(centred(K))[::-1][:p]
+    """Largest p eigenvalues of the centered matrix, from LAPACK in float64."""
+    return np.linalg.eigvalsh(centered(K))[::-1][:p]
 
 
 def gaussian(X: np.ndarray, gamma: float) -> np.ndarray:
@@ -254,7 +254,7 @@ def five_then_zeros(estimator: Any, X: Any, result: Any) -> None:
 
 def converged_truthfully(estimator: Any, X: Any, result: Any) -> None:
     """The residual that is stored is the true one, and within the tolerance."""
-    K, V, values = centred(X), estimator.eigenvectors_, estimator.eigenvalues_
+    K, V, values = centered(X), estimator.eigenvectors_, estimator.eigenvalues_
     true = np.linalg.norm(K @ V - V * values, axis=0)
     assert estimator.converged_
     assert np.all(true <= 1e-8 * values[0] * 1.01)
@@ -272,7 +272,7 @@ def symmetric_part_used(estimator: Any, X: Any, result: Any) -> None:
 
 
 def positive_part_is_the_denominator(estimator: Any, X: Any, result: Any) -> None:
-    values = np.linalg.eigvalsh(centred(X))[::-1]
+    values = np.linalg.eigvalsh(centered(X))[::-1]
     expected = values[:1] / np.sum(np.maximum(values, 0.0))
     np.testing.assert_allclose(estimator.explained_variance_ratio_, expected, rtol=1e-10)
 

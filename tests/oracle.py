@@ -98,7 +98,7 @@ def scores(K: np.ndarray, p: int) -> np.ndarray:
 
 
 def projected(K_new: np.ndarray, K: np.ndarray, p: int) -> np.ndarray:
-    """Scores of new points: the centred kernel rows (K_new - 1'K/n) H times U / sqrt(lambda)."""
+    """Scores of new points: the centered kernel rows (K_new - 1'K/n) H times U / sqrt(lambda)."""
     values, vectors = eigenpairs(centered(K), p)
     rows = (K_new - K.mean(axis=0)[None, :]) @ centering(len(K))
     return rows @ (vectors / np.sqrt(values))

@@ -32,16 +32,16 @@ def descended(S, encoder, decoder, steps, rate):
 def test_gradient_descent_reaches_the_space_and_the_error_of_pca(xp, X, seed):
     model = PCA(K).fit(xp.array(X))
     U = xp.host(model.components_).T
-    centred = X - X.mean(axis=0)
+    centered = X - X.mean(axis=0)
     start = np.random.default_rng(seed)
     encoder, decoder = (0.3 * start.standard_normal(shape) for shape in ((K, D), (D, K)))
     encoder, decoder = descended(np.cov(X, rowvar=False, ddof=0), encoder, decoder, 3000, 0.05)
     np.testing.assert_allclose(decoder @ encoder, U @ U.T, atol=1e-8)
-    error = np.mean(np.sum((centred - centred @ encoder.T @ decoder.T) ** 2, axis=1))
+    error = np.mean(np.sum((centered - centered @ encoder.T @ decoder.T) ** 2, axis=1))
     left = np.sum(np.linalg.eigvalsh(np.cov(X, rowvar=False, ddof=0))[: D - K])
     assert error == pytest.approx(left, rel=1e-10)
     restored = xp.host(model.inverse_transform(model.transform(xp.array(X))))
-    np.testing.assert_allclose(centred @ encoder.T @ decoder.T + X.mean(axis=0), restored, atol=1e-7)
+    np.testing.assert_allclose(centered @ encoder.T @ decoder.T + X.mean(axis=0), restored, atol=1e-7)
 
 
 def test_the_closed_form_leaves_a_matrix_free(xp, X, rng):

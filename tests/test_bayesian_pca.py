@@ -144,8 +144,8 @@ def test_noise_alone_leaves_no_component(xp, solver):
     assert np.all(np.isinf(xp.host(model.precisions_)))
     noise = np.var(X - X.mean(axis=0)) * 400 / 399
     assert model.noise_variance_ == pytest.approx(noise, rel=1e-6)
-    centred = X - X.mean(axis=0)
-    wanted = -0.5 * (np.sum(centred**2, axis=1) / noise + 5 * np.log(2 * np.pi * noise))
+    centered = X - X.mean(axis=0)
+    wanted = -0.5 * (np.sum(centered**2, axis=1) / noise + 5 * np.log(2 * np.pi * noise))
     np.testing.assert_allclose(xp.host(model.score_samples(rows)), wanted, rtol=1e-5)
     Y = with_holes(X)
     np.testing.assert_allclose(xp.host(model.impute(xp.array(Y))), np.where(np.isnan(Y), X.mean(axis=0), Y), rtol=1e-5)

@@ -486,7 +486,7 @@ def test_standardized_columns(rng: np.random.Generator, scale: float):
 def test_scale_is_reported():
     np.save("x.npy", np.array([[1, 2.0], [1, 3], [1, 7]]))
     out = fit("x.npy", "-k", "linear", "-n", 1, "--scale", "-o", "s.npz").stdout
-    assert "1 columns to mean 0 and standard deviation 1; 1 constant, only centred" in out
+    assert "1 columns to mean 0 and standard deviation 1; 1 constant, only centered" in out
     np.testing.assert_allclose(loaded()["eigenvalues"], [3.0])
 
 

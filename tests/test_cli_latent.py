@@ -99,7 +99,7 @@ def test_words_in_a_table_with_missing_cells_are_still_errors():
     )
 
 
-def test_missing_numbers_of_a_matrix_and_standardised_columns(rng: np.random.Generator):
+def test_missing_numbers_of_a_matrix_and_standardized_columns(rng: np.random.Generator):
     X = plane(rng) * [1e-3, 1.0, 10.0, 1e3, 1e5, 1.0]
     X[rng.random(X.shape) < 0.1] = np.nan
     np.save("x.npy", X)

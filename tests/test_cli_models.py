@@ -68,7 +68,7 @@ def test_a_saved_model_gives_the_scores_of_new_samples(X: np.ndarray):
 
 
 @pytest.mark.parametrize("method", ["kernel", "pca", "ppca", "local"])
-def test_columns_are_standardised_as_they_were_for_the_fit(X: np.ndarray, method: str):
+def test_columns_are_standardized_as_they_were_for_the_fit(X: np.ndarray, method: str):
     np.save("x.npy", X[:90] * [1, 10, 100, 1e3, 1e-3, 1] + 5)
     fit("x.npy", "--method", method, "-n", 2, "--scale", "--save", "m.npz", *OUT)
     done("transform", "m.npz", "x.npy", "-o", "t.npz")
@@ -219,7 +219,7 @@ def test_fewer_components_than_fitted_only(X: np.ndarray):
 def test_notes_of_a_file_are_not_believed(X: np.ndarray, scaling: object):
     save_with_notes(PCA(2).fit(X), "m.npz", {"scaling": scaling})
     assert load_with_notes("m.npz")[1]
-    assert "how columns were standardised" in refused("transform", "m.npz", "x.npy", "-o", "t.npz")
+    assert "how columns were standardized" in refused("transform", "m.npz", "x.npy", "-o", "t.npz")
 
 
 def test_a_model_saved_without_the_command_line_is_as_good(X: np.ndarray):
@@ -246,7 +246,7 @@ def test_rows_are_counted_from_the_start_of_the_input(rng: np.random.Generator):
     assert message in refused("denoise", "m.npz", "x.npy", "-o", "t.npz")
 
 
-def test_noise_does_not_set_the_greys_of_the_picture(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
+def test_noise_does_not_set_the_grays_of_the_picture(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
     noisy = load_digits().data[:50] / 16 + rng.standard_normal((50, 64))
     noisy[0, 0] = 30.0
     np.save("noisy.npy", noisy)

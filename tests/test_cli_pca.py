@@ -130,7 +130,7 @@ class Wanted:
 
 
 def test_titles_say_what_was_done():
-    assert METHODS["pca"].title(Wanted()) == "PCA of standardised columns, whitened"
+    assert METHODS["pca"].title(Wanted()) == "PCA of standardized columns, whitened"
 
 
 def test_images_are_drawn_as_images(monkeypatch: pytest.MonkeyPatch):

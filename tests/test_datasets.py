@@ -38,7 +38,7 @@ def test_without_differentiation_there_is_no_map():
     assert np.sqrt(1 - procrustes(made.positions, plane)[2]) < 0.4
 
 
-def test_neighbours_are_alike():
+def test_neighbors_are_alike():
     made = isolation_by_distance(n_individuals=60)
     i, j = np.triu_indices(60, 1)
     apart = np.linalg.norm(made.positions[i] - made.positions[j], axis=1)

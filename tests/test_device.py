@@ -332,13 +332,13 @@ def test_operators_work_on_the_device_of_their_arrays(fake_cuda: Any, kernel: An
     with fake_cuda.cuda.Device(1):
         X1, V1 = fake_cuda.asarray(X), fake_cuda.asarray(X)
     for op in (TiledGram(kernel, X1), DenseGram(gram_matrix(kernel, X1)), FactoredGram(X1)):
-        centred = CenteredGram(op)
-        assert np.isfinite(centred.trace)
-        answers = [f(V1) for f in (op.__matmul__, centred.__matmul__)]
-        answers += [op.diagonal(), centred.diagonal(), op.to_dense(), centred.to_dense(), op.columns([0, 2])]
-        answers += [centred.column_means, kernel.diagonal(X1), kernel(X1)]
+        centered = CenteredGram(op)
+        assert np.isfinite(centered.trace)
+        answers = [f(V1) for f in (op.__matmul__, centered.__matmul__)]
+        answers += [op.diagonal(), centered.diagonal(), op.to_dense(), centered.to_dense(), op.columns([0, 2])]
+        answers += [centered.column_means, kernel.diagonal(X1), kernel(X1)]
         assert {answer.device.id for answer in answers} == {1}
-        assert top_eigh(centred, 2).eigenvectors.device.id == 1
+        assert top_eigh(centered, 2).eigenvectors.device.id == 1
     assert pivoted_cholesky(TiledGram(kernel, X1), 3, np.random.default_rng(0)).F.device.id == 1
     assert model(kernel=kernel, gamma=None).plan(X1).device.startswith("cuda:1")
     assert fake_cuda.cuda.runtime.getDevice() == 0

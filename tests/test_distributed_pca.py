@@ -110,8 +110,8 @@ def test_data_in_memory_are_shared_out_where_a_client_is_given(client, solver):
 
 def test_variances_and_axes_are_those_of_plain_float64_and_of_scikit_learn(active):
     X = data()
-    centred = X - X.mean(axis=0)
-    values = np.linalg.eigvalsh(centred.T @ centred / (len(X) - 1))[::-1]
+    centered = X - X.mean(axis=0)
+    values = np.linalg.eigvalsh(centered.T @ centered / (len(X) - 1))[::-1]
     model, peer = PCA(4).fit(chunked(X)), SklearnPCA(4, svd_solver="full").fit(X)
     np.testing.assert_allclose(model.explained_variance_, values[:4], rtol=1e-12)
     np.testing.assert_allclose(model.explained_variance_, peer.explained_variance_, rtol=1e-12)

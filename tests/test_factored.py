@@ -93,11 +93,11 @@ def test_a_factor_needs_two_dimensions():
         FactoredGram(np.ones(4))
 
 
-def test_the_pairs_of_a_centred_factor_are_those_of_the_small_matrix(dtype):
+def test_the_pairs_of_a_centered_factor_are_those_of_the_small_matrix(dtype):
     F = rows(120, 6, dtype)
     result = top_eigh(CenteredGram(FactoredGram(F)), 4, solver="randomized", rng=0)
-    centred = F.astype(np.float64) - np.mean(F, axis=0, dtype=np.float64)
-    exact = np.linalg.eigvalsh(centred.T @ centred)[::-1][:4]
+    centered = F.astype(np.float64) - np.mean(F, axis=0, dtype=np.float64)
+    exact = np.linalg.eigvalsh(centered.T @ centered)[::-1][:4]
     assert worst(result.eigenvalues, exact) <= tolerances.eigenvalue(dtype) * exact[0]
 
 

@@ -125,7 +125,7 @@ def test_the_flat_limit_of_a_combined_kernel_is_pca(make: Any, dtype: str) -> No
 
 
 def test_what_is_no_constant_is_not_left_out() -> None:
-    """Products with kernels that are not flat, whose centring leaves out more, or that are too large to shift."""
+    """Products with kernels that are not flat, whose centering leaves out more, or that are too large to shift."""
     X = np.random.default_rng(0).standard_normal((40, 3))
     flat = RBF(1e-8)
     for kernel in (flat * Linear(), flat * RBF(0.5), Modulated(flat, lambda rows: rows[:, 0]), exp(Linear() + flat)):

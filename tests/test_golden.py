@@ -1,4 +1,4 @@
-"""Golden answers end to end: data, Gram matrix, centring, eigenpairs, projection, against closed forms."""
+"""Golden answers end to end: data, Gram matrix, centering, eigenpairs, projection, against closed forms."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_two_groups_of_duplicates(xp, dtype, solver):
 @pytest.mark.parametrize("n", [12, 100])
 def test_orthonormal_rows(dtype, solver, n):
     estimator = fitted(np.eye(n, dtype=dtype), 10, dtype, solver, kernel="rbf", gamma=0.5)
-    # The mean of K that centring takes away grows with n; at n = 100 it is sixty times the eigenvalues.
+    # The mean of K that centering takes away grows with n; at n = 100 it is sixty times the eigenvalues.
     bound = tolerances.golden(dtype) if n < 100 else tolerances.eigenvalue(dtype)
     assert error(estimator, np.full(10, ORTHONORMAL)) <= bound
 
@@ -282,19 +282,19 @@ def test_offset_data_lose_only_what_rounding_the_data_loses(solver, offset, boun
     X = X + offset
     # The floor is the rounding of the data themselves, so the truth is that of the rounded data in extended precision.
     wide = X.astype(np.longdouble)
-    centred = (wide - wide.mean(axis=0)).astype(np.float64)
-    exact = np.linalg.svd(centred, compute_uv=False)[:6] ** 2
+    centered = (wide - wide.mean(axis=0)).astype(np.float64)
+    exact = np.linalg.svd(centered, compute_uv=False)[:6] ** 2
     estimator = model(6, "float64", solver).fit(X)
-    floor = 2.3e-16 * offset / 10.0  # the mean, and so the centred data, are rounded once
+    floor = 2.3e-16 * offset / 10.0  # the mean, and so the centered data, are rounded once
     assert error(estimator, exact) <= bound + floor
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_offset_data_in_single_precision(xp, solver):
-    """Features centred with a float64 mean: 1.9e-7; with a float32 mean it would be 1.2e-5."""
+    """Features centered with a float64 mean: 1.9e-7; with a float32 mean it would be 1.2e-5."""
     X = (linear_data(120, 20, np.geomspace(10.0, 1.0, 8))[0] + 1e4).astype(np.float32)
-    centred = X.astype(np.float64) - X.astype(np.float64).mean(axis=0)
-    exact = np.linalg.svd(centred, compute_uv=False)[:6] ** 2
+    centered = X.astype(np.float64) - X.astype(np.float64).mean(axis=0)
+    exact = np.linalg.svd(centered, compute_uv=False)[:6] ** 2
     estimator = model(6, "float32", solver).fit(xp.array(X))
     assert error(estimator, exact, xp.host) <= 16 * tolerances.eps("float32")
 
@@ -307,8 +307,8 @@ def test_offset_data_in_single_precision(xp, solver):
 def test_the_flat_limit_is_pca(xp, dtype, solver, kernel):
     """lambda_k / (2 gamma) -> s_k^2 with an error O(gamma), 2e-7 at 1e-8, beside that of rounding."""
     X = np.random.default_rng(4).standard_normal((100, 3)).astype(dtype)
-    centred = X.astype(np.float64) - X.astype(np.float64).mean(axis=0)
-    exact = np.linalg.svd(centred, compute_uv=False) ** 2
+    centered = X.astype(np.float64) - X.astype(np.float64).mean(axis=0)
+    exact = np.linalg.svd(centered, compute_uv=False) ** 2
     estimator = model(3, dtype, solver, kernel=kernel, gamma=1e-8).fit(xp.array(X))
     found = xp.host(estimator.eigenvalues_).astype(np.float64) / 2e-8
     assert np.max(np.abs(found - exact)) / exact[0] <= 2e-7 + 16 * tolerances.eps(dtype)
@@ -332,7 +332,7 @@ def mercer(k) -> np.ndarray:
 
 
 def test_mercer_by_gauss_hermite_nodes(dtype):
-    """sqrt(w) K sqrt(w) at 80 nodes: all even and odd k, by the solver alone (no centring)."""
+    """sqrt(w) K sqrt(w) at 80 nodes: all even and odd k, by the solver alone (no centering)."""
     from gpukpca.eigen import top_eigh
     from gpukpca.gram import DenseGram, gram_matrix
     from gpukpca.kernels import modulate
@@ -347,7 +347,7 @@ def test_mercer_by_gauss_hermite_nodes(dtype):
 
 
 def test_mercer_on_normal_quantiles():
-    """Odd functions survive centring; the grid of quantiles gives 0.23607937 at n = 400."""
+    """Odd functions survive centering; the grid of quantiles gives 0.23607937 at n = 400."""
     from scipy.stats import norm
 
     x = norm.ppf((np.arange(400) + 0.5) / 400)[:, None]
@@ -415,7 +415,7 @@ def test_the_inverse_of_the_linear_kernel_is_the_reconstruction_of_pca(xp, dtype
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_new_points_are_projected_with_the_centred_row(xp, solver):
+def test_new_points_are_projected_with_the_centered_row(xp, solver):
     generator = np.random.default_rng(8)
     X, new = generator.standard_normal((60, 3)), generator.standard_normal((11, 3))
     k = oracle.poly(2, 0.5, 1.0)

@@ -187,7 +187,7 @@ def test_every_residence_keeps_the_protocol(xp, dtype, n):
 
 
 @pytest.mark.parametrize("n", [1, 2, EDGE + 1, 3 * EDGE + 2])
-def test_the_centred_operator_equals_h_k_h(xp, dtype, n):
+def test_the_centered_operator_equals_h_k_h(xp, dtype, n):
     kernel, k = KERNELS["poly"]
     X, V = rows(n, dtype=dtype), rows(n, 4, dtype, 1)
     K = oracle.gram(k, X)
@@ -232,7 +232,7 @@ def test_the_means_ride_in_the_first_product():
     assert op.base.products == 1
 
 
-def test_products_of_the_centred_operator_sum_to_zero(xp, dtype):
+def test_products_of_the_centered_operator_sum_to_zero(xp, dtype):
     X = rows(40, dtype=dtype)
     op = CenteredGram(TiledGram(RBF(0.2), xp.array(X), tile_edge=EDGE, centered=True))
     W = xp.host(op @ xp.array(rows(40, 3, dtype, 1))).astype(np.float64)
@@ -240,7 +240,7 @@ def test_products_of_the_centred_operator_sum_to_zero(xp, dtype):
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_leaving_out_terms_of_one_argument_changes_nothing_after_centring(xp, dtype, name):
+def test_leaving_out_terms_of_one_argument_changes_nothing_after_centering(xp, dtype, name):
     kernel, k = KERNELS[name]
     X = rows(27, dtype=dtype) + np.float32(3.0)
     Kc = oracle.centered(oracle.gram(k, X))
@@ -252,16 +252,16 @@ def test_leaving_out_terms_of_one_argument_changes_nothing_after_centring(xp, dt
 @pytest.mark.parametrize("offset", [1e4, 1e8])
 def test_the_linear_operator_keeps_the_digits_of_offset_data(xp, offset):
     X = rows(30) + offset
-    centred = X - X.mean(axis=0)
+    centered = X - X.mean(axis=0)
     op = CenteredGram(TiledGram(Linear(), xp.array(X), tile_edge=EDGE, centered=True))
-    assert worst(xp.host(op.to_dense()), centred @ centred.T) <= 1e-14 * 40 + 30 * 2e-16 * offset
+    assert worst(xp.host(op.to_dense()), centered @ centered.T) <= 1e-14 * 40 + 30 * 2e-16 * offset
 
 
-# -- double centring ---------------------------------------------------------------------------------------------------
+# -- double centering --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [1, 2, 17, 300])
-def test_double_centring_equals_h_k_h(xp, dtype, n):
+def test_double_centering_equals_h_k_h(xp, dtype, n):
     K = rows(n, n, dtype)  # not symmetric: both means are needed
     H = oracle.centering(n)
     expected = H @ K.astype(np.float64) @ H
@@ -281,21 +281,21 @@ def test_a_symmetric_matrix_stays_symmetric_to_the_last_bit(xp, dtype):
         assert np.array_equal(dense, dense.T)
 
 
-def test_double_centring_leaves_its_argument_alone(xp):
+def test_double_centering_leaves_its_argument_alone(xp):
     K = rows(20, 20)
     given = xp.array(K.copy())
     double_center(given)
     assert np.array_equal(xp.host(given), K)
 
 
-def test_double_centring_can_write_into_its_argument():
+def test_double_centering_can_write_into_its_argument():
     K = rows(20, 20)
     expected = double_center(K)
     assert double_center(K, overwrite=True) is K
     assert np.array_equal(K, expected)
 
 
-def test_double_centring_of_integers_and_lists_is_in_float64(xp):
+def test_double_centering_of_integers_and_lists_is_in_float64(xp):
     K = np.array([[4, 1], [1, 2]])
     result = double_center(xp.array(K))
     assert result.dtype == xp.dtype("float64")
@@ -304,21 +304,21 @@ def test_double_centring_of_integers_and_lists_is_in_float64(xp):
     assert worst(double_center([[4.0, 1.0], [1.0, 2.0]]), oracle.centered(K)) <= 1e-15
 
 
-def test_double_centring_a_large_constant_leaves_nothing_but_the_differences():
+def test_double_centering_a_large_constant_leaves_nothing_but_the_differences():
     K = rows(50, 50)
     K = K @ K.T
     assert worst(double_center(K + 1e8), oracle.centered(K)) <= 50 * 1e8 * 2.3e-16
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_double_centring_refuses_what_is_not_finite(xp, bad):
+def test_double_centering_refuses_what_is_not_finite(xp, bad):
     K = np.eye(4)
     K[1, 2] = bad
     with pytest.raises(ValueError, match=r"NaN|inf"):
         double_center(xp.array(K))
 
 
-def test_double_centring_refuses_rectangles():
+def test_double_centering_refuses_rectangles():
     with pytest.raises(InvalidParameterError, match=r"\(3, 2\)"):
         double_center(np.ones((3, 2)))
 
@@ -426,7 +426,7 @@ def test_stored_kernels_are_not_tiled():
     assert worst(gram_matrix(kernel, X), X @ X.T) <= 1e-14
 
 
-def test_cosine_of_data_with_a_zero_row_is_centred_all_the_same():
+def test_cosine_of_data_with_a_zero_row_is_centered_all_the_same():
     X = rows(9)
     X[4] = 0.0
     with pytest.warns(UserWarning, match="row 4"):

@@ -79,7 +79,7 @@ def test_the_rank_of_a_polynomial_kernel(d, degree):
     assert estimator.eigenvalues_.shape == (math.comb(d + degree, degree) - 1,)
 
 
-def test_a_centred_gram_matrix_has_rank_at_most_n_minus_one(xp):
+def test_a_centered_gram_matrix_has_rank_at_most_n_minus_one(xp):
     with pytest.warns(RankWarning, match="only 11 of the 12"):
         estimator = model(12, kernel="rbf", gamma=2.0).fit(xp.array(rows(12, 3)))
     assert float(xp.host(estimator.eigenvalues_)[-1]) == 0.0
@@ -157,7 +157,7 @@ def test_transform_of_the_training_data_is_fit_transform(xp, dtype, kernel, solv
     Z, again = xp.host(estimator.fit_transform(X)), xp.host(estimator.transform(X))
     values = xp.host(estimator.eigenvalues_).astype(np.float64)
     errors = np.max(np.abs(Z.astype(np.float64) - again), axis=0)
-    # What centring cancels is rounding noise too: the size is lambda_1 or 1'K1/n, whichever is larger.
+    # What centering cancels is rounding noise too: the size is lambda_1 or 1'K1/n, whichever is larger.
     noise = max(1.0, float(np.mean(estimator.kernel_(xp.host(X)))) * 80 / values[0])
     assert np.all(errors <= tolerances.scores(dtype, "dense", values) * noise)
 
@@ -230,9 +230,9 @@ def test_half_the_negative_square_distances_are_classical_scaling(xp, solver):
     Z = xp.host(model(3, solver=solver, kernel="precomputed").fit_transform(xp.array(-D2 / 2)))
     back = np.sum((Z[:, None, :] - Z[None, :, :]) ** 2, axis=2)
     assert np.max(np.abs(back - D2)) <= 1e-11 * D2.max()
-    centred = X - X.mean(axis=0)
-    rotation, _ = scipy.linalg.orthogonal_procrustes(Z, centred)
-    assert np.max(np.abs(Z @ rotation - centred)) <= 1e-12 * 10
+    centered = X - X.mean(axis=0)
+    rotation, _ = scipy.linalg.orthogonal_procrustes(Z, centered)
+    assert np.max(np.abs(Z @ rotation - centered)) <= 1e-12 * 10
 
 
 # -- PCA as the special case -------------------------------------------------------------------------------------------
@@ -295,10 +295,10 @@ def test_a_fraction_of_the_linear_kernel_is_that_of_pca():
         assert ours.eigenvalues_.shape[0] == theirs.n_components_
 
 
-# -- the formula of centring -------------------------------------------------------------------------------------------
+# -- the formula of centering ------------------------------------------------------------------------------------------
 
 
-def test_double_centring_is_four_terms_not_three():
+def test_double_centering_is_four_terms_not_three():
     """K - 1K - K1 + 1K1; «K - 2 1K + 1K1», seen in lecture notes, is not even symmetric."""
     K = RBF(0.3)(rows(30, 3))
     one = np.full((30, 30), 1 / 30)
@@ -308,15 +308,15 @@ def test_double_centring_is_four_terms_not_three():
     assert np.max(np.abs(three - three.T)) > 1e-3
 
 
-def test_centring_the_features_is_centring_the_matrix():
+def test_centering_the_features_is_centering_the_matrix():
     X = rows(40, 6) + 2.0
-    centred = X - X.mean(axis=0)
+    centered = X - X.mean(axis=0)
     op = CenteredGram(TiledGram(Linear(), X))
-    assert np.max(np.abs(op.to_dense() - centred @ centred.T)) <= 1e-12
-    assert abs(op.total_variance - np.sum(centred**2)) <= 1e-10
+    assert np.max(np.abs(op.to_dense() - centered @ centered.T)) <= 1e-12
+    assert abs(op.total_variance - np.sum(centered**2)) <= 1e-10
 
 
-def test_the_trace_of_the_centred_matrix_needs_no_spectrum():
+def test_the_trace_of_the_centered_matrix_needs_no_spectrum():
     """tr(Kc) = tr(K) - n mean(K)."""
     X = rows(60, 3)
     K = gram_matrix(RBF(0.3), X)

@@ -122,7 +122,7 @@ def test_every_library_and_precision(xp, dtype, X, whiten):
 
 
 def test_a_first_batch_with_as_many_components_as_rows(xp, rng):
-    """A centred batch has one direction less than rows: one component is made up, and orthogonal to the others."""
+    """A centered batch has one direction less than rows: one component is made up, and orthogonal to the others."""
     X = rng.standard_normal((5, 9))
     model = IncrementalPCA().partial_fit(xp.array(X))
     V = xp.host(model.components_)

@@ -97,7 +97,7 @@ def fitted(X: Any, **parameters: Any) -> tuple[KernelPCA, list[str]]:
 
 
 def assert_certified(model: KernelPCA, texts: list[str], K: np.ndarray) -> None:
-    """`K` is known to the rounding of its centred matrix."""
+    """`K` is known to the rounding of its centered matrix."""
     Kc = oracle.centered(K)
     values, U = model.eigenvalues_.astype(np.float64), model.eigenvectors_.astype(np.float64)
     stated = model.residual_norms_.astype(np.float64)

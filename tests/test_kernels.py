@@ -226,7 +226,7 @@ def test_a_power_of_two_between_data_and_gamma_is_bitwise_nothing(xp, dtype, fac
 
 @pytest.mark.parametrize("gamma", [1e-8, 1e-12])
 @pytest.mark.parametrize("name", ["rbf", "rational", "laplacian", "matern-inf"])
-def test_a_flat_kernel_keeps_its_differences_where_it_will_be_centred(xp, dtype, name, gamma):
+def test_a_flat_kernel_keeps_its_differences_where_it_will_be_centered(xp, dtype, name, gamma):
     kernel = DISTANCE[name][0].__class__(**DISTANCE[name][0].get_params() | {"gamma": gamma})
     X = rows(12, 3, dtype, 9)
     prepared = kernel.prepare(xp.array(X), centered=True)
@@ -254,7 +254,7 @@ def test_near_pairs_and_duplicates_keep_their_digits(xp, name):
 
 @pytest.mark.parametrize("gamma", [1.0, 100.0, 1e4, 1e6])
 def test_a_narrow_kernel_is_as_exact_as_a_wide_one(xp, dtype, gamma):
-    """Neighbours on a fine grid: gamma times a distance is about one, gamma times a norm is not."""
+    """Neighbors on a fine grid: gamma times a distance is about one, gamma times a norm is not."""
     X = (np.arange(14)[:, None] / math.sqrt(gamma) + np.array([[0.0, 0.25]])).astype(dtype)
     X = np.concatenate([X, X + np.array([[50.0, 0.0]], dtype=dtype)])
     K = xp.host(RBF(gamma)(xp.array(X)))
@@ -675,7 +675,7 @@ def test_is_psd_finds_the_negative_eigenvalue_of_a_sigmoid(xp, dtype):
 
 
 def test_is_psd_on_a_far_narrow_range_in_float32(xp):
-    """513 points from 500 to 501, length scale 1, float32: without centred features an eigenvalue is -0.1."""
+    """513 points from 500 to 501, length scale 1, float32: without centered features an eigenvalue is -0.1."""
     X = np.linspace(500, 501, 513, dtype=np.float32)[:, None]
     assert is_psd(RBF.from_sigma(1.0), xp.array(X))
     K = xp.host(RBF.from_sigma(1.0)(xp.array(X))).astype(np.float64)

@@ -37,7 +37,7 @@ def test_eigenpairs_are_those_of_scipy_and_of_the_definition(n: int, low: int, h
 
 SPECIAL = {
     "identity": np.eye(40),
-    "centred identity": np.eye(40) - 1.0 / 40,
+    "centered identity": np.eye(40) - 1.0 / 40,
     "rank one": np.ones((40, 40)),
     "blocks": np.kron(np.eye(8), np.ones((5, 5))),
     "diagonal": np.diag(np.arange(40.0)),

@@ -391,8 +391,8 @@ def test_bic_is_its_formula(X):
 
 
 def test_seeds_are_different_rows_drawn_far_from_each_other(xp, rng):
-    centres = 100.0 * rng.standard_normal((5, 3))
-    X = np.repeat(centres, 8, axis=0) + 0.01 * rng.standard_normal((40, 3))
+    centers = 100.0 * rng.standard_normal((5, 3))
+    X = np.repeat(centers, 8, axis=0) + 0.01 * rng.standard_normal((40, 3))
     rows = xp.array(X)
     chosen = seed_rows(Points(rows, Frame.of(rows, rows[:0, 0])), 5, np.random.default_rng(0))
     assert sorted(chosen // 8) == [0, 1, 2, 3, 4]

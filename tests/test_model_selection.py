@@ -83,9 +83,9 @@ def test_error_counts_what_is_left_out(rng, K, per):
     X = planted(rng)
     left = np.sum(variances(X)[K:]) * (len(X) - 1) / (len(X) if per == "sample" else 1)
     assert n_components_for(X, "error", left * (1 + 1e-9) + 1e-300, per=per) == K
-    centred = X - X.mean(axis=0)
-    V = np.linalg.svd(centred)[2][:K]
-    distances = np.sum((centred - centred @ V.T @ V) ** 2, axis=1)
+    centered = X - X.mean(axis=0)
+    V = np.linalg.svd(centered)[2][:K]
+    distances = np.sum((centered - centered @ V.T @ V) ** 2, axis=1)
     assert left == pytest.approx(distances.mean() if per == "sample" else distances.sum(), abs=1e-9)
 
 

@@ -50,7 +50,7 @@ def matern(X, Y):
 
 
 # name -> the kernel, its gamma where a tile begins with gamma ‖x - y‖² by a product, and a float64 function with the
-# same centred matrix, from differences where that is possible: x·y by -‖x - y‖²/2, a flat kernel by k - 1.
+# same centered matrix, from differences where that is possible: x·y by -‖x - y‖²/2, a flat kernel by k - 1.
 KERNELS = {
     "smooth": (RBF(0.02), 0.02, lambda X, Y: np.exp(-0.02 * squares(X, Y))),
     "rough": (RBF(2.0), 2.0, lambda X, Y: np.exp(-2.0 * squares(X, Y))),
@@ -79,7 +79,7 @@ DATA = {
 
 @dataclass
 class Exact:
-    """What float64 says of a kernel on data: the matrix, its centred spectrum, and how far rounding may move it."""
+    """What float64 says of a kernel on data: the matrix, its centered spectrum, and how far rounding may move it."""
 
     K: np.ndarray
     values: np.ndarray
@@ -104,8 +104,8 @@ def exact(name, X, dtype):
 
 def entry_rounding(name, X, K, dtype):
     """What entries of K are good to: the numbers that cancel in an exponent are gamma ‖x - mean‖², 32 at most."""
-    centred = X.astype(np.float64) - X.mean(axis=0, dtype=np.float64)
-    kappa = KERNELS[name][1] * float(np.max(np.sum(centred**2, axis=1)))
+    centered = X.astype(np.float64) - X.mean(axis=0, dtype=np.float64)
+    kappa = KERNELS[name][1] * float(np.max(np.sum(centered**2, axis=1)))
     return tolerances.kernel(dtype, float(np.max(np.abs(K))) * (1 + min(kappa, 32.0)))
 
 
@@ -226,8 +226,8 @@ def nystrom_formula(K, K_new, S, p):
     """Scores of new points, written down plainly: PCA of the features f(x) = L⁻¹ k(S, x), K(S, S) = L Lᵀ."""
     L = np.linalg.cholesky(K[np.ix_(S, S)])
     F, F_new = (scipy.linalg.solve_triangular(L, block.T, lower=True).T for block in (K[:, S], K_new[:, S]))
-    centred = F - F.mean(axis=0)
-    values, axes = oracle.eigenpairs(centred.T @ centred, p)
+    centered = F - F.mean(axis=0)
+    values, axes = oracle.eigenpairs(centered.T @ centered, p)
     return (F_new - F.mean(axis=0)) @ axes, values, float(np.linalg.cond(L))
 
 
@@ -820,7 +820,7 @@ def test_no_want_of_memory_makes_auto_approximate(n, limit):
 # -- the small problem of a factor -------------------------------------------------------------------------------------
 
 
-# kind -> rank of the factor, before centring
+# kind -> rank of the factor, before centering
 RANKS = {
     "full": 6,
     "deficient": 3,
@@ -851,15 +851,15 @@ def factor(kind, n=80):
 @pytest.mark.parametrize(
     "kind", ["full", "deficient", "zero", "no columns", "one column", "constant", "square", "wide"]
 )
-@pytest.mark.parametrize("centred", [False, True], ids=["plain", "centred"])
-def test_pairs_of_a_factor(xp, dtype, kind, centred):
+@pytest.mark.parametrize("centered", [False, True], ids=["plain", "centered"])
+def test_pairs_of_a_factor(xp, dtype, kind, centered):
     F = factor(kind).astype(dtype)
     op = FactoredGram(xp.array(F))
-    op = CenteredGram(op) if centred else op
+    op = CenteredGram(op) if centered else op
     A = F.astype(np.float64) @ F.astype(np.float64).T
-    A = oracle.centered(A) if centred else A
+    A = oracle.centered(A) if centered else A
     exact_values = oracle.eigenpairs(A, 80)[0]
-    # What centring cancels leaves its rounding behind.
+    # What centering cancels leaves its rounding behind.
     size = float(np.sum(F.astype(np.float64) ** 2))
     for p in (1, 5, 10, 80):
         result = top_eigh(op, p, solver=LowRank(), rng=0)

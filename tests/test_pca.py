@@ -24,7 +24,7 @@ DTYPES = ["float64", "float32"]
 
 
 def chosen(n, d, singular, seed=0, offset=0.0):
-    """X = U S Vᵀ + offset with orthonormal columns of U that sum to zero: exact singular values of the centred data."""
+    """Return X = U S Vᵀ + offset, orthonormal columns of U that sum to zero: their exact singular values."""
     rng = np.random.default_rng(seed)
     k = len(singular)
     U = np.linalg.qr(np.column_stack([np.ones(n), rng.standard_normal((n, k))]))[0][:, 1:]
@@ -33,7 +33,7 @@ def chosen(n, d, singular, seed=0, offset=0.0):
 
 
 def expected(X, scale=None):
-    """Variances, components as rows, and the centred data, in float64, by an SVD."""
+    """Variances, components as rows, and the centered data, in float64, by an SVD."""
     X = np.asarray(X, dtype=np.float64)
     Z = X - X.mean(axis=0)
     Z = Z if scale is None else Z / scale

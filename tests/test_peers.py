@@ -279,8 +279,8 @@ def test_a_kernel_pca_of_a_peer_has_its_scores(name, tmp_path):
         np.testing.assert_array_equal(model.denoise(X), model.inverse_transform(model.transform(X)))
     if "precomputed" not in name:
         K = model.kernel_(X)
-        centred = K - K.mean(axis=0) - K.mean(axis=1)[:, None] + K.mean()
-        errors = np.diag(centred) - np.sum(scores.astype(np.float64) ** 2, axis=1)
+        centered = K - K.mean(axis=0) - K.mean(axis=1)[:, None] + K.mean()
+        errors = np.diag(centered) - np.sum(scores.astype(np.float64) ** 2, axis=1)
         size = 1e5 * EPS[dtype] * np.abs(np.diag(K)).max()
         np.testing.assert_allclose(model.feature_space_error(X), errors, rtol=0, atol=size)
     if name != "sigmoid":  # where the dense solver leaves negative eigenvalues out of the total

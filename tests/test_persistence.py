@@ -112,7 +112,7 @@ MODELS: dict[str, tuple[Any, Callable[[], Any]]] = {
         KernelPCA(3, kernel="laplacian", preimage=RidgePreimage(kernels.RBF("scale") + kernels.Linear(), alpha=0.1)),
         data,
     ),
-    "ridge, not centred": (
+    "ridge, not centered": (
         KernelPCA(3, kernel="poly", degree=2, preimage=RidgePreimage("poly", 0.5, centered=False)),
         data,
     ),
@@ -1054,12 +1054,12 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[dict[str, Any], dict[str, np.ndar
         lambda h, a: h.update({"_preimage.rule.landmarks": 0}),
         "8 rows for 30 samples and 0 landmarks",
     ),
-    "centred ridge without a mean": (
+    "centered ridge without a mean": (
         "ridge",
         lambda h, a: without(h, a, "_preimage.mean") or h.update({"_preimage.mean": None}),
         "must have a mean",
     ),
-    "ridge with a mean that is not centred": (
+    "ridge with a mean that is not centered": (
         "ridge",
         lambda h, a: h.update({"_preimage.rule.centered": False}),
         "must have a mean",
@@ -1097,7 +1097,7 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[dict[str, Any], dict[str, np.ndar
     ),
     "no looks": ("fixed point", lambda h, a: h.update({"_preimage.max_iter": 0}), "max_iter"),
     "negative spread": ("fixed point", lambda h, a: h.update({"_preimage.spread": -1.0}), "spread"),
-    "centre of other length": (
+    "center of other length": (
         "fixed point",
         lambda h, a: without(h, a, "_preimage.mean") or a.update({"_preimage.mean": np.ones(3)}),
         "mean",
@@ -1116,12 +1116,12 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[dict[str, Any], dict[str, np.ndar
     "norms too few": ("distance constraint", lambda h, a: drop_row(a, "_preimage.norms"), "norms"),
     "norms with NaN": ("distance constraint", lambda h, a: a["_preimage.norms"].__setitem__(0, np.nan), "norms"),
     "negative reach": ("distance constraint", lambda h, a: h.update({"_preimage.reach": -1.0}), "reach"),
-    "more neighbours than points": (
+    "more neighbors than points": (
         "distance constraint",
         lambda h, a: h.update({"_preimage.n_neighbors": 31}),
-        "31 neighbours among 30",
+        "31 neighbors among 30",
     ),
-    "distances without a centre": (
+    "distances without a center": (
         "distance constraint",
         lambda h, a: without(h, a, "_preimage.mean") or h.update({"_preimage.mean": None}),
         "does not tell",

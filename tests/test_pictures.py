@@ -35,7 +35,7 @@ BIGGEST_PICTURE = 120_000
 
 
 def kept(figure: Any, name: str, dpi: int = 120) -> None:
-    """Lay the picture out; where a folder is named, draw it and keep it there in few colours."""
+    """Lay the picture out; where a folder is named, draw it and keep it there in few colors."""
     from PIL import Image
 
     figure.draw_without_rendering()
@@ -44,7 +44,7 @@ def kept(figure: Any, name: str, dpi: int = 120) -> None:
         return
     raw, small = io.BytesIO(), io.BytesIO()
     figure.savefig(raw, format="png", dpi=dpi)
-    # The palette that keeps rare colours, such as those of a legend; median cut loses them.
+    # The palette that keeps rare colors, such as those of a legend; median cut loses them.
     how = {"method": Image.Quantize.MAXCOVERAGE, "kmeans": 8, "dither": Image.Dither.NONE}
     Image.open(raw).convert("RGB").quantize(256, **how).save(small, format="png", optimize=True)
     assert small.tell() < BIGGEST_PICTURE

@@ -101,7 +101,7 @@ def matrix(name, dtype="float64"):
 
 
 def spectrum_left_out(K, result):
-    """lambda_i - theta_i of the centred matrices, descending order of each."""
+    """lambda_i - theta_i of the centered matrices, descending order of each."""
     F = np.asarray(result.F, dtype=np.float64)
     exact = oracle.eigenpairs(oracle.centered(K))[0]
     return exact - oracle.eigenpairs(oracle.centered(F @ F.T))[0]

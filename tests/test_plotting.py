@@ -79,14 +79,14 @@ def test_a_fit_is_two_panels_with_what_they_show_written_on_them(iris: tuple[Any
     assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
 
 
-def test_every_point_keeps_its_colour_in_the_shuffle(iris: tuple[Any, np.ndarray, np.ndarray]):
+def test_every_point_keeps_its_color_in_the_shuffle(iris: tuple[Any, np.ndarray, np.ndarray]):
     _, scores, labels = iris
     dots = plot_scores(scores, labels=labels).axes[0].collections[0]
-    places, colours = np.asarray(dots.get_offsets()), dots.get_facecolors()[:, :3]
+    places, colors = np.asarray(dots.get_offsets()), dots.get_facecolors()[:, :3]
     of_class = {}
     for point, label in zip(scores[:, :2], labels, strict=True):
-        colour = tuple(colours[np.flatnonzero((places == point).all(axis=1))[0]])
-        of_class.setdefault(label, set()).add(colour)
+        color = tuple(colors[np.flatnonzero((places == point).all(axis=1))[0]])
+        of_class.setdefault(label, set()).add(color)
     assert all(len(found) == 1 for found in of_class.values())
     assert len(set.union(*of_class.values())) == 3
 
@@ -100,14 +100,14 @@ def test_low_bars_get_their_own_axis():
 
 
 @pytest.mark.parametrize("labels", [np.arange(50.0), np.arange(50)])
-def test_many_numbers_get_a_colour_bar(rng: np.random.Generator, labels: np.ndarray):
+def test_many_numbers_get_a_color_bar(rng: np.random.Generator, labels: np.ndarray):
     scores = rng.standard_normal((50, 2))
     assert len(plot_scores(scores, labels=labels).axes) == 2
     assert len(plot_comparison({"a": scores, "b": scores}, labels=labels).axes) == 6
 
 
 @pytest.mark.parametrize("count", [12, 13, 40, 200])
-def test_any_number_of_names_keeps_colours_and_a_legend(rng: np.random.Generator, count: int):
+def test_any_number_of_names_keeps_colors_and_a_legend(rng: np.random.Generator, count: int):
     names = np.array([f"w{i:03}" for i in range(count)])
     labels, scores = np.tile(names, 3), rng.standard_normal((3 * count, 3))
     local = LocalPCA(1, 2, random_state=0).fit(scores)
@@ -125,9 +125,9 @@ def test_any_number_of_names_keeps_colours_and_a_legend(rng: np.random.Generator
         assert count <= 40 or texts[-1] == f"and {count - 39} more"
         drawn = next(ax for ax in figure.axes[::-1] if ax.collections)
         looks = {
-            (tuple(colour), dots.get_paths()[0].vertices.tobytes())
+            (tuple(color), dots.get_paths()[0].vertices.tobytes())
             for dots in drawn.collections
-            for colour in dots.get_facecolors()
+            for color in dots.get_facecolors()
         }
         assert len(looks) == min(count, 84)
     figures[1].draw_without_rendering()
@@ -281,7 +281,7 @@ def test_places_are_pushed_apart_no_more_than_needed(wanted: list[float], step: 
     np.testing.assert_allclose(pushed_apart(np.array(wanted), step, 0.0, 10.0), expected)
 
 
-def test_more_classes_than_colours_tell_apart_are_written_too(rng: np.random.Generator):
+def test_more_classes_than_colors_tell_apart_are_written_too(rng: np.random.Generator):
     scores = rng.standard_normal((90, 2))
     assert words(plot_scores(scores, labels=np.arange(90) % 7).axes[0]) == []
     assert words(plot_scores(scores, labels=np.arange(90) % 9).axes[0]) == [str(i) for i in range(9)]
@@ -396,7 +396,7 @@ def test_a_map_turned_and_stretched_is_found_again(rng: np.random.Generator):
     figure = plot_map(positions, -positions, [0.5, 0.4], "map")
     left, right = figure.axes
     assert "1.000" in right.get_title()
-    # Signs that follow the map, and the same colours in both panels.
+    # Signs that follow the map, and the same colors in both panels.
     np.testing.assert_allclose(left.collections[0].get_offsets(), right.collections[0].get_offsets())
     np.testing.assert_allclose(left.collections[0].get_facecolors(), right.collections[0].get_facecolors())
     png(figure)
@@ -435,10 +435,10 @@ def test_any_row_can_say_what_is_black_and_white():
     X = load_digits().data[:5]
     noisy = np.where(np.arange(64) == 3, np.nan, X + 30.0)
     for name, least, most in (("noisy", 30.0, 46.0), ("PCA", 0.0, 8.0)):
-        figure = plot_denoised({"noisy": noisy, "PCA": 0.5 * X}, (8, 8), greys=name)
+        figure = plot_denoised({"noisy": noisy, "PCA": 0.5 * X}, (8, 8), grays=name)
         assert {ax.images[0].get_clim() for ax in figure.axes} == {(least, most)}
-    with pytest.raises(ValueError, match="greys='clean' is no row; give one of noisy, PCA"):
-        plot_denoised({"noisy": noisy, "PCA": X}, (8, 8), greys="clean")
+    with pytest.raises(ValueError, match="grays='clean' is no row; give one of noisy, PCA"):
+        plot_denoised({"noisy": noisy, "PCA": X}, (8, 8), grays="clean")
 
 
 @pytest.mark.parametrize("rows", [{}, {"a": np.ones((2, 4)), "b": np.ones((3, 4))}, {"a": np.ones(4)}])

@@ -102,12 +102,12 @@ def assert_reconstruction_of_pca(xp: Namespace, dtype: str, method: str, offset:
 def test_the_linear_kernel_is_exact_on_landmarks_too(rank):
     X = data(20, 40) + 5.0
     model = KernelPCA(5, kernel="linear", eigen_solver=Nystrom(rank), preimage="fixed_point", random_state=0).fit(X)
-    centred = X - X.mean(axis=0)
-    basis = np.linalg.qr(centred[model.landmarks_].T)[0]
-    features = centred @ basis @ basis.T
+    centered = X - X.mean(axis=0)
+    basis = np.linalg.qr(centered[model.landmarks_].T)[0]
+    features = centered @ basis @ basis.T
     mean = features.mean(axis=0)
     axes = np.linalg.svd(features - mean)[2][:5]
-    wanted = X.mean(axis=0) + mean + (centred - mean) @ axes.T @ axes
+    wanted = X.mean(axis=0) + mean + (centered - mean) @ axes.T @ axes
     np.testing.assert_allclose(model.denoise(X), wanted, rtol=0, atol=1e-12)
 
 
@@ -165,7 +165,7 @@ def assert_on_the_segment(xp: Namespace, method: str, kernel: str) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_on_a_circle_a_pair_of_scores_at_an_angle_gives_a_point_on_that_ray(xp, method):
     X = circle()
-    # An even number of neighbours is not the same on both sides of a ray.
+    # An even number of neighbors is not the same on both sides of a ray.
     preimage = DistanceConstraintPreimage(9) if method == "distance_constraint" else method
     model = fitted(xp.array(X), 2, "rbf", preimage, gamma=1.0)
     size = float(np.sqrt(xp.host(model.eigenvalues_)[0] * 2 / len(X)))
@@ -184,7 +184,7 @@ def test_on_a_circle_a_pair_of_scores_at_an_angle_gives_a_point_on_that_ray(xp, 
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.01])
-def test_ridge_with_the_peers_kernel_and_no_centring_is_the_peers(xp, alpha):
+def test_ridge_with_the_peers_kernel_and_no_centering_is_the_peers(xp, alpha):
     X, Y = data(), data(11, seed=1)
     rule = RidgePreimage(kernels.RBF(0.3), alpha=alpha, centered=False)
     theirs = sklearn.decomposition.KernelPCA(4, kernel="rbf", gamma=0.3, fit_inverse_transform=True, alpha=alpha)
@@ -223,7 +223,7 @@ def test_without_alpha_of_its_own_the_ridge_has_that_of_the_estimator():
     assert np.max(np.abs(by_estimator - fitted(X).denoise(X))) > 1e-3
 
 
-def test_the_centred_ridge_pulls_towards_the_mean_of_the_data():
+def test_the_centered_ridge_pulls_towards_the_mean_of_the_data():
     X = data() + 100.0
     model = fitted(X, preimage=RidgePreimage(gamma=50.0, alpha=1.0))
     np.testing.assert_allclose(model.inverse_transform(np.full((1, 4), 1e3))[0], X.mean(axis=0), rtol=0, atol=1e-9)
@@ -401,7 +401,7 @@ def test_all_components_give_training_points_back(xp, dtype, kernel, gamma):
         warnings.simplefilter("ignore")
         model = fitted(X, 39, kernel, "distance_constraint", gamma=gamma)
     found = xp.host(model.inverse_transform(model.transform(X)))
-    # Squared distances to the nearest neighbour, which are 0, are known to the rounding of kernel values.
+    # Squared distances to the nearest neighbor, which are 0, are known to the rounding of kernel values.
     np.testing.assert_allclose(found, data(d=5), rtol=0, atol=16.0 * np.sqrt(tolerances.eps(dtype)))
 
 
@@ -413,7 +413,7 @@ def damped_waves(n: int, seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-12, 1e12])
-def test_neighbours_that_are_nearly_flat_do_not_send_noisy_curves_away(xp, scale):
+def test_neighbors_that_are_nearly_flat_do_not_send_noisy_curves_away(xp, scale):
     clean = damped_waves(20, 1)
     noisy = clean + 0.3 * np.random.default_rng(2).standard_normal(clean.shape)
     model = fitted(xp.array(scale * damped_waves(150, 0)), 15, preimage="distance_constraint", gamma=0.01 / scale**2)
@@ -434,7 +434,7 @@ def test_a_position_is_that_of_the_paper_unless_it_is_twice_as_far_as_the_distan
     assert 5 < np.sum(length < 2.0) < 45
     np.testing.assert_allclose(found[length < 2.0], paper[length < 2.0], rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(found[length > 2.0], axis=1), 1.0, rtol=1e-8)
-    # Least squares on a sphere: the gradient of the residual points to its centre.
+    # Least squares on a sphere: the gradient of the residual points to its center.
     gradient = np.einsum("ikd,ik->id", around, wanted - np.einsum("ikd,id->ik", around, found))
     cosine = np.sum(gradient * found, axis=1) / (np.linalg.norm(gradient, axis=1) * np.linalg.norm(found, axis=1))
     np.testing.assert_allclose(cosine[length > 2.0], 1.0, rtol=1e-6)
@@ -450,7 +450,7 @@ def test_inner_products_far_from_the_origin_cost_the_digits_of_the_kernel_alone(
     np.testing.assert_allclose(model.denoise(X), X, rtol=0, atol=50 * tolerances.eps("float64") * offset**2)
 
 
-def test_duplicate_neighbours_do_no_harm():
+def test_duplicate_neighbors_do_no_harm():
     X = np.repeat(data(8), 5, axis=0)
     model = KernelPCA(3, kernel="rbf", gamma=0.3, preimage="distance_constraint", eigen_solver="dense").fit(X)
     points = model.denoise(data(9, seed=1))

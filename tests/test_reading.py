@@ -171,7 +171,7 @@ def test_reconstruction_is_that_of_scikit_learn(X):
     np.testing.assert_allclose(reconstruction(model, X, 0), np.tile(model.mean_, (N, 1)), rtol=1e-14)
 
 
-def test_a_standardising_model_measures_standardised_points(X):
+def test_a_standardizing_model_measures_standardized_points(X):
     deviations = X.std(axis=0, ddof=1)
     model = PCA().fit((X - X.mean(axis=0)) / deviations)
     model.mean_, model.scale_ = X.mean(axis=0), deviations
@@ -181,7 +181,7 @@ def test_a_standardising_model_measures_standardised_points(X):
     np.testing.assert_allclose(squared_cosines(model, X).sum(axis=1), 1.0, rtol=1e-12)
 
 
-def test_the_pca_of_this_library_standardises_by_itself(xp, X):
+def test_the_pca_of_this_library_standardizes_by_itself(xp, X):
     model = gpukpca.PCA(scale=True).fit(xp.array(X))
     np.testing.assert_allclose(xp.host(reconstruction(model, xp.array(X))), X, atol=1e-12)
     wanted = np.sum(xp.host(model.explained_variance_)[2:]) * (N - 1) / N
@@ -201,10 +201,10 @@ def test_both_residuals_belong_together(X):
 
 def test_huygens(xp, dtype, X, rng):
     rows, a = X.astype(dtype), rng.standard_normal(D)
-    centre = rows.mean(axis=0, dtype=np.float64)
+    center = rows.mean(axis=0, dtype=np.float64)
     about_mean = inertia(xp.array(rows))
     assert about_mean == pytest.approx((N - 1) * np.trace(np.cov(rows, rowvar=False)), rel=1e-6)
-    wanted = N * np.sum((a - centre) ** 2) + about_mean
+    wanted = N * np.sum((a - center) ** 2) + about_mean
     assert inertia(xp.array(rows), a) == pytest.approx(wanted, rel=1e-12)
     assert inertia(xp.array(rows), xp.array(a)) == pytest.approx(wanted, rel=1e-12)
 
@@ -212,11 +212,11 @@ def test_huygens(xp, dtype, X, rng):
 @pytest.mark.parametrize("q", range(1, D))
 def test_total_is_explained_and_residual_for_any_subspace_through_the_mean(xp, X, rng, q):
     Q = np.linalg.qr(rng.standard_normal((D, D)))[0].T
-    data, centre = xp.array(X), X.mean(axis=0)
-    residual = inertia(data, (centre, Q[:q]))
-    explained = np.sum(((X - centre) @ Q[:q].T) ** 2)
+    data, center = xp.array(X), X.mean(axis=0)
+    residual = inertia(data, (center, Q[:q]))
+    explained = np.sum(((X - center) @ Q[:q].T) ** 2)
     assert residual + explained == pytest.approx(inertia(data), rel=1e-12)
-    assert inertia(data, (centre, Q[q:])) == pytest.approx(explained, rel=1e-11)
+    assert inertia(data, (center, Q[q:])) == pytest.approx(explained, rel=1e-11)
 
 
 def test_no_subspace_has_less_inertia_than_that_of_the_components(X, rng):
@@ -291,7 +291,7 @@ def test_wrong_places_for_inertia_are_named(X):
 
 
 @pytest.mark.parametrize("bad", [{"n_neighbors": 1}, {"n_neighbors": N}, {"threshold": 0.0}, {"threshold": 1.0}])
-def test_wrong_neighbourhoods_are_named(X, bad):
+def test_wrong_neighborhoods_are_named(X, bad):
     with pytest.raises(InvalidParameterError, match=next(iter(bad))):
         intrinsic_dimension(X, **bad)
 

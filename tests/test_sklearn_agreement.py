@@ -1,7 +1,7 @@
 """Agreement with `sklearn.decomposition.KernelPCA` on every feature that both have, signs included.
 
 Known deviations, each with a test here: "randomized" selects by value, not by modulus; the inverse of the linear
-kernel restores the mean; more components than samples warn; an asymmetric precomputed matrix is symmetrised with a
+kernel restores the mean; more components than samples warn; an asymmetric precomputed matrix is symmetrized with a
 UserWarning.
 """
 
@@ -82,7 +82,7 @@ def assert_agree(
     assert mine.eigenvalues_.shape == theirs.eigenvalues_.shape
     assert mine.eigenvectors_.shape == theirs.eigenvectors_.shape
     # The eigenvalue after the last decides how well the last vector is determined.
-    full = np.linalg.eigvalsh(_centred(mine, X))[::-1]
+    full = np.linalg.eigvalsh(_centered(mine, X))[::-1]
     tolerance = Tolerance(full, size, dtype, residual)
     np.testing.assert_allclose(mine.eigenvalues_, theirs.eigenvalues_, rtol=0, atol=tolerance.eigenvalues)
     determined = np.flatnonzero(tolerance.vectors[:p] < 0.01)
@@ -108,7 +108,7 @@ def _signs_of_ties(V: np.ndarray, dtype: str) -> np.ndarray:
     return ties
 
 
-def _centred(mine: KernelPCA, X: Any) -> np.ndarray:
+def _centered(mine: KernelPCA, X: Any) -> np.ndarray:
     dense = np.asarray(X.toarray() if scipy.sparse.issparse(X) else X, dtype=np.float64)
     parameters = {"gamma": mine.gamma, "degree": mine.degree, "coef0": mine.coef0}
     if callable(mine.kernel):
@@ -120,7 +120,7 @@ def _centred(mine: KernelPCA, X: Any) -> np.ndarray:
 
 
 def size_of(X: Any, **parameters: Any) -> float:
-    """The norm of the uncentred kernel matrix: the size of the numbers that both sides round."""
+    """The norm of the uncentered kernel matrix: the size of the numbers that both sides round."""
     metric = parameters.pop("metric")
     dense = np.asarray(X.toarray() if scipy.sparse.issparse(X) else X, dtype=np.float64)
     return float(np.linalg.norm(pairwise_kernels(dense, metric=metric, filter_params=True, **parameters), 2))
@@ -512,7 +512,7 @@ def test_many_fits_with_one_random_state_agree(solver: str) -> None:
 
 
 def indefinite() -> np.ndarray:
-    """A centred matrix with eigenvalues 50, 8, 5, 0, 0, -6, -20."""
+    """A centered matrix with eigenvalues 50, 8, 5, 0, 0, -6, -20."""
     Q = np.linalg.qr(np.column_stack([np.ones(7), np.random.default_rng(0).standard_normal((7, 6))]))[0]
     K = (Q * [0.0, 50.0, 8.0, 5.0, 0.0, -6.0, -20.0]) @ Q.T
     return (K + K.T) / 2 + 30.0
@@ -542,7 +542,7 @@ def test_negative_eigenvalues_that_are_not_asked_for_do_no_harm(solver: str) -> 
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_an_asymmetric_matrix_is_symmetrised_with_a_warning(solver: str) -> None:
+def test_an_asymmetric_matrix_is_symmetrized_with_a_warning(solver: str) -> None:
     K = np.array([[1.0, 2.0], [3.0, 40.0]])
     settings = {"n_components": 1, "kernel": "precomputed", "eigen_solver": solver, "random_state": 0}
     with pytest.warns(UserWarning, match="not symmetric"):
@@ -550,7 +550,7 @@ def test_an_asymmetric_matrix_is_symmetrised_with_a_warning(solver: str) -> None
     symmetric = KernelPCA(**settings).fit((K + K.T) / 2)
     np.testing.assert_array_equal(given.eigenvalues_, symmetric.eigenvalues_)
     np.testing.assert_array_equal(given.eigenvectors_, symmetric.eigenvectors_)
-    # Two points: whatever the solver, the answer of the peer, who centres first, is the same.
+    # Two points: whatever the solver, the answer of the peer, who centers first, is the same.
     np.testing.assert_allclose(given.eigenvalues_, Theirs(**settings).fit(K).eigenvalues_, rtol=1e-12)
 
 

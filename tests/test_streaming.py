@@ -33,7 +33,7 @@ def tight(**parameters: object) -> KernelPCA:
     return KernelPCA(3, kernel="rbf", gamma=0.002, random_state=0, memory_limit="2800kB", **parameters)
 
 
-def test_memory_maps_are_recognised_behind_views(mapped: np.ndarray) -> None:
+def test_memory_maps_are_recognized_behind_views(mapped: np.ndarray) -> None:
     assert is_memory_map(mapped)
     assert is_memory_map(np.asarray(mapped)[10:, ::2])
     assert not is_memory_map(np.array(mapped))

@@ -52,7 +52,7 @@ def smooth(n=N, d=5, seed=0, dtype="float64"):
     return (np.random.default_rng(seed).standard_normal((n, d)) * np.linspace(2.0, 0.5, d)).astype(dtype)
 
 
-def centred_matrix(n=N, dtype="float64"):
+def centered_matrix(n=N, dtype="float64"):
     return oracle.centered(RBF(0.2)(smooth(n))).astype(dtype)
 
 
@@ -173,7 +173,7 @@ def test_components_of_a_sample_are_near_those_of_all(xp):
 
 @pytest.fixture(scope="module")
 def hidden():
-    """Points with a tight cluster of 40 far away: the kernel matrix, that centred, and rows without the cluster."""
+    """Points with a tight cluster of 40 far away: the kernel matrix, that centered, and rows without the cluster."""
     n, m = 900, 40
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, 4)) * [2.0, 1.0, 0.7, 0.5]
@@ -237,7 +237,7 @@ def test_an_invariant_subspace_that_is_not_the_top_one_is_left():
 
 
 def test_a_start_made_of_the_answer_but_for_one_vector():
-    A = centred_matrix()
+    A = centered_matrix()
     exact, vectors = oracle.eigenpairs(A, 20)
     for missing in range(P):
         start = np.delete(vectors, missing, axis=1)
@@ -247,7 +247,7 @@ def test_a_start_made_of_the_answer_but_for_one_vector():
 
 
 def test_a_start_of_the_answer_is_verified_in_three_passes():
-    A = centred_matrix()
+    A = centered_matrix()
     op = Operator(A)
     cold = top_eigh(Operator(A), P, solver=BlockKrylov(), rng=0)
     warm = top_eigh(op, P, solver=BlockKrylov(start=oracle.eigenpairs(A, P + 8)[1]), rng=0)
@@ -303,7 +303,7 @@ STARTS = [
 
 @pytest.mark.parametrize("name", STARTS)
 def test_no_start_does_harm(name):
-    A, start = centred_matrix(), unusual(name)
+    A, start = centered_matrix(), unusual(name)
     before = start.copy()
     start.flags.writeable = False
     for settings in ({}, {"block_size": 4}, {"block_size": P + 30, "max_blocks": 6}):
@@ -315,7 +315,7 @@ def test_no_start_does_harm(name):
 
 @pytest.mark.parametrize("name", ["zeros", "twice the same", "wider than the block"])
 def test_no_start_does_harm_on_any_library(xp, dtype, name):
-    A, start = centred_matrix(150, dtype), unusual(name)[:150].astype(dtype)
+    A, start = centered_matrix(150, dtype), unusual(name)[:150].astype(dtype)
     op = Operator(xp.array(A))
     result = top_eigh(op, 4, solver=BlockKrylov(start=xp.array(start)), rng=0)
     assert xp.owns(result.eigenvectors)
@@ -353,7 +353,7 @@ TOLERANCES = {"float64": [0.3, 1e-2, 1e-4, 1e-8, 1e-12, 2.5e-14], "float32": [0.
 @pytest.mark.parametrize(("dtype", "tol"), [(dtype, tol) for dtype in TOLERANCES for tol in TOLERANCES[dtype]])
 def test_residuals_that_are_told_are_true(dtype, tol, warm):
     """With the last pass that verifies and without: what is told is what the vectors give in float64."""
-    A = centred_matrix(dtype=dtype)
+    A = centered_matrix(dtype=dtype)
     start = oracle.eigenpairs(A, 2 * P)[1].astype(dtype) if warm else None
     for settings in ({}, {"block_size": 2}, {"block_size": P + 30, "max_blocks": 6}, {"max_blocks": 3}):
         op = Operator(A)
@@ -366,7 +366,7 @@ def test_residuals_that_are_told_are_true(dtype, tol, warm):
 
 def test_a_loose_tolerance_needs_no_pass_that_verifies():
     """Residuals of the products so far are true ones; one more pass is made where rounding counts."""
-    A = centred_matrix()
+    A = centered_matrix()
     passes = {}
     for tol in (1e-2, 1e-6, 1e-12, 2.5e-14):
         events = []
@@ -383,7 +383,7 @@ def test_a_loose_tolerance_needs_no_pass_that_verifies():
 @pytest.mark.parametrize("passes", [1, 2, 3, 5])
 @pytest.mark.parametrize("block_size", [None, 3, 40])
 def test_fixed_passes_are_kept_with_a_start_too(passes, block_size):
-    A = centred_matrix()
+    A = centered_matrix()
     for start in (None, oracle.eigenpairs(A, P)[1], np.zeros((N, 2))):
         op = Operator(A)
         solver = BlockKrylov(passes=passes, start=start, block_size=block_size)
@@ -413,7 +413,7 @@ def test_time_and_products_are_counted(dtype):
     assert model.n_products_ >= model.n_passes_ * P
     assert model.solver_seconds_ > 0
     assert "block Krylov" in model.solver_
-    op = Operator(centred_matrix(dtype=dtype))
+    op = Operator(centered_matrix(dtype=dtype))
     result = top_eigh(op, P, solver=BlockKrylov(), rng=0)
     assert result.seconds > 0
     assert (result.n_passes, result.n_products) == (op.passes, op.columns_multiplied)

@@ -26,5 +26,5 @@ def indices(numbers: Any, like: Any) -> Array:
 
 
 def writable(shape: tuple[int, int], like: Any) -> Array | None:
-    """Uninitialised memory where the library can write into parts of an array, else None."""
+    """Uninitialized memory where the library can write into parts of an array, else None."""
     return namespace_of(like).empty(shape, dtype=like.dtype, device=device_of(like)) if writes_in_place(like) else None

@@ -52,7 +52,7 @@ def describe_device(x: Any) -> str:
 
 
 def free_bytes(x: Any) -> int:
-    """Bytes that can be allocated where `x` lives, container limits honoured."""
+    """Bytes that can be allocated where `x` lives, container limits honored."""
     if is_cupy(x):
         from gpukpca.cuda import device as cuda_device
 

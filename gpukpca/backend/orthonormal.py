@@ -76,7 +76,7 @@ def shifted_cholesky_qr(V: Array) -> tuple[Array, np.ndarray]:
     Stathopoulos & Wu, SIAM J. Sci. Comput. 23 (2002) 2165 (the step by eigenvectors).
     """
     n, b = V.shape
-    V, G, norms, divisors = _normalised_gram(V)
+    V, G, norms, divisors = _normalized_gram(V)
     shift = SHIFT * UNIT_ROUNDOFF * (n * b + b * (b + 1)) * float(np.max(np.diag(G), initial=0.0))
     L = scipy.linalg.cholesky(G + max(shift, UNIT_ROUNDOFF) * np.eye(b), lower=True)
     Q = V @ from_host(triangular_inverse(L).T / norms[:, None], V)
@@ -89,7 +89,7 @@ def shifted_cholesky_qr(V: Array) -> tuple[Array, np.ndarray]:
     return Q @ from_host(triangular_inverse(L).T, V), L.T @ R
 
 
-def _normalised_gram(V: Array) -> tuple[Array, np.ndarray, np.ndarray, np.ndarray]:
+def _normalized_gram(V: Array) -> tuple[Array, np.ndarray, np.ndarray, np.ndarray]:
     """V, the Gram matrix of its columns made of length one, their norms (1 for zero columns), and divisors of V.
 
     Columns whose squares leave the range of numbers are divided first, which costs passes over V.

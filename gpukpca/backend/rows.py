@@ -319,8 +319,8 @@ def _squares_about(X: Array, mean: float) -> float:
     """The sum over all entries of (x - mean)²."""
     xp, wide, squares = namespace_of(X), accumulation_dtype(X), 0.0
     for start, stop in row_panels(X):
-        centred = cast(X[start:stop, :], wide) - mean
-        squares += float(xp.sum(centred * centred))
+        centered = cast(X[start:stop, :], wide) - mean
+        squares += float(xp.sum(centered * centered))
     return squares
 
 

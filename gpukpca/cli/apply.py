@@ -103,7 +103,7 @@ def denoiser(model: Any, count: int | None) -> Callable[[np.ndarray], np.ndarray
 
 
 def standardization_from(notes: dict[str, Any], model: Any) -> Standardization | None:
-    """How columns were standardised for the fit; None where they were not.
+    """How columns were standardized for the fit; None where they were not.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def standardization_from(notes: dict[str, Any], model: Any) -> Standardization |
     arrays = [np.asarray(found.get(name)) for name in ("mean", "deviation")] if isinstance(found, dict) else []
     fit = [a.shape == shape and a.dtype == np.float64 and bool(np.all(np.isfinite(a))) for a in arrays]
     if len(fit) != 2 or not all(fit) or not np.all(arrays[1] > 0):
-        raise ModelFormatError("the file says how columns were standardised, but not for those of its model.")
+        raise ModelFormatError("the file says how columns were standardized, but not for those of its model.")
     return Standardization(arrays[0], arrays[1], int(found.get("constant", 0)))
 
 
@@ -230,7 +230,7 @@ def _figure(wanted: SimpleNamespace, table: Table, points: np.ndarray) -> Any:
     if wanted.image_shape is not None:
         chosen = np.linspace(0, len(points) - 1, min(PICTURED, len(points))).astype(int)
         rows = {"given": table.X[chosen], "denoised": points[chosen]}
-        return plot_denoised(rows, wanted.image_shape, title=title, greys="denoised")
+        return plot_denoised(rows, wanted.image_shape, title=title, grays="denoised")
     # Missing cells are drawn where the model puts them.
     given = np.where(np.isnan(table.X), points, table.X).astype(np.float64)
     plane = PCA(2).fit(given)

@@ -82,7 +82,7 @@ def plan(**options: Any) -> None:
 
 @click.command(
     help="""Scores of the samples in INPUT by the model that `gpukpca fit --save MODEL` wrote, with the same columns,
-    standardised as they were for the fit.
+    standardized as they were for the fit.
 
     Example: gpukpca transform model.npz new.csv --output scores.csv""",
 )

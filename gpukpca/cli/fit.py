@@ -135,6 +135,6 @@ def write_all(
 
 
 def notes_of(method: Method, prepared: Prepared) -> dict[str, Any]:
-    """What new rows need beside the model: how columns were standardised, and what they are called."""
+    """What new rows need beside the model: how columns were standardized, and what they are called."""
     scaling = None if prepared.scaling is None else prepared.scaling.notes()
     return {"method": method.name, "scaling": scaling, "feature_names": prepared.table.feature_names}

@@ -20,7 +20,7 @@ from gpukpca.cli.method import (
     variance_ratios,
 )
 from gpukpca.cli.scaling import Prepared
-from gpukpca.cli.scheduler import labelled
+from gpukpca.cli.scheduler import labeled
 from gpukpca.cli.table import Table
 from gpukpca.decomposition.choices import check_parameters
 from gpukpca.decomposition.plan import spelled_bytes
@@ -58,11 +58,11 @@ class KernelMethod(Method):
         model = KernelPCA(**parameters, random_state=wanted.seed, copy_X=False, verbose=listener)
         check_parameters(model)
         if wanted.scale and wanted.kernel == "precomputed":
-            raise InvalidParameterError("--scale standardises columns of data; a precomputed kernel matrix has none.")
+            raise InvalidParameterError("--scale standardizes columns of data; a precomputed kernel matrix has none.")
         return model
 
     def prepared(self, wanted: SimpleNamespace, model: KernelPCA, table: Table) -> Prepared:
-        """Columns standardised where asked; as many components as samples where ten are too many."""
+        """Columns standardized where asked; as many components as samples where ten are too many."""
         if wanted.n_components is None:
             model.set_params(n_components=min(DEFAULT_COMPONENTS, table.X.shape[0]))
         return Prepared.of(table, wanted.scale)
@@ -72,7 +72,7 @@ class KernelMethod(Method):
         return f"{wanted.kernel} kernel"
 
     def columns(self, model: KernelPCA) -> list[Column]:
-        """Eigenvalues of the centred kernel matrix."""
+        """Eigenvalues of the centered kernel matrix."""
         values = model.eigenvalues_
         residual = "relative residual" if model.n_passes_ else "relative residual at most"
         return [
@@ -99,7 +99,7 @@ class KernelMethod(Method):
             ("kernel", plan.kernel),
             ("K", plan.residence.describe()),
             ("solver", f"{model.solver_}: {plan.solver_reason}"),
-            *labelled((*plan.notes, *model.fallbacks_)),
+            *labeled((*plan.notes, *model.fallbacks_)),
             ("passes", f"{model.n_passes_} over K" if model.n_passes_ else ""),
             ("residuals", RESIDUALS.format("eigenvalue") if len(model.eigenvalues_) else ""),
             ("certificate", _certificate_in_words(model)),

@@ -31,12 +31,12 @@ class LatentMethod(Method):
         )
 
     def prepared(self, wanted: SimpleNamespace, model: Any, table: Table) -> Prepared:
-        """Columns standardised where asked, by the cells that are there."""
+        """Columns standardized where asked, by the cells that are there."""
         return Prepared.of(table, wanted.scale, missing=True)
 
     def title(self, wanted: SimpleNamespace) -> str:
-        """«probabilistic PCA of standardised columns»."""
-        return self.summary.partition(",")[0] + (" of standardised columns" if wanted.scale else "")
+        """«probabilistic PCA of standardized columns»."""
+        return self.summary.partition(",")[0] + (" of standardized columns" if wanted.scale else "")
 
     def columns(self, model: Any) -> list[Column]:
         """Variances of the model along its axes."""

@@ -37,14 +37,14 @@ class LocalMethod(Method):
         return LocalPCA(wanted.clusters, random_state=wanted.seed, verbose=listener, **parameters)
 
     def prepared(self, wanted: SimpleNamespace, model: LocalPCA, table: Table) -> Prepared:
-        """Columns standardised where asked; two axes in a cluster where there is room for noise beside them."""
+        """Columns standardized where asked; two axes in a cluster where there is room for noise beside them."""
         if wanted.n_components is None:
             model.set_params(n_components=max(1, min(DEFAULT_DIMENSION, table.X.shape[1] - 1)))
         return Prepared.of(table, wanted.scale)
 
     def title(self, wanted: SimpleNamespace) -> str:
-        """«local PCA of standardised columns»."""
-        return "local PCA" + (" of standardised columns" if wanted.scale else "")
+        """«local PCA of standardized columns»."""
+        return "local PCA" + (" of standardized columns" if wanted.scale else "")
 
     def columns(self, model: LocalPCA) -> list[Column]:
         """One row a cluster."""

@@ -90,7 +90,7 @@ INPUT_OPTIONS = (
     click.option(
         "--label-column",
         metavar="NAME|NUMBER",
-        help="Labels that colour the plot: a column of a text file, counted from 0, or an array of an .npz file.",
+        help="Labels that color the plot: a column of a text file, counted from 0, or an array of an .npz file.",
     ),
     click.option("--index-column", metavar="NAME|NUMBER", help="Names of the rows, given in the same way."),
     click.option("--columns", metavar="NAME|NUMBER,...", help="Use only these columns, counted from 0, as features."),
@@ -123,7 +123,7 @@ MODEL_OPTIONS = (
         "that there can be; with pca mle, as many as Minka's estimate finds; with local bic. "
         f"[default: {DEFAULT_COMPONENTS}, or as many as there can be; local: 2; bayesian: as many as it finds]",
     ),
-    click.option("--scale", is_flag=True, help="Standardise every column: mean 0, standard deviation 1."),
+    click.option("--scale", is_flag=True, help="Standardize every column: mean 0, standard deviation 1."),
     click.option(
         "-k",
         "--kernel",

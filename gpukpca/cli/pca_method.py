@@ -19,7 +19,7 @@ from gpukpca.cli.method import (
     variance_ratios,
 )
 from gpukpca.cli.scaling import Prepared
-from gpukpca.cli.scheduler import labelled
+from gpukpca.cli.scheduler import labeled
 from gpukpca.cli.table import Table
 from gpukpca.decomposition.pca_choices import check_pca_parameters
 from gpukpca.exceptions import InvalidParameterError
@@ -59,8 +59,8 @@ class PCAMethod(Method):
         return Prepared(table, f"{d} columns to mean 0 and standard deviation 1 (over n - 1)" if wanted.scale else "")
 
     def title(self, wanted: SimpleNamespace) -> str:
-        """«PCA of standardised columns»."""
-        return "PCA" + (" of standardised columns" if wanted.scale else "") + (", whitened" if wanted.whiten else "")
+        """«PCA of standardized columns»."""
+        return "PCA" + (" of standardized columns" if wanted.scale else "") + (", whitened" if wanted.whiten else "")
 
     def columns(self, model: PCA) -> list[Column]:
         """Variances of the scores; singular values are in the file."""
@@ -85,7 +85,7 @@ class PCAMethod(Method):
         return [
             ("device", f"{model.device_}, {plan.dtype}, {counted(plan.workers, 'worker')}"),
             ("solver", f"{model.solver_}: {plan.reason}"),
-            *labelled((*plan.notes, *model.fallbacks_)),
+            *labeled((*plan.notes, *model.fallbacks_)),
             ("residuals", RESIDUALS.format("variance") if len(model.explained_variance_) else ""),
         ]
 

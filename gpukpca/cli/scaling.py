@@ -1,4 +1,4 @@
-"""Standardised columns, and the same done to new rows."""
+"""Standardized columns, and the same done to new rows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Standardization:
 
     def applied(self, X: np.ndarray) -> np.ndarray:
         """New memory: float32 where X is, else float64."""
-        return self._mapped(X, lambda rows: (rows - self.mean) / self.deviation, "the standardised matrix")
+        return self._mapped(X, lambda rows: (rows - self.mean) / self.deviation, "the standardized matrix")
 
     def undone(self, Z: np.ndarray) -> np.ndarray:
         """From z-scores back to the units of the data."""
@@ -67,7 +67,7 @@ class Standardization:
     def describe(self) -> str:
         """In words."""
         words = f"{len(self.mean) - self.constant} columns to mean 0 and standard deviation 1"
-        return words + (f"; {self.constant} constant, only centred" if self.constant else "")
+        return words + (f"; {self.constant} constant, only centered" if self.constant else "")
 
     def notes(self) -> dict[str, Any]:
         """For a model file."""
@@ -93,7 +93,7 @@ class Prepared:
 
     @classmethod
     def of(cls, table: Table, scale: bool, missing: bool = False) -> Prepared:
-        """The table with its columns standardised if `scale` says so; `missing` values stay."""
+        """The table with its columns standardized if `scale` says so; `missing` values stay."""
         if not scale:
             return cls(table)
         scaling = Standardization.of(table.X, missing)

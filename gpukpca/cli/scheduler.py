@@ -38,6 +38,6 @@ def _logs_kept_out() -> Iterator[None]:
         logging.disable(before)
 
 
-def labelled(notes: tuple[str, ...]) -> list[tuple[str, str]]:
+def labeled(notes: tuple[str, ...]) -> list[tuple[str, str]]:
     """The notes of a plan with their labels: «cluster» of the one that names it."""
     return [("cluster", note.removeprefix(NOTE)) if note.startswith(NOTE) else ("note", note) for note in notes]

@@ -82,7 +82,7 @@ class BayesianPCA(LatentVariableEstimator):
     Notes
     -----
     A direction in which complete data have the variance λ (over n) stays only if (λ + σ²)² >= 4 (1 + r/n) λ σ², where r
-    is the rank of the centred data, at most n - 1, by the rule of `PCA`, and σ² the noise in their span: the other
+    is the rank of the centered data, at most n - 1, by the rule of `PCA`, and σ² the noise in their span: the other
     d - r directions say nothing of it. The loadings and `noise_variance_` are then those of all d features, as in
     `ProbabilisticPCA`. Where only n_components variances are known, and with missing values, r is min(n - 1, d') with
     the d' features that vary: combinations of features are not seen then. For n <= d a component has to exceed

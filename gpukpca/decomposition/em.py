@@ -1,4 +1,4 @@
-"""Expectation maximisation for x | z ~ N(W z + μ, σ² I) with missing entries, panel by panel of rows.
+"""Expectation maximization for x | z ~ N(W z + μ, σ² I) with missing entries, panel by panel of rows.
 
 With o the observed entries of a row and r = x_o - μ_o:
 
@@ -6,7 +6,7 @@ With o the observed entries of a row and r = x_o - μ_o:
     M step    feature j: the regression of x_j on (z, 1) over the rows that observe j; σ² from the residuals
     expansion z ~ N(a, Φ) is estimated as well and absorbed: W ← W (Φ - a aᵀ)^½, μ ← μ + W a
 
-The steps are in `expectation` and `maximisation`.
+The steps are in `expectation` and `maximization`.
 
 Tipping & Bishop, J. R. Stat. Soc. B 61 (1999) 611, section 3.3 and appendix B; Ilin & Raiko, J. Mach. Learn. Res. 11
 (2010) 1957 (missing values); Liu, Rubin & Wu, Biometrika 85 (1998) 755 (parameter expansion).
@@ -22,7 +22,7 @@ from typing import TypeVar
 import numpy as np
 
 from gpukpca.decomposition.expectation import Parameters, Sums
-from gpukpca.decomposition.maximisation import expanded, maximised, turned
+from gpukpca.decomposition.maximization import expanded, maximized, turned
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,6 @@ def most_likely(
         return sums.log_likelihood(parameters.noise)
 
     def moved(parameters: Parameters, sums: Sums) -> Parameters:
-        return turned(expanded(sums, maximised(sums, parameters, None, floor)))
+        return turned(expanded(sums, maximized(sums, parameters, None, floor)))
 
     return Outcome(*climbed(start, sums_at, value_of, moved, stop, tell))

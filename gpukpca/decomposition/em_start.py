@@ -91,11 +91,11 @@ def _of_panel(rows: Array, before: int) -> ObservedMoments:
     counts = column_sums(cast(seen, wide))
     nothing = xp.zeros_like(rows)
     means = column_sums(xp.where(seen, rows, nothing)) / _at_least_one(counts)
-    centred = cast(rows, wide) - means[None, :]
-    centred = xp.where(seen, centred, xp.zeros_like(centred))
+    centered = cast(rows, wide) - means[None, :]
+    centered = xp.where(seen, centered, xp.zeros_like(centered))
     # The mean was rounded, so the differences do not quite sum to zero.
-    left = column_sums(centred)
-    squares = column_sums(centred * centred) - left * left / _at_least_one(counts)
+    left = column_sums(centered)
+    squares = column_sums(centered * centered) - left * left / _at_least_one(counts)
     return ObservedMoments(int(rows.shape[0]), counts, means, xp.where(squares < 0, xp.zeros_like(squares), squares))
 
 

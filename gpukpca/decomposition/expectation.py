@@ -143,15 +143,15 @@ class Expectation:
         seen = ~xp.isnan(rows)
         is_complete = to_host(xp.all(seen, axis=1))
         if is_complete.all():
-            return self._of_complete(self.centred(rows))
+            return self._of_complete(self.centered(rows))
         if not is_complete.any():
             return self._of_incomplete(rows, seen)
         complete, others = np.flatnonzero(is_complete), np.flatnonzero(~is_complete)
-        return self._of_complete(self.centred(pick_rows(rows, complete))) + self._of_incomplete(
+        return self._of_complete(self.centered(pick_rows(rows, complete))) + self._of_incomplete(
             pick_rows(rows, others), pick_rows(seen, others)
         )
 
-    def centred(self, rows: Array) -> Array:
+    def centered(self, rows: Array) -> Array:
         """Rows less the mean, in the widest type."""
         mean = self.parameters.mean
         return cast(rows, mean.dtype) - mean[None, :]
@@ -209,11 +209,11 @@ class Expectation:
     def without_missing(self, rows: Array, seen: Array) -> tuple[Array, Array]:
         """Rows less the mean with 0 where an entry is missing, and the mask as numbers."""
         xp = namespace_of(rows)
-        centred = self.centred(rows)
-        return xp.where(seen, centred, xp.zeros_like(centred)), cast(seen, centred.dtype)
+        centered = self.centered(rows)
+        return xp.where(seen, centered, xp.zeros_like(centered)), cast(seen, centered.dtype)
 
     def posterior(self, R: Array, mask: Array) -> Posterior:
-        """Of z, from the observed entries of centred rows (b, d)."""
+        """Of z, from the observed entries of centered rows (b, d)."""
         self.prepare_missing()
         xp, noise, p = namespace_of(R), self.parameters.noise, self.p
         M = unpacked(self._pairs @ xp.matrix_transpose(mask), p)

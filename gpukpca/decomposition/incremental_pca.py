@@ -418,8 +418,8 @@ class IncrementalPCA(
     def _scores(self, rows: Array, *_: int) -> Array:
         """(x - mean) Vᵀ, the difference in the widest type."""
         xp, wide = namespace_of(self.components_), self.mean_.dtype
-        centred = cast(cast(dense_rows(rows), wide) - self.mean_[None, :], self.components_.dtype)
-        scores = centred @ xp.matrix_transpose(self.components_)
+        centered = cast(cast(dense_rows(rows), wide) - self.mean_[None, :], self.components_.dtype)
+        scores = centered @ xp.matrix_transpose(self.components_)
         return scores * self._inverse_deviations()[None, :] if self.whiten else scores
 
     def _safe_variances(self) -> tuple[np.ndarray, float]:

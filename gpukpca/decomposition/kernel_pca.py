@@ -1,4 +1,4 @@
-"""Kernel PCA: orchestration only. Data -> kernel -> Gram operator -> centred operator -> eigenpairs -> scores."""
+"""Kernel PCA: orchestration only. Data -> kernel -> Gram operator -> centered operator -> eigenpairs -> scores."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class KernelPCA(
         Ridge of the pre-image.
     fit_inverse_transform : bool
         Learn the ridge pre-image as scikit-learn does, with `kernel` and `gamma` between scores. Beside `preimage` it
-        adds nothing: a ridge given there has its own kernel, gamma and centring, which hold, and so other numbers than
+        adds nothing: a ridge given there has its own kernel, gamma and centering, which hold, and so other numbers than
         scikit-learn's; another method is an error.
     preimage : None, "ridge", "fixed_point", "distance_constraint", or an object with options
         The way back to data space, for `inverse_transform`, `denoise`, `reconstruction_error` and `score`; with
@@ -127,13 +127,13 @@ class KernelPCA(
     Attributes
     ----------
     eigenvalues_ : array (p,)
-        Of the centred kernel matrix, descending, in the units of k(x, x).
+        Of the centered kernel matrix, descending, in the units of k(x, x).
     eigenvectors_ : array (n, p)
         Unit columns; the entry of largest modulus is positive.
     explained_variance_ : array (p,)
         Eigenvalues / (n - 1): the variances of the scores.
     explained_variance_ratio_ : array (p,)
-        Exact shares of the total variance, which is the trace of the centred kernel matrix.
+        Exact shares of the total variance, which is the trace of the centered kernel matrix.
     total_variance_ : float
         That trace / (n - 1).
     residual_norms_ : array (p,)
@@ -150,7 +150,7 @@ class KernelPCA(
         Wall time of the eigenpairs, products with K included.
     projection_, offset_ : array (n, p), (p,)
         A and b of ``scores(x) = k(x, X) A - b``. For translation-invariant and linear kernels k stands for the kernel
-        less terms that centring removes.
+        less terms that centering removes.
     kernel_ : Kernel
         With numbers in place of None and names.
     gamma_ : float

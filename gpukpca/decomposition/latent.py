@@ -29,7 +29,7 @@ from gpukpca.eigen.finish import signs
 # The noise floor of EM is a share of the largest variance at its start, which may have grown since: by 1 / GROWN.
 GROWN = 0.01
 
-# From centred complete rows (b, d), or from such rows with zeros in the holes and the mask, to results for every row.
+# From centered complete rows (b, d), or from such rows with zeros in the holes and the mask, to results for every row.
 OfComplete = Callable[[Array], Array]
 OfIncomplete = Callable[[Array, Array], Array]
 
@@ -174,12 +174,12 @@ class LatentModel:
         is_complete = to_host(xp.all(seen, axis=1))
         whole, others = np.flatnonzero(is_complete), np.flatnonzero(~is_complete)
         if not len(others):
-            return complete(step.centred(rows))
+            return complete(step.centered(rows))
         if not len(whole):
             return incomplete(*step.without_missing(rows, seen))
         found = xp.concat(
             [
-                complete(step.centred(pick_rows(rows, whole))),
+                complete(step.centered(pick_rows(rows, whole))),
                 incomplete(*step.without_missing(pick_rows(rows, others), pick_rows(seen, others))),
             ],
             axis=0,

@@ -80,7 +80,7 @@ class LocalModel:
         return self.frame.restored(self._joined(X, n_jobs, part))
 
     def placed(self, scores: Array, labels: Array) -> Array:
-        """Points of data space from coordinates (m, p) in the planes of the labelled clusters."""
+        """Points of data space from coordinates (m, p) in the planes of the labeled clusters."""
         scores = cast(scores, self.frame.shift.dtype) * self.frame.factor
         return self.frame.restored(self._picked(labels, [cluster.point(scores) for cluster in self.clusters]))
 
@@ -117,7 +117,7 @@ class LocalModel:
         return self._picked(labels, (part(cluster) for cluster in self.clusters))
 
     def _picked(self, labels: Array, parts: Any) -> Array:
-        """The row of the labelled part, for every row: one part at a time is held beside the result."""
+        """The row of the labeled part, for every row: one part at a time is held beside the result."""
         xp, result = namespace_of(labels), None
         for number, part in enumerate(parts):
             start = full(part.shape, 0.0, part) if result is None else result

@@ -47,7 +47,7 @@ TOO_LARGE = "The new points are too large."
 
 
 class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
-    """Several PCAs, each where its cluster of the data is: a mixture of probabilistic PCAs, or quantisation by planes.
+    """Several PCAs, each where its cluster of the data is: a mixture of probabilistic PCAs, or quantization by planes.
 
     Works on NumPy arrays, memory maps, pandas data frames, and on CuPy, PyTorch, JAX and array-api-strict arrays;
     results live where the input lives. Sparse rows are refused: less the mean of their cluster, they are dense.
@@ -60,7 +60,7 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         p < d, the dimension of every cluster's plane. "bic": 1 … min(d - 1, 10).
     method : "mixture" or "hard"
         "mixture": maximum likelihood of a mixture of probabilistic PCAs by EM. "hard": every row belongs to the
-        cluster with the nearest plane, and planes are PCAs of their rows, in turn; this minimises the reconstruction
+        cluster with the nearest plane, and planes are PCAs of their rows, in turn; this minimizes the reconstruction
         error.
     n_init : int >= 1
         Starts, each by k-means++ and some rounds of Lloyd's algorithm. Every start gets 10 iterations, and the best
@@ -137,7 +137,7 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     A mixture costs a fit with "hard" and n_init + 1 starts of EM.
     Sums are made in float64 about the mean, and data are scaled by a power of two.
 
-    The M-step maximises exactly among noises above the floor, which `reg` fixes before the first iteration: EM is
+    The M-step maximizes exactly among noises above the floor, which `reg` fixes before the first iteration: EM is
     monotone with it too. BIC is -2 log L + q log n with q = k (d p - p (p - 1)/2 + 1 + d) + k - 1; with "hard", L is
     the classification likelihood, the product over rows of weight times density of the own cluster.
 

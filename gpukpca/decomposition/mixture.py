@@ -61,9 +61,9 @@ class Cluster:
     def split(self, rows: Array) -> tuple[Array, Array]:
         """Coordinates (m, p) in the plane of the cluster, and squared distances (m,) from it."""
         xp = namespace_of(rows)
-        centred = rows - self.mean[None, :]
-        scores = centred @ xp.matrix_transpose(self.axes)
-        return scores, row_square_sums(add(-scores @ self.axes, centred))
+        centered = rows - self.mean[None, :]
+        scores = centered @ xp.matrix_transpose(self.axes)
+        return scores, row_square_sums(add(-scores @ self.axes, centered))
 
     def point(self, scores: Array) -> Array:
         """The points (m, d) of the plane with these coordinates (m, p)."""
@@ -121,8 +121,8 @@ def fitted_cluster(
     own = pick_rows(weights, chosen)
 
     def part(rows: Array, start: int, stop: int) -> Array:
-        centred = rows - mean[None, :]
-        return xp.matrix_transpose(centred * own[start:stop, None]) @ centred
+        centered = rows - mean[None, :]
+        return xp.matrix_transpose(centered * own[start:stop, None]) @ centered
 
     S = points.summed(part, chosen, workers) / count
     S = 0.5 * (S + xp.matrix_transpose(S))

@@ -1,4 +1,4 @@
-"""PCA: orchestration only. Data -> centred rows -> principal axes by the way that fits -> scores."""
+"""PCA: orchestration only. Data -> centered rows -> principal axes by the way that fits -> scores."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         Scores of variance 1; exactly 0 where a component has none.
     svd_solver : "auto", "covariance_eigh", "dual", "full", "randomized" or "arpack"
         "covariance_eigh": eigenproblem of the features, d x d. "dual": of the samples, n x n. "full": LAPACK's SVD of
-        the centred data. "randomized": block Krylov on the smaller side, matrix-free, stopped by residuals; "arpack"
+        the centered data. "randomized": block Krylov on the smaller side, matrix-free, stopped by residuals; "arpack"
         is another name for it. "auto": "full" up to 500 x 500; "dual" where n < d; "covariance_eigh" otherwise, and
         "randomized" where d > 2000 and few components are wanted, for large sparse data, and where memory is short.
     tol : float in [0, 1)
@@ -115,7 +115,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         The mean of the variances left out.
     mean_ : array (d,)
     scale_ : array (d,) or None
-        What the centred features are divided by.
+        What the centered features are divided by.
     residual_norms_ : array (p,)
         ``||C v - λ v||₂`` with the covariance matrix C, from products: each variance is that near to a true one.
     converged_ : bool
@@ -142,7 +142,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
     Notes
     -----
     Cost: "covariance_eigh" O(n d² + d³), "dual" O(n² d + n³), "full" O(n d min(n, d)), "randomized" O(n d p) a pass.
-    Data are centred before they are multiplied, with a mean accumulated in float64, and float32 products are added up
+    Data are centered before they are multiplied, with a mean accumulated in float64, and float32 products are added up
     in float64. Where squaring the data has cost small variances their digits, their axes are made anew from the data.
     On a cluster the workers make and add up products of their rows, and the eigenproblem is solved in this process:
     "covariance_eigh" moves at most d² items a panel of rows, and never more than the data; "dual" n² to this process,

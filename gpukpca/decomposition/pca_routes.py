@@ -1,4 +1,4 @@
-"""Principal axes of centred rows by the way that was planned; small ones made anew from the data themselves.
+"""Principal axes of centered rows by the way that was planned; small ones made anew from the data themselves.
 
 A squared matrix holds an eigenvalue λ to an error of eps λ₁, so singular values below √eps σ₁ are lost in it. The axes
 that belong to small ones still span their space: Z V of these axes, and an SVD of that, gives them the digits that the

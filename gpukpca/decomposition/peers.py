@@ -53,7 +53,7 @@ class KernelPeer:
             With NumPy arrays. A share for `n_components` becomes the number found, rules for gamma the number, a solver
             that scikit-learn lacks "auto"; what else it lacks (device, gram, memory_limit, verbose) is left out. It has
             `inverse_transform` where that is the ridge regression that ``fit_inverse_transform=True`` means. Other
-            pre-images (a ridge with a kernel of its own, centred, or on landmarks; fixed point; distance constraint)
+            pre-images (a ridge with a kernel of its own, centered, or on landmarks; fixed point; distance constraint)
             are left out, and so is that of the linear kernel, where scikit-learn's would lose the mean.
 
         Raises
@@ -249,7 +249,7 @@ def _on_host(X: Any) -> Any:
 
 
 def _set_eigenpairs(model: Any, peer: Any) -> None:
-    """The fitted attributes; the kernel is used as it is, so nothing that centring would remove is left out."""
+    """The fitted attributes; the kernel is used as it is, so nothing that centering would remove is left out."""
     values, U = np.array(to_host(peer.eigenvalues_)), np.array(to_host(peer.eigenvectors_))
     X = _training_rows(peer)
     kernel = _resolved(model, peer, X)
@@ -280,7 +280,7 @@ def _ridge(model: Any, kernel: Kernel) -> RidgeRegression:
 
 
 def _training_rows(peer: Any) -> Any:
-    """X of fit, or K of a precomputed kernel, which the peer has centred in place: K = Kc + r 1ᵀ + 1 rᵀ - mean."""
+    """X of fit, or K of a precomputed kernel, which the peer has centered in place: K = Kc + r 1ᵀ + 1 rᵀ - mean."""
     X, rows = _on_host(peer.X_fit_), peer._centerer.K_fit_rows_
     if isinstance(peer.kernel, str) and peer.kernel == "precomputed":
         X += rows[:, None] + (rows[None, :] - peer._centerer.K_fit_all_)
@@ -295,7 +295,7 @@ def _resolved(model: Any, peer: Any, X: Any) -> Kernel:
 
 
 def _set_variances(model: Any, kernel: Kernel, mean: float) -> None:
-    """Shares of the trace of the centred matrix, Σ k(x, x) - n mean(K)."""
+    """Shares of the trace of the centered matrix, Σ k(x, x) - n mean(K)."""
     n = int(model.X_fit_.shape[0])
     degrees = max(n - 1, 1)
     trace = float(np.sum(to_host(kernel.diagonal(model.X_fit_)).astype(np.float64))) - n * mean
@@ -309,8 +309,8 @@ def _set_residuals(model: Any, kernel: Kernel) -> None:
     """‖Kc u - λ u‖ of every pair, from one product."""
     X, U, values = model.X_fit_, model.eigenvectors_, model.eigenvalues_
     products = X @ U if isinstance(kernel, Precomputed) else kernel_matmat(kernel, X, X, U, n_jobs=model.n_jobs)
-    centred = products - np.mean(products, axis=0, keepdims=True)
-    model.residual_norms_ = np.linalg.norm(centred - U * values[None, :], axis=0).astype(U.dtype)
+    centered = products - np.mean(products, axis=0, keepdims=True)
+    model.residual_norms_ = np.linalg.norm(centered - U * values[None, :], axis=0).astype(U.dtype)
     tolerance = (float(model.tol) or default_tolerance(U.dtype)) * float(np.max(values, initial=0.0))
     model.converged_ = bool(np.all(model.residual_norms_ <= tolerance))
 
@@ -395,7 +395,7 @@ class PCAPeer:
 
 
 def _scaled(model: Any, peer: Any) -> Pipeline:
-    """A scaler before the peer, which then has nothing to centre."""
+    """A scaler before the peer, which then has nothing to center."""
     scaler = StandardScaler()
     scaler.mean_, scaler.scale_ = peer.mean_, to_host(model.scale_).copy()
     scaler.var_, scaler.n_samples_seen_ = scaler.scale_**2, model.n_samples_

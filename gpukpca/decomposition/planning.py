@@ -416,7 +416,7 @@ def _factored_plan(job: Job, count: int) -> Plan:
     tol = job.settings.tol
     small = count <= LARGEST_SMALL_PROBLEM or 5 * p > count
     solver: Any = LowRank(tol=tol) if small else BlockKrylov(tol=tol, max_passes=job.settings.max_passes)
-    factor = job.n * count * job.item  # once as it is, and centred
+    factor = job.n * count * job.item  # once as it is, and centered
     needed = job.copy_bytes + 2 * factor + 2 * count * count * 8
     needed += solver.workspace_items(job.n, max(p, job.components_for(solver, count)), job.on_gpu) * job.item
     needed += _widened_bytes(job, solver)

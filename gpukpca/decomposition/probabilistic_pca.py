@@ -26,10 +26,10 @@ class ProbabilisticPCA(LatentVariableEstimator):
         p, at most min(n, d), and less than d for EM. None: min(n, d) - 1, at least 1, and for EM at most 20, as the
         memory and time of a step grow with its square: set it.
     solver : "auto", "closed_form" or "em"
-        "closed_form": the spectrum of `PCA`. "em": expectation maximisation, which takes missing values and batches and
+        "closed_form": the spectrum of `PCA`. "em": expectation maximization, which takes missing values and batches and
         never forms the d x d covariance. "auto": "em" where X is an iterable of batches or has missing values.
     ddof : 0 or 1
-        Variances over n - ddof. 0: maximum likelihood; 1: as scikit-learn's PCA. EM maximises the likelihood, and what
+        Variances over n - ddof. 0: maximum likelihood; 1: as scikit-learn's PCA. EM maximizes the likelihood, and what
         it finds is multiplied by n / (n - ddof) at the end.
     tol : float >= 0
         EM stops when a step makes the log-likelihood, divided by the number of observed entries, larger by no more than

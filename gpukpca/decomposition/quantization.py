@@ -1,6 +1,6 @@
 """The hard variant: every row belongs to the cluster with the nearest plane.
 
-Kambhatla & Leen, Neural Computation 9 (1997) 1493: vector quantisation with the reconstruction distance.
+Kambhatla & Leen, Neural Computation 9 (1997) 1493: vector quantization with the reconstruction distance.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reading a fitted PCA: shares of the variance, quality of points and planes, reconstruction, inertia, dimension.
 
 Every function takes a fitted PCA, of this library or of scikit-learn: anything with `components_` (unit rows), `mean_`
-and `explained_variance_`. Where a model has standardised its data (`scale_`), lengths are those of standardised data.
+and `explained_variance_`. Where a model has standardized its data (`scale_`), lengths are those of standardized data.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.validation import new_data
 from gpukpca.exceptions import InvalidParameterError
 
-# A centred value of at most so many eps of the row's largest entry is the rounding of the mean, and counts as 0.
+# A centered value of at most so many eps of the row's largest entry is the rounding of the mean, and counts as 0.
 ROUNDING = 4.0
 # How far from orthonormal axes may be, in units of sqrt(eps).
 SKEW = 1.0
-# Entries of the neighbourhoods that are decomposed together: 32 MiB.
-NEIGHBOUR_ENTRIES = 2**22
+# Entries of the neighborhoods that are decomposed together: 32 MiB.
+NEIGHBOR_ENTRIES = 2**22
 
 
 # -- shares of the variance --------------------------------------------------------------------------------------------
@@ -236,11 +236,11 @@ def plane_cosines(model: Any, X: Any, i: int, j: int) -> Array:
 def _cosines(model: Any, rows: Array, residual: bool) -> Array:
     """Squared cosines of dense rows where the model is."""
     xp = namespace_of(rows)
-    centred = _centred(model, rows)
-    largest = xp.max(xp.abs(centred), axis=1)
+    centered = _centered(model, rows)
+    largest = xp.max(xp.abs(centered), axis=1)
     at_mean = largest <= ROUNDING * epsilon(model.components_) * _sizes(model, rows)
     # Unit largest entries: no square overflows or vanishes.
-    unit = centred / xp.where(at_mean, xp.ones_like(largest), largest)[:, None]
+    unit = centered / xp.where(at_mean, xp.ones_like(largest), largest)[:, None]
     V = cast(model.components_, unit.dtype)
     scores = unit @ xp.matrix_transpose(V)
     columns = [scores * scores]
@@ -254,7 +254,7 @@ def _cosines(model: Any, rows: Array, residual: bool) -> Array:
 
 
 def _sizes(model: Any, rows: Array) -> Array:
-    """Largest entry of every row and of the mean, in the units of centred rows."""
+    """Largest entry of every row and of the mean, in the units of centered rows."""
     xp = namespace_of(rows)
     mean = cast(model.mean_, accumulation_dtype(rows))
     sizes = xp.abs(cast(rows, mean.dtype)) + xp.abs(mean)[None, :]
@@ -286,9 +286,9 @@ def reconstruction(model: Any, X: Any, n_components: int | None = None) -> Array
     K = _count(n_components, len(spectrum_of(model)), "n_components")
 
     def nearest(rows: Array) -> Array:
-        centred = _centred(model, rows)
-        V = cast(model.components_[:K, :], centred.dtype)
-        points = (centred @ namespace_of(V).matrix_transpose(V)) @ V
+        centered = _centered(model, rows)
+        V = cast(model.components_[:K, :], centered.dtype)
+        points = (centered @ namespace_of(V).matrix_transpose(V)) @ V
         scale = _scale(model)
         points = points if scale is None else points * scale[None, :]
         return points + cast(model.mean_, points.dtype)[None, :]
@@ -312,7 +312,7 @@ def reconstruction_error(model: Any, X: Any, n_components: int | None = None, pe
     -------
     float; or an array of shape (m,) in the library of X and the dtype of the model
         On the data of fit the mean is Σ_{d>K} λ_d (n - 1)/n. For a model with `scale_` it is the distance between
-        standardised points.
+        standardized points.
 
     Raises
     ------
@@ -322,9 +322,9 @@ def reconstruction_error(model: Any, X: Any, n_components: int | None = None, pe
 
     def squares(rows: Array) -> Array:
         xp = namespace_of(rows)
-        centred = _centred(model, rows)
-        V = cast(model.components_[:K, :], centred.dtype)
-        left = centred - (centred @ xp.matrix_transpose(V)) @ V
+        centered = _centered(model, rows)
+        V = cast(model.components_[:K, :], centered.dtype)
+        left = centered - (centered @ xp.matrix_transpose(V)) @ V
         return xp.sum(left * left, axis=1)
 
     errors = _by_rows(model, X, squares, "reconstruction_error", narrow=per_sample)
@@ -394,7 +394,7 @@ def _about(about: Any, rows: Array) -> tuple[Array, Array | None]:
     skew = float(np.max(np.abs(inner_products(turned, turned) - np.eye(axes.shape[0])), initial=0.0))
     if not skew <= SKEW * math.sqrt(float(np.finfo(np.float32).eps)):
         raise InvalidParameterError(
-            f"about: the axes are not orthonormal (A Aᵀ - I reaches {skew:.1e}); orthonormalise them first."
+            f"about: the axes are not orthonormal (A Aᵀ - I reaches {skew:.1e}); orthonormalize them first."
         )
     return point, axes
 
@@ -421,7 +421,7 @@ class IntrinsicDimension:
     Attributes
     ----------
     per_sample : host array of int, shape (n,)
-        Significant eigenvalues of the neighbourhood of every sample; 0 where all its neighbours are equal.
+        Significant eigenvalues of the neighborhood of every sample; 0 where all its neighbors are equal.
     median : float
     """
 
@@ -430,16 +430,16 @@ class IntrinsicDimension:
 
 
 def intrinsic_dimension(X: Any, n_neighbors: int = 20, threshold: float = 0.05) -> IntrinsicDimension:
-    """Local intrinsic dimension, by PCA of the neighbourhood of every sample.
+    """Local intrinsic dimension, by PCA of the neighborhood of every sample.
 
     Parameters
     ----------
     X : array, sparse matrix or data frame, shape (n, d)
         Computed on the host, whatever its library.
     n_neighbors : int >= 2
-        Samples in a neighbourhood beside the one in its centre; at most n - 1. No dimension above this can be seen.
+        Samples in a neighborhood beside the one in its center; at most n - 1. No dimension above this can be seen.
     threshold : float in (0, 1)
-        An eigenvalue counts where it is larger than this share of the largest of the neighbourhood.
+        An eigenvalue counts where it is larger than this share of the largest of the neighborhood.
 
     Returns
     -------
@@ -451,12 +451,12 @@ def intrinsic_dimension(X: Any, n_neighbors: int = 20, threshold: float = 0.05) 
 
     Notes
     -----
-    Cost: the neighbours, and O(n k² d) for k neighbours. Fukunaga & Olsen, IEEE Trans. Computers C-20 (1971) 176.
+    Cost: the neighbors, and O(n k² d) for k neighbors. Fukunaga & Olsen, IEEE Trans. Computers C-20 (1971) 176.
     """
     from sklearn.neighbors import NearestNeighbors  # no short import, and for this alone
 
     rows = as_rows(X)
-    check_finite(rows, "The neighbours need every value.")
+    check_finite(rows, "The neighbors need every value.")
     rows = np.asarray(to_host(rows), dtype=np.float64)
     most = len(rows) - 1
     if not is_integer(n_neighbors) or not 2 <= n_neighbors <= most:
@@ -466,7 +466,7 @@ def intrinsic_dimension(X: Any, n_neighbors: int = 20, threshold: float = 0.05) 
     if not isinstance(threshold, Real) or not 0 < threshold < 1:
         raise InvalidParameterError(f"threshold={threshold!r} is not allowed; it must be strictly between 0 and 1.")
     found = NearestNeighbors(n_neighbors=int(n_neighbors) + 1).fit(rows).kneighbors(rows, return_distance=False)
-    step = max(1, NEIGHBOUR_ENTRIES // (found.shape[1] * rows.shape[1]))
+    step = max(1, NEIGHBOR_ENTRIES // (found.shape[1] * rows.shape[1]))
     starts = range(0, len(rows), step)
     local = [_local_dimensions(rows[found[start : start + step]], float(threshold)) for start in starts]
     per_sample = np.concatenate(local)
@@ -474,7 +474,7 @@ def intrinsic_dimension(X: Any, n_neighbors: int = 20, threshold: float = 0.05) 
 
 
 def _local_dimensions(hoods: np.ndarray, threshold: float) -> np.ndarray:
-    """Significant eigenvalues of every neighbourhood, hoods of shape (m, k, d)."""
+    """Significant eigenvalues of every neighborhood, hoods of shape (m, k, d)."""
     hoods = hoods - hoods.mean(axis=1, keepdims=True)
     largest = np.max(np.abs(hoods), axis=(1, 2))
     hoods = hoods / np.where(largest > 0, largest, 1.0)[:, None, None]
@@ -499,12 +499,12 @@ def _by_rows(model: Any, X: Any, function: Callable[[Array], Array], name: str, 
         return move(result, X) if is_foreign(X) else to_host(result)
 
 
-def _centred(model: Any, rows: Array) -> Array:
+def _centered(model: Any, rows: Array) -> Array:
     """(x - mean), over the scale where the model has one, in the widest type."""
     wide = accumulation_dtype(rows)
-    centred = cast(rows, wide) - cast(model.mean_, wide)[None, :]
+    centered = cast(rows, wide) - cast(model.mean_, wide)[None, :]
     scale = _scale(model)
-    return centred if scale is None else centred / scale[None, :]
+    return centered if scale is None else centered / scale[None, :]
 
 
 def _scale(model: Any) -> Array | None:

@@ -3,7 +3,7 @@
 p(w_i | α_i) = N(0, α_i⁻¹ I), and α_i = d/‖w_i‖² after every step. Bishop, Bayesian PCA, NIPS 11 (1998) 382; Variational
 principal components, ICANN (1999) 509 (the prior).
 
-The steps are Bishop's, made longer as in `maximisation`: the same fixed points in fewer steps.
+The steps are Bishop's, made longer as in `maximization`: the same fixed points in fewer steps.
 
 Directions in which the data have no variance say nothing of the noise, and would pull it to 0 until every other
 direction stood out from it. So which directions stay is asked in the span of the data alone, as Minka's own program for
@@ -25,7 +25,7 @@ from gpukpca.backend.rows import take_columns
 from gpukpca.decomposition.em import Outcome, Stop, Told, climbed
 from gpukpca.decomposition.em_start import NOISE_FLOOR
 from gpukpca.decomposition.expectation import Parameters, Sums
-from gpukpca.decomposition.maximisation import maximised, stretched, turned
+from gpukpca.decomposition.maximization import maximized, stretched, turned
 
 # A direction whose squared length has come down to this share of the noise is gone: the next steps would cube it.
 GONE = 1e-12
@@ -60,7 +60,7 @@ class Relevance:
 
 
 def span_rank(spectrum: np.ndarray, rest: float, n: int, d: int, rounding: float) -> int:
-    """Dimension of the span of centred data: an upper bound where directions beyond the spectrum share a `rest`.
+    """Dimension of the span of centered data: an upper bound where directions beyond the spectrum share a `rest`.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def relevance_of(spectrum: np.ndarray, rest: float, n: int, d: int) -> Relevance
         moved = cross * w * w / (second * w * w + noise * d / n)
         missed = spectrum * (1.0 - moved * w / c) ** 2 + moved**2 * noise / c
         left = max((rest + float(np.sum(missed))) / d, NOISE_FLOOR)
-        # As `maximisation.stretched`: z with the variance that it was found to have.
+        # As `maximization.stretched`: z with the variance that it was found to have.
         moved = moved * np.sqrt(second * n / (n + d))
         moved[moved * moved <= GONE * noise] = 0.0
         change = max(abs(left / noise - 1.0), float(np.max(np.abs(moved - w) / np.maximum(w, math.sqrt(noise)))))
@@ -160,7 +160,7 @@ def most_probable(
 
     def moved(state: State, sums: Sums) -> State:
         parameters, prior = state
-        parameters = stretched(sums, maximised(sums, parameters, prior.pull(parameters.noise), floor))
+        parameters = stretched(sums, maximized(sums, parameters, prior.pull(parameters.noise), floor))
         return prior.updated(turned(parameters))
 
     state = (start, _Prior(d, _lengths(start)))

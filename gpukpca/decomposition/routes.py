@@ -140,7 +140,7 @@ class Route:
     # -- exact -----------------------------------------------------------------------------------------------------
 
     def exact(self, plan: Plan) -> tuple[Plan, Model]:
-        """Eigenpairs of the centred kernel matrix, each with its residual."""
+        """Eigenpairs of the centered kernel matrix, each with its residual."""
         with self.tools.checkpoint_of(plan.solver) as self.journal:
             op, rows = self._centered(plan)
             start = self._start(op, plan)
@@ -228,7 +228,7 @@ class Route:
         return replace(plan, residence=first.residence)
 
     def _centered(self, plan: Plan) -> tuple[CenteredGram, Rows | None]:
-        """The centred Gram operator, and the prepared rows where there are any."""
+        """The centered Gram operator, and the prepared rows where there are any."""
         if plan.residence.kind == "factored" and self.template is not None:
             return CenteredGram(FactoredGram(self.kernel.features(self.X, self.template))), None
         op, rows = self._uncentered(plan)
@@ -261,7 +261,7 @@ class Route:
         if not plan.start_landmarks or not isinstance(op.base, TiledGram) or self._resumed is not None:
             return None
         width = plan.solver.width(self.n, plan.n_components, on_gpu=is_on_gpu(op.like))
-        # A centred sample of m rows has m - 1 components, of which the leading ones are worth something.
+        # A centered sample of m rows has m - 1 components, of which the leading ones are worth something.
         columns = min(width, plan.start_landmarks // 2)
         return components_of_sample(op.base, self.X, plan.start_landmarks, columns, self.rng)
 

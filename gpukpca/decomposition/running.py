@@ -59,7 +59,7 @@ class Running:
 def updated(before: Running | None, X: Array, p: int) -> Running:
     """Return the rows so far with a batch X (m, d) and p axes, in other units where squares in the old ones are unsafe.
 
-    The singular vectors of the old axes times their singular values, the centred batch, and one row for the shift of
+    The singular vectors of the old axes times their singular values, the centered batch, and one row for the shift of
     the mean.
 
     Ross, Lim, Lin & Yang, Int. J. Computer Vision 77 (2008) 125, section 3.1.

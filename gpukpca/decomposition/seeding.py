@@ -43,15 +43,15 @@ def seed_rows(points: Points, k: int, rng: np.random.Generator) -> np.ndarray:
 
 def _distances_from(points: Points, row: int) -> np.ndarray:
     """Squared distances of all rows from one, by differences: exactly 0 for its copies."""
-    centre = points.some([row])
-    return to_host(points.joined(lambda rows: row_square_sums(rows - centre))).astype(np.float64)
+    center = points.some([row])
+    return to_host(points.joined(lambda rows: row_square_sums(rows - center))).astype(np.float64)
 
 
-def _lloyd(points: Points, centres: Array) -> np.ndarray:
-    """Labels of the rows after some rounds of assignment and means; a centre that loses all its rows stays."""
-    xp, labels = namespace_of(centres), np.zeros(0)
+def _lloyd(points: Points, centers: Array) -> np.ndarray:
+    """Labels of the rows after some rounds of assignment and means; a center that loses all its rows stays."""
+    xp, labels = namespace_of(centers), np.zeros(0)
     for _ in range(LLOYD_ROUNDS):
-        parts = points.over_panels(partial(_assigned, centres))
+        parts = points.over_panels(partial(_assigned, centers))
         before, labels = labels, np.concatenate([to_host(part[0]) for part in parts])
         if np.array_equal(before, labels):
             break
@@ -59,17 +59,17 @@ def _lloyd(points: Points, centres: Array) -> np.ndarray:
         sums = sum((part[2] for part in parts[1:]), start=parts[0][2])
         filled = counts > 0.5
         means = sums / xp.where(filled, counts, xp.ones_like(counts))[:, None]
-        centres = xp.where(filled[:, None], means, centres)
+        centers = xp.where(filled[:, None], means, centers)
     return labels
 
 
-def _assigned(centres: Array, rows: Array, _: int) -> tuple[Array, Array, Array]:
-    """The nearest centre of every row, and by centre the number and the sum of its rows."""
+def _assigned(centers: Array, rows: Array, _: int) -> tuple[Array, Array, Array]:
+    """The nearest center of every row, and by center the number and the sum of its rows."""
     xp = namespace_of(rows)
-    # ‖x - c‖² less ‖x‖², which is the same for all centres.
-    distances = row_square_sums(centres)[None, :] - 2.0 * (rows @ xp.matrix_transpose(centres))
+    # ‖x - c‖² less ‖x‖², which is the same for all centers.
+    distances = row_square_sums(centers)[None, :] - 2.0 * (rows @ xp.matrix_transpose(centers))
     labels = xp.argmin(distances, axis=1)
-    members = one_hot(labels, int(centres.shape[0]), rows)
+    members = one_hot(labels, int(centers.shape[0]), rows)
     return labels, xp.sum(members, axis=0), xp.matrix_transpose(members) @ rows
 
 

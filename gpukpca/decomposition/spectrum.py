@@ -39,7 +39,7 @@ REMEDIES = (
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Checked eigenvalues of a centred kernel matrix.
+    """Checked eigenvalues of a centered kernel matrix.
 
     Attributes
     ----------
@@ -150,7 +150,7 @@ def warn_of_lost_components(
     # A constant kernel leaves no variance but the rounding of its sums, and has nothing to resolve.
     if op.total_variance > 4.0 * EPS[dtype] * op.noise_scale or not (_is_flat(op) or is_constant()):
         warn_caller(
-            f"{dtype} cannot resolve these components: centring cancels numbers of size {op.noise_scale:.3g}, and "
+            f"{dtype} cannot resolve these components: centering cancels numbers of size {op.noise_scale:.3g}, and "
             f"eigenvalues below {eigen.null_threshold:.3g} drown in their rounding. "
             f"{'Pass float64, or subtract' if dtype == 'float32' else 'Subtract'} the feature means first.",
             PrecisionWarning,

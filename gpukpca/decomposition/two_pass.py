@@ -25,7 +25,7 @@ PassReport = Callable[[int, str], None]
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, mean and centred sums of squares of rows.
+    """Count, mean and centered sums of squares of rows.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class Scatter:
         self.like = empty_like(moments.mean)
 
     def _summed(self, part: Callable[[Array], Array]) -> Array:
-        """The sum over panels of centred rows; few rows at a time, as BLAS fails on a large A with its own Aᵀ."""
+        """The sum over panels of centered rows; few rows at a time, as BLAS fails on a large A with its own Aᵀ."""
         total, seen = None, 0
         for batch in self.batches:
             seen += int(batch.shape[0])

@@ -282,7 +282,7 @@ class _Iteration:
         parts.append(random_directions(self.rng, (self.n, missing), self.op.like) * self.n**-0.5)
         block = self._projected(parts[0] if len(parts) == 1 else namespace_of(self.op.like).concat(parts, axis=1))
         block = orthonormal_directions(block, floor=0.0)
-        # A centred problem on so few points that nothing is left beside the constant vector.
+        # A centered problem on so few points that nothing is left beside the constant vector.
         return block if block is not None else from_host(np.eye(self.n, 1), self.op.like)
 
     def _checked_start(self, start: Array) -> Array:
@@ -461,7 +461,7 @@ class _Iteration:
     def _size(self) -> float:
         """Size of the operator, in scaled units: rounding errors of a product are eps times this.
 
-        What centring cancels errs entry by entry with random signs, which costs a factor of sqrt(n) less.
+        What centering cancels errs entry by entry with random signs, which costs a factor of sqrt(n) less.
         """
         noise = float(np.ldexp(operator_size(self.op, np.zeros(0)), -(self.exponent or 0))) / self.n**0.5
         return max(noise, -self.smallest, float(np.max(np.abs(np.diag(self.T)), initial=0.0)))

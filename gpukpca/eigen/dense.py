@@ -25,7 +25,7 @@ from gpukpca.eigen.result import EigenResult
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 
 ONE_THREAD_UP_TO = 400
-CENTRING_ROWS = 256
+CENTERING_ROWS = 256
 # In units of sqrt(n) eps: what no correct answer of a device's solver is off by.
 WRONG = 100.0
 # Matrices of the size of K that LAPACK holds on the host.
@@ -65,8 +65,8 @@ class Dense:
         if on_gpu:  # cuSOLVER's own, and vectors beside their moduli and signs
             return 6 * n * n + 4 * n * p
         squares = 2 if self.full_spectrum else 1
-        # Centring works by blocks of rows, before LAPACK needs its own.
-        return squares * n * n + max(4 * p + 40, CENTRING_ROWS) * n
+        # Centering works by blocks of rows, before LAPACK needs its own.
+        return squares * n * n + max(4 * p + 40, CENTERING_ROWS) * n
 
     def solve(self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: Any = None) -> EigenResult:
         """See `gpukpca.eigen.top_eigh`."""

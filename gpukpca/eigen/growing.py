@@ -102,7 +102,7 @@ class PivotedCholesky:
         """A bound on every eigenvalue that F misses: lambda_i(H K H) - theta_i <= certificate.
 
         theta_i are the eigenvalues of H F Fᵀ H, H = I - 11ᵀ/n. K - F Fᵀ is positive semidefinite in exact arithmetic,
-        so no eigenvalue of it exceeds its trace, and centring only lowers eigenvalues: the first term. The second
+        so no eigenvalue of it exceeds its trace, and centering only lowers eigenvalues: the first term. The second
         allows for rounding: where entries of F Fᵀ are off by at most c sqrt(s_i s_j), s the diagonal before anything
         was subtracted from it, trace and 2-norm of the error are at most c Σ s_i. Likewise
         ``lambda_i - theta_i >= -rounding``.
@@ -194,8 +194,8 @@ class Growing:
         def share(worker: int) -> Array:
             total: Array = None
             for start, stop in panels[worker::workers]:
-                centred = [cast(part[start:stop, :], self.wide) - m for part, m in zip(parts, means, strict=True)]
-                block = xp.concat(centred, axis=1)
+                centered = [cast(part[start:stop, :], self.wide) - m for part, m in zip(parts, means, strict=True)]
+                block = xp.concat(centered, axis=1)
                 square = xp.matrix_transpose(block) @ block
                 total = square if total is None else add(total, square)
             return total

@@ -33,7 +33,7 @@ def landmark_cholesky(
     Parameters
     ----------
     op : SymmetricOperator, shape (n, n)
-        Not centred, positive semidefinite; see `pivoted_cholesky`.
+        Not centered, positive semidefinite; see `pivoted_cholesky`.
     landmarks : sequence of int
         Rows, in any order. They become pivots with the largest residual among them first; those that depend on others
         to rounding are left out.
@@ -208,7 +208,7 @@ class Nystrom:
     def factor(
         self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: RankReport | None = None
     ) -> PivotedCholesky:
-        """The factor of an operator that is not centred; see `pivoted_cholesky`."""
+        """The factor of an operator that is not centered; see `pivoted_cholesky`."""
         return LANDMARKS[self.landmarks](op, self.rank_for(op.shape[0], p), rng, tol=self.tol, report=report)
 
 

@@ -33,7 +33,7 @@ def pivoted_cholesky(
     Parameters
     ----------
     op : SymmetricOperator, shape (n, n)
-        Not centred. Only ``diagonal()``, ``columns(indices)`` and, where it exists, ``block(rows, columns)`` are used.
+        Not centered. Only ``diagonal()``, ``columns(indices)`` and, where it exists, ``block(rows, columns)`` are used.
     rank : int
         Most columns of F; n at most.
     rng : numpy.random.Generator

@@ -1,4 +1,4 @@
-"""Gram matrices: built, centred, factored, and multiplied without being stored."""
+"""Gram matrices: built, centered, factored, and multiplied without being stored."""
 
 from gpukpca.gram.anchored import AnchoredGram
 from gpukpca.gram.centering import CenteredGram, double_center

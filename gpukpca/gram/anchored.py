@@ -1,4 +1,4 @@
-"""K seen from one of its points: the same centred matrix, positive semidefinite where K is so only conditionally."""
+"""K seen from one of its points: the same centered matrix, positive semidefinite where K is so only conditionally."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpukpca.exceptions import InvalidParameterError
 class AnchoredGram:
     """k(x, y) - k(x, x₀) - k(x₀, y) + k(x₀, x₀) as an operator: inner products of the features minus that of x₀.
 
-    Double centring gives the same matrix as for k itself. A k that is only conditionally positive semidefinite (the
+    Double centering gives the same matrix as for k itself. A k that is only conditionally positive semidefinite (the
     flat form k - 1, or -‖x - y‖/2) becomes positive semidefinite to rounding.
 
     Parameters

@@ -1,4 +1,4 @@
-"""Double centring: H K H with H = I - 11ᵀ/n, by means, without a second matrix."""
+"""Double centering: H K H with H = I - 11ᵀ/n, by means, without a second matrix."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def double_center(K: Array, *, overwrite: bool = False) -> Array:
     Means are accumulated in float64. Cost O(n²); no second matrix with `overwrite` on NumPy and CuPy.
     """
     if is_sparse(K):
-        raise InvalidParameterError("double centring fills a sparse matrix; pass K.toarray().")
+        raise InvalidParameterError("double centering fills a sparse matrix; pass K.toarray().")
     if not is_foreign(K):
         K = np.asarray(K)
     if not real_floating(K):
         K = cast(K, accumulation_dtype(K))
         overwrite = True
     if K.ndim != 2 or K.shape[0] != K.shape[1] or K.shape[0] == 0:
-        raise InvalidParameterError(f"double centring needs a square matrix; got shape {tuple(K.shape)}.")
+        raise InvalidParameterError(f"double centering needs a square matrix; got shape {tuple(K.shape)}.")
     if not overwrite:
         K = namespace_of(K).asarray(K, copy=True)
     columns = checked_means(column_sums(K) / K.shape[0], DenseGram(K))
@@ -93,12 +93,12 @@ class CenteredGram:
     """H op H as an operator, H = I - 11ᵀ/n.
 
     ``H (K (H V))`` is two mean subtractions around a product. The column means of K ride along as one more column of
-    the first product, so centring costs no pass of its own.
+    the first product, so centering costs no pass of its own.
 
     Parameters
     ----------
     base : SymmetricOperator
-        The uncentred operator.
+        The uncentered operator.
 
     Attributes
     ----------

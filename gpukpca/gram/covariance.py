@@ -1,4 +1,4 @@
-"""Scatter matrices of centred rows as operators: ZᵀZ of the features and Z Zᵀ of the samples, never stored."""
+"""Scatter matrices of centered rows as operators: ZᵀZ of the features and Z Zᵀ of the samples, never stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpukpca.backend.namespace import cast, namespace_of
 
 @operator_on_its_device
 class ScatterOperator:
-    """ZᵀZ, shape (d, d), or Z Zᵀ, shape (n, n), of centred rows Z, as an operator.
+    """ZᵀZ, shape (d, d), or Z Zᵀ, shape (n, n), of centered rows Z, as an operator.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ class FactoredGram:
     F : array, shape (n, k)
         Kept as it is: not copied, not changed.
     noise_scale : float
-        Size of what was cancelled when F was centred: rank decisions depend on it.
+        Size of what was cancelled when F was centered: rank decisions depend on it.
 
     Attributes
     ----------

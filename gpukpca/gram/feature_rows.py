@@ -1,4 +1,4 @@
-"""The centred rows of one dense array: products, block by block; Z itself is never made."""
+"""The centered rows of one dense array: products, block by block; Z itself is never made."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.orthonormal import orthonormal_factors
 from gpukpca.backend.rows import feature_bounds, pick_rows
 from gpukpca.backend.tiles import dealt_back, edges, map_tiles, worker_count
-from gpukpca.gram.centred_rows import CentredRows, mean_of_sample, sampled_places
+from gpukpca.gram.centered_rows import CenteredRows, mean_of_sample, sampled_places
 
 # Entries of a block: 2 MiB in float32, which stays in a core's cache with its product.
 BLOCK_ENTRIES = 2**19
@@ -38,8 +38,8 @@ PRIVATE_UP_TO = 2048
 TILE_EDGE = 1024
 
 
-class FeatureRows(CentredRows):
-    """The rows of a dense X less their mean, weighted; see `gpukpca.gram.centred_rows.CentredRows`.
+class FeatureRows(CenteredRows):
+    """The rows of a dense X less their mean, weighted; see `gpukpca.gram.centered_rows.CenteredRows`.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class FeatureRows(CentredRows):
             block = self._shifted(start, stop)
             return block @ (xp.matrix_transpose(block) @ U)
 
-        W = self._summed(part)  # of the shifted data; centring takes the rest of the mean away
+        W = self._summed(part)  # of the shifted data; centering takes the rest of the mean away
         return cast(W - column_sums(W)[None, :] / self.shape[0], self.dtype)
 
     def triangle(self, V: Array) -> np.ndarray:

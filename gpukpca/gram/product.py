@@ -55,7 +55,7 @@ def kernel_matmat(
     Y : array or CSR matrix, shape (n, d), in the library of X
     V : array, shape (n, b), in the library of X and with the floating type of Y
     prepared : Rows, optional
-        ``kernel.prepare(Y)``, where it is at hand. With rows prepared for centring, the result is only right for
+        ``kernel.prepare(Y)``, where it is at hand. With rows prepared for centering, the result is only right for
         V whose columns sum to zero.
     tile_edge : int, optional
         Default: 640 on a CPU, 8192 or 4096 on a GPU.

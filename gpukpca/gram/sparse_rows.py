@@ -9,14 +9,14 @@ import numpy as np
 from gpukpca.backend.namespace import cast
 from gpukpca.backend.rows import feature_bounds, less_full_columns
 from gpukpca.backend.tiles import edges
-from gpukpca.gram.centred_rows import CentredRows
+from gpukpca.gram.centered_rows import CenteredRows
 
 # Rows of a block of a product of two sparse matrices.
 BLOCK_ROWS = 1024
 
 
-class SparseRows(CentredRows):
-    """The rows of a CSR matrix less their mean, weighted; see `gpukpca.gram.centred_rows.CentredRows`.
+class SparseRows(CenteredRows):
+    """The rows of a CSR matrix less their mean, weighted; see `gpukpca.gram.centered_rows.CenteredRows`.
 
     Columns stored in more than half of the rows are shifted by their mean. In every other column at least half of the
     rows are 0, so that n mean² is at most the sum of squared deviations: subtracting the mean from products costs no

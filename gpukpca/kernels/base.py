@@ -43,7 +43,7 @@ class Rows:
 
     @property
     def shifted(self) -> bool:
-        """Whether tiles hold k minus a constant: then the uncentred matrix is not positive semidefinite by itself."""
+        """Whether tiles hold k minus a constant: then the uncentered matrix is not positive semidefinite by itself."""
         return False
 
     @property
@@ -138,8 +138,8 @@ class Kernel:
     -----
     A subclass defines `prepare_rows`, `tile` and `tile_diagonal`, and stores its constructor's arguments under their
     own names. Blocks may leave out terms that depend on one argument alone when rows were prepared with
-    ``centered=True``: double centring removes them, and leaving them out early keeps the digits that cancel
-    otherwise (features are centred; a flat kernel becomes k - 1).
+    ``centered=True``: double centering removes them, and leaving them out early keeps the digits that cancel
+    otherwise (features are centered; a flat kernel becomes k - 1).
     """
 
     positive_definite: bool | None = None
@@ -221,7 +221,7 @@ class Kernel:
         like : Rows, optional
             The prepared training rows; new rows then use the training mean, scale and precision.
         centered : bool
-            The result will only be used after double centring, so terms of one argument alone may be left out.
+            The result will only be used after double centering, so terms of one argument alone may be left out.
             Ignored with `like`, which decides.
         """
         if X.shape[1] == 0:

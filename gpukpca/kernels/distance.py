@@ -1,7 +1,7 @@
 """Kernels of the distance: Gaussian (RBF), Laplacian, Matérn, rational quadratic.
 
 For the Euclidean ones a tile begins as T = -gamma ‖x - y‖² = s·t - ‖s‖²/2 - ‖t‖²/2 with s = sqrt(2 gamma) (x - mean)
-and t alike: one matrix product of the rows [s, -‖s‖²/2, 1] and [t, 1, -‖t‖²/2], then one pass in place. Centring the
+and t alike: one matrix product of the rows [s, -‖s‖²/2, 1] and [t, 1, -‖t‖²/2], then one pass in place. Centering the
 features first changes no distance and removes the cancellation that an offset causes.
 """
 

@@ -109,7 +109,7 @@ class Linear(_DotKernel):
 
     Notes
     -----
-    Before double centring the features are centred in float64, so an offset of the data costs no digits.
+    Before double centering the features are centered in float64, so an offset of the data costs no digits.
     """
 
     positive_definite = True
@@ -132,7 +132,7 @@ class Linear(_DotKernel):
         return d
 
     def features(self, X: Array, template: Rows) -> Array:
-        """The rows themselves, centred where the template says so."""
+        """The rows themselves, centered where the template says so."""
         return self.prepare(X, like=template).data  # type: ignore[attr-defined]
 
 

@@ -154,7 +154,7 @@ def n_components_for(
     ----------
     model_or_X : fitted PCA or KernelPCA; or array, sparse matrix or data frame of shape (n, d)
         Variances of a kernel PCA are those in its feature space: only "fixed", "variance", "error" and "gap" take it.
-        Data are centred and not standardised: standardise them first for the correlation matrix. A model is enough for
+        Data are centered and not standardized: standardize them first for the correlation matrix. A model is enough for
         all rules but "parallel", and "mle" and "bayesian" need one with all components.
     rule : str
         "fixed"
@@ -170,7 +170,7 @@ def n_components_for(
             The largest Laplace approximation of the evidence of a probabilistic PCA (Minka 2000); 1 <= K < d <= n.
         "bayesian"
             The components that automatic relevance determination does not prune (Bishop 1998, `BayesianPCA`);
-            0 <= K < r, the rank of the centred data.
+            0 <= K < r, the rank of the centered data.
         "parallel"
             The leading components whose variance exceeds that of data without correlation (Horn 1965; the quantile in
             the place of the mean after Glorfeld, Educ. Psychol. Meas. 55 (1995) 377).
@@ -302,9 +302,9 @@ def _of_model(model: Any) -> _Spectrum:
 def _variances(rows: Array) -> np.ndarray:
     """The min(n - 1, d) variances of dense rows, over n - 1, descending, on the host in float64."""
     mean = feature_means(rows)
-    centred = cast(rows, mean.dtype) - mean[None, :]
-    n, d = centred.shape
-    products = centred if d <= n else namespace_of(centred).matrix_transpose(centred)
+    centered = cast(rows, mean.dtype) - mean[None, :]
+    n, d = centered.shape
+    products = centered if d <= n else namespace_of(centered).matrix_transpose(centered)
     values = np.linalg.eigvalsh(_finite(inner_products(products, products)))[::-1][: min(n - 1, d)]
     return np.maximum(values, 0.0) / (n - 1)
 

@@ -247,7 +247,7 @@ class _Shared:
         self.seconds = 0.0
         self.error: Exception | None = None
         self._one_at_a_time, self._decomposed = threading.Lock(), False
-        # The model with the most components, the scores of the rows held out, and what is known of the centred matrix.
+        # The model with the most components, the scores of the rows held out, and what is known of the centered matrix.
         self.model: Any = None
         self.Z_new: Array = None
         self.op: Any = None
@@ -337,7 +337,7 @@ class _Shared:
 
 @dataclass(frozen=True)
 class _Known:
-    """What is asked of the centred matrix after it has gone."""
+    """What is asked of the centered matrix after it has gone."""
 
     shape: tuple[int, int]
     dtype: Any

@@ -48,7 +48,7 @@ def _is_refitted(search: Any) -> bool:
 
 
 class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Kernel PCA whose kernel parameters and number of components minimise the held-out pre-image error.
+    """Kernel PCA whose kernel parameters and number of components minimize the held-out pre-image error.
 
     Every candidate is fitted to the training rows of each fold; its score is `KernelPCA.score` of the rows held out:
     minus the mean of ‖x - x̂‖², x̂ the pre-image of their projection. It is what `GridSearchCV` over

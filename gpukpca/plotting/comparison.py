@@ -98,10 +98,10 @@ def _humps(ax: Any, x: np.ndarray, codes: np.ndarray | None) -> None:
     edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
     groups = [x] if codes is None else [x[codes == code] for code in range(int(np.max(codes)) + 1)]
     for code, group in enumerate(groups):
-        colour = PLAIN if codes is None else look_of(code)[0]
+        color = PLAIN if codes is None else look_of(code)[0]
         heights = np.histogram(group, edges)[0]
-        ax.stairs(heights, edges, fill=True, color=colour, alpha=0.45)
-        ax.stairs(heights, edges, color=colour, linewidth=1.0)
+        ax.stairs(heights, edges, fill=True, color=color, alpha=0.45)
+        ax.stairs(heights, edges, color=color, linewidth=1.0)
     tidy(ax)
     ax.spines["left"].set_visible(False)
     ax.set_yticks([])

@@ -31,7 +31,7 @@ def plot_components(model: Any, X: Any, labels: Any = None, n_components: int = 
     X : array, shape (n, 2)
         The samples drawn.
     labels : array (n,), optional
-        Their colours.
+        Their colors.
     n_components : int >= 1
         Panels in a row, at most as many as the model has components.
     title : str, optional

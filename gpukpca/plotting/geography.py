@@ -10,12 +10,12 @@ from scipy.spatial import procrustes
 from gpukpca.backend.namespace import to_host
 from gpukpca.plotting.style import TITLE, axis_label, check_lengths, marks, new_figure, shuffled, tidy, zero_lines
 
-# South-west, south-east, north-west, north-east: blue to yellow across, dark to light up, as colour-blind readers see.
+# South-west, south-east, north-west, north-east: blue to yellow across, dark to light up, as color-blind readers see.
 CORNERS = np.array([[0x1B, 0x2A, 0x6B], [0x8A, 0x4B, 0x00], [0x7F, 0xC4, 0xF5], [0xF5, 0xCF, 0x45]]) / 255.0
 
 
 def plot_map(positions: Any, scores: Any, ratios: Any = None, title: str | None = None) -> Any:
-    """Where samples live, beside where they lie in the first plane; the same colour is the same sample.
+    """Where samples live, beside where they lie in the first plane; the same color is the same sample.
 
     Components have signs by convention; here each has the one that makes it rise with the direction of the map that it
     follows most.
@@ -49,11 +49,11 @@ def plot_map(positions: Any, scores: Any, ratios: Any = None, title: str | None 
     plane = scores[:, :2] * _signs(positions, scores[:, :2])
     figure = new_figure(10.0, 4.4, title)
     left, right = figure.subplots(1, 2)
-    colours = _colours(positions)
-    _draw(left, positions, colours, "map", ("east", "north"))
+    colors = _colors(positions)
+    _draw(left, positions, colors, "map", ("east", "north"))
     fit = procrustes_correlation(positions, plane)
     heading = f"first plane: correlation with the map {fit:.3f} after rotation"
-    _draw(right, plane, colours, heading, (axis_label(1, ratios), axis_label(2, ratios)))
+    _draw(right, plane, colors, heading, (axis_label(1, ratios), axis_label(2, ratios)))
     zero_lines(right)
     return figure
 
@@ -70,8 +70,8 @@ def _signs(positions: np.ndarray, plane: np.ndarray) -> np.ndarray:
     return np.where(strongest < 0, -1.0, 1.0)
 
 
-def _colours(positions: np.ndarray) -> np.ndarray:
-    """A colour for every place, mixed from those of the corners."""
+def _colors(positions: np.ndarray) -> np.ndarray:
+    """A color for every place, mixed from those of the corners."""
     low, high = positions.min(axis=0), positions.max(axis=0)
     east, north = ((positions - low) / np.where(high > low, high - low, 1.0)).T[:, :, None]
     south_west, south_east, north_west, north_east = CORNERS
@@ -80,9 +80,9 @@ def _colours(positions: np.ndarray) -> np.ndarray:
     )
 
 
-def _draw(ax: Any, points: np.ndarray, colours: np.ndarray, heading: str, axes: tuple[str, str]) -> None:
+def _draw(ax: Any, points: np.ndarray, colors: np.ndarray, heading: str, axes: tuple[str, str]) -> None:
     order = shuffled(len(points))
-    ax.scatter(points[order, 0], points[order, 1], c=colours[order], **marks(len(points)) | {"alpha": 1.0})
+    ax.scatter(points[order, 0], points[order, 1], c=colors[order], **marks(len(points)) | {"alpha": 1.0})
     ax.set_aspect("equal", adjustable="datalim")
     tidy(ax)
     ax.set_title(heading, **TITLE)

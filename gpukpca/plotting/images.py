@@ -15,7 +15,7 @@ COUNTS = (1, 2, 5, 10, 20, 50, 100)
 MOST_SAMPLES = 4
 # Of the mean and the components.
 ROWS = 3
-GREY, SIGNED = "gray", "RdBu_r"
+GRAY, SIGNED = "gray", "RdBu_r"
 
 
 def plot_eigenimages(model: Any, image_shape: tuple[int, int], n_images: int = 11, figure: Any = None) -> Any:
@@ -47,7 +47,7 @@ def plot_eigenimages(model: Any, image_shape: tuple[int, int], n_images: int = 1
     figure = new_figure(5.6, 4.4) if figure is None else figure
     down = min(ROWS, len(components) + 1)
     axes = figure.subplots(down, -(-(len(components) + 1) // down), squeeze=False).ravel()
-    show_image(axes[0], mean.reshape(image_shape), GREY, float(mean.min()), float(mean.max()))
+    show_image(axes[0], mean.reshape(image_shape), GRAY, float(mean.min()), float(mean.max()))
     axes[0].set_title("mean", **SMALL)
     ratios = _host(model.explained_variance_ratio_)
     for i, component in enumerate(components):
@@ -105,7 +105,7 @@ def plot_reconstructions(
     low, high = float(shown[0].min()), float(shown[0].max())
     for column, images in enumerate(shown):
         for ax, image in zip(axes[:, column], images, strict=True):
-            show_image(ax, image.reshape(image_shape), GREY, low, high)
+            show_image(ax, image.reshape(image_shape), GRAY, low, high)
     axes[0, 0].set_title("original\n", **SMALL)
     for ax, count in zip(axes[0, 1:], kept, strict=True):
         ax.set_title(f"K = {count}\n{100 * np.sum(ratios[:count]):.0f} %", **SMALL)
@@ -132,7 +132,7 @@ def plot_images(
     scores : array, shape (n, p), optional
         Of X, where they are at hand.
     labels : array (n,), optional
-        Colours of the plane, and the choice of the samples.
+        Colors of the plane, and the choice of the samples.
     counts : see `plot_reconstructions`
     title : str, optional
 
@@ -194,9 +194,9 @@ def _host(x: Any) -> np.ndarray:
     return np.asarray(to_host(x), dtype=np.float64)
 
 
-def show_image(ax: Any, image: np.ndarray, colours: str, low: float, high: float) -> None:
+def show_image(ax: Any, image: np.ndarray, colors: str, low: float, high: float) -> None:
     """An image on axes without ticks and frame."""
-    ax.imshow(image, cmap=colours, vmin=low, vmax=high if high > low else low + 1.0, interpolation="nearest")
+    ax.imshow(image, cmap=colors, vmin=low, vmax=high if high > low else low + 1.0, interpolation="nearest")
     ax.set_xticks([])
     ax.set_yticks([])
     for spine in ax.spines.values():

@@ -24,7 +24,7 @@ DEVIATIONS = 2.0
 
 
 def plot_local(model: LocalPCA, X: Any, ax: Any = None, labels: Any = None) -> Any:
-    """Rows coloured by cluster, the first axis of every cluster, and that of PCA; the title has the errors of both.
+    """Rows colored by cluster, the first axis of every cluster, and that of PCA; the title has the errors of both.
 
     The plane is that of the features where there are two, else the first principal plane, on which means and axes are
     projected. An axis is drawn two standard deviations to either side of its mean.
@@ -85,15 +85,15 @@ def _classes(model: LocalPCA, X: Any, labels: Any) -> tuple[np.ndarray, np.ndarr
 
 
 def _segment(
-    ax: Any, plane: PCA | None, mean: np.ndarray, axis: np.ndarray, variance: float, colour: str, style: str
+    ax: Any, plane: PCA | None, mean: np.ndarray, axis: np.ndarray, variance: float, color: str, style: str
 ) -> None:
     """Two standard deviations to either side of a mean, seen in the plane."""
     ends = mean[None, :] + DEVIATIONS * np.sqrt(variance) * np.asarray([[-1.0], [1.0]]) * axis[None, :]
     middle = mean[None, :]
     if plane is not None:
         ends, middle = plane.transform(ends), plane.transform(middle)
-    ax.plot(*ends.T, color=colour, linewidth=2.0, linestyle=style, solid_capstyle="round")
-    ax.plot(*middle.T, color=colour, marker="o", markersize=4.5)
+    ax.plot(*ends.T, color=color, linewidth=2.0, linestyle=style, solid_capstyle="round")
+    ax.plot(*middle.T, color=color, marker="o", markersize=4.5)
 
 
 def _title(model: LocalPCA, whole: float, local: float) -> str:

@@ -54,7 +54,7 @@ def write_names(ax: Any, x: np.ndarray, y: np.ndarray, names: list[str]) -> None
 
 
 def write_classes(ax: Any, x: np.ndarray, y: np.ndarray, codes: np.ndarray, classes: Any) -> None:
-    """The name of every class in the middle of its points, for more classes than colours tell apart."""
+    """The name of every class in the middle of its points, for more classes than colors tell apart."""
     members = [codes == code for code in range(len(classes))]
     middles = np.array([(np.median(x[those]), np.median(y[those])) for those in members])
     spots, inside = _spots_in_points(ax, middles[:, 0], middles[:, 1])
@@ -83,7 +83,7 @@ def write_slanted_names(ax: Any, x: np.ndarray, names: list[str]) -> None:
 def pushed_apart(wanted: np.ndarray, step: float, low: float, high: float) -> np.ndarray:
     """Ascending places near the ascending `wanted` ones, at least `step` from each other, inside where there is room.
 
-    Neighbours too near form groups, each spread evenly about its mean; groups that meet become one.
+    Neighbors too near form groups, each spread evenly about its mean; groups that meet become one.
     """
     groups: list[tuple[float, int]] = []  # (middle, members)
     for place in wanted:
@@ -95,7 +95,7 @@ def pushed_apart(wanted: np.ndarray, step: float, low: float, high: float) -> np
         groups.append((middle, members))
     places = np.concatenate([m + step * (np.arange(k) - 0.5 * (k - 1)) for m, k in groups])
     count = np.arange(len(places))
-    # What stands out at an end is pushed back, and pushes its neighbours.
+    # What stands out at an end is pushed back, and pushes its neighbors.
     places = np.minimum(places, high - step * count[::-1])
     return np.maximum(places, low + step * count)
 
@@ -148,8 +148,8 @@ def _leader_boxes(spot: np.ndarray, place: Place) -> np.ndarray:
         return np.empty((0, 4))
     length = float(np.hypot(place[0], place[1]))
     along = np.arange(PLACE_RADII[0], length, 2.0)[:, None] / length
-    centres = spot + along * np.array(place[:2])
-    return np.hstack([centres - 1.0, centres + 1.0])
+    centers = spot + along * np.array(place[:2])
+    return np.hstack([centers - 1.0, centers + 1.0])
 
 
 def _settled(spots: np.ndarray, names: list[str], page: Page, places: list[Place]) -> list[Place]:

@@ -26,8 +26,8 @@ from gpukpca.plotting.style import (
 )
 
 MOST_NAMES = 40
-# Colours alone tell so many classes apart; more are written among their points too.
-CLASSES_BY_COLOUR = 7
+# Colors alone tell so many classes apart; more are written among their points too.
+CLASSES_BY_COLOR = 7
 BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "borderaxespad": 0.3}
 
 
@@ -87,7 +87,7 @@ def _draw_plane(ax: Any, x: np.ndarray, y: np.ndarray, labels: Any, names: list[
     if names is not None:
         ax.margins(0.14)
         write_names(ax, x, y, names)
-    elif classes is not None and codes is not None and CLASSES_BY_COLOUR < len(classes) <= MOST_NAMES:
+    elif classes is not None and codes is not None and CLASSES_BY_COLOR < len(classes) <= MOST_NAMES:
         write_classes(ax, x, y, codes, classes)
 
 
@@ -120,7 +120,7 @@ def _rows(n: int, codes: np.ndarray | None) -> np.ndarray:
 
 
 def draw_points(ax: Any, x: np.ndarray, y: np.ndarray, labels: Any, classes: Any, codes: Any) -> None:
-    """Points coloured by class, by number with a colour bar, or all alike."""
+    """Points colored by class, by number with a color bar, or all alike."""
     order, style = shuffled(len(x)), marks(len(x))
     if classes is not None:
         draw_classes(ax, np.column_stack([x, y]), codes, **style)

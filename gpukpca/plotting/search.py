@@ -52,9 +52,9 @@ def plot_cv_surface(cv: Any, ax: Any = None) -> Any:
     for k, value in enumerate(values):
         own = [i for i in chosen if lines is None or results["params"][i][lines] == value]
         own.sort(key=lambda i: results["params"][i][across])
-        colour = PLAIN if lines is None else _shade(k, len(values))
+        color = PLAIN if lines is None else _shade(k, len(values))
         label = None if lines is None else str(value)
-        ax.plot([results["params"][i][across] for i in own], errors[own], color=colour, marker="o", ms=3.5, label=label)
+        ax.plot([results["params"][i][across] for i in own], errors[own], color=color, marker="o", ms=3.5, label=label)
     _mark(ax, best[across], errors[cv.best_index_])
     if across != "n_components":
         ax.set_xscale("log")

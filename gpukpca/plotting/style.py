@@ -1,4 +1,4 @@
-"""What all figures share: colours, the look of axes, marks and legends."""
+"""What all figures share: colors, the look of axes, marks and legends."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 BAR, LINE, PLAIN, INK, FAINT = "#5b7fa6", "#c8553d", "#33658a", "#333333", "#d9d9d9"
-# Distinct for most colour-blind readers up to seven (Okabe & Ito), then ordered by contrast.
-COLOURS = (
+# Distinct for most color-blind readers up to seven (Okabe & Ito), then ordered by contrast.
+COLORS = (
     *("#0072b2", "#e69f00", "#009e73", "#cc3311", "#56b4e9", "#aa4499", "#6b6b6b"),
     *("#ddcc77", "#332288", "#882255", "#88b04b", "#000000"),
 )
 # Of numbers: more of them are a scale. Of names there may be any number: the colors come again with another mark.
-MOST_CLASSES = len(COLOURS)
+MOST_CLASSES = len(COLORS)
 MARKS = ("o", "s", "^", "D", "v", "P", "X")
 # Of a legend; each column takes the height of a figure.
 MOST_ENTRIES, ENTRIES_IN_COLUMN = 40, 20
@@ -109,7 +109,7 @@ def classes_of(labels: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
 
 def look_of(code: int) -> tuple[str, str]:
     """Return the color and the mark of a class."""
-    return COLOURS[code % len(COLOURS)], MARKS[code // len(COLOURS) % len(MARKS)]
+    return COLORS[code % len(COLORS)], MARKS[code // len(COLORS) % len(MARKS)]
 
 
 def draw_classes(ax: Any, points: np.ndarray, codes: np.ndarray, **style: Any) -> None:
@@ -128,8 +128,8 @@ def legend_of(owner: Any, classes: np.ndarray, **place: Any) -> None:
 
     shown = classes if len(classes) <= MOST_ENTRIES else classes[: MOST_ENTRIES - 1]
     handles = [
-        Line2D([], [], linestyle="", marker=mark, markersize=5.5, markeredgewidth=0, color=colour)
-        for colour, mark in map(look_of, range(len(shown)))
+        Line2D([], [], linestyle="", marker=mark, markersize=5.5, markeredgewidth=0, color=color)
+        for color, mark in map(look_of, range(len(shown)))
     ]
     # Matplotlib drops what starts with an underscore.
     texts = [f" {name}" if str(name).startswith("_") else str(name) for name in shown]

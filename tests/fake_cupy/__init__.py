@@ -1,6 +1,6 @@
 """A small CuPy that computes with NumPy, so that the CuPy path can be tested on machines without a GPU.
 
-``with fake_cupy.installed():`` puts `cupy`, `cupyx` and `cupy_backends` into `sys.modules`, with the behaviours of
+``with fake_cupy.installed():`` puts `cupy`, `cupyx` and `cupy_backends` into `sys.modules`, with the behaviors of
 CuPy 14 that decide whether code is right: arrays that refuse to become NumPy arrays, a memory pool with an account,
 two devices, CUDA kernels whose text is compiled and run, a cuSOLVER with its faults. A test breaks the device by the
 functions below; each takes effect at once, and, used as a context, is undone at its end.

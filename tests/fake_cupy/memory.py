@@ -1,6 +1,6 @@
 """CuPy's memory pool: best fit among freed blocks, which are split and merged, and cudaMalloc where none fits.
 
-The bytes themselves live in NumPy arrays; what is modelled is the account: who is told how much, and who is refused.
+The bytes themselves live in NumPy arrays; what is modeled is the account: who is told how much, and who is refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OutOfMemoryError.__module__ = "cupy.cuda.memory"
 
 
 class Chunk:
-    """A part of one cudaMalloc, linked to its neighbours."""
+    """A part of one cudaMalloc, linked to its neighbors."""
 
     __slots__ = ("after", "before", "direct", "free", "size")
 
@@ -84,7 +84,7 @@ class SingleDevicePool:
         return chunk
 
     def give(self, chunk: Chunk) -> None:
-        """Take a chunk back and merge it with free neighbours."""
+        """Take a chunk back and merge it with free neighbors."""
         if chunk.direct:
             self.direct -= chunk.size
             return

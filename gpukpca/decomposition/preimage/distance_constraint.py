@@ -1,7 +1,7 @@
-"""Pre-images from distances to neighbours (Kwok & Tsang, IEEE Trans. Neural Networks 15 (2004) 1517).
+"""Pre-images from distances to neighbors (Kwok & Tsang, IEEE Trans. Neural Networks 15 (2004) 1517).
 
 Distances in feature space to the nearest points of the basis give distances in data space, and those the position in
-the space that the neighbours span. No iteration, no start.
+the space that the neighbors span. No iteration, no start.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from gpukpca.backend.tiles import dealt_back, edges, map_tiles, worker_count
 from gpukpca.decomposition.preimage.result import Found, PreimageInfo
 from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
 
-# Numbers that a panel of points holds at most: distances to the basis, or coordinates of neighbours.
+# Numbers that a panel of points holds at most: distances to the basis, or coordinates of neighbors.
 CPU_PANEL, GPU_PANEL = 2**20, 2**25
-# Directions among neighbours with less than this share of the largest squared singular value carry rounding only.
+# Directions among neighbors with less than this share of the largest squared singular value carry rounding only.
 FLAT = 1e-10
-# How many times as far from the neighbours' mean as their distances say, in the root mean square, a position may be.
+# How many times as far from the neighbors' mean as their distances say, in the root mean square, a position may be.
 BELIEVED = 2.0
 # Newton's steps for a shift, and how much too far a position may be left.
 SHIFT_STEPS, ENOUGH = 50, 1e-12
@@ -77,7 +77,7 @@ class DistanceConstraint:
         return cls(space, _points(space.map.basis, mean), mean, **fields)
 
     def __call__(self, Z: Array, start: Array | None = None) -> Found:
-        """Cost: 2 m q operations a point, and k² d for k neighbours."""
+        """Cost: 2 m q operations a point, and k² d for k neighbors."""
         widest = max(int(self.points.shape[0]), self.n_neighbors * int(self.points.shape[1]))
         panels = edges(int(Z.shape[0]), max(1, (GPU_PANEL if is_on_gpu(Z) else CPU_PANEL) // widest))
         workers = worker_count(Z, self.space.n_jobs)
@@ -89,12 +89,12 @@ class DistanceConstraint:
         xp, wide = namespace_of(Z), self.norms.dtype
         shape = (*chosen.shape, int(self.points.shape[1]))
         around = cast(xp.reshape(pick_rows(self.points, chosen.reshape(-1)), shape), wide)
-        centre = xp.sum(around, axis=1) / chosen.shape[1]
-        around = around - centre[:, None, :]
+        center = xp.sum(around, axis=1) / chosen.shape[1]
+        around = around - center[:, None, :]
         gram = to_host(around @ xp.matrix_transpose(around)).astype(np.float64)
-        wanted, squares = self._wanted(Z, distances, chosen, gram, around, centre)
+        wanted, squares = self._wanted(Z, distances, chosen, gram, around, center)
         coordinates = from_host(_solved(gram, wanted, np.mean(squares, axis=1)), Z, wide)
-        x = centre + (coordinates[:, None, :] @ around)[:, 0, :]
+        x = center + (coordinates[:, None, :] @ around)[:, 0, :]
         if self.mean is not None:
             nearest = chosen[np.arange(len(chosen)), np.argmin(squares, axis=1)]
             most = np.where(self._has_lost_digits(distances, chosen), BELIEVED * np.sqrt(squares.min(axis=1)), np.inf)
@@ -111,7 +111,7 @@ class DistanceConstraint:
         return xp.clip(inside, 0.0, None) + xp.clip(outside, 0.0, None)[None, :]
 
     def _wanted(
-        self, Z: Array, distances: np.ndarray, chosen: np.ndarray, gram: np.ndarray, around: Array, centre: Array
+        self, Z: Array, distances: np.ndarray, chosen: np.ndarray, gram: np.ndarray, around: Array, center: Array
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return (x - center)·(b - center) for every neighbor b, up to a constant, and ‖x - b‖², both (rows, k).
 
@@ -119,7 +119,7 @@ class DistanceConstraint:
         """
         if self.mean is None:
             wanted = self._inner_products(Z, distances, chosen)
-            across = namespace_of(centre).matrix_transpose(around @ centre[:, :, None])[:, 0, :]
+            across = namespace_of(center).matrix_transpose(around @ center[:, :, None])[:, 0, :]
             return wanted - to_host(across).astype(np.float64), np.full(wanted.shape, np.inf)
         own = np.einsum("ikk->ik", gram)
         squares = self._square_distances(distances, chosen)
@@ -166,17 +166,17 @@ def _moved_into_reach(x: Array, b: Array, most: Array) -> Array:
 
 
 def _solved(gram: np.ndarray, wanted: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """Coordinates u with x = centre + Σ u_i (b_i - centre): (G + μ)⁺ wanted, G the neighbours' centred Gram matrix.
+    """Coordinates u with x = center + Σ u_i (b_i - center): (G + μ)⁺ wanted, G the neighbors' centered Gram matrix.
 
-    μ is 0 (the paper) unless ‖x - centre‖ is beyond BELIEVED times the root of `most`, which it cannot be for any point
-    at these distances: neighbours that are nearly flat make spreads of a small disagreement. Then μ is the smallest
-    with ‖x - centre‖² <= most.
+    μ is 0 (the paper) unless ‖x - center‖ is beyond BELIEVED times the root of `most`, which it cannot be for any point
+    at these distances: neighbors that are nearly flat make spreads of a small disagreement. Then μ is the smallest
+    with ‖x - center‖² <= most.
     """
     values, vectors = np.linalg.eigh(gram)
     largest = np.where(values[:, -1:] > 0.0, values[:, -1:], 1.0)
     values = values / largest
     values = np.where(values > FLAT, values, 0.0)
-    # A constant among the wanted falls out, but for the rounding of the centre, which an offset makes large.
+    # A constant among the wanted falls out, but for the rounding of the center, which an offset makes large.
     along = np.einsum("ikj,ik->ij", vectors, (wanted - wanted.mean(axis=1, keepdims=True)) / largest)
     shift = _shift(values, along, np.maximum(most / largest[:, 0], 0.0) + FLAT)
     found = np.divide(along, values + shift[:, None], out=np.zeros_like(values), where=values > 0.0)

@@ -135,8 +135,8 @@ class WithPreimages:
             return method.learned(X, FeatureSpace(kernel, self._map, self.n_jobs), model, plan.preimage_landmarks)
         if hasattr(self, "_axes"):
             return self._axes
-        centre = self._map.prepared(kernel).mean
-        return LinearPreimage.on_landmarks(model.basis, centre, model.projection, model.mean_weights)
+        center = self._map.prepared(kernel).mean
+        return LinearPreimage.on_landmarks(model.basis, center, model.projection, model.mean_weights)
 
     # -- data space ------------------------------------------------------------------------------------------------
 

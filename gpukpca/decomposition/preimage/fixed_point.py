@@ -37,7 +37,7 @@ HALVINGS = 40
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Maximises g from a start, a panel of points at a time.
+    """Maximizes g from a start, a panel of points at a time.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class FixedPoint:
 
     @classmethod
     def fitted(cls, space: FeatureSpace, scores: Array, max_iter: int, tol: float) -> FixedPoint:
-        """One centred copy of the basis; nothing is computed with the kernel."""
+        """One centered copy of the basis; nothing is computed with the kernel."""
         basis = space.map.basis
         mean = feature_means(basis)
         squares = square_sums(shifted_rows(basis, mean, 1.0, basis.dtype))

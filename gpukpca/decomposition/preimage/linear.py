@@ -35,10 +35,10 @@ class LinearPreimage:
         return cls(components, cast(mean, X.dtype), mean)
 
     @classmethod
-    def on_landmarks(cls, basis: Array, centre: Array, projection: Array, mean_weights: Array) -> LinearPreimage:
-        """Axes V = Aᵀ (b - centre) about centre + Σ c_j (b_j - centre), for landmarks b and weights c."""
-        components = _summed_rows(basis, centre, projection)
-        mean = centre + _summed_rows(cast(basis, centre.dtype), centre, mean_weights[:, None])[0, :]
+    def on_landmarks(cls, basis: Array, center: Array, projection: Array, mean_weights: Array) -> LinearPreimage:
+        """Axes V = Aᵀ (b - center) about center + Σ c_j (b_j - center), for landmarks b and weights c."""
+        components = _summed_rows(basis, center, projection)
+        mean = center + _summed_rows(cast(basis, center.dtype), center, mean_weights[:, None])[0, :]
         return cls(components, cast(mean, basis.dtype), mean)
 
     def __call__(self, Z: Array, start: Array | None = None) -> Found:
@@ -49,27 +49,27 @@ class LinearPreimage:
     def scores(self, Y: Array) -> Array:
         """The scores of new rows: (y - mean) Vᵀ, a panel at a time; d products a row, not n."""
         axes = namespace_of(self.components).matrix_transpose(self.components)
-        return by_panels(Y, lambda rows, *_: self._centred(rows) @ axes)
+        return by_panels(Y, lambda rows, *_: self._centered(rows) @ axes)
 
     def square_distances(self, Y: Array, Z: Array) -> Array:
         """‖y - mean - z V‖² of every row of Y with scores Z (m, q), in the widest type, shape (m,)."""
         components = self.components[: Z.shape[1], :]
 
         def panel(rows: Array, start: int, stop: int) -> Array:
-            off = cast(self._centred(rows) - Z[start:stop, :] @ components, self.wide_mean.dtype)
+            off = cast(self._centered(rows) - Z[start:stop, :] @ components, self.wide_mean.dtype)
             return namespace_of(off).sum(off * off, axis=1)
 
         return by_panels(Y, panel)
 
-    def _centred(self, rows: Any) -> Array:
+    def _centered(self, rows: Any) -> Array:
         return cast(cast(rows, self.wide_mean.dtype) - self.wide_mean[None, :], self.components.dtype)
 
 
-def _summed_rows(X: Array, centre: Array, weights: Array) -> Array:
-    """weightsᵀ (X - centre), a panel of rows at a time."""
+def _summed_rows(X: Array, center: Array, weights: Array) -> Array:
+    """weightsᵀ (X - center), a panel of rows at a time."""
     total: Array = None
     for start, stop in row_panels(X):
-        rows = cast(cast(X[start:stop, :], centre.dtype) - centre[None, :], X.dtype)
+        rows = cast(cast(X[start:stop, :], center.dtype) - center[None, :], X.dtype)
         part = namespace_of(X).matrix_transpose(weights[start:stop, :]) @ rows
         total = part if total is None else total + part
     return total

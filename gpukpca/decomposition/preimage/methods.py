@@ -174,16 +174,16 @@ class FixedPointPreimage(_PreimageMethod):
         return kernel.slope() is not None
 
     def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
-        """What fit allocates for it: a centred copy of the basis."""
+        """What fit allocates for it: a centered copy of the basis."""
         return n * (d + p + 1) * item
 
     def learned(self, X: Array, space: FeatureSpace, model: Model, landmarks: int) -> FixedPoint:
-        """What the iteration needs: the basis, centred."""
+        """What the iteration needs: the basis, centered."""
         return FixedPoint.fitted(space, _basis_scores(model), int(self.max_iter), float(self.tol))
 
 
 class DistanceConstraintPreimage(_PreimageMethod):
-    """Pre-images from the distances to neighbours, by Kwok & Tsang (2004), for radial and polynomial kernels.
+    """Pre-images from the distances to neighbors, by Kwok & Tsang (2004), for radial and polynomial kernels.
 
     Parameters
     ----------
@@ -197,8 +197,8 @@ class DistanceConstraintPreimage(_PreimageMethod):
     product, and for multiples of them; for even degrees the inner product that makes gamma x·y + coef0 positive. Fit
     evaluates the kernel once more between all training points or landmarks; a point costs 2 m p operations.
 
-    With radial kernels a pre-image that would be twice as far from the mean of its neighbours as their distances say,
-    in the root mean square, is brought to where they say: the least squares of the paper under that bound. Neighbours
+    With radial kernels a pre-image that would be twice as far from the mean of its neighbors as their distances say,
+    in the root mean square, is brought to where they say: the least squares of the paper under that bound. Neighbors
     that lie nearly in fewer dimensions than they span (smooth curves without noise) would else send noisy points away.
 
     Kwok & Tsang, IEEE Trans. Neural Networks 15 (2004) 1517.
@@ -216,7 +216,7 @@ class DistanceConstraintPreimage(_PreimageMethod):
         return kernel.inverts_to is not None
 
     def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
-        """What fit allocates for it: a centred copy of the basis, and what makes it ready for the kernel."""
+        """What fit allocates for it: a centered copy of the basis, and what makes it ready for the kernel."""
         return n * (2 * d + p + 8) * item
 
     def learned(self, X: Array, space: FeatureSpace, model: Model, landmarks: int) -> DistanceConstraint:

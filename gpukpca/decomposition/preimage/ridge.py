@@ -55,7 +55,7 @@ class RidgeRegression:
     dual_coef : array, shape (m, d)
         C.
     mean : array, shape (d,), or None
-        None where the data were not centred.
+        None where the data were not centered.
     """
 
     rule: RidgeRule

@@ -102,7 +102,7 @@ def _check_ridge(ridge: RidgeRegression) -> None:
     if (knots > rule.landmarks) if rule.landmarks else (knots != n):
         raise ModelFormatError(f"its ridge has {knots} rows for {n} samples and {rule.landmarks} landmarks")
     if (ridge.mean is None) == rule.centered:
-        raise ModelFormatError("its ridge must have a mean if it is centred, and none if it is not")
+        raise ModelFormatError("its ridge must have a mean if it is centered, and none if it is not")
 
 
 def _check_space(model: Any, preimage: Any) -> None:
@@ -115,7 +115,7 @@ def _check_distance_constraint(preimage: DistanceConstraint) -> None:
     if told is None or (preimage.mean is None) != (told == "products"):
         raise ModelFormatError(f"{preimage.space.kernel!r} does not tell what its pre-image is made from")
     if preimage.n_neighbors > preimage.points.shape[0]:
-        raise ModelFormatError(f"{preimage.n_neighbors} neighbours among {preimage.points.shape[0]} points")
+        raise ModelFormatError(f"{preimage.n_neighbors} neighbors among {preimage.points.shape[0]} points")
 
 
 # -- linear models -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The centred rows of a cluster: every panel is a `FeatureRows` about one shift, and what they give is added up there.
+"""The centered rows of a cluster: every panel is a `FeatureRows` about one shift, and what they give is added up there.
 
 Sums are made in float64 and in a fixed order: the panels are dealt out to chains of consecutive ones, each of which
 adds its panels to one sum, and the sums of the chains are joined few by few. So the workers hold a few matrices a
@@ -17,7 +17,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.namespace import cast, from_host, move, overflow_allowed, to_host
 from gpukpca.backend.rows import feature_bounds
 from gpukpca.backend.tiles import edges
-from gpukpca.gram.centred_rows import CentredRows, mean_of_sample, sampled_places
+from gpukpca.gram.centered_rows import CenteredRows, mean_of_sample, sampled_places
 from gpukpca.gram.distributed.rows import ClusterRows
 from gpukpca.gram.distributed.share import as_it_is, dealt
 from gpukpca.gram.feature_rows import FeatureRows
@@ -33,7 +33,7 @@ Merged = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class Frame:
-    """What all panels must agree on, on the host; see `gpukpca.gram.centred_rows.CentredRows`."""
+    """What all panels must agree on, on the host; see `gpukpca.gram.centered_rows.CenteredRows`."""
 
     by_rows: bool
     shift: np.ndarray
@@ -41,7 +41,7 @@ class Frame:
     weights: np.ndarray | None
 
     def rows(self, panel: Array) -> FeatureRows:
-        """The centred rows of a panel, where that is."""
+        """The centered rows of a panel, where that is."""
         # One thread: there are more panels than threads, and Dask has one for each.
         rows = FeatureRows(panel, self.by_rows, 1, from_host(self.shift, panel))
         rows.rest = None if self.rest is None else from_host(self.rest, panel, rows.wide)
@@ -49,8 +49,8 @@ class Frame:
         return rows
 
 
-class ClusterFeatureRows(CentredRows):
-    """The rows on a cluster less their mean, in units of a scale; see `gpukpca.gram.centred_rows.CentredRows`.
+class ClusterFeatureRows(CenteredRows):
+    """The rows on a cluster less their mean, in units of a scale; see `gpukpca.gram.centered_rows.CenteredRows`.
 
     Parameters
     ----------

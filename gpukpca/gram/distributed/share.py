@@ -36,7 +36,7 @@ class ShareSpec:
     threads : int
     memory : int
         Bytes of the worker, 0 for those that are free.
-    neighbours : int
+    neighbors : int
         Workers that share what is free.
     cache : bool
         Whether tiles are kept.
@@ -46,7 +46,7 @@ class ShareSpec:
     pairs: tuple[tuple[int, int], ...]
     threads: int
     memory: int
-    neighbours: int
+    neighbors: int
     cache: bool = True
 
 
@@ -110,7 +110,7 @@ class TileShare:
         others = sum(share.bytes_of_tiles for share in list(_here) if share is not self and share.worker == self.worker)
         if is_on_gpu(self.like):  # what others keep there may not be there yet; the rows are
             return max(0, int(SHARE_OF_WORKER * free_bytes(self.like)) - others)
-        memory = self.spec.memory or free_bytes(self.like) // self.spec.neighbours
+        memory = self.spec.memory or free_bytes(self.like) // self.spec.neighbors
         return max(0, int(SHARE_OF_WORKER * memory) - self.bytes_of_rows - others)
 
     def times(self, *blocks: np.ndarray) -> list[np.ndarray]:

@@ -18,7 +18,7 @@ from gpukpca.decomposition.expectation import Parameters, Sums
 RIDGE = 1e-14
 
 
-def maximised(sums: Sums, parameters: Parameters, pull: np.ndarray | None, floor: float) -> Parameters:
+def maximized(sums: Sums, parameters: Parameters, pull: np.ndarray | None, floor: float) -> Parameters:
     """The parameters that follow, without expansion; `pull` (p,) is σ² times the precisions of a prior of the loadings.
 
     W and μ are moved by the solution of the normal equations for the step, so that rounding is that of the step.
@@ -91,7 +91,7 @@ def expanded(sums: Sums, parameters: Parameters) -> Parameters:
 def stretched(sums: Sums, parameters: Parameters) -> Parameters:
     """`expanded` one column of W at a time, by what is best for the prior with α = d / ‖w‖² as well.
 
-    γ² maximises -n (log γ² + S/γ²) - d log γ², S the variance of z: what a column that stays has settled at is kept.
+    γ² maximizes -n (log γ² + S/γ²) - d log γ², S the variance of z: what a column that stays has settled at is kept.
     """
     W = parameters.loadings
     a, second = _latent_moments(sums, int(W.shape[1]))

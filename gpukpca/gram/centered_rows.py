@@ -24,7 +24,7 @@ SAMPLED, FEWEST_SAMPLED, SAMPLED_ENTRIES = 1000, 16, 2**19
 MOST_CANCELLED = 20.0
 
 
-class CentredRows:
+class CenteredRows:
     """Rows less their mean, times a weight for every feature; a subclass knows where they are.
 
     Attributes
