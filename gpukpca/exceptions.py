@@ -119,11 +119,11 @@ _subclasses: dict[type[Warning], type[Warning]] = {}
 
 
 def raise_as(category: type[Warning], subclass: type[Warning]) -> None:
-    """Let `warn_caller` raise a subclass, to which the filters of a library apply that this room cannot import."""
+    """Let `warn_user` raise a subclass, to which the filters of a library apply that this room cannot import."""
     _subclasses[category] = subclass
 
 
-def warn_caller(message: str, category: type[Warning]) -> None:
+def warn_user(message: str, category: type[Warning]) -> None:
     """Warn at the first line outside of this library and of scikit-learn's wrappers: the one that the user wrote."""
     category, level, frame = _subclasses.get(category, category), 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("gpukpca", "sklearn"):
@@ -136,7 +136,7 @@ _told: set[str] = set()
 
 
 def warn_once(message: str, category: type[Warning]) -> None:
-    """`warn_caller`, once in a process for every message: what a machine lacks does not change from fit to fit."""
+    """`warn_user`, once in a process for every message: what a machine lacks does not change from fit to fit."""
     if message not in _told:
         _told.add(message)
-        warn_caller(message, category)
+        warn_user(message, category)

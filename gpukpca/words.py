@@ -8,7 +8,7 @@ import unicodedata
 UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
-def counted(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """«1 component», «2 components»."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 

@@ -27,13 +27,13 @@ from sklearn.model_selection import cross_val_score
 
 from gpukpca import PCA, KernelPCA, Progress, files, load
 from gpukpca.backend.namespace import to_host
-from gpukpca.backend.random import restore_generator, spelled_generator
+from gpukpca.backend.random import format_generator, restore_generator
 from gpukpca.cli.app import gpukpca
 from gpukpca.cli.failures import failures_in_one_line
 from gpukpca.decomposition import planning
 from gpukpca.decomposition.checkpoint import generations, job
 from gpukpca.decomposition.checkpoint.checkpoint import Checkpoint
-from gpukpca.decomposition.progress import Timed
+from gpukpca.decomposition.progress import ETAListener
 from gpukpca.decomposition.saved.archive import read_archive, write_archive
 from gpukpca.eigen import BlockKrylov, KrylovState, Nystrom, top_eigh
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, ClusterError, InvalidParameterError
@@ -98,7 +98,7 @@ def assert_same(model: Any, other: Any, names: tuple[str, ...] = KERNEL_PCA_RESU
 
 
 class Memory:
-    """A journal that keeps every state on the host, and ends the iteration after `last` of them."""
+    """A checkpointer that keeps every state on the host, and ends the iteration after `last` of them."""
 
     def __init__(self, state: KrylovState | None = None, last: int = 10**6) -> None:
         self.state, self.last, self.states = state, last, []
@@ -123,9 +123,9 @@ SOLVERS = {
 }
 
 
-def solved(xp: Namespace, dtype: str, solver: BlockKrylov, journal: Memory | None = None) -> Any:
+def solved(xp: Namespace, dtype: str, solver: BlockKrylov, checkpointer: Memory | None = None) -> Any:
     op = CenteredGram(TiledGram(RBF(gamma=0.3), xp.array(rows(80, 4, dtype)), tile_edge=50))
-    return top_eigh(op, 4, solver=solver, rng=0, journal=journal)
+    return top_eigh(op, 4, solver=solver, rng=0, checkpointer=checkpointer)
 
 
 def test_an_iteration_on_every_library_goes_on_from_every_state_to_the_same_bits(xp: Namespace, dtype: str) -> None:
@@ -139,11 +139,11 @@ def test_every_kind_of_iteration_goes_on_from_every_state_to_the_same_bits(dtype
 
 def assert_goes_on(xp: Namespace, dtype: str, name: str) -> None:
     solver = SOLVERS[name] if dtype == "float64" else dataclasses.replace(SOLVERS[name], tol=1e-5)
-    reference, journal = solved(xp, dtype, solver), Memory()
-    assert solved(xp, dtype, solver, journal).n_passes == reference.n_passes
-    assert [state.n_passes for state in journal.states[:-1]] == list(range(reference.n_passes))
-    assert journal.states[-1].finished
-    for state in journal.states:
+    reference, checkpointer = solved(xp, dtype, solver), Memory()
+    assert solved(xp, dtype, solver, checkpointer).n_passes == reference.n_passes
+    assert [state.n_passes for state in checkpointer.states[:-1]] == list(range(reference.n_passes))
+    assert checkpointer.states[-1].finished
+    for state in checkpointer.states:
         result = solved(xp, dtype, solver, Memory(state))
         for field in ("eigenvalues", "eigenvectors", "products", "residual_norms"):
             ours, theirs = xp.host(getattr(result, field)), xp.host(getattr(reference, field))
@@ -152,7 +152,7 @@ def assert_goes_on(xp: Namespace, dtype: str, name: str) -> None:
         assert xp.owns(result.eigenvectors)
 
 
-def test_a_journal_costs_nothing_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpointer_costs_nothing_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError
 
@@ -509,11 +509,11 @@ def test_positions_beyond_the_buffer_of_a_generator_are_refused() -> None:
     for kind, place in (("MT19937", ("state", "pos")), ("Philox", ("buffer_pos",))):
         rng = np.random.Generator(getattr(np.random, kind)(0))
         for number in (-1, 10**9, "0", None):
-            state = json.loads(spelled_generator(rng))
+            state = json.loads(format_generator(rng))
             (state["state"] if len(place) > 1 else state)[place[-1]] = number
             with pytest.raises(ValueError, match=f"position of {kind}"):
                 restore_generator(rng, json.dumps(state))
-        restore_generator(rng, spelled_generator(rng))
+        restore_generator(rng, format_generator(rng))
 
 
 def test_a_search_over_one_folder_is_told_what_to_do(tmp_path: Path) -> None:
@@ -839,7 +839,7 @@ class Clock:
 def timed_events(*steps: tuple[float, Progress]) -> list[float | None]:
     """What is said to be left at every event, each at its time."""
     clock, told = Clock(), []
-    listener = Timed(lambda event: told.append(event.seconds_left), clock)
+    listener = ETAListener(lambda event: told.append(event.seconds_left), clock)
     for now, event in steps:
         clock.now = now
         listener(event)

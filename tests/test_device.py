@@ -26,7 +26,7 @@ from sklearn.base import clone
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, ProbabilisticPCA
 from gpukpca.backend import device as devices
-from gpukpca.backend.device import cuda_place, on_its_device, placed_rows, working_on
+from gpukpca.backend.device import cuda_place, device_context, on_its_device, placed_rows
 from gpukpca.backend.namespace import empty_like
 from gpukpca.cuda import device as cuda_device
 from gpukpca.cuda import precision
@@ -489,8 +489,8 @@ def test_a_missing_library_comes_with_its_installation(
         x = fake_cuda.zeros(3)
         with (
             pytest.raises(DeviceUnavailableError, match=r"cupy-cuda12x\[ctk\]>=14") as told,
-            working_on(x),
-            working_on(x),
+            device_context(x),
+            device_context(x),
         ):
             fails()
         assert told.value.__cause__ is seen
@@ -619,11 +619,11 @@ def test_only_the_outermost_context_of_a_device_waits(fake_cuda, monkeypatch):
     with fake_cuda.cuda.Device(1):
         other = fake_cuda.ones(3)
     x = fake_cuda.ones(3)
-    with devices.working_on(x):
-        with devices.working_on(x):
+    with devices.device_context(x):
+        with devices.device_context(x):
             pass
         assert waits == []
-        with devices.working_on(other):
+        with devices.device_context(other):
             pass
         assert waits == [1]
     assert waits == [1, 0]
@@ -669,7 +669,7 @@ def test_device_arrays_on_a_device_that_cannot_compute(fake_cuda: Any, state: An
 
 def test_other_errors_of_a_device_are_not_a_loss(fake_cuda: Any) -> None:
     x = fake_cuda.zeros(3)
-    with pytest.raises(fake_cuda.cuda.runtime.CUDARuntimeError), working_on(x):
+    with pytest.raises(fake_cuda.cuda.runtime.CUDARuntimeError), device_context(x):
         raise fake_cuda.cuda.runtime.CUDARuntimeError(1)
     model().fit(fake_cuda.asarray(data()))
 
@@ -757,9 +757,9 @@ def test_products_are_looked_at_once_for_each_device(fake_cuda: Any) -> None:
 
 def test_a_full_device_is_looked_at_later(fake_cuda: Any) -> None:
     X = fake_cuda.asarray(data().astype(np.float32))
-    with fake_cupy.fail_allocation(1), working_on(X):
+    with fake_cupy.fail_allocation(1), device_context(X):
         pass
-    with fake_cupy.launches() as made, working_on(X):
+    with fake_cupy.launches() as made, device_context(X):
         pass
     assert made.names.count("matmul") == 1
 

@@ -35,11 +35,11 @@ from gpukpca.exceptions import (
     InvalidParameterError,
     RankWarning,
 )
-from gpukpca.gram import AnchoredGram, CenteredGram, TiledGram
+from gpukpca.gram import BasePointGram, CenteredGram, TiledGram
 from gpukpca.gram.distributed import Cluster, ClusterRows, DaskGram, cluster_for, operator
 from gpukpca.gram.distributed import cluster as cluster_module
 from gpukpca.gram.distributed.chunks import Found
-from gpukpca.gram.distributed.share import ShareSpec, TileShare, added, dealt
+from gpukpca.gram.distributed.share import ShareSpec, TileAssignment, added, assign_tiles
 from gpukpca.kernels import RBF, BlockCallable, Cosine, Kernel, Laplacian, Linear, PairwiseCallable, Polynomial
 from gpukpca.kernels.base import DataRows
 
@@ -197,7 +197,7 @@ def test_eigenvalues_equal_those_of_one_machine(clients, n_workers, solver):
 
 def test_pivoted_cholesky_finds_the_pivots_of_one_machine(client):
     X = rows()
-    for wrap in (lambda op: op, AnchoredGram):
+    for wrap in (lambda op: op, BasePointGram):
         found = pivoted_cholesky(wrap(on_cluster(client, X)), 12, generator(0))
         one = pivoted_cholesky(wrap(TiledGram(KERNELS["rbf"], X)), 12, generator(0))
         np.testing.assert_array_equal(found.pivots, one.pivots)
@@ -232,7 +232,7 @@ def test_workers_report_their_shares(client):
 @pytest.mark.parametrize("shares", [1, 2, 3, 8, 64])
 def test_every_pair_of_panels_is_dealt_out_once_and_evenly(shares):
     sizes = [100 + k % 7 for k in range(4 * shares)]
-    found = dealt(sizes, [1.0] * shares)
+    found = assign_tiles(sizes, [1.0] * shares)
     pairs = sorted(pair for _, own in found for pair in own)
     assert pairs == sorted((i, j) for j in range(len(sizes)) for i in range(j + 1))
     for panels, own in found:
@@ -244,7 +244,7 @@ def test_every_pair_of_panels_is_dealt_out_once_and_evenly(shares):
 
 
 def test_a_worker_with_more_threads_gets_more_work():
-    (_, small), (_, large) = dealt([10] * 16, [1.0, 3.0])
+    (_, small), (_, large) = assign_tiles([10] * 16, [1.0, 3.0])
     assert 2.5 < len(large) / len(small) < 3.6
 
 
@@ -255,11 +255,11 @@ def test_sums_are_made_in_float64():
     assert found[0, 0] == np.float32(1 + 1e-7)
 
 
-def share_of(panels: list[np.ndarray], memory: int, **settings: Any) -> TileShare:
+def share_of(panels: list[np.ndarray], memory: int, **settings: Any) -> TileAssignment:
     pairs = tuple((i, j) for j in range(len(panels)) for i in range(j + 1))
     kernel = KERNELS["rbf"]
     spec = ShareSpec(tuple(range(len(panels))), pairs, 1, memory, 1, **settings)
-    return TileShare(kernel, kernel.template(np.concatenate(panels)), spec, *panels)
+    return TileAssignment(kernel, kernel.template(np.concatenate(panels)), spec, *panels)
 
 
 def test_tiles_are_kept_within_half_of_the_memory_beside_rows_and_other_shares():
@@ -492,7 +492,7 @@ def test_a_share_computes_on_the_device_of_its_panels(fake_cuda):
     with fake_cuda.cuda.Device(1):
         panels = [fake_cuda.asarray(X[:12]), fake_cuda.asarray(X[12:])]
         template = kernel.template(panels[0])
-    share = TileShare(kernel, template, ShareSpec((0, 1), ((0, 0), (0, 1), (1, 1)), 1, 0, 1), *panels)
+    share = TileAssignment(kernel, template, ShareSpec((0, 1), ((0, 0), (0, 1), (1, 1)), 1, 0, 1), *panels)
     assert share.like.device.id == 1
     bound = tolerances.product("float64", len(X), 3)
     for _ in range(2):  # the second product reads the cache

@@ -10,7 +10,7 @@ import scipy.sparse.linalg
 import tolerances
 from conftest import MAKERS, Namespace
 
-from gpukpca.backend.random import random_directions, restore_generator, spelled_generator
+from gpukpca.backend.random import format_generator, random_directions, restore_generator
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, block_krylov, choose_solver, forecast, top_eigh
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 from gpukpca.gram import CenteredGram, TiledGram
@@ -413,7 +413,7 @@ def test_panels_of_a_draw_and_a_restored_generator_give_the_same_numbers(kind):
     like, rng = np.empty(0), np.random.Generator(kind(3))
     whole = random_directions(np.random.Generator(kind(3)), (24, 5), like)
     first = random_directions(rng, (8, 5), like)
-    state = spelled_generator(rng)
+    state = format_generator(rng)
     rest = random_directions(rng, (16, 5), like)
     assert np.array_equal(np.concatenate([first, rest]), whole)
     restore_generator(rng, state)
@@ -435,7 +435,7 @@ def test_the_iteration_draws_one_byte_an_entry(start):
     solver = BlockKrylov(block_size=b, start=start, passes=2)
     top_eigh(Operator(MATRICES["0.9^i"]("float64")), P, solver=solver, rng=rng)
     twin.bytes(N * (b if start is None else b - 1))  # of a start that depends on itself one direction is left
-    assert spelled_generator(rng) == spelled_generator(twin)
+    assert format_generator(rng) == format_generator(twin)
 
 
 def test_a_draw_needs_no_more_of_a_device_than_its_bytes_and_its_answer(fake_cuda):
@@ -523,7 +523,7 @@ class CountedGram(CenteredGram):
 
 
 class _States:
-    """A journal that keeps nothing but how often it was called."""
+    """A checkpointer that keeps nothing but how often it was called."""
 
     def __init__(self):
         self.count = 0
@@ -535,13 +535,13 @@ class _States:
         self.count += not state.finished
 
 
-def test_with_a_journal_a_pass_begins_once_its_state_is_recorded(monkeypatch):
+def test_with_a_checkpointer_a_pass_begins_once_its_state_is_recorded(monkeypatch):
     monkeypatch.setattr(forecast, "FASTEST", -1e9)
     monkeypatch.setattr(block_krylov, "is_on_gpu", lambda x: True)
-    journal = _States()
-    result, op, looks = watched(MATRICES["0.9^i"]("float64"), journal=journal)
+    checkpointer = _States()
+    result, op, looks = watched(MATRICES["0.9^i"]("float64"), checkpointer=checkpointer)
     assert all(done == products for done, products in looks)
-    assert journal.count == result.n_passes == op.products
+    assert checkpointer.count == result.n_passes == op.products
 
 
 # -- signs -------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import tolerances
 
 from gpukpca.eigen import Nystrom, pivoted_cholesky, top_eigh
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram import AnchoredGram, CenteredGram, DenseGram, FactoredGram, TiledGram, kernel_columns
+from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, FactoredGram, TiledGram, kernel_columns
 from gpukpca.gram.columns import panel_rows
 from gpukpca.gram.product import compute_tile
 from gpukpca.kernels import (
@@ -26,7 +26,7 @@ from gpukpca.kernels import (
     exp,
     modulate,
 )
-from gpukpca.kernels.base import Rows
+from gpukpca.kernels.base import PreparedRows
 
 
 def rows(n, d=3, dtype="float64", seed=0):
@@ -110,16 +110,16 @@ def test_an_anchored_matrix_is_an_operator(xp, dtype, anchor):
     K = oracle.gram(oracle.rbf(0.3), X)
     expected = K - K[:, [anchor]] - K[[anchor], :] + K[anchor, anchor]
     base = DenseGram(xp.array(K.astype(dtype)))
-    op = AnchoredGram(base, anchor)
+    op = BasePointGram(base, anchor)
     check_protocol(xp, op, expected, 10 * tolerances.kernel(dtype))
     assert op.factor() is None
-    tiled = AnchoredGram(TiledGram(RBF(0.3), xp.array(X)), anchor)
+    tiled = BasePointGram(TiledGram(RBF(0.3), xp.array(X)), anchor)
     check_protocol(xp, tiled, expected, 10 * tolerances.kernel(dtype))
 
 
 def test_an_anchored_factor_is_a_factor(xp):
     F = rows(20, 4)
-    op = AnchoredGram(FactoredGram(xp.array(F)), 3)
+    op = BasePointGram(FactoredGram(xp.array(F)), 3)
     expected = (F - F[3]) @ (F - F[3]).T
     check_protocol(xp, op, expected, 1e-12)
     found = xp.host(op.factor())
@@ -129,7 +129,7 @@ def test_an_anchored_factor_is_a_factor(xp):
 @pytest.mark.parametrize("anchor", [-1, 5])
 def test_the_anchor_is_one_of_the_rows(anchor):
     with pytest.raises(InvalidParameterError, match="0 to 4"):
-        AnchoredGram(DenseGram(np.eye(5)), anchor)
+        BasePointGram(DenseGram(np.eye(5)), anchor)
 
 
 def test_the_base_is_asked_for_one_column_once_and_stays_untouched():
@@ -143,7 +143,7 @@ def test_the_base_is_asked_for_one_column_once_and_stays_untouched():
             Counted.asked += 1
             return super().columns(indices)
 
-    op = AnchoredGram(Counted(K), 1)
+    op = BasePointGram(Counted(K), 1)
     for _ in range(3):
         op.diagonal()
         op @ np.ones((2, 1))
@@ -155,7 +155,7 @@ def test_the_base_is_asked_for_one_column_once_and_stays_untouched():
 def test_minus_half_the_distance_becomes_positive_semidefinite():
     """Conditionally positive definite: -|x - y| / 2 seen from 0 is min(x, y), the covariance of Brownian motion."""
     x = np.arange(80.0)
-    op = AnchoredGram(DenseGram(-np.abs(x[:, None] - x[None, :]) / 2))
+    op = BasePointGram(DenseGram(-np.abs(x[:, None] - x[None, :]) / 2))
     assert np.array_equal(op.to_dense(), np.minimum(x[:, None], x[None, :]))
     result = pivoted_cholesky(op, 80, np.random.default_rng(0))
     assert result.rank == 79
@@ -167,7 +167,7 @@ def test_a_flat_kernel_keeps_its_digits_through_anchor_and_factor(xp, dtype):
     X, gamma = rows(90, 3, dtype), 1e-7
     base = TiledGram(RBF(gamma), xp.array(X), centered=True)
     assert base.rows.shifted
-    factor = pivoted_cholesky(AnchoredGram(base), 20, np.random.default_rng(0))
+    factor = pivoted_cholesky(BasePointGram(base), 20, np.random.default_rng(0))
     assert factor.stopped == "exhausted"
     F = xp.host(factor.F).astype(np.float64)
     squares = oracle.gram(oracle.square_distance, X)
@@ -265,8 +265,8 @@ def test_rows_know_whether_their_tiles_are_shifted():
 
 def test_rows_of_a_kernel_of_ones_own_must_say_how_they_are_picked():
     with pytest.raises(AttributeError, match=r"take\(indices\)"):
-        Rows().take([0])
-    assert not Rows().shifted
+        PreparedRows().take([0])
+    assert not PreparedRows().shifted
 
 
 # -- all together ------------------------------------------------------------------------------------------------------

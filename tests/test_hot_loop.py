@@ -10,7 +10,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from gpukpca.backend import elementwise
-from gpukpca.backend.columns import Columns
+from gpukpca.backend.columns import ColumnBasis
 from gpukpca.backend.rows import by_panels, largest_square_norm, variance_of_entries
 from gpukpca.backend.tiles import map_tasks, map_tiles, usable_cpus, worker_count
 from gpukpca.gram import TiledGram, gram_matrix, kernel_matmat
@@ -214,7 +214,7 @@ def test_sums_over_panels_count_every_row_once(xp, monkeypatch: pytest.MonkeyPat
 
 def test_columns_grow_and_are_replaced(xp) -> None:
     blocks = [np.random.default_rng(k).standard_normal((20, 3)) for k in range(3)]
-    columns = Columns(20, 9, xp.array(np.zeros(0)))
+    columns = ColumnBasis(20, 9, xp.array(np.zeros(0)))
     for block in blocks:
         columns.append(xp.array(block))
     whole, S = np.concatenate(blocks, axis=1), np.random.default_rng(9).standard_normal((9, 2))

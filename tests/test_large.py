@@ -14,7 +14,7 @@ from scipy.special import ive
 from tolerances import eps
 
 from gpukpca import KernelPCA
-from gpukpca.backend.columns import Columns
+from gpukpca.backend.columns import ColumnBasis
 from gpukpca.backend.rows import constant_columns, feature_means
 from gpukpca.gram import CenteredGram, DenseGram, TiledGram, gram_matrix
 from gpukpca.kernels import RBF
@@ -101,7 +101,7 @@ def test_tall_arrays_of_more_entries_than_32_bits_count(on_device: Any) -> None:
 
 def test_a_basis_of_more_entries_than_32_bits_count(on_device: Any) -> None:
     xp, n, b = on_device.module, 3_500_000, 64
-    basis = Columns(n, 10 * b, xp.zeros(0, dtype=xp.float32))
+    basis = ColumnBasis(n, 10 * b, xp.zeros(0, dtype=xp.float32))
     for number in range(10):
         basis.append(xp.full((n, b), float(number + 1), dtype=xp.float32))
     last = basis.array[:, -1:]

@@ -19,9 +19,9 @@ from sklearn.mixture import GaussianMixture
 from gpukpca import PCA, LocalPCA
 from gpukpca.datasets import misleading_clusters, noisy_spiral
 from gpukpca.decomposition import mixture, points
-from gpukpca.decomposition.alternation import Alternation, Task, best_of
+from gpukpca.decomposition.alternation import Alternation, MixtureSettings, best_of
 from gpukpca.decomposition.mixture import fitted_cluster, free_parameters
-from gpukpca.decomposition.points import Frame, Points, rotated_into_span
+from gpukpca.decomposition.points import RowScaling, ScaledRows, rotated_into_span
 from gpukpca.decomposition.seeding import seed_rows, start_labels
 from gpukpca.exceptions import (
     ConvergenceWarning,
@@ -89,9 +89,9 @@ def test_em_is_that_of_explicit_covariances(xp, rng):
     """Three iterations from a start where the clusters lie in each other."""
     X = rng.standard_normal((90, 4)) * [3.0, 2.0, 1.0, 0.5] + 5.0
     rows = xp.array(X)
-    frame = Frame.of(rows, rows[:0, 0])
+    frame = RowScaling.of(rows, rows[:0, 0])
     labels = rng.integers(0, 3, 90)
-    run = Alternation(Points(rows, frame), Task("mixture", 2, 1e-9, 0.0), labels)
+    run = Alternation(ScaledRows(rows, frame), MixtureSettings("mixture", 2, 1e-9, 0.0), labels)
     R = np.eye(3)[labels]
     weights, means = R.mean(axis=0), (R.T @ X) / R.sum(axis=0)[:, None]
     covs = []
@@ -181,11 +181,11 @@ def test_wide_data_are_the_same_by_way_of_their_span(xp, rng, method):
     """More features than rows: rotated, and directly in all directions."""
     X = np.concatenate([rng.standard_normal((12, 40)) * 0.2 + c * rng.standard_normal(40) for c in (1.0, 3.0)])
     rows = xp.array(X)
-    frame = Frame.of(rows, rows[:0, 0])
-    direct = Points(rows, frame)
+    frame = RowScaling.of(rows, rows[:0, 0])
+    direct = ScaledRows(rows, frame)
     spanned, Q = rotated_into_span(direct, 2)
     assert spanned.shape[1] < 40
-    task = Task(method, 2, 1e-6 * frame.variance, 0.0)
+    task = MixtureSettings(method, 2, 1e-6 * frame.variance, 0.0)
     runs = [Alternation(way, task, np.repeat([0, 1], 12)) for way in (direct, spanned)]
     for run in runs:
         run.advance(5)
@@ -253,10 +253,10 @@ def test_the_last_value_is_the_score(X):
 def test_the_m_step_is_the_best_under_the_floor(rng):
     """No other noise and no other axes within the floor explain the weighted rows better."""
     X = rng.standard_normal((40, 3)) * [2.0, 0.3, 0.01]
-    frame = Frame(np.zeros(3), 1.0, 1.0)
+    frame = RowScaling(np.zeros(3), 1.0, 1.0)
     floor, weights = 0.05, rng.random(40)
     mean = weights @ X / weights.sum()
-    best = fitted_cluster(Points(X, frame), weights, mean, float(weights.sum()), 2, floor, 1)
+    best = fitted_cluster(ScaledRows(X, frame), weights, mean, float(weights.sum()), 2, floor, 1)
     assert best.noise == floor
     assert best.variances[1] >= floor
 
@@ -321,10 +321,10 @@ def test_fewer_different_rows_than_clusters(xp, method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_lost_cluster_is_put_to_the_worst_row_once_and_then_dropped(X, method):
-    frame = Frame.of(X, X[:0, 0])
-    rows = Points(X, frame)
+    frame = RowScaling.of(X, X[:0, 0])
+    rows = ScaledRows(X, frame)
     run = Alternation(
-        rows, Task(method, 2, 1e-6 * frame.variance, 0.0), start_labels(rows, 3, np.random.default_rng(0))
+        rows, MixtureSettings(method, 2, 1e-6 * frame.variance, 0.0), start_labels(rows, 3, np.random.default_rng(0))
     )
     away = replace(run.clusters[0], mean=run.clusters[0].mean + 1e3, weight=1e-9)
     run.clusters = [*run.clusters[:2], away]
@@ -394,9 +394,9 @@ def test_seeds_are_different_rows_drawn_far_from_each_other(xp, rng):
     centers = 100.0 * rng.standard_normal((5, 3))
     X = np.repeat(centers, 8, axis=0) + 0.01 * rng.standard_normal((40, 3))
     rows = xp.array(X)
-    chosen = seed_rows(Points(rows, Frame.of(rows, rows[:0, 0])), 5, np.random.default_rng(0))
+    chosen = seed_rows(ScaledRows(rows, RowScaling.of(rows, rows[:0, 0])), 5, np.random.default_rng(0))
     assert sorted(chosen // 8) == [0, 1, 2, 3, 4]
-    labels = start_labels(Points(rows, Frame.of(rows, rows[:0, 0])), 5, np.random.default_rng(0))
+    labels = start_labels(ScaledRows(rows, RowScaling.of(rows, rows[:0, 0])), 5, np.random.default_rng(0))
     assert len(set(zip(labels.tolist(), np.repeat(range(5), 8).tolist(), strict=True))) == 5
 
 
@@ -426,9 +426,9 @@ def test_bic_counts_long_clusters_beside_each_other():
 @pytest.mark.parametrize("seed", range(3))
 def test_a_mixture_is_at_least_as_likely_as_em_from_the_hard_answer(seed):
     X, _ = misleading_clusters(200, 3, rng=seed)
-    frame = Frame.of(X, X[:0])
+    frame = RowScaling.of(X, X[:0])
     labels = LocalPCA(3, 1, method="hard", random_state=seed).fit(X).labels_
-    run = best_of(Points(X, frame, None), Task("mixture", 1, 1e-6 * frame.variance, 1e-4), [labels], 300)
+    run = best_of(ScaledRows(X, frame, None), MixtureSettings("mixture", 1, 1e-6 * frame.variance, 1e-4), [labels], 300)
     model = LocalPCA(3, 1, random_state=seed).fit(X)
     assert model.log_likelihoods_[-1] >= run.value + 2 * np.log(frame.factor) - 1e-3
 

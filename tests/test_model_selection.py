@@ -13,7 +13,7 @@ from sklearn.decomposition import PCA, IncrementalPCA
 
 import gpukpca
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.model_selection import RULES, SOURCES, Choice, Row, compare_rules, n_components_for
+from gpukpca.model_selection import RULES, SOURCES, RankSelection, RuleResult, compare_rules, n_components_for
 
 DATA = {
     "iris": load_iris().data,
@@ -185,7 +185,7 @@ def test_the_table_has_every_rule_with_its_source(rng):
     X = planted(rng)
     table = compare_rules(X, share=0.9, n_draws=10)
     assert [row.rule for row in table] == ["variance", "error", "mle", "bayesian", "parallel", "broken_stick"]
-    assert all(isinstance(row, Row) and row.source == SOURCES[row.rule] for row in table)
+    assert all(isinstance(row, RuleResult) and row.source == SOURCES[row.rule] for row in table)
     numbers = {row.rule: row.n_components for row in table}
     assert numbers["variance"] == numbers["error"] == n_components_for(X, "variance", 0.9)
     assert numbers["mle"] == numbers["parallel"] == 3
@@ -201,7 +201,7 @@ def test_the_report_says_what_was_compared(rng):
     for rule in RULES:
         value = {"fixed": 2, "variance": 0.9, "error": 3.0}.get(rule)
         report = n_components_for(planted(rng), rule, value, n_draws=3, return_report=True)
-        assert isinstance(report, Choice)
+        assert isinstance(report, RankSelection)
         assert report.rule == rule
         assert report.compared
         assert report.thresholds is None or len(report.thresholds) == len(report.values)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from gpukpca import PCA, KernelPCA, Plan, Progress
-from gpukpca.decomposition.plan import parsed_bytes, spelled_bytes
+from gpukpca.decomposition.plan import format_bytes, parsed_bytes
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
-from gpukpca.gram.residence import Residence, full_cache_bytes, tile_edge_for, tiled_residence
+from gpukpca.gram.residence import GramStorage, full_cache_bytes, tile_edge_for, tiled_residence
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_wrong_sizes_say_what_is_right(text: object) -> None:
 
 @pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 * 2**40, "3.0 TiB")])
 def test_sizes_are_spelled(size: int, text: str) -> None:
-    assert spelled_bytes(size) == text
+    assert format_bytes(size) == text
 
 
 @pytest.mark.parametrize("n", [1, 2, 255, 256, 257, 1024, 4096, 4097, 20_000])
@@ -60,7 +60,7 @@ def test_a_budget_is_filled_with_whole_tiles() -> None:
 
 def test_a_full_cache_is_about_half_of_the_square_matrix() -> None:
     tiled = tiled_residence(20_000, 4, 2, budget=2**62, edge=1024)
-    assert tiled.cache_bytes(4) < 0.53 * Residence("dense", 20_000, 20_000, 0, 2).cache_bytes(4)
+    assert tiled.cache_bytes(4) < 0.53 * GramStorage("dense", 20_000, 20_000, 0, 2).cache_bytes(4)
 
 
 def test_the_plan_is_kept_and_can_be_read(X: np.ndarray) -> None:
@@ -150,7 +150,7 @@ def test_verbose_prints_a_line_a_pass(X: np.ndarray, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(("tiles", "words"), [(1, "1 upper tile of"), (3, "3 upper tiles of")])
 def test_counts_agree_with_their_nouns(tiles, words):
     edge = 64 if tiles == 1 else 32
-    assert words in Residence("tiled", 64, edge, 0, 1).describe()
+    assert words in GramStorage("tiled", 64, edge, 0, 1).describe()
 
 
 ADVICE = {

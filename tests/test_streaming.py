@@ -10,7 +10,7 @@ import pytest
 from gpukpca import KernelPCA, Nystrom
 from gpukpca.backend.namespace import is_memory_map
 from gpukpca.gram import TiledGram, gram_matrix
-from gpukpca.gram.residence import Residence, tile_order, upper_tiles
+from gpukpca.gram.residence import GramStorage, tile_order, upper_tiles
 from gpukpca.gram.streamed import StreamedRows
 from gpukpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial
 
@@ -67,7 +67,7 @@ def test_streamed_rows_give_the_operator_of_rows_in_memory(data, mapped, kernel,
 @pytest.mark.parametrize("panel", [1, 2, 3, 20])
 def test_a_pass_reads_as_many_rows_as_the_residence_says(mapped, panel: int, jobs: int, slack: float) -> None:
     op = TiledGram(RBF(0.005), mapped, cached_tiles=0, tile_edge=100, n_jobs=jobs, panel=panel)
-    residence = Residence("tiled", 1500, 100, 0, jobs, panel)
+    residence = GramStorage("tiled", 1500, 100, 0, jobs, panel)
     V = np.ones((1500, 2), dtype=np.float32)
     op @ V
     # Two workers on tiles as small as these may be far apart, even in different panels.

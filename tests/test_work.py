@@ -15,7 +15,7 @@ from gpukpca import PCA, KernelPCA, Nystrom, load
 from gpukpca.backend.namespace import empty_like
 from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import time_line
-from gpukpca.decomposition.planning import Job
+from gpukpca.decomposition.planning import PlanRequest
 from gpukpca.decomposition.work import CARD, CORE, SHARED_BY, Work, estimate_seconds, kernel_pca_work
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.kernels import RBF
@@ -58,7 +58,7 @@ def test_a_plan_adds_up_what_its_fit_does(dtype: str) -> None:
     model = KernelPCA(p, kernel="rbf", gamma=0.1, memory_limit="1GB", n_jobs=1, eigen_solver=BlockKrylov(passes=passes))
     plan = model.plan(X)
     kernel = RBF(0.1)
-    job = Job(model, X, kernel, kernel.template(X, True), p, 10**9, Placement(empty_like(X), empty_like(X)), 1)
+    job = PlanRequest(model, X, kernel, kernel.template(X, True), p, 10**9, Placement(empty_like(X), empty_like(X)), 1)
     work = kernel_pca_work(job, plan)
     assert work is not None
     entries = plan.residence.cache_bytes(1)

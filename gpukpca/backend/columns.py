@@ -13,7 +13,7 @@ from gpukpca.backend.linalg import inner_products
 from gpukpca.backend.namespace import from_host, namespace_of
 
 
-class Columns:
+class ColumnBasis:
     """Up to `capacity` columns of length n; columns are contiguous, so that slices of them go into BLAS as they are.
 
     Parameters

@@ -27,7 +27,7 @@ from gpukpca.exceptions import DeviceLostError, DeviceUnavailableError, InvalidP
 Function = TypeVar("Function", bound=Callable[..., Any])
 Class = TypeVar("Class", bound=type)
 
-# The number of the CUDA device that `working_on` made current in this thread, where it did.
+# The number of the CUDA device that `device_context` made current in this thread, where it did.
 _context = threading.local()
 # Why no device can be used any more in this process; empty while none was lost.
 _lost: list[str] = []
@@ -161,7 +161,7 @@ TRANSFER_BYTES = 16 * 2**20
 
 
 @contextmanager
-def working_on(like: Any) -> Iterator[None]:
+def device_context(like: Any) -> Iterator[None]:
     """The device of `like` is current inside, float32 is float32, and faults of the device become the library's.
 
     Faults of a device show late. The wait at the end of the outermost context raises them in the call that caused them;
@@ -216,14 +216,14 @@ def working_on(like: Any) -> Iterator[None]:
 
 
 def on_its_device(function: Function) -> Function:
-    """Return the function inside `working_on` its first argument that needs this: CuPy computes on one device only."""
+    """Return the function inside `device_context` of its first argument: CuPy computes on one device only."""
 
     @wraps(function)
     def placed(*arguments: Any, **named: Any) -> Any:
         if not {"cupy", "jax"} & sys.modules.keys():
             return function(*arguments, **named)
         every = (getattr(a, "like", a) for a in (*arguments, *named.values()))
-        with working_on(next((x for x in every if is_cupy(x) or is_jax(x)), None)):
+        with device_context(next((x for x in every if is_cupy(x) or is_jax(x)), None)):
             return function(*arguments, **named)
 
     return cast(Function, placed)
@@ -249,7 +249,7 @@ def precision_warning(like: Any) -> str:
         return ""
     from gpukpca.cuda import precision
 
-    with working_on(like):
+    with device_context(like):
         lost, kept_out = precision.loses_digits(), precision.full_precision().is_needed()
     if not (lost or kept_out):
         return ""

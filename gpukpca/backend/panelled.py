@@ -11,7 +11,7 @@ from typing import Any
 from gpukpca._typing import Array
 
 
-class Panelled:
+class PartitionedRows:
     """Rows (n, d) as consecutive panels that live elsewhere.
 
     Attributes
@@ -39,6 +39,6 @@ class Panelled:
         raise AttributeError("rows in panels must define take(chosen)")
 
 
-def over_panels(X: Any, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+def map_row_blocks(X: Any, function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """``function(panel, *arguments)`` of every panel of X; an array is one panel."""
-    return X.over_panels(function, *arguments) if isinstance(X, Panelled) else [function(X, *arguments)]
+    return X.over_panels(function, *arguments) if isinstance(X, PartitionedRows) else [function(X, *arguments)]

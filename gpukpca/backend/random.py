@@ -37,7 +37,7 @@ def generator(random_state: Any) -> np.random.Generator:
     )
 
 
-def spelled_generator(rng: np.random.Generator) -> str:
+def format_generator(rng: np.random.Generator) -> str:
     """The state of a generator as JSON."""
     return json.dumps(rng.bit_generator.state, default=lambda array: array.tolist())
 

@@ -29,7 +29,7 @@ from gpukpca.backend.namespace import (
     to_host,
     writes_in_place,
 )
-from gpukpca.backend.panelled import Panelled, over_panels
+from gpukpca.backend.panelled import PartitionedRows, map_row_blocks
 from gpukpca.backend.random import seeded_subset
 from gpukpca.exceptions import InvalidParameterError
 
@@ -76,14 +76,14 @@ def take_rows(X: Any, start: int, stop: int) -> Any:
     """Rows from `start` to `stop`; X itself where that is all of it."""
     if start == 0 and stop == X.shape[0]:
         return X
-    if isinstance(X, Panelled):
+    if isinstance(X, PartitionedRows):
         return X.like if start == stop else X.take(np.arange(start, stop))
     return X[start:stop] if is_sparse(X) else X[start:stop, :]
 
 
-def pick_rows(X: Any, chosen: Any) -> Any:
+def gather_rows(X: Any, chosen: Any) -> Any:
     """The rows (entries of a vector) named by host integers, in their order, as a copy."""
-    if isinstance(X, Panelled):
+    if isinstance(X, PartitionedRows):
         return X.take(chosen)
     if is_sparse(X):
         return X[np.asarray(chosen, dtype=np.int64).reshape(-1)]
@@ -106,7 +106,7 @@ def read_rows(X: Array, start: int, stop: int) -> Array:
 
 def place_of(X: Any) -> Array:
     """A dense array that tells library, dtype and device of X."""
-    if isinstance(X, Panelled):
+    if isinstance(X, PartitionedRows):
         return X.like
     return X.data if is_sparse(X) else X
 
@@ -173,7 +173,7 @@ def feature_means(X: Array) -> Array:
 
     Data near the largest number of its type would overflow in the sum, so then it is divided by n first.
     """
-    parts = over_panels(X, _counted_means)
+    parts = map_row_blocks(X, _counted_means)
     total = sum(count for count, _ in parts)
     return parts[0][1] if len(parts) == 1 else sum(means * (count / total) for count, means in parts if count)
 
@@ -298,8 +298,8 @@ def variance_of_entries(X: Any) -> float:
         for values in _stored_values(X):
             stored, squares = stored + values.size, squares + float(np.sum((values - mean) ** 2))
         return (squares + (count - stored) * mean * mean) / count
-    mean = sum(over_panels(X, _sum_of_entries)) / count
-    return sum(over_panels(X, _squares_about, mean)) / count
+    mean = sum(map_row_blocks(X, _sum_of_entries)) / count
+    return sum(map_row_blocks(X, _squares_about, mean)) / count
 
 
 def _stored_values(X: Any) -> Iterator[np.ndarray]:
@@ -333,8 +333,8 @@ def sampled_panels(X: Any, most: int) -> Iterator[np.ndarray]:
     n, columns = int(X.shape[0]), np.arange(int(X.shape[1]))
     count = min(n, most)
     chosen = seeded_subset(n, count)
-    if not writes_in_place(X) and (n > most or isinstance(X, Panelled)):
-        X, chosen = pick_rows(X, chosen), np.arange(count)
+    if not writes_in_place(X) and (n > most or isinstance(X, PartitionedRows)):
+        X, chosen = gather_rows(X, chosen), np.arange(count)
     if is_sparse(X):
         stored = np.zeros(len(columns), dtype=bool)
         stored[X.indices] = True
@@ -342,7 +342,7 @@ def sampled_panels(X: Any, most: int) -> Iterator[np.ndarray]:
     width = max(1, PANEL_ENTRIES // max(1, count))
     for start in range(0, len(columns), width):
         few = columns[start : start + width]
-        panel = X[:, few] if is_sparse(X) else pick_rows(X[:, start : start + len(few)], chosen)
+        panel = X[:, few] if is_sparse(X) else gather_rows(X[:, start : start + len(few)], chosen)
         yield to_host(panel).astype(np.float64)
 
 
@@ -364,7 +364,7 @@ def feature_bounds(X: Any) -> tuple[Array, Array]:
     """Return the smallest and the largest entry of every column, shapes (d,)."""
     if is_sparse(X):
         return X.min(axis=0).toarray().reshape(-1), X.max(axis=0).toarray().reshape(-1)
-    parts = over_panels(X, _bounds)
+    parts = map_row_blocks(X, _bounds)
     if len(parts) == 1:
         return parts[0]
     xp = namespace_of(place_of(X))
@@ -398,7 +398,7 @@ def square_norm_sizes(X: Any, mean: Array, scale: float) -> tuple[float, float]:
 
     Infinity where they overflow. `mean` may hold zeros for the columns that CSR rows keep as they are.
     """
-    parts = over_panels(X, _square_norm_sizes, mean, scale)
+    parts = map_row_blocks(X, _square_norm_sizes, mean, scale)
     largest = max(part[0] for part in parts)
     if largest == 0 or not math.isfinite(largest):
         return largest, largest

@@ -194,7 +194,7 @@ def _threaded(
     return results
 
 
-def dealt_back(by_worker: list[list[Any]], count: int) -> list[Any]:
+def restore_order(by_worker: list[list[Any]], count: int) -> list[Any]:
     """Results in the order of their tiles, undoing the round-robin deal of `map_tiles`."""
     workers = len(by_worker)
     return [by_worker[i % workers][i // workers] for i in range(count)]
@@ -238,6 +238,6 @@ def _hold_thread_local_blas() -> None:
             library.set_num_threads(1)
 
 
-def edges(n: int, edge: int) -> list[tuple[int, int]]:
+def row_slices(n: int, edge: int) -> list[tuple[int, int]]:
     """(start, stop) of consecutive slices of n rows."""
     return [(start, min(start + edge, n)) for start in range(0, n, edge)]

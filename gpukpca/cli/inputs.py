@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca.cli.table import Choice, Table, check_room, with_columns
+from gpukpca.cli.table import Choice, Table, check_memory, with_columns
 from gpukpca.cli.text import SPACED, read_text
 from gpukpca.decomposition.saved.archive import HEADER
 from gpukpca.kernels.parameters import closest
@@ -158,7 +158,7 @@ def _check_matrix(X: np.ndarray, source: str) -> None:
 
 
 def _transposed(table: Table) -> Table:
-    check_room(table.X.nbytes, "the transposed matrix")
+    check_memory(table.X.nbytes, "the transposed matrix")
     return Table(
         X=np.ascontiguousarray(table.X.T),
         source=f"{table.source}, transposed",
@@ -173,7 +173,7 @@ def _as_dtype(X: np.ndarray, dtype: str | None) -> np.ndarray:
     if kept:
         return X
     wanted = np.dtype(dtype or np.float64)
-    check_room(X.size * wanted.itemsize, f"the matrix in {wanted}")
+    check_memory(X.size * wanted.itemsize, f"the matrix in {wanted}")
     if dtype is None:
         return X
     # What overflows is reported by the estimator, with its row and column.
@@ -222,7 +222,7 @@ def _read_npz(path: Path, key: str | None, label_key: str | None, name_key: str 
     wanted = {chosen} | {name for name in (label_key, name_key) if name is not None}
     for name in wanted - set(headers):
         raise ValueError(f"{path} has no array {name!r}; it has {_listed(headers)}.{closest(name, headers)}")
-    check_room(sum(math.prod(headers[name][0]) * headers[name][1].itemsize for name in wanted), str(path))
+    check_memory(sum(math.prod(headers[name][0]) * headers[name][1].itemsize for name in wanted), str(path))
     with _reading(path, ".npz"), np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in wanted}
     n = headers[chosen][0][0]

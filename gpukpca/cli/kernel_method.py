@@ -23,9 +23,9 @@ from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.scheduler import labeled
 from gpukpca.cli.table import Table
 from gpukpca.decomposition.choices import check_parameters
-from gpukpca.decomposition.plan import spelled_bytes
+from gpukpca.decomposition.plan import format_bytes
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.words import counted
+from gpukpca.words import pluralize
 
 # Option -> the kernels that read it.
 KERNELS_OF = {
@@ -95,7 +95,7 @@ class KernelMethod(Method):
         """Kernel, residence, solver."""
         plan = model.plan_
         return [
-            ("device", f"{model.device_}, {plan.dtype}, {counted(plan.residence.workers, 'worker')}"),
+            ("device", f"{model.device_}, {plan.dtype}, {pluralize(plan.residence.workers, 'worker')}"),
             ("kernel", plan.kernel),
             ("K", plan.residence.describe()),
             ("solver", f"{model.solver_}: {plan.solver_reason}"),
@@ -103,7 +103,7 @@ class KernelMethod(Method):
             ("passes", f"{model.n_passes_} over K" if model.n_passes_ else ""),
             ("residuals", RESIDUALS.format("eigenvalue") if len(model.eigenvalues_) else ""),
             ("certificate", _certificate_in_words(model)),
-            ("read", f"{spelled_bytes(plan.bytes_read)} in every pass" if plan.bytes_read else ""),
+            ("read", f"{format_bytes(plan.bytes_read)} in every pass" if plan.bytes_read else ""),
         ]
 
 

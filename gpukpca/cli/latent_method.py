@@ -11,7 +11,7 @@ from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, check_count, 
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.words import counted
+from gpukpca.words import pluralize
 
 
 class LatentMethod(Method):
@@ -57,7 +57,7 @@ class LatentMethod(Method):
 
     def lines(self, model: Any) -> list[tuple[str, str]]:
         """Device, way, noise."""
-        steps = "" if model.solver_.startswith("closed_form") else ", " + counted(model.n_iter_, "iteration")
+        steps = "" if model.solver_.startswith("closed_form") else ", " + pluralize(model.n_iter_, "iteration")
         return [
             ("device", model.device_),
             ("solver", model.solver_ + steps),

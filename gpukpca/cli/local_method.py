@@ -13,7 +13,7 @@ from gpukpca.cli.method import Column, Method, check_count
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.words import counted
+from gpukpca.words import pluralize
 
 DEFAULT_CLUSTERS, DEFAULT_DIMENSION = 2, 2
 
@@ -74,7 +74,7 @@ class LocalMethod(Method):
 
     def lines(self, model: LocalPCA) -> list[tuple[str, str]]:
         """What was chosen, how, and where."""
-        found = f"{model.n_clusters_}, each with {counted(model.n_components_, 'component')}"
+        found = f"{model.n_clusters_}, each with {pluralize(model.n_components_, 'component')}"
         by = f": the smallest BIC of {len(model.bic_)}" if len(model.bic_) > 1 else ""
         return [
             ("device", model.device_),

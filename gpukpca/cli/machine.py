@@ -12,8 +12,8 @@ from gpukpca.backend.device import cuda_place, free_bytes, host_free_bytes
 from gpukpca.backend.tiles import usable_cpus
 from gpukpca.cli.report import show_pairs
 from gpukpca.cuda.device import probe
-from gpukpca.decomposition.plan import spelled_bytes
-from gpukpca.words import counted
+from gpukpca.decomposition.plan import format_bytes
+from gpukpca.words import pluralize
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "array-api-compat", "matplotlib")
 CUPY_PACKAGES = ("cupy", "cupy-cuda12x", "cupy-cuda13x")
@@ -26,21 +26,21 @@ def show_machine() -> None:
     works, found = probe()
     console = Console()
     lines = [
-        ("cpu", f"{counted(usable_cpus(), 'usable core')}, {spelled_bytes(host_free_bytes())} of memory free"),
+        ("cpu", f"{pluralize(usable_cpus(), 'usable core')}, {format_bytes(host_free_bytes())} of memory free"),
         ("cuda", f"{found}{_device_memory()}" if works else f"none: {found}"),
         *versions().items(),
     ]
     for library in threadpool_info():
         if library["user_api"] == "blas":
             name, threads = library["internal_api"], library["num_threads"]
-            lines.append(("blas", f"{name} {library['version'] or ''}, {counted(threads, 'thread')}"))
+            lines.append(("blas", f"{name} {library['version'] or ''}, {pluralize(threads, 'thread')}"))
     show_pairs(console, lines)
 
 
 def _device_memory() -> str:
     """What is free on the current CUDA device."""
     like, _ = cuda_place(None, "float32")
-    return "" if like is None else f", {spelled_bytes(free_bytes(like))} of memory free"
+    return "" if like is None else f", {format_bytes(free_bytes(like))} of memory free"
 
 
 def versions() -> dict[str, str]:

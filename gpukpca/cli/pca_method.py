@@ -23,7 +23,7 @@ from gpukpca.cli.scheduler import labeled
 from gpukpca.cli.table import Table
 from gpukpca.decomposition.pca_choices import check_pca_parameters
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.words import counted
+from gpukpca.words import pluralize
 
 
 class PCAMethod(Method):
@@ -83,7 +83,7 @@ class PCAMethod(Method):
         """Device, way, solver."""
         plan = model.plan_
         return [
-            ("device", f"{model.device_}, {plan.dtype}, {counted(plan.workers, 'worker')}"),
+            ("device", f"{model.device_}, {plan.dtype}, {pluralize(plan.workers, 'worker')}"),
             ("solver", f"{model.solver_}: {plan.reason}"),
             *labeled((*plan.notes, *model.fallbacks_)),
             ("residuals", RESIDUALS.format("variance") if len(model.explained_variance_) else ""),

@@ -14,8 +14,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table as RichTable
 
 from gpukpca import Progress as FitProgress
-from gpukpca.decomposition.plan import spelled_bytes
-from gpukpca.decomposition.progress import spelled_seconds
+from gpukpca.decomposition.plan import format_bytes
+from gpukpca.decomposition.progress import format_seconds
 from gpukpca.words import printable
 
 ROWS_SHOWN = 20
@@ -105,7 +105,7 @@ def _pass_in_words(event: FitProgress) -> str:
 
 
 def _left_in_words(event: FitProgress) -> str:
-    return "" if event.seconds_left is None else f", {spelled_seconds(event.seconds_left)} left"
+    return "" if event.seconds_left is None else f", {format_seconds(event.seconds_left)} left"
 
 
 def show_table(console: Console, row: str, first: int, columns: list[tuple[str, Any, str]], together: str) -> None:
@@ -147,7 +147,7 @@ def _memory_in_words(plan: Any, peak: float | None) -> list[str]:
     measured = [] if peak is None else [f"{peak:.0f} MiB at the peak of the process"]
     if plan is None:
         return measured
-    predicted, allowed = spelled_bytes(plan.predicted_bytes), spelled_bytes(plan.available_bytes)
+    predicted, allowed = format_bytes(plan.predicted_bytes), format_bytes(plan.available_bytes)
     return [*measured, f"{predicted} predicted for the fit, {allowed} allowed"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca.backend.finite import check_finite
-from gpukpca.cli.table import Table, check_room
+from gpukpca.cli.table import Table, check_memory
 
 PANEL = 8192
 
@@ -58,7 +58,7 @@ class Standardization:
 
     def _mapped(self, X: np.ndarray, function: Callable[[np.ndarray], np.ndarray], what: str) -> np.ndarray:
         dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
-        check_room(X.size * dtype.itemsize, what)
+        check_memory(X.size * dtype.itemsize, what)
         mapped = np.empty(X.shape, dtype=dtype)
         for start, rows in _panels(X):
             mapped[start : start + PANEL] = function(rows)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpukpca.backend.device import host_free_bytes
-from gpukpca.decomposition.plan import spelled_bytes
+from gpukpca.decomposition.plan import format_bytes
 from gpukpca.exceptions import MemoryBudgetError
 
 # Of the columns that the report names.
@@ -145,14 +145,14 @@ def with_columns(table: Table, choice: Choice, source: str) -> Table:
     if positions == list(range(len(names))):
         return table
     kept = None if table.feature_names is None else tuple(table.feature_names[i] for i in positions)
-    check_room(len(table.X) * len(positions) * table.X.itemsize, "the matrix of the chosen columns")
+    check_memory(len(table.X) * len(positions) * table.X.itemsize, "the matrix of the chosen columns")
     return replace(table, X=table.X[:, positions], feature_names=kept)
 
 
-def check_room(needed: float, what: str, advice: str = "") -> None:
+def check_memory(needed: float, what: str, advice: str = "") -> None:
     """Raise `MemoryBudgetError` where `needed` bytes are not free."""
     free = host_free_bytes()
     if needed > free:
         raise MemoryBudgetError(
-            f"{what} needs about {spelled_bytes(int(needed))} of memory, and {spelled_bytes(free)} are free.{advice}"
+            f"{what} needs about {format_bytes(int(needed))} of memory, and {format_bytes(free)} are free.{advice}"
         )

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca.cli.table import Choice, Table, check_room, column_position, is_position
-from gpukpca.decomposition.plan import spelled_bytes
+from gpukpca.cli.table import Choice, Table, check_memory, column_position, is_position
+from gpukpca.decomposition.plan import format_bytes
 
 # A comma is also the decimal sign of half the world, so it is tried last.
 DELIMITERS = {"\t": "tab", ";": "semicolon", ",": "comma"}
@@ -84,8 +84,8 @@ def read_text(
     `header` says whether the first line names the columns; None: where it looks so.
     """
     size = path.stat().st_size
-    check_room(
-        MEMORY_OF_TEXT * size, f"{path} ({spelled_bytes(size)})", " Save it as .npy, which is read as a memory map."
+    check_memory(
+        MEMORY_OF_TEXT * size, f"{path} ({format_bytes(size)})", " Save it as .npy, which is read as a memory map."
     )
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:

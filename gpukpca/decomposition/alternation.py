@@ -10,9 +10,9 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.creation import indices
 from gpukpca.backend.namespace import namespace_of, to_host
-from gpukpca.backend.tiles import dealt_back, map_tiles
+from gpukpca.backend.tiles import map_tiles, restore_order
 from gpukpca.decomposition.mixture import Cluster, fitted_cluster, soft_assignment
-from gpukpca.decomposition.points import Points
+from gpukpca.decomposition.points import ScaledRows
 from gpukpca.decomposition.quantization import hard_assignment
 from gpukpca.decomposition.seeding import one_hot
 
@@ -30,7 +30,7 @@ Report = Callable[[int, int, float], None]
 
 
 @dataclass(frozen=True)
-class Task:
+class MixtureSettings:
     """What is fitted to the rows.
 
     Attributes
@@ -51,7 +51,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Assignment:
+class Responsibilities:
     """Rows to clusters.
 
     Attributes
@@ -71,7 +71,7 @@ class Assignment:
     means: Array
 
 
-def _gathered(parts: list[tuple[Array, Array, Array]]) -> Assignment:
+def _gathered(parts: list[tuple[Array, Array, Array]]) -> Responsibilities:
     """From panels of weights and values, and their weighted sums of rows."""
     xp = namespace_of(parts[0][0])
     weights = xp.concat([part[0] for part in parts], axis=0)
@@ -79,7 +79,7 @@ def _gathered(parts: list[tuple[Array, Array, Array]]) -> Assignment:
     sums = sum((part[2] for part in parts[1:]), start=parts[0][2])
     means = sums / xp.where(totals > 0, totals, xp.ones_like(totals))[:, None]
     values = xp.concat([part[1] for part in parts], axis=0)
-    return Assignment(weights, values, to_host(totals).astype(np.float64), means)
+    return Responsibilities(weights, values, to_host(totals).astype(np.float64), means)
 
 
 class Alternation:
@@ -96,7 +96,7 @@ class Alternation:
     converged : bool
     """
 
-    def __init__(self, points: Points, task: Task, labels: np.ndarray) -> None:
+    def __init__(self, points: ScaledRows, task: MixtureSettings, labels: np.ndarray) -> None:
         self.points, self.task = points, task
         self.history: list[float] = []
         self.n_iter, self.converged = 0, False
@@ -141,7 +141,7 @@ class Alternation:
         gained = self.history[-1] - self.history[-2] if len(self.history) > 1 else np.inf
         self.converged = gained <= self.task.least_gain
 
-    def _assigned(self) -> Assignment:
+    def _assigned(self) -> Responsibilities:
         assign, clusters, missing = ASSIGNMENTS[self.task.method], self.clusters, self.points.missing
 
         def part(rows: Array, _: int) -> tuple[Array, Array, Array]:
@@ -150,7 +150,7 @@ class Alternation:
 
         return _gathered(self.points.over_panels(part))
 
-    def _started(self, labels: np.ndarray) -> Assignment:
+    def _started(self, labels: np.ndarray) -> Responsibilities:
         """From labels on the host; nothing is explained yet."""
         k, like = int(np.max(labels)) + 1, self.points.like
 
@@ -160,7 +160,7 @@ class Alternation:
 
         return _gathered(self.points.over_panels(part))
 
-    def _fitted(self, to: Assignment) -> list[Cluster]:
+    def _fitted(self, to: Responsibilities) -> list[Cluster]:
         """Every cluster fitted to its rows: threads over clusters where there are enough of them, else over panels."""
         k, workers = len(to.counts), self.points.workers
 
@@ -174,7 +174,7 @@ class Alternation:
         if k < workers:
             return [one(c, workers) for c in range(k)]
         worthwhile = self.points.shape[0] * self.points.shape[1] ** 2 >= WORTH_THREADS
-        return dealt_back(map_tiles(lambda c: one(c, 1), list(range(k)), workers, threads=worthwhile), k)
+        return restore_order(map_tiles(lambda c: one(c, 1), list(range(k)), workers, threads=worthwhile), k)
 
     def _repaired(self) -> list[Cluster] | None:
         """The clusters with the emptiest one put elsewhere, or dropped if that was done before; None: none is empty.
@@ -198,7 +198,7 @@ class Alternation:
 
 
 def best_of(
-    points: Points, task: Task, starts: list[np.ndarray], max_iter: int, report: Report | None = None
+    points: ScaledRows, task: MixtureSettings, starts: list[np.ndarray], max_iter: int, report: Report | None = None
 ) -> Alternation:
     """The best of several starts, labels on the host: each gets some iterations, and the best goes on to the end."""
     best: Alternation | None = None

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from gpukpca._typing import Array
 from gpukpca.backend.device import free_bytes, hidden_memory, is_out_of_device_memory, release_unused
 from gpukpca.backend.limits import SHARE_OF_FREE
-from gpukpca.decomposition.plan import memory_limit, spelled_bytes
+from gpukpca.decomposition.plan import format_bytes, memory_limit
 from gpukpca.exceptions import DeviceLostError, MemoryBudgetError
 
 Result = TypeVar("Result")
@@ -23,7 +23,7 @@ SHARES = (1.0, 1.0, 0.5)
 ENDS_WITHOUT_LOCALS = (MemoryError, KeyboardInterrupt, DeviceLostError)
 
 
-class Budget:
+class MemoryBudget:
     """What an attempt may allocate, and what became of those before it.
 
     Attributes
@@ -53,21 +53,21 @@ class Budget:
 
     def spent(self, error: BaseException) -> None:
         """Note a failure, and let go of all that it holds."""
-        within = f" within {spelled_bytes(self._allowed)}" if self._allowed else ""
+        within = f" within {format_bytes(self._allowed)}" if self._allowed else ""
         self.story = (*self.story, f"memory ran out{within} ({(str(error).splitlines() or ['no reason given'])[0]})")
-        forget_locals(error)
+        clear_traceback_frames(error)
         release_unused(self.like)
 
     def refusal(self) -> MemoryBudgetError:
         """The end of the story."""
         return MemoryBudgetError(
-            f"{'; then '.join(self.story)}. {spelled_bytes(free_bytes(self.like))} are free now. Something else takes "
+            f"{'; then '.join(self.story)}. {format_bytes(free_bytes(self.like))} are free now. Something else takes "
             "the memory, or it is in pieces: end other programs, or set a smaller memory_limit."
             f"{hidden_memory(self.like)}"
         )
 
 
-def within_memory(attempt: Callable[[Budget], Result], given_limit: Any, X: Any) -> Result:
+def retry_on_oom(attempt: Callable[[MemoryBudget], Result], given_limit: Any, X: Any) -> Result:
     """The first attempt that finds the memory it wants.
 
     Raises
@@ -75,7 +75,7 @@ def within_memory(attempt: Callable[[Budget], Result], given_limit: Any, X: Any)
     MemoryBudgetError
         The plan does not fit, or no attempt could allocate what it had planned.
     """
-    budget = Budget(given_limit, X)
+    budget = MemoryBudget(given_limit, X)
     for share in SHARES:
         budget.share = share
         try:
@@ -91,7 +91,7 @@ def within_memory(attempt: Callable[[Budget], Result], given_limit: Any, X: Any)
     raise budget.refusal()
 
 
-def forget_locals(error: BaseException) -> None:
+def clear_traceback_frames(error: BaseException) -> None:
     """Drop the variables that an error's tracebacks keep alive: as long as they live, so do their arrays."""
     seen: BaseException | None = error
     while seen is not None:

@@ -11,7 +11,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import inner_panel
 from gpukpca.backend.namespace import item_size
-from gpukpca.decomposition.plan import spelled_bytes
+from gpukpca.decomposition.plan import format_bytes
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import MemoryBudgetError
 
@@ -49,8 +49,8 @@ def check_update(rows: int, d: int, p: int, fewest: int, item: int, limit: int) 
     else:
         advice = "Ask for fewer components"
     raise MemoryBudgetError(
-        f"a batch of {rows} rows with {d} features takes {spelled_bytes(needed)} for {p} components, and "
-        f"{spelled_bytes(limit)} are allowed or free. {advice}, or set a larger memory_limit."
+        f"a batch of {rows} rows with {d} features takes {format_bytes(needed)} for {p} components, and "
+        f"{format_bytes(limit)} are allowed or free. {advice}, or set a larger memory_limit."
     )
 
 
@@ -80,7 +80,7 @@ def exact_solver(d: int, p: int, rows: int, limit: int, like: Array) -> Dense | 
     else:
         advice = "fewer components"
     raise MemoryBudgetError(
-        f"exact=True with {p} components of {d} features takes {spelled_bytes(min(sizes))}, and {spelled_bytes(limit)} "
+        f"exact=True with {p} components of {d} features takes {format_bytes(min(sizes))}, and {format_bytes(limit)} "
         f"are allowed or free. Try {advice}, or a larger memory_limit."
     )
 

@@ -9,14 +9,14 @@ import numpy as np
 
 from gpukpca.backend.namespace import dtype_name, to_host
 from gpukpca.backend.rows import take_columns
-from gpukpca.decomposition.em import Outcome, Told
+from gpukpca.decomposition.em import EMResult, Told
 from gpukpca.decomposition.em_start import ObservedMoments
-from gpukpca.decomposition.expectation import Parameters, Sums
+from gpukpca.decomposition.expectation import Parameters, SufficientStatistics
 from gpukpca.decomposition.latent import LatentModel
 from gpukpca.decomposition.latent_estimator import LatentVariableEstimator
 from gpukpca.decomposition.relevance import most_probable, relevance_in_span, span_rank
 from gpukpca.decomposition.saved.layouts import BAYESIAN_PCA_LAYOUT
-from gpukpca.exceptions import ConvergenceWarning, RankWarning, warn_caller
+from gpukpca.exceptions import ConvergenceWarning, RankWarning, warn_user
 
 # The noise of EM up to so many times its floor has been held up by it.
 AT_THE_FLOOR = 2.0
@@ -132,10 +132,12 @@ class BayesianPCA(LatentVariableEstimator):
         axes = take_columns(pca.axes, np.flatnonzero(found.kept))
         variances = factor * (found.lengths[found.kept] + found.noise)
         if not found.converged:
-            warn_caller(f"the precisions still moved after {found.n_steps} steps.", ConvergenceWarning)
+            warn_user(f"the precisions still moved after {found.n_steps} steps.", ConvergenceWarning)
         return LatentModel(axes, variances, factor * found.noise, pca.mean), found.n_steps, found.converged
 
-    def _iterated(self, sums_at: Any, start: Parameters, floor: float, tell: Told, moments: ObservedMoments) -> Outcome:
+    def _iterated(
+        self, sums_at: Any, start: Parameters, floor: float, tell: Told, moments: ObservedMoments
+    ) -> EMResult:
         d, varying = int(start.loadings.shape[0]), moments.varying
         rank, candidates = min(moments.rows - 1, int(np.sum(varying))), int(start.loadings.shape[1])
         if 1 < rank < d:
@@ -143,7 +145,7 @@ class BayesianPCA(LatentVariableEstimator):
         outcome = most_probable(sums_at, start, self._stop, floor, tell, d)
         self._warn_if_most_stay(int(outcome.parameters.loadings.shape[1]), min(candidates, rank - 1), moments.rows)
         if outcome.parameters.noise <= AT_THE_FLOOR * floor:
-            warn_caller(
+            warn_user(
                 "the noise variance fell to its floor: features are combinations of others, or there are too few rows "
                 "for so many components, and how many are kept is no finding. Set n_components to less, or leave such "
                 "features out.",
@@ -158,7 +160,7 @@ class BayesianPCA(LatentVariableEstimator):
         d, varying = int(start.loadings.shape[0]), moments.varying
         counted = float(np.sum(to_host(moments.counts)[varying])) * rank / int(np.sum(varying))
 
-        def sums_in_span(parameters: Parameters) -> Sums:
+        def sums_in_span(parameters: Parameters) -> SufficientStatistics:
             return replace(sums_at(parameters), observed=round(counted))
 
         loadings = take_columns(start.loadings, np.arange(min(int(start.loadings.shape[1]), rank - 1)))
@@ -169,7 +171,7 @@ class BayesianPCA(LatentVariableEstimator):
 
     def _warn_if_most_stay(self, kept: int, candidates: int, n: int) -> None:
         if self.n_components is None and 2 * kept >= candidates > 1 and n < 2 * candidates:
-            warn_caller(
+            warn_user(
                 f"{kept} of {candidates} candidates stay, with {n} samples: too few to tell noise from the rest, and "
                 "their number is no finding. Set n_components, or see gpukpca.model_selection.compare_rules.",
                 RankWarning,
@@ -182,4 +184,4 @@ class BayesianPCA(LatentVariableEstimator):
         precisions = np.append(precisions, np.full(candidates - len(lengths), np.inf))
         self.precisions_ = self._in_full(precisions)
         if not model.n_components:
-            warn_caller("no component is left: the data look alike in all directions.", RankWarning)
+            warn_user("no component is left: the data look alike in all directions.", RankWarning)

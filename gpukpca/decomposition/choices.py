@@ -191,7 +191,7 @@ def kernel_gamma(kernel: Kernel, X: Array) -> float:
     return float(gamma) if isinstance(gamma, Real) else 1.0 / int(X.shape[1])
 
 
-def refuse_indefinite(kernel: Kernel) -> None:
+def check_not_indefinite(kernel: Kernel) -> None:
     """Nyström's certificate holds for positive semidefinite kernels; a matrix or function of the user's is tried.
 
     Raises

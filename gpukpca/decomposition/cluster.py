@@ -12,10 +12,10 @@ from gpukpca._typing import Array
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import is_sparse, item_size, to_host
 from gpukpca.decomposition.placement import Placement
-from gpukpca.decomposition.plan import memory_limit, spelled_bytes
+from gpukpca.decomposition.plan import format_bytes, memory_limit
 from gpukpca.decomposition.progress import listener_from, waiting_report
 from gpukpca.decomposition.validation import Shape, training_data
-from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, PrecisionWarning, warn_caller
+from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, PrecisionWarning, warn_user
 from gpukpca.gram.distributed import ClusterRows, cluster_for, is_dask_array
 
 
@@ -59,11 +59,11 @@ def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
     validate_data(estimator, Shape(rows.shape), reset=True, skip_check_array=True)
     _check_finite(estimator, rows)
     if rows.lost_digits:
-        warn_caller(rows.lost_digits, PrecisionWarning)
+        warn_user(rows.lost_digits, PrecisionWarning)
     return rows
 
 
-def loaded(estimator: Any, X: Any) -> Any:
+def compute_dask(estimator: Any, X: Any) -> Any:
     """A Dask array in the memory of this process, where no client is; anything else as it is.
 
     Raises
@@ -76,13 +76,13 @@ def loaded(estimator: Any, X: Any) -> Any:
     limit, needed = memory_limit(estimator.memory_limit, np.empty(0)), math.prod(X.shape) * X.dtype.itemsize
     if needed > limit:  # never where chunks are of unknown length
         raise MemoryBudgetError(
-            f"the Dask array takes {spelled_bytes(int(needed))} in memory, and {spelled_bytes(limit)} are allowed or "
+            f"the Dask array takes {format_bytes(int(needed))} in memory, and {format_bytes(limit)} are allowed or "
             "free. Start a client, distributed.Client(...), and the fit is shared out to its workers."
         )
     return X.compute()
 
 
-def gathered(rows: ClusterRows, limit: int, copied: bool) -> Array:
+def accumulate(rows: ClusterRows, limit: int, copied: bool) -> Array:
     """All rows in the memory of this process: what a model keeps whose basis is its training set.
 
     Rows that came from here are not sent back, and a copy of them is made where it is asked for.
@@ -97,8 +97,8 @@ def gathered(rows: ClusterRows, limit: int, copied: bool) -> Array:
     needed = rows.shape[0] * rows.shape[1] * item_size(rows.dtype)
     if needed > limit:
         raise MemoryBudgetError(
-            f"a model of all {rows.shape[0]} rows keeps them in this process, {spelled_bytes(needed)}, and "
-            f'{spelled_bytes(limit)} are allowed or free. eigen_solver="nystrom" keeps its landmarks only; float32 '
+            f"a model of all {rows.shape[0]} rows keeps them in this process, {format_bytes(needed)}, and "
+            f'{format_bytes(limit)} are allowed or free. eigen_solver="nystrom" keeps its landmarks only; float32 '
             "data take half."
         )
     if rows.local is not None:
@@ -109,7 +109,7 @@ def gathered(rows: ClusterRows, limit: int, copied: bool) -> Array:
     return out
 
 
-def here(rows: ClusterRows) -> Placement:
+def local_placement(rows: ClusterRows) -> Placement:
     """What is small is computed on the host of this process."""
     like = rows.like[:, 0]
     return Placement(like, like)

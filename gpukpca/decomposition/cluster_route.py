@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 
 from gpukpca.backend.namespace import item_size
-from gpukpca.decomposition.cluster import here
+from gpukpca.decomposition.cluster import local_placement
 from gpukpca.decomposition.kernel_pca_settings import KernelPCASettings
 from gpukpca.decomposition.model import Model
-from gpukpca.decomposition.plan import Plan, spelled_bytes
-from gpukpca.decomposition.planning import Job, plan_of, ranked
+from gpukpca.decomposition.plan import Plan, format_bytes
+from gpukpca.decomposition.planning import PlanRequest, plan_of, ranked
 from gpukpca.decomposition.progress import Progress, tile_report
-from gpukpca.decomposition.routes import FitTools, Route, first_guess, warn_of_clamping
+from gpukpca.decomposition.routes import FitTools, Route, initial_n_components, warn_of_clamping
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
 from gpukpca.eigen.growing import default_block
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram.distributed import ClusterRows, DaskGram
-from gpukpca.gram.residence import Residence
+from gpukpca.gram.residence import GramStorage
 from gpukpca.kernels import Kernel
-from gpukpca.kernels.base import Rows
+from gpukpca.kernels.base import PreparedRows
 
 # Blocks of n rows in this process beside the solver's: V and its copies, what comes back, the sums in float64.
 BLOCKS_ON_THE_WAY = 6
@@ -36,7 +36,7 @@ def model_from_cluster(
     """
     warn_of_clamping(settings.n_components, rows.shape[0])
     route = _ClusterRoute(settings, rows, basis, kernel, limit, tools)
-    plan = route.planned(first_guess(settings.n_components, rows.shape[0]))
+    plan = route.planned(initial_n_components(settings.n_components, rows.shape[0]))
     if tools.listener is not None:
         tools.listener(Progress("plan", str(plan)))
     return route.approximate(plan) if isinstance(plan.solver, Nystrom) else route.exact(plan)
@@ -45,7 +45,7 @@ def model_from_cluster(
 def cluster_plan(settings: KernelPCASettings, rows: ClusterRows, kernel: Kernel, limit: int) -> Plan:
     """What the fit would do, and what memory it would take in this process."""
     route = _ClusterRoute(settings, rows, rows, kernel, limit, FitTools(np.random.default_rng(0)))
-    return route.planned(first_guess(settings.n_components, rows.shape[0]))
+    return route.planned(initial_n_components(settings.n_components, rows.shape[0]))
 
 
 class _ClusterRoute(Route):
@@ -66,7 +66,7 @@ class _ClusterRoute(Route):
                 "kernel object or a name, or fit in one process."
             )
         template = kernel.template(rows, centered=True)
-        super().__init__(settings, basis, kernel, template, here(rows), tools)
+        super().__init__(settings, basis, kernel, template, local_placement(rows), tools)
         self.source, self.limit = rows, limit
 
     def planned(self, p: int) -> Plan:
@@ -87,19 +87,19 @@ class _ClusterRoute(Route):
         if needed > self.limit:
             other = ', or eigen_solver="randomized"' if isinstance(solver, Dense) else ""
             raise MemoryBudgetError(
-                f"this process needs {spelled_bytes(needed)} for the eigenvectors of {n} rows, and "
-                f"{spelled_bytes(self.limit)} are allowed or free. Ask for fewer components, use float32 data{other}."
+                f"this process needs {format_bytes(needed)} for the eigenvectors of {n} rows, and "
+                f"{format_bytes(self.limit)} are allowed or free. Ask for fewer components, use float32 data{other}."
             )
         workers = len(rows.cluster.workers)
-        job = Job(self.settings, rows, self.kernel, self.template, p, self.limit, self.place, workers)
+        job = PlanRequest(self.settings, rows, self.kernel, self.template, p, self.limit, self.place, workers)
         cluster = f"cluster: {rows.cluster.describe()}"
         return plan_of(job, solver, why, self._residence(solver, workers), needed, notes=(cluster,))
 
-    def _residence(self, solver: Any, workers: int) -> Residence:
+    def _residence(self, solver: Any, workers: int) -> GramStorage:
         """Tiles on the workers, or the factor of landmarks in this process."""
         if isinstance(solver, Nystrom):
-            return Residence("factored", self.n, self.n, 0, workers, rank=solver.rank or 0)
-        return Residence("distributed", self.n, self.n, 0, workers)
+            return GramStorage("factored", self.n, self.n, 0, workers, rank=solver.rank or 0)
+        return GramStorage("distributed", self.n, self.n, 0, workers)
 
     def _bytes(self, solver: Any, p: int) -> int:
         """What this process holds at the peak."""
@@ -121,6 +121,6 @@ class _ClusterRoute(Route):
             return replace(first, n_components=p)
         return self.planned(p)
 
-    def _uncentered(self, plan: Plan) -> tuple[DaskGram, Rows | None]:
+    def _uncentered(self, plan: Plan) -> tuple[DaskGram, PreparedRows | None]:
         report = tile_report(self.listener)
         return DaskGram(self.kernel, self.source, report=report, template=self.template), None

@@ -21,12 +21,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from gpukpca.decomposition.expectation import Parameters, Sums
-from gpukpca.decomposition.maximization import expanded, maximized, turned
+from gpukpca.decomposition.expectation import Parameters, SufficientStatistics
+from gpukpca.decomposition.maximization import expand_parameters, maximized, turned
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EMResult:
     """Of the iteration.
 
     Attributes
@@ -50,7 +50,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Stop:
+class StoppingRule:
     """When the iteration ends: a gain a step and observed entry below `tol`, or `max_iter` steps."""
 
     tol: float
@@ -63,12 +63,12 @@ State = TypeVar("State")
 Told = Callable[[int, float, float], None]
 
 
-def climbed(
+def run_em(
     start: State,
-    sums_of: Callable[[State], Sums],
-    value_of: Callable[[State, Sums], float],
-    moved: Callable[[State, Sums], State],
-    stop: Stop,
+    sums_of: Callable[[State], SufficientStatistics],
+    value_of: Callable[[State, SufficientStatistics], float],
+    moved: Callable[[State, SufficientStatistics], State],
+    stop: StoppingRule,
     tell: Told,
 ) -> tuple[State, np.ndarray, float, bool]:
     """Steps up from `start`: where they end, the values on the way, the last gain, and whether that was small enough.
@@ -91,14 +91,18 @@ def climbed(
 
 
 def most_likely(
-    sums_at: Callable[[Parameters], Sums], start: Parameters, stop: Stop, floor: float, tell: Told
-) -> Outcome:
+    sums_at: Callable[[Parameters], SufficientStatistics],
+    start: Parameters,
+    stop: StoppingRule,
+    floor: float,
+    tell: Told,
+) -> EMResult:
     """Maximum likelihood by EM with expansion, from `start`; every step makes the likelihood larger."""
 
-    def value_of(parameters: Parameters, sums: Sums) -> float:
+    def value_of(parameters: Parameters, sums: SufficientStatistics) -> float:
         return sums.log_likelihood(parameters.noise)
 
-    def moved(parameters: Parameters, sums: Sums) -> Parameters:
-        return turned(expanded(sums, maximized(sums, parameters, None, floor)))
+    def moved(parameters: Parameters, sums: SufficientStatistics) -> Parameters:
+        return turned(expand_parameters(sums, maximized(sums, parameters, None, floor)))
 
-    return Outcome(*climbed(start, sums_at, value_of, moved, stop, tell))
+    return EMResult(*run_em(start, sums_at, value_of, moved, stop, tell))

@@ -25,8 +25,8 @@ from gpukpca.backend.creation import full
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import column_sums, inner_products
 from gpukpca.backend.namespace import cast, from_host, namespace_of, to_host
-from gpukpca.backend.rows import pick_rows
-from gpukpca.backend.tiles import edges, map_tiles, worker_count
+from gpukpca.backend.rows import gather_rows
+from gpukpca.backend.tiles import map_tiles, row_slices, worker_count
 
 # Numbers that a panel works on: few enough to stay in cache, many enough that calls do not count.
 PANEL_ENTRIES, GPU_PANEL_ENTRIES = 2**19, 2**26
@@ -71,7 +71,7 @@ class Posterior:
 
 
 @dataclass(frozen=True)
-class Sums:
+class SufficientStatistics:
     """What the M step and the likelihood need of rows; q = p (p + 1)/2.
 
     Attributes
@@ -107,10 +107,10 @@ class Sums:
     shared: np.ndarray
     partial: Array | None
 
-    def __add__(self, other: Sums) -> Sums:
+    def __add__(self, other: SufficientStatistics) -> SufficientStatistics:
         both = {name: mine + getattr(other, name) for name, mine in vars(self).items() if name != "partial"}
         parts = [part for part in (self.partial, other.partial) if part is not None]
-        return Sums(**both, partial=sum(parts[1:], parts[0]) if parts else None)
+        return SufficientStatistics(**both, partial=sum(parts[1:], parts[0]) if parts else None)
 
     def log_likelihood(self, noise: float) -> float:
         """Of all observed entries, at the parameters of the E step."""
@@ -119,7 +119,7 @@ class Sums:
         return -0.5 * (constant + self.log_determinants + self.misfit)
 
 
-class Expectation:
+class EStep:
     """The E step at some parameters: what does not depend on the rows is made once."""
 
     def __init__(self, parameters: Parameters) -> None:
@@ -137,7 +137,7 @@ class Expectation:
         if self._pairs is None:
             self._pairs = products_of_pairs(self._turned)
 
-    def sums(self, rows: Array) -> Sums:
+    def sums(self, rows: Array) -> SufficientStatistics:
         """Of a panel of rows, NaN where an entry is missing."""
         xp = namespace_of(rows)
         seen = ~xp.isnan(rows)
@@ -147,8 +147,8 @@ class Expectation:
         if not is_complete.any():
             return self._of_incomplete(rows, seen)
         complete, others = np.flatnonzero(is_complete), np.flatnonzero(~is_complete)
-        return self._of_complete(self.centered(pick_rows(rows, complete))) + self._of_incomplete(
-            pick_rows(rows, others), pick_rows(seen, others)
+        return self._of_complete(self.centered(gather_rows(rows, complete))) + self._of_incomplete(
+            gather_rows(rows, others), gather_rows(seen, others)
         )
 
     def centered(self, rows: Array) -> Array:
@@ -156,7 +156,7 @@ class Expectation:
         mean = self.parameters.mean
         return cast(rows, mean.dtype) - mean[None, :]
 
-    def _of_complete(self, R: Array) -> Sums:
+    def _of_complete(self, R: Array) -> SufficientStatistics:
         xp, W, noise = namespace_of(R), self.parameters.loadings, self.parameters.noise
         Z = (R @ W) @ from_host(self._inverse, R)
         E = R - Z @ self._turned
@@ -164,7 +164,7 @@ class Expectation:
         ones = full((n, 1), 1.0, R)
         C = noise * self._inverse
         moments = np.concatenate([packed(inner_products(Z, Z) + n * C), to_host(column_sums(Z)), [float(n)]])
-        return Sums(
+        return SufficientStatistics(
             rows=n,
             observed=n * int(R.shape[1]),
             misfit=residuals / noise + squares,
@@ -177,7 +177,7 @@ class Expectation:
             partial=None,
         )
 
-    def _of_incomplete(self, rows: Array, seen: Array) -> Sums:
+    def _of_incomplete(self, rows: Array, seen: Array) -> SufficientStatistics:
         xp, noise = namespace_of(rows), self.parameters.noise
         R, mask = self.without_missing(rows, seen)
         found = self.posterior(R, mask)
@@ -188,7 +188,7 @@ class Expectation:
         moments = xp.concat([packed_entries(found.covariances) + products_of_pairs(Z), Z, ones], axis=0)
         latent = to_host(xp.sum(moments, axis=1))
         trace = float(np.sum(latent[self._diagonal])) - squares
-        return Sums(
+        return SufficientStatistics(
             rows=int(R.shape[0]),
             observed=round(float(xp.sum(mask))),
             misfit=residuals / noise + squares,
@@ -230,13 +230,13 @@ def _sum_of_squares(A: Array) -> float:
     return float(namespace_of(A).sum(A * A))
 
 
-def gathered(batches: Iterable[Array], step: Expectation, n_jobs: int | None) -> Sums:
+def gathered(batches: Iterable[Array], step: EStep, n_jobs: int | None) -> SufficientStatistics:
     """The sums over all rows."""
-    total: Sums | None = None
+    total: SufficientStatistics | None = None
     step.prepare_missing()
     for batch in batches:
         workers = worker_count(batch, n_jobs)
-        panels = edges(int(batch.shape[0]), panel_rows(batch, step.p))
+        panels = row_slices(int(batch.shape[0]), panel_rows(batch, step.p))
         for first in range(0, len(panels), WAVE * workers):
             wave = panels[first : first + WAVE * workers]
             for parts in map_tiles(lambda cut: step.sums(batch[cut[0] : cut[1], :]), wave, workers):  # noqa: B023

@@ -20,7 +20,7 @@ from gpukpca._typing import Array
 from gpukpca._version import __version__
 from gpukpca.backend.namespace import is_cupy, is_foreign, is_numpy, move, to_host
 from gpukpca.backend.random import generator
-from gpukpca.decomposition.attempts import ENDS_WITHOUT_LOCALS, forget_locals
+from gpukpca.decomposition.attempts import ENDS_WITHOUT_LOCALS, clear_traceback_frames
 from gpukpca.decomposition.checkpoint import checkpoint_for
 from gpukpca.decomposition.checkpoint.job import kernel_job
 from gpukpca.decomposition.kernel_pca_settings import KernelPCASettings
@@ -28,7 +28,7 @@ from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.decomposition.progress import listener_from
 from gpukpca.decomposition.routes import FitTools
-from gpukpca.exceptions import VersionWarning, warn_caller
+from gpukpca.exceptions import VersionWarning, warn_user
 from gpukpca.kernels import Kernel
 
 # What scikit-learn's `set_output` and `set_fit_request` leave on an estimator.
@@ -38,7 +38,7 @@ OF_SKLEARN = ("_sklearn_output_config", "_metadata_request")
 VERSION = "_gpukpca_version"
 
 
-class Placed:
+class DevicePlacement:
     """What estimators share whose arrays may live on a device: to be named before scikit-learn's own bases."""
 
     def _delivered(self, result: Array, X: Any) -> Array:
@@ -55,7 +55,7 @@ class Placed:
         """Take the state of a pickle, and warn where another version wrote it."""
         written = state.pop(VERSION, "0.7.0 or older")
         if written != __version__:
-            warn_caller(
+            warn_user(
                 f"this pickle of {type(self).__name__} was written by gpukpca {written}, and this is gpukpca "
                 f"{__version__}: it may fail, or give other numbers. Fit again, or keep models with save, which "
                 "gpukpca.load reads in later versions.",
@@ -202,7 +202,7 @@ def fit_tools(estimator: Any, X: Any, kernel: Kernel, place: Placement) -> FitTo
 
 
 @contextmanager
-def unchanged_on_error(estimator: Any) -> Iterator[None]:
+def restore_on_error(estimator: Any) -> Iterator[None]:
     """Put the attributes back on any exception, KeyboardInterrupt and MemoryError included."""
     before = copy.copy(vars(estimator))
     try:
@@ -211,5 +211,5 @@ def unchanged_on_error(estimator: Any) -> Iterator[None]:
         vars(estimator).clear()
         vars(estimator).update(before)
         if isinstance(error, ENDS_WITHOUT_LOCALS):
-            forget_locals(error)
+            clear_traceback_frames(error)
         raise

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import working_on
+from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
     epsilon,
     overflow_allowed,
@@ -42,7 +42,7 @@ class WithGaussianModel:
         array, shape (d, d), in the dtype of fit and the units of the data
         """
         check_is_fitted(self)
-        with working_on(self.components_):
+        with device_context(self.components_):
             return self._model.covariance()
 
     def get_precision(self) -> Array:
@@ -62,7 +62,7 @@ class WithGaussianModel:
             The data have no variance at all.
         """
         check_is_fitted(self)
-        with working_on(self.components_):
+        with device_context(self.components_):
             model, shares = self._model, to_host(self.explained_variance_ratio_)
             is_lost = np.any((shares > epsilon(shares)) & (model.variances < np.finfo(shares.dtype).tiny))
             with overflow_allowed():

@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import describe_device, parsed_device, working_on
+from gpukpca.backend.device import describe_device, device_context, parsed_device
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
@@ -30,26 +30,26 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.rows import by_panels, dense_rows, power_of_two_scale
 from gpukpca.backend.tiles import single_threaded_blas
-from gpukpca.decomposition.attempts import Budget, within_memory
+from gpukpca.decomposition.attempts import MemoryBudget, retry_on_oom
 from gpukpca.decomposition.batch_memory import check_update, exact_solver, rows_within, update_bytes
 from gpukpca.decomposition.batches import Batches, batches_of, is_stream
 from gpukpca.decomposition.choices import check_parameter, is_integer, is_switch
-from gpukpca.decomposition.fitting import Placed, unchanged_on_error
+from gpukpca.decomposition.fitting import DevicePlacement, restore_on_error
 from gpukpca.decomposition.gaussian import WithGaussianModel
-from gpukpca.decomposition.lazy import lazily
+from gpukpca.decomposition.lazy import supports_dask
 from gpukpca.decomposition.magnitude import ScaledBatches, check_variance, variances_of_data
 from gpukpca.decomposition.model import inverse_roots
 from gpukpca.decomposition.placement import placement_for
 from gpukpca.decomposition.plan import parsed_bytes
 from gpukpca.decomposition.progress import Listener, Progress, listener_from
-from gpukpca.decomposition.running import Running, checked_count, updated
+from gpukpca.decomposition.running import IncrementalState, checked_count, updated
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import INCREMENTAL_PCA_LAYOUT
 from gpukpca.decomposition.spectrum import warn_of_convergence, warn_of_fallbacks
 from gpukpca.decomposition.two_pass import Moments, components_of, safe_moments
 from gpukpca.decomposition.validation import checked_scores, new_data, training_data
 from gpukpca.eigen import EigenResult
-from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning, warn_caller
+from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning, warn_user
 
 # scikit-learn's rule for the rows of a batch.
 ROWS_A_FEATURE = 5
@@ -65,7 +65,7 @@ CERTIFICATE = ("residual_norms_", "converged_", "n_passes_", "solver_")
 
 
 class IncrementalPCA(
-    Saved, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+    Saved, DevicePlacement, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 ):
     """PCA of data in batches, a drop-in for `sklearn.decomposition.IncrementalPCA`, with an exact mode.
 
@@ -186,18 +186,16 @@ class IncrementalPCA(
         IncrementalPCA
             The estimator itself.
         """
-        with unchanged_on_error(self), working_on(X), overflow_allowed():
+        with restore_on_error(self), device_context(X), overflow_allowed():
             self._check_parameters()
             batches = batches_of(self, X, self._rows_of_a_batch, 0 if self.exact else self.n_components or 0)
-            with working_on(batches.like), self._few_threads():
+            with device_context(batches.like), self._few_threads():
                 if self.exact:
-                    within_memory(lambda budget: self._fit_exact(batches, budget), self.memory_limit, batches.like)
+                    retry_on_oom(lambda budget: self._fit_exact(batches, budget), self.memory_limit, batches.like)
                 else:
                     self._fit_running(batches)
                 if not self._state.total > 0:
-                    warn_caller(
-                        "all rows are equal: every variance is 0, and the components mean nothing.", RankWarning
-                    )
+                    warn_user("all rows are equal: every variance is 0, and the components mean nothing.", RankWarning)
         return self
 
     def _fit_running(self, batches: Batches) -> None:
@@ -209,7 +207,7 @@ class IncrementalPCA(
             raise InvalidParameterError("the iterable of batches gave nothing when it was gone through.")
         self._commit(state, batches.like, batches.place.home)
 
-    def _fit_exact(self, batches: Batches, budget: Budget) -> None:
+    def _fit_exact(self, batches: Batches, budget: MemoryBudget) -> None:
         if batches.once:
             raise InvalidParameterError(
                 "exact=True goes through the batches more than once, and an iterator or generator gives them only "
@@ -222,7 +220,7 @@ class IncrementalPCA(
         warn_of_fallbacks(eigen)
         values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
         axes = namespace_of(eigen.eigenvectors).matrix_transpose(eigen.eigenvectors)
-        state = Running(moments, axes, np.sqrt(values), 0.0, scale)
+        state = IncrementalState(moments, axes, np.sqrt(values), 0.0, scale)
         left = (state.total - float(np.sum(values))) / max(moments.count - 1, 1)
         noise = max(left, 0.0) / (most - p) if p < most else 0.0
         self._commit(replace(state, noise=noise), batches.like, batches.place.home, eigen)
@@ -275,17 +273,17 @@ class IncrementalPCA(
         IncrementalPCA
             The estimator itself.
         """
-        with unchanged_on_error(self), working_on(X), overflow_allowed():
+        with restore_on_error(self), device_context(X), overflow_allowed():
             self._check_parameters()
             if is_sparse(X):
                 raise TypeError(
                     "IncrementalPCA.partial_fit does not support sparse input. Either convert data to dense or use "
                     "IncrementalPCA.fit to do so in batches."
                 )
-            state: Running | None = getattr(self, "_state", None)
+            state: IncrementalState | None = getattr(self, "_state", None)
             batch = training_data(self, X) if state is None else self._following(X)
             place = placement_for(self, batch)
-            with working_on(place.work), self._few_threads():
+            with device_context(place.work), self._few_threads():
                 batch = place.brought(batch)
                 state = self._next_state(state, batch)
                 like = empty_like(batch) if not hasattr(self, "components_") else self.components_
@@ -304,19 +302,19 @@ class IncrementalPCA(
             )
         return new_data(self, X, self.components_, "partial_fit")
 
-    def _next_state(self, state: Running | None, batch: Array) -> Running:
+    def _next_state(self, state: IncrementalState | None, batch: Array) -> IncrementalState:
         """What is known with one batch more, within the memory allowed."""
         wanted = None if self.n_components is None else int(self.n_components)
         rows, d = map(int, batch.shape)
         p, fewest = checked_count(wanted, state, rows, d), 1 if state is not None else wanted or 1
         item = item_size(batch.dtype)
 
-        def attempt(budget: Budget) -> Running:
+        def attempt(budget: MemoryBudget) -> IncrementalState:
             if self.memory_limit is not None or update_bytes(rows, d, p, item) > NEVER_TOO_BIG:
                 check_update(rows, d, p, fewest, item, budget.limit(batch))
             return updated(state, batch, p)
 
-        return within_memory(attempt, self.memory_limit, batch)
+        return retry_on_oom(attempt, self.memory_limit, batch)
 
     def _few_threads(self) -> AbstractContextManager[None]:
         """One BLAS thread where the factors are small: the second one's waiting costs more than its work."""
@@ -347,7 +345,7 @@ class IncrementalPCA(
         if self.memory_limit is not None:
             parsed_bytes(self.memory_limit)
 
-    def _commit(self, state: Running, like: Array, home: Array, eigen: EigenResult | None = None) -> None:
+    def _commit(self, state: IncrementalState, like: Array, home: Array, eigen: EigenResult | None = None) -> None:
         """Set the fitted attributes, in the library of the data; the only place that does."""
         p, count = int(state.axes.shape[0]), state.moments.count
         degrees, scale = max(count - 1, 1), state.scale
@@ -382,7 +380,7 @@ class IncrementalPCA(
 
     # -- new points ------------------------------------------------------------------------------------------------
 
-    @lazily("scores")
+    @supports_dask("scores")
     def transform(self, X: Any) -> Array:
         """Scores of new points.
 
@@ -408,9 +406,9 @@ class IncrementalPCA(
             raise InvalidParameterError(
                 "transform takes rows, not an iterable of batches; call it for each: [model.transform(b) for b in X]."
             )
-        with working_on(X), overflow_allowed():
+        with device_context(X), overflow_allowed():
             Y = new_data(self, X, self.components_, "transform")
-        with working_on(self.components_), overflow_allowed():
+        with device_context(self.components_), overflow_allowed():
             scores = by_panels(Y if is_sparse(Y) else move(Y, self.components_), self._scores)
             check_finite(scores, "The new points are too large.", "The array of scores")
             return self._delivered(scores, X)
@@ -435,7 +433,7 @@ class IncrementalPCA(
         smallest = (int(self.mean_.shape[0]) * epsilon(self.components_)) ** 2 * np.max(variances, initial=0.0)
         return from_host(inverse_roots(np.where(variances > smallest, variances, 0.0)) * unit, self.components_)
 
-    @lazily("points", of="scores")
+    @supports_dask("points", of="scores")
     def inverse_transform(self, X: Any) -> Array:
         """Points of data space for given scores.
 
@@ -452,7 +450,7 @@ class IncrementalPCA(
         NotFittedError, ValueError
         """
         check_is_fitted(self)
-        with working_on(self.components_), overflow_allowed():
+        with device_context(self.components_), overflow_allowed():
             Z = checked_scores(X, self.components_, self.n_components_)
             if self.whiten:
                 variances, unit = self._safe_variances()

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import working_on
+from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
@@ -22,21 +22,21 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
-from gpukpca.backend.rows import pick_rows, place_of, take_columns, take_rows
-from gpukpca.decomposition.attempts import Budget, within_memory
+from gpukpca.backend.rows import gather_rows, place_of, take_columns, take_rows
+from gpukpca.decomposition.attempts import MemoryBudget, retry_on_oom
 from gpukpca.decomposition.checkpoint import check_folder
 from gpukpca.decomposition.choices import check_parameters, kernel_from, kernel_gamma
-from gpukpca.decomposition.cluster import cluster_rows, gathered, here, loaded
+from gpukpca.decomposition.cluster import accumulate, cluster_rows, compute_dask, local_placement
 from gpukpca.decomposition.cluster_route import cluster_plan, model_from_cluster
-from gpukpca.decomposition.fitting import Placed, fit_tools, settings_of, unchanged_on_error
-from gpukpca.decomposition.lazy import lazily, refuse_data_frames
+from gpukpca.decomposition.fitting import DevicePlacement, fit_tools, restore_on_error, settings_of
+from gpukpca.decomposition.lazy import check_no_data_frames, supports_dask
 from gpukpca.decomposition.locality import far_rows, warn_of_far_rows
 from gpukpca.decomposition.model import MapArrays, Model
 from gpukpca.decomposition.peers import KernelPeer
 from gpukpca.decomposition.placement import Placement, at_full_precision, own_copy, panels_of, placement_for
 from gpukpca.decomposition.plan import Plan, memory_limit
 from gpukpca.decomposition.preimage.estimator import WithPreimages
-from gpukpca.decomposition.preimage.methods import preimage_method, refuse_unsuited
+from gpukpca.decomposition.preimage.methods import check_preimage_suits, preimage_method
 from gpukpca.decomposition.routes import fitted_model, planned
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import KERNEL_PCA_LAYOUT
@@ -53,7 +53,7 @@ OUT_PANEL = 65_536
 
 
 class KernelPCA(
-    Saved, KernelPeer, Placed, WithPreimages, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+    Saved, KernelPeer, DevicePlacement, WithPreimages, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 ):
     """Kernel principal component analysis, a drop-in for `sklearn.decomposition.KernelPCA`.
 
@@ -279,20 +279,20 @@ class KernelPCA(
     def _fit(self, X: Any, wants_scores: bool) -> Array | None:
         """Fit, and return the scores where they are wanted; on any exception the estimator is as it was."""
         if wants_scores and is_dask_array(X):
-            refuse_data_frames(self)
-        with unchanged_on_error(self), working_on(X), overflow_allowed():
+            check_no_data_frames(self)
+        with restore_on_error(self), device_context(X), overflow_allowed():
             check_parameters(self)
             check_folder(self.checkpoint)
-            return within_memory(lambda budget: self._fitted(X, budget, wants_scores), self.memory_limit, X)
+            return retry_on_oom(lambda budget: self._fitted(X, budget, wants_scores), self.memory_limit, X)
 
-    def _fitted(self, given: Any, budget: Budget, wants_scores: bool) -> Array | None:
+    def _fitted(self, given: Any, budget: MemoryBudget, wants_scores: bool) -> Array | None:
         """One attempt; the scores in the library of the data."""
         if (rows := cluster_rows(self, given)) is not None:
             return self._fitted_on_cluster(rows, given, budget, wants_scores)
-        remote, given = given, loaded(self, given)
+        remote, given = given, compute_dask(self, given)
         data = training_data(self, given)
         place = at_full_precision(placement_for(self, data), data)
-        with working_on(place.work):
+        with device_context(place.work):
             limit = budget.limit(place.work)
             place.check_size(data, limit)
             X = place.brought(data)
@@ -307,14 +307,14 @@ class KernelPCA(
             scores = self._delivered(model.scores, given)
             return in_chunks_of(scores, remote) if is_dask_array(remote) else scores
 
-    def _fitted_on_cluster(self, rows: ClusterRows, given: Any, budget: Budget, wants_scores: bool) -> Any:
+    def _fitted_on_cluster(self, rows: ClusterRows, given: Any, budget: MemoryBudget, wants_scores: bool) -> Any:
         """One attempt with rows on the workers of a cluster."""
-        place = here(rows)
+        place = local_placement(rows)
         limit = budget.limit(place.work)
         kernel = self._resolved_kernel(rows)
         settings = settings_of(self, kernel)
         landmarks_do = settings.is_nystrom and settings.preimage is None
-        basis = rows if landmarks_do else gathered(rows, limit, settings.copies_data)
+        basis = rows if landmarks_do else accumulate(rows, limit, settings.copies_data)
         tools = fit_tools(self, basis, kernel, place)
         plan, model = model_from_cluster(settings, rows, basis, kernel, limit, tools)
         self._commit(basis, basis, kernel, plan, model, place, budget.story)
@@ -345,13 +345,13 @@ class KernelPCA(
         -----
         Cost: a few sweeps over X.
         """
-        with working_on(X), overflow_allowed():
+        with device_context(X), overflow_allowed():
             check_parameters(self)
             twin = clone(self)
             if (rows := cluster_rows(twin, X)) is not None:
                 kernel, limit = self._resolved_kernel(rows), memory_limit(self.memory_limit, rows.like)
                 return cluster_plan(settings_of(self, kernel), rows, kernel, limit)
-            X = training_data(twin, loaded(self, X))
+            X = training_data(twin, compute_dask(self, X))
             kernel, place = self._resolved_kernel(X), placement_for(self, X)
             limit = memory_limit(self.memory_limit, place.work)
             return planned(settings_of(self, kernel), X, kernel, place, limit)[0]
@@ -364,7 +364,7 @@ class KernelPCA(
         resolved = kernel.resolve(X)
         check_symmetry(resolved, X)
         if method is not None:
-            refuse_unsuited(method, resolved, by_flag=self.preimage is None)
+            check_preimage_suits(method, resolved, by_flag=self.preimage is None)
         return resolved
 
     def _commit(
@@ -397,14 +397,14 @@ class KernelPCA(
         self.fallbacks_ = (*place.notes, *story, *eigen.fallbacks)
         self.X_fit_ = model.basis
         if place.moved:
-            self.X_fit_ = data if model.landmarks is None else pick_rows(data, model.landmarks)
+            self.X_fit_ = data if model.landmarks is None else gather_rows(data, model.landmarks)
         for name in ("certificate_", "landmarks_", "total_variance_interval_"):
             self.__dict__.pop(name, None)
         self.__dict__.update(model.bounds(degrees))
 
     # -- new points ------------------------------------------------------------------------------------------------
 
-    @lazily("scores")
+    @supports_dask("scores")
     def transform(self, X: Any, out: Any = None) -> Array:
         """Scores of new points.
 
@@ -429,9 +429,9 @@ class KernelPCA(
         """
         check_is_fitted(self)
         work = self._map.like
-        with working_on(X), overflow_allowed():
+        with device_context(X), overflow_allowed():
             Y = new_data(self, X, self.X_fit_, "transform")
-        with working_on(work), overflow_allowed():
+        with device_context(work), overflow_allowed():
             shape = (int(Y.shape[0]), self._n_features_out)
             if out is not None:
                 return self._write_scores(Y, checked_out(out, shape))

@@ -17,10 +17,10 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import thin_svd
 from gpukpca.backend.namespace import cast, epsilon, from_host, move, namespace_of, to_host
-from gpukpca.backend.rows import dense_rows, pick_rows, take_rows
-from gpukpca.backend.tiles import dealt_back, map_tiles, worker_count
+from gpukpca.backend.rows import dense_rows, gather_rows, take_rows
+from gpukpca.backend.tiles import map_tiles, restore_order, worker_count
 from gpukpca.decomposition.em_start import NOISE_FLOOR
-from gpukpca.decomposition.expectation import Expectation, Parameters, panel_rows
+from gpukpca.decomposition.expectation import EStep, Parameters, panel_rows
 from gpukpca.decomposition.gaussian_model import GaussianModel
 from gpukpca.decomposition.magnitude import scaled_rows
 from gpukpca.decomposition.placement import panels_of
@@ -150,14 +150,14 @@ class LatentModel:
 
         return self._by_rows(Y, step, complete, incomplete)
 
-    def _expectation(self, noise: float | None = None) -> Expectation:
+    def _expectation(self, noise: float | None = None) -> EStep:
         """The E step for incomplete rows, with a noise variance that lets it be computed where there is none."""
         noise = self.noise if noise is None else noise
         least = max(NOISE_FLOOR, 8.0 * epsilon(self.axes)) * float(np.max(self.variances, initial=0.0))
         regular = noise if noise > GROWN * least else least
-        return Expectation(Parameters(self.loadings, self.mean, regular if regular > 0 else 1.0))
+        return EStep(Parameters(self.loadings, self.mean, regular if regular > 0 else 1.0))
 
-    def _by_rows(self, Y: Any, step: Expectation, complete: OfComplete, incomplete: OfIncomplete) -> Array:
+    def _by_rows(self, Y: Any, step: EStep, complete: OfComplete, incomplete: OfIncomplete) -> Array:
         """Panel by panel, which threads share; a row's result does not depend on whether others have holes."""
 
         def part(cut: tuple[int, int]) -> Array:
@@ -165,10 +165,10 @@ class LatentModel:
             return self._of_panel(rows, step, complete, incomplete)
 
         cuts = panels_of(Y, panel_rows(Y, self.n_components))
-        parts = dealt_back(map_tiles(part, cuts, worker_count(self.axes, None)), len(cuts))
+        parts = restore_order(map_tiles(part, cuts, worker_count(self.axes, None)), len(cuts))
         return parts[0] if len(parts) == 1 else namespace_of(parts[0]).concat(parts, axis=0)
 
-    def _of_panel(self, rows: Array, step: Expectation, complete: OfComplete, incomplete: OfIncomplete) -> Array:
+    def _of_panel(self, rows: Array, step: EStep, complete: OfComplete, incomplete: OfIncomplete) -> Array:
         xp = namespace_of(rows)
         seen = ~xp.isnan(rows)
         is_complete = to_host(xp.all(seen, axis=1))
@@ -179,12 +179,12 @@ class LatentModel:
             return incomplete(*step.without_missing(rows, seen))
         found = xp.concat(
             [
-                complete(step.centered(pick_rows(rows, whole))),
-                incomplete(*step.without_missing(pick_rows(rows, others), pick_rows(seen, others))),
+                complete(step.centered(gather_rows(rows, whole))),
+                incomplete(*step.without_missing(gather_rows(rows, others), gather_rows(seen, others))),
             ],
             axis=0,
         )
-        return pick_rows(found, np.argsort(np.concatenate([whole, others])))
+        return gather_rows(found, np.argsort(np.concatenate([whole, others])))
 
 
 def filled(Y: Array, points: Array) -> Array:

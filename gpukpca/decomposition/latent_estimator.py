@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import describe_device, parsed_device, working_on
+from gpukpca.backend.device import describe_device, device_context, parsed_device
 from gpukpca.backend.finite import check_finite, has_missing
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -28,23 +28,23 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.random import generator
 from gpukpca.backend.rows import feature_means
 from gpukpca.backend.tiles import worker_count
-from gpukpca.decomposition.attempts import Budget, within_memory
+from gpukpca.decomposition.attempts import MemoryBudget, retry_on_oom
 from gpukpca.decomposition.batches import Batches, batches_of, is_stream
 from gpukpca.decomposition.choices import check_parameter, is_integer, is_real, is_switch, is_word
-from gpukpca.decomposition.em import Outcome, Stop, Told
+from gpukpca.decomposition.em import EMResult, StoppingRule, Told
 from gpukpca.decomposition.em_start import ObservedMoments, safe_observed_moments, start_of
-from gpukpca.decomposition.expectation import WAVE, Expectation, Parameters, Sums, gathered, panel_rows
-from gpukpca.decomposition.fitting import unchanged_on_error
+from gpukpca.decomposition.expectation import WAVE, EStep, Parameters, SufficientStatistics, gathered, panel_rows
+from gpukpca.decomposition.fitting import restore_on_error
 from gpukpca.decomposition.latent import LatentModel
 from gpukpca.decomposition.latent_variables import WithLatentVariables
 from gpukpca.decomposition.magnitude import check_variance, row_bounds, safe_scale, variances_of_data
 from gpukpca.decomposition.pca import SpectrumPCA
-from gpukpca.decomposition.plan import spelled_bytes
+from gpukpca.decomposition.plan import format_bytes
 from gpukpca.decomposition.progress import Progress, listener_from
 from gpukpca.decomposition.relevance import rounding_of
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.validation import training_data
-from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, MemoryBudgetError, RankWarning, warn_caller
+from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, MemoryBudgetError, RankWarning, warn_user
 
 # Entries of a batch that is made dense, read from a file or copied to a device at once: 32 MiB in float64.
 BATCH_ENTRIES = 2**22
@@ -87,13 +87,13 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
         -------
         self
         """
-        with unchanged_on_error(self), working_on(X), overflow_allowed():
+        with restore_on_error(self), device_context(X), overflow_allowed():
             self._check_parameters()
             data = None if is_stream(X) else training_data(self, X, missing=True)
             if self._goes_direct(data):
                 self._fit_direct(data)
             else:
-                within_memory(lambda budget: self._fit_em(X, budget), self.memory_limit, X)
+                retry_on_oom(lambda budget: self._fit_em(X, budget), self.memory_limit, X)
         return self
 
     def _goes_direct(self, data: Any) -> bool:
@@ -147,23 +147,23 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
         """
         raise NotImplementedError
 
-    def _fit_em(self, X: Any, budget: Budget) -> None:
+    def _fit_em(self, X: Any, budget: MemoryBudget) -> None:
         batches = batches_of(self, X, lambda _, d: self._rows_of_a_batch(X, d), 1, missing=True)
         if batches.once:
             raise InvalidParameterError(
                 "EM goes through the batches many times, and an iterator or generator gives them only once. Pass an "
                 "array, a memory map, a list of arrays, or an object whose __iter__ starts again."
             )
-        with working_on(batches.like):
+        with device_context(batches.like):
             limit = budget.limit(batches.like)
             data = _held(batches, limit)
             moments, data, scale = safe_observed_moments(data)
             n, d = moments.rows, int(moments.means.shape[0])
             p = self._wanted(n, d, below=d)
             if self.n_components is None and p > MOST_BY_DEFAULT:
-                warn_caller(
+                warn_user(
                     f"n_components=None: EM takes {MOST_BY_DEFAULT} of the {p} components that there could be, as all "
-                    f"would need {spelled_bytes(self._bytes_of_em(batches.like, d, p))} and a step O(n d p²). Set "
+                    f"would need {format_bytes(self._bytes_of_em(batches.like, d, p))} and a step O(n d p²). Set "
                     "n_components.",
                     UserWarning,
                 )
@@ -174,9 +174,9 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
             log_volume = math.log(scale) * float(namespace_of(moments.counts).sum(moments.counts))
             factor = n / self._degrees(n)
             if not total > 0:
-                warn_caller("no feature varies: every variance is 0, and the components mean nothing.", RankWarning)
+                warn_user("no feature varies: every variance is 0, and the components mean nothing.", RankWarning)
                 axes = from_host(np.eye(d)[:, :p], moments.means)
-                outcome = Outcome(Parameters(axes, moments.means, 0.0), np.zeros(2), 0.0, True)
+                outcome = EMResult(Parameters(axes, moments.means, 0.0), np.zeros(2), 0.0, True)
                 model = LatentModel(axes, np.zeros(p), 0.0, moments.means, scale)
             else:
                 start, floor = start_of(data, moments, p, generator(self.random_state))
@@ -190,7 +190,9 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
             self._conclude(model, p)
             self.fallbacks_ = (*batches.place.notes, *budget.story)
 
-    def _iterated(self, sums_at: Any, start: Parameters, floor: float, tell: Told, moments: ObservedMoments) -> Outcome:
+    def _iterated(
+        self, sums_at: Any, start: Parameters, floor: float, tell: Told, moments: ObservedMoments
+    ) -> EMResult:
         """EM from a start."""
         raise NotImplementedError
 
@@ -198,11 +200,11 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
         """What a subclass has to add to a model that was found among so many components."""
 
     @property
-    def _stop(self) -> Stop:
-        return Stop(float(self.tol), int(self.max_iter))
+    def _stop(self) -> StoppingRule:
+        return StoppingRule(float(self.tol), int(self.max_iter))
 
-    def _sums(self, data: Iterable[Array], parameters: Parameters, n: int) -> Sums:
-        sums = gathered(data, Expectation(parameters), self.n_jobs)
+    def _sums(self, data: Iterable[Array], parameters: Parameters, n: int) -> SufficientStatistics:
+        sums = gathered(data, EStep(parameters), self.n_jobs)
         if sums.rows != n:
             raise ValueError(
                 f"the batches changed between passes: the first pass gave {n} rows, a later one {sums.rows}. EM needs "
@@ -221,11 +223,11 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
 
         return tell
 
-    def _commit_outcome(self, outcome: Outcome, log_volume: float) -> None:
+    def _commit_outcome(self, outcome: EMResult, log_volume: float) -> None:
         self.log_likelihoods_ = self._in_full(outcome.trace + log_volume)
         self.n_iter_, self.converged_, self.solver_ = outcome.n_steps, outcome.converged, "em"
         if not outcome.converged:
-            warn_caller(
+            warn_user(
                 f"EM stopped after max_iter = {self.max_iter} steps, the last of which made the log-likelihood of an "
                 f"observed entry {outcome.gain:.1e} larger (tol = {self.tol:g}). Use a larger max_iter or tol, or "
                 "fewer components.",
@@ -271,7 +273,7 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
         needed = self._bytes_of_em(like, d, p)
         if needed > limit:
             raise MemoryBudgetError(
-                f"EM with {p} components of {d} features takes {spelled_bytes(needed)}, and {spelled_bytes(limit)} are "
+                f"EM with {p} components of {d} features takes {format_bytes(needed)}, and {format_bytes(limit)} are "
                 "allowed or free. Ask for fewer components, or set a larger memory_limit."
             )
 

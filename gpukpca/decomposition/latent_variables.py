@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import working_on
+from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -24,15 +24,17 @@ from gpukpca.backend.random import generator
 from gpukpca.backend.rows import dense_rows
 from gpukpca.decomposition.batches import is_stream
 from gpukpca.decomposition.choices import is_integer
-from gpukpca.decomposition.fitting import Placed
+from gpukpca.decomposition.fitting import DevicePlacement
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.latent import LatentModel, filled
-from gpukpca.decomposition.lazy import lazily, mean_of
+from gpukpca.decomposition.lazy import mean_of, supports_dask
 from gpukpca.decomposition.validation import checked_scores, new_data
 from gpukpca.exceptions import InvalidParameterError
 
 
-class WithLatentVariables(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class WithLatentVariables(
+    DevicePlacement, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
     """The methods of an estimator with a fitted `LatentModel`."""
 
     loadings_: Array
@@ -43,7 +45,7 @@ class WithLatentVariables(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
 
     # -- the latent variables --------------------------------------------------------------------------------------
 
-    @lazily("scores")
+    @supports_dask("scores")
     def transform(self, X: Any) -> Array:
         """Posterior means of z: ``M⁻¹ Wᵀ (x - μ)``, for rows with missing entries those of their observed part.
 
@@ -65,7 +67,7 @@ class WithLatentVariables(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         Cost O(m d p) for complete rows, O(m (d p² + p³)) for the others.
         """
         Y = self._new_rows(X, "transform")
-        with working_on(self._latent.axes), overflow_allowed():
+        with device_context(self._latent.axes), overflow_allowed():
             return self._finite(self._latent.posterior_means(Y), X, "The array of posterior means")
 
     def posterior_covariance(self, X: Any = None) -> Array:
@@ -89,10 +91,10 @@ class WithLatentVariables(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         if X is None:
             return from_host(np.diag(self._latent.posterior_variances), self.components_)
         Y = self._new_rows(X, "posterior_covariance")
-        with working_on(self._latent.axes), overflow_allowed():
+        with device_context(self._latent.axes), overflow_allowed():
             return self._returned(self._latent.posterior_covariances(Y), X)
 
-    @lazily("points", of="scores")
+    @supports_dask("points", of="scores")
     def inverse_transform(self, X: Any) -> Array:
         """The mean of x for given z: ``W z + μ``.
 
@@ -110,12 +112,12 @@ class WithLatentVariables(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         NotFittedError, ValueError
         """
         check_is_fitted(self)
-        with working_on(self._latent.axes), overflow_allowed():
+        with device_context(self._latent.axes), overflow_allowed():
             Z = checked_scores(X, self.components_, self.n_components_)
             Z = move(cast(Z, accumulation_dtype(Z)), self._latent.axes)
             return self._finite(self._latent.points(Z), X, "The array of points")
 
-    @lazily("points")
+    @supports_dask("points")
     def denoise(self, X: Any) -> Array:
         """The mean of x without its noise, given what was observed: ``W ⟨z⟩ + μ``, missing entries included.
 
@@ -132,7 +134,7 @@ class WithLatentVariables(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         NotFittedError, ValueError
         """
         Y = self._new_rows(X, "denoise")
-        with working_on(self._latent.axes), overflow_allowed():
+        with device_context(self._latent.axes), overflow_allowed():
             points = self._latent.points(self._latent.posterior_means(Y))
             return self._finite(points, X, "The array of points")
 
@@ -152,7 +154,7 @@ class WithLatentVariables(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         NotFittedError, ValueError
         """
         Y = self._new_rows(X, "impute")
-        with working_on(self._latent.axes), overflow_allowed():
+        with device_context(self._latent.axes), overflow_allowed():
             points = self._latent.points(self._latent.posterior_means(Y))
             rows = dense_rows(Y)
             whole = filled(rows, move(points, rows))
@@ -161,7 +163,7 @@ class WithLatentVariables(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
 
     # -- the density -----------------------------------------------------------------------------------------------
 
-    @lazily("numbers")
+    @supports_dask("numbers")
     def score_samples(self, X: Any) -> Array:
         """Log-likelihood of every row, of its observed part where entries are missing.
 
@@ -184,7 +186,7 @@ class WithLatentVariables(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         Where the covariance is singular, directions without variance are given eps times the largest one.
         """
         Y = self._new_rows(X, "score_samples")
-        with working_on(self._latent.axes), overflow_allowed():
+        with device_context(self._latent.axes), overflow_allowed():
             found = self._latent.log_likelihood(Y)
             found = cast(found, self.components_.dtype)
             return move(found, X) if is_foreign(X) else to_host(found)
@@ -225,7 +227,7 @@ class WithLatentVariables(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
             raise InvalidParameterError(f"n_samples={n_samples!r} is not allowed; it must be an integer >= 1.")
         rng = generator(self.random_state if random_state is None else random_state)
         model, d = self._latent, int(self.mean_.shape[0])
-        with working_on(model.axes), overflow_allowed():
+        with device_context(model.axes), overflow_allowed():
             Z = from_host(rng.standard_normal((int(n_samples), model.n_components)), model.axes)
             noise = np.sqrt(model.noise) * rng.standard_normal((int(n_samples), d))
             points = model.points(Z) + from_host(noise, model.axes) / model.scale
@@ -239,7 +241,7 @@ class WithLatentVariables(Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
             raise InvalidParameterError(
                 f"{method} takes rows, not an iterable of batches; call it for each: [model.{method}(b) for b in X]."
             )
-        with working_on(X), overflow_allowed():
+        with device_context(X), overflow_allowed():
             return new_data(self, X, self.components_, method, missing=True)
 
     def _finite(self, found: Array, X: Any, what: str) -> Array:

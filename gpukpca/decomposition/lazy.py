@@ -30,7 +30,7 @@ WIDTHS: dict[str, Callable[[Any], int | None]] = {
 OF_ALL_ROWS = ("out", "return_info", "labels")
 
 
-def lazily(answer: str, *, of: str = "points") -> Callable[[Any], Any]:
+def supports_dask(answer: str, *, of: str = "points") -> Callable[[Any], Any]:
     """A method of rows that takes Dask arrays too.
 
     Parameters
@@ -75,10 +75,10 @@ def _check_arguments(estimator: Any, method: str, settings: dict[str, Any]) -> N
                 "call it for blocks in memory."
             )
     if method == "transform":
-        refuse_data_frames(estimator)
+        check_no_data_frames(estimator)
 
 
-def refuse_data_frames(estimator: Any) -> None:
+def check_no_data_frames(estimator: Any) -> None:
     """Raise where `transform` is to answer with data frames, and the rows are those of a Dask array."""
     wanted = output_of_transform(estimator)
     if wanted != "default":

@@ -16,7 +16,7 @@ from gpukpca.backend.namespace import cast, from_host, index_dtype, namespace_of
 from gpukpca.backend.random import standard_normal, weighted_draws
 from gpukpca.decomposition.alternation import ASSIGNMENTS
 from gpukpca.decomposition.mixture import Cluster
-from gpukpca.decomposition.points import Frame, Points
+from gpukpca.decomposition.points import RowScaling, ScaledRows
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class LocalModel:
     """
 
     method: str
-    frame: Frame
+    frame: RowScaling
     clusters: list[Cluster]
 
     @property
@@ -108,7 +108,7 @@ class LocalModel:
         return self.frame.restored(self._picked(labels, parts)), xp.astype(labels, index_dtype(labels))
 
     def _joined(self, X: Any, n_jobs: int | None, work: Callable[[Array], Array]) -> Array:
-        return Points(X, self.frame, n_jobs).joined(work)
+        return ScaledRows(X, self.frame, n_jobs).joined(work)
 
     def _chosen(self, rows: Array, part: Callable[[Cluster], Array]) -> Array:
         """``part(cluster)`` of every row's own cluster."""

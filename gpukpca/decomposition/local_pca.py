@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.backend.creation import indices
-from gpukpca.backend.device import describe_device, working_on
+from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
@@ -27,26 +27,26 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.random import generator
-from gpukpca.decomposition.attempts import Budget, within_memory
+from gpukpca.decomposition.attempts import MemoryBudget, retry_on_oom
 from gpukpca.decomposition.choices import is_integer
-from gpukpca.decomposition.fitting import Placed, unchanged_on_error
-from gpukpca.decomposition.lazy import lazily, mean_of
+from gpukpca.decomposition.fitting import DevicePlacement, restore_on_error
+from gpukpca.decomposition.lazy import mean_of, supports_dask
 from gpukpca.decomposition.local_choices import candidates, check_local_parameters
 from gpukpca.decomposition.local_model import LocalModel, rotated_back
-from gpukpca.decomposition.local_selection import Chosen, check_memory, smallest_bic
+from gpukpca.decomposition.local_selection import BICSelection, check_memory, smallest_bic
 from gpukpca.decomposition.magnitude import variances_of_data
-from gpukpca.decomposition.mixture import with_fixed_signs
+from gpukpca.decomposition.mixture import fix_signs
 from gpukpca.decomposition.placement import Placement, at_full_precision, placement_for
-from gpukpca.decomposition.points import Frame, Points, rotated_into_span
+from gpukpca.decomposition.points import RowScaling, ScaledRows, rotated_into_span
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import LOCAL_PCA_LAYOUT
 from gpukpca.decomposition.validation import checked_scores, new_data, training_data
-from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, RankWarning, warn_caller
+from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, RankWarning, warn_user
 
 TOO_LARGE = "The new points are too large."
 
 
-class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """Several PCAs, each where its cluster of the data is: a mixture of probabilistic PCAs, or quantization by planes.
 
     Works on NumPy arrays, memory maps, pandas data frames, and on CuPy, PyTorch, JAX and array-api-strict arrays;
@@ -192,29 +192,29 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         LocalPCA
             The estimator itself.
         """
-        with unchanged_on_error(self), working_on(X), overflow_allowed():
+        with restore_on_error(self), device_context(X), overflow_allowed():
             check_local_parameters(self)
-            within_memory(lambda budget: self._fit(X, budget), self.memory_limit, X)
+            retry_on_oom(lambda budget: self._fit(X, budget), self.memory_limit, X)
         return self
 
-    def _fit(self, given: Any, budget: Budget) -> None:
+    def _fit(self, given: Any, budget: MemoryBudget) -> None:
         _refuse_sparse(given)
         data = training_data(self, given)
         pairs = candidates(self, *data.shape)
         place = at_full_precision(placement_for(self, data), data)
-        with working_on(place.work):
+        with device_context(place.work):
             limit = budget.limit(place.work)
             place.check_size(data, limit)
             X = place.brought(data)
-            frame = Frame.of(X, place.work)
-            points, basis = Points(X, frame, self.n_jobs), None
+            frame = RowScaling.of(X, place.work)
+            points, basis = ScaledRows(X, frame, self.n_jobs), None
             check_memory(points, max(k for k, _ in pairs), limit)
             if points.shape[1] > points.shape[0]:
                 points, basis = rotated_into_span(points, max(p for _, p in pairs))
             chosen = smallest_bic(self, points, pairs, frame.factor)
             clusters = sorted(chosen.run.clusters, key=lambda cluster: -cluster.weight)
             clusters = clusters if basis is None else rotated_back(clusters, basis)
-            model = LocalModel(self.method, frame, [with_fixed_signs(cluster) for cluster in clusters])
+            model = LocalModel(self.method, frame, [fix_signs(cluster) for cluster in clusters])
             self._commit(model, X, chosen, place, budget.story)
             self._warn(chosen, frame)
 
@@ -222,7 +222,7 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         self,
         model: LocalModel,
         X: Any,
-        chosen: Chosen,
+        chosen: BICSelection,
         place: Placement,
         story: tuple[str, ...],
     ) -> None:
@@ -255,22 +255,22 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         self.fallbacks_ = (*place.notes, *story, *(text for cluster in clusters for text in cluster.fallbacks))
         self._model = model
 
-    def _warn(self, chosen: Chosen, frame: Frame) -> None:
+    def _warn(self, chosen: BICSelection, frame: RowScaling) -> None:
         """What the caller should know of a fit that succeeded."""
         if frame.variance == 0.0:
-            warn_caller(
+            warn_user(
                 "all rows are equal, or there is 1 sample: every variance is 0, and the components mean nothing.",
                 RankWarning,
             )
         if self.n_clusters_ < chosen.k:
-            warn_caller(
+            warn_user(
                 f"{self.n_clusters_} of {chosen.k} clusters are left: the others had no more rows than their planes "
                 f"have dimensions ({chosen.p}), or the data have fewer different rows. Ask for fewer clusters or "
                 "components.",
                 RankWarning,
             )
         if not self.converged_:
-            warn_caller(
+            warn_user(
                 f"max_iter={self.max_iter} came before tol={self.tol}: an iteration still gains more. Raise one of "
                 "them.",
                 ConvergenceWarning,
@@ -317,7 +317,7 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         """
         return self._numbers(X, "predict_proba", lambda model, Y: model.memberships(Y, self.n_jobs))
 
-    @lazily("scores")
+    @supports_dask("scores")
     def transform(self, X: Any) -> Array:
         """Local coordinates: of each row in the plane of the cluster that `predict` gives it.
 
@@ -365,10 +365,10 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         check_is_fitted(self)
         model: LocalModel = self._model
         like = model.frame.shift
-        with working_on(like), overflow_allowed():
+        with device_context(like), overflow_allowed():
             scores = move(checked_scores(X, self.components_, self.n_components_), like)
             if labels is None and self.n_clusters_ > 1:
-                warn_caller(
+                warn_user(
                     "coordinates do not say which cluster they belong to, and the likeliest one is a guess. Pass the "
                     "labels, inverse_transform(Z, model.predict(X)), or call denoise(X).",
                     PrecisionWarning,
@@ -378,7 +378,7 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             check_finite(points, "The coordinates are too large.", "The array of points")
             return self._delivered(points, X)
 
-    @lazily("points")
+    @supports_dask("points")
     def denoise(self, X: Any) -> Array:
         """Each row's nearest point in the plane of its cluster: ``inverse_transform(transform(X), predict(X))``.
 
@@ -396,7 +396,7 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         """
         return self._numbers(X, "denoise", lambda model, Y: model.projected(Y, self.n_jobs))
 
-    @lazily("numbers")
+    @supports_dask("numbers")
     def score_samples(self, X: Any) -> Array:
         """The log-likelihood of every row; with "hard" minus its squared distance from the nearest plane.
 
@@ -432,16 +432,16 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         """``work(model, rows)`` for checked rows, where the model is."""
         check_is_fitted(self)
         _refuse_sparse(X)
-        with working_on(X), overflow_allowed():
+        with device_context(X), overflow_allowed():
             Y = new_data(self, X, self.components_, method)
-        with working_on(self._model.frame.shift), overflow_allowed():
+        with device_context(self._model.frame.shift), overflow_allowed():
             found = work(self._model, Y)
             return found
 
     def _numbers(self, X: Any, method: str, work: Callable[[LocalModel, Any], Array]) -> Array:
         """`_answer` in the dtype of fit and the library of X."""
         found = self._answer(X, method, work)
-        with working_on(found), overflow_allowed():
+        with device_context(found), overflow_allowed():
             found = cast(found, getattr(namespace_of(found), dtype_name(self.components_.dtype)))
             check_finite(found if found.ndim == 2 else found[:, None], TOO_LARGE, "The result")
             if method == "transform":
@@ -486,7 +486,7 @@ class LocalPCA(Saved, Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         check_is_fitted(self)
         if not (is_integer(n_samples) and n_samples >= 1):
             raise InvalidParameterError(f"n_samples={n_samples!r} is not allowed; it must be an integer >= 1.")
-        with working_on(self._model.frame.shift):
+        with device_context(self._model.frame.shift):
             rng = generator(self.random_state if random_state is None else random_state)
             rows, labels = self._model.drawn(int(n_samples), rng)
             kind = getattr(namespace_of(rows), dtype_name(self.components_.dtype))

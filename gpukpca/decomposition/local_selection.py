@@ -10,10 +10,10 @@ import numpy as np
 
 from gpukpca.backend.namespace import item_size
 from gpukpca.backend.random import generator
-from gpukpca.decomposition.alternation import Alternation, Report, Task, best_of
+from gpukpca.decomposition.alternation import Alternation, MixtureSettings, Report, best_of
 from gpukpca.decomposition.mixture import free_parameters
-from gpukpca.decomposition.plan import spelled_bytes
-from gpukpca.decomposition.points import Points
+from gpukpca.decomposition.plan import format_bytes
+from gpukpca.decomposition.points import ScaledRows
 from gpukpca.decomposition.progress import Listener, Progress, listener_from
 from gpukpca.decomposition.quantization import classification_log_likelihood
 from gpukpca.decomposition.seeding import start_labels
@@ -24,7 +24,7 @@ WEIGHTS_HELD, SQUARES_HELD, ROTATED_HELD = 6, 5, 4
 
 
 @dataclass(frozen=True)
-class Chosen:
+class BICSelection:
     """The pair with the smallest BIC: how it was found, and what it is worth.
 
     Attributes
@@ -44,7 +44,7 @@ class Chosen:
     table: dict[tuple[int, int], float]
 
 
-def smallest_bic(estimator: Any, points: Points, pairs: list[tuple[int, int]], factor: float) -> Chosen:
+def smallest_bic(estimator: Any, points: ScaledRows, pairs: list[tuple[int, int]], factor: float) -> BICSelection:
     """Every pair fitted, and the best of them; the first where two are equal.
 
     Parameters
@@ -61,20 +61,20 @@ def smallest_bic(estimator: Any, points: Points, pairs: list[tuple[int, int]], f
     """
     entropy = int(generator(estimator.random_state).integers(2**63))
     listener, table = listener_from(estimator.verbose), {}
-    best: Chosen | None = None
+    best: BICSelection | None = None
     for k, p in pairs:
         seeds = [np.random.default_rng((entropy, k, start)) for start in range(estimator.n_init)]
         starts = [start_labels(points, k, rng) for rng in seeds]
         run = _fitted(estimator, points, p, starts, _report(listener, k, p))
         table[k, p] = _bic(points, run, factor)
         if best is None or table[k, p] < best.bic:
-            best = Chosen(k, p, run, table[k, p], {})
+            best = BICSelection(k, p, run, table[k, p], {})
     if best is None:
         raise ValueError("there is no pair to be tried.")
     return replace(best, table=table)
 
 
-def _fitted(estimator: Any, points: Points, p: int, starts: list[np.ndarray], report: Report | None) -> Alternation:
+def _fitted(estimator: Any, points: ScaledRows, p: int, starts: list[np.ndarray], report: Report | None) -> Alternation:
     """The best of the starts; of a mixture also from the clusters that the nearest planes make of the same starts.
 
     Responsibilities move slowly between clusters that overlap at first, as long clusters beside each other do; the
@@ -86,14 +86,14 @@ def _fitted(estimator: Any, points: Points, p: int, starts: list[np.ndarray], re
     return best_of(points, _task(estimator, points, estimator.method, p), starts, estimator.max_iter, report)
 
 
-def _task(estimator: Any, points: Points, method: str, p: int) -> Task:
+def _task(estimator: Any, points: ScaledRows, method: str, p: int) -> MixtureSettings:
     """Floor and least gain, in the units of the points."""
     variance = points.frame.variance
     unit = 1.0 if method == "mixture" else variance * points.true_width
-    return Task(method, p, estimator.reg * (variance or 1.0), estimator.tol * unit)
+    return MixtureSettings(method, p, estimator.reg * (variance or 1.0), estimator.tol * unit)
 
 
-def _bic(points: Points, run: Alternation, factor: float) -> float:
+def _bic(points: ScaledRows, run: Alternation, factor: float) -> float:
     """-2 log L + q log n, of the data in their own units."""
     n, d, k = points.shape[0], points.true_width, len(run.clusters)
     hard = run.task.method == "hard"
@@ -113,14 +113,14 @@ def _report(listener: Listener | None, k: int, p: int) -> Report | None:
     return report
 
 
-def check_memory(points: Points, k: int, limit: int) -> None:
+def check_memory(points: ScaledRows, k: int, limit: int) -> None:
     """Raise where what a fit holds beside the data and panels of them is more than the limit."""
     (n, d), item = points.shape, item_size(points.like.dtype)
     rotated = ROTATED_HELD * n * d if d > n else 0
     needed = item * (WEIGHTS_HELD * n * k + SQUARES_HELD * min(n, d) ** 2 * points.workers + rotated)
     if needed > limit:
         raise MemoryBudgetError(
-            f"{k} clusters of {n} rows of {d} features need {spelled_bytes(needed)}, and {spelled_bytes(limit)} are "
+            f"{k} clusters of {n} rows of {d} features need {format_bytes(needed)}, and {format_bytes(limit)} are "
             "allowed or free. Reduce the features with PCA first, ask for fewer clusters, n_jobs=1, or raise "
             "memory_limit."
         )

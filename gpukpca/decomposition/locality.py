@@ -8,9 +8,9 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import cast, epsilon, is_sparse, move, namespace_of, to_host
-from gpukpca.backend.rows import pick_rows
+from gpukpca.backend.rows import gather_rows
 from gpukpca.decomposition.spectrum import Spectrum
-from gpukpca.exceptions import PrecisionWarning, warn_caller
+from gpukpca.exceptions import PrecisionWarning, warn_user
 from gpukpca.gram import kernel_matmat
 from gpukpca.kernels import Kernel
 
@@ -32,7 +32,7 @@ def warn_of_identity(kernel: Kernel, op: Any, spectrum: Spectrum) -> bool:
     trace = float(np.sum(to_host(op.diagonal()).astype(np.float64)))
     if spectrum.total_variance < (1.0 - COMMON) * (1.0 - 1.0 / n) * trace or trace <= 0.0:
         return False
-    warn_caller(
+    warn_user(
         "K is nearly the identity, so components say little: gamma is large for these units. Try a smaller one, such "
         'as gamma="scale".',
         PrecisionWarning,
@@ -57,18 +57,18 @@ def far_rows(estimator: Any, Y: Any, scores: Array) -> np.ndarray:
     near_nothing = np.flatnonzero(to_host(xp.abs(scores[:, 0] + offset)) <= 2.0 * eps * size)
     if not near_nothing.size:
         return near_nothing
-    Z = pick_rows(Y, near_nothing)
+    Z = gather_rows(Y, near_nothing)
     Z = Z if is_sparse(Z) else move(Z, model.like)
     ones = xp.ones_like(model.projection[:, :1])
     sums = to_host(kernel_matmat(kernel, Z, model.basis, ones, prepared=rows, n_jobs=estimator.n_jobs))[:, 0]
-    own = to_host(kernel.diagonal(cast(pick_rows(Z, [0]), model.projection.dtype)))[0]
+    own = to_host(kernel.diagonal(cast(gather_rows(Z, [0]), model.projection.dtype)))[0]
     return near_nothing[sums <= eps * own]
 
 
 def warn_of_far_rows(far: np.ndarray, n_rows: int) -> None:
     """Warn, once for all, of new rows that are far from all training rows."""
     if far.size:
-        warn_caller(
+        warn_user(
             f"{far.size} of {n_rows} row(s), the first is row {far[0]}, are so far from all training rows that every "
             "kernel value is below rounding: their scores are the same wherever they are. Check their units, or fit "
             "with a smaller gamma.",

@@ -14,7 +14,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, namespace_of, to_host
 from gpukpca.backend.rows import feature_bounds, half_range, scale_for_squares
-from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_caller
+from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 
 
 def row_bounds(batches: Iterable[Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -87,7 +87,7 @@ def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:
     found = values / scale / scale
     check_variance(largest, scale, dtype)
     if np.any((found < info.tiny) & (values > np.finfo(np.float64).eps * largest)):
-        warn_caller(
+        warn_user(
             f"fitted variances are 0 or lost digits: {_reason(largest, scale, dtype, 'small')} Everything else is "
             "right: components, scores, and shares of the variance.",
             PrecisionWarning,

@@ -11,14 +11,14 @@ from gpukpca.backend.batched import batched_products, batched_solutions, packed,
 from gpukpca.backend.creation import full
 from gpukpca.backend.linalg import add_to_diagonal, inner_products
 from gpukpca.backend.namespace import from_host, namespace_of, to_host
-from gpukpca.backend.rows import pick_rows
-from gpukpca.decomposition.expectation import Parameters, Sums
+from gpukpca.backend.rows import gather_rows
+from gpukpca.decomposition.expectation import Parameters, SufficientStatistics
 
 # The moments of a regression get this share of their trace on the diagonal: it shortens a step and moves no solution.
 RIDGE = 1e-14
 
 
-def maximized(sums: Sums, parameters: Parameters, pull: np.ndarray | None, floor: float) -> Parameters:
+def maximized(sums: SufficientStatistics, parameters: Parameters, pull: np.ndarray | None, floor: float) -> Parameters:
     """The parameters that follow, without expansion; `pull` (p,) is σ² times the precisions of a prior of the loadings.
 
     W and μ are moved by the solution of the normal equations for the step, so that rounding is that of the step.
@@ -41,7 +41,7 @@ def maximized(sums: Sums, parameters: Parameters, pull: np.ndarray | None, floor
 class _Moments:
     """Σ (z, 1)(z, 1)ᵀ of every feature: one matrix for all where no entry is missing."""
 
-    def __init__(self, sums: Sums, p: int, like: Array) -> None:
+    def __init__(self, sums: SufficientStatistics, p: int, like: Array) -> None:
         self._order = _with_one_last(p)
         self._size = p + 1
         shared = sums.shared[self._order]
@@ -51,7 +51,7 @@ class _Moments:
             matrix = to_host(unpacked(shared[:, None], p + 1))[:, :, 0]
             self._shared = from_host(matrix, like)
         else:
-            entries = pick_rows(sums.partial, self._order) + from_host(shared, like)[:, None]
+            entries = gather_rows(sums.partial, self._order) + from_host(shared, like)[:, None]
             self._each = unpacked(entries, p + 1)
 
     def times(self, V: Array) -> Array:
@@ -72,7 +72,7 @@ class _Moments:
 
 
 def _with_one_last(p: int) -> np.ndarray:
-    """Where the packed entries of ⟨(z, 1)(z, 1)ᵀ⟩ are in the order of `Sums`."""
+    """Where the packed entries of ⟨(z, 1)(z, 1)ᵀ⟩ are in the order of `SufficientStatistics`."""
     q = p * (p + 1) // 2
     where = np.zeros((p + 1, p + 1), dtype=np.int64)
     where[np.triu_indices(p)] = np.arange(q)
@@ -80,7 +80,7 @@ def _with_one_last(p: int) -> np.ndarray:
     return packed(where)
 
 
-def expanded(sums: Sums, parameters: Parameters) -> Parameters:
+def expand_parameters(sums: SufficientStatistics, parameters: Parameters) -> Parameters:
     """The parameters after the distribution of z, as it was found, is made N(0, I)."""
     a, second = _latent_moments(sums, int(parameters.loadings.shape[1]))
     values, vectors = np.linalg.eigh(second)
@@ -88,8 +88,8 @@ def expanded(sums: Sums, parameters: Parameters) -> Parameters:
     return _absorbed(parameters, a, root)
 
 
-def stretched(sums: Sums, parameters: Parameters) -> Parameters:
-    """`expanded` one column of W at a time, by what is best for the prior with α = d / ‖w‖² as well.
+def stretched(sums: SufficientStatistics, parameters: Parameters) -> Parameters:
+    """`expand_parameters` one column of W at a time, by what is best for the prior with α = d / ‖w‖² as well.
 
     γ² maximizes -n (log γ² + S/γ²) - d log γ², S the variance of z: what a column that stays has settled at is kept.
     """
@@ -99,7 +99,7 @@ def stretched(sums: Sums, parameters: Parameters) -> Parameters:
     return _absorbed(parameters, a, np.diag(np.sqrt(share * np.diag(second))))
 
 
-def _latent_moments(sums: Sums, p: int) -> tuple[np.ndarray, np.ndarray]:
+def _latent_moments(sums: SufficientStatistics, p: int) -> tuple[np.ndarray, np.ndarray]:
     """Mean (p,) and covariance (p, p) of z over all rows."""
     q = p * (p + 1) // 2
     a = sums.latent[q : q + p] / sums.rows

@@ -14,10 +14,10 @@ from gpukpca._typing import Array
 from gpukpca.backend.elementwise import add, exp
 from gpukpca.backend.linalg import largest_eigenpairs
 from gpukpca.backend.namespace import from_host, namespace_of, to_host
-from gpukpca.backend.rows import pick_rows, row_square_sums
+from gpukpca.backend.rows import gather_rows, row_square_sums
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.decomposition.gaussian_model import GaussianModel
-from gpukpca.decomposition.points import Points
+from gpukpca.decomposition.points import ScaledRows
 from gpukpca.eigen import Dense, top_eigh
 from gpukpca.eigen.finish import signs
 from gpukpca.gram import DenseGram
@@ -93,7 +93,7 @@ def soft_assignment(clusters: list[Cluster], rows: Array, missing: int = 0) -> t
 
 
 def fitted_cluster(
-    points: Points, weights: Array, mean: Array, count: float, p: int, floor: float, workers: int
+    points: ScaledRows, weights: Array, mean: Array, count: float, p: int, floor: float, workers: int
 ) -> Cluster:
     """The M-step of one cluster: exact maximum likelihood of its weighted rows among noises of at least `floor`.
 
@@ -118,7 +118,7 @@ def fitted_cluster(
     """
     xp = namespace_of(points.like)
     chosen = np.flatnonzero(to_host(weights > NEGLIGIBLE))
-    own = pick_rows(weights, chosen)
+    own = gather_rows(weights, chosen)
 
     def part(rows: Array, start: int, stop: int) -> Array:
         centered = rows - mean[None, :]
@@ -147,7 +147,7 @@ def _leading_pairs(S: Array, p: int) -> tuple[np.ndarray, Array, tuple[str, ...]
     return np.maximum(values[:p], 0.0), from_host(vectors[:, :p], S), ()
 
 
-def with_fixed_signs(cluster: Cluster) -> Cluster:
+def fix_signs(cluster: Cluster) -> Cluster:
     """The entry of largest modulus of every axis positive."""
     sign = signs(namespace_of(cluster.axes).matrix_transpose(cluster.axes))
     return replace(cluster, axes=cluster.axes * sign[:, None])

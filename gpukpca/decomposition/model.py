@@ -14,13 +14,13 @@ from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import column_sums, inner_products, solve_triangular
 from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from_host, to_host
 from gpukpca.backend.random import random_subset
-from gpukpca.backend.rows import pick_rows
+from gpukpca.backend.rows import gather_rows
 from gpukpca.decomposition.spectrum import UNRESOLVED, Spectrum
 from gpukpca.eigen import EigenResult, LowRank, Nystrom, PivotedCholesky
 from gpukpca.eigen.finish import default_tolerance
-from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning, RankWarning, warn_caller
-from gpukpca.gram import AnchoredGram, CenteredGram, FactoredGram
-from gpukpca.kernels.base import Kernel, Rows
+from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning, RankWarning, warn_user
+from gpukpca.gram import BasePointGram, CenteredGram, FactoredGram
+from gpukpca.kernels.base import Kernel, PreparedRows
 
 ANCHOR_CANDIDATES = 32
 
@@ -66,8 +66,8 @@ class Model:
     mean_weights: Array
     mean_norm: float
     basis: Any
-    rows: Rows | None
-    template: Rows | None = None
+    rows: PreparedRows | None
+    template: PreparedRows | None = None
     landmarks: np.ndarray | None = None
     certificate: float | None = None
     total_interval: tuple[float, float] | None = None
@@ -102,7 +102,7 @@ def reciprocals(values: np.ndarray) -> np.ndarray:
     return np.divide(1.0, values, out=np.zeros(len(values)), where=values > 0)
 
 
-def exact_model(X: Any, op: CenteredGram, rows: Rows | None, eigen: EigenResult, spectrum: Spectrum) -> Model:
+def exact_model(X: Any, op: CenteredGram, rows: PreparedRows | None, eigen: EigenResult, spectrum: Spectrum) -> Model:
     """The model whose basis is all training rows: A = U λ^(-1/2), b = mᵀA with the column means m of K."""
     scale = from_host(inverse_roots(spectrum.eigenvalues), op.like)[None, :]
     # LAPACK's vectors sum to zero up to rounding, which new points would multiply by the mean of K.
@@ -138,7 +138,7 @@ def nystrom_model(
     """
     rows = getattr(op, "rows", None)
     n = int(op.shape[0])
-    anchored = AnchoredGram(op, _central_row(op, rng)) if rows is not None and rows.shifted else None
+    anchored = BasePointGram(op, _central_row(op, rng)) if rows is not None and rows.shifted else None
     factor = settings.factor(anchored or op, p or 1, rng, report)
     F, means = factor.F, column_sums(factor.F) / n
     mean = to_host(means).astype(np.float64)
@@ -166,7 +166,7 @@ def nystrom_model(
         from_host(affine.b, op.like),
         mean_weights=from_host(affine.c, op.like, accumulation_dtype(op.like)),
         mean_norm=affine.mean_norm,
-        basis=pick_rows(X, landmarks),
+        basis=gather_rows(X, landmarks),
         rows=None if rows is None else rows.take(landmarks),
         landmarks=landmarks,
         certificate=factor.certificate,
@@ -224,7 +224,7 @@ class _AffineMap:
     mean_norm: float
     landmarks: np.ndarray
 
-    def without_anchor(self, anchored: AnchoredGram) -> _AffineMap:
+    def without_anchor(self, anchored: BasePointGram) -> _AffineMap:
         """The same map in terms of k itself, with the anchor x₀ as one more landmark.
 
         k'(x, s) = k(x, s) - k(x, x₀) - k(x₀, s) + k(x₀, x₀), so A gets a row -1ᵀA, and b the constant terms. The mean
@@ -251,7 +251,7 @@ def warn_of_certificate(model: Model, settings: Nystrom, is_constant: Callable[[
     values = model.spectrum.eigenvalues
     largest = float(np.max(values, initial=0.0))
     if model.eigen.null_threshold > UNRESOLVED * largest and not is_constant():
-        warn_caller(
+        warn_user(
             f"{model.spectrum.dtype} cannot resolve these components: eigenvalues below "
             f"{model.eigen.null_threshold:.3g} are lost in the rounding of what centering cancels, and the largest is "
             f"{largest:.3g}. Subtract the feature means, or take a large, nearly constant term out of the kernel"
@@ -262,14 +262,14 @@ def warn_of_certificate(model: Model, settings: Nystrom, is_constant: Callable[[
         why, remedy = "the rank was spent before the tolerance was met", "a larger rank, or a larger tol"
         if model.eigen.rounding > settings.tol * largest:
             why, remedy = "the kernel's rounding exceeds the tolerance", "a larger tol"
-        warn_caller(
+        warn_user(
             f"{why}: eigenvalues may be too small by up to {model.certificate:.3g}, and the largest is {largest:.3g} "
             f"(tol = {settings.tol:.0e}). Allow {remedy}.",
             ConvergenceWarning,
         )
     missing = int(np.sum(values <= 0))
     if missing:
-        warn_caller(
+        warn_user(
             f"only {len(values) - missing} of the {len(values)} components carry variance in an approximation of this "
             "rank. The others have eigenvalue 0 and zero scores.",
             RankWarning,
@@ -297,8 +297,8 @@ class MapArrays:
         offset: Array,
         mean_weights: Array,
         mean_norm: float,
-        template: Rows | None = None,
-        rows: Rows | None = None,
+        template: PreparedRows | None = None,
+        rows: PreparedRows | None = None,
     ) -> None:
         self.basis, self.projection, self.offset = basis, projection, offset
         self.mean_weights, self.mean_norm = mean_weights, mean_norm
@@ -322,7 +322,7 @@ class MapArrays:
         """A zero-size array where the map is computed."""
         return self.offset[:0]
 
-    def prepared(self, kernel: Kernel) -> Rows:
+    def prepared(self, kernel: Kernel) -> PreparedRows:
         """The basis made ready for the kernel, kept for speed, and made again where a pickle left it out.
 
         With landmarks for a basis, mean and flatness cannot be learned again from what the model holds: they are kept.

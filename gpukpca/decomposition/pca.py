@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import working_on
+from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
@@ -24,23 +24,23 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.random import generator
-from gpukpca.decomposition.attempts import Budget, within_memory
+from gpukpca.decomposition.attempts import MemoryBudget, retry_on_oom
 from gpukpca.decomposition.checkpoint import check_folder, checkpoint_for
 from gpukpca.decomposition.checkpoint.job import pca_job
-from gpukpca.decomposition.cluster import cluster_rows, here, loaded
-from gpukpca.decomposition.fitting import Placed, unchanged_on_error
+from gpukpca.decomposition.cluster import cluster_rows, compute_dask, local_placement
+from gpukpca.decomposition.fitting import DevicePlacement, restore_on_error
 from gpukpca.decomposition.gaussian import WithGaussianModel
-from gpukpca.decomposition.lazy import lazily, mean_of, refuse_data_frames
+from gpukpca.decomposition.lazy import check_no_data_frames, mean_of, supports_dask
 from gpukpca.decomposition.linear_map import LinearMap, scores_of_panel
 from gpukpca.decomposition.pca_choices import (
     check_pca_parameters,
+    rank_request,
     scale_from,
     settings_of,
-    wanted_components,
 )
-from gpukpca.decomposition.pca_plan import PCAJob, PCAPlan, make_pca_plan
+from gpukpca.decomposition.pca_plan import PCAPlan, PCAPlanRequest, make_pca_plan
 from gpukpca.decomposition.pca_routes import Axes, PrincipalAxes, rows_for
-from gpukpca.decomposition.pca_settings import Wanted
+from gpukpca.decomposition.pca_settings import RankRequest
 from gpukpca.decomposition.pca_spectrum import Variances, variances_of, warn_of_axes, warn_of_lost_variances
 from gpukpca.decomposition.peers import PCAPeer
 from gpukpca.decomposition.placement import Placement, at_full_precision, placement_for
@@ -52,7 +52,9 @@ from gpukpca.decomposition.validation import checked_scores, new_data, training_
 from gpukpca.gram.distributed import ClusterRows, is_dask_array
 
 
-class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class PCA(
+    Saved, PCAPeer, DevicePlacement, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
     """Principal component analysis, a drop-in for `sklearn.decomposition.PCA`.
 
     Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch, JAX and
@@ -229,29 +231,29 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         -------
         PCAPlan
         """
-        with working_on(X), overflow_allowed():
+        with device_context(X), overflow_allowed():
             check_pca_parameters(self)
             data, place = clone(self)._taken(X)
-            wanted = wanted_components(self, *data.shape)
-            return self._planned(data, wanted, place, Budget(self.memory_limit, X).limit(place.work))
+            wanted = rank_request(self, *data.shape)
+            return self._planned(data, wanted, place, MemoryBudget(self.memory_limit, X).limit(place.work))
 
-    def _planned(self, X: Any, wanted: Wanted, place: Placement, limit: int) -> PCAPlan:
-        return make_pca_plan(PCAJob(settings_of(self), X, wanted.most, wanted.whole, place, limit))
+    def _planned(self, X: Any, wanted: RankRequest, place: Placement, limit: int) -> PCAPlan:
+        return make_pca_plan(PCAPlanRequest(settings_of(self), X, wanted.most, wanted.whole, place, limit))
 
     def _fit(self, X: Any, wants_scores: bool) -> Array | None:
         """Fit, and return the scores where they are wanted; on any exception the estimator is as it was."""
         if wants_scores and is_dask_array(X):
-            refuse_data_frames(self)
-        with unchanged_on_error(self), working_on(X), overflow_allowed():
+            check_no_data_frames(self)
+        with restore_on_error(self), device_context(X), overflow_allowed():
             check_pca_parameters(self)
             check_folder(self.checkpoint)
-            return within_memory(lambda budget: self._fitted(X, budget, wants_scores), self.memory_limit, X)
+            return retry_on_oom(lambda budget: self._fitted(X, budget, wants_scores), self.memory_limit, X)
 
-    def _fitted(self, given: Any, budget: Budget, wants_scores: bool) -> Array | None:
+    def _fitted(self, given: Any, budget: MemoryBudget, wants_scores: bool) -> Array | None:
         """One attempt; the scores in the library of the data."""
         data, place = self._taken(given)
-        wanted = wanted_components(self, *data.shape)
-        with working_on(place.work):
+        wanted = rank_request(self, *data.shape)
+        with device_context(place.work):
             limit = budget.limit(place.work)
             place.check_size(data, limit)
             plan = self._planned(data, wanted, place, limit)
@@ -265,8 +267,8 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
                 Z.rescale(scale)
             rng = generator(self.random_state)
             job = partial(pca_job, self, data, plan, place.work, rng)
-            with checkpoint_for(self.checkpoint, plan.solver, job, rng, listener) as journal:
-                axes = PrincipalAxes(Z, plan, wanted.whole, rng, pass_report(listener), journal).found()
+            with checkpoint_for(self.checkpoint, plan.solver, job, rng, listener) as checkpointer:
+                axes = PrincipalAxes(Z, plan, wanted.whole, rng, pass_report(listener), checkpointer).found()
             variances = variances_of(axes, Z, wanted)
             warn_of_axes(axes, variances, wanted)
             plan = replace(plan, n_components=variances.kept)
@@ -287,8 +289,8 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
     def _taken(self, given: Any) -> tuple[Any, Placement]:
         """The data of a fit, checked, and where it is computed."""
         if (rows := cluster_rows(self, given)) is not None:
-            return rows, here(rows)
-        data = training_data(self, loaded(self, given))
+            return rows, local_placement(rows)
+        data = training_data(self, compute_dask(self, given))
         return data, at_full_precision(placement_for(self, data), data)
 
     def _scores_of_fit(self, X: Any, Z: Any, axes: Axes, mapping: LinearMap) -> Array:
@@ -336,7 +338,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
 
     # -- new points ------------------------------------------------------------------------------------------------
 
-    @lazily("scores")
+    @supports_dask("scores")
     def transform(self, X: Any) -> Array:
         """Scores of new points.
 
@@ -358,14 +360,14 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         Cost 2 m d p operations; memory O(m p) and a panel a thread.
         """
         check_is_fitted(self)
-        with working_on(X), overflow_allowed():
+        with device_context(X), overflow_allowed():
             Y = new_data(self, X, self.components_, "transform")
-        with working_on(self._map.axes), overflow_allowed():
+        with device_context(self._map.axes), overflow_allowed():
             scores = self._map.scores(Y, self.n_jobs)
             check_finite(scores, "Products with the components overflow.", "The array of scores")
             return self._delivered(self._map.whitened(scores) if self.whiten else scores, X)
 
-    @lazily("points", of="scores")
+    @supports_dask("points", of="scores")
     def inverse_transform(self, X: Any) -> Array:
         """Points of data space for given scores: exact where all components were kept, else the nearest in their space.
 
@@ -383,7 +385,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         NotFittedError, ValueError
         """
         check_is_fitted(self)
-        with working_on(self.components_), overflow_allowed():
+        with device_context(self.components_), overflow_allowed():
             scores = checked_scores(X, self.components_, self.n_components_)
             if self.whiten:
                 scores = scores * from_host(self._deviations, scores)[None, :]
@@ -400,7 +402,7 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
 
     # -- the Gaussian model ----------------------------------------------------------------------------------------
 
-    @lazily("numbers")
+    @supports_dask("numbers")
     def score_samples(self, X: Any) -> Array:
         """Log-likelihood of every row under the Gaussian model.
 
@@ -423,9 +425,9 @@ class PCA(Saved, PCAPeer, Placed, WithGaussianModel, ClassNamePrefixFeaturesOutM
         Where the covariance is singular, directions without variance are given eps times the largest one.
         """
         check_is_fitted(self)
-        with working_on(X), overflow_allowed():
+        with device_context(X), overflow_allowed():
             Y = new_data(self, X, self.components_, "score_samples")
-        with working_on(self._map.axes), overflow_allowed():
+        with device_context(self._map.axes), overflow_allowed():
             components = move(self.components_, self._map.axes)
             scores, distances = self._map.scores_and_distances(Y, components, self.n_jobs)
             scale = None if self.scale_ is None else move(self.scale_, scores)

@@ -9,7 +9,7 @@ import numpy as np
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import epsilon, to_host
 from gpukpca.decomposition.choices import check_checkpoint, check_parameter, is_integer, is_real, is_switch, is_word
-from gpukpca.decomposition.pca_settings import PCASettings, Wanted
+from gpukpca.decomposition.pca_settings import PCASettings, RankRequest
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.distributed import client_for
 from gpukpca.kernels.parameters import closest
@@ -23,7 +23,7 @@ DEFAULT_OVERSAMPLES = 10
 ROUNDING = 2.0
 
 
-def wanted_components(estimator: Any, n: int, d: int) -> Wanted:
+def rank_request(estimator: Any, n: int, d: int) -> RankRequest:
     """What n_components means for n samples with d features.
 
     Raises
@@ -33,13 +33,13 @@ def wanted_components(estimator: Any, n: int, d: int) -> Wanted:
     """
     value, solver, most = estimator.n_components, estimator.svd_solver, min(n, d)
     if value is None:
-        return Wanted(max(most - 1, 1) if solver == "arpack" else most)
+        return RankRequest(max(most - 1, 1) if solver == "arpack" else most)
     if isinstance(value, str):
         if solver in ITERATIVE:
             raise ValueError(f"n_components={value!r} cannot be a string with svd_solver={solver!r}")
         if n < d:
             raise ValueError("n_components='mle' is only supported if n_samples >= n_features")
-        return Wanted(most, minka=True)
+        return RankRequest(most, minka=True)
     least = 1 if solver in ITERATIVE else 0
     is_share = not is_integer(value)
     if (is_share and solver in ITERATIVE) or not least <= value <= most:
@@ -47,7 +47,7 @@ def wanted_components(estimator: Any, n: int, d: int) -> Wanted:
             f"n_components={value!r} must be between {least} and min(n_samples, n_features)={most} with "
             f"svd_solver={solver!r}"
         )
-    return Wanted(most, share=float(value)) if is_share else Wanted(int(value), given=True)
+    return RankRequest(most, share=float(value)) if is_share else RankRequest(int(value), given=True)
 
 
 def settings_of(estimator: Any) -> PCASettings:

@@ -11,7 +11,7 @@ from gpukpca.backend.namespace import dtype_name, is_sparse, item_size
 from gpukpca.backend.tiles import worker_count
 from gpukpca.decomposition.pca_settings import PCASettings
 from gpukpca.decomposition.placement import Placement
-from gpukpca.decomposition.plan import NO_CHECKPOINT, spelled_bytes, time_line
+from gpukpca.decomposition.plan import NO_CHECKPOINT, format_bytes, time_line
 from gpukpca.decomposition.work import estimate_seconds, pca_work
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import MemoryBudgetError
@@ -96,7 +96,7 @@ class PCAPlan:
             f"data      {self.n_samples} x {self.n_features}, {self.dtype}, on {self.device}",
             f"method    {self.method}: {WORDS[self.method]} ({self.reason})",
             f"solver    {self._solver_name()} for {self.n_components} components",
-            f"memory    {spelled_bytes(self.predicted_bytes)} predicted, {spelled_bytes(self.available_bytes)} allowed",
+            f"memory    {format_bytes(self.predicted_bytes)} predicted, {format_bytes(self.available_bytes)} allowed",
             *time_line(self.estimated_seconds),
             f"workers   {self.workers}",
         ]
@@ -110,7 +110,7 @@ class PCAPlan:
 
 
 @dataclass(frozen=True)
-class PCAJob:
+class PCAPlanRequest:
     """What a plan is made for.
 
     Attributes
@@ -161,7 +161,7 @@ class PCAJob:
         return worker_count(self.place.work, self.settings.n_jobs)
 
 
-def make_pca_plan(job: PCAJob) -> PCAPlan:
+def make_pca_plan(job: PCAPlanRequest) -> PCAPlan:
     """The first way that fits into memory.
 
     Raises
@@ -176,15 +176,15 @@ def make_pca_plan(job: PCAJob) -> PCAPlan:
             return _with_time(job, plan)
         if fewest is None or plan.predicted_bytes < fewest.predicted_bytes:
             fewest = plan
-    needed = spelled_bytes(fewest.predicted_bytes if fewest else 0)
+    needed = format_bytes(fewest.predicted_bytes if fewest else 0)
     raise MemoryBudgetError(
-        f"PCA of {job.n} x {job.d} needs {needed} ({fewest.method if fewest else ''}), and {spelled_bytes(job.limit)} "
+        f"PCA of {job.n} x {job.d} needs {needed} ({fewest.method if fewest else ''}), and {format_bytes(job.limit)} "
         f"are allowed or free. Try {_fewer(job)}, float32 data, or a larger memory_limit."
         f"{hidden_memory(job.place.work)}"
     )
 
 
-def _with_time(job: PCAJob, plan: PCAPlan) -> PCAPlan:
+def _with_time(job: PCAPlanRequest, plan: PCAPlan) -> PCAPlan:
     """Return the plan with an estimate of its time, where that does not depend on a network."""
     if job.cluster is not None:
         return plan
@@ -192,13 +192,13 @@ def _with_time(job: PCAJob, plan: PCAPlan) -> PCAPlan:
     return replace(plan, estimated_seconds=seconds)
 
 
-def _fewer(job: PCAJob) -> str:
+def _fewer(job: PCAPlanRequest) -> str:
     """Fewer components, and the solver for them where another one was asked for."""
     iterates = job.settings.svd_solver in ("randomized", "arpack")
     return "fewer components" if iterates else 'few components (of PCA with svd_solver="randomized")'
 
 
-def _ways(job: PCAJob) -> Iterator[tuple[str, str]]:
+def _ways(job: PCAPlanRequest) -> Iterator[tuple[str, str]]:
     """Methods in the order in which they are wanted, each with the reason for it."""
     asked = job.settings.svd_solver
     if asked != "auto":
@@ -222,14 +222,14 @@ def _ways(job: PCAJob) -> Iterator[tuple[str, str]]:
         yield "randomized", "few components"
 
 
-def _plan(job: PCAJob, method: str, reason: str, refused: PCAPlan | None) -> PCAPlan:
+def _plan(job: PCAPlanRequest, method: str, reason: str, refused: PCAPlan | None) -> PCAPlan:
     by_samples = method == "dual" or (method == "randomized" and job.n < job.d)
     solver = solver_for(job, method)
     notes: tuple[str, ...] = ()
     if job.cluster is not None:
         notes = (f"cluster: {job.cluster.describe()}",)
     if refused is not None:
-        notes = (*notes, f"{refused.method} would need {spelled_bytes(refused.predicted_bytes)}")
+        notes = (*notes, f"{refused.method} would need {format_bytes(refused.predicted_bytes)}")
     if job.settings.has_checkpoint and not isinstance(solver, BlockKrylov):
         notes = (*notes, NO_CHECKPOINT)
     return PCAPlan(
@@ -249,7 +249,7 @@ def _plan(job: PCAJob, method: str, reason: str, refused: PCAPlan | None) -> PCA
     )
 
 
-def solver_for(job: PCAJob, method: str) -> Any:
+def solver_for(job: PCAPlanRequest, method: str) -> Any:
     """The solver of the eigenproblem of a method; None for the SVD."""
     settings = job.settings
     if method == "full":
@@ -263,7 +263,7 @@ def solver_for(job: PCAJob, method: str) -> Any:
     return Dense()
 
 
-def _bytes(job: PCAJob, method: str, solver: Any, by_samples: bool) -> int:
+def _bytes(job: PCAPlanRequest, method: str, solver: Any, by_samples: bool) -> int:
     """Peak of what a method allocates: matrices, the solver's own, blocks of every worker, components and scores."""
     n, d, p, item = job.n, job.d, job.p, item_size(job.X.dtype)
     workers, blocks, scores = job.workers, job.workers * 3 * _block_bytes(job, method), n * p
@@ -295,7 +295,7 @@ def _bytes(job: PCAJob, method: str, solver: Any, by_samples: bool) -> int:
     return copy + max(matrix, size * size * 8 + work) + blocks + results
 
 
-def _block_bytes(job: PCAJob, method: str) -> int:
+def _block_bytes(job: PCAPlanRequest, method: str) -> int:
     """Of a block of rows or columns, and a tile of a product."""
     by_rows = method == "covariance_eigh" or (method in ("randomized", "full") and job.n >= job.d)
     length, other = (job.n, job.d) if by_rows else (job.d, job.n)

@@ -20,7 +20,7 @@ from gpukpca.backend.orthonormal import orthonormal_factors
 from gpukpca.backend.random import random_directions
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.decomposition.pca_plan import PCAPlan
-from gpukpca.eigen import Dense, EigenResult, Journal, top_eigh
+from gpukpca.eigen import Checkpointer, Dense, EigenResult, top_eigh
 from gpukpca.eigen.finish import residuals, signs
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import DenseGram
@@ -94,7 +94,7 @@ class PrincipalAxes:
     rng : numpy.random.Generator
     report : callable, optional
         Called after every pass.
-    journal : Journal, optional
+    checkpointer : Checkpointer, optional
         Of block Krylov.
     """
 
@@ -105,9 +105,16 @@ class PrincipalAxes:
         whole: bool,
         rng: np.random.Generator,
         report: Any = None,
-        journal: Journal | None = None,
+        checkpointer: Checkpointer | None = None,
     ) -> None:
-        self.Z, self.plan, self.whole, self.rng, self.report, self.journal = Z, plan, whole, rng, report, journal
+        self.Z, self.plan, self.whole, self.rng, self.report, self.checkpointer = (
+            Z,
+            plan,
+            whole,
+            rng,
+            report,
+            checkpointer,
+        )
         self.dtype = dtype_name(Z.dtype)
         self.eps = EPS[self.dtype]
         self.most = min(plan.n_samples, plan.n_features)
@@ -196,7 +203,9 @@ class PrincipalAxes:
         n, p = op.shape[0], min(self._wanted, op.shape[0])
         alone = isinstance(self.plan.solver, Dense) and n <= (ONE_THREAD_FOR_ALL if p == n else ONE_THREAD_UP_TO)
         with single_threaded_blas() if alone else nullcontext():
-            eigen = top_eigh(op, p, solver=self.plan.solver, rng=self.rng, report=self.report, journal=self.journal)
+            eigen = top_eigh(
+                op, p, solver=self.plan.solver, rng=self.rng, report=self.report, checkpointer=self.checkpointer
+            )
         most = self.most if self.plan.method == "dual" else n
         if p < most and isinstance(self.plan.solver, Dense) and self._drowned(eigen):
             # Which of the vectors without digits belong to the small singular values, the data themselves must say.

@@ -32,7 +32,7 @@ class PCASettings:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RankRequest:
     """How many components.
 
     Attributes

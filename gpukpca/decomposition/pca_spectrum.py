@@ -11,9 +11,9 @@ from gpukpca.backend.namespace import dtype_name, epsilon, from_host, namespace_
 from gpukpca.decomposition.evidence import log_evidence, most_evident
 from gpukpca.decomposition.magnitude import check_variance, variances_of_data
 from gpukpca.decomposition.pca_routes import Axes
-from gpukpca.decomposition.pca_settings import Wanted
+from gpukpca.decomposition.pca_settings import RankRequest
 from gpukpca.decomposition.spectrum import warn_of_fallbacks
-from gpukpca.exceptions import ConvergenceError, ConvergenceWarning, PrecisionWarning, RankWarning, warn_caller
+from gpukpca.exceptions import ConvergenceError, ConvergenceWarning, PrecisionWarning, RankWarning, warn_user
 
 USELESS_RESIDUAL = 0.1
 # scikit-learn's: variances up to it count as zero in Minka's likelihood.
@@ -55,7 +55,7 @@ class Variances:
         return self.singular_values / np.sqrt(self.degrees)
 
 
-def variances_of(axes: Axes, Z: Any, wanted: Wanted) -> Variances:
+def variances_of(axes: Axes, Z: Any, wanted: RankRequest) -> Variances:
     """Return the variances of a fit. The total is the trace, so the ratios are exact with few components too.
 
     Raises
@@ -83,7 +83,7 @@ def variances_of(axes: Axes, Z: Any, wanted: Wanted) -> Variances:
     return Variances(values, ratios, np.sqrt(axes.squares[:kept]) / Z.unit, norms, total, noise, degrees)
 
 
-def _kept(axes: Axes, total: float, n: int, wanted: Wanted) -> int:
+def _kept(axes: Axes, total: float, n: int, wanted: RankRequest) -> int:
     """How many components."""
     if wanted.minka and axes.spectrum is not None:
         variances = axes.spectrum / max(n - 1, 1)
@@ -107,7 +107,7 @@ def _noise(axes: Axes, total: float, kept: int, most: int, degrees: int) -> floa
     return left / (most - kept) if left > REMAINDER * total else 0.0
 
 
-def warn_of_axes(axes: Axes, variances: Variances, wanted: Wanted) -> None:
+def warn_of_axes(axes: Axes, variances: Variances, wanted: RankRequest) -> None:
     """Residuals above the tolerance, components without variance, a device that failed."""
     eigen = axes.eigen
     if eigen is not None:
@@ -116,7 +116,7 @@ def warn_of_axes(axes: Axes, variances: Variances, wanted: Wanted) -> None:
         _warn_of_convergence(axes)
     rank = int(np.sum(variances.singular_values > 0))
     if rank < variances.kept and (wanted.given or rank == 0):
-        warn_caller(
+        warn_user(
             f"only {rank} of the {variances.kept} components carry variance. The others have variance 0.", RankWarning
         )
 
@@ -139,7 +139,7 @@ def warn_of_lost_variances(model: Any) -> None:
     lost = np.flatnonzero((deviations > 0.0) & (deviations <= noise))
     if lost.size:
         where = ", ".join(str(k + 1) for k in lost[:10]) + (", ..." if lost.size > 10 else "")
-        warn_caller(
+        warn_user(
             f"{dtype_name(V.dtype)} cannot resolve the variances of {lost.size} of {len(deviations)} components "
             f"({where}): they are within the rounding of the largest one, or of data of size {size:.3g} before "
             "centering. Ask for fewer components, or pass float64 data, or data less their means.",
@@ -165,7 +165,7 @@ def _warn_of_convergence(axes: Axes) -> None:
             ),
         )
     worst = float(np.max(norms)) / largest if largest > 0 else 0.0
-    warn_caller(
+    warn_user(
         f"{int(np.sum(~eigen.converged))} of {len(norms)} components have a residual above {eigen.tolerance:.0e} of "
         f"the largest eigenvalue after {eigen.n_passes} passes; the worst is {worst:.1e}. Use "
         'iterated_power="auto", a larger tol, or svd_solver="covariance_eigh" or "dual".',

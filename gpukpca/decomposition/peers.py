@@ -10,16 +10,16 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import KernelCenterer, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca.backend.device import working_on
+from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, is_sparse, overflow_allowed, to_host
-from gpukpca.backend.rows import pick_rows
+from gpukpca.backend.rows import gather_rows
 from gpukpca.decomposition.choices import kernel_from
 from gpukpca.decomposition.linear_map import LinearMap
 from gpukpca.decomposition.model import MapArrays, inverse_roots
 from gpukpca.decomposition.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.decomposition.reading import total_variance_of
 from gpukpca.eigen.finish import default_tolerance
-from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_caller
+from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 from gpukpca.gram import kernel_matmat
 from gpukpca.kernels import RBF, Cosine, Kernel, Linear, PairwiseCallable, Polynomial, Precomputed, Sigmoid
 
@@ -98,7 +98,7 @@ class KernelPeer:
             peer.dual_coef_ = to_host(ridge.dual_coef).copy()
             peer.X_transformed_fit_ = to_host(ridge.scores).copy()
         rows = _some_rows(model.X_fit_)
-        with working_on(model._map.like), overflow_allowed():
+        with device_context(model._map.like), overflow_allowed():
             _check_scores(peer, peer.transform(rows), to_host(model._checked_scores(rows)))
         _copy_features(model, peer)
         return peer
@@ -173,14 +173,14 @@ def _check_scores(peer: Any, theirs: Any, scores: np.ndarray) -> None:
     )
     if not difference <= ANOTHER_MODEL:
         raise InvalidParameterError(message)
-    warn_caller(message, PrecisionWarning)
+    warn_user(message, PrecisionWarning)
 
 
 def _some_rows(X: Any) -> Any:
     """Return rows of X on the host, evenly spaced, as many as a peer is compared on."""
     n = int(X.shape[0])
     chosen = np.linspace(0, n - 1, max(1, min(n, COMPARED_ROWS, COMPARED_ENTRIES // n))).astype(np.int64)
-    rows = pick_rows(X, chosen)
+    rows = gather_rows(X, chosen)
     return rows if is_sparse(rows) else to_host(rows)
 
 
@@ -410,7 +410,7 @@ def _check_linear_scores(model: Any, peer: Any) -> None:
     kept = np.flatnonzero(variances > 0)[:COMPARED_ROWS]
     if not kept.size:
         return
-    with working_on(model._map.axes), overflow_allowed():
+    with device_context(model._map.axes), overflow_allowed():
         steps = np.sqrt(variances[kept])[:, None] * to_host(model.components_)[kept]
         rows = to_host(model.mean_) + (steps if model.scale_ is None else steps * to_host(model.scale_))
         scores = model._map.scores(rows, model.n_jobs)

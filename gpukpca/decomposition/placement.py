@@ -35,8 +35,8 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
-from gpukpca.backend.tiles import edges
-from gpukpca.decomposition.plan import spelled_bytes
+from gpukpca.backend.tiles import row_slices
+from gpukpca.decomposition.plan import format_bytes
 from gpukpca.exceptions import (
     DeviceFallbackWarning,
     DeviceUnavailableError,
@@ -82,7 +82,7 @@ class Placement:
         needed = int(np.prod(X.shape)) * item_size(X.dtype) if self.moved else 0
         if needed > limit:
             raise MemoryBudgetError(
-                f"the data take {spelled_bytes(needed)} on {describe_device(self.work)}, and {spelled_bytes(limit)} "
+                f"the data take {format_bytes(needed)} on {describe_device(self.work)}, and {format_bytes(limit)} "
                 'are allowed or free there. Try device="cpu", float32 data, or a larger memory_limit.'
                 f"{hidden_memory(self.work)}"
             )
@@ -147,7 +147,7 @@ def at_full_precision(place: Placement, X: Any) -> Placement:
 
 def panels_of(X: Any, rows: int) -> list[tuple[int, int]]:
     """(start, stop) of panels of so many rows; at least one, which may be empty."""
-    return edges(int(X.shape[0]), rows) or [(0, 0)]
+    return row_slices(int(X.shape[0]), rows) or [(0, 0)]
 
 
 def _copied(X: Any, like: Array) -> Array:

@@ -10,10 +10,10 @@ from typing import Any
 from gpukpca._typing import Array
 from gpukpca.backend.device import free_bytes
 from gpukpca.backend.limits import SHARE_OF_FREE
-from gpukpca.decomposition.progress import spelled_seconds
+from gpukpca.decomposition.progress import format_seconds
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.residence import Residence
+from gpukpca.gram.residence import GramStorage
 
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -54,7 +54,7 @@ class Plan:
     kernel: str
     solver: Any
     solver_reason: str
-    residence: Residence
+    residence: GramStorage
     predicted_bytes: int
     available_bytes: int
     start_landmarks: int = 0
@@ -69,7 +69,7 @@ class Plan:
             f"kernel    {self.kernel}",
             f"solver    {solver_name(self.solver)} for {self.n_components} components ({self.solver_reason})",
             f"K         {self.residence.describe()}",
-            f"memory    {spelled_bytes(self.predicted_bytes)} predicted, {spelled_bytes(self.available_bytes)} allowed",
+            f"memory    {format_bytes(self.predicted_bytes)} predicted, {format_bytes(self.available_bytes)} allowed",
             *time_line(self.estimated_seconds),
             f"workers   {self.residence.workers}",
         ]
@@ -80,7 +80,7 @@ class Plan:
         if self.start_landmarks:
             lines.append(f"start     components of {self.start_landmarks} random rows")
         if self.bytes_read:
-            lines.append(f"reading   {spelled_bytes(self.bytes_read)} of X from its file in every pass over K")
+            lines.append(f"reading   {format_bytes(self.bytes_read)} of X from its file in every pass over K")
         return "\n".join(lines + [f"note      {note}" for note in self.notes])
 
 
@@ -102,7 +102,7 @@ def time_line(seconds: float | None) -> list[str]:
     """Return the line of a plan about its time, if that is known."""
     if seconds is None:
         return []
-    return [f"time      {f'about {spelled_seconds(seconds)}' if seconds >= 1 else 'less than 1 s'}, estimated"]
+    return [f"time      {f'about {format_seconds(seconds)}' if seconds >= 1 else 'less than 1 s'}, estimated"]
 
 
 def parsed_bytes(size: Any) -> int:
@@ -120,7 +120,7 @@ def parsed_bytes(size: Any) -> int:
     return int(size)
 
 
-def spelled_bytes(size: int) -> str:
+def format_bytes(size: int) -> str:
     """«1.4 GiB»."""
     value = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -18,19 +18,19 @@ from gpukpca.backend.limits import SHARE_FOR_ROWS, SHARE_FOR_TILES, SHARE_OF_FRE
 from gpukpca.backend.linalg import inner_panel
 from gpukpca.backend.namespace import dtype_name, is_memory_map, is_sparse, item_size
 from gpukpca.backend.tiles import worker_count
-from gpukpca.decomposition.choices import refuse_indefinite
+from gpukpca.decomposition.choices import check_not_indefinite
 from gpukpca.decomposition.kernel_pca_settings import KernelPCASettings
 from gpukpca.decomposition.placement import Placement
-from gpukpca.decomposition.plan import NO_CHECKPOINT, Plan, spelled_bytes
+from gpukpca.decomposition.plan import NO_CHECKPOINT, Plan, format_bytes
 from gpukpca.decomposition.work import SPARE_COLUMNS, estimate_seconds, kernel_pca_work
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.block_krylov import GPU_COLUMNS, rounded_up
 from gpukpca.eigen.growing import default_block
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram.product import dense_row_bytes
-from gpukpca.gram.residence import SMALLEST_EDGE, Residence, tile_edge_for, tiled_residence
+from gpukpca.gram.residence import SMALLEST_EDGE, GramStorage, tile_edge_for, tiled_residence
 from gpukpca.kernels import Kernel, Linear, Precomputed
-from gpukpca.kernels.base import Rows
+from gpukpca.kernels.base import PreparedRows
 
 FEWEST_BLOCKS = 4
 SMALLEST_EDGE_ON_GPU = 512
@@ -55,7 +55,7 @@ SMALL_PROBLEM_SQUARES = 8.2
 
 
 @dataclass(frozen=True)
-class Job:
+class PlanRequest:
     """What a plan is made for: the facts that no choice changes.
 
     Attributes
@@ -77,7 +77,7 @@ class Job:
     settings: KernelPCASettings
     X: Any
     kernel: Kernel
-    template: Rows | None
+    template: PreparedRows | None
     p: int
     limit: int
     place: Placement
@@ -144,7 +144,7 @@ def make_plan(
     X: Array,
     kernel: Kernel,
     p: int,
-    template: Rows | None,
+    template: PreparedRows | None,
     limit: int,
     place: Placement,
 ) -> Plan:
@@ -157,7 +157,7 @@ def make_plan(
     MemoryBudgetError
         Not even the smallest way fits; names what is needed, what is allowed, and what to change.
     """
-    job = Job(settings, X, kernel, template, p, limit, place, worker_count(place.work, settings.n_jobs))
+    job = PlanRequest(settings, X, kernel, template, p, limit, place, worker_count(place.work, settings.n_jobs))
     fewest: int | None = None
     for way in _ways(job):
         if way.predicted_bytes <= limit:
@@ -166,7 +166,7 @@ def make_plan(
     raise MemoryBudgetError(_too_big(job, fewest or 0))
 
 
-def _ways(job: Job) -> Iterator[Plan]:
+def _ways(job: PlanRequest) -> Iterator[Plan]:
     """Plans for the job in the order in which they are wanted; the first that fits is taken."""
     e = job.settings
     solver, why = e.solver_for(job.n, job.p, job.on_gpu)
@@ -188,7 +188,7 @@ def _ways(job: Job) -> Iterator[Plan]:
             yield _exact_plan(job, candidate, why, edge, (note,) if note else ())
 
 
-def plan_of(job: Job, solver: Any, why: str, residence: Residence, needed: int, **more: Any) -> Plan:
+def plan_of(job: PlanRequest, solver: Any, why: str, residence: GramStorage, needed: int, **more: Any) -> Plan:
     """The plan of a job, from what was chosen for it."""
     return Plan(
         n_samples=job.n,
@@ -209,7 +209,7 @@ def plan_of(job: Job, solver: Any, why: str, residence: Residence, needed: int, 
 # -- K by tiles, or stored -------------------------------------------------------------------------------------------
 
 
-def _exact_plan(job: Job, solver: Any, why: str, edge: int, notes: tuple[str, ...]) -> Plan:
+def _exact_plan(job: PlanRequest, solver: Any, why: str, edge: int, notes: tuple[str, ...]) -> Plan:
     """One solver and one tile edge, with as many tiles cached as fit; a wide block where a pass is dear."""
     plan = _with_cache(job, solver, why, edge, notes)
     if isinstance(solver, BlockKrylov) and _free_to_start(solver) and job.n >= SAMPLE_PAYS * START_LANDMARKS:
@@ -235,26 +235,26 @@ def _free_to_start(solver: BlockKrylov) -> bool:
     return solver.passes is None and solver.start is None and solver.max_blocks is None
 
 
-def _recomputed(residence: Residence) -> str:
+def _recomputed(residence: GramStorage) -> str:
     every = residence.tiles - residence.cached_tiles
     return f"K does not fit into memory: {every} of {residence.tiles} tiles are made anew in every pass"
 
 
-def _with_cache(job: Job, solver: Any, why: str, edge: int, notes: tuple[str, ...]) -> Plan:
+def _with_cache(job: PlanRequest, solver: Any, why: str, edge: int, notes: tuple[str, ...]) -> Plan:
     """A plan with as many tiles cached as fit beside everything else."""
     n, item = job.n, job.item
     if isinstance(job.kernel, Precomputed):  # the matrix is the user's own
-        residence = Residence("dense", n, n, 0, job.workers)
+        residence = GramStorage("dense", n, n, 0, job.workers)
         # Its symmetric part, should it not be symmetric to the last bit.
         held = n * n * item + _solver_bytes(job, solver) + job.workers * n * _columns(job, solver) * item
         return plan_of(job, solver, why, residence, held, notes=notes)
     if job.kernel.stored_only or job.settings.gram == "dense":
-        residence = Residence("dense", n, n, 0, job.workers)
+        residence = GramStorage("dense", n, n, 0, job.workers)
         held = _row_bytes(job, n) + _solver_bytes(job, solver) + residence.cache_bytes(item)
         held += _passing_bytes(job, solver, edge, buffered=False)
         return plan_of(job, solver, why, residence, max(held, _preimage_bytes(job)), notes=notes)
     panel = _panel(job, edge)
-    rows = Residence("tiled", n, edge, 0, job.workers, panel).rows_held
+    rows = GramStorage("tiled", n, edge, 0, job.workers, panel).rows_held
     held = _row_bytes(job, rows) + _solver_bytes(job, solver)
     # Tiles that are kept need no buffer; those made anew have one in every worker.
     for buffered in (False, True):
@@ -268,7 +268,7 @@ def _with_cache(job: Job, solver: Any, why: str, edge: int, notes: tuple[str, ..
     return plan_of(job, solver, why, residence, needed, notes=notes, bytes_read=read)
 
 
-def _panel(job: Job, edge: int) -> int:
+def _panel(job: PlanRequest, edge: int) -> int:
     """Tile columns whose rows are held at once, where X is a memory map too large to be held made ready; else 0."""
     row = max(job.row_bytes, int(job.X.shape[1]) * job.item)
     if not job.maps_file or job.n * row <= SHARE_FOR_ROWS * job.limit:
@@ -276,13 +276,13 @@ def _panel(job: Job, edge: int) -> int:
     return max(1, int(SHARE_FOR_ROWS * job.limit) // (2 * row * edge) - 2 * job.workers)
 
 
-def _row_bytes(job: Job, rows: int) -> int:
+def _row_bytes(job: PlanRequest, rows: int) -> int:
     """The model's copy of the data, and so many rows made ready for the kernel."""
     # Slices that are kept while X is read keep the operand that was made of them, as wide again.
     return job.copy_bytes + rows * job.row_bytes * (2 if rows < job.n else 1)
 
 
-def _passing_bytes(job: Job, solver: Any, edge: int, buffered: bool) -> int:
+def _passing_bytes(job: PlanRequest, solver: Any, edge: int, buffered: bool) -> int:
     """What comes and goes: in a pass tiles, slices of rows and sums of every worker; between passes wide panels."""
     slices = edge * _slice_bytes(job)
     begins_wide = job.on_gpu and job.template is not None and job.template.wide
@@ -292,18 +292,18 @@ def _passing_bytes(job: Job, solver: Any, edge: int, buffered: bool) -> int:
     return max(job.workers * (tiles + slices + sums) + strips, _widened_bytes(job, solver))
 
 
-def _slice_bytes(job: Job) -> int:
+def _slice_bytes(job: PlanRequest) -> int:
     """Of a row in the slices that a tile is made from."""
     row = max(job.row_bytes, 0 if is_sparse(job.X) else int(job.X.shape[1]) * job.item)
     return row + 3 * dense_row_bytes(job.kernel, job.X)
 
 
-def _columns(job: Job, solver: Any) -> int:
+def _columns(job: PlanRequest, solver: Any) -> int:
     """Columns that are multiplied in a pass."""
     return solver.width(job.n, job.p, job.on_gpu) if isinstance(solver, BlockKrylov) else job.p
 
 
-def _preimage_bytes(job: Job) -> int:
+def _preimage_bytes(job: PlanRequest) -> int:
     """What the pre-image takes after the decomposition; with landmarks where its whole matrix does not fit."""
     method = job.settings.preimage
     if method is None or isinstance(job.kernel, Linear):
@@ -313,7 +313,7 @@ def _preimage_bytes(job: Job) -> int:
     return method.peak_bytes(job.n, int(job.X.shape[1]), job.p, job.item, job.on_gpu, _preimage_landmarks(job)) + tile
 
 
-def _preimage_landmarks(job: Job) -> int:
+def _preimage_landmarks(job: PlanRequest) -> int:
     """Landmarks of the ridge pre-image, 0 for none."""
     method = job.settings.preimage
     if method is None or isinstance(job.kernel, Linear):
@@ -322,7 +322,7 @@ def _preimage_landmarks(job: Job) -> int:
     return method.landmarks_for(job.n, fits=whole <= job.limit)
 
 
-def _with_preimage(job: Job, way: Plan) -> Plan:
+def _with_preimage(job: PlanRequest, way: Plan) -> Plan:
     """The plan with what is to be said about its pre-image."""
     count = _preimage_landmarks(job)
     if not count:
@@ -331,14 +331,14 @@ def _with_preimage(job: Job, way: Plan) -> Plan:
     return replace(way, preimage_landmarks=count, notes=(*way.notes, note))
 
 
-def _with_checkpoint(job: Job, way: Plan) -> Plan:
+def _with_checkpoint(job: PlanRequest, way: Plan) -> Plan:
     """The plan with what is to be said where there is nothing to write to a checkpoint."""
     if not job.settings.has_checkpoint or (isinstance(way.solver, BlockKrylov) and 5 * job.p <= job.n):
         return way
     return replace(way, notes=(*way.notes, NO_CHECKPOINT))
 
 
-def _with_time(job: Job, way: Plan) -> Plan:
+def _with_time(job: PlanRequest, way: Plan) -> Plan:
     """Return the plan with an estimate of its time."""
     work = kernel_pca_work(job, way)
     if work is None:
@@ -346,7 +346,7 @@ def _with_time(job: Job, way: Plan) -> Plan:
     return replace(way, estimated_seconds=estimate_seconds(work, job.place.work, job.X.dtype, job.workers, job.on_gpu))
 
 
-def _solver_bytes(job: Job, solver: Any) -> int:
+def _solver_bytes(job: PlanRequest, solver: Any) -> int:
     """What the solver takes beside the operator; a solver of the user's own need not say."""
     if not hasattr(solver, "workspace_items"):
         return 0
@@ -357,7 +357,7 @@ def _solver_bytes(job: Job, solver: Any) -> int:
     return items * job.item
 
 
-def _widened_bytes(job: Job, solver: Any) -> int:
+def _widened_bytes(job: PlanRequest, solver: Any) -> int:
     """What float32 data take in float64 for a while: panels of the basis, vectors for their residuals."""
     if job.item == 8 and not job.on_gpu:  # a device copies slices that are not contiguous
         return 0
@@ -369,7 +369,7 @@ def _widened_bytes(job: Job, solver: Any) -> int:
     return 16 * job.n * (job.p + 1) if isinstance(solver, LowRank) else 0
 
 
-def _edges_to_try(job: Job) -> list[int]:
+def _edges_to_try(job: PlanRequest) -> list[int]:
     """The usual edge of a tile, and a smaller one for tight limits."""
     usual = tile_edge_for(job.n, job.workers, job.on_gpu, dense_row_bytes(job.kernel, job.X))
     if job.on_gpu:  # by halves: launches are dear, and what a tile needs falls by four
@@ -377,7 +377,7 @@ def _edges_to_try(job: Job) -> list[int]:
     return [usual, SMALLEST_EDGE] if usual > SMALLEST_EDGE else [usual]
 
 
-def _solvers_to_try(job: Job, solver: Any) -> list[tuple[Any, str]]:
+def _solvers_to_try(job: PlanRequest, solver: Any) -> list[tuple[Any, str]]:
     """The chosen solver, then smaller ones that may stand in for it, each with what to say about it."""
     e, n, p = job.settings, job.n, job.p
     tries: list[tuple[Any, str]] = [(solver, "")]
@@ -396,7 +396,7 @@ def _solvers_to_try(job: Job, solver: Any) -> list[tuple[Any, str]]:
 # -- K by a factor -----------------------------------------------------------------------------------------------------
 
 
-def _explicit_features(job: Job) -> int:
+def _explicit_features(job: PlanRequest) -> int:
     """Columns of an exact factor of K, where the kernel's features are fewer than the samples; else 0."""
     e = job.settings
     named = e.names_solver("auto", "nystrom")
@@ -410,7 +410,7 @@ def _explicit_features(job: Job) -> int:
     return count if count <= largest else 0
 
 
-def _factored_plan(job: Job, count: int) -> Plan:
+def _factored_plan(job: PlanRequest, count: int) -> Plan:
     """The exact low-rank way: features of all samples, and the eigenproblem of their small product."""
     p = min(job.p, count) if job.settings.n_components is None else job.p
     tol = job.settings.tol
@@ -423,29 +423,29 @@ def _factored_plan(job: Job, count: int) -> Plan:
     if job.on_gpu:  # the panel of F that is widened for its square
         needed += 8 * count * min(job.n, inner_panel(job.place.work, is_wide=False))
     needed = max(needed, job.copy_bytes + _preimage_bytes(job))
-    residence = Residence("factored", job.n, job.n, 0, job.workers, rank=count)
+    residence = GramStorage("factored", job.n, job.n, 0, job.workers, rank=count)
     why = f"{count} features span the feature space, fewer than the {job.n} samples: exact"
     return replace(plan_of(job, solver, why, residence, needed), n_components=p)
 
 
-def _nystrom_plans(job: Job, wanted: Nystrom, why: str) -> Iterator[Plan]:
+def _nystrom_plans(job: PlanRequest, wanted: Nystrom, why: str) -> Iterator[Plan]:
     """The approximation by landmarks, with the rank asked for."""
     solver, rank, p = ranked(wanted, job.settings, job.kernel, job.n, job.p)
     for edge in _edges_to_try(job):
         panel = _panel(job, edge)
-        rows = Residence("tiled", job.n, edge, 0, job.workers, panel).rows_held
+        rows = GramStorage("tiled", job.n, edge, 0, job.workers, panel).rows_held
         held = 0 if isinstance(job.kernel, Precomputed) else _row_bytes(job, rows)
         held += job.workers * edge * _slice_bytes(job) if panel else 0
         held += job.n * (rank * job.item + 8 * LANDMARK_VECTORS) + _landmark_peak(job, rank, p)
         held = max(held, _preimage_bytes(job))
-        residence = Residence("factored", job.n, edge, 0, job.workers, panel, rank)
+        residence = GramStorage("factored", job.n, edge, 0, job.workers, panel, rank)
         read = job.n * int(job.X.shape[1]) * job.item if panel else 0
         yield replace(plan_of(job, solver, why, residence, held, bytes_read=read), n_components=p)
 
 
 def ranked(wanted: Nystrom, settings: KernelPCASettings, kernel: Kernel, n: int, p: int) -> tuple[Nystrom, int, int]:
     """The approximation of K (n, n) with its rank as a number, that rank, and how many of p components it can give."""
-    refuse_indefinite(kernel)
+    check_not_indefinite(kernel)
     rank = wanted.rank_for(n, p)
     if isinstance(settings.n_components, Integral) and rank < p:
         raise InvalidParameterError(
@@ -455,7 +455,7 @@ def ranked(wanted: Nystrom, settings: KernelPCASettings, kernel: Kernel, n: int,
     return replace(wanted, rank=rank), rank, min(p, rank)
 
 
-def _landmark_peak(job: Job, rank: int, p: int) -> int:
+def _landmark_peak(job: PlanRequest, rank: int, p: int) -> int:
     """Beside F: blocks of columns while it grows, then the small eigenproblem, then the vectors."""
     small = 8 * rank * rank
     growing = 2 * default_block(rank) * job.n * job.item + 2 * small
@@ -463,7 +463,7 @@ def _landmark_peak(job: Job, rank: int, p: int) -> int:
     return max(growing, int(SMALL_PROBLEM_SQUARES * small), vectors)
 
 
-def _too_big(job: Job, needed: int) -> str:
+def _too_big(job: PlanRequest, needed: int) -> str:
     n, e = job.n, job.settings
     advice = ["a larger memory_limit", "float32 data"] if job.item == 8 else ["a larger memory_limit"]
     iterates = isinstance(e.eigen_solver, BlockKrylov) or e.names_solver("randomized", "arpack")
@@ -475,7 +475,7 @@ def _too_big(job: Job, needed: int) -> str:
     if e.gram == "dense":
         advice.insert(0, 'gram="auto"')
     return (
-        f"the fit needs {spelled_bytes(needed)} (a stored kernel matrix alone takes "
-        f"{spelled_bytes(n * n * job.item)}), and {spelled_bytes(job.limit)} are allowed or free. Try "
+        f"the fit needs {format_bytes(needed)} (a stored kernel matrix alone takes "
+        f"{format_bytes(n * n * job.item)}), and {format_bytes(job.limit)} are allowed or free. Try "
         f"{', or '.join(advice)}.{hidden_memory(job.place.work)}"
     )

@@ -18,13 +18,13 @@ from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, move,
 from gpukpca.backend.orthonormal import orthonormal_factors
 from gpukpca.backend.rows import (
     GPU_PANEL_ENTRIES,
+    gather_rows,
     half_range,
-    pick_rows,
     power_of_two_scale,
     row_panels,
     take_rows,
 )
-from gpukpca.backend.tiles import dealt_back, edges, map_tiles, worker_count
+from gpukpca.backend.tiles import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.decomposition.magnitude import check_entries, row_bounds
 from gpukpca.decomposition.two_pass import moments_of
 
@@ -36,7 +36,7 @@ FEWEST_ROWS = 64
 
 
 @dataclass(frozen=True)
-class Frame:
+class RowScaling:
     """The units of a fit: a row x becomes ``factor x - shift``.
 
     Attributes
@@ -54,7 +54,7 @@ class Frame:
     variance: float
 
     @classmethod
-    def of(cls, X: Any, like: Array) -> Frame:
+    def of(cls, X: Any, like: Array) -> RowScaling:
         """The frame of the rows X, for work where `like` is."""
         wide = accumulation_dtype(X)
         low, high = row_bounds(_panels(X))
@@ -78,7 +78,7 @@ def _panels(X: Any) -> Iterator[Array]:
     return (take_rows(X, start, stop) for start, stop in row_panels(X))
 
 
-class Points:
+class ScaledRows:
     """Rows X in the units of a frame, made panel by panel.
 
     Parameters
@@ -92,7 +92,7 @@ class Points:
         Directions beyond the d of X in which all rows are 0: they belong to the space all the same.
     """
 
-    def __init__(self, X: Any, frame: Frame, n_jobs: int | None = None, missing: int = 0) -> None:
+    def __init__(self, X: Any, frame: RowScaling, n_jobs: int | None = None, missing: int = 0) -> None:
         self.X, self.frame, self.missing = X, frame, missing
         self.shape = (int(X.shape[0]), int(X.shape[1]))
         self.workers = worker_count(frame.shift, n_jobs)
@@ -109,13 +109,13 @@ class Points:
 
     def some(self, chosen: Any) -> Array:
         """The rows named by host integers."""
-        return self.frame.rows(pick_rows(self.X, chosen))
+        return self.frame.rows(gather_rows(self.X, chosen))
 
     def over_panels(self, work: Callable[[Array, int], Result]) -> list[Result]:
         """``work(rows, start)`` of every panel of rows, in their order."""
-        bounds = edges(self.shape[0], self.panel(1))
+        bounds = row_slices(self.shape[0], self.panel(1))
         done = map_tiles(lambda b: work(self.frame.rows(take_rows(self.X, *b)), b[0]), bounds, self.workers)
-        return dealt_back(done, len(bounds))
+        return restore_order(done, len(bounds))
 
     def joined(self, work: Callable[[Array], Array]) -> Array:
         """``work(rows)`` of all panels, one below the other."""
@@ -128,13 +128,13 @@ class Points:
         As many sums are held as there are workers. A panel has so many rows that adding d x d matrices up costs less
         than making them.
         """
-        bounds = edges(len(chosen), self.panel(3 * self.shape[1]))
+        bounds = row_slices(len(chosen), self.panel(3 * self.shape[1]))
         totals: list[Any] = [None] * min(workers, len(bounds))
 
         def add_panel(number: int) -> None:
             start, stop = bounds[number]
             everything = len(chosen) == self.shape[0]
-            X = take_rows(self.X, start, stop) if everything else pick_rows(self.X, chosen[start:stop])
+            X = take_rows(self.X, start, stop) if everything else gather_rows(self.X, chosen[start:stop])
             part, own = work(self.frame.rows(X), start, stop), number % len(totals)
             totals[own] = part if totals[own] is None else totals[own] + part
 
@@ -147,7 +147,7 @@ class Points:
         return max(FEWEST_ROWS, least, entries // max(1, self.shape[1]))
 
 
-def rotated_into_span(points: Points, p: int) -> tuple[Points, Array]:
+def rotated_into_span(points: ScaledRows, p: int) -> tuple[ScaledRows, Array]:
     """The rows in an orthonormal basis Q (d, r) of their span, r <= n < d: lossless to rounding; and Q.
 
     By QR of the rows themselves: a Gram matrix would square them, and lose small directions. r >= p always.
@@ -160,7 +160,7 @@ def rotated_into_span(points: Points, p: int) -> tuple[Points, Array]:
         R = to_host(R)
     coordinates = from_host(np.ascontiguousarray(R.T), like)
     r = len(R)
-    frame = Frame(full((r,), 0.0, like), 1.0, points.frame.variance)
-    spanned = Points(coordinates, frame, None, points.shape[1] - r)
+    frame = RowScaling(full((r,), 0.0, like), 1.0, points.frame.variance)
+    spanned = ScaledRows(coordinates, frame, None, points.shape[1] - r)
     spanned.workers = points.workers
     return spanned, Q

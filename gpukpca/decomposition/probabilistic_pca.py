@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca.decomposition.em import Outcome, Told, most_likely
+from gpukpca.decomposition.em import EMResult, Told, most_likely
 from gpukpca.decomposition.em_start import ObservedMoments
 from gpukpca.decomposition.expectation import Parameters
 from gpukpca.decomposition.latent import LatentModel
@@ -140,5 +140,7 @@ class ProbabilisticPCA(LatentVariableEstimator):
         variances = np.maximum(spectrum, noise) * factor
         return LatentModel(pca.axes, variances, noise * factor, pca.mean), 1, True
 
-    def _iterated(self, sums_at: Any, start: Parameters, floor: float, tell: Told, moments: ObservedMoments) -> Outcome:
+    def _iterated(
+        self, sums_at: Any, start: Parameters, floor: float, tell: Told, moments: ObservedMoments
+    ) -> EMResult:
         return most_likely(sums_at, start, self._stop, floor, tell)

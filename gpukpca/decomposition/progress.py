@@ -57,7 +57,7 @@ def _print_line(event: Progress) -> None:
         print(printable(event.text, keep="\n"), file=sys.stderr, flush=True)
 
 
-class Timed:
+class ETAListener:
     """A listener that is told how long an iteration will still take.
 
     Parameters
@@ -82,7 +82,7 @@ class Timed:
             event = replace(event, seconds_left=self._within_pass(event))
         elif event.stage == "pass":
             self._left = self._after_pass(event)
-            words = "" if self._left is None else f", about {spelled_seconds(self._left)} left"
+            words = "" if self._left is None else f", about {format_seconds(self._left)} left"
             event = replace(event, seconds_left=self._left, text=event.text + words)
         else:  # what came before the first tile is no part of a pass
             self._ended = self.clock()
@@ -115,7 +115,7 @@ class Timed:
         return math.ceil(math.log(low / tolerance) / (math.log(high / low) / (last - first))) if last > first else None
 
 
-def spelled_seconds(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """«12 s», «3 min», «1.5 h»."""
     if seconds < 100:
         return f"{seconds:.0f} s"
@@ -124,7 +124,7 @@ def spelled_seconds(seconds: float) -> str:
 
 def timed(listener: Listener | None) -> Listener | None:
     """The listener of an iteration, told how long that will take."""
-    return None if listener is None else Timed(listener)
+    return None if listener is None else ETAListener(listener)
 
 
 def tile_report(listener: Listener | None) -> Callable[[int, int], None] | None:

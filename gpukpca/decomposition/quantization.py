@@ -8,11 +8,11 @@ from __future__ import annotations
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import namespace_of
 from gpukpca.decomposition.mixture import Cluster, joint_log_densities
-from gpukpca.decomposition.points import Points
+from gpukpca.decomposition.points import ScaledRows
 from gpukpca.decomposition.seeding import one_hot
 
 
-def plane_distances(clusters: list[Cluster], rows: Array) -> Array:
+def orthogonal_distances(clusters: list[Cluster], rows: Array) -> Array:
     """Squared distances of rows from the planes, shape (m, k)."""
     return namespace_of(rows).stack([cluster.split(rows)[1] for cluster in clusters], axis=1)
 
@@ -20,11 +20,11 @@ def plane_distances(clusters: list[Cluster], rows: Array) -> Array:
 def hard_assignment(clusters: list[Cluster], rows: Array, missing: int = 0) -> tuple[Array, Array]:
     """1 for the cluster with the nearest plane and 0 for the others (m, k), and minus that squared distance (m,)."""
     xp = namespace_of(rows)
-    distances = plane_distances(clusters, rows)
+    distances = orthogonal_distances(clusters, rows)
     return one_hot(xp.argmin(distances, axis=1), len(clusters), rows), -xp.min(distances, axis=1)
 
 
-def classification_log_likelihood(points: Points, clusters: list[Cluster]) -> float:
+def classification_log_likelihood(points: ScaledRows, clusters: list[Cluster]) -> float:
     """Σ log(weight N(x)) of the rows, each under the cluster that it belongs to."""
     xp = namespace_of(points.like)
 

@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import on_its_device, working_on
+from gpukpca.backend.device import device_context, on_its_device
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.linalg import column_sums, inner_products
 from gpukpca.backend.namespace import (
@@ -489,9 +489,9 @@ def _by_rows(model: Any, X: Any, function: Callable[[Array], Array], name: str, 
     """A function of dense rows over the rows of X, where the model is; the result in the library of X."""
     check_is_fitted(model)
     like = model.components_
-    with working_on(X), overflow_allowed():
+    with device_context(X), overflow_allowed():
         Y = new_data(model, X, like, name)
-    with working_on(like), overflow_allowed():
+    with device_context(like), overflow_allowed():
         Y = Y if is_sparse(Y) else move(Y, like)
         result = by_panels(Y, lambda rows, *_: function(dense_rows(rows)))
         result = cast(result, like.dtype) if narrow else result

@@ -22,9 +22,9 @@ from gpukpca._typing import Array
 from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import epsilon, to_host
 from gpukpca.backend.rows import take_columns
-from gpukpca.decomposition.em import Outcome, Stop, Told, climbed
+from gpukpca.decomposition.em import EMResult, StoppingRule, Told, run_em
 from gpukpca.decomposition.em_start import NOISE_FLOOR
-from gpukpca.decomposition.expectation import Parameters, Sums
+from gpukpca.decomposition.expectation import Parameters, SufficientStatistics
 from gpukpca.decomposition.maximization import maximized, stretched, turned
 
 # A direction whose squared length has come down to this share of the noise is gone: the next steps would cube it.
@@ -35,7 +35,7 @@ MOST_STEPS = 100_000
 
 
 @dataclass(frozen=True)
-class Relevance:
+class ARDResult:
     """What became of the directions.
 
     Attributes
@@ -80,7 +80,7 @@ def rounding_of(means: Array, like: Array) -> float:
     return float(np.sum((epsilon(like) * to_host(means).astype(np.float64)) ** 2))
 
 
-def relevance_in_span(spectrum: np.ndarray, rest: float, rank: int, n: int, d: int) -> Relevance:
+def relevance_in_span(spectrum: np.ndarray, rest: float, rank: int, n: int, d: int) -> ARDResult:
     """What is left of the candidates: chosen in the span of the data, and then fitted in all d features.
 
     Parameters
@@ -96,19 +96,19 @@ def relevance_in_span(spectrum: np.ndarray, rest: float, rank: int, n: int, d: i
     lengths, q = np.zeros(len(spectrum)), min(len(spectrum), rank - 1)
     total = float(np.sum(spectrum)) + rest
     if q < 1 or not spectrum[0] > 0:
-        return Relevance(lengths, total / d, 1, True)
+        return ARDResult(lengths, total / d, 1, True)
     found = relevance_of(spectrum[:q], float(np.sum(spectrum[q:])) + rest, n, rank)
     chosen = np.flatnonzero(found.kept)
     if rank < d and len(chosen):
         values = spectrum[chosen]
         again = relevance_of(values, total - float(np.sum(values)), n, d)
         lengths[chosen] = again.lengths
-        return Relevance(lengths, again.noise, found.n_steps + again.n_steps, found.converged and again.converged)
+        return ARDResult(lengths, again.noise, found.n_steps + again.n_steps, found.converged and again.converged)
     lengths[:q] = found.lengths
-    return Relevance(lengths, found.noise if rank == d else total / d, found.n_steps, found.converged)
+    return ARDResult(lengths, found.noise if rank == d else total / d, found.n_steps, found.converged)
 
 
-def relevance_of(spectrum: np.ndarray, rest: float, n: int, d: int) -> Relevance:
+def relevance_of(spectrum: np.ndarray, rest: float, n: int, d: int) -> ARDResult:
     """EM for complete data, from their variances alone: O(q) a step.
 
     Without missing entries W stays V diag(w) in the eigenvectors V of the covariance matrix, so that each step is one
@@ -140,13 +140,18 @@ def relevance_of(spectrum: np.ndarray, rest: float, n: int, d: int) -> Relevance
         change = max(abs(left / noise - 1.0), float(np.max(np.abs(moved - w) / np.maximum(w, math.sqrt(noise)))))
         w, noise = moved, left
         if change <= SETTLED:
-            return Relevance(w * w * unit, noise * unit, step, True)
-    return Relevance(w * w * unit, noise * unit, MOST_STEPS, False)
+            return ARDResult(w * w * unit, noise * unit, step, True)
+    return ARDResult(w * w * unit, noise * unit, MOST_STEPS, False)
 
 
 def most_probable(
-    sums_at: Callable[[Parameters], Sums], start: Parameters, stop: Stop, floor: float, tell: Told, d: int
-) -> Outcome:
+    sums_at: Callable[[Parameters], SufficientStatistics],
+    start: Parameters,
+    stop: StoppingRule,
+    floor: float,
+    tell: Told,
+    d: int,
+) -> EMResult:
     """The maximum of likelihood times prior by EM, from `start`; every step makes their product larger.
 
     `d` is the dimension in which a column of W has its prior. What the prior of a direction was worth when it went
@@ -154,20 +159,20 @@ def most_probable(
     """
     State = tuple[Parameters, _Prior]
 
-    def value_of(state: State, sums: Sums) -> float:
+    def value_of(state: State, sums: SufficientStatistics) -> float:
         parameters, prior = state
         return sums.log_likelihood(parameters.noise) + prior.log_density(parameters)
 
-    def moved(state: State, sums: Sums) -> State:
+    def moved(state: State, sums: SufficientStatistics) -> State:
         parameters, prior = state
         parameters = stretched(sums, maximized(sums, parameters, prior.pull(parameters.noise), floor))
         return prior.updated(turned(parameters))
 
     state = (start, _Prior(d, _lengths(start)))
-    (parameters, _), trace, gain, converged = climbed(
+    (parameters, _), trace, gain, converged = run_em(
         state, lambda state: sums_at(state[0]), value_of, moved, stop, tell
     )
-    return Outcome(parameters, trace, gain, converged)
+    return EMResult(parameters, trace, gain, converged)
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ from gpukpca.decomposition.planning import make_plan
 from gpukpca.decomposition.progress import Listener, Progress, pass_report, rank_report, tile_report, timed
 from gpukpca.decomposition.spectrum import (
     Spectrum,
-    carrying_variance,
     checked_spectrum,
     is_unresolved,
+    nonzero_components,
     warn_of_convergence,
     warn_of_fallbacks,
     warn_of_gap,
@@ -45,11 +45,11 @@ from gpukpca.exceptions import (
     IndefiniteKernelWarning,
     InvalidParameterError,
     RankWarning,
-    warn_caller,
+    warn_user,
 )
 from gpukpca.gram import CenteredGram, DenseGram, FactoredGram, TiledGram, gram_matrix
 from gpukpca.kernels import Kernel, Precomputed
-from gpukpca.kernels.base import Rows
+from gpukpca.kernels.base import PreparedRows
 
 # Components asked for first where a share of the variance is wanted.
 FIRST_GUESS = 16
@@ -59,14 +59,14 @@ SEEN_ROWS = 16
 
 def planned(
     settings: KernelPCASettings, X: Array, kernel: Kernel, place: Placement, limit: int
-) -> tuple[Plan, Rows | None]:
+) -> tuple[Plan, PreparedRows | None]:
     """Return the plan for the components of the settings, and what the kernel learned from X."""
     template = None if kernel.stored_only else kernel.template(X, centered=True)
-    p = first_guess(settings.n_components, int(X.shape[0]))
+    p = initial_n_components(settings.n_components, int(X.shape[0]))
     return make_plan(settings, X, kernel, p, template, limit, place), template
 
 
-def first_guess(wanted: Any, n: int) -> int:
+def initial_n_components(wanted: Any, n: int) -> int:
     """Components that the first plan is made for."""
     return min(n, FIRST_GUESS if is_share(wanted) else n if wanted is None else int(wanted))
 
@@ -74,7 +74,7 @@ def first_guess(wanted: Any, n: int) -> int:
 def warn_of_clamping(wanted: Any, n: int) -> None:
     """More components were asked for than there are samples."""
     if wanted is not None and wanted > n:
-        warn_caller(
+        warn_user(
             f"n_components={wanted} is more than the {n} sample(s); {n} components are computed.",
             RankWarning,
         )
@@ -126,7 +126,7 @@ class Route:
         settings: KernelPCASettings,
         X: Array,
         kernel: Kernel,
-        template: Rows | None,
+        template: PreparedRows | None,
         place: Placement,
         tools: FitTools,
     ) -> None:
@@ -134,14 +134,14 @@ class Route:
         self.place, self.rng = place, tools.rng
         self.n = int(X.shape[0])
         self.listener = timed(tools.listener)
-        self.journal: Any = None
+        self.checkpointer: Any = None
         self.drops_zeros = settings.drops_zeros
 
     # -- exact -----------------------------------------------------------------------------------------------------
 
     def exact(self, plan: Plan) -> tuple[Plan, Model]:
         """Eigenpairs of the centered kernel matrix, each with its residual."""
-        with self.tools.checkpoint_of(plan.solver) as self.journal:
+        with self.tools.checkpoint_of(plan.solver) as self.checkpointer:
             op, rows = self._centered(plan)
             start = self._start(op, plan)
             if self.settings.is_share:
@@ -167,7 +167,7 @@ class Route:
     @property
     def _resumed(self) -> int | None:
         """How many components the solution is for that a checkpoint goes on with."""
-        return None if self.journal is None else self.journal.components
+        return None if self.checkpointer is None else self.checkpointer.components
 
     def _is_constant(self) -> bool:
         """Whether all rows of the data are the same; a kernel matrix says so itself."""
@@ -200,7 +200,7 @@ class Route:
         """How many components remain."""
         if not self.drops_zeros:
             return len(spectrum.eigenvalues)
-        return int(np.sum(carrying_variance(spectrum.eigenvalues, spectrum.dtype)))
+        return int(np.sum(nonzero_components(spectrum.eigenvalues, spectrum.dtype)))
 
     def _grown(self, op: CenteredGram, first: Plan, start: Array | None) -> tuple[Plan, EigenResult, Spectrum]:
         """Eigenpairs that reach the share of variance asked for, by growing p."""
@@ -227,7 +227,7 @@ class Route:
         plan = make_plan(self.settings, self.X, self.kernel, p, self.template, first.available_bytes, self.place)
         return replace(plan, residence=first.residence)
 
-    def _centered(self, plan: Plan) -> tuple[CenteredGram, Rows | None]:
+    def _centered(self, plan: Plan) -> tuple[CenteredGram, PreparedRows | None]:
         """The centered Gram operator, and the prepared rows where there are any."""
         if plan.residence.kind == "factored" and self.template is not None:
             return CenteredGram(FactoredGram(self.kernel.features(self.X, self.template))), None
@@ -236,7 +236,7 @@ class Route:
             op = DenseGram(op.to_dense(), n_jobs=self.settings.n_jobs, rounding=op.rounding)
         return CenteredGram(op), rows
 
-    def _uncentered(self, plan: Plan) -> tuple[Any, Rows | None]:
+    def _uncentered(self, plan: Plan) -> tuple[Any, PreparedRows | None]:
         """The Gram operator of a kernel that is stored, or evaluated tile by tile."""
         n_jobs = self.settings.n_jobs
         if isinstance(self.kernel, Precomputed):
@@ -270,7 +270,9 @@ class Route:
         if start is not None and isinstance(solver, BlockKrylov):
             solver = replace(solver, start=start)
         report = pass_report(self.listener)
-        eigen = top_eigh(op, plan.n_components, solver=solver, rng=self.rng, report=report, journal=self.journal)
+        eigen = top_eigh(
+            op, plan.n_components, solver=solver, rng=self.rng, report=report, checkpointer=self.checkpointer
+        )
         check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
         return eigen
 
@@ -293,7 +295,7 @@ class Route:
             warn_of_rank(model.spectrum, keep, self.n)
         return replace(plan, n_components=keep), replace(model, template=self._empty_template())
 
-    def _empty_template(self) -> Rows | None:
+    def _empty_template(self) -> PreparedRows | None:
         """What the kernel learned, without rows: a kernel of the user's may answer with all of them."""
         return None if self.template is None else self.template.slice(0, 0)
 
@@ -302,7 +304,7 @@ def _checked_matrix(K: Array) -> Array:
     """A precomputed kernel matrix, symmetric, with a warning where it cannot be positive semidefinite."""
     K = square_kernel_matrix(K)
     if has_negative_diagonal(K):
-        warn_caller(
+        warn_user(
             "the precomputed kernel matrix has a negative entry on its diagonal, so it is not positive semidefinite.",
             IndefiniteKernelWarning,
         )

@@ -17,7 +17,7 @@ from gpukpca.exceptions import InvalidParameterError
 
 
 @dataclass(frozen=True)
-class Running:
+class IncrementalState:
     """What is known of the rows so far.
 
     Attributes
@@ -44,11 +44,11 @@ class Running:
         """Return the mean in the units of the data, shape (d,)."""
         return self.moments.mean / self.scale
 
-    def rescaled(self, scale: float) -> Running:
+    def rescaled(self, scale: float) -> IncrementalState:
         """Return the same for rows that are multiplied by another power of two."""
         factor, moments = scale / self.scale, self.moments
         moments = Moments(moments.count, moments.mean * factor, moments.squares * factor * factor)
-        return Running(moments, self.axes, self.singular_values * factor, self.noise * factor * factor, scale)
+        return IncrementalState(moments, self.axes, self.singular_values * factor, self.noise * factor * factor, scale)
 
     @property
     def total(self) -> float:
@@ -56,7 +56,7 @@ class Running:
         return float(namespace_of(self.moments.squares).sum(self.moments.squares))
 
 
-def updated(before: Running | None, X: Array, p: int) -> Running:
+def updated(before: IncrementalState | None, X: Array, p: int) -> IncrementalState:
     """Return the rows so far with a batch X (m, d) and p axes, in other units where squares in the old ones are unsafe.
 
     The singular vectors of the old axes times their singular values, the centered batch, and one row for the shift of
@@ -81,10 +81,12 @@ def updated(before: Running | None, X: Array, p: int) -> Running:
         shift = weight * (known.mean - fresh.mean)
         stack = namespace_of(rows).concat([kept[:, None] * before.axes, rows, shift[None, :]], axis=0)
     values, axes = right_singular_pairs(stack, p)
-    return Running(moments, axes, values, _noise(values, p, fresh.count, int(X.shape[1]), moments.count), scale)
+    return IncrementalState(
+        moments, axes, values, _noise(values, p, fresh.count, int(X.shape[1]), moments.count), scale
+    )
 
 
-def _bounds(before: Running | None, X: Array) -> tuple[np.ndarray, np.ndarray]:
+def _bounds(before: IncrementalState | None, X: Array) -> tuple[np.ndarray, np.ndarray]:
     """Return the least and largest entries (d,) of a batch, and of the rows before as far as their deviations say."""
     low, high = row_bounds([X])
     if before is None:
@@ -131,7 +133,7 @@ def right_singular_pairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
     return padded, axes * signs(xp.matrix_transpose(axes))[:, None]
 
 
-def checked_count(wanted: int | None, before: Running | None, rows: int, d: int) -> int:
+def checked_count(wanted: int | None, before: IncrementalState | None, rows: int, d: int) -> int:
     """How many components a batch of so many rows gives.
 
     Raises

@@ -12,19 +12,19 @@ from gpukpca.backend.creation import arange
 from gpukpca.backend.namespace import cast, namespace_of, to_host
 from gpukpca.backend.random import weighted_draws
 from gpukpca.backend.rows import row_square_sums
-from gpukpca.decomposition.points import Points
+from gpukpca.decomposition.points import ScaledRows
 
 # After these the planes take over.
 LLOYD_ROUNDS = 10
 
 
-def start_labels(points: Points, k: int, rng: np.random.Generator) -> np.ndarray:
+def start_labels(points: ScaledRows, k: int, rng: np.random.Generator) -> np.ndarray:
     """A cluster for every row, shape (n,), on the host: 0 … at most k - 1, none of them empty."""
     labels = _lloyd(points, points.some(seed_rows(points, k, rng)))
     return np.unique(labels, return_inverse=True)[1].reshape(-1)
 
 
-def seed_rows(points: Points, k: int, rng: np.random.Generator) -> np.ndarray:
+def seed_rows(points: ScaledRows, k: int, rng: np.random.Generator) -> np.ndarray:
     """Up to k rows far from each other; fewer where there are not k different ones.
 
     Each is drawn with probability proportional to the squared distance from those before, the best of 2 + ⌊log k⌋
@@ -41,13 +41,13 @@ def seed_rows(points: Points, k: int, rng: np.random.Generator) -> np.ndarray:
     return np.asarray(chosen)
 
 
-def _distances_from(points: Points, row: int) -> np.ndarray:
+def _distances_from(points: ScaledRows, row: int) -> np.ndarray:
     """Squared distances of all rows from one, by differences: exactly 0 for its copies."""
     center = points.some([row])
     return to_host(points.joined(lambda rows: row_square_sums(rows - center))).astype(np.float64)
 
 
-def _lloyd(points: Points, centers: Array) -> np.ndarray:
+def _lloyd(points: ScaledRows, centers: Array) -> np.ndarray:
     """Labels of the rows after some rounds of assignment and means; a center that loses all its rows stays."""
     xp, labels = namespace_of(centers), np.zeros(0)
     for _ in range(LLOYD_ROUNDS):

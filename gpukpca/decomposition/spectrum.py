@@ -18,7 +18,7 @@ from gpukpca.exceptions import (
     IndefiniteKernelWarning,
     PrecisionWarning,
     RankWarning,
-    warn_caller,
+    warn_user,
 )
 from gpukpca.gram import CenteredGram
 
@@ -104,7 +104,7 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fra
             f"eigenvalues (at most {smallest:.4g}; the largest is {largest:.4g}) and is too large to compute them all. "
             "Give a number of components."
         )
-    warn_caller(
+    warn_user(
         f"the kernel matrix has negative eigenvalues (at most {smallest:.4g}; the largest is {largest:.4g}): "
         "explained_variance_ratio_ is relative to the trace, which they reduce.",
         IndefiniteKernelWarning,
@@ -125,14 +125,14 @@ def _refuse_negative(values: np.ndarray, largest: float, smallest: float, roundi
             f"{smallest:.4g}, the largest {largest:.4g}. {REMEDIES}"
         )
     if lowest < -rounding:
-        warn_caller(
+        warn_user(
             f"negative eigenvalues of the kernel matrix, down to {lowest:.4g} beside a largest of {largest:.4g}, are "
             "set to 0.",
             IndefiniteKernelWarning,
         )
 
 
-def carrying_variance(eigenvalues: np.ndarray, dtype: str) -> np.ndarray:
+def nonzero_components(eigenvalues: np.ndarray, dtype: str) -> np.ndarray:
     """Which components are kept where zeros are dropped: above scikit-learn's bound, 1e-12 (2e-7) of the largest."""
     return eigenvalues > SMALL_POSITIVE[dtype] * float(np.max(eigenvalues, initial=0.0))
 
@@ -149,7 +149,7 @@ def warn_of_lost_components(
         return
     # A constant kernel leaves no variance but the rounding of its sums, and has nothing to resolve.
     if op.total_variance > 4.0 * EPS[dtype] * op.noise_scale or not (_is_flat(op) or is_constant()):
-        warn_caller(
+        warn_user(
             f"{dtype} cannot resolve these components: centering cancels numbers of size {op.noise_scale:.3g}, and "
             f"eigenvalues below {eigen.null_threshold:.3g} drown in their rounding. "
             f"{'Pass float64, or subtract' if dtype == 'float32' else 'Subtract'} the feature means first.",
@@ -161,13 +161,13 @@ def warn_of_rank(spectrum: Spectrum, keep: int, n: int) -> None:
     """Warn where fewer components carry variance than are kept, or where none is kept."""
     rank = int(np.sum(spectrum.eigenvalues > 0))
     if keep == 0:
-        warn_caller(
+        warn_user(
             f"no component carries variance, and none is kept: the centered kernel matrix of {n} sample(s) is 0 to the "
             f"rounding of {spectrum.dtype}, and transform returns no columns.",
             RankWarning,
         )
     elif rank < keep:
-        warn_caller(
+        warn_user(
             f"only {rank} of the {keep} components carry variance: the centered kernel matrix of {n} sample(s) has "
             f"rank {rank} to the rounding of {spectrum.dtype}. The others have eigenvalue 0 and zero scores.",
             RankWarning,
@@ -190,22 +190,22 @@ def warn_of_fallbacks(eigen: EigenResult) -> None:
     """A device's solver failed, and another one stood in for it."""
     if eigen.fallbacks:
         n = eigen.eigenvectors.shape[0]
-        warn_caller(
+        warn_user(
             f"n = {n}: {'; '.join(eigen.fallbacks)}. The components come from: {eigen.solver}.", DeviceFallbackWarning
         )
 
 
 def warn_of_gap(eigen: EigenResult, p: int) -> None:
     """The last component wanted and the first one left out are not separately determined."""
-    if p == eigen.eigenvalues.shape[0] and splits_a_subspace(eigen):
-        warn_caller(
+    if p == eigen.eigenvalues.shape[0] and truncates_cluster(eigen):
+        warn_user(
             f"components {p} and {p + 1} are not separately determined: their eigenvalues differ by {eigen.gap:.3g}. "
             "Their subspace is; take one component more or less.",
             PrecisionWarning,
         )
 
 
-def splits_a_subspace(eigen: EigenResult) -> bool:
+def truncates_cluster(eigen: EigenResult) -> bool:
     """Whether the last component and the first one left out are not separately determined."""
     if eigen.gap is None or not float(eigen.eigenvalues[-1]) > 0:
         return False
@@ -226,7 +226,7 @@ def warn_of_tolerance(eigen: EigenResult, tol: float, noise_scale: float = 0.0) 
             f" Centering cancels numbers of size {noise_scale:.3g}: subtract the feature means, or the constant from a "
             "precomputed matrix, or change gamma and coef0."
         )
-    warn_caller(
+    warn_user(
         f"tol = {tol:.0e} of the largest eigenvalue {largest:.3g} is below what rounding allows in {dtype} for this "
         f"matrix, so converged_ is judged by {eigen.tolerance:.1e}. {remedy}",
         PrecisionWarning,
@@ -247,7 +247,7 @@ def warn_of_convergence(eigen: EigenResult, fixed: bool = False) -> None:
             partial_result=eigen,
         )
     worst = ", ".join(f"{i + 1} ({norms[i] / largest:.1e})" for i in np.flatnonzero(~eigen.converged)[:10])
-    warn_caller(
+    warn_user(
         f"{int(np.sum(~eigen.converged))} of {len(norms)} components have a residual above tol = {eigen.tolerance:.0e} "
         f"of the largest eigenvalue after {eigen.n_passes} passes: components {worst}. Allow more passes ({more}), a "
         "larger tol, or use the dense solver.",

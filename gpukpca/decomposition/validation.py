@@ -32,7 +32,7 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
-from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_caller
+from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 from gpukpca.gram.distributed import dask_kind
 
 
@@ -200,9 +200,7 @@ class Shape:
 
 def _warn_of_single_precision(X: Array) -> None:
     advice = " JAX has it where jax_enable_x64 is set." if is_jax(X) else ""
-    warn_caller(
-        f"the device {getattr(X, 'device', '')} has no float64; computing in float32.{advice}", PrecisionWarning
-    )
+    warn_user(f"the device {getattr(X, 'device', '')} has no float64; computing in float32.{advice}", PrecisionWarning)
 
 
 def _refuse_device_sparse(X: Any) -> None:
@@ -252,11 +250,11 @@ def _warn_of_lost_digits(X: Any) -> None:
     if not isinstance(dtype, np.dtype):
         return
     if dtype == np.longdouble and dtype != np.float64:
-        warn_caller("extended precision is reduced to float64.", PrecisionWarning)
+        warn_user("extended precision is reduced to float64.", PrecisionWarning)
     if dtype in (np.uint64, np.int64) and X.size and is_numpy(X):
         largest = max(abs(int(X.max())), abs(int(X.min())))
         if largest > 2**53:
-            warn_caller(f"integers up to {largest} exceed 2**53 and lose digits in float64.", PrecisionWarning)
+            warn_user(f"integers up to {largest} exceed 2**53 and lose digits in float64.", PrecisionWarning)
 
 
 def square_kernel_matrix(K: Array) -> Array:
@@ -279,7 +277,7 @@ def square_kernel_matrix(K: Array) -> Array:
     if largest == 0.0:
         return K
     if largest > 100.0 * float(xp.finfo(K.dtype).eps) * largest_modulus(K):
-        warn_caller(
+        warn_user(
             f"the precomputed kernel matrix is not symmetric: |K - Kᵀ| reaches {largest:.3g} at ({i}, {j}). Its "
             "symmetric part (K + Kᵀ)/2 is used.",
             UserWarning,

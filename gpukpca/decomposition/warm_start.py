@@ -6,7 +6,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.random import random_subset
-from gpukpca.backend.rows import pick_rows
+from gpukpca.backend.rows import gather_rows
 from gpukpca.eigen import BlockKrylov, top_eigh
 from gpukpca.gram import CenteredGram, DenseGram, TiledGram, kernel_matmat
 from gpukpca.gram.product import compute_tile
@@ -25,4 +25,4 @@ def components_of_sample(op: TiledGram, X: Array, size: int, columns: int, rng: 
     K = compute_tile(op.kernel, sample, sample, op.like, diagonal=True)
     eigen = top_eigh(CenteredGram(DenseGram(K)), columns, solver=BlockKrylov(tol=SAMPLE_TOLERANCE), rng=rng)
     vectors = eigen.eigenvectors
-    return kernel_matmat(op.kernel, X, pick_rows(X, chosen), vectors, prepared=sample, n_jobs=op.workers)
+    return kernel_matmat(op.kernel, X, gather_rows(X, chosen), vectors, prepared=sample, n_jobs=op.workers)

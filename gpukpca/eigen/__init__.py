@@ -8,13 +8,13 @@ from gpukpca.eigen.nystrom import Nystrom, landmark_cholesky, spread_cholesky
 from gpukpca.eigen.pivoted_cholesky import pivoted_cholesky
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solve import choose_solver, top_eigh
-from gpukpca.eigen.state import Journal, KrylovState
+from gpukpca.eigen.state import Checkpointer, KrylovState
 
 __all__ = [
     "BlockKrylov",
+    "Checkpointer",
     "Dense",
     "EigenResult",
-    "Journal",
     "KrylovState",
     "LowRank",
     "Nystrom",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
-from gpukpca.backend.columns import Columns
+from gpukpca.backend.columns import ColumnBasis
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, newton_factor, ritz_pairs, smallest_eigenvalue
 from gpukpca.backend.namespace import cast, epsilon, from_host, move, namespace_of
@@ -23,18 +23,18 @@ from gpukpca.eigen.finish import (
     allowed_residual,
     default_tolerance,
     estimated_residual,
-    finished,
     ldexp,
+    make_result,
     operator_size,
     orthonormalized,
+    rayleigh_ritz,
     residuals,
-    rotated,
 )
 from gpukpca.eigen.forecast import Forecast
 from gpukpca.eigen.result import EigenResult
-from gpukpca.eigen.state import Journal, brought, record, restore
+from gpukpca.eigen.state import Checkpointer, record, restore, to_device
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
-from gpukpca.words import counted
+from gpukpca.words import pluralize
 
 # Called after every pass with (passes so far, most allowed, largest relative residual or None, tolerance).
 PassReport = Callable[[int, int, float | None, float], None]
@@ -146,7 +146,7 @@ class BlockKrylov:
         p: int,
         rng: np.random.Generator,
         report: PassReport | None = None,
-        journal: Journal | None = None,
+        checkpointer: Checkpointer | None = None,
     ) -> EigenResult:
         """See `gpukpca.eigen.top_eigh`."""
         n = op.shape[0]
@@ -158,7 +158,7 @@ class BlockKrylov:
         # On a device BLAS has only the eigenproblem of the basis to do.
         few = n <= (ONE_THREAD_UP_TO_ON_GPU if is_on_gpu(op.like) else ONE_THREAD_UP_TO)
         with single_threaded_blas() if few else nullcontext():
-            return _Iteration(self, op, p, rng, report, journal).run()
+            return _Iteration(self, op, p, rng, report, checkpointer).run()
 
 
 class _Iteration:
@@ -171,9 +171,9 @@ class _Iteration:
         p: int,
         rng: np.random.Generator,
         report: PassReport | None,
-        journal: Journal | None,
+        checkpointer: Checkpointer | None,
     ) -> None:
-        self.op, self.p, self.rng, self.report, self.journal = op, p, rng, report, journal
+        self.op, self.p, self.rng, self.report, self.checkpointer = op, p, rng, report, checkpointer
         self.n = op.shape[0]
         on_gpu = is_on_gpu(op.like)
         self.max_columns = settings.basis_columns(self.n, p, on_gpu)
@@ -193,15 +193,15 @@ class _Iteration:
         self.best_verified = float("inf")
         self.stagnant = 0
         self.forecast = Forecast(self.tol)
-        # While a device makes the next product the host looks at Ritz values; a journal waits for the device anyway.
-        self.looks_late = on_gpu and journal is None
+        # While a device makes the next product the host looks at Ritz values; a checkpointer waits for the device.
+        self.looks_late = on_gpu and checkpointer is None
         self.product: Array | None = None
         # Whether the next pass is that of `_verified`.
         self.verifying = 0
         # The smallest Ritz value seen: an upper bound on the smallest eigenvalue, and so a proof of indefiniteness.
         self.smallest = 0.0
-        self.Q = Columns(self.n, self.max_columns, op.like)
-        self.W = Columns(self.n, self.max_columns, op.like)
+        self.Q = ColumnBasis(self.n, self.max_columns, op.like)
+        self.W = ColumnBasis(self.n, self.max_columns, op.like)
         self.T = np.zeros((0, 0))
         # Entries of the products are divided by 2**exponent, so that squares neither overflow nor vanish.
         self.exponent: int | None = None
@@ -209,10 +209,10 @@ class _Iteration:
     # -- the driver ------------------------------------------------------------------------------------------------
 
     def run(self) -> EigenResult:
-        state = None if self.journal is None else self.journal.resumed(self.p)
+        state = None if self.checkpointer is None else self.checkpointer.resumed(self.p)
         block: Array | None = self._first_block() if state is None else restore(self, state)
         if state is not None and block is None:
-            U, W = (brought(parts[0], self.op.like) for parts in (state.Q, state.W))
+            U, W = (to_device(parts[0], self.op.like) for parts in (state.Q, state.W))
             return self._result(np.diag(state.T), U, W)
         while True:
             if not self.verifying:
@@ -359,7 +359,7 @@ class _Iteration:
         U = orthonormal_directions(self._projected(U), floor=0.0)
         W = self._multiplied(U)
         self.verifying = 0
-        values, U, W = rotated(U, W)
+        values, U, W = rayleigh_ritz(U, W)
         worst = self._worst(U, W, values)
         self._tell(worst, values)
         confirmed = worst <= self._target(values)
@@ -401,7 +401,7 @@ class _Iteration:
         exponent = self.exponent or 0
         following = float(np.ldexp(values[self.p], exponent)) if len(values) > self.p else None
         U, W = orthonormalized(U[:, : self.p], W[:, : self.p])
-        return finished(
+        return make_result(
             self.op,
             np.ldexp(values[: self.p], exponent),
             U,
@@ -411,7 +411,7 @@ class _Iteration:
             n_passes=self.n_passes,
             n_products=self.n_products,
             smallest_seen=float(np.ldexp(self.smallest, exponent)),
-            solver=f"block Krylov (block of {self.b}, {counted(self.restarts, 'restart')})",
+            solver=f"block Krylov (block of {self.b}, {pluralize(self.restarts, 'restart')})",
         )
 
     # -- the basis -------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from gpukpca.backend.linalg import (
 )
 from gpukpca.backend.namespace import epsilon, from_host, item_size, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.tiles import single_threaded_blas
-from gpukpca.eigen.finish import default_tolerance, finished
+from gpukpca.eigen.finish import default_tolerance, make_result
 from gpukpca.eigen.result import EigenResult
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 
@@ -102,7 +102,7 @@ class Dense:
     ) -> EigenResult:
         """From eigenvalues (host, descending, at least p + 1 of them if there are) and vectors in their order."""
         U = namespace_of(vectors).asarray(vectors[:, :p], copy=True)  # a slice would be copied by every product
-        return finished(
+        return make_result(
             op,
             values[:p],
             U,

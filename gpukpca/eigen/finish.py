@@ -59,7 +59,7 @@ def allowed_residual(op: SymmetricOperator, tol: float, largest: float, exponent
     return max(tol * largest - rounding, min(tol * largest, rounding))
 
 
-def rotated(U: Array, W: Array) -> tuple[np.ndarray, Array, Array]:
+def rayleigh_ritz(U: Array, W: Array) -> tuple[np.ndarray, Array, Array]:
     """Rayleigh–Ritz on an orthonormal block U with W = op @ U: Ritz values descending, U and W turned to match."""
     T = inner_products(U, W)
     theta, S = np.linalg.eigh((T + T.T) / 2.0)
@@ -122,7 +122,7 @@ def ldexp(W: Array, exponent: int) -> Array:
     return (W * 2.0**first) * 2.0 ** (exponent - first)
 
 
-def finished(
+def make_result(
     op: SymmetricOperator,
     eigenvalues: np.ndarray,
     U: Array,

@@ -28,8 +28,8 @@ from gpukpca.backend.namespace import (
     overflow_allowed,
     to_host,
 )
-from gpukpca.backend.rows import pick_rows
-from gpukpca.backend.tiles import dealt_back, map_tiles, single_threaded_blas, worker_count
+from gpukpca.backend.rows import gather_rows
+from gpukpca.backend.tiles import map_tiles, restore_order, single_threaded_blas, worker_count
 from gpukpca.eigen.refusals import (
     INDEFINITE,
     checked_diagonal,
@@ -112,7 +112,7 @@ class PivotedCholesky:
         return max(self.residual_trace, 0.0) + self.rounding
 
 
-class Growing:
+class PartialCholeskyBuilder:
     """A factor F while it grows, with the diagonal of K - F Fᵀ for F as it is stored."""
 
     def __init__(
@@ -201,7 +201,7 @@ class Growing:
             return total
 
         with single_threaded_blas():
-            shares = dealt_back(map_tiles(share, list(range(workers)), workers), workers)
+            shares = restore_order(map_tiles(share, list(range(workers)), workers), workers)
             return float(np.linalg.eigvalsh(sum(to_host(part).astype(np.float64) for part in shares))[-1])
 
     # -- one round -------------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class Growing:
                 K = to_host(self.op.block(chosen, chosen)).astype(np.float64)
         else:
             columns = self.columns(chosen)
-            K = to_host(pick_rows(columns, chosen)).astype(np.float64)
+            K = to_host(gather_rows(columns, chosen)).astype(np.float64)
         if not np.all(np.isfinite(K)):
             i, j = np.argwhere(~np.isfinite(K))[0]
             raise not_finite(self.op, int(chosen[i]), int(chosen[j]), K[i, j])
@@ -262,7 +262,7 @@ class Growing:
 
     def rows(self, chosen: np.ndarray) -> np.ndarray:
         """F[chosen] on the host in float64."""
-        parts = [to_host(pick_rows(part, chosen)).astype(np.float64) for part in self.parts_so_far()]
+        parts = [to_host(gather_rows(part, chosen)).astype(np.float64) for part in self.parts_so_far()]
         return np.concatenate(parts, axis=1) if parts else np.zeros((len(chosen), 0))
 
     def parts_so_far(self) -> list[Array]:
@@ -315,7 +315,7 @@ class Growing:
             return None if target is not None else new, xp.sum(stored * stored, axis=1)
 
         panels = self._panels()
-        done = dealt_back(map_tiles(panel, panels, self.workers), len(panels))
+        done = restore_order(map_tiles(panel, panels, self.workers), len(panels))
         squares = to_host(xp.concat([square for _, square in done], axis=0)).astype(np.float64)
         return (xp.concat([new for new, _ in done], axis=0) if target is None else None), squares
 

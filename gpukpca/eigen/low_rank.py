@@ -16,7 +16,7 @@ from gpukpca.backend.orthonormal import orthonormal_columns
 from gpukpca.backend.random import random_directions
 from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.dense import check_tolerance
-from gpukpca.eigen.finish import default_tolerance, finished, orthonormalized, rotated
+from gpukpca.eigen.finish import default_tolerance, make_result, orthonormalized, rayleigh_ritz
 from gpukpca.eigen.refusals import overflow
 from gpukpca.eigen.result import EigenResult
 from gpukpca.exceptions import InvalidParameterError
@@ -68,9 +68,9 @@ class LowRank:
         W = op @ U
         if not bool(namespace_of(W).all(namespace_of(W).isfinite(W))):
             raise overflow(op, "a product with it is infinite")
-        values, U, W = rotated(U, W)
+        values, U, W = rayleigh_ritz(U, W)
         U, W = orthonormalized(U[:, :p], W[:, :p])
-        return finished(
+        return make_result(
             op,
             values[:p],
             U,

@@ -12,8 +12,8 @@ from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.linalg import pivot_order
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, namespace_of, to_host
 from gpukpca.backend.random import random_subset, uniform, weighted_draws
-from gpukpca.backend.rows import by_panels, pick_rows
-from gpukpca.eigen.growing import Growing, PivotedCholesky, RankReport, default_block
+from gpukpca.backend.rows import by_panels, gather_rows
+from gpukpca.eigen.growing import PartialCholeskyBuilder, PivotedCholesky, RankReport, default_block
 from gpukpca.eigen.pivoted_cholesky import pivoted_cholesky
 from gpukpca.eigen.refusals import checked_count, checked_tolerance
 from gpukpca.exceptions import InvalidParameterError
@@ -59,7 +59,7 @@ def landmark_cholesky(
     """
     chosen = checked_landmarks(landmarks, op.shape[0])
     block = default_block(len(chosen))
-    growing = Growing(op, len(chosen), block, tol, report)
+    growing = PartialCholeskyBuilder(op, len(chosen), block, tol, report)
     floor = float(np.min(growing.floors()[chosen]))
     order = chosen[pivot_order(_among(growing, chosen, block), floor)]
     start = 0
@@ -72,12 +72,12 @@ def landmark_cholesky(
     return growing.result()
 
 
-def _among(growing: Growing, chosen: np.ndarray, block: int) -> np.ndarray:
+def _among(growing: PartialCholeskyBuilder, chosen: np.ndarray, block: int) -> np.ndarray:
     """K[chosen, chosen] on the host; without `block` in the operator from a few columns at a time."""
     if hasattr(growing.op, "block"):
         return growing.submatrix(chosen)[0]
     pieces = [chosen[start : start + block] for start in range(0, len(chosen), block)]
-    K = np.concatenate([to_host(pick_rows(growing.columns(piece), chosen)) for piece in pieces], axis=1)
+    K = np.concatenate([to_host(gather_rows(growing.columns(piece), chosen)) for piece in pieces], axis=1)
     return K.astype(np.float64)
 
 
@@ -105,7 +105,7 @@ def spread_cholesky(
     Arthur & Vassilvitskii, SODA 2007 (the seeds); Oglic & Gärtner, ICML 2017 (as landmarks).
     """
     rank = min(checked_count("rank", rank), op.shape[0])
-    growing = Growing(op, rank, default_block(rank), tol, report)
+    growing = PartialCholeskyBuilder(op, rank, default_block(rank), tol, report)
     # No two points are further apart; equal, so the first landmark is drawn evenly.
     distances = np.full(growing.n, 4.0 * growing.size)
     size = 1

@@ -7,7 +7,7 @@ import numpy as np
 from gpukpca._typing import SymmetricOperator
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.random import uniform, weighted_draws
-from gpukpca.eigen.growing import Growing, PivotedCholesky, RankReport, default_block
+from gpukpca.eigen.growing import PartialCholeskyBuilder, PivotedCholesky, RankReport, default_block
 from gpukpca.eigen.refusals import checked_count
 
 # Candidates for one accepted pivot, and in all, where most are rejected.
@@ -68,7 +68,7 @@ def pivoted_cholesky(
     """
     rank = min(checked_count("rank", rank), op.shape[0])
     block = default_block(rank) if block_size is None else checked_count("block_size", block_size)
-    growing, size = Growing(op, rank, block, tol, report), block
+    growing, size = PartialCholeskyBuilder(op, rank, block, tol, report), block
     while growing.goes_on():
         # Among few candidates a row may be drawn twice: if it was rejected, it has another chance.
         candidates, draws = np.unique(weighted_draws(rng, growing.weights(), size), return_inverse=True)

@@ -14,7 +14,7 @@ from gpukpca.backend.random import generator
 from gpukpca.eigen.block_krylov import BlockKrylov
 from gpukpca.eigen.dense import Dense
 from gpukpca.eigen.result import EigenResult
-from gpukpca.eigen.state import Journal
+from gpukpca.eigen.state import Checkpointer
 from gpukpca.exceptions import InvalidParameterError
 
 # Up to here LAPACK on the whole matrix is the faster one (measured on two cores).
@@ -75,7 +75,7 @@ def top_eigh(
     *,
     rng: np.random.Generator | int | None = None,
     report: Any = None,
-    journal: Journal | None = None,
+    checkpointer: Checkpointer | None = None,
 ) -> EigenResult:
     """Largest `p` eigenpairs of a symmetric operator, with a residual for each.
 
@@ -91,7 +91,7 @@ def top_eigh(
         Source of the random start; an int is a seed.
     report : callable, optional
         Called after every pass with (passes, most passes, largest relative residual or None, tolerance).
-    journal : Journal, optional
+    checkpointer : Checkpointer, optional
         Gets the state of `BlockKrylov` before every pass, and gives the one to go on from; the other solvers have none.
 
     Returns
@@ -124,7 +124,7 @@ def top_eigh(
         raise InvalidParameterError(f"p={p!r} is not allowed; it must be an integer with 1 <= p <= n = {n}.")
     chosen = as_solver(solver, n, int(p), on_gpu=is_on_gpu(op.like))
     started = time.perf_counter()
-    more = {"journal": journal} if journal is not None and isinstance(chosen, BlockKrylov) else {}
+    more = {"checkpointer": checkpointer} if checkpointer is not None and isinstance(chosen, BlockKrylov) else {}
     result = chosen.solve(op, int(p), generator(rng), report, **more)
     synchronize(result.eigenvalues)
     return replace(result, seconds=time.perf_counter() - started)

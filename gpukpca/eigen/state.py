@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.columns import Columns
+from gpukpca.backend.columns import ColumnBasis
 from gpukpca.backend.namespace import accumulation_dtype, from_host, namespace_of
-from gpukpca.backend.random import restore_generator, spelled_generator
+from gpukpca.backend.random import format_generator, restore_generator
 
 # Attributes of the iteration by the same names: integers, or None before the first product.
 COUNTERS = (
@@ -69,7 +69,7 @@ class KrylovState:
         return self.block is None
 
 
-class Journal(Protocol):
+class Checkpointer(Protocol):
     """Where an iteration leaves its state, and where it finds that of one like it."""
 
     def resumed(self, p: int) -> KrylovState | None:
@@ -83,11 +83,11 @@ class Journal(Protocol):
 
 
 def record(iteration: Any, block: Array | None, result: tuple[Array, Array, np.ndarray] | None = None) -> None:
-    """Tell the journal, where there is one, of the next block, or at the end of Ritz vectors, products and T."""
-    if iteration.journal is None:
+    """Tell the checkpointer, where there is one, of the next block, or at the end of Ritz vectors, products and T."""
+    if iteration.checkpointer is None:
         return
     Q, W, T = result or (iteration.Q.array, iteration.W.array, iteration.T)
-    iteration.journal.record(_state_of(iteration, Q, W, T, block))
+    iteration.checkpointer.record(_state_of(iteration, Q, W, T, block))
 
 
 def _state_of(iteration: Any, Q: Array | None, W: Array | None, T: np.ndarray, block: Array | None) -> KrylovState:
@@ -101,7 +101,7 @@ def _state_of(iteration: Any, Q: Array | None, W: Array | None, T: np.ndarray, b
         extremes=np.array([iteration.best_verified, iteration.smallest]),
         seen=iteration.seen,
         learned=getattr(iteration.op, "learned", None),
-        generator=spelled_generator(iteration.rng),
+        generator=format_generator(iteration.rng),
     )
 
 
@@ -119,10 +119,10 @@ def restore(iteration: Any, state: KrylovState) -> Array | None:
         return None
     iteration.Q = _columns(state.Q, iteration.n, iteration.max_columns, like)
     iteration.W = _columns(state.W, iteration.n, iteration.max_columns, like)
-    return brought(state.block, like)
+    return to_device(state.block, like)
 
 
-def brought(A: np.ndarray, like: Array) -> Array:
+def to_device(A: np.ndarray, like: Array) -> Array:
     """A host array in the library and place of `like`, its entries in the same order in memory.
 
     Products depend on that in their last bits.
@@ -132,10 +132,10 @@ def brought(A: np.ndarray, like: Array) -> Array:
     return namespace_of(like).matrix_transpose(from_host(A.T, like))
 
 
-def _columns(parts: tuple[np.ndarray, ...], n: int, capacity: int, like: Array) -> Columns:
+def _columns(parts: tuple[np.ndarray, ...], n: int, capacity: int, like: Array) -> ColumnBasis:
     """The columns of several blocks, put together as they were before."""
-    columns = Columns(n, capacity, like)
+    columns = ColumnBasis(n, capacity, like)
     for part in parts:
         if part.shape[1]:
-            columns.append(brought(part, like))
+            columns.append(to_device(part, like))
     return columns

@@ -1,6 +1,6 @@
 """Gram matrices: built, centered, factored, and multiplied without being stored."""
 
-from gpukpca.gram.anchored import AnchoredGram
+from gpukpca.gram.anchored import BasePointGram
 from gpukpca.gram.centering import CenteredGram, double_center
 from gpukpca.gram.columns import kernel_columns
 from gpukpca.gram.dense import DenseGram
@@ -10,7 +10,7 @@ from gpukpca.gram.product import kernel_matmat
 from gpukpca.gram.tiled import TiledGram
 
 __all__ = [
-    "AnchoredGram",
+    "BasePointGram",
     "CenteredGram",
     "DenseGram",
     "FactoredGram",

@@ -9,12 +9,12 @@ from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import column_sums, subtract_outer_sum
 from gpukpca.backend.namespace import accumulation_dtype, cast, namespace_of
-from gpukpca.backend.rows import pick_rows
+from gpukpca.backend.rows import gather_rows
 from gpukpca.exceptions import InvalidParameterError
 
 
 @operator_on_its_device
-class AnchoredGram:
+class BasePointGram:
     """k(x, y) - k(x, x₀) - k(x₀, y) + k(x₀, x₀) as an operator: inner products of the features minus that of x₀.
 
     Double centering gives the same matrix as for k itself. A k that is only conditionally positive semidefinite (the
@@ -78,13 +78,13 @@ class AnchoredGram:
 
     def columns(self, indices: Any) -> Array:
         """The columns named by `indices`, shape (n, len(indices))."""
-        return subtract_outer_sum(self.base.columns(indices), self._column, pick_rows(self._column, indices))
+        return subtract_outer_sum(self.base.columns(indices), self._column, gather_rows(self._column, indices))
 
     def block(self, rows: Any, columns: Any) -> Array:
         """The entries in the named rows and columns."""
         direct = getattr(self.base, "block", None)
-        K = direct(rows, columns) if direct is not None else pick_rows(self.base.columns(columns), rows)
-        return subtract_outer_sum(K, pick_rows(self._column, rows), pick_rows(self._column, columns))
+        K = direct(rows, columns) if direct is not None else gather_rows(self.base.columns(columns), rows)
+        return subtract_outer_sum(K, gather_rows(self._column, rows), gather_rows(self._column, columns))
 
     def to_dense(self, overwrite: bool = False) -> Array:
         """The matrix as a square array; with `overwrite` it may take the storage of the base."""

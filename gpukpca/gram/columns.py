@@ -9,12 +9,14 @@ from gpukpca.backend.creation import full, writable
 from gpukpca.backend.elementwise import put
 from gpukpca.backend.linalg import with_entries
 from gpukpca.backend.namespace import namespace_of
-from gpukpca.backend.tiles import dealt_back, edges, map_tiles
+from gpukpca.backend.tiles import map_tiles, restore_order, row_slices
 from gpukpca.gram.product import compute_tile
-from gpukpca.kernels.base import Kernel, Rows
+from gpukpca.kernels.base import Kernel, PreparedRows
 
 
-def kernel_columns(kernel: Kernel, rows: Rows, chosen: Any, like: Array, *, tile_edge: int, workers: int) -> Array:
+def kernel_columns(
+    kernel: Kernel, rows: PreparedRows, chosen: Any, like: Array, *, tile_edge: int, workers: int
+) -> Array:
     """K[:, chosen] from prepared rows, by panels of rows with threads.
 
     Parameters
@@ -42,7 +44,7 @@ def kernel_columns(kernel: Kernel, rows: Rows, chosen: Any, like: Array, *, tile
     scratch of one panel a thread.
     """
     picked = rows.take(chosen)
-    panels = edges(rows.n_rows, panel_rows(kernel, rows.n_rows, picked.n_rows, tile_edge, workers))
+    panels = row_slices(rows.n_rows, panel_rows(kernel, rows.n_rows, picked.n_rows, tile_edge, workers))
     C = writable((rows.n_rows, picked.n_rows), like)
 
     def panel(bounds: tuple[int, int]) -> Array | None:
@@ -55,7 +57,7 @@ def kernel_columns(kernel: Kernel, rows: Rows, chosen: Any, like: Array, *, tile
 
     by_worker = map_tiles(panel, panels, workers)
     if C is None:
-        parts = dealt_back(by_worker, len(panels)) or [full((0, picked.n_rows), 0.0, like)]
+        parts = restore_order(by_worker, len(panels)) or [full((0, picked.n_rows), 0.0, like)]
         C = namespace_of(like).concat(parts, axis=0)
     return with_entries(C, chosen, kernel.tile_diagonal(picked))
 

@@ -7,8 +7,8 @@ from typing import Any
 from gpukpca._typing import Array
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.namespace import empty_like, namespace_of, writes_in_place
-from gpukpca.backend.rows import pick_rows, take_columns
-from gpukpca.backend.tiles import dealt_back, edges, map_tiles, worker_count
+from gpukpca.backend.rows import gather_rows, take_columns
+from gpukpca.backend.tiles import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.exceptions import InvalidParameterError
 
 SMALLEST_PANEL = 256
@@ -43,9 +43,9 @@ class DenseGram:
         """K @ V, by panels of rows with threads."""
         workers = worker_count(self.like, self.n_jobs)
         n = self.shape[0]
-        panels = edges(n, n if workers == 1 else max(SMALLEST_PANEL, -(-n // (4 * workers))))
+        panels = row_slices(n, n if workers == 1 else max(SMALLEST_PANEL, -(-n // (4 * workers))))
         by_worker = map_tiles(lambda rows: self.K[rows[0] : rows[1], :] @ V, panels, workers)
-        return namespace_of(self.K).concat(dealt_back(by_worker, len(panels)), axis=0)
+        return namespace_of(self.K).concat(restore_order(by_worker, len(panels)), axis=0)
 
     def diagonal(self) -> Array:
         """The diagonal, shape (n,)."""
@@ -57,7 +57,7 @@ class DenseGram:
 
     def block(self, rows: Any, columns: Any) -> Array:
         """The entries in the named rows and columns."""
-        return take_columns(pick_rows(self.K, rows), columns)
+        return take_columns(gather_rows(self.K, rows), columns)
 
     def to_dense(self, overwrite: bool = False) -> Array:
         """The matrix: a copy, or with `overwrite` the stored array itself where it can be written to."""

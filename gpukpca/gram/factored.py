@@ -8,7 +8,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import inner_products, symmetric_from_upper
 from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, from_host, namespace_of
-from gpukpca.backend.rows import by_panels, pick_rows
+from gpukpca.backend.rows import by_panels, gather_rows
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -62,12 +62,12 @@ class FactoredGram:
 
     def columns(self, indices: Any) -> Array:
         """The columns of F Fᵀ named by `indices`, shape (n, len(indices))."""
-        return self.F @ namespace_of(self.F).matrix_transpose(pick_rows(self.F, indices))
+        return self.F @ namespace_of(self.F).matrix_transpose(gather_rows(self.F, indices))
 
     def block(self, rows: Any, columns: Any) -> Array:
         """The entries of F Fᵀ in the named rows and columns."""
-        right = pick_rows(self.F, columns)
-        return pick_rows(self.F, rows) @ namespace_of(right).matrix_transpose(right)
+        right = gather_rows(self.F, columns)
+        return gather_rows(self.F, rows) @ namespace_of(right).matrix_transpose(right)
 
     def to_dense(self, overwrite: bool = False) -> Array:
         """F Fᵀ as a new square array, exactly symmetric. Cost 2 n² k."""

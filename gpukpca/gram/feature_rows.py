@@ -20,8 +20,8 @@ from gpukpca.backend.namespace import (
     namespace_of,
 )
 from gpukpca.backend.orthonormal import orthonormal_factors
-from gpukpca.backend.rows import feature_bounds, pick_rows
-from gpukpca.backend.tiles import dealt_back, edges, map_tiles, worker_count
+from gpukpca.backend.rows import feature_bounds, gather_rows
+from gpukpca.backend.tiles import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.gram.centered_rows import CenteredRows, mean_of_sample, sampled_places
 
 # Entries of a block: 2 MiB in float32, which stays in a core's cache with its product.
@@ -166,7 +166,7 @@ class FeatureRows(CenteredRows):
             part,
             lambda total, piece: (add(total[0], piece[0]), add(total[1], piece[1])),
             lambda piece: (cast(piece[0], self.wide), cast(piece[1], self.wide)),
-            blocks=edges(self.shape[0], min(rows, max(1, -(-self.shape[0] // self.workers)))),
+            blocks=row_slices(self.shape[0], min(rows, max(1, -(-self.shape[0] // self.workers)))),
         )
         return _symmetric(S), sums
 
@@ -189,9 +189,9 @@ class FeatureRows(CenteredRows):
         """Upper tiles of one sum, shared by all workers; a block of columns is copied once for all of them."""
         n, d = self.shape
         G = np.zeros((n, n), dtype=np.float64)
-        rows = edges(n, TILE_EDGE)
+        rows = row_slices(n, TILE_EDGE)
         tiles = [(i, j) for i in rows for j in rows if i <= j]
-        for start, stop in edges(d, self.block_length(by_rows=False)):
+        for start, stop in row_slices(d, self.block_length(by_rows=False)):
             block = np.empty((n, stop - start), dtype=self.dtype)
             columns = slice(start, stop)
 
@@ -232,7 +232,7 @@ class FeatureRows(CenteredRows):
 
     def _blocks(self, by_rows: bool | None = None) -> list[tuple[int, int]]:
         by_rows = self.by_rows if by_rows is None else by_rows
-        return edges(self.shape[0 if by_rows else 1], self.block_length(by_rows))
+        return row_slices(self.shape[0 if by_rows else 1], self.block_length(by_rows))
 
     def _shifted(self, start: int, stop: int, by_rows: bool | None = None) -> Array:
         """Return a block of X less the shift, weighted, as a new array."""
@@ -268,7 +268,7 @@ class FeatureRows(CenteredRows):
     def _joined(self, part: Callable[[int, int], Array], axis: int = 1) -> Array:
         """``part(start, stop)`` of all blocks side by side."""
         blocks = self._blocks()
-        parts = dealt_back(map_tiles(lambda block: part(*block), blocks, self.workers), len(blocks))
+        parts = restore_order(map_tiles(lambda block: part(*block), blocks, self.workers), len(blocks))
         return parts[0] if len(parts) == 1 else namespace_of(self.like).concat(parts, axis=axis)
 
 
@@ -280,7 +280,7 @@ def _symmetric(S: Array) -> Array:
 def _sampled_mean(X: Array, wide: Any) -> Array:
     """The mean of some rows."""
     places = sampled_places(int(X.shape[0]), int(X.shape[1]))
-    return mean_of_sample(X if len(places) == X.shape[0] else pick_rows(X, places), wide)
+    return mean_of_sample(X if len(places) == X.shape[0] else gather_rows(X, places), wide)
 
 
 def projected_rows(Y: Array, shift: Array, axes: Array, offset: Array, n_jobs: int | None = None) -> Array:
@@ -303,7 +303,7 @@ def projected_rows(Y: Array, shift: Array, axes: Array, offset: Array, n_jobs: i
     workers = worker_count(Y, n_jobs)
     entries = GPU_BLOCK_ENTRIES if is_on_gpu(Y) else BLOCK_ENTRIES
     rows = max(FEWEST_PROJECTED, entries // max(1, int(Y.shape[1])))
-    panels = edges(int(Y.shape[0]), max(1, min(rows, -(-int(Y.shape[0]) // workers))))
+    panels = row_slices(int(Y.shape[0]), max(1, min(rows, -(-int(Y.shape[0]) // workers))))
     out = writable((int(Y.shape[0]), int(axes.shape[1])), axes)
 
     def panel(bounds: tuple[int, int]) -> Array | None:
@@ -314,5 +314,5 @@ def projected_rows(Y: Array, shift: Array, axes: Array, offset: Array, n_jobs: i
         out[bounds[0] : bounds[1], :] = scores
         return None
 
-    parts = dealt_back(map_tiles(panel, panels, workers), len(panels))
+    parts = restore_order(map_tiles(panel, panels, workers), len(panels))
     return namespace_of(axes).concat(parts, axis=0) if out is None else out

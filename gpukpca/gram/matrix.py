@@ -8,7 +8,7 @@ from gpukpca.backend.device import is_on_gpu, on_its_device
 from gpukpca.backend.elementwise import put
 from gpukpca.backend.namespace import cast, empty_like, namespace_of
 from gpukpca.backend.rows import as_rows, check_widths
-from gpukpca.backend.tiles import dealt_back, edges, map_tiles, worker_count
+from gpukpca.backend.tiles import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.gram.product import compute_tile, dense_row_bytes
 from gpukpca.gram.residence import tile_edge_for
 from gpukpca.gram.tiled import TiledGram
@@ -71,7 +71,7 @@ def _rectangle(kernel: Kernel, X: Array, Y: Array, n_jobs: int | None) -> Array:
     K = writable((X.shape[0], Y.shape[0]), like)
 
     def panel(bounds: tuple[int, int]) -> Array:
-        a, columns = rows_x.slice(*bounds), edges(rows_y.n_rows, edge)
+        a, columns = rows_x.slice(*bounds), row_slices(rows_y.n_rows, edge)
         if K is None:
             tiles = [compute_tile(kernel, a, rows_y.slice(*inner), like, False) for inner in columns]
             return namespace_of(like).concat(tiles, axis=1)
@@ -80,6 +80,6 @@ def _rectangle(kernel: Kernel, X: Array, Y: Array, n_jobs: int | None) -> Array:
             put(block, compute_tile(kernel, a, rows_y.slice(*inner), like, False, block))
         return None
 
-    panels = edges(X.shape[0], edge)
+    panels = row_slices(X.shape[0], edge)
     by_worker = map_tiles(panel, panels, workers)
-    return K if K is not None else namespace_of(like).concat(dealt_back(by_worker, len(panels)), axis=0)
+    return K if K is not None else namespace_of(like).concat(restore_order(by_worker, len(panels)), axis=0)

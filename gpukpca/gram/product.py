@@ -11,10 +11,10 @@ from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import with_diagonal
 from gpukpca.backend.namespace import cast, empty_like, is_sparse, namespace_of
 from gpukpca.backend.rows import as_rows, take_rows
-from gpukpca.backend.tiles import TileReport, dealt_back, edges, map_tiles, worker_count
+from gpukpca.backend.tiles import TileReport, map_tiles, restore_order, row_slices, worker_count
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.residence import tile_edge_for
-from gpukpca.kernels.base import Kernel, Rows, resolved_on
+from gpukpca.kernels.base import Kernel, PreparedRows, resolved_on
 from gpukpca.kernels.given import checked_tile
 
 STREAMED_EDGES = 8
@@ -25,7 +25,9 @@ def dense_row_bytes(kernel: Kernel, X: Any) -> int:
     return 8 * int(X.shape[1]) if kernel.densifies and is_sparse(X) else 0
 
 
-def compute_tile(kernel: Kernel, a: Rows, b: Rows, like: Array, diagonal: bool, out: Array | None = None) -> Array:
+def compute_tile(
+    kernel: Kernel, a: PreparedRows, b: PreparedRows, like: Array, diagonal: bool, out: Array | None = None
+) -> Array:
     """One block of K; on the diagonal of K with the exact k(x, x)."""
     if out is not None and out.shape != (a.n_rows, b.n_rows):
         out = None
@@ -40,7 +42,7 @@ def kernel_matmat(
     Y: Array,
     V: Array,
     *,
-    prepared: Rows | None = None,
+    prepared: PreparedRows | None = None,
     tile_edge: int | None = None,
     n_jobs: int | None = None,
     report: TileReport | None = None,
@@ -95,7 +97,7 @@ def kernel_matmat(
     workers = worker_count(like, n_jobs)
     rows = max(X.shape[0], Y.shape[0])
     edge = tile_edge or tile_edge_for(rows, workers, is_on_gpu(like), dense_row_bytes(kernel, Y))
-    inner = edges(prepared.n_rows, edge)
+    inner = row_slices(prepared.n_rows, edge)
 
     def panel(bounds: tuple[int, int]) -> Array:
         a = kernel.prepare(cast(take_rows(X, *bounds), Y.dtype), like=prepared.template)
@@ -108,9 +110,9 @@ def kernel_matmat(
         return total
 
     # Where the rows of Y must be read for every panel of X, there had better be few panels.
-    panels = edges(X.shape[0], edge if prepared.in_memory else STREAMED_EDGES * edge)
+    panels = row_slices(X.shape[0], edge if prepared.in_memory else STREAMED_EDGES * edge)
     by_worker = map_tiles(panel, panels, workers, report)
     xp = namespace_of(like)
     if not panels or not inner:
         return full((X.shape[0], V.shape[1]), 0.0, like)
-    return xp.concat(dealt_back(by_worker, len(panels)), axis=0)
+    return xp.concat(restore_order(by_worker, len(panels)), axis=0)

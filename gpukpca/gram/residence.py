@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpukpca.backend.tiles import edges
-from gpukpca.words import counted
+from gpukpca.backend.tiles import row_slices
+from gpukpca.words import pluralize
 
 # Measured on two cores: from 512 to 768 alike, 1024 up to 15 % slower (float64), as a tile should stay in cache between
 # its product, its exponentials and its two uses.
@@ -25,7 +25,7 @@ LARGEST_SLICE = 64 * 2**20
 
 
 @dataclass(frozen=True)
-class Residence:
+class GramStorage:
     """How K is held.
 
     Attributes
@@ -69,7 +69,7 @@ class Residence:
         if self.kind == "dense":
             return f"dense: the square matrix, {self.n} x {self.n}"
         if self.kind == "distributed":
-            workers = counted(self.workers, "worker")
+            workers = pluralize(self.workers, "worker")
             return f"distributed: upper tiles dealt out to {workers}, kept where their memory allows"
         if self.kind == "factored":
             return f"factored: K = F Fᵀ, F {self.n} x {self.rank}"
@@ -129,13 +129,13 @@ def full_cache_bytes(n: int, edge: int, item_size: int) -> int:
     return entries * item_size
 
 
-def tiled_residence(n: int, item_size: int, workers: int, budget: int, edge: int, panel: int = 0) -> Residence:
+def tiled_residence(n: int, item_size: int, workers: int, budget: int, edge: int, panel: int = 0) -> GramStorage:
     """A tiled residence whose cache takes at most `budget` bytes (negative: nothing is cached)."""
     everything = upper_tiles(n, edge)
     if full_cache_bytes(n, edge, item_size) <= budget:
-        return Residence("tiled", n, edge, everything, workers, panel)
+        return GramStorage("tiled", n, edge, everything, workers, panel)
     kept = min(max(0, budget) // (edge * edge * item_size), everything)
-    return Residence("tiled", n, edge, kept, workers, panel)
+    return GramStorage("tiled", n, edge, kept, workers, panel)
 
 
 def tile_order(count: int, panel: int) -> list[tuple[int, int]]:
@@ -143,5 +143,5 @@ def tile_order(count: int, panel: int) -> list[tuple[int, int]]:
 
     A panel of one column uses a right operand for all its tiles in turn; a wider one reads each left operand once.
     """
-    panels = edges(count, max(1, panel))
+    panels = row_slices(count, max(1, panel))
     return [(i, j) for first, stop in panels for i in range(stop) for j in range(max(i, first), stop)]

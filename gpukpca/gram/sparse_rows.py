@@ -8,7 +8,7 @@ import numpy as np
 
 from gpukpca.backend.namespace import cast
 from gpukpca.backend.rows import feature_bounds, less_full_columns
-from gpukpca.backend.tiles import edges
+from gpukpca.backend.tiles import row_slices
 from gpukpca.gram.centered_rows import CenteredRows
 
 # Rows of a block of a product of two sparse matrices.
@@ -90,6 +90,6 @@ class SparseRows(CenteredRows):
 def _by_blocks(A: Any, B: Any) -> np.ndarray:
     """A B as a dense array, a block of rows at a time."""
     product = np.empty((A.shape[0], B.shape[1]))
-    for start, stop in edges(A.shape[0], BLOCK_ROWS):
+    for start, stop in row_slices(A.shape[0], BLOCK_ROWS):
         product[start:stop, :] = (A[start:stop] @ B).toarray()
     return product

@@ -7,11 +7,11 @@ from collections import OrderedDict
 from typing import Any
 
 from gpukpca._typing import Array
-from gpukpca.backend.rows import pick_rows, read_rows
-from gpukpca.kernels.base import Kernel, LateRows, Rows
+from gpukpca.backend.rows import gather_rows, read_rows
+from gpukpca.kernels.base import Kernel, LazyRows, PreparedRows
 
 
-class StreamedRows(LateRows):
+class StreamedRows(LazyRows):
     """Rows of X made ready for a kernel when a slice of them is wanted.
 
     Parameters
@@ -33,14 +33,14 @@ class StreamedRows(LateRows):
 
     in_memory = False
 
-    def __init__(self, kernel: Kernel, X: Array, template: Rows, keep: int) -> None:
+    def __init__(self, kernel: Kernel, X: Array, template: PreparedRows, keep: int) -> None:
         super().__init__(kernel, int(X.shape[0]), template)
         self.X, self.keep = X, keep
         self.rows_read = 0
-        self._kept: OrderedDict[tuple[int, int], Rows] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, int], PreparedRows] = OrderedDict()
         self._lock = threading.Lock()
 
-    def slice(self, start: int, stop: int) -> Rows:
+    def slice(self, start: int, stop: int) -> PreparedRows:
         """The rows from `start` to `stop`, from memory or read anew."""
         with self._lock:  # two workers that want the same slice read it once
             rows = self._kept.pop((start, stop), None) or self._read(start, stop)
@@ -49,9 +49,9 @@ class StreamedRows(LateRows):
                 self._kept.popitem(last=False)
             return rows
 
-    def _read(self, start: int, stop: int) -> Rows:
+    def _read(self, start: int, stop: int) -> PreparedRows:
         self.rows_read += stop - start
         return self.kernel.prepare(read_rows(self.X, start, stop), like=self._template)
 
-    def take(self, indices: Any) -> Rows:
-        return self.kernel.prepare(pick_rows(self.X, indices), like=self._template)
+    def take(self, indices: Any) -> PreparedRows:
+        return self.kernel.prepare(gather_rows(self.X, indices), like=self._template)

@@ -12,14 +12,14 @@ from gpukpca.backend.limits import SHARE_ALONE
 from gpukpca.backend.linalg import mirror_upper, symmetric_from_upper
 from gpukpca.backend.namespace import cast, empty_like, item_size, namespace_of
 from gpukpca.backend.rows import as_rows
-from gpukpca.backend.tiles import TileReport, dealt_back, edges, map_tiles, worker_count
+from gpukpca.backend.tiles import TileReport, map_tiles, restore_order, row_slices, worker_count
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.columns import kernel_columns
 from gpukpca.gram.product import compute_tile, dense_row_bytes
-from gpukpca.gram.residence import Residence, tile_edge_for, tile_order, tiled_residence, upper_tiles
+from gpukpca.gram.residence import GramStorage, tile_edge_for, tile_order, tiled_residence, upper_tiles
 from gpukpca.gram.streamed import StreamedRows
 from gpukpca.gram.upper_tiles import UpperTiles
-from gpukpca.kernels.base import Kernel, Rows, resolved_on
+from gpukpca.kernels.base import Kernel, PreparedRows, resolved_on
 
 
 @operator_on_its_device
@@ -76,7 +76,7 @@ class TiledGram:
         n_jobs: int | None = None,
         centered: bool = False,
         report: TileReport | None = None,
-        template: Rows | None = None,
+        template: PreparedRows | None = None,
         panel: int = 0,
     ) -> None:
         X = as_rows(X)
@@ -93,12 +93,12 @@ class TiledGram:
         self.residence = self._residence(tile_edge, cached_tiles, dense_row_bytes(self.kernel, X), panel)
         template = template or self.kernel.template(X, centered)
         self.rounding = self.kernel.rounding(template)
-        self.rows: Rows
+        self.rows: PreparedRows
         if panel:
             self.rows = StreamedRows(self.kernel, X, template, self.residence.rows_held)
         else:
             self.rows = self.kernel.prepare(X, like=template)
-        self._edges = edges(self.shape[0], self.residence.tile_edge)
+        self._edges = row_slices(self.shape[0], self.residence.tile_edge)
         self._tiles = tile_order(len(self._edges), panel)
         self._triangle = UpperTiles(
             self.kernel,
@@ -112,7 +112,9 @@ class TiledGram:
             report=report,
         )
 
-    def _residence(self, tile_edge: int | None, cached_tiles: int | None, row_bytes: int, panel: int = 0) -> Residence:
+    def _residence(
+        self, tile_edge: int | None, cached_tiles: int | None, row_bytes: int, panel: int = 0
+    ) -> GramStorage:
         n = self.shape[0]
         if tile_edge is not None and tile_edge < 1:
             raise InvalidParameterError(f"tile_edge={tile_edge!r} is not allowed; it must be at least 1.")
@@ -120,7 +122,7 @@ class TiledGram:
         if cached_tiles is None:
             budget = int(SHARE_ALONE * free_bytes(self.like))
             return tiled_residence(n, item_size(self.dtype), self.workers, budget, edge, panel)
-        return Residence("tiled", n, edge, min(max(0, int(cached_tiles)), upper_tiles(n, edge)), self.workers, panel)
+        return GramStorage("tiled", n, edge, min(max(0, int(cached_tiles)), upper_tiles(n, edge)), self.workers, panel)
 
     # -- products --------------------------------------------------------------------------------------------------
 
@@ -164,7 +166,7 @@ class TiledGram:
 
         by_worker = map_tiles(work, list(enumerate(self._tiles)), self.workers, self._triangle.report)
         if K is None:
-            return self._assembled(dealt_back(by_worker, len(self._tiles)))
+            return self._assembled(restore_order(by_worker, len(self._tiles)))
         if not upper:
             mirror_upper(K)
         return K

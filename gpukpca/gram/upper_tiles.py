@@ -11,7 +11,7 @@ from gpukpca.backend.creation import writable
 from gpukpca.backend.namespace import namespace_of
 from gpukpca.backend.tiles import TileReport, map_tiles
 from gpukpca.gram.product import compute_tile
-from gpukpca.kernels.base import Kernel, Rows
+from gpukpca.kernels.base import Kernel, PreparedRows
 
 # A product of stored tiles with fewer multiplications than this is over before threads have started.
 LIGHT_PRODUCT = 2e7
@@ -44,7 +44,7 @@ class UpperTiles:
     def __init__(
         self,
         kernel: Kernel,
-        rows: Rows,
+        rows: PreparedRows,
         like: Array,
         bounds: Sequence[tuple[int, int]],
         tiles: Sequence[tuple[int, int]],
@@ -66,7 +66,7 @@ class UpperTiles:
     def sums(self, V: Array) -> list[Array | None]:
         """The rows of K @ V that these tiles add up to, one block for each edge; None for an edge they do not touch."""
         blocks = [V[start:stop, :] for start, stop in self.bounds]
-        strands = [_Strand(self, blocks) for _ in range(self.workers)]
+        strands = [_WorkerAccumulator(self, blocks) for _ in range(self.workers)]
 
         def work(turn: int) -> None:
             for number, (i, j) in self._turns[turn]:
@@ -93,7 +93,7 @@ class UpperTiles:
         return number in self._cache
 
 
-class _Strand:
+class _WorkerAccumulator:
     """What one worker owns during one product: its sums, its tile buffer, the slices it used last."""
 
     def __init__(self, tiles: UpperTiles, blocks: list[Array]) -> None:
@@ -101,7 +101,7 @@ class _Strand:
         self.sums: list[Any] = [None] * len(blocks)
         self._buffer: Array | None = None
         self._column = -1
-        self._right: Rows | None = None
+        self._right: PreparedRows | None = None
 
     def use(self, number: int, i: int, j: int) -> None:
         """Add both products of tile (i, j)."""

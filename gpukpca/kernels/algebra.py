@@ -16,9 +16,9 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise
 from gpukpca.backend.namespace import cast, from_host, namespace_of, real_floating
-from gpukpca.backend.rows import pick_rows, place_of
+from gpukpca.backend.rows import gather_rows, place_of
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.kernels.base import Kernel, Rows
+from gpukpca.kernels.base import Kernel, PreparedRows
 from gpukpca.kernels.parameters import checked_number
 
 # Levels of kernels inside of kernels. `repr`, `clone` and pickle go down them on Python's stack of 1000 calls.
@@ -29,7 +29,7 @@ BALANCED_FROM = 25
 LARGEST_EXPONENT = 709.0
 
 
-class CombinedRows(Rows):
+class CombinedRows(PreparedRows):
     """The rows as each part of a combined kernel wants them, and factors g(x) of the rows."""
 
     def __init__(self, parts: list[Any], factors: Array | None = None) -> None:
@@ -41,7 +41,7 @@ class CombinedRows(Rows):
         return CombinedRows([part.slice(start, stop) for part in self.parts], factors)
 
     def take(self, indices: Any) -> CombinedRows:
-        factors = None if self.factors is None else pick_rows(self.factors, indices)
+        factors = None if self.factors is None else gather_rows(self.factors, indices)
         return CombinedRows([part.take(indices) for part in self.parts], factors)
 
     @property

@@ -13,14 +13,14 @@ from gpukpca._typing import Array
 from gpukpca.backend import linalg
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.namespace import cast, is_foreign, is_numpy, move, overflow_allowed, real_floating
-from gpukpca.backend.panelled import Panelled
-from gpukpca.backend.rows import as_rows, check_widths, pick_rows, take_rows
+from gpukpca.backend.panelled import PartitionedRows
+from gpukpca.backend.rows import as_rows, check_widths, gather_rows, take_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.bandwidth import resolved_gamma
 from gpukpca.kernels.parameters import SCALARS, closest, same_value
 
 
-class Rows:
+class PreparedRows:
     """Rows of one data set made ready for one kernel; slices of it are what a tile is made from.
 
     Attributes
@@ -33,11 +33,11 @@ class Rows:
     n_rows: int
     in_memory = True
 
-    def slice(self, start: int, stop: int) -> Rows:
+    def slice(self, start: int, stop: int) -> PreparedRows:
         """The rows from `start` to `stop`, sharing memory."""
         raise AttributeError("a kernel's rows must define slice(start, stop)")
 
-    def take(self, indices: Any) -> Rows:
+    def take(self, indices: Any) -> PreparedRows:
         """The rows named by a host sequence of integers, in its order, as a copy."""
         raise AttributeError("a kernel's rows must define take(indices)")
 
@@ -52,7 +52,7 @@ class Rows:
         return False
 
     @property
-    def template(self) -> Rows:
+    def template(self) -> PreparedRows:
         """What new rows must be made ready like (`Kernel.prepare`)."""
         return self
 
@@ -61,7 +61,7 @@ class Rows:
         """Bytes that a row takes beside the data themselves; 0 for rows kept as they are."""
         return 0
 
-    def moved(self, like: Array) -> Rows:
+    def moved(self, like: Array) -> PreparedRows:
         """The rows where `like` lives."""
         return _moved(self, like)
 
@@ -70,7 +70,7 @@ def _moved(value: Any, like: Array) -> Any:
     """Rows, and what they consist of, where `like` lives; host integers, which index, stay."""
     if isinstance(value, list):
         return [_moved(one, like) for one in value]
-    if isinstance(value, Rows) or is_dataclass(value):
+    if isinstance(value, PreparedRows) or is_dataclass(value):
         other = copy(value)
         for name, part in vars(value).items():
             object.__setattr__(other, name, _moved(part, like))  # the dataclasses are frozen
@@ -78,7 +78,7 @@ def _moved(value: Any, like: Array) -> Any:
     return move(value, like) if (is_numpy(value) or is_foreign(value)) and real_floating(value) else value
 
 
-class DataRows(Rows):
+class DataRows(PreparedRows):
     """Rows kept as they are: an array (n, d) or a CSR matrix."""
 
     def __init__(self, data: Any) -> None:
@@ -89,17 +89,17 @@ class DataRows(Rows):
         return DataRows(take_rows(self.data, start, stop))
 
     def take(self, indices: Any) -> DataRows:
-        return DataRows(pick_rows(self.data, indices))
+        return DataRows(gather_rows(self.data, indices))
 
 
-class LateRows(Rows):
+class LazyRows(PreparedRows):
     """Rows that are made ready for a kernel, like a template, when they are asked for."""
 
-    def __init__(self, kernel: Kernel, n_rows: int, template: Rows) -> None:
+    def __init__(self, kernel: Kernel, n_rows: int, template: PreparedRows) -> None:
         self.kernel, self.n_rows, self._template = kernel, n_rows, template
 
     @property
-    def template(self) -> Rows:
+    def template(self) -> PreparedRows:
         return self._template
 
     @property
@@ -212,7 +212,7 @@ class Kernel:
     def check(self) -> None:
         """Raise `InvalidParameterError` for parameters out of range."""
 
-    def prepare(self, X: Array, like: Rows | None = None, centered: bool = False) -> Rows:
+    def prepare(self, X: Array, like: PreparedRows | None = None, centered: bool = False) -> PreparedRows:
         """Rows of X made ready, once per data set.
 
         Parameters
@@ -229,11 +229,11 @@ class Kernel:
         with overflow_allowed():
             return self.prepare_rows(X, like, centered)
 
-    def prepare_rows(self, X: Array, like: Any, centered: bool) -> Rows:
+    def prepare_rows(self, X: Array, like: Any, centered: bool) -> PreparedRows:
         """See `prepare`."""
         return DataRows(X)
 
-    def template(self, X: Array, centered: bool = False) -> Rows:
+    def template(self, X: Array, centered: bool = False) -> PreparedRows:
         """What is learned from a whole training set (mean, precision, flatness), without its rows.
 
         ``prepare(part, like=template(X, centered))`` makes any part of X ready. A subclass whose rows depend on the
@@ -244,7 +244,7 @@ class Kernel:
         InvalidParameterError
             X is on a cluster, and the kernel makes its rows in a way of its own without saying what they share.
         """
-        if isinstance(X, Panelled):
+        if isinstance(X, PartitionedRows):
             if type(self).prepare_rows is not Kernel.prepare_rows:
                 raise InvalidParameterError(
                     f"{type(self).__name__} defines prepare_rows but no template(X, centered), so its rows cannot be "
@@ -257,7 +257,7 @@ class Kernel:
         """Dimension of the feature space for data of d features, where features can be written down; else None."""
         return None
 
-    def features(self, X: Array, template: Rows) -> Array:
+    def features(self, X: Array, template: PreparedRows) -> Array:
         """phi(x) of every row of a dense X, shape (n, feature_count(d)): inner products of them make a tile."""
         raise AttributeError(f"{type(self).__name__} has no features that can be written down")
 

@@ -35,8 +35,8 @@ from gpukpca.backend.rows import (
     dense_rows,
     feature_bounds,
     feature_means,
+    gather_rows,
     largest_square_norm,
-    pick_rows,
     place_of,
     row_square_sums,
     shifted_rows,
@@ -47,7 +47,7 @@ from gpukpca.backend.rows import (
     total_range,
 )
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.kernels.base import Kernel, Rows
+from gpukpca.kernels.base import Kernel, PreparedRows
 from gpukpca.kernels.parameters import checked_number
 
 # Bounds on kappa = max gamma ‖x - mean‖², the size of the numbers that cancel in T. The error of T is about u·kappa:
@@ -100,7 +100,7 @@ class Geometry:
         return math.sqrt(2.0 * self.gamma)
 
 
-class DistanceRows(Rows):
+class DistanceRows(PreparedRows):
     """Rows [s, -‖s‖²/2, 1], or s or x alone where distances are differences, or CSR s with its half norms.
 
     Attributes
@@ -124,8 +124,8 @@ class DistanceRows(Rows):
         return DistanceRows(take_rows(self.data, start, stop), self.geometry, self.by_product, self.dtype, norms)
 
     def take(self, indices: Any) -> DistanceRows:
-        norms = None if self.half_norms is None else pick_rows(self.half_norms, indices)
-        return DistanceRows(pick_rows(self.data, indices), self.geometry, self.by_product, self.dtype, norms)
+        norms = None if self.half_norms is None else gather_rows(self.half_norms, indices)
+        return DistanceRows(gather_rows(self.data, indices), self.geometry, self.by_product, self.dtype, norms)
 
     @property
     def shifted(self) -> bool:
@@ -343,7 +343,7 @@ def _exact_means(X: Array, constant: np.ndarray) -> Array:
     if not X.shape[0] or not constant.any():
         return means
     xp = namespace_of(means)
-    return xp.where(from_host(constant, means) > 0, cast(pick_rows(X, [0])[0, :], means.dtype), means)
+    return xp.where(from_host(constant, means) > 0, cast(gather_rows(X, [0])[0, :], means.dtype), means)
 
 
 def _worth_leaving_out(constant: np.ndarray) -> np.ndarray | None:
@@ -509,7 +509,7 @@ def _matern_radius(t: np.ndarray, nu: float) -> np.ndarray:
     return r
 
 
-class CityBlockRows(Rows):
+class CityBlockRows(PreparedRows):
     """Rows as they are, with the flag of their training set."""
 
     def __init__(self, data: Array, flat: bool) -> None:
@@ -520,7 +520,7 @@ class CityBlockRows(Rows):
         return CityBlockRows(take_rows(self.data, start, stop), self.flat)
 
     def take(self, indices: Any) -> CityBlockRows:
-        return CityBlockRows(pick_rows(self.data, indices), self.flat)
+        return CityBlockRows(gather_rows(self.data, indices), self.flat)
 
     @property
     def shifted(self) -> bool:

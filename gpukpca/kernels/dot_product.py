@@ -19,7 +19,7 @@ from gpukpca.backend.rows import (
     dense_rows,
     divided_rows,
     feature_means,
-    pick_rows,
+    gather_rows,
     row_norms,
     row_square_sums,
     shifted_rows,
@@ -27,14 +27,14 @@ from gpukpca.backend.rows import (
     take_rows,
 )
 from gpukpca.exceptions import InvalidParameterError, RankWarning
-from gpukpca.kernels.base import Kernel, Rows
+from gpukpca.kernels.base import Kernel, PreparedRows
 from gpukpca.kernels.parameters import checked_number
 
 # Of polynomials whose monomials are written down: the factorials stay within the range of numbers.
 LARGEST_DEGREE = 20
 
 
-class DotRows(Rows):
+class DotRows(PreparedRows):
     """Rows whose inner products, times `factor`, make the tile.
 
     Attributes
@@ -56,7 +56,7 @@ class DotRows(Rows):
         return DotRows(take_rows(self.data, start, stop), self.factor, self.mean, self.copied)
 
     def take(self, indices: Any) -> DotRows:
-        return DotRows(pick_rows(self.data, indices), self.factor, self.mean)
+        return DotRows(gather_rows(self.data, indices), self.factor, self.mean)
 
     @property
     def row_bytes(self) -> int:
@@ -131,7 +131,7 @@ class Linear(_DotKernel):
     def feature_count(self, d: int) -> int:
         return d
 
-    def features(self, X: Array, template: Rows) -> Array:
+    def features(self, X: Array, template: PreparedRows) -> Array:
         """The rows themselves, centered where the template says so."""
         return self.prepare(X, like=template).data  # type: ignore[attr-defined]
 
@@ -181,7 +181,7 @@ class Polynomial(_DotKernel):
         variables = d if self.coef0 == 0 else d + 1
         return math.comb(variables - 1 + int(self.degree), int(self.degree))
 
-    def features(self, X: Array, template: Rows) -> Array:
+    def features(self, X: Array, template: PreparedRows) -> Array:
         """Every monomial, times the root of its share of (gamma x·y + coef0)^degree (multinomial theorem)."""
         return by_panels(X, lambda panel, *_: self._monomials(panel))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import epsilon, from_host, namespace_of, to_host
-from gpukpca.backend.rows import pick_rows, place_of
+from gpukpca.backend.rows import gather_rows, place_of
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 from gpukpca.kernels.base import DataRows, Kernel
 
@@ -151,7 +151,7 @@ def check_symmetry(kernel: Kernel, X: Any) -> None:
     if n < 2 or not _is_given(kernel):
         return
     chosen = _some_rows(n)
-    rows = kernel.prepare(pick_rows(X, chosen))
+    rows = kernel.prepare(gather_rows(X, chosen))
     half, like = len(chosen) // 2, place_of(X)
     a, b = rows.slice(0, half), rows.slice(half, len(chosen))
     there = to_host(checked_tile(kernel, kernel.tile(a, b), a, b, like))

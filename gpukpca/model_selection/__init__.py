@@ -1,6 +1,6 @@
 """Choices that the data make: how many components, which kernel."""
 
-from gpukpca.model_selection.dimension import RULES, SOURCES, Choice, Row, compare_rules, n_components_for
+from gpukpca.model_selection.dimension import RULES, SOURCES, RankSelection, RuleResult, compare_rules, n_components_for
 from gpukpca.model_selection.kernel_pca_cv import KernelPCACV
 
-__all__ = ["RULES", "SOURCES", "Choice", "KernelPCACV", "Row", "compare_rules", "n_components_for"]
+__all__ = ["RULES", "SOURCES", "KernelPCACV", "RankSelection", "RuleResult", "compare_rules", "n_components_for"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import working_on
+from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.linalg import inner_products
 from gpukpca.backend.namespace import (
@@ -28,7 +28,7 @@ from gpukpca.decomposition.pca import SpectrumPCA
 from gpukpca.decomposition.reading import samples_of, spectrum_of, total_variance_of, whole_rank
 from gpukpca.decomposition.relevance import relevance_in_span, rounding_of, span_rank
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.model_selection.gap import certain_gaps, kernel_samples_of, residuals_of, steepest
+from gpukpca.model_selection.gap import certain_gaps, kernel_samples_of, largest_certain_gap, residuals_of
 
 SOURCES = {
     "fixed": "given",
@@ -55,7 +55,7 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class Choice:
+class RankSelection:
     """What a rule chose, with what it compared.
 
     Attributes
@@ -81,7 +81,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Row:
+class RuleResult:
     """One line of the table of `compare_rules`.
 
     Attributes
@@ -195,7 +195,7 @@ def n_components_for(
     random_state : None, int, RandomState or Generator
         For "parallel"; the same integer gives the same answer.
     return_report : bool
-        Return a `Choice` with what was compared, for a plot.
+        Return a `RankSelection` with what was compared, for a plot.
 
     Returns
     -------
@@ -229,7 +229,7 @@ def compare_rules(
     quantile: float = 0.95,
     n_draws: int = 100,
     random_state: Any = 0,
-) -> list[Row]:
+) -> list[RuleResult]:
     """What all rules choose, beside each other.
 
     Parameters
@@ -264,9 +264,11 @@ def compare_rules(
         settings = _Settings(value, "sample", quantile, n_draws, "permutation", random_state)
         _check(rule, settings)
         try:
-            table.append(Row(rule, _chosen(rule, known, settings).n_components, SOURCES[rule], notes.get(rule, "")))
+            table.append(
+                RuleResult(rule, _chosen(rule, known, settings).n_components, SOURCES[rule], notes.get(rule, ""))
+            )
         except InvalidParameterError as reason:
-            table.append(Row(rule, None, SOURCES[rule], str(reason)))
+            table.append(RuleResult(rule, None, SOURCES[rule], str(reason)))
     return table
 
 
@@ -282,7 +284,7 @@ def _known(model_or_X: Any) -> _Spectrum:
     n, d = int(rows.shape[0]), int(rows.shape[1])
     if n < 2 or d < 1:
         raise InvalidParameterError(f"data of shape ({n}, {d}) have no variance: at least 2 samples are needed.")
-    with working_on(rows), overflow_allowed():
+    with device_context(rows), overflow_allowed():
         variances = _variances(rows)
     if not np.all(np.isfinite(variances)):
         raise ValueError("the variances of the data overflow; divide the data by a constant.")
@@ -319,7 +321,7 @@ def _finite(products: np.ndarray) -> np.ndarray:
 # -- the rules ---------------------------------------------------------------------------------------------------------
 
 
-def _chosen(rule: str, known: _Spectrum, settings: _Settings) -> Choice:
+def _chosen(rule: str, known: _Spectrum, settings: _Settings) -> RankSelection:
     if known.of_kernel and rule not in OF_ANY_SPECTRUM:
         raise InvalidParameterError(
             f'rule "{rule}" is about variances in the space of the data, and the model is a kernel PCA. Rules for it: '
@@ -328,14 +330,14 @@ def _chosen(rule: str, known: _Spectrum, settings: _Settings) -> Choice:
     return RULES[rule](known, settings)
 
 
-def _fixed(known: _Spectrum, settings: _Settings) -> Choice:
+def _fixed(known: _Spectrum, settings: _Settings) -> RankSelection:
     most = len(known.variances)
     if not 0 <= settings.value <= most:
         raise InvalidParameterError(f'rule "fixed": value={settings.value!r} must be from 0 to {most}.')
     return _choice("fixed", int(settings.value), "variance", known.variances)
 
 
-def _variance(known: _Spectrum, settings: _Settings) -> Choice:
+def _variance(known: _Spectrum, settings: _Settings) -> RankSelection:
     cumulative = np.cumsum(known.shares)
     thresholds = np.full(len(cumulative), float(settings.value))
     if known.total == 0:
@@ -349,7 +351,7 @@ def _variance(known: _Spectrum, settings: _Settings) -> Choice:
     return _choice("variance", int(reached[0]) + 1, "cumulative share", cumulative, thresholds)
 
 
-def _error(known: _Spectrum, settings: _Settings) -> Choice:
+def _error(known: _Spectrum, settings: _Settings) -> RankSelection:
     """Errors with 0, 1, ... components; `values` are those with 1 and more."""
     left = np.append(known.total, known.total - np.cumsum(known.variances))
     if known.is_whole:  # sums of the tail: exact where the difference is rounding
@@ -365,7 +367,7 @@ def _error(known: _Spectrum, settings: _Settings) -> Choice:
     return _choice("error", int(reached[0]), what, errors[1:], np.full(len(errors) - 1, float(settings.value)))
 
 
-def _mle(known: _Spectrum, settings: _Settings) -> Choice:
+def _mle(known: _Spectrum, settings: _Settings) -> RankSelection:
     if known.n < known.d or known.d < 2:
         raise InvalidParameterError(f'rule "mle" needs 2 <= d <= n; got n = {known.n}, d = {known.d}.')
     _check_whole("mle", known)
@@ -373,7 +375,7 @@ def _mle(known: _Spectrum, settings: _Settings) -> Choice:
     return _choice("mle", most_evident(evidence), "log evidence", evidence)
 
 
-def _bayesian(known: _Spectrum, settings: _Settings) -> Choice:
+def _bayesian(known: _Spectrum, settings: _Settings) -> RankSelection:
     _check_whole("bayesian", known)
     if not known.total > 0:
         return _choice("bayesian", 0, "squared length of a column of W", known.variances)
@@ -393,12 +395,12 @@ def _check_whole(rule: str, known: _Spectrum) -> None:
         )
 
 
-def _parallel(known: _Spectrum, settings: _Settings) -> Choice:
+def _parallel(known: _Spectrum, settings: _Settings) -> RankSelection:
     if known.rows is None:
         raise InvalidParameterError('rule "parallel" compares with permuted data; pass the data instead of a model.')
     rng = generator(settings.random_state)
     draw = _permuted if settings.null == "permutation" else _normal
-    with working_on(known.rows):
+    with device_context(known.rows):
         host = np.asarray(to_host(known.rows), dtype=np.float64)
         drawn = np.stack([_variances(draw(host, known.rows, rng)) for _ in range(settings.n_draws)])
     thresholds = np.quantile(drawn, settings.quantile, axis=0)
@@ -416,7 +418,7 @@ def _normal(host: np.ndarray, like: Array, rng: np.random.Generator) -> Array:
     return standard_normal(rng, host.shape, deviations) * deviations[None, :]
 
 
-def _broken_stick(known: _Spectrum, settings: _Settings) -> Choice:
+def _broken_stick(known: _Spectrum, settings: _Settings) -> RankSelection:
     thresholds = (np.cumsum(1.0 / np.arange(known.rank, 0, -1))[::-1] / known.rank)[: len(known.variances)]
     shares = known.shares[: len(thresholds)]
     kept = _leading(shares > thresholds)
@@ -427,16 +429,16 @@ def _broken_stick(known: _Spectrum, settings: _Settings) -> Choice:
     return _choice("broken_stick", kept, "share of the variance", shares, thresholds)
 
 
-def _gap(known: _Spectrum, settings: _Settings) -> Choice:
+def _gap(known: _Spectrum, settings: _Settings) -> RankSelection:
     errors = np.zeros(len(known.variances)) if known.errors is None else known.errors
     gaps = certain_gaps(known.variances, errors)
     within = USUAL_SHARE if settings.value is None else float(settings.value)
     if known.total == 0:
         return _choice("gap", 0, "certain relative gap", gaps)
-    return _choice("gap", steepest(gaps, known.shares, within, ROUNDING), "certain relative gap", gaps)
+    return _choice("gap", largest_certain_gap(gaps, known.shares, within, ROUNDING), "certain relative gap", gaps)
 
 
-RULES: dict[str, Callable[[_Spectrum, _Settings], Choice]] = {
+RULES: dict[str, Callable[[_Spectrum, _Settings], RankSelection]] = {
     "fixed": _fixed,
     "variance": _variance,
     "error": _error,
@@ -453,8 +455,10 @@ def _leading(passes: np.ndarray) -> int:
     return int(np.argmin(passes)) if not np.all(passes) else len(passes)
 
 
-def _choice(rule: str, K: int, compared: str, values: np.ndarray, thresholds: np.ndarray | None = None) -> Choice:
-    return Choice(rule, K, SOURCES[rule], compared, values, thresholds)
+def _choice(
+    rule: str, K: int, compared: str, values: np.ndarray, thresholds: np.ndarray | None = None
+) -> RankSelection:
+    return RankSelection(rule, K, SOURCES[rule], compared, values, thresholds)
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------

@@ -29,9 +29,9 @@ from gpukpca.decomposition.choices import kernel_from
 from gpukpca.decomposition.fitting import settings_of
 from gpukpca.decomposition.kernel_pca_settings import is_nystrom
 from gpukpca.decomposition.model import MapArrays, exact_model
-from gpukpca.decomposition.preimage.methods import RidgePreimage, preimage_method, refuse_unsuited
+from gpukpca.decomposition.preimage.methods import RidgePreimage, check_preimage_suits, preimage_method
 from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
-from gpukpca.decomposition.spectrum import Spectrum, checked_spectrum, splits_a_subspace, warn_of_convergence
+from gpukpca.decomposition.spectrum import Spectrum, checked_spectrum, truncates_cluster, warn_of_convergence
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
 from gpukpca.exceptions import ConvergenceWarning, DeviceLostError, InvalidParameterError
 from gpukpca.gram import CenteredGram, DenseGram, gram_matrix
@@ -49,7 +49,7 @@ DENSE_FROM = 32
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CandidateScore:
     """What became of a candidate on a fold.
 
     Attributes
@@ -86,7 +86,7 @@ class _Family:
 Report = Callable[[int], None]
 
 
-class Fold:
+class CVFold:
     """Training rows and held-out rows of one split.
 
     Parameters
@@ -101,7 +101,7 @@ class Fold:
     def __init__(self, X: Array, X_new: Array, limit: int, n_jobs: int | None) -> None:
         self.X, self.X_new, self.limit, self.n_jobs = X, X_new, limit, n_jobs
         self.n = int(X.shape[0])
-        self.outcomes: dict[int, Outcome] = {}
+        self.outcomes: dict[int, CandidateScore] = {}
         self.shared: set[int] = set()
 
     def run(self, groups: list[Group], report: Report) -> None:
@@ -134,7 +134,7 @@ class Fold:
             fits = [member for member in group.members if member.p <= self.n]
             for member in group.members[: len(group.members) - len(fits)]:
                 message = f"n_components={member.p} is more than the {self.n} training rows of the fold"
-                self.outcomes[member.number] = Outcome(error=InvalidParameterError(message))
+                self.outcomes[member.number] = CandidateScore(error=InvalidParameterError(message))
             if fits:
                 kept.append(Group(fits))
         return kept
@@ -153,7 +153,7 @@ class Fold:
         if isinstance(error, DeviceLostError):
             raise error
         for member in members:
-            self.outcomes[member.number] = Outcome(fit_seconds=seconds / len(members), error=error)
+            self.outcomes[member.number] = CandidateScore(fit_seconds=seconds / len(members), error=error)
 
     def _workers(self, groups: list[Group]) -> int:
         """Threads that the memory allows beside the common matrices and the models; 0 where these do not fit."""
@@ -224,7 +224,7 @@ class Fold:
         for member in members:
             self.outcomes[member.number] = self._judged(model, member, seconds)
 
-    def _judged(self, model: Any, member: Candidate, seconds: float) -> Outcome:
+    def _judged(self, model: Any, member: Candidate, seconds: float) -> CandidateScore:
         started = time.perf_counter()
         fitted = int(model.eigenvalues_.shape[0])
         try:
@@ -235,7 +235,7 @@ class Fold:
         except Exception as error:
             self._failed([member], error, seconds)
             return self.outcomes[member.number]
-        return Outcome(score, seconds, time.perf_counter() - started, unconverged=int(np.sum(~info.converged)))
+        return CandidateScore(score, seconds, time.perf_counter() - started, unconverged=int(np.sum(~info.converged)))
 
 
 class _Shared:
@@ -294,11 +294,11 @@ class _Shared:
         warn_of_convergence(eigen, fixed=getattr(solver, "passes", None) is not None)
         return eigen
 
-    def outcome(self, member: Candidate, family: _Family) -> Outcome:
+    def outcome(self, member: Candidate, family: _Family) -> CandidateScore:
         """The score of a member, or why there is none."""
         self.decompose(family)
         if self.error is not None:
-            return Outcome(fit_seconds=self.seconds, error=self.error)
+            return CandidateScore(fit_seconds=self.seconds, error=self.error)
         started = time.perf_counter()
         try:
             eigen = self.model.eigen.truncated(member.p)
@@ -310,19 +310,19 @@ class _Shared:
             raise
         except Exception as error:
             seconds = self.seconds + time.perf_counter() - started
-            return Outcome(fit_seconds=seconds, error=error)
-        return Outcome(
+            return CandidateScore(fit_seconds=seconds, error=error)
+        return CandidateScore(
             score,
             fit_seconds=self.seconds + fitted - started,
             score_seconds=time.perf_counter() - fitted,
             unconverged=unconverged,
-            undetermined=splits_a_subspace(eigen),
+            undetermined=truncates_cluster(eigen),
         )
 
     def _preimage(self, member: Candidate) -> Any:
         """The pre-image that the member asks for, learned from as many components as it has."""
         method = preimage_method(member.estimator, self.kernel)
-        refuse_unsuited(method, self.kernel, by_flag=False)
+        check_preimage_suits(method, self.kernel, by_flag=False)
         model = self.model.truncated(member.p)
         space = FeatureSpace(self.kernel, MapArrays.of(model), self.n_jobs)
         landmarks = method.landmarks_for(int(self.X.shape[0]), fits=True) if isinstance(method, RidgePreimage) else 0

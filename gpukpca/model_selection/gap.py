@@ -39,7 +39,7 @@ def kernel_samples_of(model: Any) -> int:
     return int(model.eigenvectors_.shape[0]) if hasattr(model, "eigenvectors_") else samples_of(model)
 
 
-def steepest(gaps: np.ndarray, shares: np.ndarray, within: float, rounding: float) -> int:
+def largest_certain_gap(gaps: np.ndarray, shares: np.ndarray, within: float, rounding: float) -> int:
     """The number of components before the largest certain gap, among those that begin below a share `within`.
 
     Raises

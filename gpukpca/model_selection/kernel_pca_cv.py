@@ -14,12 +14,12 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import working_on
+from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import is_sparse, overflow_allowed
 from gpukpca.backend.random import generator
-from gpukpca.backend.rows import pick_rows
+from gpukpca.backend.rows import gather_rows
 from gpukpca.decomposition.choices import check_parameter, is_switch
-from gpukpca.decomposition.fitting import Placed, unchanged_on_error
+from gpukpca.decomposition.fitting import DevicePlacement, restore_on_error
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.placement import at_full_precision, placement_for
 from gpukpca.decomposition.plan import memory_limit
@@ -27,14 +27,14 @@ from gpukpca.decomposition.preimage.methods import METHODS
 from gpukpca.decomposition.progress import Progress, listener_from
 from gpukpca.decomposition.validation import new_data, training_data
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.model_selection.folds import Fold, Outcome
+from gpukpca.model_selection.folds import CandidateScore, CVFold
 from gpukpca.model_selection.grid import Candidate, candidates_of, grid_of, grouped
 from gpukpca.model_selection.results import (
     results_table,
     sharing_of,
-    tell_of_convergence,
-    tell_of_failures,
-    tell_of_undetermined,
+    warn_of_convergence,
+    warn_of_failures,
+    warn_of_undetermined,
 )
 
 
@@ -47,7 +47,7 @@ def _is_refitted(search: Any) -> bool:
     return True
 
 
-class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Kernel PCA whose kernel parameters and number of components minimize the held-out pre-image error.
 
     Every candidate is fitted to the training rows of each fold; its score is `KernelPCA.score` of the rows held out:
@@ -181,23 +181,23 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         KernelPCACV
             The estimator itself.
         """
-        with unchanged_on_error(self), working_on(X), overflow_allowed():
+        with restore_on_error(self), device_context(X), overflow_allowed():
             self._check()
             data = training_data(self, X)
             if is_sparse(data):
                 raise TypeError("KernelPCACV: sparse rows have no pre-image to be scored by; pass X.toarray().")
             splits = self._splits(data, y, groups)
             place = at_full_precision(placement_for(self, data), data)
-            with working_on(place.work):
+            with device_context(place.work):
                 limit = memory_limit(self.memory_limit, place.work)
                 place.check_size(data, limit)
                 rows = place.brought(data)
                 grid = grid_of(self, rows, min(len(train) for train, _ in splits))
                 template = self._template()
                 folds = self._all_folds(rows, splits, candidates_of(template, grid), limit)
-            tell_of_failures(grid, folds)
-            tell_of_convergence(folds)
-            tell_of_undetermined(grid, folds)
+            warn_of_failures(grid, folds)
+            warn_of_convergence(folds)
+            warn_of_undetermined(grid, folds)
             self._commit(grid, folds, len(splits))
             if self.refit:
                 self._refit(template, X)
@@ -243,12 +243,12 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     def _all_folds(
         self, X: Array, splits: list[Any], candidates: list[Candidate], limit: int
-    ) -> list[dict[int, Outcome]]:
+    ) -> list[dict[int, CandidateScore]]:
         """Return the outcomes of every fold, by number of the candidate."""
         groups, n_folds = grouped(candidates), len(splits)
         outcomes, shared = [], []
         for k, (train, test) in enumerate(splits):
-            fold = Fold(pick_rows(X, train), pick_rows(X, test), limit, self.n_jobs)
+            fold = CVFold(gather_rows(X, train), gather_rows(X, test), limit, self.n_jobs)
             fold.run(groups, self._reporter(k, n_folds, len(candidates)))
             outcomes.append(fold.outcomes)
             shared.append(fold.shared)
@@ -267,7 +267,7 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
         return report
 
-    def _commit(self, grid: list[dict[str, Any]], folds: list[dict[int, Outcome]], n_splits: int) -> None:
+    def _commit(self, grid: list[dict[str, Any]], folds: list[dict[int, CandidateScore]], n_splits: int) -> None:
         """Set the fitted attributes but the refitted model."""
         for name in ("best_estimator_", "refit_time_"):
             self.__dict__.pop(name, None)
@@ -289,7 +289,7 @@ class KernelPCACV(Placed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         """The best model; new rows are checked in the name of the search."""
         check_is_fitted(self)
         if X is not None:
-            with working_on(X), overflow_allowed():
+            with device_context(X), overflow_allowed():
                 new_data(self, X, self.best_estimator_.X_fit_, method)
         return self.best_estimator_
 

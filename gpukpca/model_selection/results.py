@@ -8,13 +8,13 @@ import numpy as np
 from scipy.stats import rankdata
 from sklearn.exceptions import FitFailedWarning
 
-from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning, warn_caller
-from gpukpca.model_selection.folds import Outcome
+from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning, warn_user
+from gpukpca.model_selection.folds import CandidateScore
 
 REASONS_TOLD = 5
 
 
-def results_table(grid: list[dict[str, Any]], folds: list[dict[int, Outcome]]) -> dict[str, Any]:
+def results_table(grid: list[dict[str, Any]], folds: list[dict[int, CandidateScore]]) -> dict[str, Any]:
     """The columns of `GridSearchCV.cv_results_`, one entry a candidate.
 
     Parameters
@@ -41,7 +41,7 @@ def results_table(grid: list[dict[str, Any]], folds: list[dict[int, Outcome]]) -
     return table
 
 
-def _of_all(folds: list[dict[int, Outcome]], name: str) -> np.ndarray:
+def _of_all(folds: list[dict[int, CandidateScore]], name: str) -> np.ndarray:
     """One number of every outcome, shape (candidates, folds)."""
     return np.array([[getattr(fold[number], name) for fold in folds] for number in sorted(folds[0])])
 
@@ -89,25 +89,25 @@ def sharing_of(shared: list[set[int]], fits: int, kernels: int) -> str:
     )
 
 
-def tell_of_convergence(folds: list[dict[int, Outcome]]) -> None:
+def warn_of_convergence(folds: list[dict[int, CandidateScore]]) -> None:
     """Warn where pre-images of rows held out have not converged; their scores count all the same."""
     counts = [outcome.unconverged for fold in folds for outcome in fold.values()]
     if any(counts):
         fits = f"{sum(map(bool, counts))} of {len(counts)} fits"
-        warn_caller(
+        warn_user(
             f"{sum(counts)} pre-images of held-out rows have not converged, in {fits}; they are scored where "
             "they are. Allow more (max_iter) or a larger tol of FixedPointPreimage.",
             ConvergenceWarning,
         )
 
 
-def tell_of_undetermined(grid: list[dict[str, Any]], folds: list[dict[int, Outcome]]) -> None:
+def warn_of_undetermined(grid: list[dict[str, Any]], folds: list[dict[int, CandidateScore]]) -> None:
     """Warn where a number of components cuts through equal eigenvalues, so that rounding decides on the score."""
     every = ((number, outcome) for fold in folds for number, outcome in fold.items())
     numbers = sorted({number for number, outcome in every if outcome.undetermined})
     if numbers:
         more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
-        warn_caller(
+        warn_user(
             f"the last component of {grid[numbers[0]]}{more} and the one after it are not separately determined on "
             "some folds: their eigenvalues are equal to rounding, and so is the choice between them, with the score. "
             "Try other n_components, or for kernels of distances a smaller gamma.",
@@ -115,7 +115,7 @@ def tell_of_undetermined(grid: list[dict[str, Any]], folds: list[dict[int, Outco
         )
 
 
-def tell_of_failures(grid: list[dict[str, Any]], folds: list[dict[int, Outcome]]) -> None:
+def warn_of_failures(grid: list[dict[str, Any]], folds: list[dict[int, CandidateScore]]) -> None:
     """Warn of fits that failed, with their reasons; an error where no candidate was scored on every fold.
 
     Raises
@@ -145,7 +145,7 @@ def tell_of_failures(grid: list[dict[str, Any]], folds: list[dict[int, Outcome]]
     lines = [
         f"{where[0]} and {len(where) - 1} more: {reason}" for reason, where in list(reasons.items())[:REASONS_TOLD]
     ]
-    warn_caller(
+    warn_user(
         f"{len(failed)} of {every} fits failed; their scores are NaN, and the candidates come last. "
         + " | ".join(line.replace(" and 0 more", "") for line in lines),
         FitFailedWarning,

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca.backend.random import restore_generator, spelled_generator
-from gpukpca.decomposition.checkpoint.folder import furthest, remove
+from gpukpca.backend.random import format_generator, restore_generator
+from gpukpca.decomposition.checkpoint.folder import latest_valid_checkpoint, remove
 from gpukpca.decomposition.checkpoint.generations import (
     BEGINNING,
     Generation,
@@ -24,12 +24,12 @@ from gpukpca.decomposition.checkpoint.generations import (
     header_of,
     key_of,
 )
-from gpukpca.decomposition.checkpoint.job import Job
+from gpukpca.decomposition.checkpoint.job import Fingerprint
 from gpukpca.decomposition.progress import Listener, Progress
 from gpukpca.decomposition.saved.archive import Arrays, Header, read_header, write_archive
 from gpukpca.eigen import BlockKrylov
 from gpukpca.eigen.state import KrylovState
-from gpukpca.exceptions import CheckpointWarning, warn_caller
+from gpukpca.exceptions import CheckpointWarning, warn_user
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class _Draft:
 
 
 class Checkpoint:
-    """The journal of a fit in a folder; used in a ``with`` statement, at whose end the last file is on the disk.
+    """The checkpointer of a fit in a folder; used in a ``with`` statement, at whose end the last file is on the disk.
 
     A state is written by a thread while the next pass runs, as a file of what the pass added. Files that follow one
     another without a restart make a row; the row before the present one is kept, so that no single damaged file leaves
@@ -71,7 +71,9 @@ class Checkpoint:
         The folder holds another job, or nothing that is whole.
     """
 
-    def __init__(self, folder: Path, job: Job, rng: np.random.Generator, listener: Listener | None = None) -> None:
+    def __init__(
+        self, folder: Path, job: Fingerprint, rng: np.random.Generator, listener: Listener | None = None
+    ) -> None:
         self.folder, self.job, self.rng = folder, job, rng
         self._run = os.urandom(4).hex()
         self._key: Key | None = None
@@ -79,7 +81,7 @@ class Checkpoint:
         self._before: tuple[str, ...] = ()
         self._warned = False
         self._pending: _Draft | None = None
-        found = furthest(folder, job, rng)
+        found = latest_valid_checkpoint(folder, job, rng)
         self._superseded, self._state = found.leftovers, found.state
         self.components = None if found.state is None else found.state.p
         if found.generation is not None:
@@ -116,7 +118,7 @@ class Checkpoint:
     def __enter__(self) -> Checkpoint:
         self._pool = ThreadPoolExecutor(1)
         if self._key is None:
-            self._begin(BEGINNING, Row(), spelled_generator(self.rng), {}, {}, 0, 0)
+            self._begin(BEGINNING, Row(), format_generator(self.rng), {}, {}, 0, 0)
         return self
 
     def __exit__(self, kind: Any, *_: object) -> None:
@@ -155,7 +157,7 @@ class Checkpoint:
         """Once: whether later files can be written, every pass tries."""
         if not self._warned:
             self._warned = True
-            warn_caller(
+            warn_user(
                 f"checkpoint {self.folder / draft.name} could not be written ({error.strerror or error}). The fit goes "
                 "on, and files that were written before are intact.",
                 CheckpointWarning,
@@ -179,7 +181,7 @@ def _columns_of(state: KrylovState) -> tuple[int, int]:
 def checkpoint_for(
     path: Any,
     solver: Any,
-    job: Callable[[], Job],
+    job: Callable[[], Fingerprint],
     rng: np.random.Generator,
     listener: Listener | None = None,
 ) -> AbstractContextManager[Checkpoint | None]:

@@ -19,9 +19,9 @@ from gpukpca.decomposition.checkpoint.generations import (
     generation_at,
     state_at,
 )
-from gpukpca.decomposition.checkpoint.job import Job, difference
+from gpukpca.decomposition.checkpoint.job import Fingerprint, difference
 from gpukpca.eigen.state import KrylovState
-from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatError, warn_caller
+from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatError, warn_user
 from gpukpca.files import check_writable
 
 AGAIN = "Choose another folder, or delete the files p*_pass*.npz in this one to begin anew"
@@ -29,7 +29,7 @@ ONE_FIT = "A folder is for one fit: cross-validation and searches make many, whi
 
 
 @dataclass(frozen=True)
-class Found:
+class CheckpointScan:
     """What a folder holds of a job.
 
     Attributes
@@ -73,7 +73,7 @@ def has_generations(folder: Path) -> bool:
     return folder.is_dir() and any(FILE.fullmatch(path.name) for path in folder.iterdir())
 
 
-def furthest(folder: Path, job: Job, rng: np.random.Generator) -> Found:
+def latest_valid_checkpoint(folder: Path, job: Fingerprint, rng: np.random.Generator) -> CheckpointScan:
     """The furthest whole generation of a job.
 
     Raises
@@ -112,14 +112,14 @@ def furthest(folder: Path, job: Job, rng: np.random.Generator) -> Found:
     ours = {name for name in names if FILE.fullmatch(name) or DRAFT.fullmatch(name)}
     leftovers = frozenset(ours.difference(others))
     if found is None:
-        return Found(None, None, leftovers)
+        return CheckpointScan(None, None, leftovers)
     generation, state = found
     if damage:
-        warn_caller(
+        warn_user(
             f"checkpoint {folder}: {_told(damage)}. Going on from pass {generation.key.n_passes}.",
             CheckpointWarning,
         )
-    return Found(generation, state, leftovers)
+    return CheckpointScan(generation, state, leftovers)
 
 
 def _first_whole(

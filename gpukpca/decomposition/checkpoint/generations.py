@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca.backend.namespace import overflow_allowed, to_host
-from gpukpca.decomposition.checkpoint.job import Job
+from gpukpca.decomposition.checkpoint.job import Fingerprint
 from gpukpca.decomposition.saved.archive import Arrays, Header, read_archive, read_header
 from gpukpca.decomposition.saved.kinds import SKEW, seen
 from gpukpca.eigen.state import COUNTERS, KrylovState
@@ -118,7 +118,7 @@ def key_of(state: KrylovState) -> Key:
     return Key(state.p, state.n_passes, state.finished, state.counters["restarts"] or 0)
 
 
-def header_of(key: Key, generator: str, job: Job, row: Row, before: tuple[str, ...]) -> Header:
+def header_of(key: Key, generator: str, job: Fingerprint, row: Row, before: tuple[str, ...]) -> Header:
     """What a file says beside its arrays, where it follows those of `row`."""
     return {
         **{f"job.{name}": value for name, value in job.items()},

@@ -13,10 +13,10 @@ from gpukpca._typing import Array
 from gpukpca._version import __version__
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import dtype_name, is_foreign, is_sparse, to_host
-from gpukpca.backend.panelled import Panelled
+from gpukpca.backend.panelled import PartitionedRows
 from gpukpca.backend.random import kind_of_generator
-from gpukpca.backend.rows import pick_rows, take_rows
-from gpukpca.backend.tiles import dealt_back, edges, map_tiles, worker_count
+from gpukpca.backend.rows import gather_rows, take_rows
+from gpukpca.backend.tiles import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.pca_plan import PCAPlan
 from gpukpca.kernels import Kernel
@@ -28,25 +28,27 @@ PANEL_BYTES = 2**22
 # Rows whose kernel values tell one function of the user's from another of the same name.
 SAMPLE = 16
 
-Job = dict[str, str]
+Fingerprint = dict[str, str]
 
 
 KERNEL_PARAMETERS = ("n_components", "eigen_solver", "tol", "max_iter", "iterated_power")
 PCA_PARAMETERS = ("n_components", "tol", "iterated_power", "n_oversamples", "scale")
 
 
-def kernel_job(estimator: Any, X: Any, kernel: Kernel, like: Array, rng: np.random.Generator) -> Job:
+def kernel_job(estimator: Any, X: Any, kernel: Kernel, like: Array, rng: np.random.Generator) -> Fingerprint:
     """The fields of a `KernelPCA`, its kernel with numbers in place of rules."""
     job = job_of(estimator, X, like, rng, KERNEL_PARAMETERS, kernel=kernel)
     return job | {"kernel_values": _values_of(kernel, X)} if _is_of_user(kernel) else job
 
 
-def pca_job(estimator: Any, X: Any, plan: PCAPlan, like: Array, rng: np.random.Generator) -> Job:
+def pca_job(estimator: Any, X: Any, plan: PCAPlan, like: Array, rng: np.random.Generator) -> Fingerprint:
     """The fields of a `PCA`, with the way that was planned."""
     return job_of(estimator, X, like, rng, PCA_PARAMETERS, method=plan.method, by_samples=plan.by_samples)
 
 
-def job_of(estimator: Any, X: Any, like: Array, rng: np.random.Generator, names: tuple[str, ...], **more: Any) -> Job:
+def job_of(
+    estimator: Any, X: Any, like: Array, rng: np.random.Generator, names: tuple[str, ...], **more: Any
+) -> Fingerprint:
     """The fields of a fit of X, computed where `like` is.
 
     `names` are parameters of the estimator, `more` what was resolved from others. What bounds memory and time alone
@@ -67,7 +69,7 @@ def job_of(estimator: Any, X: Any, like: Array, rng: np.random.Generator, names:
     }
 
 
-def difference(found: Mapping[str, Any], wanted: Job) -> str:
+def difference(found: Mapping[str, Any], wanted: Fingerprint) -> str:
     """The first field in which two jobs differ, in words; empty where they are one."""
     for name, value in wanted.items():
         if name == "data" and name in found and found[name] != value:
@@ -105,7 +107,7 @@ def _is_of_user(value: Any) -> bool:
 def _values_of(kernel: Kernel, X: Any) -> str:
     """A hash of the kernel matrix of a few rows, spread over all."""
     n = int(X.shape[0])
-    rows = pick_rows(X, np.unique(np.linspace(0, n - 1, SAMPLE).astype(np.int64)))
+    rows = gather_rows(X, np.unique(np.linspace(0, n - 1, SAMPLE).astype(np.int64)))
     return digest_of(kernel(rows))
 
 
@@ -123,7 +125,7 @@ def digest_of(X: Any, n_jobs: int | None = None) -> str:
 
     Rows on a cluster are hashed where they are, panel by panel, so that there the panels must agree as well.
     """
-    if isinstance(X, Panelled):
+    if isinstance(X, PartitionedRows):
         return hashlib.sha256("".join(X.over_panels(digest_of)).encode()).hexdigest()[:32]
     parts = [X.data[:, None], X.indices[:, None], X.indptr[:, None]] if is_sparse(X) else [X]
     whole = hashlib.sha256()
@@ -136,10 +138,10 @@ def digest_of(X: Any, n_jobs: int | None = None) -> str:
 def _digests(part: Any, n_jobs: int | None) -> list[bytes]:
     """Of the panels of an array of two dimensions, in order."""
     width = max(1, int(part.shape[1])) * 8
-    panels = edges(int(part.shape[0]), max(1, PANEL_BYTES // width))
+    panels = row_slices(int(part.shape[0]), max(1, PANEL_BYTES // width))
 
     def work(panel: tuple[int, int]) -> bytes:
         return hashlib.sha256(to_host(take_rows(part, *panel)).tobytes()).digest()
 
     workers = worker_count(part, n_jobs)
-    return dealt_back(map_tiles(work, panels, workers), len(panels))
+    return restore_order(map_tiles(work, panels, workers), len(panels))

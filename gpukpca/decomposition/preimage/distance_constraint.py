@@ -15,8 +15,8 @@ from gpukpca._typing import Array
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import row_products, smallest_in_rows
 from gpukpca.backend.namespace import cast, epsilon, from_host, namespace_of, overflow_allowed, to_host
-from gpukpca.backend.rows import feature_means, pick_rows, shifted_rows
-from gpukpca.backend.tiles import dealt_back, edges, map_tiles, worker_count
+from gpukpca.backend.rows import feature_means, gather_rows, shifted_rows
+from gpukpca.backend.tiles import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.decomposition.preimage.result import Found, PreimageInfo
 from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
 
@@ -79,16 +79,16 @@ class DistanceConstraint:
     def __call__(self, Z: Array, start: Array | None = None) -> Found:
         """Cost: 2 m q operations a point, and k² d for k neighbors."""
         widest = max(int(self.points.shape[0]), self.n_neighbors * int(self.points.shape[1]))
-        panels = edges(int(Z.shape[0]), max(1, (GPU_PANEL if is_on_gpu(Z) else CPU_PANEL) // widest))
+        panels = row_slices(int(Z.shape[0]), max(1, (GPU_PANEL if is_on_gpu(Z) else CPU_PANEL) // widest))
         workers = worker_count(Z, self.space.n_jobs)
         found = map_tiles(lambda bounds: self._panel(Z[slice(*bounds), :]), panels, workers)
-        return namespace_of(Z).concat(dealt_back(found, len(panels)), axis=0), PreimageInfo.direct(int(Z.shape[0]))
+        return namespace_of(Z).concat(restore_order(found, len(panels)), axis=0), PreimageInfo.direct(int(Z.shape[0]))
 
     def _panel(self, Z: Array) -> Array:
         distances, chosen = smallest_in_rows(self._distances(Z), self.n_neighbors)
         xp, wide = namespace_of(Z), self.norms.dtype
         shape = (*chosen.shape, int(self.points.shape[1]))
-        around = cast(xp.reshape(pick_rows(self.points, chosen.reshape(-1)), shape), wide)
+        around = cast(xp.reshape(gather_rows(self.points, chosen.reshape(-1)), shape), wide)
         center = xp.sum(around, axis=1) / chosen.shape[1]
         around = around - center[:, None, :]
         gram = to_host(around @ xp.matrix_transpose(around)).astype(np.float64)
@@ -98,7 +98,7 @@ class DistanceConstraint:
         if self.mean is not None:
             nearest = chosen[np.arange(len(chosen)), np.argmin(squares, axis=1)]
             most = np.where(self._has_lost_digits(distances, chosen), BELIEVED * np.sqrt(squares.min(axis=1)), np.inf)
-            x = _moved_into_reach(x, cast(pick_rows(self.points, nearest), wide), from_host(most, Z, wide))
+            x = _moved_into_reach(x, cast(gather_rows(self.points, nearest), wide), from_host(most, Z, wide))
         return cast(x if self.mean is None else x + self.mean[None, :], Z.dtype)
 
     def _distances(self, Z: Array) -> Array:

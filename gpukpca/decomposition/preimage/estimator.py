@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import working_on
+from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
@@ -26,7 +26,7 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.rows import dense_rows, take_columns, take_rows
 from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.fitting import OnlyWhere
-from gpukpca.decomposition.lazy import lazily, mean_of
+from gpukpca.decomposition.lazy import mean_of, supports_dask
 from gpukpca.decomposition.model import Model
 from gpukpca.decomposition.placement import Placement, panels_of
 from gpukpca.decomposition.plan import Plan
@@ -36,7 +36,7 @@ from gpukpca.decomposition.preimage.result import FittedPreimage, Found, Preimag
 from gpukpca.decomposition.preimage.ridge import RidgeRegression
 from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
 from gpukpca.decomposition.validation import checked_scores, new_data
-from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, warn_caller
+from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, warn_user
 from gpukpca.gram.distributed import is_dask_array
 from gpukpca.kernels import Kernel, Linear, Precomputed
 
@@ -141,7 +141,7 @@ class WithPreimages:
     # -- data space ------------------------------------------------------------------------------------------------
 
     @OnlyWhere(_without_inverse)
-    @lazily("points", of="scores")
+    @supports_dask("points", of="scores")
     def inverse_transform(self, X: Any, n_components: int | None = None, return_info: bool = False) -> Any:
         """Points of data space for given scores, by the fitted pre-image; exact for the linear kernel.
 
@@ -173,14 +173,14 @@ class WithPreimages:
         self._check_has_preimage()
         q = self._first(n_components, lowest=1)
         like = self._map.like
-        with working_on(like), overflow_allowed():
+        with device_context(like), overflow_allowed():
             Z = checked_scores(X, like, int(self.eigenvalues_.shape[0]))[:, :q]
             back = self._way_back(q)
             parts = [_points(back, Z[start:stop, :], None, X) for start, stop in panels_of(Z, PANEL)]
             return _joined(parts, return_info)
 
     @OnlyWhere(_without_inverse)
-    @lazily("points")
+    @supports_dask("points")
     def denoise(self, X: Any, n_components: int | None = None, return_info: bool = False) -> Any:
         """Project points onto the components in feature space, and go back to data space.
 
@@ -215,13 +215,13 @@ class WithPreimages:
         self._check_has_preimage()
         q = self._first(n_components, lowest=1)
         Y = self._new_rows(X, "denoise")
-        with working_on(self._map.like), overflow_allowed():
+        with device_context(self._map.like), overflow_allowed():
             back = self._way_back(q)
             parts = [self._denoised(back, self._brought(Y, *bounds), q, X) for bounds in panels_of(Y, PANEL)]
             return _joined(parts, return_info)
 
     @OnlyWhere(_without_inverse)
-    @lazily("numbers")
+    @supports_dask("numbers")
     def reconstruction_error(self, X: Any, n_components: int | None = None) -> Array:
         """‖x - x̂‖² of every point and its pre-image x̂, as `denoise` gives it.
 
@@ -312,7 +312,7 @@ class WithPreimages:
         Y = self._new_rows(X, "feature_space_error")
         if given:
             diagonal = _checked_diagonal(diagonal, int(Y.shape[0]))
-        with working_on(self._map.like), overflow_allowed():
+        with device_context(self._map.like), overflow_allowed():
             parts = []
             for start, stop in panels_of(Y, PANEL):
                 own = None if diagonal is None else diagonal[start:stop]
@@ -322,7 +322,7 @@ class WithPreimages:
             return namespace_of(parts[0]).concat(parts, axis=0)
 
     @OnlyWhere(_without_diagonal)
-    @lazily("numbers")
+    @supports_dask("numbers")
     def score_samples(self, X: Any) -> Array:
         """Minus `feature_space_error`: higher is more like the data of fit (Hoffmann, Pattern Recognition 40 (2007)).
 
@@ -339,7 +339,7 @@ class WithPreimages:
         NotFittedError, ValueError
         """
         errors = self.feature_space_error(X)
-        with working_on(errors):
+        with device_context(errors):
             return -errors
 
     # -- parts -----------------------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ class WithPreimages:
         return int(n_components)
 
     def _new_rows(self, X: Any, method: str) -> Any:
-        with working_on(X), overflow_allowed():
+        with device_context(X), overflow_allowed():
             return new_data(self, X, self.X_fit_, method)
 
     def _brought(self, Y: Any, start: int, stop: int) -> Any:
@@ -390,7 +390,7 @@ class WithPreimages:
         q = self._first(n_components, lowest=1)
         Y = self._new_rows(X, "reconstruction_error")
         m, parts = self._map, []
-        with working_on(m.like), overflow_allowed():
+        with device_context(m.like), overflow_allowed():
             back = self._way_back(q)
             for bounds in panels_of(Y, PANEL):
                 rows = dense_rows(self._brought(Y, *bounds))
@@ -434,7 +434,7 @@ def _joined(parts: list[Found], return_info: bool) -> Any:
     info = PreimageInfo.joined([info for _, info in parts])
     missing = int(np.sum(~info.converged))
     if missing:
-        warn_caller(
+        warn_user(
             f"{missing} of {len(info.converged)} pre-images have not converged after {int(info.n_iter.max())} looks at "
             "most. Allow more (max_iter) or a larger tol of FixedPointPreimage; return_info=True says which.",
             ConvergenceWarning,

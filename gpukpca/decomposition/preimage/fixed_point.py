@@ -18,12 +18,12 @@ from gpukpca.backend.creation import full
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import multiply
 from gpukpca.backend.namespace import cast, epsilon, namespace_of, to_host
-from gpukpca.backend.rows import by_panels, feature_means, pick_rows, shifted_rows
-from gpukpca.backend.tiles import dealt_back, edges, map_tiles, worker_count
+from gpukpca.backend.rows import by_panels, feature_means, gather_rows, shifted_rows
+from gpukpca.backend.tiles import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.decomposition.preimage.result import Found, PreimageInfo
 from gpukpca.decomposition.preimage.space import FeatureSpace, nearest, square_sums
 from gpukpca.kernels import Kernel, Scale
-from gpukpca.kernels.base import Rows
+from gpukpca.kernels.base import PreparedRows
 
 # Entries of the block of kernel values between points under way and the basis: 8 MiB and 256 MiB in float64.
 CPU_PANEL, GPU_PANEL = 2**20, 2**25
@@ -93,14 +93,14 @@ class FixedPoint:
         values = None if self.slope == self.space.kernel else kernel
         count = int(Z.shape[0])
         rows = max(1, (GPU_PANEL if is_on_gpu(Z) else CPU_PANEL) // int(self.points.shape[0]))
-        panels = edges(count, rows)
+        panels = row_slices(count, rows)
 
         def panel(bounds: tuple[int, int]) -> Found:
             Zp = Z[slice(*bounds), :]
             begin = self._begin(Zp, None if start is None else start[slice(*bounds), :])
             return _Search(self, slope, values, self.space.weights(Zp)).run(begin)
 
-        found = dealt_back(map_tiles(panel, panels, worker_count(Z, self.space.n_jobs)), len(panels))
+        found = restore_order(map_tiles(panel, panels, worker_count(Z, self.space.n_jobs)), len(panels))
         points = namespace_of(Z).concat([part for part, _ in found], axis=0)
         wide = self.mean.dtype
         restored = by_panels(points, lambda part, *_: cast(cast(part, wide) + self.mean[None, :], part.dtype))
@@ -108,7 +108,7 @@ class FixedPoint:
 
     def _begin(self, Z: Array, start: Array | None) -> Array:
         if start is None:
-            return pick_rows(self.points, nearest(Z, self.scores[:, : Z.shape[1]]))
+            return gather_rows(self.points, nearest(Z, self.scores[:, : Z.shape[1]]))
         return cast(cast(start, self.mean.dtype) - self.mean[None, :], self.points.dtype)
 
 
@@ -117,7 +117,7 @@ class _Prepared:
     """A kernel with the basis made ready for it."""
 
     kernel: Kernel
-    rows: Rows
+    rows: PreparedRows
 
     @classmethod
     def of(cls, kernel: Kernel, points: Array) -> _Prepared:
@@ -143,7 +143,7 @@ class _State:
 
     def taken(self, chosen: np.ndarray) -> _State:
         """The points named by host integers."""
-        return _State(*(pick_rows(part, chosen) for part in vars(self).values()))
+        return _State(*(gather_rows(part, chosen) for part in vars(self).values()))
 
 
 class _Search:
@@ -172,7 +172,7 @@ class _Search:
             gone = arrived | stuck | (looks == self.task.max_iter)
             if gone.any():
                 n_iter[numbers[gone]] = looks
-                pieces.append(pick_rows(state.x, np.flatnonzero(gone)))
+                pieces.append(gather_rows(state.x, np.flatnonzero(gone)))
                 order.append(numbers[gone])
                 numbers = numbers[~gone]
                 if not numbers.size:
@@ -180,14 +180,14 @@ class _Search:
                 state = state.taken(np.flatnonzero(~gone))
             state = self._next(state)
         back = np.argsort(np.concatenate(order))
-        return pick_rows(self.xp.concat(pieces, axis=0), back), PreimageInfo(converged, n_iter, restarted)
+        return gather_rows(self.xp.concat(pieces, axis=0), back), PreimageInfo(converged, n_iter, restarted)
 
     def _first(self, start: Array) -> tuple[_State, np.ndarray]:
         """The state at the start, or, where the weights vanish there, at the nearest point of the basis."""
         state, vanishing = self._look(self.weights, start)
         restarted = to_host(vanishing)
         if restarted.any():
-            instead = pick_rows(self.task.points, nearest(start, self.task.points))
+            instead = gather_rows(self.task.points, nearest(start, self.task.points))
             state, _ = self._look(self.weights, self.xp.where(vanishing[:, None], instead, start))
         return state, restarted
 

@@ -8,7 +8,7 @@ from typing import Any
 from sklearn.base import BaseEstimator, clone
 
 from gpukpca._typing import Array
-from gpukpca.backend.rows import pick_rows
+from gpukpca.backend.rows import gather_rows
 from gpukpca.decomposition.choices import NAMED_KERNELS, check_parameter, is_integer, is_real, is_word
 from gpukpca.decomposition.model import Model
 from gpukpca.decomposition.preimage.distance_constraint import DistanceConstraint
@@ -271,7 +271,7 @@ def _given_method(given: Any) -> Any:
     )
 
 
-def refuse_unsuited(method: Any, kernel: Kernel, by_flag: bool) -> None:
+def check_preimage_suits(method: Any, kernel: Kernel, by_flag: bool) -> None:
     """Raise where a method has no pre-images for a kernel.
 
     Raises
@@ -301,4 +301,4 @@ _WANTED = {
 
 
 def _basis_scores(model: Model) -> Array:
-    return model.scores if model.landmarks is None else pick_rows(model.scores, model.landmarks)
+    return model.scores if model.landmarks is None else gather_rows(model.scores, model.landmarks)

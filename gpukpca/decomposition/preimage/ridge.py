@@ -9,7 +9,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import add_to_diagonal, inner_products, solve_positive_definite, solve_triangular
 from gpukpca.backend.namespace import cast, from_host, namespace_of
-from gpukpca.backend.rows import feature_means, pick_rows, row_panels, shifted_rows
+from gpukpca.backend.rows import feature_means, gather_rows, row_panels, shifted_rows
 from gpukpca.decomposition.preimage.result import Found, PreimageInfo
 from gpukpca.eigen import Nystrom
 from gpukpca.exceptions import InvalidParameterError
@@ -114,7 +114,7 @@ def _by_landmarks(X: Array, scores: Array, kernel: Kernel, mean: Array | None, r
         products += inner_products(F[start:stop, :], rows)
     W = solve_positive_definite(add_to_diagonal(inner_products(F, F), rule.alpha), products)
     dual_coef = solve_triangular(factor.pivot_factor, W, transposed=True)
-    return pick_rows(scores, factor.pivots), from_host(dual_coef, X)
+    return gather_rows(scores, factor.pivots), from_host(dual_coef, X)
 
 
 def _not_solvable(alpha: float) -> InvalidParameterError:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import working_on
+from gpukpca.backend.device import device_context
 from gpukpca.backend.linalg import inner_products
 from gpukpca.backend.namespace import cast, dtype_name, overflow_allowed, to_host
 from gpukpca.backend.rows import place_of, take_rows
@@ -43,7 +43,7 @@ def check_kernel_pca(model: Any) -> None:
     _check_orthonormal("eigenvectors_", model.eigenvectors_)
     if isinstance(model.kernel_, Precomputed) and model.eigenvectors_.shape[0] != model.n_features_in_:
         raise ModelFormatError("a precomputed kernel matrix has as many columns as samples")
-    with working_on(model._map.like), overflow_allowed():
+    with device_context(model._map.like), overflow_allowed():
         # Raises where kernel and template do not belong together.
         scores = model._scores(take_rows(model._map.basis, 0, 1))
         _check_finite(scores)
@@ -131,7 +131,7 @@ def check_pca(model: Any) -> None:
         raise ModelFormatError("scale_ must be positive: the data are divided by it")
     axes = model._map.axes if weights is None else model._map.axes / weights[:, None]
     _check_orthonormal("its axes", axes)
-    with working_on(axes), overflow_allowed():
+    with device_context(axes), overflow_allowed():
         scores = model._map.scores(_trial(model), 1)
         _check_finite(model._map.whitened(scores) if model.whiten else scores)
 
@@ -159,7 +159,7 @@ def check_latent(model: Any) -> None:
     precisions = getattr(model, "precisions_", np.ones(len(latent.variances)))
     if not np.all(precisions > 0) or len(precisions) < len(latent.variances):
         raise ModelFormatError("precisions_ must be positive numbers or infinite, one for every candidate")
-    with working_on(latent.axes), overflow_allowed():
+    with device_context(latent.axes), overflow_allowed():
         rows = _trial(model)
         holes = np.where(np.arange(rows.shape[1]) % 2, rows, np.nan)
         _check_finite(latent.posterior_means(np.concatenate([rows, holes])))
@@ -182,7 +182,7 @@ def check_local_pca(model: Any) -> None:
             raise ModelFormatError("the noise of a cluster must be positive")
         _check_orthonormal("its axes", cluster.axes.T)
         _check_variances(cluster.variances, cluster.noise)
-    with working_on(local.frame.shift), overflow_allowed():
+    with device_context(local.frame.shift), overflow_allowed():
         _check_finite(cast(local.coordinates(model.means_, 1), model.components_.dtype))
 
 
@@ -233,7 +233,7 @@ def _check_weights(weights: Sequence[float]) -> None:
 
 def _check_orthonormal(name: str, vectors: Array) -> None:
     """Columns (n, p): unit, and at right angles."""
-    with working_on(vectors), overflow_allowed():
+    with device_context(vectors), overflow_allowed():
         skew = np.max(np.abs(inner_products(vectors, vectors) - np.eye(vectors.shape[1])), initial=0.0)
     if not skew <= SKEW:
         raise ModelFormatError(f"{name} must be orthonormal; inner products are off by {skew:.2g}")

@@ -21,7 +21,7 @@ from gpukpca.decomposition.preimage.distance_constraint import DistanceConstrain
 from gpukpca.decomposition.preimage.fixed_point import FixedPoint
 from gpukpca.decomposition.preimage.linear import LinearPreimage
 from gpukpca.decomposition.preimage.ridge import RidgeRegression
-from gpukpca.decomposition.running import Running
+from gpukpca.decomposition.running import IncrementalState
 from gpukpca.decomposition.saved.checks import (
     check_incremental_pca,
     check_kernel_pca,
@@ -157,7 +157,7 @@ INCREMENTAL_PCA_LAYOUT = Layout(
         "n_passes_": COUNT.maybe,
         "solver_": TEXT.maybe,
         "device_": TEXT,
-        "_state": of(Running),
+        "_state": of(IncrementalState),
     },
     home="components_",
     check=check_incremental_pca,

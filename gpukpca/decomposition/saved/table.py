@@ -20,14 +20,14 @@ from gpukpca.decomposition.mixture import Cluster
 from gpukpca.decomposition.model import MapArrays
 from gpukpca.decomposition.pca_plan import WORDS, PCAPlan
 from gpukpca.decomposition.plan import Plan
-from gpukpca.decomposition.points import Frame
+from gpukpca.decomposition.points import RowScaling
 from gpukpca.decomposition.preimage import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
 from gpukpca.decomposition.preimage.distance_constraint import DistanceConstraint
 from gpukpca.decomposition.preimage.fixed_point import FixedPoint
 from gpukpca.decomposition.preimage.linear import LinearPreimage
 from gpukpca.decomposition.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.decomposition.preimage.space import FeatureSpace
-from gpukpca.decomposition.running import Running
+from gpukpca.decomposition.running import IncrementalState
 from gpukpca.decomposition.saved.kinds import (
     ANY_NUMBER,
     ANYTHING,
@@ -50,7 +50,7 @@ from gpukpca.decomposition.saved.kinds import (
 )
 from gpukpca.decomposition.two_pass import Moments
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
-from gpukpca.gram.residence import Residence
+from gpukpca.gram.residence import GramStorage
 from gpukpca.kernels import (
     RBF,
     Cosine,
@@ -69,7 +69,7 @@ from gpukpca.kernels import (
     Sum,
 )
 from gpukpca.kernels.algebra import CombinedRows
-from gpukpca.kernels.base import Rows
+from gpukpca.kernels.base import PreparedRows
 from gpukpca.kernels.distance import CityBlockRows, DistanceRows, Geometry
 from gpukpca.kernels.dot_product import DotRows
 
@@ -174,7 +174,7 @@ ENTRIES = (
     Entry(DotRows, {"data": NOTHING, "factor": NUMBER, "mean": floats("d").or_none, "copied": FLAG}),
     Entry(
         CombinedRows,
-        {"parts": many(of(Rows))},
+        {"parts": many(of(PreparedRows))},
         fields=lambda prepared: {"parts": tuple(prepared.parts)},
         make=lambda parts: CombinedRows(list(parts)),
     ),
@@ -195,7 +195,7 @@ ENTRIES = (
     ),
     Entry(Nystrom, {"rank": COUNT.or_none, "landmarks": TEXT, "tol": POSITIVE}),
     Entry(
-        Residence,
+        GramStorage,
         {
             "kind": one_of("dense", "tiled", "factored", "distributed"),
             "n": COUNT,
@@ -217,7 +217,7 @@ ENTRIES = (
             "kernel": TEXT,
             "solver": SOLVER,
             "solver_reason": TEXT,
-            "residence": of(Residence),
+            "residence": of(GramStorage),
             "predicted_bytes": INTEGER,
             "available_bytes": INTEGER,
             "start_landmarks": COUNT,
@@ -255,7 +255,7 @@ ENTRIES = (
             "offset": floats("p"),
             "mean_weights": floats("m"),
             "mean_norm": NUMBER,
-            "template": of(Rows).or_none,
+            "template": of(PreparedRows).or_none,
         },
         shared=True,
     ),
@@ -324,7 +324,7 @@ ENTRIES = (
         },
         host=("variances",),
     ),
-    Entry(Frame, {"shift": floats("d"), "factor": POSITIVE, "variance": POSITIVE}),
+    Entry(RowScaling, {"shift": floats("d"), "factor": POSITIVE, "variance": POSITIVE}),
     # without what a fit notes of a cluster on its way
     Entry(
         Cluster,
@@ -339,7 +339,7 @@ ENTRIES = (
     ),
     Entry(
         LocalModel,
-        {"method": one_of(*ASSIGNMENTS), "frame": of(Frame), "clusters": many(of(Cluster))},
+        {"method": one_of(*ASSIGNMENTS), "frame": of(RowScaling), "clusters": many(of(Cluster))},
         fields=lambda model: vars(model) | {"clusters": tuple(model.clusters)},
         make=lambda clusters, **fields: LocalModel(clusters=list(clusters), **fields),
     ),
@@ -349,7 +349,7 @@ ENTRIES = (
     Entry(DistanceConstraintPreimage, {"n_neighbors": ANYTHING}),
     Entry(Moments, {"count": COUNT, "mean": floats("d"), "squares": floats("d")}),
     Entry(
-        Running,
+        IncrementalState,
         {
             "moments": of(Moments),
             "axes": floats("p", "d"),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import cuda_place, placed_rows, working_on
+from gpukpca.backend.device import cuda_place, device_context, placed_rows
 from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, namespace_of, to_host
 from gpukpca.backend.rows import as_rows
 from gpukpca.exceptions import DeviceUnavailableError
@@ -57,7 +57,7 @@ def chunk_facts(chunk: Any) -> ChunkFacts:
     if fault := _fault(chunk):
         return ChunkFacts(shape, dtype, fault)
     on_gpu, kind = is_foreign(chunk), chunk.dtype.kind
-    with working_on(chunk):
+    with device_context(chunk):
         if kind == "f":
             nan, infinity = not_finite(chunk)
             return ChunkFacts(shape, dtype, "", on_gpu, 0, nan, infinity)
@@ -109,7 +109,7 @@ def joined_facts(facts: list[ChunkFacts], kind: str) -> Found:
 
 def as_panel(rows: Any, dtype: str, cuda: bool) -> Array:
     """Rows as an array that kernels take, on the GPU of this worker where that is wanted."""
-    with working_on(rows):
+    with device_context(rows):
         rows = as_rows(rows)
         rows = rows if str(rows.dtype) == dtype else rows.astype(dtype)
     if not cuda or not is_numpy(rows):
@@ -117,13 +117,13 @@ def as_panel(rows: Any, dtype: str, cuda: bool) -> Array:
     place, what = cuda_place(None, dtype)
     if place is None:
         raise DeviceUnavailableError(f"this worker cannot compute on a GPU: {what}")
-    with working_on(place):
+    with device_context(place):
         return placed_rows(rows, place)
 
 
 def joined(skipped: int, count: int, *panels: Array) -> Array:
     """So many rows of consecutive panels, without the first few."""
-    with working_on(panels[0]):
+    with device_context(panels[0]):
         xp = namespace_of(*panels)
         rows = panels[0] if len(panels) == 1 else xp.concat(list(panels), axis=0)
         return xp.asarray(rows[skipped : skipped + count, :], copy=True)

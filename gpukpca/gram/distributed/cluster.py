@@ -21,7 +21,7 @@ import numpy as np
 from gpukpca._version import __version__
 from gpukpca.backend.device import cuda_place
 from gpukpca.exceptions import ClusterError, DeviceUnavailableError, InvalidParameterError
-from gpukpca.words import counted
+from gpukpca.words import pluralize
 
 # Seconds between two looks at the cluster, seconds in which the scheduler answers, and seconds without a worker after
 # which nothing is expected any more; the last is the setting "gpukpca.timeout" of Dask.
@@ -97,7 +97,7 @@ class Cluster:
     def describe(self) -> str:
         """«2 workers with 4 threads, scheduler at tcp://...»."""
         threads = sum(worker.threads for worker in self.workers)
-        workers = f"{counted(len(self.workers), 'worker')} with {counted(threads, 'thread')}"
+        workers = f"{pluralize(len(self.workers), 'worker')} with {pluralize(threads, 'thread')}"
         return f"{workers}, scheduler at {self.client.scheduler.address}"
 
     def workers_now(self) -> list[Worker]:

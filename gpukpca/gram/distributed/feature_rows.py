@@ -16,10 +16,10 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import cast, from_host, move, overflow_allowed, to_host
 from gpukpca.backend.rows import feature_bounds
-from gpukpca.backend.tiles import edges
+from gpukpca.backend.tiles import row_slices
 from gpukpca.gram.centered_rows import CenteredRows, mean_of_sample, sampled_places
 from gpukpca.gram.distributed.rows import ClusterRows
-from gpukpca.gram.distributed.share import as_it_is, dealt
+from gpukpca.gram.distributed.share import as_it_is, assign_tiles
 from gpukpca.gram.feature_rows import FeatureRows
 
 # Chains for every thread: a panel is added where it is, so with one a thread some would wait for others.
@@ -32,7 +32,7 @@ Merged = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
-class Frame:
+class CenteringSpec:
     """What all panels must agree on, on the host; see `gpukpca.gram.centered_rows.CenteredRows`."""
 
     by_rows: bool
@@ -134,7 +134,7 @@ class ClusterFeatureRows(CenteredRows):
         sizes = [stop - start for start, stop in bounds]
         futures, places = [], []
         workers = self.cluster.workers
-        for worker, (_, pairs) in zip(workers, dealt(sizes, [one.threads for one in workers]), strict=True):
+        for worker, (_, pairs) in zip(workers, assign_tiles(sizes, [one.threads for one in workers]), strict=True):
             for i, j in pairs:
                 pair = (panels[i], panels[j])
                 futures.append(self.cluster.submit(products_of, frame, *pair, name="gram", worker=worker.address))
@@ -157,8 +157,8 @@ class ClusterFeatureRows(CenteredRows):
         return self.cluster.submit(as_it_is, thing, name="shared")
 
     @property
-    def _frame(self) -> Frame:
-        return Frame(self.by_rows, self.shift, self.rest, self.weights)
+    def _frame(self) -> CenteringSpec:
+        return CenteringSpec(self.by_rows, self.shift, self.rest, self.weights)
 
     def joined(self, function: Callable[..., Any], shared: Any, *arguments: Any) -> np.ndarray:
         """``function(panel, shared, *arguments)`` of every panel, one under the other; `shared` goes out once."""
@@ -171,7 +171,7 @@ class ClusterFeatureRows(CenteredRows):
         frame, panels, merged = self._shared(self._frame), self.source.panels, merged or added
         chains = CHAINS_A_THREAD * sum(worker.threads for worker in self.cluster.workers)
         sums = []
-        for start, stop in edges(len(panels), -(-len(panels) // chains)):
+        for start, stop in row_slices(len(panels), -(-len(panels) // chains)):
             total = None
             for k in range(start, stop):
                 own = () if each is None else (each[k],)
@@ -179,7 +179,7 @@ class ClusterFeatureRows(CenteredRows):
                 total = self.cluster.submit(merged_with, *given, name=f"{method}-{k}")
             sums.append(total)
         while len(sums) > 1:
-            groups = edges(len(sums), JOINED)
+            groups = row_slices(len(sums), JOINED)
             sums = [self.cluster.submit(joined, merged, *sums[a:b], name=method) for a, b in groups]
         return sums[0]
 
@@ -190,14 +190,14 @@ class ClusterFeatureRows(CenteredRows):
 # -- what runs on the workers ------------------------------------------------------------------------------------------
 
 
-def asked(panel: Array, frame: Frame, method: str, *blocks: np.ndarray) -> Any:
+def asked(panel: Array, frame: CenteringSpec, method: str, *blocks: np.ndarray) -> Any:
     """What a method of `FeatureRows` gives of a panel, on the host."""
     with overflow_allowed():
         found = getattr(frame.rows(panel), method)(*(move(block, panel) for block in blocks))
     return tuple(map(to_host, found)) if isinstance(found, tuple) else to_host(found)
 
 
-def products_of(frame: Frame, panel: Array, other: Array) -> np.ndarray:
+def products_of(frame: CenteringSpec, panel: Array, other: Array) -> np.ndarray:
     """The products of the rows of two panels."""
     rows = frame.rows(panel)
     with overflow_allowed():

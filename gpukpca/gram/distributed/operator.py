@@ -16,9 +16,9 @@ from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.distributed.cluster import Worker
 from gpukpca.gram.distributed.panel import panel_columns, panel_diagonal, prepared, tell
 from gpukpca.gram.distributed.rows import ClusterRows
-from gpukpca.gram.distributed.share import ShareSpec, TileShare, added, as_it_is, dealt, owners, some, times
+from gpukpca.gram.distributed.share import ShareSpec, TileAssignment, added, as_it_is, assign_tiles, owners, some, times
 from gpukpca.gram.product import compute_tile
-from gpukpca.kernels.base import Kernel, LateRows, Rows, resolved_on
+from gpukpca.kernels.base import Kernel, LazyRows, PreparedRows, resolved_on
 
 # From so many workers on they add up among themselves: each sends about n b / 2 items, which are too many for one
 # process, while the sums take a task for every two workers.
@@ -71,7 +71,7 @@ class DaskGram:
         centered: bool = False,
         cache: bool = True,
         report: TileReport | None = None,
-        template: Rows | None = None,
+        template: PreparedRows | None = None,
     ) -> None:
         self.kernel = resolved_on(kernel, rows)
         if self.kernel.stored_only:
@@ -94,7 +94,7 @@ class DaskGram:
         """The future of a share, at home on a worker."""
         panels = [self.source.panels[k] for k in spec.panels]
         return self.cluster.submit(
-            TileShare, self.kernel, self.template, spec, *panels, name="tiles", worker=home.address
+            TileAssignment, self.kernel, self.template, spec, *panels, name="tiles", worker=home.address
         )
 
     def _settle(self) -> None:
@@ -185,14 +185,14 @@ class DaskGram:
         return None
 
 
-class _TakenRows(LateRows):
+class _TakenRows(LazyRows):
     """Rows made ready on this machine when they are asked for."""
 
-    def __init__(self, kernel: Kernel, source: ClusterRows, template: Rows) -> None:
+    def __init__(self, kernel: Kernel, source: ClusterRows, template: PreparedRows) -> None:
         super().__init__(kernel, source.shape[0], template)
         self.source = source
 
-    def take(self, indices: Any) -> Rows:
+    def take(self, indices: Any) -> PreparedRows:
         return prepared(self.kernel, self.source.take(indices), self._template)[0]
 
 
@@ -201,7 +201,7 @@ def _specs(rows: ClusterRows, cache: bool) -> tuple[list[ShareSpec], list[Worker
     workers = rows.cluster.workers
     hosts = Counter(worker.host for worker in workers)
     sizes = [stop - start for start, stop in rows.bounds]
-    found = dealt(sizes, [worker.threads for worker in workers])
+    found = assign_tiles(sizes, [worker.threads for worker in workers])
     shares = [
         (ShareSpec(panels, pairs, worker.threads, worker.memory, hosts[worker.host], cache), worker)
         for (panels, pairs), worker in zip(found, workers, strict=True)

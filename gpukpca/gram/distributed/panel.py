@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import working_on
+from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import is_foreign, is_numpy, move, overflow_allowed, to_host
-from gpukpca.backend.rows import pick_rows
+from gpukpca.backend.rows import gather_rows
 from gpukpca.gram.product import compute_tile
-from gpukpca.kernels.base import Kernel, Rows
-from gpukpca.words import counted
+from gpukpca.kernels.base import Kernel, PreparedRows
+from gpukpca.words import pluralize
 
 Warned = tuple[str, type[Warning]]
 
@@ -25,11 +25,11 @@ _catching = threading.Lock()
 
 def on_panel(panel: Array, function: Callable[..., Any], *arguments: Any) -> Any:
     """``function(panel, *arguments)``, on the host; arguments come to where the panel is."""
-    with working_on(panel), overflow_allowed():
+    with device_context(panel), overflow_allowed():
         return on_host(function(panel, *(beside(argument, panel) for argument in arguments)))
 
 
-def prepared(kernel: Kernel, rows: Array, template: Rows) -> tuple[Rows, list[Warned]]:
+def prepared(kernel: Kernel, rows: Array, template: PreparedRows) -> tuple[PreparedRows, list[Warned]]:
     """Rows made ready, and what the kernel warned of: a warning on a worker would reach nobody."""
     with overflow_allowed(), _catching, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -43,13 +43,13 @@ def tell(by_panel: list[list[Warned]]) -> None:
     for kind in kinds:
         found = [(k, message) for k, warned in enumerate(by_panel) for message, which in warned if which is kind]
         k, message = found[0]
-        others = f" Likewise in {counted(len(found) - 1, 'other panel')}." if len(found) > 1 else ""
+        others = f" Likewise in {pluralize(len(found) - 1, 'other panel')}." if len(found) > 1 else ""
         warnings.warn(f"panel {k} of the rows: {message}{others}", kind, stacklevel=3)
 
 
 def beside(argument: Any, panel: Array) -> Any:
     """An argument where the panel is: rows and floating-point arrays; host integers index, and stay."""
-    if isinstance(argument, Rows):
+    if isinstance(argument, PreparedRows):
         return argument.moved(panel)
     if is_numpy(argument) and argument.dtype.kind == "f":
         return move(argument, panel)
@@ -65,17 +65,17 @@ def on_host(answer: Any) -> Any:
 
 def picked(panel: Array, chosen: np.ndarray) -> np.ndarray:
     """Some rows of a panel."""
-    with working_on(panel):
-        return to_host(pick_rows(panel, chosen))
+    with device_context(panel):
+        return to_host(gather_rows(panel, chosen))
 
 
-def panel_diagonal(panel: Array, kernel: Kernel, template: Rows) -> tuple[Array, list[Warned]]:
+def panel_diagonal(panel: Array, kernel: Kernel, template: PreparedRows) -> tuple[Array, list[Warned]]:
     """k(x, x) of the rows of a panel, and what the kernel warned of."""
     rows, warned = prepared(kernel, panel, template)
     return kernel.tile_diagonal(rows), warned
 
 
-def panel_columns(panel: Array, kernel: Kernel, template: Rows, chosen: Array) -> Array:
+def panel_columns(panel: Array, kernel: Kernel, template: PreparedRows, chosen: Array) -> Array:
     """K between a panel and a few rows."""
     a, b = (prepared(kernel, rows, template)[0] for rows in (panel, chosen))
     return compute_tile(kernel, a, b, panel[:0, 0], False)

@@ -10,8 +10,8 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import is_sparse, to_host
-from gpukpca.backend.panelled import Panelled
-from gpukpca.backend.tiles import edges
+from gpukpca.backend.panelled import PartitionedRows
+from gpukpca.backend.tiles import row_slices
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.distributed.chunks import ChunkFacts, Found, as_panel, chunk_facts, joined, joined_facts, not_finite
 from gpukpca.gram.distributed.cluster import Cluster, large_graphs_are_meant
@@ -23,7 +23,7 @@ PANELS_A_WORKER = 4
 ON_THE_WAY = 2
 
 
-class ClusterRows(Panelled):
+class ClusterRows(PartitionedRows):
     """Rows (n, d) as panels on the workers.
 
     Parameters
@@ -77,7 +77,7 @@ class ClusterRows(Panelled):
         if cuda:
             cluster.check_gpus()
         n, d = (int(side) for side in X.shape)
-        bounds = edges(n, -(-n // min(n, _panels_wanted(cluster))))
+        bounds = row_slices(n, -(-n // min(n, _panels_wanted(cluster))))
         panels: list[Any] = []
         window = ON_THE_WAY * len(cluster.workers)
         for k, (start, stop) in enumerate(bounds):
@@ -218,7 +218,7 @@ def _regrouped(cluster: Cluster, panels: list[Any], sizes: list[int]) -> tuple[l
         return panels, sizes
     stops = np.cumsum(sizes)
     regrouped = []
-    bounds = edges(n, longest)
+    bounds = row_slices(n, longest)
     for start, stop in bounds:
         first, last = np.searchsorted(stops, [start, stop - 1], side="right")
         skipped = start - int(stops[first] - sizes[first])

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import free_bytes, is_on_gpu, working_on
+from gpukpca.backend.device import device_context, free_bytes, is_on_gpu
 from gpukpca.backend.limits import SHARE_OF_WORKER
 from gpukpca.backend.namespace import empty_like, item_size, move, namespace_of, overflow_allowed, to_host
-from gpukpca.backend.tiles import edges, worker_count
+from gpukpca.backend.tiles import row_slices, worker_count
 from gpukpca.gram.distributed.panel import prepared
 from gpukpca.gram.residence import tile_edge_for
 from gpukpca.gram.upper_tiles import UpperTiles
-from gpukpca.kernels.base import Kernel, Rows
+from gpukpca.kernels.base import Kernel, PreparedRows
 
 # Shares in this process, whose tiles count against each other.
-_here: weakref.WeakSet[TileShare] = weakref.WeakSet()
+_here: weakref.WeakSet[TileAssignment] = weakref.WeakSet()
 
 
 @dataclass(frozen=True)
@@ -50,21 +50,21 @@ class ShareSpec:
     cache: bool = True
 
 
-class PanelRows(Rows):
+class PanelRows(PreparedRows):
     """Prepared panels one after another, sliced within a panel."""
 
-    def __init__(self, panels: list[Rows]) -> None:
+    def __init__(self, panels: list[PreparedRows]) -> None:
         self.panels = panels
         stops = np.cumsum([panel.n_rows for panel in panels]).tolist()
         self.starts = [stop - panel.n_rows for stop, panel in zip(stops, panels, strict=True)]
         self.n_rows = stops[-1]
 
-    def slice(self, start: int, stop: int) -> Rows:
+    def slice(self, start: int, stop: int) -> PreparedRows:
         k = int(np.searchsorted(self.starts, start, side="right")) - 1
         return self.panels[k].slice(start - self.starts[k], stop - self.starts[k])
 
 
-class TileShare:
+class TileAssignment:
     """Tiles between pairs of panels, as `UpperTiles`; a result on a worker, made anew elsewhere when that dies.
 
     Parameters
@@ -78,10 +78,10 @@ class TileShare:
         Those that the spec names.
     """
 
-    def __init__(self, kernel: Kernel, template: Rows, spec: ShareSpec, *panels: Array) -> None:
+    def __init__(self, kernel: Kernel, template: PreparedRows, spec: ShareSpec, *panels: Array) -> None:
         self.kernel, self.spec, self.like = kernel, spec, empty_like(panels[0])
         self.worker = _worker_here()
-        with working_on(self.like):
+        with device_context(self.like):
             template = template.moved(self.like)
             self.rows = PanelRows([prepared(kernel, panel, template)[0] for panel in panels])
         self.bytes_of_rows = sum(
@@ -98,8 +98,8 @@ class TileShare:
         bounds: list[tuple[int, int]] = []
         numbers: dict[int, range] = {}
         for k, start, panel in zip(spec.panels, rows.starts, rows.panels, strict=True):
-            numbers[k] = range(len(bounds), len(bounds) + len(edges(panel.n_rows, edge)))
-            bounds += [(start + a, start + b) for a, b in edges(panel.n_rows, edge)]
+            numbers[k] = range(len(bounds), len(bounds) + len(row_slices(panel.n_rows, edge)))
+            bounds += [(start + a, start + b) for a, b in row_slices(panel.n_rows, edge)]
         tiles = [(i, j) for a, b in spec.pairs for j in numbers[b] for i in numbers[a] if i <= j]
         kept, self.bytes_of_tiles = _kept(tiles, bounds, item_size(self.like.dtype), self._room() if spec.cache else 0)
         _here.add(self)
@@ -115,7 +115,7 @@ class TileShare:
 
     def times(self, *blocks: np.ndarray) -> list[np.ndarray]:
         """The share of K @ V in the rows of each of its panels, on the host; `blocks` are V in the same rows."""
-        with working_on(self.like), overflow_allowed():
+        with device_context(self.like), overflow_allowed():
             V = move(np.concatenate(blocks, axis=0), self.like)
             sums = self._tiles.sums(V)
             xp = namespace_of(self.like)
@@ -140,7 +140,7 @@ class TileShare:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self.worker = _worker_here() or self.worker
-        with working_on(self.like):
+        with device_context(self.like):
             self._tiles = self._planned()
 
 
@@ -163,8 +163,8 @@ def _worker_here() -> str:
         return ""
 
 
-def times(share: TileShare, *blocks: Array) -> list[np.ndarray]:
-    """See `TileShare.times`."""
+def times(share: TileAssignment, *blocks: Array) -> list[np.ndarray]:
+    """See `TileAssignment.times`."""
     return share.times(*blocks)
 
 
@@ -196,7 +196,7 @@ def as_it_is(block: Array) -> Array:
 Dealt = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
 
 
-def dealt(sizes: list[int], weights: Sequence[float]) -> list[Dealt]:
+def assign_tiles(sizes: list[int], weights: Sequence[float]) -> list[Dealt]:
     """Panels and pairs of panels for each share: work as the weights are, and few panels a share.
 
     Panels have owners in contiguous groups. On a circle of the owners each takes what its group has with the next
