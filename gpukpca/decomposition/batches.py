@@ -40,7 +40,7 @@ class Batches:
     def __init__(
         self, estimator: Any, first: Array, pieces: Callable[[], Iterator[Array]], cuts: list[slice], once: bool
     ) -> None:
-        self.place: Placement = at_full_precision(placement_for(estimator, first), first)
+        self.place: Placement = at_full_precision(placement_for(estimator.device, first), first)
         self.n_rows = cuts[-1].stop if cuts else None
         self.largest = max((cut.stop - cut.start for cut in cuts), default=0)
         self.once = once

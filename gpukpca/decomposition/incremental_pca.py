@@ -282,7 +282,7 @@ class IncrementalPCA(
                 )
             state: IncrementalState | None = getattr(self, "_state", None)
             batch = training_data(self, X) if state is None else self._following(X)
-            place = placement_for(self, batch)
+            place = placement_for(self.device, batch)
             with device_context(place.work), self._few_threads():
                 batch = place.brought(batch)
                 state = self._next_state(state, batch)

@@ -291,7 +291,7 @@ class KernelPCA(
             return self._fitted_on_cluster(rows, given, budget, wants_scores)
         remote, given = given, compute_dask(self, given)
         data = training_data(self, given)
-        place = at_full_precision(placement_for(self, data), data)
+        place = at_full_precision(placement_for(self.device, data), data)
         with device_context(place.work):
             limit = budget.limit(place.work)
             place.check_size(data, limit)
@@ -352,7 +352,7 @@ class KernelPCA(
                 kernel, limit = self._resolved_kernel(rows), memory_limit(self.memory_limit, rows.like)
                 return cluster_plan(settings_of(self, kernel), rows, kernel, limit)
             X = training_data(twin, compute_dask(self, X))
-            kernel, place = self._resolved_kernel(X), placement_for(self, X)
+            kernel, place = self._resolved_kernel(X), placement_for(self.device, X)
             limit = memory_limit(self.memory_limit, place.work)
             return planned(settings_of(self, kernel), X, kernel, place, limit)[0]
 

@@ -201,7 +201,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         _refuse_sparse(given)
         data = training_data(self, given)
         pairs = candidates(self, *data.shape)
-        place = at_full_precision(placement_for(self, data), data)
+        place = at_full_precision(placement_for(self.device, data), data)
         with device_context(place.work):
             limit = budget.limit(place.work)
             place.check_size(data, limit)

@@ -1,4 +1,4 @@
-"""Kernels that fall to 0 with the distance: data whose points, or new points, are all too far apart."""
+"""New points so far from the training rows that every kernel value is 0 to rounding."""
 
 from __future__ import annotations
 
@@ -9,35 +9,8 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import cast, epsilon, is_sparse, move, namespace_of, to_host
 from gpukpca.backend.rows import gather_rows
-from gpukpca.decomposition.spectrum import Spectrum
 from gpukpca.exceptions import PrecisionWarning, warn_user
 from gpukpca.gram import kernel_matmat
-from gpukpca.kernels import Kernel
-
-# A leading share of the variance below this many n-ths is no structure, unless samples are few.
-EQUAL_SHARES, FEW_SAMPLES = 5, 50
-# The share of the trace of K that centering takes from a matrix that is not the identity.
-COMMON = 0.005
-
-
-def warn_of_identity(kernel: Kernel, op: Any, spectrum: Spectrum) -> bool:
-    """Warn where every sample is alone: K is nearly the identity. Return whether it is.
-
-    The components then have nearly equal shares, and the entries of K off the diagonal hardly count: centering takes
-    their mean from the trace.
-    """
-    n, ratios = int(op.shape[0]), spectrum.ratios
-    if n < FEW_SAMPLES or not kernel.depends_on_distance or not 0.0 < np.max(ratios, initial=0.0) < EQUAL_SHARES / n:
-        return False
-    trace = float(np.sum(to_host(op.diagonal()).astype(np.float64)))
-    if spectrum.total_variance < (1.0 - COMMON) * (1.0 - 1.0 / n) * trace or trace <= 0.0:
-        return False
-    warn_user(
-        "K is nearly the identity, so components say little: gamma is large for these units. Try a smaller one, such "
-        'as gamma="scale".',
-        PrecisionWarning,
-    )
-    return True
 
 
 def far_rows(estimator: Any, Y: Any, scores: Array) -> np.ndarray:

@@ -291,7 +291,7 @@ class PCA(
         if (rows := cluster_rows(self, given)) is not None:
             return rows, local_placement(rows)
         data = training_data(self, compute_dask(self, given))
-        return data, at_full_precision(placement_for(self, data), data)
+        return data, at_full_precision(placement_for(self.device, data), data)
 
     def _scores_of_fit(self, X: Any, Z: Any, axes: Axes, mapping: LinearMap) -> Array:
         """Scores of the rows of a fit, where they are computed."""

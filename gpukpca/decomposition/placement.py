@@ -92,8 +92,8 @@ class Placement:
         return A if not self.moved or A is None else move(A, self.home)
 
 
-def placement_for(estimator: Any, X: Any) -> Placement:
-    """Where `estimator.device` says that X is computed.
+def placement_for(device: Any, X: Any) -> Placement:
+    """Return where X is computed with the parameter `device` of an estimator.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def placement_for(estimator: Any, X: Any) -> Placement:
     DeviceFallbackWarning
         device="auto", CuPy is installed, and it cannot be used; once in a process for every cause.
     """
-    wanted, index = parsed_device(estimator.device)
+    wanted, index = parsed_device(device)
     home = empty_like(X)
     if wanted == "cpu":
         return Placement(np.empty(0, dtype_name(X.dtype)) if is_on_gpu(X) else home, home)
@@ -124,7 +124,7 @@ def placement_for(estimator: Any, X: Any) -> Placement:
     if work is not None:
         return Placement(work, home)
     if wanted == "cuda":
-        raise DeviceUnavailableError(f"device={estimator.device!r}: {found}.")
+        raise DeviceUnavailableError(f"device={device!r}: {found}.")
     if not cuda_is_installed():  # an ordinary laptop: nothing to tell
         return Placement(home, home)
     warn_once(f'device="auto": {found}. Computing on the CPU.', DeviceFallbackWarning)

@@ -17,7 +17,6 @@ from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import dtype_name, overflow_allowed, to_host
 from gpukpca.backend.rows import half_range, place_of, power_of_two_scale, take_rows, total_range
 from gpukpca.decomposition.kernel_pca_settings import KernelPCASettings, is_share
-from gpukpca.decomposition.locality import warn_of_identity
 from gpukpca.decomposition.magnitude import row_bounds, scaled_rows
 from gpukpca.decomposition.model import Model, exact_model, nystrom_model, warn_of_certificate
 from gpukpca.decomposition.placement import Placement
@@ -32,6 +31,7 @@ from gpukpca.decomposition.spectrum import (
     warn_of_convergence,
     warn_of_fallbacks,
     warn_of_gap,
+    warn_of_identity,
     warn_of_lost_components,
     warn_of_rank,
     warn_of_tolerance,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,12 @@ from gpukpca.exceptions import (
     warn_user,
 )
 from gpukpca.gram import CenteredGram
+from gpukpca.kernels import Kernel
+
+# A leading share of the variance below this many n-ths is no structure, unless samples are few.
+EQUAL_SHARES, FEW_SAMPLES = 5, 50
+# The share of the trace of K that centering takes from a matrix that is not the identity.
+COMMON = 0.005
 
 EPS = {"float64": float(np.finfo(np.float64).eps), "float32": float(np.finfo(np.float32).eps)}
 # scikit-learn's bounds: a negative eigenvalue beyond the first (relative to the largest) is an error; an eigenvalue
@@ -253,3 +260,23 @@ def warn_of_convergence(eigen: EigenResult, fixed: bool = False) -> None:
         "larger tol, or use the dense solver.",
         ConvergenceWarning,
     )
+
+
+def warn_of_identity(kernel: Kernel, op: Any, spectrum: Spectrum) -> bool:
+    """Warn where every sample is alone: K is nearly the identity. Return whether it is.
+
+    The components then have nearly equal shares, and the entries of K off the diagonal hardly count: centering takes
+    their mean from the trace.
+    """
+    n, ratios = int(op.shape[0]), spectrum.ratios
+    if n < FEW_SAMPLES or not kernel.depends_on_distance or not 0.0 < np.max(ratios, initial=0.0) < EQUAL_SHARES / n:
+        return False
+    trace = float(np.sum(to_host(op.diagonal()).astype(np.float64)))
+    if spectrum.total_variance < (1.0 - COMMON) * (1.0 - 1.0 / n) * trace or trace <= 0.0:
+        return False
+    warn_user(
+        "K is nearly the identity, so components say little: gamma is large for these units. Try a smaller one, such "
+        'as gamma="scale".',
+        PrecisionWarning,
+    )
+    return True

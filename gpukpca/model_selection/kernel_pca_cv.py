@@ -187,7 +187,7 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
             if is_sparse(data):
                 raise TypeError("KernelPCACV: sparse rows have no pre-image to be scored by; pass X.toarray().")
             splits = self._splits(data, y, groups)
-            place = at_full_precision(placement_for(self, data), data)
+            place = at_full_precision(placement_for(self.device, data), data)
             with device_context(place.work):
                 limit = memory_limit(self.memory_limit, place.work)
                 place.check_size(data, limit)

@@ -237,5 +237,5 @@ def _set_fitted(
 
 def _placing(model: Any, layout: Layout) -> Callable[[Array], Array] | None:
     """What brings an array to where the model computes; None for the host."""
-    place = placement_for(model, getattr(model, layout.home))
+    place = placement_for(model.device, getattr(model, layout.home))
     return partial(move, like=place.work) if place.moved else None
