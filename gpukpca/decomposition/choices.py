@@ -16,7 +16,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.device import parsed_device
 from gpukpca.eigen import Nystrom
 from gpukpca.eigen.solve import SOLVER_NAMES
-from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
+from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.distributed import client_for
 from gpukpca.kernels import (
     RBF,
@@ -189,19 +189,3 @@ def kernel_gamma(kernel: Kernel, X: Array) -> float:
     """gamma of a resolved kernel; 1/d for kernels without one, as scikit-learn reports it."""
     gamma = getattr(kernel, "gamma", None)
     return float(gamma) if isinstance(gamma, Real) else 1.0 / int(X.shape[1])
-
-
-def check_not_indefinite(kernel: Kernel) -> None:
-    """Nyström's certificate holds for positive semidefinite kernels; a matrix or function of the user's is tried.
-
-    Raises
-    ------
-    IndefiniteKernelError
-    """
-    own = isinstance(kernel, (Precomputed, PairwiseCallable, BlockCallable))
-    if kernel.positive_definite is not True and not own:
-        raise IndefiniteKernelError(
-            f"Nyström needs a positive semidefinite kernel, and {kernel!r} is not known to be one. Use another kernel "
-            '(rbf, laplacian, matern, poly with coef0 >= 0), or eigen_solver="randomized". For a kernel class of your '
-            "own set positive_definite = True if it is so."
-        )

@@ -18,7 +18,6 @@ from gpukpca.backend.limits import SHARE_FOR_ROWS, SHARE_FOR_TILES, SHARE_OF_FRE
 from gpukpca.backend.linalg import inner_panel
 from gpukpca.backend.namespace import dtype_name, is_memory_map, is_sparse, item_size
 from gpukpca.backend.tiles import worker_count
-from gpukpca.decomposition.choices import check_not_indefinite
 from gpukpca.decomposition.kernel_pca_settings import KernelPCASettings
 from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.plan import NO_CHECKPOINT, Plan, format_bytes
@@ -31,6 +30,7 @@ from gpukpca.gram.product import dense_row_bytes
 from gpukpca.gram.residence import SMALLEST_EDGE, GramStorage, tile_edge_for, tiled_residence
 from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.base import PreparedRows
+from gpukpca.kernels.definiteness import check_not_indefinite
 
 FEWEST_BLOCKS = 4
 SMALLEST_EDGE_ON_GPU = 512

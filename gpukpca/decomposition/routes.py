@@ -36,7 +36,6 @@ from gpukpca.decomposition.spectrum import (
     warn_of_rank,
     warn_of_tolerance,
 )
-from gpukpca.decomposition.validation import has_negative_diagonal, square_kernel_matrix
 from gpukpca.decomposition.warm_start import components_of_sample
 from gpukpca.eigen import BlockKrylov, EigenResult, Nystrom, top_eigh
 from gpukpca.exceptions import (
@@ -50,6 +49,7 @@ from gpukpca.exceptions import (
 from gpukpca.gram import CenteredGram, DenseGram, FactoredGram, TiledGram, gram_matrix
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.base import PreparedRows
+from gpukpca.kernels.given import has_negative_diagonal, square_kernel_matrix
 
 # Components asked for first where a share of the variance is wanted.
 FIRST_GUESS = 16

@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_array, validate_data
 from gpukpca._typing import Array
 from gpukpca.backend.csr import canonical, check_compressed
 from gpukpca.backend.finite import FINITE, check_finite
-from gpukpca.backend.linalg import largest_asymmetry, largest_modulus
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -255,41 +254,6 @@ def _warn_of_lost_digits(X: Any) -> None:
         largest = max(abs(int(X.max())), abs(int(X.min())))
         if largest > 2**53:
             warn_user(f"integers up to {largest} exceed 2**53 and lose digits in float64.", PrecisionWarning)
-
-
-def square_kernel_matrix(K: Array) -> Array:
-    """A precomputed training matrix: square, symmetric up to rounding; asymmetry beyond it is averaged away.
-
-    Warns
-    -----
-    UserWarning
-        K is asymmetric beyond 100 eps max|K|.
-    """
-    if is_sparse(K):
-        raise InvalidParameterError("a precomputed kernel matrix must not be sparse; pass K.toarray().")
-    if K.shape[0] != K.shape[1]:
-        raise InvalidParameterError(
-            f"a precomputed kernel matrix must be square in fit; got shape {tuple(K.shape)}. Pass K(X, X) to fit and "
-            "K(X_new, X) to transform."
-        )
-    xp = namespace_of(K)
-    largest, i, j = largest_asymmetry(K)
-    if largest == 0.0:
-        return K
-    if largest > 100.0 * float(xp.finfo(K.dtype).eps) * largest_modulus(K):
-        warn_user(
-            f"the precomputed kernel matrix is not symmetric: |K - Kᵀ| reaches {largest:.3g} at ({i}, {j}). Its "
-            "symmetric part (K + Kᵀ)/2 is used.",
-            UserWarning,
-        )
-    return 0.5 * K + 0.5 * xp.matrix_transpose(K)
-
-
-def has_negative_diagonal(K: Array) -> bool:
-    """Whether K has a negative diagonal entry beyond rounding, which no positive semidefinite matrix has."""
-    xp = namespace_of(K)
-    rounding = K.shape[0] * float(xp.finfo(K.dtype).eps) * largest_modulus(K)
-    return bool(xp.any(xp.linalg.diagonal(K) < -rounding))
 
 
 def checked_out(out: Any, shape: tuple[int, int]) -> np.ndarray:

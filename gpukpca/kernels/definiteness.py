@@ -8,7 +8,9 @@ from gpukpca._typing import Array
 from gpukpca.backend import linalg
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon
 from gpukpca.backend.rows import as_rows
+from gpukpca.exceptions import IndefiniteKernelError
 from gpukpca.kernels.base import Kernel
+from gpukpca.kernels.given import BlockCallable, PairwiseCallable, Precomputed
 
 
 def is_psd(kernel: Kernel, X: Array) -> bool:
@@ -35,3 +37,19 @@ def is_psd(kernel: Kernel, X: Array) -> bool:
     tolerance = 10.0 * K.shape[0] * epsilon(K)
     eigenvalues = linalg.all_eigenvalues(cast(K, accumulation_dtype(K)))
     return bool(eigenvalues[0] >= -tolerance * max(float(np.max(np.abs(eigenvalues))), 0.0))
+
+
+def check_not_indefinite(kernel: Kernel) -> None:
+    """Nyström's certificate holds for positive semidefinite kernels; a matrix or function of the user's is tried.
+
+    Raises
+    ------
+    IndefiniteKernelError
+    """
+    own = isinstance(kernel, (Precomputed, PairwiseCallable, BlockCallable))
+    if kernel.positive_definite is not True and not own:
+        raise IndefiniteKernelError(
+            f"Nyström needs a positive semidefinite kernel, and {kernel!r} is not known to be one. Use another kernel "
+            '(rbf, laplacian, matern, poly with coef0 >= 0), or eigen_solver="randomized". For a kernel class of your '
+            "own set positive_definite = True if it is so."
+        )

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.namespace import epsilon, from_host, namespace_of, to_host
+from gpukpca.backend.linalg import largest_asymmetry, largest_modulus
+from gpukpca.backend.namespace import epsilon, from_host, is_sparse, namespace_of, to_host
 from gpukpca.backend.rows import gather_rows, place_of
-from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
+from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, warn_user
 from gpukpca.kernels.base import DataRows, Kernel
 
 # Kinds of dtypes that are real numbers.
@@ -238,3 +239,38 @@ def checked_tile(kernel: Kernel, tile: Any, a: Any, b: Any, like: Array) -> Arra
 
 def _spelled(value: float) -> str:
     return "NaN" if np.isnan(value) else str(value)
+
+
+def square_kernel_matrix(K: Array) -> Array:
+    """A precomputed training matrix: square, symmetric up to rounding; asymmetry beyond it is averaged away.
+
+    Warns
+    -----
+    UserWarning
+        K is asymmetric beyond 100 eps max|K|.
+    """
+    if is_sparse(K):
+        raise InvalidParameterError("a precomputed kernel matrix must not be sparse; pass K.toarray().")
+    if K.shape[0] != K.shape[1]:
+        raise InvalidParameterError(
+            f"a precomputed kernel matrix must be square in fit; got shape {tuple(K.shape)}. Pass K(X, X) to fit and "
+            "K(X_new, X) to transform."
+        )
+    xp = namespace_of(K)
+    largest, i, j = largest_asymmetry(K)
+    if largest == 0.0:
+        return K
+    if largest > 100.0 * float(xp.finfo(K.dtype).eps) * largest_modulus(K):
+        warn_user(
+            f"the precomputed kernel matrix is not symmetric: |K - Kᵀ| reaches {largest:.3g} at ({i}, {j}). Its "
+            "symmetric part (K + Kᵀ)/2 is used.",
+            UserWarning,
+        )
+    return 0.5 * K + 0.5 * xp.matrix_transpose(K)
+
+
+def has_negative_diagonal(K: Array) -> bool:
+    """Whether K has a negative diagonal entry beyond rounding, which no positive semidefinite matrix has."""
+    xp = namespace_of(K)
+    rounding = K.shape[0] * float(xp.finfo(K.dtype).eps) * largest_modulus(K)
+    return bool(xp.any(xp.linalg.diagonal(K) < -rounding))
