@@ -19,8 +19,8 @@ import pytest
 
 from benchmarks.cluster_model import Rates, model_table, rows_bytes, share_of_rows
 from benchmarks.contest import clock, replay
+from gpukpca.distributed import Cluster, ClusterRows, DaskGram
 from gpukpca.gram import TiledGram
-from gpukpca.gram.distributed import Cluster, ClusterRows, DaskGram
 from gpukpca.kernels import RBF
 
 N, D, B, DTYPE, ROUNDS = int(os.environ.get("GPUKPCA_CLUSTER_N", "20000")), 50, 30, "float64", 3

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpukpca.gram.distributed.operator import ADDED_BY_WORKERS_FROM
-from gpukpca.gram.distributed.rows import PANELS_A_WORKER
+from gpukpca.distributed.gram import ADDED_BY_WORKERS_FROM
+from gpukpca.distributed.partitions import PANELS_A_WORKER
 
 
 @dataclass(frozen=True)

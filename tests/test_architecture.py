@@ -13,33 +13,49 @@ import gpukpca
 PACKAGE = Path(gpukpca.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# room -> level; gram and eigen are siblings that never import each other
+# room -> level; gram, covariance and eigen are siblings that never import each other
 LEVELS = {
+    "_files": 0,
+    "_formatting": 0,
     "_typing": 0,
     "_version": 0,
-    "__main__": 6,
     "exceptions": 0,
-    "files": 0,
     "cuda": 1,
     "backend": 2,
     "kernels": 3,
-    "gram": 4,
+    "covariance": 4,
     "eigen": 4,
-    "decomposition": 5,
-    "cli": 6,
-    "datasets": 6,
-    "model_selection": 6,
-    "persistence": 6,
-    "plotting": 6,
-    "words": 0,
+    "gram": 4,
+    "distributed": 5,
+    "algorithms": 6,
+    "decomposition": 7,
+    "__main__": 8,
+    "cli": 8,
+    "datasets": 8,
+    "model_selection": 8,
+    "persistence": 8,
+    "plotting": 8,
 }
+ESTIMATORS = LEVELS["decomposition"]
+TOP = max(LEVELS.values())
 # What a room below the estimators may import of the package, beside itself, _typing and exceptions.
 MAY_IMPORT = {
     "cuda": set(),
     "backend": {"cuda"},
     "kernels": {"backend"},
-    "gram": {"kernels", "backend"},
+    "covariance": {"kernels", "backend"},
     "eigen": {"backend"},
+    "gram": {"kernels", "backend"},
+    "distributed": {"covariance", "gram", "kernels", "backend"},
+    "algorithms": {"distributed", "covariance", "eigen", "gram", "kernels", "backend"},
+}
+# What a folder of `algorithms` may import of the others; every folder may import the modules beside the folders.
+ALGORITHMS = {
+    "kernel_pca": set(),
+    "pca": set(),
+    "latent": {"pca"},
+    "mixture": {"pca", "latent"},
+    "preimage": {"kernel_pca"},
 }
 # Imports inside a function that close a cycle of modules, each for the reason given.
 LATE_IMPORTS = {
@@ -54,8 +70,8 @@ HOMES = {
     "rich": {"cli"},
     "click": {"cli"},
     "matplotlib": {"plotting"},
-    "dask": {"gram/distributed"},
-    "distributed": {"gram/distributed"},
+    "dask": {"distributed"},
+    "distributed": {"distributed"},
     "threadpoolctl": {"backend", "cli"},
     "psutil": {"backend"},
     "joblib": set(),
@@ -147,21 +163,37 @@ def test_imports_go_down(path):
             continue
         other = module.split(".")[0]
         if other == "":  # «from gpukpca import ...» of the package itself: only those above everything else may
-            assert LEVELS[own] == 6, f"{short(path)} imports {name}: import from the room and file instead"
+            assert LEVELS[own] == TOP, f"{short(path)} imports {name}: import from the room and file instead"
             continue
         if other == own:
             continue
-        peers = LEVELS[other] == LEVELS[own] == 6  # the outermost rooms may use each other, without cycles
+        peers = LEVELS[other] == LEVELS[own] == TOP  # the outermost rooms may use each other, without cycles
         assert peers or LEVELS[other] < LEVELS[own], f"{short(path)} imports {name}, which is not below it"
         if own in MAY_IMPORT and LEVELS[other] > 0:
             assert other in MAY_IMPORT[own], f"{short(path)} may not import {name}"
 
 
-def test_siblings_do_not_know_each_other():
-    for path in FILES:
-        for own, other in (("gram", "eigen"), ("eigen", "gram")):
-            if room(path) == own:
-                assert not any((module_of(name) or "").split(".")[0] == other for name, _ in imports(path))
+@pytest.mark.parametrize("path", [path for path in INNER if room(path) == "algorithms"], ids=short)
+def test_algorithms_import_each_other_as_the_drawing_says(path):
+    own = folder(short(path).removesuffix(".py").replace("/", "."))
+    for name, _ in imports(path):
+        other = folder(module_of(name) or "")
+        if other and other != own:
+            assert own in ALGORITHMS, f"{short(path)} imports {name}: it serves all folders and may import none"
+            assert other in ALGORITHMS[own], f"{short(path)} may not import {name}"
+
+
+def folder(module: str) -> str:
+    """The folder of a module of `algorithms`; nothing for modules beside the folders, and of other rooms."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "algorithms" and len(parts) > 1 and parts[1] in ALGORITHMS else ""
+
+
+@pytest.mark.parametrize("path", [path for path in INNER if room(path) == "algorithms"], ids=short)
+def test_algorithms_know_no_estimator(path):
+    names = {node.id for node in ast.walk(tree(path)) if isinstance(node, ast.Name)}
+    names |= {node.arg for node in ast.walk(tree(path)) if isinstance(node, ast.arg)}
+    assert "estimator" not in names
 
 
 def graph(late: bool) -> dict[str, set[str]]:
@@ -251,7 +283,7 @@ def is_of_cupy(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id.startswith("cupy")
 
 
-BELOW = [path for path in FILES if LEVELS.get(room(path), 6) < 5 and room(path) not in ("backend", "cuda")]
+BELOW = [path for path in FILES if LEVELS.get(room(path), TOP) < ESTIMATORS and room(path) not in ("backend", "cuda")]
 
 
 @pytest.mark.parametrize("path", BELOW, ids=short)
@@ -269,7 +301,8 @@ def test_random_numbers_come_from_the_shim(path):
     chains = {dotted(node) for node in ast.walk(tree(path)) if isinstance(node, ast.Attribute) and node not in allowed}
     random = {chain for chain in chains if chain.startswith(("np.random.", "numpy.random."))}
     random -= {"np.random.Generator"}
-    if LEVELS.get(room(path), 6) >= 5:  # seeded generators of their own, but never the global state
+    # Seeded generators of their own, but never the global state.
+    if LEVELS.get(room(path), TOP) >= LEVELS["algorithms"]:
         random -= {"np.random.default_rng", "np.random.RandomState"}
     assert not set(random)
     assert not [name for name, _ in imports(path) if name.split(".")[0] == "random" or name.startswith("numpy.random")]

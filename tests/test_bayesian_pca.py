@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpukpca import PCA, BayesianPCA, ProbabilisticPCA
-from gpukpca.decomposition.relevance import relevance_of
+from gpukpca.algorithms.latent.ard import relevance_of
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, RankWarning
 from gpukpca.model_selection import n_components_for
 

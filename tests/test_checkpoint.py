@@ -25,15 +25,16 @@ from conftest import MAKERS, Namespace
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
-from gpukpca import PCA, KernelPCA, Progress, files, load
+from gpukpca import PCA, KernelPCA, Progress, load
+from gpukpca import _files as files
+from gpukpca.algorithms.kernel_pca import planning
+from gpukpca.algorithms.progress import ETAListener
 from gpukpca.backend.namespace import to_host
 from gpukpca.backend.random import format_generator, restore_generator
 from gpukpca.cli.app import gpukpca
 from gpukpca.cli.failures import failures_in_one_line
-from gpukpca.decomposition import planning
 from gpukpca.decomposition.checkpoint import generations, job
 from gpukpca.decomposition.checkpoint.checkpoint import Checkpoint
-from gpukpca.decomposition.progress import ETAListener
 from gpukpca.decomposition.saved.archive import read_archive, write_archive
 from gpukpca.eigen import BlockKrylov, KrylovState, Nystrom, top_eigh
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, ClusterError, InvalidParameterError
@@ -680,7 +681,7 @@ def test_the_parameter_is_cloned_and_pickled_and_not_saved(tmp_path: Path) -> No
 FIT = ["fit", "x.npy", "-n", "3", "--gamma", "0.2", "--tol", "1e-11", "--n-jobs", "1", "-o", "s.npz"]
 # A process that tells when a pass is done, and waits to be ended.
 TELLING = """
-import sys, gpukpca.decomposition.progress as progress
+import sys, gpukpca.algorithms.progress as progress
 real = progress.pass_report
 def telling(listener):
     report = real(listener)
@@ -690,7 +691,7 @@ def telling(listener):
             print("done", flush=True)
             sys.stdin.read(1)
     return told
-import gpukpca.decomposition.routes as routes
+import gpukpca.algorithms.kernel_pca.fit as routes
 routes.pass_report = telling
 from gpukpca.cli import main
 main()

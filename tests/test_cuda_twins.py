@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 from tolerances import eps, orthogonality
 
 from gpukpca.backend import elementwise, linalg
-from gpukpca.backend.orthonormal import orthonormal_factors, shifted_cholesky_qr
+from gpukpca.backend.orthogonalization import orthonormal_factors, shifted_cholesky_qr
 from gpukpca.cuda import distances, eigh
 from gpukpca.cuda import elementwise as fused
 from gpukpca.gram import TiledGram

@@ -28,6 +28,11 @@ import tolerances
 from gpukpca.backend.limits import SHARE_OF_WORKER
 from gpukpca.backend.namespace import library_of
 from gpukpca.backend.random import generator
+from gpukpca.distributed import Cluster, ClusterRows, DaskGram, cluster_for
+from gpukpca.distributed import client as cluster_module
+from gpukpca.distributed import gram as operator
+from gpukpca.distributed.chunks import Found
+from gpukpca.distributed.tiles import ShareSpec, TileAssignment, added, assign_tiles
 from gpukpca.eigen import BlockKrylov, Dense, pivoted_cholesky, top_eigh
 from gpukpca.exceptions import (
     ClusterError,
@@ -36,10 +41,6 @@ from gpukpca.exceptions import (
     RankWarning,
 )
 from gpukpca.gram import BasePointGram, CenteredGram, TiledGram
-from gpukpca.gram.distributed import Cluster, ClusterRows, DaskGram, cluster_for, operator
-from gpukpca.gram.distributed import cluster as cluster_module
-from gpukpca.gram.distributed.chunks import Found
-from gpukpca.gram.distributed.share import ShareSpec, TileAssignment, added, assign_tiles
 from gpukpca.kernels import RBF, BlockCallable, Cosine, Kernel, Laplacian, Linear, PairwiseCallable, Polynomial
 from gpukpca.kernels.base import DataRows
 
@@ -117,7 +118,7 @@ def client(clients: dict[int, Any]) -> Any:
 def processes(quiet: None) -> Iterator[Any]:
     """The client of two worker processes, forked from one that has made the imports: workers will die here."""
     distributed.utils.get_mp_context()  # or it would choose the imports later
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["distributed", "gpukpca.gram.distributed"])
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["distributed", "gpukpca.distributed"])
     # Of workers that died soon after they came, distributed loses count, and says so with a KeyError when it closes.
     with suppress(KeyError), started(2, processes=True) as local, client_of(local) as found:
         yield found

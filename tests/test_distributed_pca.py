@@ -19,7 +19,7 @@ from sklearn.decomposition import PCA as SklearnPCA
 import gpukpca
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, exceptions
 from gpukpca.cli.app import gpukpca as program
-from gpukpca.gram.distributed.connection import connected
+from gpukpca.distributed.connection import connected
 from tests.tolerances import eps
 
 dask = pytest.importorskip("dask")

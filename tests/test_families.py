@@ -10,7 +10,7 @@ from conftest import Namespace
 from gpukpca.backend.namespace import accumulation_dtype, cast
 from gpukpca.gram import gram_matrix
 from gpukpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
-from gpukpca.kernels.families import common_kernel, from_common, widest_member
+from gpukpca.model_selection.shared_gram import common_kernel, from_common, widest_member
 
 MEMBERS = [
     RBF(0.3),

@@ -13,9 +13,10 @@ import pytest
 from click.testing import CliRunner
 from test_checkpoint import SETTINGS, rows
 
-from gpukpca import KernelPCA, files
+from gpukpca import KernelPCA
+from gpukpca import _files as files
+from gpukpca._files import replaced_whole
 from gpukpca.cli.app import gpukpca
-from gpukpca.files import replaced_whole
 
 SIGNALS = [number for number in ("SIGTERM", "SIGHUP", "SIGKILL") if hasattr(signal, number)]
 

@@ -19,13 +19,13 @@ from test_persistence import DIVERSE, changed, parts
 
 import gpukpca
 from gpukpca import PCA
+from gpukpca._formatting import printable
 from gpukpca.cli import inputs
 from gpukpca.cli.inputs import read_input
 from gpukpca.cli.text import quoted, unquoted
 from gpukpca.decomposition.checkpoint.job import difference
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.persistence import save_with_notes
-from gpukpca.words import printable
 
 # A title for the window, a bell, a color by C1, an override of direction, a new line, half a pair.
 EVIL = "\x1b]0;title\x07\x9b31m\u202e\u2066\x7f\b\r\n\u2028"

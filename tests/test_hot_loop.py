@@ -10,9 +10,9 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from gpukpca.backend import elementwise
-from gpukpca.backend.columns import ColumnBasis
+from gpukpca.backend.column_basis import ColumnBasis
+from gpukpca.backend.parallel import map_tasks, map_tiles, usable_cpus, worker_count
 from gpukpca.backend.rows import by_panels, largest_square_norm, variance_of_entries
-from gpukpca.backend.tiles import map_tasks, map_tiles, usable_cpus, worker_count
 from gpukpca.gram import TiledGram, gram_matrix, kernel_matmat
 from gpukpca.kernels import RBF, Kernel, Laplacian, Matern, Polynomial, RationalQuadratic, Sigmoid
 from tests import oracle

@@ -13,7 +13,7 @@ import tolerances
 
 from gpukpca.backend.lapack import cholesky_solution, some_eigenpairs
 from gpukpca.backend.linalg import largest_eigenpairs
-from gpukpca.backend.tiles import single_threaded_blas
+from gpukpca.backend.parallel import single_threaded_blas
 
 
 def definite(n: int, dtype: str, seed: int = 0) -> np.ndarray:

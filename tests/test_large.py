@@ -14,7 +14,7 @@ from scipy.special import ive
 from tolerances import eps
 
 from gpukpca import KernelPCA
-from gpukpca.backend.columns import ColumnBasis
+from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.rows import constant_columns, feature_means
 from gpukpca.gram import CenteredGram, DenseGram, TiledGram, gram_matrix
 from gpukpca.kernels import RBF

@@ -14,10 +14,10 @@ import pytest
 from threadpoolctl import ThreadpoolController
 
 from gpukpca import KernelPCA
-from gpukpca.backend import tiles
+from gpukpca.backend import parallel as tiles
 from gpukpca.backend.device import host_free_bytes
 from gpukpca.backend.limits import blas_variables, cpu_quotas, free_memory, task_cpus
-from gpukpca.backend.tiles import usable_cpus, worker_count
+from gpukpca.backend.parallel import usable_cpus, worker_count
 
 MIB = 2**20
 AVAILABLE = 50_000 * 1024

@@ -17,12 +17,13 @@ from sklearn.exceptions import NotFittedError
 from sklearn.mixture import GaussianMixture
 
 from gpukpca import PCA, LocalPCA
+from gpukpca.algorithms.mixture import component as mixture
+from gpukpca.algorithms.mixture import scaled_rows as points
+from gpukpca.algorithms.mixture.component import fitted_cluster, free_parameters
+from gpukpca.algorithms.mixture.fit import Alternation, MixtureSettings, best_of
+from gpukpca.algorithms.mixture.initialization import seed_rows, start_labels
+from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotated_into_span
 from gpukpca.datasets import misleading_clusters, noisy_spiral
-from gpukpca.decomposition import mixture, points
-from gpukpca.decomposition.alternation import Alternation, MixtureSettings, best_of
-from gpukpca.decomposition.mixture import fitted_cluster, free_parameters
-from gpukpca.decomposition.points import RowScaling, ScaledRows, rotated_into_span
-from gpukpca.decomposition.seeding import seed_rows, start_labels
 from gpukpca.exceptions import (
     ConvergenceWarning,
     InvalidParameterError,

@@ -12,7 +12,7 @@ import tolerances
 from gpukpca.backend.linalg import pivot_order, triangular_inverse
 from gpukpca.backend.random import random_subset, uniform, weighted_draws
 from gpukpca.eigen import Nystrom, PivotedCholesky, landmark_cholesky, pivoted_cholesky, spread_cholesky
-from gpukpca.eigen.nystrom import LANDMARKS
+from gpukpca.eigen.landmarks import LANDMARKS
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
 
 

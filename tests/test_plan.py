@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from gpukpca import PCA, KernelPCA, Plan, Progress
-from gpukpca.decomposition.plan import format_bytes, parsed_bytes
+from gpukpca._formatting import format_bytes
+from gpukpca.algorithms.resources import parsed_bytes
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
-from gpukpca.gram.residence import GramStorage, full_cache_bytes, tile_edge_for, tiled_residence
+from gpukpca.gram.storage import GramStorage, full_cache_bytes, tile_edge_for, tiled_residence
 
 
 @pytest.fixture

@@ -22,8 +22,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gpukpca import PCA, KernelPCA, kernels
+from gpukpca.algorithms.preimage import distance_constraint, ridge
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, PreimageInfo, RidgePreimage
-from gpukpca.decomposition.preimage import distance_constraint, estimator, ridge
+from gpukpca.decomposition.preimage import estimator
 from gpukpca.eigen import Nystrom
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, RankWarning
 

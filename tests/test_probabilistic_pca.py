@@ -14,8 +14,8 @@ from sklearn.decomposition import PCA as Peer
 from sklearn.exceptions import NotFittedError
 
 from gpukpca import PCA, BayesianPCA, ProbabilisticPCA
-from gpukpca.backend.batched import SWEPT_UP_TO, definite_inverses, unpacked
-from gpukpca.decomposition import expectation
+from gpukpca.algorithms.latent import e_step as expectation
+from gpukpca.backend.batched_linalg import SWEPT_UP_TO, definite_inverses, unpacked
 from gpukpca.decomposition.convergence import ConvergenceWarning
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, MemoryBudgetError, RankWarning
 

@@ -10,7 +10,7 @@ import pytest
 from gpukpca import KernelPCA, Nystrom
 from gpukpca.backend.namespace import is_memory_map
 from gpukpca.gram import TiledGram, gram_matrix
-from gpukpca.gram.residence import GramStorage, tile_order, upper_tiles
+from gpukpca.gram.storage import GramStorage, tile_order, upper_tiles
 from gpukpca.gram.streamed import StreamedRows
 from gpukpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial
 

@@ -8,8 +8,8 @@ import pytest
 import tolerances
 
 from gpukpca import KernelPCA
+from gpukpca.algorithms.kernel_pca.warm_start import components_of_sample
 from gpukpca.backend.random import random_subset
-from gpukpca.decomposition.warm_start import components_of_sample
 from gpukpca.eigen import BlockKrylov, top_eigh
 from gpukpca.exceptions import MemoryBudgetError
 from gpukpca.gram import CenteredGram, DenseGram, TiledGram
@@ -77,7 +77,7 @@ def check(A, result, dtype, tol, exact=None):
 @pytest.fixture
 def small_samples(monkeypatch):
     """Starts from 250 rows, for data that are large already with 1000."""
-    monkeypatch.setattr("gpukpca.decomposition.planning.START_LANDMARKS", 250)
+    monkeypatch.setattr("gpukpca.algorithms.kernel_pca.planning.START_LANDMARKS", 250)
 
 
 # -- passes where they are dear ----------------------------------------------------------------------------------------

@@ -12,11 +12,10 @@ import scipy.sparse
 from conftest import Namespace
 
 from gpukpca import PCA, KernelPCA, Nystrom, load
+from gpukpca.algorithms.kernel_pca.planning import PlanRequest
+from gpukpca.algorithms.placement import Placement
+from gpukpca.algorithms.work import CARD, CORE, SHARED_BY, Work, estimate_seconds, kernel_pca_work, time_line
 from gpukpca.backend.namespace import empty_like
-from gpukpca.decomposition.placement import Placement
-from gpukpca.decomposition.plan import time_line
-from gpukpca.decomposition.planning import PlanRequest
-from gpukpca.decomposition.work import CARD, CORE, SHARED_BY, Work, estimate_seconds, kernel_pca_work
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.kernels import RBF
 
@@ -110,7 +109,7 @@ def test_more_rows_or_features_never_take_less(way: str, make: Any) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_fewer_workers_never_take_less(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpukpca.backend.tiles.usable_cpus", lambda: 16)
+    monkeypatch.setattr("gpukpca.backend.parallel.usable_cpus", lambda: 16)
     options = {name: value for name, value in WAYS[way].items() if name != "memory_limit"}
     by_workers = [seconds(rows(4000, 9), n_jobs=workers, **options) for workers in (1, 2, 4, 16)]
     assert by_workers == sorted(by_workers, reverse=True)

@@ -445,3 +445,8 @@ def thin_svd(A: Array) -> tuple[Array, np.ndarray, Array]:
         return U, s.astype(np.float64), Vt
     U, s, Vt = namespace_of(A).linalg.svd(A, full_matrices=False)
     return U, to_host(s).astype(np.float64), Vt
+
+
+def reciprocals(values: np.ndarray) -> np.ndarray:
+    """Return 1 / value of values >= 0, 0 where the value is 0."""
+    return np.divide(1.0, values, out=np.zeros(len(values)), where=values > 0)

@@ -29,7 +29,7 @@ from gpukpca.backend.namespace import (
     to_host,
     writes_in_place,
 )
-from gpukpca.backend.panelled import PartitionedRows, map_row_blocks
+from gpukpca.backend.partitioned_rows import PartitionedRows, map_row_blocks
 from gpukpca.backend.random import seeded_subset
 from gpukpca.exceptions import InvalidParameterError
 

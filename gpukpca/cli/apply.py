@@ -15,6 +15,7 @@ from rich.progress import track
 from sklearn.utils import get_tags
 
 from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA
+from gpukpca._files import replaced_whole
 from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.cli.inputs import how_to_read, is_model_file, read_input
 from gpukpca.cli.machine import versions
@@ -23,7 +24,6 @@ from gpukpca.cli.report import peak_memory_mib, show_pairs
 from gpukpca.cli.scaling import Standardization
 from gpukpca.cli.table import Table
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
-from gpukpca.files import replaced_whole
 from gpukpca.persistence import load_with_notes
 
 # Rows between two looks at the progress bar.

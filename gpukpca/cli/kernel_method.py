@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpukpca import KernelPCA, Nystrom
+from gpukpca._formatting import format_bytes, pluralize
 from gpukpca.cli.method import (
     DEFAULT_COMPONENTS,
     RESIDUALS,
@@ -23,9 +24,7 @@ from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.scheduler import labeled
 from gpukpca.cli.table import Table
 from gpukpca.decomposition.choices import check_parameters
-from gpukpca.decomposition.plan import format_bytes
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.words import pluralize
 
 # Option -> the kernels that read it.
 KERNELS_OF = {

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpukpca import BayesianPCA, ProbabilisticPCA
+from gpukpca._formatting import pluralize
 from gpukpca.cli.method import DEFAULT_COMPONENTS, Column, Method, check_count, variance_ratios
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.words import pluralize
 
 
 class LatentMethod(Method):

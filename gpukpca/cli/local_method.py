@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from gpukpca import LocalPCA
+from gpukpca._formatting import pluralize
 from gpukpca.cli.method import Column, Method, check_count
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.words import pluralize
 
 DEFAULT_CLUSTERS, DEFAULT_DIMENSION = 2, 2
 

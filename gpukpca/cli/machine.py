@@ -8,12 +8,11 @@ from importlib import metadata
 from rich.console import Console
 
 from gpukpca import __version__
+from gpukpca._formatting import format_bytes, pluralize
 from gpukpca.backend.device import cuda_place, free_bytes, host_free_bytes
-from gpukpca.backend.tiles import usable_cpus
+from gpukpca.backend.parallel import usable_cpus
 from gpukpca.cli.report import show_pairs
 from gpukpca.cuda.device import probe
-from gpukpca.decomposition.plan import format_bytes
-from gpukpca.words import pluralize
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "array-api-compat", "matplotlib")
 CUPY_PACKAGES = ("cupy", "cupy-cuda12x", "cupy-cuda13x")

@@ -14,7 +14,7 @@ from gpukpca.cli.methods import METHODS
 from gpukpca.decomposition.choices import EIGEN_SOLVERS, NAMED_KERNELS
 from gpukpca.decomposition.pca_choices import SVD_SOLVERS
 from gpukpca.decomposition.preimage.methods import METHODS as PREIMAGES
-from gpukpca.eigen.nystrom import LANDMARKS
+from gpukpca.eigen.landmarks import LANDMARKS
 
 
 class NumberOr(click.ParamType):

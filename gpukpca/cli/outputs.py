@@ -13,9 +13,9 @@ from typing import IO, Any
 
 import numpy as np
 
+from gpukpca._files import plain_target
 from gpukpca.cli.table import Table
 from gpukpca.cli.text import quoted
-from gpukpca.files import plain_target
 
 TABLES, PICTURES, MODELS = (".npz", ".csv", ".npy"), (".png", ".pdf", ".svg"), (".npz",)
 # Option -> the suffixes its file may have.

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpukpca import PCA
+from gpukpca._formatting import pluralize
 from gpukpca.cli.method import (
     DEFAULT_COMPONENTS,
     RESIDUALS,
@@ -23,7 +24,6 @@ from gpukpca.cli.scheduler import labeled
 from gpukpca.cli.table import Table
 from gpukpca.decomposition.pca_choices import check_pca_parameters
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.words import pluralize
 
 
 class PCAMethod(Method):

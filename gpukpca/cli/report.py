@@ -14,9 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table as RichTable
 
 from gpukpca import Progress as FitProgress
-from gpukpca.decomposition.plan import format_bytes
-from gpukpca.decomposition.progress import format_seconds
-from gpukpca.words import printable
+from gpukpca._formatting import format_bytes, format_seconds, printable
 
 ROWS_SHOWN = 20
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gpukpca.gram.distributed.connection import connected
+from gpukpca.distributed.connection import connected
 
 # How plans begin the note that names the cluster.
 NOTE = "cluster: "

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpukpca._formatting import format_bytes
 from gpukpca.backend.device import host_free_bytes
-from gpukpca.decomposition.plan import format_bytes
 from gpukpca.exceptions import MemoryBudgetError
 
 # Of the columns that the report names.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gpukpca.words import printable
+from gpukpca._formatting import printable
 
 
 def say(text: str, err: bool = False) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._formatting import format_bytes
 from gpukpca.cli.table import Choice, Table, check_memory, column_position, is_position
-from gpukpca.decomposition.plan import format_bytes
 
 # A comma is also the decimal sign of half the world, so it is tried last.
 DELIMITERS = {"\t": "tab", ";": "semicolon", ",": "comma"}

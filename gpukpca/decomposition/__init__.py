@@ -1,13 +1,14 @@
 """Estimators: scikit-learn's vocabulary over the kernels, operators and solvers below."""
 
+from gpukpca.algorithms.kernel_pca.plan import Plan
+from gpukpca.algorithms.pca.plan import PCAPlan
+from gpukpca.algorithms.progress import Progress
 from gpukpca.decomposition.bayesian_pca import BayesianPCA
 from gpukpca.decomposition.convergence import ConvergenceWarning
 from gpukpca.decomposition.incremental_pca import IncrementalPCA
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.local_pca import LocalPCA
 from gpukpca.decomposition.pca import PCA
-from gpukpca.decomposition.pca_plan import PCAPlan
-from gpukpca.decomposition.plan import Plan
 from gpukpca.decomposition.preimage import (
     DistanceConstraintPreimage,
     FixedPointPreimage,
@@ -15,7 +16,6 @@ from gpukpca.decomposition.preimage import (
     RidgePreimage,
 )
 from gpukpca.decomposition.probabilistic_pca import ProbabilisticPCA
-from gpukpca.decomposition.progress import Progress
 from gpukpca.decomposition.reading import (
     IntrinsicDimension,
     contributions,

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import inner_panel
 from gpukpca.backend.namespace import item_size
-from gpukpca.decomposition.plan import format_bytes
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import MemoryBudgetError
 

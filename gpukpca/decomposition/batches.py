@@ -10,13 +10,13 @@ import numpy as np
 from sklearn.utils import gen_batches
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import empty_like, is_foreign, is_memory_map, is_sparse, library_of, same_place
 from gpukpca.backend.rows import dense_rows
-from gpukpca.decomposition.placement import Placement, at_full_precision, placement_for
 from gpukpca.decomposition.validation import new_data, training_data
+from gpukpca.distributed import dask_kind
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
-from gpukpca.gram.distributed import dask_kind
 
 # What says that a thing is one set of rows, whatever else it can do.
 ARRAY_MARKS = ("shape", "__array__", "__array_interface__", "__cuda_array_interface__", "__dataframe__")

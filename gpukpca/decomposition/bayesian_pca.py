@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca.algorithms.latent.ard import most_probable, relevance_in_span, span_rank
+from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
+from gpukpca.algorithms.latent.em import EMResult, Told
+from gpukpca.algorithms.latent.initialization import ObservedMoments
+from gpukpca.algorithms.latent.model import LatentModel
 from gpukpca.backend.namespace import dtype_name, to_host
 from gpukpca.backend.rows import take_columns
-from gpukpca.decomposition.em import EMResult, Told
-from gpukpca.decomposition.em_start import ObservedMoments
-from gpukpca.decomposition.expectation import Parameters, SufficientStatistics
-from gpukpca.decomposition.latent import LatentModel
 from gpukpca.decomposition.latent_estimator import LatentVariableEstimator
-from gpukpca.decomposition.relevance import most_probable, relevance_in_span, span_rank
 from gpukpca.decomposition.saved.layouts import BAYESIAN_PCA_LAYOUT
 from gpukpca.exceptions import ConvergenceWarning, RankWarning, warn_user
 

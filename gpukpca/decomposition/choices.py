@@ -14,10 +14,10 @@ from sklearn.gaussian_process.kernels import Kernel as ProcessKernel
 
 from gpukpca._typing import Array
 from gpukpca.backend.device import parsed_device
+from gpukpca.distributed import client_for
 from gpukpca.eigen import Nystrom
 from gpukpca.eigen.solve import SOLVER_NAMES
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.distributed import client_for
 from gpukpca.kernels import (
     RBF,
     BlockCallable,
@@ -33,7 +33,7 @@ from gpukpca.kernels import (
     Sigmoid,
 )
 from gpukpca.kernels.bandwidth import GAMMA_RULES
-from gpukpca.kernels.parameters import closest
+from gpukpca.kernels.validation import closest
 
 # Name -> the kernel made of the estimator's gamma, degree, coef0 and, beyond scikit-learn, kernel_params.
 NAMED_KERNELS: dict[str, Callable[[Any, dict[str, Any]], Kernel]] = {

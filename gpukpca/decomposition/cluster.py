@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import validate_data
 
+from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
+from gpukpca.algorithms.placement import Placement
+from gpukpca.algorithms.progress import listener_from, waiting_report
+from gpukpca.algorithms.resources import memory_limit
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import is_sparse, item_size, to_host
-from gpukpca.decomposition.placement import Placement
-from gpukpca.decomposition.plan import format_bytes, memory_limit
-from gpukpca.decomposition.progress import listener_from, waiting_report
 from gpukpca.decomposition.validation import Shape, training_data
+from gpukpca.distributed import ClusterRows, cluster_for, is_dask_array
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, PrecisionWarning, warn_user
-from gpukpca.gram.distributed import ClusterRows, cluster_for, is_dask_array
 
 
 def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:

@@ -7,19 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._formatting import format_bytes
+from gpukpca.algorithms.kernel_pca.fit import FitTools, Route, initial_n_components, warn_of_clamping
+from gpukpca.algorithms.kernel_pca.model import Model
+from gpukpca.algorithms.kernel_pca.plan import Plan
+from gpukpca.algorithms.kernel_pca.planning import PlanRequest, plan_of, ranked
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
+from gpukpca.algorithms.progress import Progress, tile_report
 from gpukpca.backend.namespace import item_size
 from gpukpca.decomposition.cluster import local_placement
-from gpukpca.decomposition.kernel_pca_settings import KernelPCASettings
-from gpukpca.decomposition.model import Model
-from gpukpca.decomposition.plan import Plan, format_bytes
-from gpukpca.decomposition.planning import PlanRequest, plan_of, ranked
-from gpukpca.decomposition.progress import Progress, tile_report
-from gpukpca.decomposition.routes import FitTools, Route, initial_n_components, warn_of_clamping
+from gpukpca.distributed import ClusterRows, DaskGram
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
-from gpukpca.eigen.growing import default_block
+from gpukpca.eigen.partial_cholesky import default_block
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
-from gpukpca.gram.distributed import ClusterRows, DaskGram
-from gpukpca.gram.residence import GramStorage
+from gpukpca.gram.storage import GramStorage
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.base import PreparedRows
 

@@ -18,16 +18,16 @@ from sklearn.exceptions import NotFittedError
 
 from gpukpca._typing import Array
 from gpukpca._version import __version__
+from gpukpca.algorithms.kernel_pca.fit import FitTools
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
+from gpukpca.algorithms.placement import Placement
+from gpukpca.algorithms.progress import listener_from
+from gpukpca.algorithms.resources import ENDS_WITHOUT_LOCALS, clear_traceback_frames
 from gpukpca.backend.namespace import is_cupy, is_foreign, is_numpy, move, to_host
 from gpukpca.backend.random import generator
-from gpukpca.decomposition.attempts import ENDS_WITHOUT_LOCALS, clear_traceback_frames
 from gpukpca.decomposition.checkpoint import checkpoint_for
 from gpukpca.decomposition.checkpoint.job import kernel_job
-from gpukpca.decomposition.kernel_pca_settings import KernelPCASettings
-from gpukpca.decomposition.placement import Placement
 from gpukpca.decomposition.preimage.methods import preimage_method
-from gpukpca.decomposition.progress import listener_from
-from gpukpca.decomposition.routes import FitTools
 from gpukpca.exceptions import VersionWarning, warn_user
 from gpukpca.kernels import Kernel
 

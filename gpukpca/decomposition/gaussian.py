@@ -6,13 +6,13 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.latent.gaussian import GaussianModel
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
     epsilon,
     overflow_allowed,
     to_host,
 )
-from gpukpca.decomposition.gaussian_model import GaussianModel
 from gpukpca.exceptions import InvalidParameterError
 
 

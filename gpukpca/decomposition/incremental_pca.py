@@ -12,6 +12,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.kernel_pca.model import inverse_roots
+from gpukpca.algorithms.magnitude import ScaledBatches, check_variance, variances_of_data
+from gpukpca.algorithms.pca.incremental import IncrementalState, checked_count, updated
+from gpukpca.algorithms.pca.streaming import Moments, components_of, safe_moments
+from gpukpca.algorithms.placement import placement_for
+from gpukpca.algorithms.progress import Listener, Progress, listener_from
+from gpukpca.algorithms.resources import MemoryBudget, parsed_bytes, retry_on_oom
+from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_fallbacks
 from gpukpca.backend.device import describe_device, device_context, parsed_device
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
@@ -28,25 +36,16 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
+from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.rows import by_panels, dense_rows, power_of_two_scale
-from gpukpca.backend.tiles import single_threaded_blas
-from gpukpca.decomposition.attempts import MemoryBudget, retry_on_oom
 from gpukpca.decomposition.batch_memory import check_update, exact_solver, rows_within, update_bytes
 from gpukpca.decomposition.batches import Batches, batches_of, is_stream
 from gpukpca.decomposition.choices import check_parameter, is_integer, is_switch
 from gpukpca.decomposition.fitting import DevicePlacement, restore_on_error
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import supports_dask
-from gpukpca.decomposition.magnitude import ScaledBatches, check_variance, variances_of_data
-from gpukpca.decomposition.model import inverse_roots
-from gpukpca.decomposition.placement import placement_for
-from gpukpca.decomposition.plan import parsed_bytes
-from gpukpca.decomposition.progress import Listener, Progress, listener_from
-from gpukpca.decomposition.running import IncrementalState, checked_count, updated
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import INCREMENTAL_PCA_LAYOUT
-from gpukpca.decomposition.spectrum import warn_of_convergence, warn_of_fallbacks
-from gpukpca.decomposition.two_pass import Moments, components_of, safe_moments
 from gpukpca.decomposition.validation import checked_scores, new_data, training_data
 from gpukpca.eigen import EigenResult
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning, warn_user

@@ -9,6 +9,11 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.kernel_pca.fit import fitted_model, planned
+from gpukpca.algorithms.kernel_pca.model import MapArrays, Model
+from gpukpca.algorithms.kernel_pca.plan import Plan
+from gpukpca.algorithms.placement import Placement, at_full_precision, own_copy, panels_of, placement_for
+from gpukpca.algorithms.resources import MemoryBudget, memory_limit, retry_on_oom
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
@@ -23,7 +28,6 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.rows import gather_rows, place_of, take_columns, take_rows
-from gpukpca.decomposition.attempts import MemoryBudget, retry_on_oom
 from gpukpca.decomposition.checkpoint import check_folder
 from gpukpca.decomposition.choices import check_parameters, kernel_from, kernel_gamma
 from gpukpca.decomposition.cluster import accumulate, cluster_rows, compute_dask, local_placement
@@ -31,22 +35,18 @@ from gpukpca.decomposition.cluster_route import cluster_plan, model_from_cluster
 from gpukpca.decomposition.fitting import DevicePlacement, fit_tools, restore_on_error, settings_of
 from gpukpca.decomposition.lazy import check_no_data_frames, supports_dask
 from gpukpca.decomposition.locality import far_rows, warn_of_far_rows
-from gpukpca.decomposition.model import MapArrays, Model
 from gpukpca.decomposition.peers import KernelPeer
-from gpukpca.decomposition.placement import Placement, at_full_precision, own_copy, panels_of, placement_for
-from gpukpca.decomposition.plan import Plan, memory_limit
 from gpukpca.decomposition.preimage.estimator import WithPreimages
 from gpukpca.decomposition.preimage.methods import check_preimage_suits, preimage_method
-from gpukpca.decomposition.routes import fitted_model, planned
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import KERNEL_PCA_LAYOUT
 from gpukpca.decomposition.validation import checked_out, new_data, training_data
+from gpukpca.distributed import ClusterRows, is_dask_array
+from gpukpca.distributed.lazy import in_chunks_of
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import kernel_matmat
-from gpukpca.gram.distributed import ClusterRows, is_dask_array
-from gpukpca.gram.distributed.lazy import in_chunks_of
 from gpukpca.kernels import Kernel, Precomputed
-from gpukpca.kernels.given import check_symmetry
+from gpukpca.kernels.user_defined import check_symmetry
 
 # Rows whose scores are written together where they go to an array of the caller's.
 OUT_PANEL = 65_536

@@ -9,7 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
+from gpukpca.algorithms.latent.ard import rounding_of
+from gpukpca.algorithms.latent.e_step import WAVE, EStep, Parameters, SufficientStatistics, gathered, panel_rows
+from gpukpca.algorithms.latent.em import EMResult, StoppingRule, Told
+from gpukpca.algorithms.latent.initialization import ObservedMoments, safe_observed_moments, start_of
+from gpukpca.algorithms.latent.model import LatentModel
+from gpukpca.algorithms.magnitude import check_variance, row_bounds, safe_scale, variances_of_data
+from gpukpca.algorithms.progress import Progress, listener_from
+from gpukpca.algorithms.resources import MemoryBudget, retry_on_oom
 from gpukpca.backend.device import describe_device, device_context, parsed_device
 from gpukpca.backend.finite import check_finite, has_missing
 from gpukpca.backend.namespace import (
@@ -25,23 +34,14 @@ from gpukpca.backend.namespace import (
     overflow_allowed,
     to_host,
 )
+from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.random import generator
 from gpukpca.backend.rows import feature_means
-from gpukpca.backend.tiles import worker_count
-from gpukpca.decomposition.attempts import MemoryBudget, retry_on_oom
 from gpukpca.decomposition.batches import Batches, batches_of, is_stream
 from gpukpca.decomposition.choices import check_parameter, is_integer, is_real, is_switch, is_word
-from gpukpca.decomposition.em import EMResult, StoppingRule, Told
-from gpukpca.decomposition.em_start import ObservedMoments, safe_observed_moments, start_of
-from gpukpca.decomposition.expectation import WAVE, EStep, Parameters, SufficientStatistics, gathered, panel_rows
 from gpukpca.decomposition.fitting import restore_on_error
-from gpukpca.decomposition.latent import LatentModel
 from gpukpca.decomposition.latent_variables import WithLatentVariables
-from gpukpca.decomposition.magnitude import check_variance, row_bounds, safe_scale, variances_of_data
 from gpukpca.decomposition.pca import SpectrumPCA
-from gpukpca.decomposition.plan import format_bytes
-from gpukpca.decomposition.progress import Progress, listener_from
-from gpukpca.decomposition.relevance import rounding_of
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.validation import training_data
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, MemoryBudgetError, RankWarning, warn_user

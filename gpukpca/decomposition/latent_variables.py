@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.latent.model import LatentModel, filled
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
@@ -26,7 +27,6 @@ from gpukpca.decomposition.batches import is_stream
 from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.fitting import DevicePlacement
 from gpukpca.decomposition.gaussian import WithGaussianModel
-from gpukpca.decomposition.latent import LatentModel, filled
 from gpukpca.decomposition.lazy import mean_of, supports_dask
 from gpukpca.decomposition.validation import checked_scores, new_data
 from gpukpca.exceptions import InvalidParameterError

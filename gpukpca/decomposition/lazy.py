@@ -16,9 +16,9 @@ from gpukpca.backend.finite import NotFiniteError
 from gpukpca.backend.namespace import dtype_name, to_host
 from gpukpca.decomposition.fitting import output_of_transform
 from gpukpca.decomposition.validation import Shape
+from gpukpca.distributed import is_dask_array
+from gpukpca.distributed.lazy import known_width, mapped_rows
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.distributed import is_dask_array
-from gpukpca.gram.distributed.lazy import known_width, mapped_rows
 
 # How wide the answer is, by what it is.
 WIDTHS: dict[str, Callable[[Any], int | None]] = {

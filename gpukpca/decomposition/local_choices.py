@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca.algorithms.mixture.fit import ASSIGNMENTS
 from gpukpca.backend.device import parsed_device
-from gpukpca.decomposition.alternation import ASSIGNMENTS
 from gpukpca.decomposition.choices import check_parameter, is_integer, is_real, is_switch, is_word
 from gpukpca.exceptions import InvalidParameterError
 

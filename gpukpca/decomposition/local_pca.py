@@ -11,6 +11,12 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.magnitude import variances_of_data
+from gpukpca.algorithms.mixture.component import fix_signs
+from gpukpca.algorithms.mixture.model import LocalModel, rotated_back
+from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotated_into_span
+from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
+from gpukpca.algorithms.resources import MemoryBudget, retry_on_oom
 from gpukpca.backend.creation import indices
 from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.finite import check_finite
@@ -27,17 +33,11 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.random import generator
-from gpukpca.decomposition.attempts import MemoryBudget, retry_on_oom
 from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.fitting import DevicePlacement, restore_on_error
 from gpukpca.decomposition.lazy import mean_of, supports_dask
 from gpukpca.decomposition.local_choices import candidates, check_local_parameters
-from gpukpca.decomposition.local_model import LocalModel, rotated_back
 from gpukpca.decomposition.local_selection import BICSelection, check_memory, smallest_bic
-from gpukpca.decomposition.magnitude import variances_of_data
-from gpukpca.decomposition.mixture import fix_signs
-from gpukpca.decomposition.placement import Placement, at_full_precision, placement_for
-from gpukpca.decomposition.points import RowScaling, ScaledRows, rotated_into_span
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import LOCAL_PCA_LAYOUT
 from gpukpca.decomposition.validation import checked_scores, new_data, training_data

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._formatting import format_bytes
+from gpukpca.algorithms.mixture.component import free_parameters
+from gpukpca.algorithms.mixture.fit import Alternation, MixtureSettings, Report, best_of
+from gpukpca.algorithms.mixture.hard_assignment import classification_log_likelihood
+from gpukpca.algorithms.mixture.initialization import start_labels
+from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
+from gpukpca.algorithms.progress import Listener, Progress, listener_from
 from gpukpca.backend.namespace import item_size
 from gpukpca.backend.random import generator
-from gpukpca.decomposition.alternation import Alternation, MixtureSettings, Report, best_of
-from gpukpca.decomposition.mixture import free_parameters
-from gpukpca.decomposition.plan import format_bytes
-from gpukpca.decomposition.points import ScaledRows
-from gpukpca.decomposition.progress import Listener, Progress, listener_from
-from gpukpca.decomposition.quantization import classification_log_likelihood
-from gpukpca.decomposition.seeding import start_labels
 from gpukpca.exceptions import MemoryBudgetError
 
 # Arrays of the size of the weights (n, k), of d x d a worker, and of the data where they are rotated, that a fit holds.

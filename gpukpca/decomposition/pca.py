@@ -12,6 +12,15 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.pca.fit import Axes, PrincipalAxes, rows_for
+from gpukpca.algorithms.pca.model import LinearMap, scores_of_panel
+from gpukpca.algorithms.pca.plan import PCAPlan, PCAPlanRequest, make_pca_plan
+from gpukpca.algorithms.pca.settings import RankRequest
+from gpukpca.algorithms.pca.spectrum import Variances, variances_of, warn_of_axes, warn_of_lost_variances
+from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
+from gpukpca.algorithms.progress import Progress, listener_from, pass_report, timed
+from gpukpca.algorithms.resources import MemoryBudget, retry_on_oom
+from gpukpca.algorithms.solver_warnings import warn_of_tolerance
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
@@ -24,32 +33,23 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.random import generator
-from gpukpca.decomposition.attempts import MemoryBudget, retry_on_oom
 from gpukpca.decomposition.checkpoint import check_folder, checkpoint_for
 from gpukpca.decomposition.checkpoint.job import pca_job
 from gpukpca.decomposition.cluster import cluster_rows, compute_dask, local_placement
 from gpukpca.decomposition.fitting import DevicePlacement, restore_on_error
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import check_no_data_frames, mean_of, supports_dask
-from gpukpca.decomposition.linear_map import LinearMap, scores_of_panel
 from gpukpca.decomposition.pca_choices import (
     check_pca_parameters,
     rank_request,
     scale_from,
     settings_of,
 )
-from gpukpca.decomposition.pca_plan import PCAPlan, PCAPlanRequest, make_pca_plan
-from gpukpca.decomposition.pca_routes import Axes, PrincipalAxes, rows_for
-from gpukpca.decomposition.pca_settings import RankRequest
-from gpukpca.decomposition.pca_spectrum import Variances, variances_of, warn_of_axes, warn_of_lost_variances
 from gpukpca.decomposition.peers import PCAPeer
-from gpukpca.decomposition.placement import Placement, at_full_precision, placement_for
-from gpukpca.decomposition.progress import Progress, listener_from, pass_report, timed
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import PCA_LAYOUT
-from gpukpca.decomposition.spectrum import warn_of_tolerance
 from gpukpca.decomposition.validation import checked_scores, new_data, training_data
-from gpukpca.gram.distributed import ClusterRows, is_dask_array
+from gpukpca.distributed import ClusterRows, is_dask_array
 
 
 class PCA(

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import epsilon, to_host
 from gpukpca.decomposition.choices import check_checkpoint, check_parameter, is_integer, is_real, is_switch, is_word
-from gpukpca.decomposition.pca_settings import PCASettings, RankRequest
+from gpukpca.distributed import client_for
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.distributed import client_for
-from gpukpca.kernels.parameters import closest
+from gpukpca.kernels.validation import closest
 
 SVD_SOLVERS = ("auto", "covariance_eigh", "dual", "full", "randomized", "arpack")
 NORMALIZERS = ("auto", "QR", "LU", "none")

@@ -10,15 +10,15 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import KernelCenterer, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
+from gpukpca.algorithms.kernel_pca.model import MapArrays, inverse_roots
+from gpukpca.algorithms.pca.model import LinearMap
+from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, is_sparse, overflow_allowed, to_host
 from gpukpca.backend.rows import gather_rows
 from gpukpca.decomposition.choices import kernel_from
-from gpukpca.decomposition.linear_map import LinearMap
-from gpukpca.decomposition.model import MapArrays, inverse_roots
-from gpukpca.decomposition.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.decomposition.reading import total_variance_of
-from gpukpca.eigen.finish import default_tolerance
+from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 from gpukpca.gram import kernel_matmat
 from gpukpca.kernels import RBF, Cosine, Kernel, Linear, PairwiseCallable, Polynomial, Precomputed, Sigmoid

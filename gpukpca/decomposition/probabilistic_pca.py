@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca.decomposition.em import EMResult, Told, most_likely
-from gpukpca.decomposition.em_start import ObservedMoments
-from gpukpca.decomposition.expectation import Parameters
-from gpukpca.decomposition.latent import LatentModel
+from gpukpca.algorithms.latent.e_step import Parameters
+from gpukpca.algorithms.latent.em import EMResult, Told, most_likely
+from gpukpca.algorithms.latent.initialization import ObservedMoments
+from gpukpca.algorithms.latent.model import LatentModel
 from gpukpca.decomposition.latent_estimator import LatentVariableEstimator
 from gpukpca.decomposition.saved.layouts import PROBABILISTIC_PCA_LAYOUT
 

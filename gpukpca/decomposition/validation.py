@@ -31,8 +31,8 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
+from gpukpca.distributed import dask_kind
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
-from gpukpca.gram.distributed import dask_kind
 
 
 def training_data(estimator: Any, X: Any, *, missing: bool = False) -> Array:

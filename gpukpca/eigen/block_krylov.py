@@ -9,16 +9,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from gpukpca._formatting import pluralize
 from gpukpca._typing import Array, SymmetricOperator
-from gpukpca.backend.columns import ColumnBasis
+from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, newton_factor, ritz_pairs, smallest_eigenvalue
 from gpukpca.backend.namespace import cast, epsilon, from_host, move, namespace_of
-from gpukpca.backend.orthonormal import orthonormal_directions
+from gpukpca.backend.orthogonalization import orthonormal_directions
+from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.random import random_directions
-from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.dense import Dense, check_tolerance
-from gpukpca.eigen.finish import (
+from gpukpca.eigen.forecast import Forecast
+from gpukpca.eigen.residuals import (
     NULL_FACTOR,
     allowed_residual,
     default_tolerance,
@@ -30,11 +32,9 @@ from gpukpca.eigen.finish import (
     rayleigh_ritz,
     residuals,
 )
-from gpukpca.eigen.forecast import Forecast
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.state import Checkpointer, record, restore, to_device
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
-from gpukpca.words import pluralize
 
 # Called after every pass with (passes so far, most allowed, largest relative residual or None, tolerance).
 PassReport = Callable[[int, int, float | None, float], None]

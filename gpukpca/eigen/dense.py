@@ -19,8 +19,8 @@ from gpukpca.backend.linalg import (
     largest_eigenpairs,
 )
 from gpukpca.backend.namespace import epsilon, from_host, item_size, namespace_of, overflow_allowed, to_host
-from gpukpca.backend.tiles import single_threaded_blas
-from gpukpca.eigen.finish import default_tolerance, make_result
+from gpukpca.backend.parallel import single_threaded_blas
+from gpukpca.eigen.residuals import default_tolerance, make_result
 from gpukpca.eigen.result import EigenResult
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 

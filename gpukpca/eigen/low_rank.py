@@ -12,13 +12,13 @@ from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import inner_products, ritz_pairs
 from gpukpca.backend.namespace import epsilon, from_host, namespace_of
-from gpukpca.backend.orthonormal import orthonormal_columns
+from gpukpca.backend.orthogonalization import orthonormal_columns
+from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.random import random_directions
-from gpukpca.backend.tiles import single_threaded_blas
 from gpukpca.eigen.dense import check_tolerance
-from gpukpca.eigen.finish import default_tolerance, make_result, orthonormalized, rayleigh_ritz
-from gpukpca.eigen.refusals import overflow
+from gpukpca.eigen.residuals import default_tolerance, make_result, orthonormalized, rayleigh_ritz
 from gpukpca.eigen.result import EigenResult
+from gpukpca.eigen.validation import overflow
 from gpukpca.exceptions import InvalidParameterError
 
 # Small problems are not worth a second BLAS thread, whose waiting costs more than its work.

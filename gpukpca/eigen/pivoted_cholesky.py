@@ -7,8 +7,8 @@ import numpy as np
 from gpukpca._typing import SymmetricOperator
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.random import uniform, weighted_draws
-from gpukpca.eigen.growing import PartialCholeskyBuilder, PivotedCholesky, RankReport, default_block
-from gpukpca.eigen.refusals import checked_count
+from gpukpca.eigen.partial_cholesky import PartialCholeskyBuilder, PivotedCholesky, RankReport, default_block
+from gpukpca.eigen.validation import checked_count
 
 # Candidates for one accepted pivot, and in all, where most are rejected.
 MOST_A_PIVOT, MOST_CANDIDATES = 4, 512

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.columns import ColumnBasis
+from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.namespace import accumulation_dtype, from_host, namespace_of
 from gpukpca.backend.random import format_generator, restore_generator
 

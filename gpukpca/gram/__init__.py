@@ -1,10 +1,10 @@
 """Gram matrices: built, centered, factored, and multiplied without being stored."""
 
-from gpukpca.gram.anchored import BasePointGram
-from gpukpca.gram.centering import CenteredGram, double_center
+from gpukpca.gram.base_point import BasePointGram
+from gpukpca.gram.centered import CenteredGram, double_center
 from gpukpca.gram.columns import kernel_columns
 from gpukpca.gram.dense import DenseGram
-from gpukpca.gram.factored import FactoredGram
+from gpukpca.gram.low_rank import FactoredGram
 from gpukpca.gram.matrix import gram_matrix
 from gpukpca.gram.product import kernel_matmat
 from gpukpca.gram.tiled import TiledGram

@@ -9,7 +9,7 @@ from gpukpca.backend.creation import full, writable
 from gpukpca.backend.elementwise import put
 from gpukpca.backend.linalg import with_entries
 from gpukpca.backend.namespace import namespace_of
-from gpukpca.backend.tiles import map_tiles, restore_order, row_slices
+from gpukpca.backend.parallel import map_tiles, restore_order, row_slices
 from gpukpca.gram.product import compute_tile
 from gpukpca.kernels.base import Kernel, PreparedRows
 
@@ -31,7 +31,7 @@ def kernel_columns(
     tile_edge : int
         Rows of a panel; more of them where the panel is narrow and rows are not made dense.
     workers : int
-        Threads (`gpukpca.backend.tiles.worker_count`).
+        Threads (`gpukpca.backend.parallel.worker_count`).
 
     Returns
     -------

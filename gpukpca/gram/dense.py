@@ -7,8 +7,8 @@ from typing import Any
 from gpukpca._typing import Array
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.namespace import empty_like, namespace_of, writes_in_place
+from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.backend.rows import gather_rows, take_columns
-from gpukpca.backend.tiles import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.exceptions import InvalidParameterError
 
 SMALLEST_PANEL = 256

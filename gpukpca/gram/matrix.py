@@ -7,10 +7,10 @@ from gpukpca.backend.creation import writable
 from gpukpca.backend.device import is_on_gpu, on_its_device
 from gpukpca.backend.elementwise import put
 from gpukpca.backend.namespace import cast, empty_like, namespace_of
+from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.backend.rows import as_rows, check_widths
-from gpukpca.backend.tiles import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.gram.product import compute_tile, dense_row_bytes
-from gpukpca.gram.residence import tile_edge_for
+from gpukpca.gram.storage import tile_edge_for
 from gpukpca.gram.tiled import TiledGram
 from gpukpca.kernels.base import Kernel, resolved_on
 

@@ -10,12 +10,12 @@ from gpukpca.backend.device import is_on_gpu, on_its_device
 from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import with_diagonal
 from gpukpca.backend.namespace import cast, empty_like, is_sparse, namespace_of
+from gpukpca.backend.parallel import TileReport, map_tiles, restore_order, row_slices, worker_count
 from gpukpca.backend.rows import as_rows, take_rows
-from gpukpca.backend.tiles import TileReport, map_tiles, restore_order, row_slices, worker_count
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.residence import tile_edge_for
+from gpukpca.gram.storage import tile_edge_for
 from gpukpca.kernels.base import Kernel, PreparedRows, resolved_on
-from gpukpca.kernels.given import checked_tile
+from gpukpca.kernels.user_defined import checked_tile
 
 STREAMED_EDGES = 8
 

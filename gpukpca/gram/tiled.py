@@ -11,12 +11,12 @@ from gpukpca.backend.elementwise import put
 from gpukpca.backend.limits import SHARE_ALONE
 from gpukpca.backend.linalg import mirror_upper, symmetric_from_upper
 from gpukpca.backend.namespace import cast, empty_like, item_size, namespace_of
+from gpukpca.backend.parallel import TileReport, map_tiles, restore_order, row_slices, worker_count
 from gpukpca.backend.rows import as_rows
-from gpukpca.backend.tiles import TileReport, map_tiles, restore_order, row_slices, worker_count
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.columns import kernel_columns
 from gpukpca.gram.product import compute_tile, dense_row_bytes
-from gpukpca.gram.residence import GramStorage, tile_edge_for, tile_order, tiled_residence, upper_tiles
+from gpukpca.gram.storage import GramStorage, tile_edge_for, tile_order, tiled_residence, upper_tiles
 from gpukpca.gram.streamed import StreamedRows
 from gpukpca.gram.upper_tiles import UpperTiles
 from gpukpca.kernels.base import Kernel, PreparedRows, resolved_on

@@ -9,7 +9,7 @@ from typing import Any
 from gpukpca._typing import Array
 from gpukpca.backend.creation import writable
 from gpukpca.backend.namespace import namespace_of
-from gpukpca.backend.tiles import TileReport, map_tiles
+from gpukpca.backend.parallel import TileReport, map_tiles
 from gpukpca.gram.product import compute_tile
 from gpukpca.kernels.base import Kernel, PreparedRows
 

@@ -5,7 +5,7 @@ from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.definiteness import is_psd
 from gpukpca.kernels.distance import RBF, Laplacian, Matern, RationalQuadratic
 from gpukpca.kernels.dot_product import Cosine, Linear, Polynomial, Sigmoid
-from gpukpca.kernels.given import BlockCallable, PairwiseCallable, Precomputed
+from gpukpca.kernels.user_defined import BlockCallable, PairwiseCallable, Precomputed
 
 __all__ = [
     "RBF",

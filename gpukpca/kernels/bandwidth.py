@@ -11,7 +11,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.namespace import epsilon, overflow_allowed
 from gpukpca.backend.rows import place_of, sampled_panels, total_range, variance_of_entries
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.kernels.parameters import checked_number
+from gpukpca.kernels.validation import checked_number
 
 GAMMA_RULES = ("scale", "median")
 MEDIAN_SAMPLE = 1000

@@ -13,11 +13,11 @@ from gpukpca._typing import Array
 from gpukpca.backend import linalg
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.namespace import cast, is_foreign, is_numpy, move, overflow_allowed, real_floating
-from gpukpca.backend.panelled import PartitionedRows
+from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.backend.rows import as_rows, check_widths, gather_rows, take_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.bandwidth import resolved_gamma
-from gpukpca.kernels.parameters import SCALARS, closest, same_value
+from gpukpca.kernels.validation import SCALARS, closest, same_value
 
 
 class PreparedRows:

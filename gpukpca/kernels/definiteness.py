@@ -10,7 +10,7 @@ from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon
 from gpukpca.backend.rows import as_rows
 from gpukpca.exceptions import IndefiniteKernelError
 from gpukpca.kernels.base import Kernel
-from gpukpca.kernels.given import BlockCallable, PairwiseCallable, Precomputed
+from gpukpca.kernels.user_defined import BlockCallable, PairwiseCallable, Precomputed
 
 
 def is_psd(kernel: Kernel, X: Array) -> bool:

@@ -48,7 +48,7 @@ from gpukpca.backend.rows import (
 )
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.base import Kernel, PreparedRows
-from gpukpca.kernels.parameters import checked_number
+from gpukpca.kernels.validation import checked_number
 
 # Bounds on kappa = max gamma ‖x - mean‖², the size of the numbers that cancel in T. The error of T is about u·kappa:
 # 2e-6 in float32 up to the first bound; beyond it the product is formed in float64, where the error stays under

@@ -28,7 +28,7 @@ from gpukpca.backend.rows import (
 )
 from gpukpca.exceptions import InvalidParameterError, RankWarning
 from gpukpca.kernels.base import Kernel, PreparedRows
-from gpukpca.kernels.parameters import checked_number
+from gpukpca.kernels.validation import checked_number
 
 # Of polynomials whose monomials are written down: the factorials stay within the range of numbers.
 LARGEST_DEGREE = 20

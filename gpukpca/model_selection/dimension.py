@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.latent.ard import relevance_in_span, rounding_of, span_rank
+from gpukpca.algorithms.pca.evidence import log_evidence, most_evident
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.linalg import inner_products
@@ -23,10 +25,8 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.random import generator, standard_normal
 from gpukpca.backend.rows import as_rows, dense_rows, feature_means
 from gpukpca.decomposition.choices import is_integer, is_real
-from gpukpca.decomposition.evidence import log_evidence, most_evident
 from gpukpca.decomposition.pca import SpectrumPCA
 from gpukpca.decomposition.reading import samples_of, spectrum_of, total_variance_of, whole_rank
-from gpukpca.decomposition.relevance import relevance_in_span, rounding_of, span_rank
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.model_selection.gap import certain_gaps, kernel_samples_of, largest_certain_gap, residuals_of
 

@@ -19,26 +19,27 @@ import numpy as np
 from sklearn.base import clone
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.kernel_pca.model import MapArrays, exact_model
+from gpukpca.algorithms.kernel_pca.settings import is_nystrom
+from gpukpca.algorithms.kernel_pca.spectrum import Spectrum, checked_spectrum, truncates_cluster
+from gpukpca.algorithms.preimage.feature_space import FeatureSpace, square_sums
+from gpukpca.algorithms.solver_warnings import warn_of_convergence
 from gpukpca.backend.device import is_on_gpu, synchronize
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import accumulation_dtype, cast, item_size, namespace_of, to_host
+from gpukpca.backend.parallel import map_tasks, worker_count
 from gpukpca.backend.random import generator
-from gpukpca.backend.tiles import map_tasks, worker_count
 from gpukpca.decomposition.choices import kernel_from
 from gpukpca.decomposition.fitting import settings_of
-from gpukpca.decomposition.kernel_pca_settings import is_nystrom
-from gpukpca.decomposition.model import MapArrays, exact_model
 from gpukpca.decomposition.preimage.methods import RidgePreimage, check_preimage_suits, preimage_method
-from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
-from gpukpca.decomposition.spectrum import Spectrum, checked_spectrum, truncates_cluster, warn_of_convergence
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
 from gpukpca.exceptions import ConvergenceWarning, DeviceLostError, InvalidParameterError
 from gpukpca.gram import CenteredGram, DenseGram, gram_matrix
 from gpukpca.kernels import Kernel
-from gpukpca.kernels.families import common_kernel, from_common, widest_member
-from gpukpca.kernels.given import check_symmetry
+from gpukpca.kernels.user_defined import check_symmetry
 from gpukpca.model_selection.grid import Candidate, Group, same_setting
+from gpukpca.model_selection.shared_gram import common_kernel, from_common, widest_member
 
 # Matrices of n x n that a candidate holds at most: K, its copies in LAPACK, and the matrix of the scores.
 SQUARES = 5

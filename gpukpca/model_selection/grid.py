@@ -16,7 +16,7 @@ from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.bandwidth import resolved_gamma
-from gpukpca.kernels.parameters import same_value
+from gpukpca.kernels.validation import same_value
 
 # Kernels that have a gamma, and those among them for which distances say what it should be.
 OF_DISTANCES = ("rbf", "laplacian", "matern", "rational_quadratic")

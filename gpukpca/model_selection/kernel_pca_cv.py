@@ -14,6 +14,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.placement import at_full_precision, placement_for
+from gpukpca.algorithms.progress import Progress, listener_from
+from gpukpca.algorithms.resources import memory_limit
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import is_sparse, overflow_allowed
 from gpukpca.backend.random import generator
@@ -21,10 +24,7 @@ from gpukpca.backend.rows import gather_rows
 from gpukpca.decomposition.choices import check_parameter, is_switch
 from gpukpca.decomposition.fitting import DevicePlacement, restore_on_error
 from gpukpca.decomposition.kernel_pca import KernelPCA
-from gpukpca.decomposition.placement import at_full_precision, placement_for
-from gpukpca.decomposition.plan import memory_limit
 from gpukpca.decomposition.preimage.methods import METHODS
-from gpukpca.decomposition.progress import Progress, listener_from
 from gpukpca.decomposition.validation import new_data, training_data
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.model_selection.folds import CandidateScore, CVFold

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.backend.random import format_generator, restore_generator
 from gpukpca.decomposition.checkpoint.folder import latest_valid_checkpoint, remove
 from gpukpca.decomposition.checkpoint.generations import (
@@ -25,7 +26,6 @@ from gpukpca.decomposition.checkpoint.generations import (
     key_of,
 )
 from gpukpca.decomposition.checkpoint.job import Fingerprint
-from gpukpca.decomposition.progress import Listener, Progress
 from gpukpca.decomposition.saved.archive import Arrays, Header, read_header, write_archive
 from gpukpca.eigen import BlockKrylov
 from gpukpca.eigen.state import KrylovState

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gpukpca._files import check_writable
 from gpukpca.backend.random import restore_generator
 from gpukpca.decomposition.checkpoint.generations import (
     DRAFT,
@@ -22,7 +23,6 @@ from gpukpca.decomposition.checkpoint.generations import (
 from gpukpca.decomposition.checkpoint.job import Fingerprint, difference
 from gpukpca.eigen.state import KrylovState
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatError, warn_user
-from gpukpca.files import check_writable
 
 AGAIN = "Choose another folder, or delete the files p*_pass*.npz in this one to begin anew"
 ONE_FIT = "A folder is for one fit: cross-validation and searches make many, which cannot share one"

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._formatting import printable
 from gpukpca._typing import Array
 from gpukpca._version import __version__
+from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import dtype_name, is_foreign, is_sparse, to_host
-from gpukpca.backend.panelled import PartitionedRows
+from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
+from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.backend.random import kind_of_generator
 from gpukpca.backend.rows import gather_rows, take_rows
-from gpukpca.backend.tiles import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.decomposition.choices import is_integer
-from gpukpca.decomposition.pca_plan import PCAPlan
 from gpukpca.kernels import Kernel
-from gpukpca.words import printable
 
 # Of the files; another number is another layout of them.
 FORMAT = 1

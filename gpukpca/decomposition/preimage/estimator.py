@@ -10,6 +10,13 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.kernel_pca.model import Model
+from gpukpca.algorithms.kernel_pca.plan import Plan
+from gpukpca.algorithms.placement import Placement, panels_of
+from gpukpca.algorithms.preimage.feature_space import FeatureSpace, square_sums
+from gpukpca.algorithms.preimage.linear import LinearPreimage
+from gpukpca.algorithms.preimage.result import FittedPreimage, Found, PreimageInfo
+from gpukpca.algorithms.preimage.ridge import RidgeRegression
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
@@ -27,17 +34,10 @@ from gpukpca.backend.rows import dense_rows, take_columns, take_rows
 from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.fitting import OnlyWhere
 from gpukpca.decomposition.lazy import mean_of, supports_dask
-from gpukpca.decomposition.model import Model
-from gpukpca.decomposition.placement import Placement, panels_of
-from gpukpca.decomposition.plan import Plan
-from gpukpca.decomposition.preimage.linear import LinearPreimage
 from gpukpca.decomposition.preimage.methods import preimage_method
-from gpukpca.decomposition.preimage.result import FittedPreimage, Found, PreimageInfo
-from gpukpca.decomposition.preimage.ridge import RidgeRegression
-from gpukpca.decomposition.preimage.space import FeatureSpace, square_sums
 from gpukpca.decomposition.validation import checked_scores, new_data
+from gpukpca.distributed import is_dask_array
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, warn_user
-from gpukpca.gram.distributed import is_dask_array
 from gpukpca.kernels import Kernel, Linear, Precomputed
 
 # Rows that go back to data space together: results of a panel are moved to where the data came from.

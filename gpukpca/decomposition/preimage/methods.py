@@ -8,18 +8,18 @@ from typing import Any
 from sklearn.base import BaseEstimator, clone
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.kernel_pca.model import Model
+from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
+from gpukpca.algorithms.preimage.feature_space import FeatureSpace
+from gpukpca.algorithms.preimage.fixed_point import FixedPoint
+from gpukpca.algorithms.preimage.linear import LinearPreimage
+from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
+from gpukpca.algorithms.work import Work
 from gpukpca.backend.rows import gather_rows
 from gpukpca.decomposition.choices import NAMED_KERNELS, check_parameter, is_integer, is_real, is_word
-from gpukpca.decomposition.model import Model
-from gpukpca.decomposition.preimage.distance_constraint import DistanceConstraint
-from gpukpca.decomposition.preimage.fixed_point import FixedPoint
-from gpukpca.decomposition.preimage.linear import LinearPreimage
-from gpukpca.decomposition.preimage.ridge import RidgeRegression, RidgeRule
-from gpukpca.decomposition.preimage.space import FeatureSpace
-from gpukpca.decomposition.work import Work
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Linear, Precomputed
-from gpukpca.kernels.parameters import closest
+from gpukpca.kernels.validation import closest
 
 # Rows up to which the ridge of "auto" uses all of them; the landmarks it uses beyond, and at most what share of rows.
 ALL_ROWS_UP_TO = 10_000

@@ -21,8 +21,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from gpukpca._files import plain_target, replaced_whole
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
-from gpukpca.files import plain_target, replaced_whole
 
 Header = dict[str, Any]
 Arrays = dict[str, np.ndarray]

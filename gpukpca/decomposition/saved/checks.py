@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
+from gpukpca.algorithms.preimage.fixed_point import FixedPoint
+from gpukpca.algorithms.preimage.ridge import RidgeRegression
 from gpukpca.backend.device import device_context
 from gpukpca.backend.linalg import inner_products
 from gpukpca.backend.namespace import cast, dtype_name, overflow_allowed, to_host
@@ -18,10 +21,7 @@ from gpukpca.backend.rows import place_of, take_rows
 from gpukpca.decomposition.choices import check_parameters
 from gpukpca.decomposition.local_choices import check_local_parameters
 from gpukpca.decomposition.pca_choices import check_pca_parameters
-from gpukpca.decomposition.preimage.distance_constraint import DistanceConstraint
-from gpukpca.decomposition.preimage.fixed_point import FixedPoint
 from gpukpca.decomposition.preimage.methods import preimage_method
-from gpukpca.decomposition.preimage.ridge import RidgeRegression
 from gpukpca.decomposition.saved.kinds import SKEW
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.kernels import Kernel, Precomputed

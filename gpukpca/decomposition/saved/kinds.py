@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._formatting import printable
 from gpukpca.backend.namespace import is_numpy, is_sparse
 from gpukpca.exceptions import ModelFormatError
-from gpukpca.words import printable
 
 # Letter -> number; `layouts` says what they stand for. What is met first binds.
 Sizes = dict[str, int]

@@ -11,17 +11,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gpukpca.decomposition.latent import LatentModel
-from gpukpca.decomposition.linear_map import LinearMap
-from gpukpca.decomposition.local_model import LocalModel
-from gpukpca.decomposition.model import MapArrays
-from gpukpca.decomposition.pca_plan import PCAPlan
-from gpukpca.decomposition.plan import Plan
-from gpukpca.decomposition.preimage.distance_constraint import DistanceConstraint
-from gpukpca.decomposition.preimage.fixed_point import FixedPoint
-from gpukpca.decomposition.preimage.linear import LinearPreimage
-from gpukpca.decomposition.preimage.ridge import RidgeRegression
-from gpukpca.decomposition.running import IncrementalState
+from gpukpca.algorithms.kernel_pca.model import MapArrays
+from gpukpca.algorithms.kernel_pca.plan import Plan
+from gpukpca.algorithms.latent.model import LatentModel
+from gpukpca.algorithms.mixture.model import LocalModel
+from gpukpca.algorithms.pca.incremental import IncrementalState
+from gpukpca.algorithms.pca.model import LinearMap
+from gpukpca.algorithms.pca.plan import PCAPlan
+from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
+from gpukpca.algorithms.preimage.fixed_point import FixedPoint
+from gpukpca.algorithms.preimage.linear import LinearPreimage
+from gpukpca.algorithms.preimage.ridge import RidgeRegression
 from gpukpca.decomposition.saved.checks import (
     check_incremental_pca,
     check_kernel_pca,

@@ -11,23 +11,24 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca.algorithms.kernel_pca.model import MapArrays
+from gpukpca.algorithms.kernel_pca.plan import Plan
+from gpukpca.algorithms.latent.model import LatentModel
+from gpukpca.algorithms.mixture.component import Cluster
+from gpukpca.algorithms.mixture.fit import ASSIGNMENTS
+from gpukpca.algorithms.mixture.model import LocalModel
+from gpukpca.algorithms.mixture.scaled_rows import RowScaling
+from gpukpca.algorithms.pca.incremental import IncrementalState
+from gpukpca.algorithms.pca.model import LinearMap
+from gpukpca.algorithms.pca.plan import WORDS, PCAPlan
+from gpukpca.algorithms.pca.streaming import Moments
+from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
+from gpukpca.algorithms.preimage.feature_space import FeatureSpace
+from gpukpca.algorithms.preimage.fixed_point import FixedPoint
+from gpukpca.algorithms.preimage.linear import LinearPreimage
+from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.backend.namespace import dtype_name
-from gpukpca.decomposition.alternation import ASSIGNMENTS
-from gpukpca.decomposition.latent import LatentModel
-from gpukpca.decomposition.linear_map import LinearMap
-from gpukpca.decomposition.local_model import LocalModel
-from gpukpca.decomposition.mixture import Cluster
-from gpukpca.decomposition.model import MapArrays
-from gpukpca.decomposition.pca_plan import WORDS, PCAPlan
-from gpukpca.decomposition.plan import Plan
-from gpukpca.decomposition.points import RowScaling
 from gpukpca.decomposition.preimage import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
-from gpukpca.decomposition.preimage.distance_constraint import DistanceConstraint
-from gpukpca.decomposition.preimage.fixed_point import FixedPoint
-from gpukpca.decomposition.preimage.linear import LinearPreimage
-from gpukpca.decomposition.preimage.ridge import RidgeRegression, RidgeRule
-from gpukpca.decomposition.preimage.space import FeatureSpace
-from gpukpca.decomposition.running import IncrementalState
 from gpukpca.decomposition.saved.kinds import (
     ANY_NUMBER,
     ANYTHING,
@@ -48,9 +49,8 @@ from gpukpca.decomposition.saved.kinds import (
     one_of,
     rows,
 )
-from gpukpca.decomposition.two_pass import Moments
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
-from gpukpca.gram.residence import GramStorage
+from gpukpca.gram.storage import GramStorage
 from gpukpca.kernels import (
     RBF,
     Cosine,

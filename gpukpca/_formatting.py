@@ -1,0 +1,39 @@
+"""Words that plans, results and errors of every room share."""
+
+from __future__ import annotations
+
+import unicodedata
+
+# Categories of characters that a terminal obeys in place of showing them: control, format, half a pair, separators.
+UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def pluralize(count: int, noun: str) -> str:
+    """«1 component», «2 components»."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def printable(text: str, keep: str = "") -> str:
+    r"""Return `text` with control characters but those of `keep` as escapes, ESC as «\x1b»."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c.encode("unicode_escape").decode() if unicodedata.category(c) in UNSEEN and c not in keep else c for c in text
+    )
+
+
+def format_bytes(size: int) -> str:
+    """«1.4 GiB»."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def format_seconds(seconds: float) -> str:
+    """«12 s», «3 min», «1.5 h»."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,1 @@
+"""Numerical work as functions of arrays and frozen settings: nothing here knows scikit-learn or an estimator."""

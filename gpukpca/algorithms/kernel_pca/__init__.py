@@ -1,0 +1,1 @@
+"""Kernel PCA: settings, plan, fit, spectrum and the map of new points."""

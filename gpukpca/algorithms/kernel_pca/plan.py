@@ -1,0 +1,82 @@
+"""What a fit will do and what memory it takes: decided before anything large is allocated, and printable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gpukpca._formatting import format_bytes
+from gpukpca.algorithms.work import time_line
+from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
+from gpukpca.gram.storage import GramStorage
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fit does; ``print(plan)`` says it in words.
+
+    Attributes
+    ----------
+    n_samples, n_features, n_components : int
+    dtype, device, kernel : str
+    solver : Dense, BlockKrylov, LowRank, Nystrom or another solver object
+    solver_reason : str
+    residence : Residence
+    predicted_bytes, available_bytes : int
+        Peak of what the fit allocates beside the data passed in, and what it may.
+    start_landmarks : int
+        Rows whose own components the iteration starts from; 0: from random vectors.
+    bytes_read : int
+        Read from the file of X in every pass; 0 where its rows are held in memory.
+    preimage_landmarks : int
+        Scores that the ridge pre-image is approximated from; 0: all of them, or another method.
+    notes : tuple of str
+        Why a smaller path was taken, if one was.
+    estimated_seconds : float or None
+        The time of the fit, from counts of operations and rates of a core or a card, to a factor of a few. None where
+        it is not known: on a cluster, and for a function of two rows or a solver of your own.
+    """
+
+    n_samples: int
+    n_features: int
+    n_components: int
+    dtype: str
+    device: str
+    kernel: str
+    solver: Any
+    solver_reason: str
+    residence: GramStorage
+    predicted_bytes: int
+    available_bytes: int
+    start_landmarks: int = 0
+    bytes_read: int = 0
+    preimage_landmarks: int = 0
+    notes: tuple[str, ...] = ()
+    estimated_seconds: float | None = None
+
+    def __repr__(self) -> str:
+        lines = [
+            f"data      {self.n_samples} x {self.n_features}, {self.dtype}, on {self.device}",
+            f"kernel    {self.kernel}",
+            f"solver    {solver_name(self.solver)} for {self.n_components} components ({self.solver_reason})",
+            f"K         {self.residence.describe()}",
+            f"memory    {format_bytes(self.predicted_bytes)} predicted, {format_bytes(self.available_bytes)} allowed",
+            *time_line(self.estimated_seconds),
+            f"workers   {self.residence.workers}",
+        ]
+        if isinstance(self.solver, BlockKrylov):
+            n, p, on_gpu = self.n_samples, self.n_components, self.device.startswith("cuda")
+            width, most = self.solver.width(n, p, on_gpu), self.solver.basis_columns(n, p, on_gpu)
+            lines.append(f"block     {width} columns a pass, at most {most} kept")
+        if self.start_landmarks:
+            lines.append(f"start     components of {self.start_landmarks} random rows")
+        if self.bytes_read:
+            lines.append(f"reading   {format_bytes(self.bytes_read)} of X from its file in every pass over K")
+        return "\n".join(lines + [f"note      {note}" for note in self.notes])
+
+
+def solver_name(solver: Any) -> str:
+    """«dense», «block Krylov» or the class of a solver object."""
+    if isinstance(solver, Nystrom):
+        return f"Nyström ({solver.landmarks} landmarks, rank {solver.rank})"
+    return {Dense: "dense", BlockKrylov: "block Krylov", LowRank: "low rank"}.get(type(solver), type(solver).__name__)

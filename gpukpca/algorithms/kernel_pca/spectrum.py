@@ -1,0 +1,225 @@
+"""What an estimator does with eigenvalues: refuse, warn, count, and say what share of the variance they carry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpukpca.backend.namespace import dtype_name, to_host
+from gpukpca.eigen import EigenResult
+from gpukpca.exceptions import (
+    IndefiniteKernelError,
+    IndefiniteKernelWarning,
+    PrecisionWarning,
+    RankWarning,
+    warn_user,
+)
+from gpukpca.gram import CenteredGram
+from gpukpca.kernels import Kernel
+
+# A leading share of the variance below this many n-ths is no structure, unless samples are few.
+EQUAL_SHARES, FEW_SAMPLES = 5, 50
+# The share of the trace of K that centering takes from a matrix that is not the identity.
+COMMON = 0.005
+
+EPS = {"float64": float(np.finfo(np.float64).eps), "float32": float(np.finfo(np.float32).eps)}
+# scikit-learn's bounds: a negative eigenvalue beyond the first (relative to the largest) is an error; an eigenvalue
+# below the second counts as zero when zeros are dropped.
+SIGNIFICANT_NEGATIVE = {"float64": 1e-5, "float32": 5e-3}
+SMALL_POSITIVE = {"float64": 1e-12, "float32": 2e-7}
+# Where rounding reaches this share of the largest eigenvalue, digits are missing that the user counts on.
+UNRESOLVED = 0.01
+REMEDIES = (
+    "The kernel is not positive semidefinite on these data. Ask for fewer components, use another kernel (rbf, "
+    "laplacian, matern, poly with coef0 >= 0), or for sigmoid a smaller gamma."
+)
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Checked eigenvalues of a centered kernel matrix.
+
+    Attributes
+    ----------
+    eigenvalues : array on the host, shape (p,), descending, none negative
+    total_variance : float
+        In the units of the eigenvalues, the denominator of the ratios.
+    dtype : "float64" or "float32"
+        What they were computed in.
+    """
+
+    eigenvalues: np.ndarray
+    total_variance: float
+    dtype: str = "float64"
+
+    def truncated(self, keep: int) -> Spectrum:
+        """The first `keep` eigenvalues, with the same total."""
+        return replace(self, eigenvalues=self.eigenvalues[:keep])
+
+    @property
+    def ratios(self) -> np.ndarray:
+        """Shares of the total variance; zeros where there is none."""
+        if self.total_variance <= 0:
+            return np.zeros_like(self.eigenvalues)
+        return self.eigenvalues / self.total_variance
+
+    def components_for(self, fraction: float) -> int | None:
+        """Smallest p whose cumulative ratio reaches `fraction`, None where these are not enough."""
+        # A share that is reached but for rounding is reached.
+        reached = np.flatnonzero(np.cumsum(self.ratios) >= fraction * (1 - 1e-12))
+        return int(reached[0]) + 1 if reached.size else None
+
+
+def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fraction: float | None) -> Spectrum:
+    """Negative eigenvalues refused or set to zero, and the total variance.
+
+    Raises
+    ------
+    IndefiniteKernelError
+        A significant negative eigenvalue among the components, or a fraction asked of an indefinite operator.
+    """
+    n, dtype = op.shape[0], dtype_name(op.dtype)
+    values = to_host(eigen.eigenvalues).astype(np.float64)
+    largest = float(np.max(values, initial=0.0))
+    smallest = min(eigen.smallest_seen, float(np.min(values, initial=0.0)))
+    rounding = max(eigen.null_threshold, n * EPS[dtype] * largest)
+    if fraction is None or eigen.spectrum is None:
+        # A fraction of the positive part never reaches the negative end of a complete spectrum.
+        _refuse_negative(values, largest, smallest, rounding, dtype)
+    values = np.maximum(values, 0.0)
+    indefinite = psd is not True and smallest < -rounding
+    total = op.total_variance
+    if abs(total) <= n * EPS[dtype] * op.noise_scale and largest == 0.0:
+        total = 0.0
+    if not indefinite:
+        # The trace carries the rounding of what was cancelled; what was found is there at least.
+        return Spectrum(values, max(total, float(np.sum(values))), dtype)
+    if eigen.spectrum is not None:
+        return Spectrum(values, float(np.sum(np.maximum(eigen.spectrum, 0.0))), dtype)
+    if fraction is not None:
+        raise IndefiniteKernelError(
+            f"n_components={fraction} needs the positive part of the variance, but the kernel matrix has negative "
+            f"eigenvalues (at most {smallest:.4g}; the largest is {largest:.4g}) and is too large to compute them all. "
+            "Give a number of components."
+        )
+    warn_user(
+        f"the kernel matrix has negative eigenvalues (at most {smallest:.4g}; the largest is {largest:.4g}): "
+        "explained_variance_ratio_ is relative to the trace, which they reduce.",
+        IndefiniteKernelWarning,
+    )
+    return Spectrum(values, total if total > 0 else float(np.sum(values)), dtype)
+
+
+def _refuse_negative(values: np.ndarray, largest: float, smallest: float, rounding: float, dtype: str) -> None:
+    lowest = float(np.min(values, initial=0.0))
+    if largest <= 0 and smallest < -rounding:
+        raise IndefiniteKernelError(
+            f"All eigenvalues are negative: the largest is {np.max(values):.4g}, the smallest seen {smallest:.4g}. "
+            f"{REMEDIES} A matrix of distances is no kernel matrix: pass -D**2 / 2."
+        )
+    if lowest < -max(SIGNIFICANT_NEGATIVE[dtype] * largest, rounding):
+        raise IndefiniteKernelError(
+            f"There are significant negative eigenvalues among the components: {lowest:.4g}, the smallest seen is "
+            f"{smallest:.4g}, the largest {largest:.4g}. {REMEDIES}"
+        )
+    if lowest < -rounding:
+        warn_user(
+            f"negative eigenvalues of the kernel matrix, down to {lowest:.4g} beside a largest of {largest:.4g}, are "
+            "set to 0.",
+            IndefiniteKernelWarning,
+        )
+
+
+def nonzero_components(eigenvalues: np.ndarray, dtype: str) -> np.ndarray:
+    """Which components are kept where zeros are dropped: above scikit-learn's bound, 1e-12 (2e-7) of the largest."""
+    return eigenvalues > SMALL_POSITIVE[dtype] * float(np.max(eigenvalues, initial=0.0))
+
+
+def warn_of_lost_components(
+    eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram, is_constant: Callable[[], bool]
+) -> None:
+    """Warn where the dtype cannot resolve the components.
+
+    `is_constant` says whether the data are constant; it is called where the matrix alone does not show that.
+    """
+    dtype = dtype_name(op.dtype)
+    if not is_unresolved(eigenvalues, eigen, op):
+        return
+    # A constant kernel leaves no variance but the rounding of its sums, and has nothing to resolve.
+    if op.total_variance > 4.0 * EPS[dtype] * op.noise_scale or not (_is_flat(op) or is_constant()):
+        warn_user(
+            f"{dtype} cannot resolve these components: centering cancels numbers of size {op.noise_scale:.3g}, and "
+            f"eigenvalues below {eigen.null_threshold:.3g} drown in their rounding. "
+            f"{'Pass float64, or subtract' if dtype == 'float32' else 'Subtract'} the feature means first.",
+            PrecisionWarning,
+        )
+
+
+def warn_of_rank(spectrum: Spectrum, keep: int, n: int) -> None:
+    """Warn where fewer components carry variance than are kept, or where none is kept."""
+    rank = int(np.sum(spectrum.eigenvalues > 0))
+    if keep == 0:
+        warn_user(
+            f"no component carries variance, and none is kept: the centered kernel matrix of {n} sample(s) is 0 to the "
+            f"rounding of {spectrum.dtype}, and transform returns no columns.",
+            RankWarning,
+        )
+    elif rank < keep:
+        warn_user(
+            f"only {rank} of the {keep} components carry variance: the centered kernel matrix of {n} sample(s) has "
+            f"rank {rank} to the rounding of {spectrum.dtype}. The others have eigenvalue 0 and zero scores.",
+            RankWarning,
+        )
+
+
+def is_unresolved(eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram) -> bool:
+    """Return whether the largest eigenvalue lacks digits because of rounding."""
+    noise = EPS[dtype_name(op.dtype)] * op.noise_scale
+    return eigen.null_threshold > UNRESOLVED * max(float(np.max(eigenvalues, initial=0.0)), noise)
+
+
+def _is_flat(op: CenteredGram) -> bool:
+    """Whether the first column of K holds one number only, as that of a constant kernel does to the last bit."""
+    column = to_host(op.base.columns([0]))
+    return bool(np.all(column == column[0]))
+
+
+def warn_of_gap(eigen: EigenResult, p: int) -> None:
+    """The last component wanted and the first one left out are not separately determined."""
+    if p == eigen.eigenvalues.shape[0] and truncates_cluster(eigen):
+        warn_user(
+            f"components {p} and {p + 1} are not separately determined: their eigenvalues differ by {eigen.gap:.3g}. "
+            "Their subspace is; take one component more or less.",
+            PrecisionWarning,
+        )
+
+
+def truncates_cluster(eigen: EigenResult) -> bool:
+    """Whether the last component and the first one left out are not separately determined."""
+    if eigen.gap is None or not float(eigen.eigenvalues[-1]) > 0:
+        return False
+    # null_threshold is 20 eps times the size of the matrix.
+    return eigen.gap < 5.0 * eigen.null_threshold
+
+
+def warn_of_identity(kernel: Kernel, op: Any, spectrum: Spectrum) -> bool:
+    """Warn where every sample is alone: K is nearly the identity. Return whether it is.
+
+    The components then have nearly equal shares, and the entries of K off the diagonal hardly count: centering takes
+    their mean from the trace.
+    """
+    n, ratios = int(op.shape[0]), spectrum.ratios
+    if n < FEW_SAMPLES or not kernel.depends_on_distance or not 0.0 < np.max(ratios, initial=0.0) < EQUAL_SHARES / n:
+        return False
+    trace = float(np.sum(to_host(op.diagonal()).astype(np.float64)))
+    if spectrum.total_variance < (1.0 - COMMON) * (1.0 - 1.0 / n) * trace or trace <= 0.0:
+        return False
+    warn_user(
+        "K is nearly the identity, so components say little: gamma is large for these units. Try a smaller one, such "
+        'as gamma="scale".',
+        PrecisionWarning,
+    )
+    return True

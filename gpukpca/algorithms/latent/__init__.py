@@ -1,0 +1,1 @@
+"""Models with latent variables: initialization, E step, M step, EM, automatic relevance."""

@@ -1,0 +1,253 @@
+"""The E step of x | z ~ N(W z + μ, σ² I) with missing entries: posteriors of panels of rows, and the sums over them.
+
+Complete rows share one M. For the others the M of a whole panel are one product of the mask with the pairwise products
+of the columns of W, and what the M step needs is one product of their second moments with the mask.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.batched_linalg import (
+    batched_products,
+    definite_inverses,
+    packed,
+    packed_entries,
+    products_of_pairs,
+    unpacked,
+)
+from gpukpca.backend.creation import full
+from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.linalg import column_sums, inner_products
+from gpukpca.backend.namespace import cast, from_host, namespace_of, to_host
+from gpukpca.backend.parallel import map_tiles, row_slices, worker_count
+from gpukpca.backend.rows import gather_rows
+
+# Numbers that a panel works on: few enough to stay in cache, many enough that calls do not count.
+PANEL_ENTRIES, GPU_PANEL_ENTRIES = 2**19, 2**26
+SMALLEST_PANEL = 64
+# Panels a worker makes between two sums: their moments are held meanwhile.
+WAVE = 4
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Of the model, in the widest floating type.
+
+    Attributes
+    ----------
+    loadings : array, shape (d, p)
+        W.
+    mean : array, shape (d,)
+    noise : float
+        σ².
+    """
+
+    loadings: Array
+    mean: Array
+    noise: float
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Of z for rows with missing entries, the rows last.
+
+    Attributes
+    ----------
+    means : array, shape (p, b)
+    covariances : array, shape (p, p, b)
+    log_determinants : array, shape (b,)
+        log |M|.
+    """
+
+    means: Array
+    covariances: Array
+    log_determinants: Array
+
+
+@dataclass(frozen=True)
+class SufficientStatistics:
+    """What the M step and the likelihood need of rows; q = p (p + 1)/2.
+
+    Attributes
+    ----------
+    rows, observed : int
+        Rows, and observed entries.
+    misfit : float
+        Σ ‖x_o - W_o ⟨z⟩ - μ_o‖² / σ² + ‖⟨z⟩‖².
+    spread : float
+        Σ tr C.
+    log_determinants : float
+        Σ log |M|.
+    residuals : float
+        Σ ‖x_o - W_o ⟨z⟩ - μ_o‖².
+    cross : array, shape (p + 1, d)
+        Σ (⟨z⟩, 1) (x - μ)ᵀ over observed entries.
+    latent : host array, shape (q + p + 1,)
+        Σ ⟨z zᵀ⟩ packed, Σ ⟨z⟩, and the number of rows.
+    shared : host array, shape (q + p + 1,)
+        The share of `latent` of complete rows.
+    partial : array, shape (q + p + 1, d), or None
+        For every feature the share of `latent` of the incomplete rows that observe it.
+    """
+
+    rows: int
+    observed: int
+    misfit: float
+    spread: float
+    log_determinants: float
+    residuals: float
+    cross: Array
+    latent: np.ndarray
+    shared: np.ndarray
+    partial: Array | None
+
+    def __add__(self, other: SufficientStatistics) -> SufficientStatistics:
+        both = {name: mine + getattr(other, name) for name, mine in vars(self).items() if name != "partial"}
+        parts = [part for part in (self.partial, other.partial) if part is not None]
+        return SufficientStatistics(**both, partial=sum(parts[1:], parts[0]) if parts else None)
+
+    def log_likelihood(self, noise: float) -> float:
+        """Of all observed entries, at the parameters of the E step."""
+        p = int(self.cross.shape[0]) - 1
+        constant = self.observed * math.log(2.0 * math.pi) + (self.observed - self.rows * p) * math.log(noise)
+        return -0.5 * (constant + self.log_determinants + self.misfit)
+
+
+class EStep:
+    """The E step at some parameters: what does not depend on the rows is made once."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+        W = parameters.loadings
+        self.p = int(W.shape[1])
+        self._turned = namespace_of(W).matrix_transpose(W)
+        self._pairs: Array | None = None
+        shared = inner_products(W, W) + parameters.noise * np.eye(self.p)
+        self._inverse = np.linalg.inv(shared)
+        self._log_determinant = float(np.linalg.slogdet(shared)[1])
+
+    def prepare_missing(self) -> None:
+        """Make what incomplete rows need: (q, d) products."""
+        if self._pairs is None:
+            self._pairs = products_of_pairs(self._turned)
+
+    def sums(self, rows: Array) -> SufficientStatistics:
+        """Of a panel of rows, NaN where an entry is missing."""
+        xp = namespace_of(rows)
+        seen = ~xp.isnan(rows)
+        is_complete = to_host(xp.all(seen, axis=1))
+        if is_complete.all():
+            return self._of_complete(self.centered(rows))
+        if not is_complete.any():
+            return self._of_incomplete(rows, seen)
+        complete, others = np.flatnonzero(is_complete), np.flatnonzero(~is_complete)
+        return self._of_complete(self.centered(gather_rows(rows, complete))) + self._of_incomplete(
+            gather_rows(rows, others), gather_rows(seen, others)
+        )
+
+    def centered(self, rows: Array) -> Array:
+        """Rows less the mean, in the widest type."""
+        mean = self.parameters.mean
+        return cast(rows, mean.dtype) - mean[None, :]
+
+    def _of_complete(self, R: Array) -> SufficientStatistics:
+        xp, W, noise = namespace_of(R), self.parameters.loadings, self.parameters.noise
+        Z = (R @ W) @ from_host(self._inverse, R)
+        E = R - Z @ self._turned
+        residuals, squares, n = _sum_of_squares(E), _sum_of_squares(Z), int(R.shape[0])
+        ones = full((n, 1), 1.0, R)
+        C = noise * self._inverse
+        moments = np.concatenate([packed(inner_products(Z, Z) + n * C), to_host(column_sums(Z)), [float(n)]])
+        return SufficientStatistics(
+            rows=n,
+            observed=n * int(R.shape[1]),
+            misfit=residuals / noise + squares,
+            spread=n * float(np.trace(C)),
+            log_determinants=n * self._log_determinant,
+            residuals=residuals,
+            cross=xp.matrix_transpose(xp.concat([Z, ones], axis=1)) @ R,
+            latent=moments,
+            shared=moments,
+            partial=None,
+        )
+
+    def _of_incomplete(self, rows: Array, seen: Array) -> SufficientStatistics:
+        xp, noise = namespace_of(rows), self.parameters.noise
+        R, mask = self.without_missing(rows, seen)
+        found = self.posterior(R, mask)
+        Z = found.means
+        E = R - mask * (xp.matrix_transpose(Z) @ self._turned)
+        residuals, squares = _sum_of_squares(E), _sum_of_squares(Z)
+        ones = full((1, int(Z.shape[1])), 1.0, Z)
+        moments = xp.concat([packed_entries(found.covariances) + products_of_pairs(Z), Z, ones], axis=0)
+        latent = to_host(xp.sum(moments, axis=1))
+        trace = float(np.sum(latent[self._diagonal])) - squares
+        return SufficientStatistics(
+            rows=int(R.shape[0]),
+            observed=round(float(xp.sum(mask))),
+            misfit=residuals / noise + squares,
+            spread=trace,
+            log_determinants=float(xp.sum(found.log_determinants)),
+            residuals=residuals,
+            cross=xp.concat([Z, ones], axis=0) @ R,
+            latent=latent,
+            shared=np.zeros_like(latent),
+            partial=moments @ mask,
+        )
+
+    @property
+    def _diagonal(self) -> np.ndarray:
+        """Where the squares are among packed entries."""
+        return np.flatnonzero(packed(np.eye(self.p)))
+
+    def without_missing(self, rows: Array, seen: Array) -> tuple[Array, Array]:
+        """Rows less the mean with 0 where an entry is missing, and the mask as numbers."""
+        xp = namespace_of(rows)
+        centered = self.centered(rows)
+        return xp.where(seen, centered, xp.zeros_like(centered)), cast(seen, centered.dtype)
+
+    def posterior(self, R: Array, mask: Array) -> Posterior:
+        """Of z, from the observed entries of centered rows (b, d)."""
+        self.prepare_missing()
+        xp, noise, p = namespace_of(R), self.parameters.noise, self.p
+        M = unpacked(self._pairs @ xp.matrix_transpose(mask), p)
+        M = M + noise * from_host(np.eye(p), R)[:, :, None]
+        inverses, log_determinants = definite_inverses(M, noise)
+        means = batched_products(inverses, self._turned @ xp.matrix_transpose(R))
+        # Refined once: where the noise is 1e-12 of the rest, the inverses have four digits, and σ² divides the misfit.
+        left = R - mask * (xp.matrix_transpose(means) @ self._turned)
+        downhill = self._turned @ xp.matrix_transpose(left) - noise * means
+        return Posterior(means + batched_products(inverses, downhill), noise * inverses, log_determinants)
+
+
+def _sum_of_squares(A: Array) -> float:
+    return float(namespace_of(A).sum(A * A))
+
+
+def gathered(batches: Iterable[Array], step: EStep, n_jobs: int | None) -> SufficientStatistics:
+    """The sums over all rows."""
+    total: SufficientStatistics | None = None
+    step.prepare_missing()
+    for batch in batches:
+        workers = worker_count(batch, n_jobs)
+        panels = row_slices(int(batch.shape[0]), panel_rows(batch, step.p))
+        for first in range(0, len(panels), WAVE * workers):
+            wave = panels[first : first + WAVE * workers]
+            for parts in map_tiles(lambda cut: step.sums(batch[cut[0] : cut[1], :]), wave, workers):  # noqa: B023
+                for part in parts:
+                    total = part if total is None else total + part
+    if total is None:
+        raise ValueError("the iterable of batches gave nothing when it was gone through again.")
+    return total
+
+
+def panel_rows(like: Array, p: int) -> int:
+    """Rows of a panel."""
+    entries = GPU_PANEL_ENTRIES if is_on_gpu(like) else PANEL_ENTRIES
+    return max(SMALLEST_PANEL, entries // (2 * int(like.shape[1]) + 4 * p * p))

@@ -1,0 +1,108 @@
+"""Expectation maximization for x | z ~ N(W z + μ, σ² I) with missing entries, panel by panel of rows.
+
+With o the observed entries of a row and r = x_o - μ_o:
+
+    E step    M = W_oᵀ W_o + σ² I,   ⟨z⟩ = M⁻¹ W_oᵀ r,   cov z = C = σ² M⁻¹
+    M step    feature j: the regression of x_j on (z, 1) over the rows that observe j; σ² from the residuals
+    expansion z ~ N(a, Φ) is estimated as well and absorbed: W ← W (Φ - a aᵀ)^½, μ ← μ + W a
+
+The steps are in `expectation` and `maximization`.
+
+Tipping & Bishop, J. R. Stat. Soc. B 61 (1999) 611, section 3.3 and appendix B; Ilin & Raiko, J. Mach. Learn. Res. 11
+(2010) 1957 (missing values); Liu, Rubin & Wu, Biometrika 85 (1998) 755 (parameter expansion).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
+from gpukpca.algorithms.latent.m_step import expand_parameters, maximized, turned
+
+
+@dataclass(frozen=True)
+class EMResult:
+    """Of the iteration.
+
+    Attributes
+    ----------
+    parameters : Parameters
+    trace : host array
+        The logarithm of the likelihood, of the posterior with a prior, before every step and at the end.
+    gain : float
+        The last one, per observed entry.
+    converged : bool
+    """
+
+    parameters: Parameters
+    trace: np.ndarray
+    gain: float
+    converged: bool
+
+    @property
+    def n_steps(self) -> int:
+        return len(self.trace) - 1
+
+
+@dataclass(frozen=True)
+class StoppingRule:
+    """When the iteration ends: a gain a step and observed entry below `tol`, or `max_iter` steps."""
+
+    tol: float
+    max_iter: int
+
+
+# Parameters with what else moves along, such as the precisions of a prior.
+State = TypeVar("State")
+# Called after an E step with its number, the trace and the gain.
+Told = Callable[[int, float, float], None]
+
+
+def run_em(
+    start: State,
+    sums_of: Callable[[State], SufficientStatistics],
+    value_of: Callable[[State, SufficientStatistics], float],
+    moved: Callable[[State, SufficientStatistics], State],
+    stop: StoppingRule,
+    tell: Told,
+) -> tuple[State, np.ndarray, float, bool]:
+    """Steps up from `start`: where they end, the values on the way, the last gain, and whether that was small enough.
+
+    A step that is no gain, as nothing but rounding makes it, is taken back and the last.
+    """
+    trace: list[float] = []
+    before = state = start
+    while True:
+        sums = sums_of(state)
+        value = value_of(state, sums)
+        gain = (value - trace[-1]) / sums.observed if trace else math.inf
+        tell(len(trace), value, gain)
+        if not gain >= 0.0:
+            return before, np.array([*trace, trace[-1]]), gain, True
+        trace.append(value)
+        if gain <= stop.tol or len(trace) > stop.max_iter:
+            return state, np.array(trace), gain, gain <= stop.tol
+        before, state = state, moved(state, sums)
+
+
+def most_likely(
+    sums_at: Callable[[Parameters], SufficientStatistics],
+    start: Parameters,
+    stop: StoppingRule,
+    floor: float,
+    tell: Told,
+) -> EMResult:
+    """Maximum likelihood by EM with expansion, from `start`; every step makes the likelihood larger."""
+
+    def value_of(parameters: Parameters, sums: SufficientStatistics) -> float:
+        return sums.log_likelihood(parameters.noise)
+
+    def moved(parameters: Parameters, sums: SufficientStatistics) -> Parameters:
+        return turned(expand_parameters(sums, maximized(sums, parameters, None, floor)))
+
+    return EMResult(*run_em(start, sums_at, value_of, moved, stop, tell))

@@ -1,0 +1,161 @@
+"""Where EM starts: moments of the observed entries, and the leading directions with the means in the holes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.algorithms.latent.e_step import Parameters
+from gpukpca.algorithms.magnitude import ScaledBatches, are_safe, row_bounds, safe_scale
+from gpukpca.algorithms.pca.streaming import Moments, Scatter
+from gpukpca.backend.linalg import column_sums
+from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, namespace_of, to_host
+from gpukpca.backend.rows import row_panels
+from gpukpca.eigen import BlockKrylov, top_eigh
+
+# Products with the data that the start may cost; EM does the rest.
+PASSES = 2
+# σ² is never below this share of the largest variance: M = W_oᵀ W_o + σ² I can be inverted then with four digits.
+NOISE_FLOOR = 1e-12
+# The least variance of a start beyond the noise, in units of the noise: EM never leaves W = 0.
+LEAST_ABOVE = 1e-3
+
+
+@dataclass(frozen=True)
+class ObservedMoments:
+    """Of the observed entries of every feature.
+
+    Attributes
+    ----------
+    rows : int
+    counts, means, squares : array, shape (d,)
+        In the widest floating type; `squares` is Σ (x - mean)².
+    """
+
+    rows: int
+    counts: Array
+    means: Array
+    squares: Array
+
+    def merged(self, other: ObservedMoments) -> ObservedMoments:
+        """The moments of both sets of rows (Chan, Golub & LeVeque, The American Statistician 37 (1983) 242)."""
+        counts = self.counts + other.counts
+        share = other.counts / _at_least_one(counts)
+        step = other.means - self.means
+        squares = self.squares + other.squares + step * step * self.counts * share
+        return ObservedMoments(self.rows + other.rows, counts, self.means + step * share, squares)
+
+    @property
+    def variances(self) -> np.ndarray:
+        """Of the features, over the number of their observed entries, on the host."""
+        return to_host(self.squares / _at_least_one(self.counts)).astype(np.float64)
+
+    @property
+    def varying(self) -> np.ndarray:
+        """Which features have a variance beyond the rounding of their mean, on the host, shape (d,)."""
+        rounding = epsilon(self.means) * np.abs(to_host(self.means).astype(np.float64))
+        return self.variances > rounding**2
+
+
+def observed_moments(batches: Iterable[Array]) -> ObservedMoments:
+    """The moments of all rows, in one pass.
+
+    Raises
+    ------
+    ValueError
+        A row or a feature without any observed entry.
+    """
+    total: ObservedMoments | None = None
+    for batch in batches:
+        for start, stop in row_panels(batch):
+            part = _of_panel(batch[start:stop, :], 0 if total is None else total.rows)
+            total = part if total is None else total.merged(part)
+    if total is None:
+        raise ValueError("the iterable of batches gave nothing when it was gone through.")
+    _check_features(total)
+    return total
+
+
+def _of_panel(rows: Array, before: int) -> ObservedMoments:
+    xp, wide = namespace_of(rows), accumulation_dtype(rows)
+    seen = ~xp.isnan(rows)
+    empty = np.flatnonzero(~to_host(xp.any(seen, axis=1)))
+    if len(empty):
+        raise ValueError(
+            f"row {before + int(empty[0])} of X has no observed entry, and so says nothing: all of it is missing. Drop "
+            "such rows before the fit."
+        )
+    counts = column_sums(cast(seen, wide))
+    nothing = xp.zeros_like(rows)
+    means = column_sums(xp.where(seen, rows, nothing)) / _at_least_one(counts)
+    centered = cast(rows, wide) - means[None, :]
+    centered = xp.where(seen, centered, xp.zeros_like(centered))
+    # The mean was rounded, so the differences do not quite sum to zero.
+    left = column_sums(centered)
+    squares = column_sums(centered * centered) - left * left / _at_least_one(counts)
+    return ObservedMoments(int(rows.shape[0]), counts, means, xp.where(squares < 0, xp.zeros_like(squares), squares))
+
+
+def _at_least_one(counts: Array) -> Array:
+    xp = namespace_of(counts)
+    return xp.where(counts > 0, counts, xp.ones_like(counts))
+
+
+def safe_observed_moments(batches: Iterable[Array]) -> tuple[ObservedMoments, Iterable[Array], float]:
+    """Return moments of all rows times a power of two, these rows, and that number: 1, in one pass, at usual sizes."""
+    moments = observed_moments(batches)
+    if are_safe(moments.squares):
+        return moments, batches, 1.0
+    low, high = row_bounds(Imputed(batches, moments.means))
+    scale = safe_scale(low, high, moments.means.dtype)
+    scaled = ScaledBatches(batches, scale)
+    moments = observed_moments(scaled)
+    varying = from_host(low < high, moments.squares) > 0.5  # the rounding of a huge mean has squares too
+    squares = namespace_of(varying).where(varying, moments.squares, namespace_of(varying).zeros_like(moments.squares))
+    return replace(moments, squares=squares), scaled, scale
+
+
+def _check_features(moments: ObservedMoments) -> None:
+    empty = np.flatnonzero(to_host(moments.counts) == 0)
+    if len(empty):
+        raise ValueError(
+            f"feature {int(empty[0])} of X has no observed entry, so that it has no mean and no variance"
+            f"{f' (as {len(empty) - 1} more)' if len(empty) > 1 else ''}. Drop such columns before the fit."
+        )
+
+
+class Imputed:
+    """The batches as panels in the widest type, with the means in the place of missing entries."""
+
+    def __init__(self, batches: Iterable[Array], means: Array) -> None:
+        self._batches, self._means = batches, means
+
+    def __iter__(self) -> Iterator[Array]:
+        xp = namespace_of(self._means)
+        for batch in self._batches:
+            for start, stop in row_panels(batch):
+                rows = cast(batch[start:stop, :], self._means.dtype)
+                yield xp.where(xp.isnan(rows), self._means[None, :] + xp.zeros_like(rows), rows)
+
+
+def start_of(
+    batches: Iterable[Array], moments: ObservedMoments, p: int, rng: np.random.Generator
+) -> tuple[Parameters, float]:
+    """The start with p loadings, and the least noise variance that is allowed.
+
+    The variances have a positive sum, and p < d.
+    """
+    n, d = moments.rows, int(moments.means.shape[0])
+    scatter = Scatter(Imputed(batches, moments.means), Moments(n, moments.means, moments.squares))
+    eigen = top_eigh(scatter, p, BlockKrylov(passes=PASSES), rng=rng)
+    values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0) / n
+    largest = max(float(values[0]), float(np.max(moments.variances)))
+    floor = max(NOISE_FLOOR, 8.0 * epsilon(moments.means)) * largest
+    left = float(namespace_of(moments.squares).sum(moments.squares)) / n - float(np.sum(values))
+    noise = max(left / (d - p), floor)
+    above = np.maximum(values - noise, LEAST_ABOVE * noise)
+    loadings = eigen.eigenvectors * from_host(np.sqrt(above), moments.means)[None, :]
+    return Parameters(loadings, moments.means, noise), floor

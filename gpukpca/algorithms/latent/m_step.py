@@ -1,0 +1,123 @@
+"""The M step: regressions of the features on z, the expansion of the distribution of z, and the turn of the axes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
+from gpukpca.backend.batched_linalg import batched_products, batched_solutions, packed, unpacked
+from gpukpca.backend.creation import full
+from gpukpca.backend.linalg import add_to_diagonal, inner_products
+from gpukpca.backend.namespace import from_host, namespace_of, to_host
+from gpukpca.backend.rows import gather_rows
+
+# The moments of a regression get this share of their trace on the diagonal: it shortens a step and moves no solution.
+RIDGE = 1e-14
+
+
+def maximized(sums: SufficientStatistics, parameters: Parameters, pull: np.ndarray | None, floor: float) -> Parameters:
+    """The parameters that follow, without expansion; `pull` (p,) is σ² times the precisions of a prior of the loadings.
+
+    W and μ are moved by the solution of the normal equations for the step, so that rounding is that of the step.
+    """
+    W, noise, p = parameters.loadings, parameters.noise, int(parameters.loadings.shape[1])
+    xp = namespace_of(W)
+    now = xp.concat([xp.matrix_transpose(W), full((1, int(W.shape[0])), 0.0, W)], axis=0)
+    moments = _Moments(sums, p, W)
+    downhill = sums.cross - moments.times(now)
+    penalty = np.zeros(p + 1) if pull is None else np.append(pull, 0.0)
+    step = moments.solve(downhill - from_host(penalty, W)[:, None] * now, penalty)
+    gain = float(xp.sum(step * (2.0 * downhill - moments.times(step))))
+    left = sums.residuals + noise * (sums.rows * p - sums.spread) - gain
+    moved = now + step
+    return Parameters(
+        xp.matrix_transpose(moved[:p, :]), parameters.mean + moved[p, :], max(left / sums.observed, floor)
+    )
+
+
+class _Moments:
+    """Σ (z, 1)(z, 1)ᵀ of every feature: one matrix for all where no entry is missing."""
+
+    def __init__(self, sums: SufficientStatistics, p: int, like: Array) -> None:
+        self._order = _with_one_last(p)
+        self._size = p + 1
+        shared = sums.shared[self._order]
+        self._shared: Array = None
+        self._each: Array = None
+        if sums.partial is None:
+            matrix = to_host(unpacked(shared[:, None], p + 1))[:, :, 0]
+            self._shared = from_host(matrix, like)
+        else:
+            entries = gather_rows(sums.partial, self._order) + from_host(shared, like)[:, None]
+            self._each = unpacked(entries, p + 1)
+
+    def times(self, V: Array) -> Array:
+        """The matrices times the columns of V (p + 1, d)."""
+        return self._shared @ V if self._each is None else batched_products(self._each, V)
+
+    def solve(self, V: Array, penalty: np.ndarray) -> Array:
+        """The inverses of the matrices with `penalty` added to their diagonals, times the columns of V."""
+        xp = namespace_of(V)
+        extra = from_host(np.diag(penalty), V)
+        if self._each is None:
+            A = self._shared + extra
+            return xp.linalg.solve(add_to_diagonal(A, RIDGE * float(xp.linalg.trace(A))), V)
+        A = self._each + extra[:, :, None]
+        eye = from_host(np.eye(self._size), V)[:, :, None]
+        traces = xp.sum(xp.sum(A * eye, axis=0), axis=0)
+        return batched_solutions(A + RIDGE * traces[None, None, :] * eye, V)
+
+
+def _with_one_last(p: int) -> np.ndarray:
+    """Where the packed entries of ⟨(z, 1)(z, 1)ᵀ⟩ are in the order of `SufficientStatistics`."""
+    q = p * (p + 1) // 2
+    where = np.zeros((p + 1, p + 1), dtype=np.int64)
+    where[np.triu_indices(p)] = np.arange(q)
+    where[:, p] = q + np.arange(p + 1)
+    return packed(where)
+
+
+def expand_parameters(sums: SufficientStatistics, parameters: Parameters) -> Parameters:
+    """The parameters after the distribution of z, as it was found, is made N(0, I)."""
+    a, second = _latent_moments(sums, int(parameters.loadings.shape[1]))
+    values, vectors = np.linalg.eigh(second)
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    return _absorbed(parameters, a, root)
+
+
+def stretched(sums: SufficientStatistics, parameters: Parameters) -> Parameters:
+    """`expand_parameters` one column of W at a time, by what is best for the prior with α = d / ‖w‖² as well.
+
+    γ² maximizes -n (log γ² + S/γ²) - d log γ², S the variance of z: what a column that stays has settled at is kept.
+    """
+    W = parameters.loadings
+    a, second = _latent_moments(sums, int(W.shape[1]))
+    share = sums.rows / (sums.rows + int(W.shape[0]))
+    return _absorbed(parameters, a, np.diag(np.sqrt(share * np.diag(second))))
+
+
+def _latent_moments(sums: SufficientStatistics, p: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (p,) and covariance (p, p) of z over all rows."""
+    q = p * (p + 1) // 2
+    a = sums.latent[q : q + p] / sums.rows
+    return a, unpacked(sums.latent[:q, None], p)[:, :, 0] / sums.rows - np.outer(a, a)
+
+
+def _absorbed(parameters: Parameters, a: np.ndarray, root: np.ndarray) -> Parameters:
+    W = parameters.loadings
+    shift = (W @ from_host(a[:, None], W))[:, 0]
+    return replace(parameters, loadings=W @ from_host(root, W), mean=parameters.mean + shift)
+
+
+def turned(parameters: Parameters) -> Parameters:
+    """The same model with orthogonal columns of W, the longest first.
+
+    M is graded then, and rounding relative to its largest entries does not reach the smallest. No other turn of z makes
+    a normal prior of the columns larger (Hadamard).
+    """
+    W = parameters.loadings
+    _, vectors = np.linalg.eigh(inner_products(W, W))
+    return replace(parameters, loadings=W @ from_host(vectors[:, ::-1], W))

@@ -1,0 +1,1 @@
+"""Mixtures of PCA models and the hard assignment to them."""

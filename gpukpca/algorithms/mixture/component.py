@@ -1,0 +1,158 @@
+"""A mixture of probabilistic PCAs: densities, responsibilities, and the parameters of one cluster.
+
+Tipping & Bishop, Neural Computation 11 (1999) 443.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.algorithms.latent.gaussian import GaussianModel
+from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
+from gpukpca.backend.elementwise import add, exp
+from gpukpca.backend.linalg import largest_eigenpairs
+from gpukpca.backend.namespace import from_host, namespace_of, to_host
+from gpukpca.backend.parallel import single_threaded_blas
+from gpukpca.backend.rows import gather_rows, row_square_sums
+from gpukpca.eigen import Dense, top_eigh
+from gpukpca.eigen.residuals import signs
+from gpukpca.gram import DenseGram
+
+# Covariances of so many features go to LAPACK on the host from a device too: cuSOLVER is slower on them, and its answer
+# would have to be verified.
+ON_THE_HOST_UP_TO = 256
+# Rows with less weight than this cannot change a digit of a cluster's sums.
+NEGLIGIBLE = 1e-32
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """x ~ N(mean, Vᵀ(Λ - σ²)V + σ²I), in the units of a fit.
+
+    Attributes
+    ----------
+    weight : float
+        Share of the rows.
+    mean : array, shape (d,)
+    axes : array, shape (p, d)
+        V, orthonormal rows.
+    variances : host array, shape (p,)
+        Λ, descending, none below the noise.
+    noise : float
+        σ².
+    reseeded : bool
+        Whether it was lost before, and put at another place.
+    fallbacks : tuple of str
+        What the eigensolver could not do at first.
+    """
+
+    weight: float
+    mean: Array
+    axes: Array
+    variances: np.ndarray
+    noise: float
+    reseeded: bool = False
+    fallbacks: tuple[str, ...] = ()
+
+    def split(self, rows: Array) -> tuple[Array, Array]:
+        """Coordinates (m, p) in the plane of the cluster, and squared distances (m,) from it."""
+        xp = namespace_of(rows)
+        centered = rows - self.mean[None, :]
+        scores = centered @ xp.matrix_transpose(self.axes)
+        return scores, row_square_sums(add(-scores @ self.axes, centered))
+
+    def point(self, scores: Array) -> Array:
+        """The points (m, d) of the plane with these coordinates (m, p)."""
+        return scores @ self.axes + self.mean[None, :]
+
+    def joint_log_density(self, rows: Array, missing: int = 0) -> Array:
+        """log(weight N(x)) of every row; in `missing` directions more all rows are at the mean."""
+        scores, outside = self.split(rows)
+        found = GaussianModel(self.axes, self.variances, self.noise, None).log_likelihood(outside, scores)
+        log_weight = math.log(self.weight) if self.weight > 0 else -math.inf
+        return found + (log_weight - 0.5 * missing * math.log(2.0 * math.pi * self.noise))
+
+
+def joint_log_densities(clusters: list[Cluster], rows: Array, missing: int = 0) -> Array:
+    """log(weight N(x)) by row and cluster, shape (m, k)."""
+    return namespace_of(rows).stack([cluster.joint_log_density(rows, missing) for cluster in clusters], axis=1)
+
+
+def soft_assignment(clusters: list[Cluster], rows: Array, missing: int = 0) -> tuple[Array, Array]:
+    """Responsibilities (m, k), and the log-density of the mixture (m,): the E-step, in log space."""
+    xp = namespace_of(rows)
+    joint = joint_log_densities(clusters, rows, missing)
+    largest = xp.max(joint, axis=1)
+    weights = exp(joint - largest[:, None])
+    totals = xp.sum(weights, axis=1)
+    return weights / totals[:, None], largest + xp.log(totals)
+
+
+def fitted_cluster(
+    points: ScaledRows, weights: Array, mean: Array, count: float, p: int, floor: float, workers: int
+) -> Cluster:
+    """The M-step of one cluster: exact maximum likelihood of its weighted rows among noises of at least `floor`.
+
+    Parameters
+    ----------
+    points : Points, shape (n, d)
+    weights : array, shape (n,)
+        Of the rows; `count` is their sum, `mean` (d,) the weighted mean.
+    p : int
+        At most d, and less than d and the missing directions together.
+    floor : float
+        Positive.
+    workers : int
+        Threads over panels.
+
+    Notes
+    -----
+    S = Σ w (x - mean)(x - mean)ᵀ / Σ w has the eigenvalues λ. As a function of one variance v, log v + λ/v falls up to
+    v = λ and rises beyond, so the best noise is the mean of the d - p smallest λ, or the floor where that is more, and
+    the best variance along an axis is its λ, or the noise where that is more (appendix A of the paper has it without a
+    floor). The maximum is exact, so that EM never lowers the likelihood with the floor either.
+    """
+    xp = namespace_of(points.like)
+    chosen = np.flatnonzero(to_host(weights > NEGLIGIBLE))
+    own = gather_rows(weights, chosen)
+
+    def part(rows: Array, start: int, stop: int) -> Array:
+        centered = rows - mean[None, :]
+        return xp.matrix_transpose(centered * own[start:stop, None]) @ centered
+
+    S = points.summed(part, chosen, workers) / count
+    S = 0.5 * (S + xp.matrix_transpose(S))
+    trace = float(xp.sum(xp.linalg.diagonal(S)))
+    values, vectors, fallbacks = _leading_pairs(S, p)
+    noise = max((trace - float(np.sum(values))) / (points.true_width - p), floor)
+    axes = xp.asarray(xp.matrix_transpose(vectors), copy=True)
+    return Cluster(count / points.shape[0], mean, axes, np.maximum(values, noise), noise, fallbacks=fallbacks)
+
+
+def _leading_pairs(S: Array, p: int) -> tuple[np.ndarray, Array, tuple[str, ...]]:
+    """The p largest eigenvalues of a covariance on the host, its vectors (d, p), and what a device could not do."""
+    d = int(S.shape[0])
+    if d > ON_THE_HOST_UP_TO:
+        eigen = top_eigh(DenseGram(S), p, Dense())
+        return np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0), eigen.eigenvectors, eigen.fallbacks
+    host = to_host(S)
+    with single_threaded_blas():
+        values, vectors = largest_eigenpairs(np.array(host), p)
+        if len(values) < p:  # inverse iteration can fail in a cluster of equal eigenvalues
+            values, vectors = largest_eigenpairs(np.array(host), d)
+    return np.maximum(values[:p], 0.0), from_host(vectors[:, :p], S), ()
+
+
+def fix_signs(cluster: Cluster) -> Cluster:
+    """The entry of largest modulus of every axis positive."""
+    sign = signs(namespace_of(cluster.axes).matrix_transpose(cluster.axes))
+    return replace(cluster, axes=cluster.axes * sign[:, None])
+
+
+def free_parameters(k: int, p: int, d: int) -> int:
+    """Of a mixture of k probabilistic PCAs: p axes with their variances, one noise and a mean each, and the weights."""
+    return k * (d * p - p * (p - 1) // 2 + 1 + d) + k - 1

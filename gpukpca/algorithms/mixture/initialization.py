@@ -1,0 +1,78 @@
+"""Where clusters start: k-means++ and some rounds of Lloyd's algorithm; random numbers are drawn on the host."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
+from gpukpca.backend.creation import arange
+from gpukpca.backend.namespace import cast, namespace_of, to_host
+from gpukpca.backend.random import weighted_draws
+from gpukpca.backend.rows import row_square_sums
+
+# After these the planes take over.
+LLOYD_ROUNDS = 10
+
+
+def start_labels(points: ScaledRows, k: int, rng: np.random.Generator) -> np.ndarray:
+    """A cluster for every row, shape (n,), on the host: 0 … at most k - 1, none of them empty."""
+    labels = _lloyd(points, points.some(seed_rows(points, k, rng)))
+    return np.unique(labels, return_inverse=True)[1].reshape(-1)
+
+
+def seed_rows(points: ScaledRows, k: int, rng: np.random.Generator) -> np.ndarray:
+    """Up to k rows far from each other; fewer where there are not k different ones.
+
+    Each is drawn with probability proportional to the squared distance from those before, the best of 2 + ⌊log k⌋
+    draws: Arthur & Vassilvitskii, Proc. SODA (2007) 1027, with the greedy choice of their section 7.
+    """
+    chosen = [int(rng.integers(points.shape[0]))]
+    nearest = _distances_from(points, chosen[0])
+    while len(chosen) < k and np.max(nearest) > 0.0:
+        drawn = weighted_draws(rng, nearest, 2 + int(math.log(k)))
+        shorter = [np.minimum(nearest, _distances_from(points, int(row))) for row in drawn]
+        best = int(np.argmin([float(np.sum(distances)) for distances in shorter]))
+        chosen.append(int(drawn[best]))
+        nearest = shorter[best]
+    return np.asarray(chosen)
+
+
+def _distances_from(points: ScaledRows, row: int) -> np.ndarray:
+    """Squared distances of all rows from one, by differences: exactly 0 for its copies."""
+    center = points.some([row])
+    return to_host(points.joined(lambda rows: row_square_sums(rows - center))).astype(np.float64)
+
+
+def _lloyd(points: ScaledRows, centers: Array) -> np.ndarray:
+    """Labels of the rows after some rounds of assignment and means; a center that loses all its rows stays."""
+    xp, labels = namespace_of(centers), np.zeros(0)
+    for _ in range(LLOYD_ROUNDS):
+        parts = points.over_panels(partial(_assigned, centers))
+        before, labels = labels, np.concatenate([to_host(part[0]) for part in parts])
+        if np.array_equal(before, labels):
+            break
+        counts = sum((part[1] for part in parts[1:]), start=parts[0][1])
+        sums = sum((part[2] for part in parts[1:]), start=parts[0][2])
+        filled = counts > 0.5
+        means = sums / xp.where(filled, counts, xp.ones_like(counts))[:, None]
+        centers = xp.where(filled[:, None], means, centers)
+    return labels
+
+
+def _assigned(centers: Array, rows: Array, _: int) -> tuple[Array, Array, Array]:
+    """The nearest center of every row, and by center the number and the sum of its rows."""
+    xp = namespace_of(rows)
+    # ‖x - c‖² less ‖x‖², which is the same for all centers.
+    distances = row_square_sums(centers)[None, :] - 2.0 * (rows @ xp.matrix_transpose(centers))
+    labels = xp.argmin(distances, axis=1)
+    members = one_hot(labels, int(centers.shape[0]), rows)
+    return labels, xp.sum(members, axis=0), xp.matrix_transpose(members) @ rows
+
+
+def one_hot(labels: Array, k: int, like: Array) -> Array:
+    """1 in the column of the label, else 0: shape (m, k), dtype of `like`."""
+    return cast(labels[:, None] == arange(k, labels, labels.dtype)[None, :], like.dtype)

@@ -1,0 +1,166 @@
+"""The rows of a data set in the units of a fit: less their mean, times a power of two, in the widest type, by panels.
+
+A large offset so costs no digits, squares neither overflow nor vanish, and no wide copy of the whole is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.algorithms.magnitude import check_entries, row_bounds
+from gpukpca.algorithms.pca.streaming import moments_of
+from gpukpca.backend.creation import full
+from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, move, namespace_of, to_host
+from gpukpca.backend.orthogonalization import orthonormal_factors
+from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
+from gpukpca.backend.rows import (
+    GPU_PANEL_ENTRIES,
+    gather_rows,
+    half_range,
+    power_of_two_scale,
+    row_panels,
+    take_rows,
+)
+
+Result = TypeVar("Result")
+
+# Entries of a panel on the host: 1 MiB in float64 stays in a core's own cache while several passes go over it.
+PANEL_ENTRIES = 2**17
+FEWEST_ROWS = 64
+
+
+@dataclass(frozen=True)
+class RowScaling:
+    """The units of a fit: a row x becomes ``factor x - shift``.
+
+    Attributes
+    ----------
+    shift : array, shape (d,)
+        In the widest type, where it is computed.
+    factor : float
+        A power of two.
+    variance : float
+        Mean variance of a feature of the data, over n, in these units; exactly 0 where all rows are equal.
+    """
+
+    shift: Array
+    factor: float
+    variance: float
+
+    @classmethod
+    def of(cls, X: Any, like: Array) -> RowScaling:
+        """The frame of the rows X, for work where `like` is."""
+        wide = accumulation_dtype(X)
+        low, high = row_bounds(_panels(X))
+        factor = power_of_two_scale(half_range(low, high), wide)
+        check_entries(low, high, factor, wide)
+        moments = moments_of((cast(rows, wide) * factor for rows in _panels(X)), low == high)
+        variance = float(np.sum(to_host(moments.squares).astype(np.float64))) / (moments.count * len(low))
+        return cls(move(moments.mean, like), factor, variance)
+
+    def rows(self, X: Any) -> Array:
+        """Rows (m, d) of data in these units, where it is computed."""
+        rows = cast(move(X, self.shift), self.shift.dtype)
+        return rows * self.factor - self.shift[None, :]
+
+    def restored(self, rows: Array) -> Array:
+        """Rows of these units in those of the data."""
+        return (rows + self.shift[None, :]) / self.factor
+
+
+def _panels(X: Any) -> Iterator[Array]:
+    return (take_rows(X, start, stop) for start, stop in row_panels(X))
+
+
+class ScaledRows:
+    """Rows X in the units of a frame, made panel by panel.
+
+    Parameters
+    ----------
+    X : array, shape (n, d)
+        Not copied; a memory map is read by panels.
+    frame : Frame
+    n_jobs : int, optional
+        Threads over panels (NumPy).
+    missing : int
+        Directions beyond the d of X in which all rows are 0: they belong to the space all the same.
+    """
+
+    def __init__(self, X: Any, frame: RowScaling, n_jobs: int | None = None, missing: int = 0) -> None:
+        self.X, self.frame, self.missing = X, frame, missing
+        self.shape = (int(X.shape[0]), int(X.shape[1]))
+        self.workers = worker_count(frame.shift, n_jobs)
+
+    @property
+    def like(self) -> Array:
+        """Tells library, dtype and device of the work."""
+        return self.frame.shift
+
+    @property
+    def true_width(self) -> int:
+        """Features of the data: d and the missing ones."""
+        return self.shape[1] + self.missing
+
+    def some(self, chosen: Any) -> Array:
+        """The rows named by host integers."""
+        return self.frame.rows(gather_rows(self.X, chosen))
+
+    def over_panels(self, work: Callable[[Array, int], Result]) -> list[Result]:
+        """``work(rows, start)`` of every panel of rows, in their order."""
+        bounds = row_slices(self.shape[0], self.panel(1))
+        done = map_tiles(lambda b: work(self.frame.rows(take_rows(self.X, *b)), b[0]), bounds, self.workers)
+        return restore_order(done, len(bounds))
+
+    def joined(self, work: Callable[[Array], Array]) -> Array:
+        """``work(rows)`` of all panels, one below the other."""
+        parts = self.over_panels(lambda rows, _: work(rows))
+        return parts[0] if len(parts) == 1 else namespace_of(parts[0]).concat(parts, axis=0)
+
+    def summed(self, work: Callable[[Array, int, int], Array], chosen: np.ndarray, workers: int) -> Array:
+        """The sum of ``work(rows, start, stop)`` over panels of chosen rows; start and stop count among the chosen.
+
+        As many sums are held as there are workers. A panel has so many rows that adding d x d matrices up costs less
+        than making them.
+        """
+        bounds = row_slices(len(chosen), self.panel(3 * self.shape[1]))
+        totals: list[Any] = [None] * min(workers, len(bounds))
+
+        def add_panel(number: int) -> None:
+            start, stop = bounds[number]
+            everything = len(chosen) == self.shape[0]
+            X = take_rows(self.X, start, stop) if everything else gather_rows(self.X, chosen[start:stop])
+            part, own = work(self.frame.rows(X), start, stop), number % len(totals)
+            totals[own] = part if totals[own] is None else totals[own] + part
+
+        map_tiles(add_panel, list(range(len(bounds))), len(totals))
+        return sum(totals[1:], start=totals[0])
+
+    def panel(self, least: int) -> int:
+        """Rows of a panel."""
+        entries = GPU_PANEL_ENTRIES if is_on_gpu(self.like) else PANEL_ENTRIES
+        return max(FEWEST_ROWS, least, entries // max(1, self.shape[1]))
+
+
+def rotated_into_span(points: ScaledRows, p: int) -> tuple[ScaledRows, Array]:
+    """The rows in an orthonormal basis Q (d, r) of their span, r <= n < d: lossless to rounding; and Q.
+
+    By QR of the rows themselves: a Gram matrix would square them, and lose small directions. r >= p always.
+    """
+    xp, like = namespace_of(points.like), points.like
+    columns = xp.matrix_transpose(points.joined(lambda rows: rows))
+    Q, R = orthonormal_factors(columns)
+    if len(R) < p:  # a device leaves dependent rows out
+        Q, R = xp.linalg.qr(columns, mode="reduced")
+        R = to_host(R)
+    coordinates = from_host(np.ascontiguousarray(R.T), like)
+    r = len(R)
+    frame = RowScaling(full((r,), 0.0, like), 1.0, points.frame.variance)
+    spanned = ScaledRows(coordinates, frame, None, points.shape[1] - r)
+    spanned.workers = points.workers
+    return spanned, Q

@@ -1,0 +1,1 @@
+"""PCA: settings, plan, fit in memory, in batches and in two passes, spectrum, evidence and projection."""

@@ -1,0 +1,307 @@
+"""Which way a PCA goes: the eigenproblem of the features, of the samples, an SVD, or iteration; from shapes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpukpca._formatting import format_bytes
+from gpukpca.algorithms.pca.settings import PCASettings
+from gpukpca.algorithms.placement import Placement
+from gpukpca.algorithms.progress import NO_CHECKPOINT
+from gpukpca.algorithms.work import estimate_seconds, pca_work, time_line
+from gpukpca.backend.device import describe_device, hidden_memory, is_on_gpu
+from gpukpca.backend.namespace import dtype_name, is_sparse, item_size
+from gpukpca.backend.parallel import worker_count
+from gpukpca.covariance.dense import (
+    BLOCK_ENTRIES,
+    FEWEST_COLUMNS,
+    FEWEST_ROWS,
+    GPU_BLOCK_ENTRIES,
+    LONGEST,
+    PRIVATE_UP_TO,
+    SQUARES,
+    TILE_EDGE,
+)
+from gpukpca.distributed import ClusterRows
+from gpukpca.eigen import BlockKrylov, Dense
+from gpukpca.exceptions import MemoryBudgetError
+
+# Up to this many rows and columns the SVD itself costs nothing to speak of.
+SMALL = 500
+# Features up to which their scatter matrix is made whatever p is; beyond it, where p is not small beside them.
+FEW_FEATURES = 2000
+FEATURES_PER_COMPONENT = 30
+# Sparse products are worth making whole up to this size of the smaller side.
+FEW_OF_SPARSE = 1000
+# Up to here LAPACK on a stored matrix; beyond it block Krylov, where few pairs are wanted.
+LAPACK_UP_TO, SIZE_PER_COMPONENT = 2500, 100
+# The tightest tolerance that block Krylov can reach, in eps: what a stored matrix is solved to.
+TIGHT = 100.0
+# LAPACK's gesdd: the data, U and Vᵀ, and its workspace, in units of the smaller side squared.
+SVD_SQUARES = 8
+# Blocks of vectors in this process beside the solver's, where rows are on a cluster.
+BLOCKS_ON_THE_WAY = 6
+
+WORDS = {
+    "covariance_eigh": "eigenproblem of the features' covariance",
+    "dual": "eigenproblem of the samples' Gram matrix",
+    "full": "singular value decomposition",
+    "randomized": "block Krylov iteration",
+}
+
+
+@dataclass(frozen=True)
+class PCAPlan:
+    """What a fit of `PCA` does; ``print(plan)`` says it in words.
+
+    Attributes
+    ----------
+    n_samples, n_features, n_components : int
+    dtype, device : str
+    method : "covariance_eigh", "dual", "full" or "randomized"
+    reason : str
+    solver : Dense, BlockKrylov or None
+        Of the eigenproblem.
+    by_samples : bool
+        Whether the eigenproblem is that of the samples.
+    workers : int
+        Threads, those of a cluster together.
+    predicted_bytes, available_bytes : int
+        Peak of what the fit allocates beside the data passed in, and what it may.
+    notes : tuple of str
+        Why a smaller path was taken, if one was.
+    estimated_seconds : float or None
+        The time of the fit, from counts of operations and rates of a core or a card, to a factor of a few. None where
+        it is not known: on a cluster.
+    """
+
+    n_samples: int
+    n_features: int
+    n_components: int
+    dtype: str
+    device: str
+    method: str
+    reason: str
+    solver: Any
+    by_samples: bool
+    workers: int
+    predicted_bytes: int
+    available_bytes: int
+    notes: tuple[str, ...] = ()
+    estimated_seconds: float | None = None
+
+    def __repr__(self) -> str:
+        lines = [
+            f"data      {self.n_samples} x {self.n_features}, {self.dtype}, on {self.device}",
+            f"method    {self.method}: {WORDS[self.method]} ({self.reason})",
+            f"solver    {self._solver_name()} for {self.n_components} components",
+            f"memory    {format_bytes(self.predicted_bytes)} predicted, {format_bytes(self.available_bytes)} allowed",
+            *time_line(self.estimated_seconds),
+            f"workers   {self.workers}",
+        ]
+        return "\n".join(lines + [f"note      {note}" for note in self.notes])
+
+    def _solver_name(self) -> str:
+        if self.solver is None:
+            return "gesdd"
+        side = "samples" if self.by_samples else "features"
+        return f"{'dense' if isinstance(self.solver, Dense) else 'block Krylov'} on the side of the {side}"
+
+
+@dataclass(frozen=True)
+class PCAPlanRequest:
+    """What a plan is made for.
+
+    Attributes
+    ----------
+    settings : PCASettings
+    X : array, CSR matrix or ClusterRows
+    p : int
+        Components wanted; an upper bound where the spectrum decides.
+    whole : bool
+        Whether all eigenvalues are needed.
+    place : Placement
+    limit : int
+        Bytes that may be allocated.
+    """
+
+    settings: PCASettings
+    X: Any
+    p: int
+    whole: bool
+    place: Placement
+    limit: int
+
+    @property
+    def n(self) -> int:
+        """Samples."""
+        return int(self.X.shape[0])
+
+    @property
+    def d(self) -> int:
+        """Features."""
+        return int(self.X.shape[1])
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the fit computes on a GPU."""
+        return is_on_gpu(self.place.work)
+
+    @property
+    def cluster(self) -> Any:
+        """The cluster that has the rows, or None."""
+        return self.X.cluster if isinstance(self.X, ClusterRows) else None
+
+    @property
+    def workers(self) -> int:
+        """Threads."""
+        if self.cluster is not None:
+            return sum(worker.threads for worker in self.cluster.workers)
+        return worker_count(self.place.work, self.settings.n_jobs)
+
+
+def make_pca_plan(job: PCAPlanRequest) -> PCAPlan:
+    """The first way that fits into memory.
+
+    Raises
+    ------
+    MemoryBudgetError
+        None does; names what is needed, what is allowed, and what to change.
+    """
+    fewest: PCAPlan | None = None
+    for method, reason in _ways(job):
+        plan = _plan(job, method, reason, fewest)
+        if plan.predicted_bytes <= job.limit:
+            return _with_time(job, plan)
+        if fewest is None or plan.predicted_bytes < fewest.predicted_bytes:
+            fewest = plan
+    needed = format_bytes(fewest.predicted_bytes if fewest else 0)
+    raise MemoryBudgetError(
+        f"PCA of {job.n} x {job.d} needs {needed} ({fewest.method if fewest else ''}), and {format_bytes(job.limit)} "
+        f"are allowed or free. Try {_fewer(job)}, float32 data, or a larger memory_limit."
+        f"{hidden_memory(job.place.work)}"
+    )
+
+
+def _with_time(job: PCAPlanRequest, plan: PCAPlan) -> PCAPlan:
+    """Return the plan with an estimate of its time, where that does not depend on a network."""
+    if job.cluster is not None:
+        return plan
+    seconds = estimate_seconds(pca_work(job, plan), job.place.work, job.X.dtype, plan.workers, job.on_gpu)
+    return replace(plan, estimated_seconds=seconds)
+
+
+def _fewer(job: PCAPlanRequest) -> str:
+    """Fewer components, and the solver for them where another one was asked for."""
+    iterates = job.settings.svd_solver in ("randomized", "arpack")
+    return "fewer components" if iterates else 'few components (of PCA with svd_solver="randomized")'
+
+
+def _ways(job: PCAPlanRequest) -> Iterator[tuple[str, str]]:
+    """Methods in the order in which they are wanted, each with the reason for it."""
+    asked = job.settings.svd_solver
+    if asked != "auto":
+        yield ("randomized" if asked == "arpack" else asked), "asked for"
+        return
+    n, d, p = job.n, job.d, job.p
+    few = min(n, d)
+    exact = "dual" if n < d else "covariance_eigh"
+    if is_sparse(job.X) and few > FEW_OF_SPARSE and not job.whole:
+        yield "randomized", "sparse rows, of which products are cheap"
+        return
+    if not is_sparse(job.X) and d <= n <= SMALL and job.cluster is None:
+        yield "full", "the data are small"
+        return
+    pays = FEATURES_PER_COMPONENT * (p + 8) < d
+    if n >= d > FEW_FEATURES and pays and not job.whole:
+        yield "randomized", f"p = {p} is small beside {d} features"
+        return
+    yield exact, f"{n} samples are fewer than {d} features" if n < d else f"{d} features are no more than {n} samples"
+    if not job.whole and 5 * p <= few:
+        yield "randomized", "few components"
+
+
+def _plan(job: PCAPlanRequest, method: str, reason: str, refused: PCAPlan | None) -> PCAPlan:
+    by_samples = method == "dual" or (method == "randomized" and job.n < job.d)
+    solver = solver_for(job, method)
+    notes: tuple[str, ...] = ()
+    if job.cluster is not None:
+        notes = (f"cluster: {job.cluster.describe()}",)
+    if refused is not None:
+        notes = (*notes, f"{refused.method} would need {format_bytes(refused.predicted_bytes)}")
+    if job.settings.has_checkpoint and not isinstance(solver, BlockKrylov):
+        notes = (*notes, NO_CHECKPOINT)
+    return PCAPlan(
+        n_samples=job.n,
+        n_features=job.d,
+        n_components=job.p,
+        dtype=dtype_name(job.X.dtype),
+        device=describe_device(job.place.work),
+        method=method,
+        reason=reason,
+        solver=solver,
+        by_samples=by_samples,
+        workers=job.workers,
+        predicted_bytes=_bytes(job, method, solver, by_samples),
+        available_bytes=job.limit,
+        notes=notes,
+    )
+
+
+def solver_for(job: PCAPlanRequest, method: str) -> Any:
+    """The solver of the eigenproblem of a method; None for the SVD."""
+    settings = job.settings
+    if method == "full":
+        return None
+    if method == "randomized":
+        width = None if settings.oversampling is None else job.p + settings.oversampling
+        return BlockKrylov(tol=settings.tol, passes=settings.passes, block_size=width)
+    size = job.n if method == "dual" else job.d
+    if size > LAPACK_UP_TO and not job.whole and SIZE_PER_COMPONENT * job.p <= size:
+        return BlockKrylov(tol=TIGHT * 2.3e-16)
+    return Dense()
+
+
+def _bytes(job: PCAPlanRequest, method: str, solver: Any, by_samples: bool) -> int:
+    """Peak of what a method allocates: matrices, the solver's own, blocks of every worker, components and scores."""
+    n, d, p, item = job.n, job.d, job.p, item_size(job.X.dtype)
+    workers, blocks, scores = job.workers, job.workers * 3 * _block_bytes(job, method), n * p
+    if job.cluster is not None:
+        # Rows and sums stay with their workers; here are one of the sums, and blocks of vectors on their way.
+        workers, blocks = 0, BLOCKS_ON_THE_WAY * 8 * (n if by_samples else d) * (p + 10)
+        scores = n * p if by_samples or job.X.local is not None else 0
+    results = (4 * d * p + 2 * scores) * max(item, 8 if method == "covariance_eigh" else item)
+    copy = n * d * item if job.place.moved else 0
+    if is_sparse(job.X):
+        copy += 3 * int(job.X.nnz) * 12
+    if method == "full":
+        few, svd = min(n, d), SVD_SQUARES * min(n, d) ** 2
+        whole = 2 * n * d + (n + d) * few + svd
+        return copy + (whole * item if job.cluster is None else svd * 8) + blocks + results
+    if method == "randomized":
+        few = min(n, d)
+        dense = 5 * p > few
+        work = (2 * few * few + Dense().workspace_items(few, p, job.on_gpu)) * 8 if dense else 0
+        work = work or solver.workspace_items(few, p, job.on_gpu) * item
+        sums = workers * few * (p + 10) * 8
+        return copy + work + blocks + sums + results
+    size = n if method == "dual" else d
+    wanted = size if job.whole else p
+    private = workers if size <= PRIVATE_UP_TO or method == "covariance_eigh" else 0
+    matrix = size * size * 8 * (1 + private) + size * size * item * (2 if private else 0)
+    work = solver.workspace_items(size, min(wanted, size), job.on_gpu) * 8 + 2 * size * size * 8
+    work = work if isinstance(solver, Dense) else solver.workspace_items(size, wanted, job.on_gpu) * 8
+    return copy + max(matrix, size * size * 8 + work) + blocks + results
+
+
+def _block_bytes(job: PCAPlanRequest, method: str) -> int:
+    """Of a block of rows or columns, and a tile of a product."""
+    by_rows = method == "covariance_eigh" or (method in ("randomized", "full") and job.n >= job.d)
+    length, other = (job.n, job.d) if by_rows else (job.d, job.n)
+    entries = GPU_BLOCK_ENTRIES if job.on_gpu else BLOCK_ENTRIES
+    fewest = FEWEST_ROWS if by_rows else FEWEST_COLUMNS
+    rows = min(length, max(fewest, entries // max(other, 1)))
+    rows = max(rows, min(length, SQUARES * other, LONGEST)) if method == "covariance_eigh" else rows
+    return (rows * other + (TILE_EDGE**2 if method == "dual" else 0)) * 8

@@ -1,0 +1,173 @@
+"""Variances, shares and the number of components; what is said about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpukpca.algorithms.magnitude import check_variance, variances_of_data
+from gpukpca.algorithms.pca.evidence import log_evidence, most_evident
+from gpukpca.algorithms.pca.fit import Axes
+from gpukpca.algorithms.pca.settings import RankRequest
+from gpukpca.algorithms.solver_warnings import warn_of_fallbacks
+from gpukpca.backend.namespace import dtype_name, epsilon, from_host, namespace_of, to_host
+from gpukpca.exceptions import ConvergenceError, ConvergenceWarning, PrecisionWarning, RankWarning, warn_user
+
+USELESS_RESIDUAL = 0.1
+# scikit-learn's: variances up to it count as zero in Minka's likelihood.
+MINKA_EPS = 1e-15
+# A remainder of the trace up to this many eps of it is rounding.
+REMAINDER = 20.0 * float(np.finfo(np.float64).eps)
+# Standard deviations up to this many eps of the largest have two digits at most.
+FEW_DIGITS = 100.0
+
+
+@dataclass(frozen=True)
+class Variances:
+    """Variances of the retained components in the units of the data, over n - 1 degrees of freedom.
+
+    Attributes
+    ----------
+    values, ratios, singular_values, residual_norms : host array, shape (p,)
+    total, noise : float
+    degrees : int
+        n - 1, at least 1.
+    """
+
+    values: np.ndarray
+    ratios: np.ndarray
+    singular_values: np.ndarray
+    residual_norms: np.ndarray
+    total: float
+    noise: float
+    degrees: int
+
+    @property
+    def kept(self) -> int:
+        """Return the number p of retained components."""
+        return len(self.values)
+
+    @property
+    def deviations(self) -> np.ndarray:
+        """Return the standard deviations of the scores (p,), with all digits even where their squares underflow."""
+        return self.singular_values / np.sqrt(self.degrees)
+
+
+def variances_of(axes: Axes, Z: Any, wanted: RankRequest) -> Variances:
+    """Return the variances of a fit. The total is the trace, so the ratios are exact with few components too.
+
+    Raises
+    ------
+    InvalidParameterError
+        A variance is too large for the dtype of the data.
+
+    Warns
+    -----
+    PrecisionWarning
+        A variance is so small that the dtype of the data loses digits of it.
+    """
+    n, most = Z.shape[0], min(Z.shape)
+    degrees = max(n - 1, 1)
+    nothing = not np.any(axes.squares > 0)
+    total = 0.0 if nothing else max(Z.total, float(np.sum(axes.squares))) / degrees
+    kept = _kept(axes, total * degrees, n, wanted)
+    values = axes.squares[:kept] / degrees
+    ratios = values / total if total > 0 else np.zeros_like(values)
+    noise = _noise(axes, total, kept, most, degrees)
+    values = variances_of_data(values, Z.unit, Z.dtype)
+    check_variance(total, Z.unit, np.float64)
+    total, noise = total / Z.unit / Z.unit, noise / Z.unit / Z.unit
+    norms = axes.residual_norms[:kept] / degrees / Z.unit / Z.unit
+    return Variances(values, ratios, np.sqrt(axes.squares[:kept]) / Z.unit, norms, total, noise, degrees)
+
+
+def _kept(axes: Axes, total: float, n: int, wanted: RankRequest) -> int:
+    """How many components."""
+    if wanted.minka and axes.spectrum is not None:
+        variances = axes.spectrum / max(n - 1, 1)
+        return most_evident(log_evidence(variances, n, len(variances), floor=MINKA_EPS))
+    if wanted.share is None:
+        return wanted.most
+    if total <= 0:
+        return min(1, wanted.most)
+    # More than the share, as in scikit-learn, but for rounding: 1 - eps of the variance is all of it.
+    reached = np.cumsum(axes.squares) / total
+    return min(int(np.searchsorted(reached, wanted.share, side="right")) + 1, wanted.most)
+
+
+def _noise(axes: Axes, total: float, kept: int, most: int, degrees: int) -> float:
+    """The mean of the variances left out."""
+    if kept >= most:
+        return 0.0
+    if axes.spectrum is not None:
+        return float(np.mean(axes.spectrum[kept:])) / degrees
+    left = total - float(np.sum(axes.squares[:kept])) / degrees
+    return left / (most - kept) if left > REMAINDER * total else 0.0
+
+
+def warn_of_axes(axes: Axes, variances: Variances, wanted: RankRequest) -> None:
+    """Residuals above the tolerance, components without variance, a device that failed."""
+    eigen = axes.eigen
+    if eigen is not None:
+        warn_of_fallbacks(eigen)
+    if eigen is not None and not np.all(eigen.converged):
+        _warn_of_convergence(axes)
+    rank = int(np.sum(variances.singular_values > 0))
+    if rank < variances.kept and (wanted.given or rank == 0):
+        warn_user(
+            f"only {rank} of the {variances.kept} components carry variance. The others have variance 0.", RankWarning
+        )
+
+
+def warn_of_lost_variances(model: Any) -> None:
+    """Warn where variances of a fitted PCA are those of rounding: of the largest one, or of the data before centering.
+
+    An entry x is stored to eps |x|, and a component has the rounding of the means of its features.
+    """
+    V, xp = model.components_, namespace_of(model.components_)
+    deviations = np.sqrt(to_host(model.explained_variance_).astype(np.float64))
+    if not np.any(deviations > 0.0):
+        return
+    eps, mean = epsilon(V), xp.abs(model.mean_) if model.scale_ is None else xp.abs(model.mean_ / model.scale_)
+    size = float(xp.max(mean))
+    shares = to_host(xp.sqrt(xp.sum((V * (mean / size)[None, :]) ** 2, axis=1))) if size > 0.0 else 0.0
+    # Without a count the directions without variance are among the components, and rounding of the largest is theirs.
+    relative = 0.0 if model.n_components is None else FEW_DIGITS * deviations[0]
+    noise = eps * np.maximum(size * shares, relative)
+    lost = np.flatnonzero((deviations > 0.0) & (deviations <= noise))
+    if lost.size:
+        where = ", ".join(str(k + 1) for k in lost[:10]) + (", ..." if lost.size > 10 else "")
+        warn_user(
+            f"{dtype_name(V.dtype)} cannot resolve the variances of {lost.size} of {len(deviations)} components "
+            f"({where}): they are within the rounding of the largest one, or of data of size {size:.3g} before "
+            "centering. Ask for fewer components, or pass float64 data, or data less their means.",
+            PrecisionWarning,
+        )
+
+
+def _warn_of_convergence(axes: Axes) -> None:
+    eigen = axes.eigen
+    if eigen is None:
+        return
+    largest = float(np.max(axes.squares, initial=0.0))
+    norms = axes.residual_norms
+    if not eigen.converged.any() and float(np.min(norms)) > USELESS_RESIDUAL * largest:
+        raise ConvergenceError(
+            f"no component was found in {eigen.n_passes} passes: every residual is above {USELESS_RESIDUAL} of the "
+            f'largest eigenvalue. Use iterated_power="auto", or svd_solver="covariance_eigh" or "dual".',
+            partial_result=replace(
+                eigen,
+                eigenvalues=from_host(axes.squares, axes.vectors),
+                eigenvectors=axes.vectors,
+                residual_norms=from_host(norms, axes.vectors),
+            ),
+        )
+    worst = float(np.max(norms)) / largest if largest > 0 else 0.0
+    warn_user(
+        f"{int(np.sum(~eigen.converged))} of {len(norms)} components have a residual above {eigen.tolerance:.0e} of "
+        f"the largest eigenvalue after {eigen.n_passes} passes; the worst is {worst:.1e}. Use "
+        'iterated_power="auto", a larger tol, or svd_solver="covariance_eigh" or "dual".',
+        ConvergenceWarning,
+    )

@@ -1,0 +1,167 @@
+"""Where an estimator computes and where its results go: the parameter `device`, and what is done without one.
+
+Data stay where they are with ``device=None``. Elsewhere they are copied once, in batches, and what the user sees goes
+back to the library of the data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpukpca._formatting import format_bytes
+from gpukpca._typing import Array
+from gpukpca.backend.device import (
+    cuda_is_installed,
+    cuda_place,
+    describe_device,
+    hidden_memory,
+    is_on_gpu,
+    parsed_device,
+    placed_rows,
+    precision_warning,
+)
+from gpukpca.backend.namespace import (
+    dtype_name,
+    empty_like,
+    is_cupy,
+    is_memory_map,
+    is_numpy,
+    is_sparse,
+    item_size,
+    move,
+    namespace_of,
+    same_place,
+    to_host,
+)
+from gpukpca.backend.parallel import row_slices
+from gpukpca.exceptions import (
+    DeviceFallbackWarning,
+    DeviceUnavailableError,
+    InvalidParameterError,
+    MemoryBudgetError,
+    PrecisionWarning,
+    warn_once,
+)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a fit computes, and where its results go.
+
+    Attributes
+    ----------
+    work, home : array, shape (0,)
+        Tell library, dtype and device: of the computation, and of the data as they came.
+    note : str
+        Why it is not computed where it was asked for; empty where it is.
+    """
+
+    work: Array
+    home: Array
+    note: str = ""
+
+    @property
+    def moved(self) -> bool:
+        """Whether the computation is elsewhere than the data."""
+        return not same_place(self.work, self.home)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The note, where there is one."""
+        return (self.note,) if self.note else ()
+
+    def brought(self, X: Any) -> Any:
+        """Data where the computation is, in memory of the fit's own unless they are there already."""
+        return X if not self.moved or X is None else _copied(X, self.work)
+
+    def check_size(self, X: Any, limit: int) -> None:
+        """Raise `MemoryBudgetError` where a copy of X alone is more than `limit` bytes."""
+        needed = int(np.prod(X.shape)) * item_size(X.dtype) if self.moved else 0
+        if needed > limit:
+            raise MemoryBudgetError(
+                f"the data take {format_bytes(needed)} on {describe_device(self.work)}, and {format_bytes(limit)} "
+                'are allowed or free there. Try device="cpu", float32 data, or a larger memory_limit.'
+                f"{hidden_memory(self.work)}"
+            )
+
+    def returned(self, A: Any) -> Any:
+        """A result where the data came from."""
+        return A if not self.moved or A is None else move(A, self.home)
+
+
+def placement_for(device: Any, X: Any) -> Placement:
+    """Return where X is computed with the parameter `device` of an estimator.
+
+    Raises
+    ------
+    InvalidParameterError
+        No such device name, or sparse rows on a GPU.
+    DeviceUnavailableError
+        device="cuda", and no CUDA device works.
+
+    Warns
+    -----
+    DeviceFallbackWarning
+        device="auto", CuPy is installed, and it cannot be used; once in a process for every cause.
+    """
+    wanted, index = parsed_device(device)
+    home = empty_like(X)
+    if wanted == "cpu":
+        return Placement(np.empty(0, dtype_name(X.dtype)) if is_on_gpu(X) else home, home)
+    stays = is_on_gpu(X) and index in (None, X.device.id if is_cupy(X) else X.device.index)
+    if not wanted or stays:
+        return Placement(home, home)
+    if is_sparse(X):
+        if wanted == "cuda":
+            raise InvalidParameterError(
+                'sparse rows are computed on the CPU; pass X.toarray(), or device="auto" or "cpu".'
+            )
+        return Placement(home, home, "sparse rows are computed on the CPU")
+    work, found = cuda_place(index, dtype_name(X.dtype))
+    if work is not None:
+        return Placement(work, home)
+    if wanted == "cuda":
+        raise DeviceUnavailableError(f"device={device!r}: {found}.")
+    if not cuda_is_installed():  # an ordinary laptop: nothing to tell
+        return Placement(home, home)
+    warn_once(f'device="auto": {found}. Computing on the CPU.', DeviceFallbackWarning)
+    return Placement(home, home, f"on the CPU: {found}")
+
+
+def at_full_precision(place: Placement, X: Any) -> Placement:
+    """Return the placement, with a note where products are set to less than float32.
+
+    Warns
+    -----
+    PrecisionWarning
+        CuPy or the environment asks for TF32 or alike; once in a process.
+    """
+    if dtype_name(X.dtype) == "float64" or not (found := precision_warning(place.work)):
+        return place
+    warn_once(f"{found}.", PrecisionWarning)
+    return replace(place, note=place.note or found)
+
+
+def panels_of(X: Any, rows: int) -> list[tuple[int, int]]:
+    """(start, stop) of panels of so many rows; at least one, which may be empty."""
+    return row_slices(int(X.shape[0]), rows) or [(0, 0)]
+
+
+def _copied(X: Any, like: Array) -> Array:
+    """X in new memory on another device; a memory map is read as it is copied."""
+    host = X if is_memory_map(X) else to_host(X)
+    return placed_rows(host, like) if is_cupy(like) else move(host, like)
+
+
+def own_copy(X: Array, given: Any) -> Array:
+    """Return X, made of what was given, as a copy if none was made on the way; a memory map as it is."""
+    if is_memory_map(X):
+        return X
+    if is_numpy(X):
+        return X.copy() if not isinstance(given, np.ndarray) or np.may_share_memory(X, given) else X
+    if is_sparse(X):
+        return X.copy()
+    return namespace_of(X).asarray(X, copy=True) if X is given else X

@@ -1,0 +1,1 @@
+"""From scores back to data space: linear, ridge, fixed point, distance constraint."""

@@ -1,0 +1,206 @@
+"""Pre-images from distances to neighbors (Kwok & Tsang, IEEE Trans. Neural Networks 15 (2004) 1517).
+
+Distances in feature space to the nearest points of the basis give distances in data space, and those the position in
+the space that the neighbors span. No iteration, no start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.algorithms.preimage.feature_space import FeatureSpace, square_sums
+from gpukpca.algorithms.preimage.result import Found, PreimageInfo
+from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.linalg import row_products, smallest_in_rows
+from gpukpca.backend.namespace import cast, epsilon, from_host, namespace_of, overflow_allowed, to_host
+from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
+from gpukpca.backend.rows import feature_means, gather_rows, shifted_rows
+
+# Numbers that a panel of points holds at most: distances to the basis, or coordinates of neighbors.
+CPU_PANEL, GPU_PANEL = 2**20, 2**25
+# Directions among neighbors with less than this share of the largest squared singular value carry rounding only.
+FLAT = 1e-10
+# How many times as far from the neighbors' mean as their distances say, in the root mean square, a position may be.
+BELIEVED = 2.0
+# Newton's steps for a shift, and how much too far a position may be left.
+SHIFT_STEPS, ENOUGH = 50, 1e-12
+
+
+@dataclass(frozen=True)
+class DistanceConstraint:
+    """Position from the distances to the nearest points of the basis.
+
+    Attributes
+    ----------
+    space : FeatureSpace
+    points : array, shape (m, d)
+        The basis, less `mean` where distances are what kernel values tell.
+    mean : array, shape (d,), or None
+    scores : array, shape (m, p)
+        Of the basis.
+    norms, diagonal : array, shape (m,)
+        ‖φ(b) - m‖² and k(b, b), in the widest type.
+    reach : float
+        The square of twice the largest distance of the data from their mean: no two are further apart.
+    n_neighbors : int
+    """
+
+    space: FeatureSpace
+    points: Array
+    mean: Array | None
+    scores: Array
+    norms: Array
+    diagonal: Array
+    reach: float
+    n_neighbors: int
+
+    @classmethod
+    def fitted(cls, space: FeatureSpace, scores: Array, n_neighbors: int) -> DistanceConstraint:
+        """m² kernel values for the distances of the basis from the mean."""
+        basis, wide = space.map.basis, space.map.mean_weights.dtype
+        by_distances = space.kernel.inverts_to == "distances"
+        mean = feature_means(basis) if by_distances else None
+        points = _points(basis, mean)
+        norms = space.square_distances(basis, 0)
+        diagonal = cast(space.kernel.diagonal(points), wide)
+        squares = square_sums(points)
+        reach = 4.0 * float(namespace_of(squares).max(squares))
+        return cls(space, points, mean, scores, norms, diagonal, reach, min(n_neighbors, int(basis.shape[0])))
+
+    @classmethod
+    def of(cls, space: FeatureSpace, mean: Array | None, **fields: Any) -> DistanceConstraint:
+        """With what follows from the basis: the points."""
+        return cls(space, _points(space.map.basis, mean), mean, **fields)
+
+    def __call__(self, Z: Array, start: Array | None = None) -> Found:
+        """Cost: 2 m q operations a point, and k² d for k neighbors."""
+        widest = max(int(self.points.shape[0]), self.n_neighbors * int(self.points.shape[1]))
+        panels = row_slices(int(Z.shape[0]), max(1, (GPU_PANEL if is_on_gpu(Z) else CPU_PANEL) // widest))
+        workers = worker_count(Z, self.space.n_jobs)
+        found = map_tiles(lambda bounds: self._panel(Z[slice(*bounds), :]), panels, workers)
+        return namespace_of(Z).concat(restore_order(found, len(panels)), axis=0), PreimageInfo.direct(int(Z.shape[0]))
+
+    def _panel(self, Z: Array) -> Array:
+        distances, chosen = smallest_in_rows(self._distances(Z), self.n_neighbors)
+        xp, wide = namespace_of(Z), self.norms.dtype
+        shape = (*chosen.shape, int(self.points.shape[1]))
+        around = cast(xp.reshape(gather_rows(self.points, chosen.reshape(-1)), shape), wide)
+        center = xp.sum(around, axis=1) / chosen.shape[1]
+        around = around - center[:, None, :]
+        gram = to_host(around @ xp.matrix_transpose(around)).astype(np.float64)
+        wanted, squares = self._wanted(Z, distances, chosen, gram, around, center)
+        coordinates = from_host(_solved(gram, wanted, np.mean(squares, axis=1)), Z, wide)
+        x = center + (coordinates[:, None, :] @ around)[:, 0, :]
+        if self.mean is not None:
+            nearest = chosen[np.arange(len(chosen)), np.argmin(squares, axis=1)]
+            most = np.where(self._has_lost_digits(distances, chosen), BELIEVED * np.sqrt(squares.min(axis=1)), np.inf)
+            x = _moved_into_reach(x, cast(gather_rows(self.points, nearest), wide), from_host(most, Z, wide))
+        return cast(x if self.mean is None else x + self.mean[None, :], Z.dtype)
+
+    def _distances(self, Z: Array) -> Array:
+        """‖φ(b) - P‖² of every point P = m + z V and the basis: what b has outside of the space, and in it."""
+        xp, wide = namespace_of(Z), self.norms.dtype
+        S = cast(self.scores[:, : Z.shape[1]], wide)
+        Z = cast(Z, wide)
+        inside = square_sums(Z)[:, None] + square_sums(S)[None, :] - 2.0 * row_products(Z, S)
+        outside = self.norms - square_sums(S)
+        return xp.clip(inside, 0.0, None) + xp.clip(outside, 0.0, None)[None, :]
+
+    def _wanted(
+        self, Z: Array, distances: np.ndarray, chosen: np.ndarray, gram: np.ndarray, around: Array, center: Array
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return (x - center)·(b - center) for every neighbor b, up to a constant, and ‖x - b‖², both (rows, k).
+
+        The distances are infinite for inner products: an offset leaves them no digits.
+        """
+        if self.mean is None:
+            wanted = self._inner_products(Z, distances, chosen)
+            across = namespace_of(center).matrix_transpose(around @ center[:, :, None])[:, 0, :]
+            return wanted - to_host(across).astype(np.float64), np.full(wanted.shape, np.inf)
+        own = np.einsum("ikk->ik", gram)
+        squares = self._square_distances(distances, chosen)
+        return 0.5 * (own - squares), squares
+
+    def _square_distances(self, distances: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """‖x - b‖² for k(x, b) = f(0) - ‖φ(b) - P‖²/2, as if P were φ(x); not beyond what the data reach."""
+        largest = to_host(self.diagonal).astype(np.float64)[chosen]
+        drops = np.minimum(0.5 * distances, largest * (1.0 - np.finfo(np.float64).eps))
+        with overflow_allowed():
+            found = self.space.kernel.square_distances(drops)
+        return np.minimum(np.nan_to_num(found, nan=self.reach), self.reach)
+
+    def _has_lost_digits(self, distances: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """Return for every row whether a kernel value, and so a distance, has lost half of its digits."""
+        peaks = to_host(self.diagonal).astype(np.float64)[chosen]
+        return np.any(peaks - 0.5 * distances < np.sqrt(epsilon(self.scores)) * peaks, axis=1)
+
+    def _inner_products(self, Z: Array, distances: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """x·b for k(x, b) = (‖P‖² + k(b, b) - ‖φ(b) - P‖²) / 2."""
+        wide, m = self.norms.dtype, self.space.map
+        along = cast(Z, wide) @ cast(m.offset[: Z.shape[1]], wide)[:, None]
+        norms = to_host(square_sums(Z) + 2.0 * along[:, 0]).astype(np.float64) + m.mean_norm
+        values = 0.5 * (norms[:, None] + to_host(self.diagonal).astype(np.float64)[chosen] - distances)
+        return self.space.kernel.inner_products(values)
+
+
+def _points(basis: Array, mean: Array | None) -> Array:
+    return basis if mean is None else shifted_rows(basis, mean, 1.0, basis.dtype)
+
+
+def _moved_into_reach(x: Array, b: Array, most: Array) -> Array:
+    """Return the rows x, moved towards b where they are further from it than `most`.
+
+    Differences of distances give the position. Distances to far neighbors, whose kernel values near 0 have few digits,
+    could move a point away from its nearest neighbor.
+    """
+    xp = namespace_of(x)
+    steps = x - b
+    lengths = xp.sqrt(square_sums(steps))
+    far = lengths > most
+    share = xp.where(far, most, xp.ones_like(most)) / xp.where(far, lengths, xp.ones_like(lengths))
+    return xp.where(far[:, None], b + steps * share[:, None], x)
+
+
+def _solved(gram: np.ndarray, wanted: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """Coordinates u with x = center + Σ u_i (b_i - center): (G + μ)⁺ wanted, G the neighbors' centered Gram matrix.
+
+    μ is 0 (the paper) unless ‖x - center‖ is beyond BELIEVED times the root of `most`, which it cannot be for any point
+    at these distances: neighbors that are nearly flat make spreads of a small disagreement. Then μ is the smallest
+    with ‖x - center‖² <= most.
+    """
+    values, vectors = np.linalg.eigh(gram)
+    largest = np.where(values[:, -1:] > 0.0, values[:, -1:], 1.0)
+    values = values / largest
+    values = np.where(values > FLAT, values, 0.0)
+    # A constant among the wanted falls out, but for the rounding of the center, which an offset makes large.
+    along = np.einsum("ikj,ik->ij", vectors, (wanted - wanted.mean(axis=1, keepdims=True)) / largest)
+    shift = _shift(values, along, np.maximum(most / largest[:, 0], 0.0) + FLAT)
+    found = np.divide(along, values + shift[:, None], out=np.zeros_like(values), where=values > 0.0)
+    return np.einsum("ikj,ij->ik", vectors, found)
+
+
+def _shift(values: np.ndarray, along: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """μ for every row: 0, or the solution of Σ λ a² / (λ + μ)² = most by Newton's method on 1 / the root of the sum.
+
+    From 0 no step leads too far (Moré & Sorensen, SIAM J. Sci. Stat. Comput. 4 (1983) 553).
+    """
+    shift = np.zeros(len(most))
+    held = _lengths(values, along, shift)[0] > BELIEVED * np.sqrt(most)
+    for _ in range(SHIFT_STEPS):
+        length, slope = _lengths(values, along, shift)
+        over = np.where(held, length / np.sqrt(most) - 1.0, 0.0)
+        if np.all(over <= ENOUGH):
+            break
+        shift = shift + np.divide(length**2 * over, slope, out=np.zeros_like(shift), where=held & (slope > 0.0))
+    return shift
+
+
+def _lengths(values: np.ndarray, along: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The root of Σ λ a² / (λ + μ)², and Σ λ a² / (λ + μ)³, for every row."""
+    shifted = np.where(values > 0.0, values + shift[:, None], 1.0)
+    squares = values * (along / shifted) ** 2
+    return np.sqrt(squares.sum(axis=1)), np.sum(squares / shifted, axis=1)

@@ -1,0 +1,235 @@
+"""Pre-images by fixed-point iteration (Mika et al., NIPS 11 (1999)), for every radial kernel with a slope.
+
+For k(x, y) = f(‖x - y‖²) and the point P = Σ γ_j φ(b_j) of feature space, ‖φ(x) - P‖² is smallest where
+g(x) = Σ γ_j k(x, b_j) is largest. Its gradient 2 Σ γ_j h_j (b_j - x), h = -f', vanishes where
+x = Σ γ_j h_j b_j / Σ γ_j h_j.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.algorithms.preimage.feature_space import FeatureSpace, nearest, square_sums
+from gpukpca.algorithms.preimage.result import Found, PreimageInfo
+from gpukpca.backend.creation import full
+from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.elementwise import multiply
+from gpukpca.backend.namespace import cast, epsilon, namespace_of, to_host
+from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
+from gpukpca.backend.rows import by_panels, feature_means, gather_rows, shifted_rows
+from gpukpca.kernels import Kernel, Scale
+from gpukpca.kernels.base import PreparedRows
+
+# Entries of the block of kernel values between points under way and the basis: 8 MiB and 256 MiB in float64.
+CPU_PANEL, GPU_PANEL = 2**20, 2**25
+# Where positive and negative weights cancel to less than this share of their size, their mean is no place to go to.
+CANCELLED = 0.01
+# Steps shorter than this share of the spread of the data are rounding, in eps.
+SHORTEST = 20.0
+# Halvings of a step after which no improvement is to be had.
+HALVINGS = 40
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """Maximizes g from a start, a panel of points at a time.
+
+    Attributes
+    ----------
+    space : FeatureSpace
+    points : array, shape (m, d)
+        The basis less `mean`.
+    mean : array, shape (d,)
+        In the widest type.
+    scores : array, shape (m, p)
+        Of the basis: where no start is given, the basis point with the nearest scores is the start.
+    spread : float
+        Root mean square of ‖b - mean‖.
+    slope : Kernel
+        h, up to a factor.
+    max_iter : int
+    tol : float
+        Of the step, in units of `spread`.
+    """
+
+    space: FeatureSpace
+    points: Array
+    mean: Array
+    scores: Array
+    spread: float
+    slope: Kernel
+    max_iter: int
+    tol: float
+
+    @classmethod
+    def fitted(cls, space: FeatureSpace, scores: Array, max_iter: int, tol: float) -> FixedPoint:
+        """One centered copy of the basis; nothing is computed with the kernel."""
+        basis = space.map.basis
+        mean = feature_means(basis)
+        squares = square_sums(shifted_rows(basis, mean, 1.0, basis.dtype))
+        spread = float(namespace_of(squares).sum(squares) / squares.shape[0]) ** 0.5
+        return cls.of(space, mean, scores, spread, max_iter, max(tol, SHORTEST * epsilon(basis)))
+
+    @classmethod
+    def of(
+        cls, space: FeatureSpace, mean: Array, scores: Array, spread: float, max_iter: int, tol: float
+    ) -> FixedPoint:
+        """With what follows from the basis and the kernel: the points and the slope."""
+        points = shifted_rows(space.map.basis, mean, 1.0, space.map.basis.dtype)
+        unit = spread * spread
+        slope: Any = space.kernel.slope(unit if 0.0 < unit < math.inf else 1.0)
+        while isinstance(slope, Scale):  # a factor falls out
+            slope = slope.k
+        return cls(space, points, mean, scores, spread, slope, max_iter, tol)
+
+    def __call__(self, Z: Array, start: Array | None = None) -> Found:
+        """The pre-images, and how they were found; cost: m kernel values and 4 m d operations a point and look."""
+        slope, kernel = (_Prepared.of(k, self.points) for k in (self.slope, self.space.kernel))
+        values = None if self.slope == self.space.kernel else kernel
+        count = int(Z.shape[0])
+        rows = max(1, (GPU_PANEL if is_on_gpu(Z) else CPU_PANEL) // int(self.points.shape[0]))
+        panels = row_slices(count, rows)
+
+        def panel(bounds: tuple[int, int]) -> Found:
+            Zp = Z[slice(*bounds), :]
+            begin = self._begin(Zp, None if start is None else start[slice(*bounds), :])
+            return _Search(self, slope, values, self.space.weights(Zp)).run(begin)
+
+        found = restore_order(map_tiles(panel, panels, worker_count(Z, self.space.n_jobs)), len(panels))
+        points = namespace_of(Z).concat([part for part, _ in found], axis=0)
+        wide = self.mean.dtype
+        restored = by_panels(points, lambda part, *_: cast(cast(part, wide) + self.mean[None, :], part.dtype))
+        return restored, PreimageInfo.joined([info for _, info in found])
+
+    def _begin(self, Z: Array, start: Array | None) -> Array:
+        if start is None:
+            return gather_rows(self.points, nearest(Z, self.scores[:, : Z.shape[1]]))
+        return cast(cast(start, self.mean.dtype) - self.mean[None, :], self.points.dtype)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A kernel with the basis made ready for it."""
+
+    kernel: Kernel
+    rows: PreparedRows
+
+    @classmethod
+    def of(cls, kernel: Kernel, points: Array) -> _Prepared:
+        return cls(kernel, kernel.prepare(points))
+
+    def weighted(self, x: Array, weights: Array) -> Array:
+        """γ_j k(x, b_j), shape (rows, m)."""
+        new = self.kernel.prepare(x, like=self.rows.template)
+        return multiply(self.kernel.tile(new, self.rows), weights)
+
+
+@dataclass(frozen=True)
+class _State:
+    """Points under way: arrays with one row for each."""
+
+    weights: Array
+    x: Array
+    value: Array
+    size: Array
+    direction: Array
+    step: Array
+    length: Array
+
+    def taken(self, chosen: np.ndarray) -> _State:
+        """The points named by host integers."""
+        return _State(*(gather_rows(part, chosen) for part in vars(self).values()))
+
+
+class _Search:
+    """The iteration for one panel of points.
+
+    A full step goes to the weighted mean of the basis. It is taken where g does not fall, else halved: the direction
+    is that of the gradient of g, so a short enough step is always taken.
+    """
+
+    def __init__(self, task: FixedPoint, slope: _Prepared, values: _Prepared | None, weights: Array) -> None:
+        self.task, self.slope, self.values, self.weights = task, slope, values, weights
+        self.wide = task.mean.dtype
+        self.xp = namespace_of(weights)
+        self.enough = task.tol * task.spread
+
+    def run(self, start: Array) -> Found:
+        """Points that have converged leave; the others go on until `max_iter`."""
+        count = int(start.shape[0])
+        state, restarted = self._first(start)
+        numbers, n_iter = np.arange(count), np.full(count, self.task.max_iter)
+        converged = np.zeros(count, dtype=bool)
+        pieces, order = [], []
+        for looks in range(1, self.task.max_iter + 1):
+            arrived, stuck = self._finished(state)
+            converged[numbers[arrived]] = True
+            gone = arrived | stuck | (looks == self.task.max_iter)
+            if gone.any():
+                n_iter[numbers[gone]] = looks
+                pieces.append(gather_rows(state.x, np.flatnonzero(gone)))
+                order.append(numbers[gone])
+                numbers = numbers[~gone]
+                if not numbers.size:
+                    break
+                state = state.taken(np.flatnonzero(~gone))
+            state = self._next(state)
+        back = np.argsort(np.concatenate(order))
+        return gather_rows(self.xp.concat(pieces, axis=0), back), PreimageInfo(converged, n_iter, restarted)
+
+    def _first(self, start: Array) -> tuple[_State, np.ndarray]:
+        """The state at the start, or, where the weights vanish there, at the nearest point of the basis."""
+        state, vanishing = self._look(self.weights, start)
+        restarted = to_host(vanishing)
+        if restarted.any():
+            instead = gather_rows(self.task.points, nearest(start, self.task.points))
+            state, _ = self._look(self.weights, self.xp.where(vanishing[:, None], instead, start))
+        return state, restarted
+
+    def _look(self, weights: Array, x: Array) -> tuple[_State, Array]:
+        """g, its size and the full step at x; and where the weights cancel or are too small to be told from 0."""
+        xp = self.xp
+        W = self.slope.weighted(x, weights)
+        total, size = xp.sum(W, axis=1, dtype=self.wide), xp.sum(xp.abs(W), axis=1, dtype=self.wide)
+        least = CANCELLED * size
+        there = size > float(xp.finfo(W.dtype).smallest_normal)
+        below = xp.where(there, xp.where(total > least, total, least), xp.ones_like(size))
+        up = cast(W @ self.task.points, self.wide) - total[:, None] * cast(x, self.wide)
+        direction = xp.where(there[:, None], up / below[:, None], xp.zeros_like(up))
+        value = total
+        if self.values is not None:
+            W = self.values.weighted(x, weights)
+            value, size = xp.sum(W, axis=1, dtype=self.wide), xp.sum(xp.abs(W), axis=1, dtype=self.wide)
+        size = xp.where(there, size, xp.zeros_like(size))  # values may be there where nothing pulls
+        direction = cast(direction, x.dtype)
+        length = square_sums(direction) ** 0.5
+        step = full((int(x.shape[0]),), 1.0, x)
+        return _State(weights, x, value, size, direction, step, length), xp.logical_or(~there, total <= least)
+
+    def _finished(self, state: _State) -> tuple[np.ndarray, np.ndarray]:
+        """Which points have arrived, and which cannot be improved though they have not; where nothing pulls, neither.
+
+        A point whose weights are all 0 has no length to go and has not arrived.
+        """
+        length, size, step = (to_host(part) for part in (state.length, state.size, state.step))
+        arrived = (length <= self.enough) & (size > 0)
+        return arrived, ~arrived & ((step < 2.0**-HALVINGS) | (size == 0))
+
+    def _next(self, state: _State) -> _State:
+        """A step; where g falls by more than rounding, half of it is left for the next look."""
+        xp = self.xp
+        ahead, _ = self._look(state.weights, state.x + state.step[:, None] * state.direction)
+        slack = 8.0 * epsilon(state.x) * (state.size + ahead.size)
+        better = ahead.value >= state.value - slack
+        halved = replace(state, step=0.5 * state.step)
+
+        def chosen(new: Array, old: Array) -> Array:
+            return xp.where(better[:, None] if new.ndim == 2 else better, new, old)
+
+        parts = {name: chosen(getattr(ahead, name), old) for name, old in vars(halved).items() if name != "weights"}
+        return _State(state.weights, **parts)

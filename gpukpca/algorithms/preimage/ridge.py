@@ -1,0 +1,124 @@
+"""Kernel ridge regression of the data on the scores: by all rows, or by landmarks among the scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.algorithms.preimage.result import Found, PreimageInfo
+from gpukpca.backend.linalg import add_to_diagonal, inner_products, solve_positive_definite, solve_triangular
+from gpukpca.backend.namespace import cast, from_host, namespace_of
+from gpukpca.backend.rows import feature_means, gather_rows, row_panels, shifted_rows
+from gpukpca.eigen import Nystrom
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram import TiledGram, gram_matrix, kernel_matmat
+from gpukpca.kernels import Kernel
+
+
+@dataclass(frozen=True)
+class RidgeRule:
+    """What a ridge regression is to be: see `RidgePreimage`; the kernel may have gamma to be found from the scores.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    alpha : float
+    centered : bool
+    landmarks : int
+        0: all rows.
+    n_jobs : int, optional
+    """
+
+    kernel: Kernel
+    alpha: float
+    centered: bool
+    landmarks: int
+    n_jobs: int | None = None
+
+
+@dataclass(frozen=True)
+class RidgeRegression:
+    """x = mean + k(z, knots) C.
+
+    Attributes
+    ----------
+    rule : RidgeRule
+    X : array, shape (n, d)
+        Kept for regressions on fewer components.
+    scores : array, shape (n, p)
+    kernel : Kernel
+        Between scores, with numbers in place of rules.
+    knots : array, shape (m, p)
+        The scores, or the landmarks among them.
+    dual_coef : array, shape (m, d)
+        C.
+    mean : array, shape (d,), or None
+        None where the data were not centered.
+    """
+
+    rule: RidgeRule
+    X: Array
+    scores: Array
+    kernel: Kernel
+    knots: Array
+    dual_coef: Array
+    mean: Array | None
+
+    @classmethod
+    def fitted(cls, X: Array, scores: Array, rule: RidgeRule) -> RidgeRegression:
+        """Solve once: O(n³/3 + n² d) and one n × n matrix; with r landmarks O(n r (r + d)) and n r items."""
+        kernel = rule.kernel.resolve(scores)
+        mean = feature_means(X) if rule.centered else None
+        solve = _by_landmarks if rule.landmarks else _by_all
+        try:
+            knots, dual_coef = solve(X, scores, kernel, mean, rule)
+        except np.linalg.LinAlgError as error:
+            raise _not_solvable(rule.alpha) from error
+        if not bool(namespace_of(dual_coef).all(namespace_of(dual_coef).isfinite(dual_coef))):
+            raise _not_solvable(rule.alpha)
+        return cls(rule, X, scores, kernel, knots, dual_coef, mean)
+
+    def __call__(self, Z: Array, start: Array | None = None) -> Found:
+        """Z must have as many columns as the scores; see `of_first`."""
+        points = kernel_matmat(self.kernel, Z, self.knots, self.dual_coef, n_jobs=self.rule.n_jobs)
+        if self.mean is not None:
+            points = cast(cast(points, self.mean.dtype) + self.mean[None, :], points.dtype)
+        return points, PreimageInfo.direct(int(Z.shape[0]))
+
+    def of_first(self, count: int) -> RidgeRegression:
+        """The regression on the first so many scores, solved again where these are not all."""
+        if count == self.scores.shape[1]:
+            return self
+        xp = namespace_of(self.scores)
+        return RidgeRegression.fitted(self.X, xp.asarray(self.scores[:, :count], copy=True), self.rule)
+
+
+def _by_all(X: Array, scores: Array, kernel: Kernel, mean: Array | None, rule: RidgeRule) -> tuple[Array, Array]:
+    """(K(Z, Z) + alpha I)⁻¹ (X - mean)."""
+    K = add_to_diagonal(gram_matrix(kernel, scores, n_jobs=rule.n_jobs, upper=True), rule.alpha)
+    targets = X if mean is None else shifted_rows(X, mean, 1.0, X.dtype)
+    return scores, solve_positive_definite(K, targets)
+
+
+def _by_landmarks(X: Array, scores: Array, kernel: Kernel, mean: Array | None, rule: RidgeRule) -> tuple[Array, Array]:
+    """The same with K ≈ F Fᵀ: W = (FᵀF + alpha I)⁻¹ Fᵀ(X - mean) in the features f(z) = L⁻¹ k(S, z) of landmarks S."""
+    op = TiledGram(kernel, scores, cached_tiles=0, n_jobs=rule.n_jobs)
+    # The same landmarks in every fit: a pre-image is no place for chance.
+    factor = Nystrom(rule.landmarks).factor(op, 1, np.random.default_rng(0))
+    F = factor.F
+    products = np.zeros((factor.rank, int(X.shape[1])))
+    for start, stop in row_panels(X):
+        rows = X[start:stop, :] if mean is None else shifted_rows(X[start:stop, :], mean, 1.0, X.dtype)
+        products += inner_products(F[start:stop, :], rows)
+    W = solve_positive_definite(add_to_diagonal(inner_products(F, F), rule.alpha), products)
+    dual_coef = solve_triangular(factor.pivot_factor, W, transposed=True)
+    return gather_rows(scores, factor.pivots), from_host(dual_coef, X)
+
+
+def _not_solvable(alpha: float) -> InvalidParameterError:
+    return InvalidParameterError(
+        f"the pre-image cannot be learned: the kernel matrix of the scores plus alpha={alpha!r} is not positive "
+        "definite. Use a larger alpha."
+    )

@@ -1,0 +1,160 @@
+"""Progress of a fit: one event a pass or a share of one, to a line on the terminal or to a callable."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpukpca._formatting import format_seconds, printable
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One event of a fit, given to ``KernelPCA(verbose=callable)``.
+
+    Attributes
+    ----------
+    stage : "plan", "resumed", "waiting", "tiles", "pass", "rank", "batch" or "fold"
+        "waiting": for a worker of a cluster.
+    text : str
+        The event in words.
+    done, total : int
+        Tiles of this pass, passes, landmarks, or fits of a search; the total of passes is an upper limit.
+    residual, tolerance : float or None
+        Largest relative residual so far, and where the solver stops.
+    seconds_left : float or None
+        Until the iteration ends, from the seconds of a pass and the decay of the residual; during the first pass, until
+        that ends. None while it is not known.
+    """
+
+    stage: str
+    text: str
+    done: int = 0
+    total: int = 0
+    residual: float | None = None
+    tolerance: float | None = None
+    seconds_left: float | None = None
+
+
+Listener = Callable[[Progress], None]
+# Passes whose residuals tell how fast they fall.
+RECENT = 3
+
+
+def listener_from(verbose: Any) -> Listener | None:
+    """None for 0, a printer of plan and passes for a number, the callable itself for a callable."""
+    if callable(verbose):
+        return verbose
+    return _print_line if verbose else None
+
+
+def _print_line(event: Progress) -> None:
+    if event.stage != "tiles":
+        print(printable(event.text, keep="\n"), file=sys.stderr, flush=True)
+
+
+class ETAListener:
+    """A listener that is told how long an iteration will still take.
+
+    Parameters
+    ----------
+    listener : callable
+        Given every event; those of tiles and passes with `seconds_left`, and a pass says it in words.
+    clock : callable
+        Seconds.
+    """
+
+    def __init__(self, listener: Listener, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.listener, self.clock = listener, clock
+        # When the last pass ended, its number, the seconds it took, and residuals by pass since the last jump upwards.
+        self._ended, self._pass = clock(), -1
+        self._seconds: float | None = None
+        self._residuals: list[tuple[int, float]] = []
+        self._left: float | None = None
+
+    def __call__(self, event: Progress) -> None:
+        """Pass the event on."""
+        if event.stage == "tiles":
+            event = replace(event, seconds_left=self._within_pass(event))
+        elif event.stage == "pass":
+            self._left = self._after_pass(event)
+            words = "" if self._left is None else f", about {format_seconds(self._left)} left"
+            event = replace(event, seconds_left=self._left, text=event.text + words)
+        else:  # what came before the first tile is no part of a pass
+            self._ended = self.clock()
+        self.listener(event)
+
+    def _within_pass(self, event: Progress) -> float | None:
+        spent = self.clock() - self._ended
+        if self._seconds is None:
+            return spent / event.done * (event.total - event.done) if event.done else None
+        return None if self._left is None else max(0.0, self._left - spent)
+
+    def _after_pass(self, event: Progress) -> float | None:
+        now = self.clock()
+        if event.done <= self._pass:  # another solution: more components
+            self._residuals = []
+        self._seconds, self._ended, self._pass = now - self._ended, now, event.done
+        if not event.residual or not event.tolerance:
+            return 0.0 if event.residual == 0.0 else None
+        if self._residuals and event.residual >= self._residuals[-1][1]:
+            self._residuals = []
+        self._residuals = [*self._residuals[-RECENT:], (event.done, event.residual)]
+        passes = self._passes_left(event.tolerance)
+        return None if passes is None else min(passes, max(0, event.total - event.done)) * self._seconds
+
+    def _passes_left(self, tolerance: float) -> int | None:
+        """Passes until the residual is at the tolerance, if it goes on to fall as it did in the last few."""
+        (first, high), (last, low) = self._residuals[0], self._residuals[-1]
+        if low <= tolerance:
+            return 0
+        return math.ceil(math.log(low / tolerance) / (math.log(high / low) / (last - first))) if last > first else None
+
+
+def timed(listener: Listener | None) -> Listener | None:
+    """The listener of an iteration, told how long that will take."""
+    return None if listener is None else ETAListener(listener)
+
+
+def tile_report(listener: Listener | None) -> Callable[[int, int], None] | None:
+    """What an operator calls during a product."""
+    if listener is None:
+        return None
+    return lambda done, total: listener(Progress("tiles", f"{done} of {total} tiles", done, total))
+
+
+def pass_report(listener: Listener | None) -> Callable[[int, int, float | None, float], None] | None:
+    """What a solver calls after a pass."""
+    if listener is None:
+        return None
+
+    def report(done: int, total: int, residual: float | None, tolerance: float) -> None:
+        reached = "" if residual is None else f", largest relative residual {residual:.1e} (stops at {tolerance:.0e})"
+        listener(Progress("pass", f"pass {done}{reached}", done, total, residual, tolerance))
+
+    return report
+
+
+def rank_report(listener: Listener | None) -> Callable[[int, int, float], None] | None:
+    """What a factorization calls after a block of landmarks."""
+    if listener is None:
+        return None
+
+    def report(done: int, total: int, left: float) -> None:
+        listener(Progress("rank", f"{done} of {total} landmarks, {left:.2e} of the trace left", done, total))
+
+    return report
+
+
+def waiting_report(listener: Listener | None) -> Callable[[str], None] | None:
+    """What a cluster calls that waits for a worker."""
+    if listener is None:
+        return None
+    return lambda text: listener(Progress("waiting", text))
+
+
+NO_CHECKPOINT = "no checkpoint is written: this solution has no passes between which it could go on"

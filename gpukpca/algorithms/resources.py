@@ -1,0 +1,127 @@
+"""A fit that runs out of device memory all the same: again as it was, then in half of the memory, then an error.
+
+Host memory that the system promised is there; what a user's own function raises is the user's.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Callable
+from numbers import Integral
+from typing import Any, TypeVar
+
+from gpukpca._formatting import format_bytes
+from gpukpca._typing import Array
+from gpukpca.backend.device import free_bytes, hidden_memory, is_out_of_device_memory, release_unused
+from gpukpca.backend.limits import SHARE_OF_FREE
+from gpukpca.exceptions import DeviceLostError, InvalidParameterError, MemoryBudgetError
+
+# Bytes by the names of their units, in lower case.
+UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+Result = TypeVar("Result")
+
+# Of what may be used: as planned; again, as another program may have come in between; the smaller ways.
+SHARES = (1.0, 1.0, 0.5)
+# After these nobody looks at the variables of the frames that failed, and what they hold may be most of the memory.
+ENDS_WITHOUT_LOCALS = (MemoryError, KeyboardInterrupt, DeviceLostError)
+
+
+class MemoryBudget:
+    """What an attempt may allocate, and what became of those before it.
+
+    Attributes
+    ----------
+    story : tuple of str
+        What went wrong so far.
+    like : anything
+        Tells where it is computed, once that is known.
+    share : float
+        Of what may be used, after a failure.
+    """
+
+    def __init__(self, given: Any, like: Any) -> None:
+        self.story: tuple[str, ...] = ()
+        self._given, self.like = given, like
+        self.share, self._allowed = SHARES[0], 0
+
+    def limit(self, like: Array) -> int:
+        """Return the bytes where `like` lives; after a failure no more than what is free now, if that is known."""
+        self.like = like
+        allowed = memory_limit(self._given, like)
+        if self.story:
+            is_unknown = self._given is not None and hidden_memory(like)
+            allowed = int(self.share * (allowed if is_unknown else min(allowed, SHARE_OF_FREE * free_bytes(like))))
+        self._allowed = allowed
+        return allowed
+
+    def spent(self, error: BaseException) -> None:
+        """Note a failure, and let go of all that it holds."""
+        within = f" within {format_bytes(self._allowed)}" if self._allowed else ""
+        self.story = (*self.story, f"memory ran out{within} ({(str(error).splitlines() or ['no reason given'])[0]})")
+        clear_traceback_frames(error)
+        release_unused(self.like)
+
+    def refusal(self) -> MemoryBudgetError:
+        """The end of the story."""
+        return MemoryBudgetError(
+            f"{'; then '.join(self.story)}. {format_bytes(free_bytes(self.like))} are free now. Something else takes "
+            "the memory, or it is in pieces: end other programs, or set a smaller memory_limit."
+            f"{hidden_memory(self.like)}"
+        )
+
+
+def retry_on_oom(attempt: Callable[[MemoryBudget], Result], given_limit: Any, X: Any) -> Result:
+    """The first attempt that finds the memory it wants.
+
+    Raises
+    ------
+    MemoryBudgetError
+        The plan does not fit, or no attempt could allocate what it had planned.
+    """
+    budget = MemoryBudget(given_limit, X)
+    for share in SHARES:
+        budget.share = share
+        try:
+            return attempt(budget)
+        except MemoryBudgetError:
+            if not budget.story:
+                raise
+            break
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_device_memory(error, budget.like):
+                raise
+            budget.spent(error)
+    raise budget.refusal()
+
+
+def clear_traceback_frames(error: BaseException) -> None:
+    """Drop the variables that an error's tracebacks keep alive: as long as they live, so do their arrays."""
+    seen: BaseException | None = error
+    while seen is not None:
+        traceback.clear_frames(seen.__traceback__)
+        seen = seen.__cause__ or seen.__context__
+
+
+def memory_limit(limit: Any, like: Array) -> int:
+    """Bytes that a fit may allocate: a number, «4GiB», or None for most of what is free."""
+    if limit is None:
+        return int(SHARE_OF_FREE * free_bytes(like))
+    return parsed_bytes(limit)
+
+
+def parsed_bytes(size: Any) -> int:
+    """Bytes from an integer or a string such as "4GiB", "500 MB", "2g"."""
+    if isinstance(size, str):
+        match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)\s*", size)
+        if match and match.group(2).lower() in UNITS:
+            size = int(float(match.group(1)) * UNITS[match.group(2).lower()])
+    if isinstance(size, float) and size.is_integer():
+        size = int(size)
+    if isinstance(size, bool) or not isinstance(size, Integral) or size <= 0:
+        raise InvalidParameterError(
+            f"memory_limit={size!r} is not allowed; give None, a number of bytes, or a string such as '4GiB'."
+        )
+    return int(size)

@@ -1,0 +1,70 @@
+"""Warnings of what a solver could not reach: residuals, tolerances, a device's own solver."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpukpca.backend.namespace import dtype_name, to_host
+from gpukpca.eigen import EigenResult
+from gpukpca.eigen.residuals import default_tolerance
+from gpukpca.exceptions import (
+    ConvergenceError,
+    ConvergenceWarning,
+    DeviceFallbackWarning,
+    PrecisionWarning,
+    warn_user,
+)
+
+# With every residual above this share of the largest eigenvalue, nothing was found.
+USELESS_RESIDUAL = 0.1
+
+
+def warn_of_fallbacks(eigen: EigenResult) -> None:
+    """A device's solver failed, and another one stood in for it."""
+    if eigen.fallbacks:
+        n = eigen.eigenvectors.shape[0]
+        warn_user(
+            f"n = {n}: {'; '.join(eigen.fallbacks)}. The components come from: {eigen.solver}.", DeviceFallbackWarning
+        )
+
+
+def warn_of_tolerance(eigen: EigenResult, tol: float, noise_scale: float = 0.0) -> None:
+    """Warn where rounding keeps residuals above the tolerance; `noise_scale` is the size that centering cancels."""
+    dtype = dtype_name(eigen.eigenvalues.dtype)
+    tol = tol or default_tolerance(dtype)
+    largest = float(np.max(to_host(eigen.eigenvalues), initial=0.0))
+    if eigen.tolerance <= tol or largest == 0.0:
+        return
+    remedy = "Pass float64, or a larger tol." if dtype == "float32" else "Pass a larger tol."
+    if noise_scale > largest:
+        remedy += (
+            f" Centering cancels numbers of size {noise_scale:.3g}: subtract the feature means, or the constant from a "
+            "precomputed matrix, or change gamma and coef0."
+        )
+    warn_user(
+        f"tol = {tol:.0e} of the largest eigenvalue {largest:.3g} is below what rounding allows in {dtype} for this "
+        f"matrix, so converged_ is judged by {eigen.tolerance:.1e}. {remedy}",
+        PrecisionWarning,
+    )
+
+
+def warn_of_convergence(eigen: EigenResult, fixed: bool = False) -> None:
+    """Residuals above the tolerance; an error where nothing was found, unless the passes were `fixed`."""
+    if bool(np.all(eigen.converged)):
+        return
+    norms = to_host(eigen.residual_norms).astype(np.float64)
+    largest = float(np.max(np.abs(to_host(eigen.eigenvalues)), initial=0.0))
+    more = "iterated_power" if fixed else "max_iter"
+    if not fixed and not eigen.converged.any() and float(np.min(norms)) > USELESS_RESIDUAL * largest:
+        raise ConvergenceError(
+            f"no component was found in {eigen.n_passes} passes: every residual is above {USELESS_RESIDUAL} of the "
+            f'largest eigenvalue {largest:.4g}. Allow more passes (max_iter), or use eigen_solver="dense".',
+            partial_result=eigen,
+        )
+    worst = ", ".join(f"{i + 1} ({norms[i] / largest:.1e})" for i in np.flatnonzero(~eigen.converged)[:10])
+    warn_user(
+        f"{int(np.sum(~eigen.converged))} of {len(norms)} components have a residual above tol = {eigen.tolerance:.0e} "
+        f"of the largest eigenvalue after {eigen.n_passes} passes: components {worst}. Allow more passes ({more}), a "
+        "larger tol, or use the dense solver.",
+        ConvergenceWarning,
+    )

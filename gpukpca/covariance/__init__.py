@@ -1,0 +1,1 @@
+"""The centered data matrix and its scatter matrix as operators: dense, sparse, and on a cluster."""

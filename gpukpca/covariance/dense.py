@@ -1,0 +1,318 @@
+"""The centered rows of one dense array: products, block by block; Z itself is never made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.creation import full, writable
+from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.elementwise import add, multiply
+from gpukpca.backend.linalg import column_sums, symmetric_from_upper
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    empty_like,
+    is_numpy,
+    namespace_of,
+)
+from gpukpca.backend.orthogonalization import orthonormal_factors
+from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
+from gpukpca.backend.rows import feature_bounds, gather_rows
+from gpukpca.covariance.centered_matrix import CenteredRows, mean_of_sample, sampled_places
+
+# Entries of a block: 2 MiB in float32, which stays in a core's cache with its product.
+BLOCK_ENTRIES = 2**19
+# On a device launches are dear.
+GPU_BLOCK_ENTRIES = 2**25
+# Sums of more terms than this would lose digits in float32 before they are added up in float64.
+LONGEST, LONGEST_ON_GPU = 4096, 65_536
+# Rows of a block of which a d x d product is made, in units of d.
+SQUARES = 3
+FEWEST_ROWS, FEWEST_COLUMNS, FEWEST_PROJECTED = 256, 1024, 32
+# Up to this size every worker has a sum of its own; beyond it they share tiles of one.
+PRIVATE_UP_TO = 2048
+TILE_EDGE = 1024
+
+
+class FeatureRows(CenteredRows):
+    """The rows of a dense X less their mean, weighted; see `gpukpca.covariance.centered_matrix.CenteredRows`.
+
+    Parameters
+    ----------
+    X : array, shape (n, d)
+        Not copied, not changed; a memory map is read block by block.
+    by_rows : bool
+        Blocks are made of rows, else of columns: along the longer side.
+    n_jobs : int, optional
+        Threads (NumPy only).
+    shift : array, shape (d,), optional
+        Subtracted before anything is multiplied; the mean of some rows where it is not given.
+    """
+
+    def __init__(self, X: Array, by_rows: bool, n_jobs: int | None = None, shift: Array = None) -> None:
+        self.X, self.by_rows = X, by_rows
+        self.shape = (int(X.shape[0]), int(X.shape[1]))
+        self.dtype = X.dtype
+        self.like = empty_like(X)
+        self.wide = accumulation_dtype(X)
+        self.workers = worker_count(self.like, n_jobs)
+        self.shift = cast(_sampled_mean(X, self.wide), X.dtype) if shift is None else shift
+
+    # -- mean ----------------------------------------------------------------------------------------------------------
+
+    def moments(self) -> Array:
+        """Sums and sums of squares of the shifted columns, shape (2, d), in one sweep."""
+        return self._summed(self._moments) if self.by_rows else self._joined(self._moments)
+
+    def _moments(self, start: int, stop: int) -> Array:
+        """Sums and sums of squares of the shifted columns, shape (2, ...)."""
+        xp = namespace_of(self.like)
+        block = cast(self._shifted(start, stop), self.wide)
+        return xp.stack([xp.sum(block, axis=0), xp.sum(block * block, axis=0)])
+
+    # -- products ------------------------------------------------------------------------------------------------------
+
+    def times(self, V: Array) -> Array:
+        """Z V for V (d, b), shape (n, b)."""
+        self.measure()
+        W, constant = cast(V, self.dtype), self._product_of_rest(V)
+        if self.by_rows:
+            lost = cast(constant, self.dtype)
+            return self._joined(lambda a, b: add(self._shifted(a, b) @ W, -lost), axis=0)
+        return cast(self._summed(lambda a, b: self._shifted(a, b) @ W[a:b, :]) - constant, self.dtype)
+
+    def _product_of_rest(self, V: Array) -> Array:
+        """Return the product of the rest of the mean with V (d, b), wide, shape (1, b)."""
+        rest = self.weighted(self.rest)
+        return namespace_of(V).sum(rest[:, None] * cast(V, self.wide), axis=0)[None, :]
+
+    def adjoint(self, U: Array) -> Array:
+        """Zᵀ U for U (n, b), shape (d, b)."""
+        return cast(self.wide_adjoint(U), self.dtype)
+
+    def wide_adjoint(self, U: Array) -> Array:
+        """Zᵀ U in the widest type."""
+        self.measure()
+        xp = namespace_of(self.like)
+        sums = column_sums(U)
+        U = cast(U, self.dtype)
+        if self.by_rows:
+            Y = self._summed(lambda a, b: xp.matrix_transpose(self._shifted(a, b)) @ U[a:b, :])
+        else:
+            Y = cast(self._joined(lambda a, b: xp.matrix_transpose(self._shifted(a, b)) @ U, axis=0), self.wide)
+        return Y - self.weighted(self.rest)[:, None] * sums[None, :]
+
+    def scatter_times(self, V: Array) -> Array:
+        """ZᵀZ V, shape (d, b): one sweep over X where blocks are rows."""
+        return cast(self.wide_scatter_times(V), self.dtype) if self.by_rows else self.adjoint(self.times(V))
+
+    def wide_scatter_times(self, V: Array) -> Array:
+        """ZᵀZ V in the widest type, where blocks are rows."""
+        self.measure()
+        xp = namespace_of(self.like)
+        W, lost = cast(V, self.dtype), cast(self._product_of_rest(V), self.dtype)
+
+        def part(start: int, stop: int) -> Array:
+            block = self._shifted(start, stop)
+            return xp.matrix_transpose(block) @ add(block @ W, -lost)
+
+        # The columns of Z V sum to zero, so nothing of the rest of the mean remains on the left.
+        return self._summed(part)
+
+    def gram_times(self, U: Array) -> Array:
+        """Z ZᵀU, shape (n, b), for columns U that sum to zero: one sweep over X where blocks are columns."""
+        if self.by_rows:
+            return self.times(self.adjoint(U))
+        xp = namespace_of(self.like)
+        U = cast(U, self.dtype)
+
+        def part(start: int, stop: int) -> Array:
+            block = self._shifted(start, stop)
+            return block @ (xp.matrix_transpose(block) @ U)
+
+        W = self._summed(part)  # of the shifted data; centering takes the rest of the mean away
+        return cast(W - column_sums(W)[None, :] / self.shape[0], self.dtype)
+
+    def triangle(self, V: Array) -> np.ndarray:
+        """R of Z V = Q R on the host in float64, by QR of blocks of rows and of their R: Z V is never held."""
+        self.measure()
+        W, lost = cast(V, self.dtype), cast(self._product_of_rest(V), self.dtype)
+
+        def part(start: int, stop: int) -> np.ndarray:
+            return orthonormal_factors(add(self._shifted(start, stop) @ W, -lost))[1]
+
+        return self._folded(
+            part, lambda R, S: np.linalg.qr(np.concatenate([R, S]), mode="r"), lambda R: R, self._blocks()
+        )
+
+    # -- matrices ------------------------------------------------------------------------------------------------------
+
+    def scatter_and_sums(self) -> tuple[Array, Array]:
+        """The scatter matrix about the shift, shape (d, d), and the sums of the shifted columns, shape (d,)."""
+        xp, d = namespace_of(self.like), self.shape[1]
+        # Products of tall blocks: beside them, adding up d x d matrices should cost nothing.
+        rows = max(self.block_length(by_rows=True), min(SQUARES * d, LONGEST))
+
+        def part(start: int, stop: int) -> tuple[Array, Array]:
+            block = self._shifted(start, stop, by_rows=True)
+            ones = full((1, stop - start), 1.0, self.like)
+            return xp.matrix_transpose(block) @ block, (ones @ block)[0, :]
+
+        S, sums = self._folded(
+            part,
+            lambda total, piece: (add(total[0], piece[0]), add(total[1], piece[1])),
+            lambda piece: (cast(piece[0], self.wide), cast(piece[1], self.wide)),
+            blocks=row_slices(self.shape[0], min(rows, max(1, -(-self.shape[0] // self.workers)))),
+        )
+        return _symmetric(S), sums
+
+    def shifted_gram(self) -> Array:
+        """The products of the shifted rows in units of the scale, shape (n, n)."""
+        shared = self.shape[0] > PRIVATE_UP_TO and is_numpy(self.like)
+        return self._gram_by_tiles() if shared else _symmetric(self.products_with(self))
+
+    def products_with(self, other: FeatureRows) -> Array:
+        """The products of the shifted rows with others about the same shift, shape (n, m), in the widest type."""
+
+        def part(start: int, stop: int) -> Array:
+            own = self._shifted(start, stop, by_rows=False)
+            block = own if other is self else other._shifted(start, stop, by_rows=False)
+            return own @ namespace_of(block).matrix_transpose(block)
+
+        return self._summed(part, by_rows=False)
+
+    def _gram_by_tiles(self) -> Array:
+        """Upper tiles of one sum, shared by all workers; a block of columns is copied once for all of them."""
+        n, d = self.shape
+        G = np.zeros((n, n), dtype=np.float64)
+        rows = row_slices(n, TILE_EDGE)
+        tiles = [(i, j) for i in rows for j in rows if i <= j]
+        for start, stop in row_slices(d, self.block_length(by_rows=False)):
+            block = np.empty((n, stop - start), dtype=self.dtype)
+            columns = slice(start, stop)
+
+            def copy(r: tuple[int, int], block: Array = block, columns: slice = columns) -> None:
+                block[r[0] : r[1], :] = self._deviations(slice(*r), columns)
+
+            def product(tile: tuple[Any, Any], block: Array = block) -> None:
+                (a, b), (p, q) = tile
+                G[a:b, p:q] += block[a:b, :] @ block[p:q, :].T
+
+            map_tiles(copy, rows, self.workers)
+            map_tiles(product, tiles, self.workers)
+        return symmetric_from_upper(G, np.diagonal(G).copy())
+
+    def materialized(self) -> Array:
+        """Z itself, in the dtype of X."""
+        self.measure()
+        return self._joined(self._centered_block, axis=0 if self.by_rows else 1)
+
+    def _centered_block(self, start: int, stop: int) -> Array:
+        rest = cast(self.weighted(self.rest), self.dtype)
+        return add(self._shifted(start, stop), -(rest if self.by_rows else rest[start:stop])[None, :])
+
+    def bounds(self) -> tuple[Array, Array]:
+        """Return the smallest and the largest entry of every column of X, shapes (d,)."""
+        return feature_bounds(self.X)
+
+    # -- blocks --------------------------------------------------------------------------------------------------------
+
+    def block_length(self, by_rows: bool | None = None) -> int:
+        """Rows, or columns, of a block."""
+        by_rows = self.by_rows if by_rows is None else by_rows
+        length, other = self.shape if by_rows else self.shape[::-1]
+        if is_on_gpu(self.like):
+            return max(1, min(length, LONGEST_ON_GPU, max(FEWEST_COLUMNS, GPU_BLOCK_ENTRIES // max(1, other))))
+        wanted = max(FEWEST_ROWS if by_rows else FEWEST_COLUMNS, BLOCK_ENTRIES // max(1, other))
+        return max(1, min(wanted, LONGEST, -(-length // self.workers)))
+
+    def _blocks(self, by_rows: bool | None = None) -> list[tuple[int, int]]:
+        by_rows = self.by_rows if by_rows is None else by_rows
+        return row_slices(self.shape[0 if by_rows else 1], self.block_length(by_rows))
+
+    def _shifted(self, start: int, stop: int, by_rows: bool | None = None) -> Array:
+        """Return a block of X less the shift, weighted, as a new array."""
+        block, whole = slice(start, stop), slice(None)
+        by_rows = self.by_rows if by_rows is None else by_rows
+        return self._deviations(block, whole) if by_rows else self._deviations(whole, block)
+
+    def _deviations(self, rows: slice, columns: slice) -> Array:
+        """Return some columns of some rows less the shift, weighted."""
+        block = self.X[rows, columns] - self.shift[None, columns]
+        return block if self.weights is None else multiply(block, cast(self.weights[columns], self.dtype)[None, :])
+
+    def _summed(self, part: Callable[[int, int], Array], by_rows: bool | None = None) -> Array:
+        """The sum of ``part(start, stop)`` over all blocks in the widest type."""
+        return self._folded(part, add, lambda piece: cast(piece, self.wide), self._blocks(by_rows))
+
+    def _folded(self, part: Any, merged: Any, first: Any, blocks: list[tuple[int, int]]) -> Any:
+        """``merged(... merged(first(part 0), part 1) ...)`` over all blocks; each worker has a result of its own."""
+        workers = min(self.workers, len(blocks))
+        totals: list[Any] = [None] * workers
+
+        def work(k: int) -> None:
+            piece = part(*blocks[k])
+            w = k % workers
+            totals[w] = first(piece) if totals[w] is None else merged(totals[w], piece)
+
+        map_tiles(work, list(range(len(blocks))), workers)
+        total = totals[0]
+        for other in totals[1:]:
+            total = merged(total, other)
+        return total
+
+    def _joined(self, part: Callable[[int, int], Array], axis: int = 1) -> Array:
+        """``part(start, stop)`` of all blocks side by side."""
+        blocks = self._blocks()
+        parts = restore_order(map_tiles(lambda block: part(*block), blocks, self.workers), len(blocks))
+        return parts[0] if len(parts) == 1 else namespace_of(self.like).concat(parts, axis=axis)
+
+
+def _symmetric(S: Array) -> Array:
+    """Return the sum of products of blocks with their own transposes, exactly symmetric; NumPy's are so already."""
+    return S if is_numpy(S) else symmetric_from_upper(S, namespace_of(S).linalg.diagonal(S))
+
+
+def _sampled_mean(X: Array, wide: Any) -> Array:
+    """The mean of some rows."""
+    places = sampled_places(int(X.shape[0]), int(X.shape[1]))
+    return mean_of_sample(X if len(places) == X.shape[0] else gather_rows(X, places), wide)
+
+
+def projected_rows(Y: Array, shift: Array, axes: Array, offset: Array, n_jobs: int | None = None) -> Array:
+    """(Y - shift) axes - offset for new rows, by panels with threads.
+
+    Parameters
+    ----------
+    Y : array, shape (m, d)
+    shift : array, shape (d,)
+        In the dtype of `axes`; subtracted first, so that a large offset costs no digits.
+    axes : array, shape (d, p)
+    offset : array, shape (p,)
+        What the shift lacks of the mean, projected.
+    n_jobs : int, optional
+
+    Returns
+    -------
+    array, shape (m, p), in the dtype of `axes`
+    """
+    workers = worker_count(Y, n_jobs)
+    entries = GPU_BLOCK_ENTRIES if is_on_gpu(Y) else BLOCK_ENTRIES
+    rows = max(FEWEST_PROJECTED, entries // max(1, int(Y.shape[1])))
+    panels = row_slices(int(Y.shape[0]), max(1, min(rows, -(-int(Y.shape[0]) // workers))))
+    out = writable((int(Y.shape[0]), int(axes.shape[1])), axes)
+
+    def panel(bounds: tuple[int, int]) -> Array | None:
+        centered = cast(Y[bounds[0] : bounds[1], :], axes.dtype) - shift[None, :]
+        scores = add(centered @ axes, -offset[None, :])
+        if out is None:
+            return scores
+        out[bounds[0] : bounds[1], :] = scores
+        return None
+
+    parts = restore_order(map_tiles(panel, panels, workers), len(panels))
+    return namespace_of(axes).concat(parts, axis=0) if out is None else out

@@ -1,0 +1,95 @@
+"""CSR rows less their mean: X stays sparse, and the mean is subtracted from products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpukpca.backend.namespace import cast
+from gpukpca.backend.parallel import row_slices
+from gpukpca.backend.rows import feature_bounds, less_full_columns
+from gpukpca.covariance.centered_matrix import CenteredRows
+
+# Rows of a block of a product of two sparse matrices.
+BLOCK_ROWS = 1024
+
+
+class SparseRows(CenteredRows):
+    """The rows of a CSR matrix less their mean, weighted; see `gpukpca.covariance.centered_matrix.CenteredRows`.
+
+    Columns stored in more than half of the rows are shifted by their mean. In every other column at least half of the
+    rows are 0, so that n mean² is at most the sum of squared deviations: subtracting the mean from products costs no
+    digits. Products are computed in float64.
+
+    Parameters
+    ----------
+    X : CSR matrix, shape (n, d)
+        Canonical: sorted indices, every entry given once.
+    by_rows : bool
+        Whether the smaller side are the features.
+    n_jobs : int, optional
+        Not used: SciPy's sparse products have one thread.
+    """
+
+    workers = 1
+    wide = np.float64
+
+    def __init__(self, X: Any, by_rows: bool, n_jobs: int | None = None) -> None:
+        self.shape = (int(X.shape[0]), int(X.shape[1]))
+        self.by_rows = by_rows
+        self.dtype = X.dtype
+        self.like = np.empty(0, X.dtype)
+        X = cast(X, np.float64)
+        self.deviations, self.shift = less_full_columns(X, np.asarray(X.sum(axis=0)).reshape(-1) / self.shape[0])
+        self.X = self.deviations
+
+    def _weigh(self, weights: np.ndarray) -> None:
+        super()._weigh(weights)
+        self.X = self.deviations.copy()
+        self.X.data *= self.weights[self.X.indices]
+
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the smallest and the largest entry of every column of X less the shift, shapes (d,)."""
+        return feature_bounds(self.deviations)
+
+    def moments(self) -> np.ndarray:
+        """Return sums and sums of squares of the shifted, weighted columns, shape (2, d)."""
+        data, places = self.X.data, self.X.indices
+        return np.stack([np.bincount(places, weights, minlength=self.shape[1]) for weights in (data, data * data)])
+
+    def times(self, V: Any) -> np.ndarray:
+        """Z V."""
+        self.measure()
+        V = cast(V, np.float64)
+        return cast(self.X @ V - (self.weighted(self.rest) @ V)[None, :], self.dtype)
+
+    def adjoint(self, U: Any) -> np.ndarray:
+        """Zᵀ U."""
+        self.measure()
+        U = cast(U, np.float64)
+        return cast(self.X.T @ U - self.weighted(self.rest)[:, None] * U.sum(axis=0)[None, :], self.dtype)
+
+    def scatter_times(self, V: Any) -> np.ndarray:
+        """ZᵀZ V."""
+        return self.adjoint(self.times(V))
+
+    def gram_times(self, U: Any) -> np.ndarray:
+        """Z ZᵀU."""
+        return self.times(self.adjoint(U))
+
+    def scatter_and_sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return XᵀX of the shifted, weighted rows, dense, shape (d, d), and their sums, shape (d,)."""
+        return _by_blocks(self.X.T.tocsr(), self.X), np.asarray(self.X.sum(axis=0)).reshape(-1)
+
+    def shifted_gram(self) -> np.ndarray:
+        """Return X Xᵀ of the shifted, weighted rows, dense, shape (n, n)."""
+        return _by_blocks(self.X, self.X.T.tocsr())
+
+
+def _by_blocks(A: Any, B: Any) -> np.ndarray:
+    """A B as a dense array, a block of rows at a time."""
+    product = np.empty((A.shape[0], B.shape[1]))
+    for start, stop in row_slices(A.shape[0], BLOCK_ROWS):
+        product[start:stop, :] = (A[start:stop] @ B).toarray()
+    return product
