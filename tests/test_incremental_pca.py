@@ -439,7 +439,7 @@ def test_a_refusal_of_the_exact_mode_spends_no_pass(rng):
 
 
 def test_what_is_free_bounds_a_fit_without_a_limit(rng, monkeypatch):
-    monkeypatch.setattr("gpukpca.algorithms.kernel_pca.plan.free_bytes", lambda _: 1000)
+    monkeypatch.setattr("gpukpca.algorithms.resources.free_bytes", lambda _: 1000)
     with pytest.raises(MemoryBudgetError, match="850 B are allowed or free"):
         IncrementalPCA(exact=True).fit(rng.standard_normal((20, 9)))
     IncrementalPCA().fit(rng.standard_normal((20, 9)))  # too small to ask for that

@@ -360,7 +360,10 @@ ENTRIES = (
         host=("singular_values",),
     ),
 )
+# Names of classes in files of 0.8 and before.
+FORMER = {"Frame": RowScaling, "Residence": GramStorage, "Running": IncrementalState}
 BY_NAME = {entry.cls.__name__: entry for entry in ENTRIES}
+BY_NAME |= {name: BY_NAME[cls.__name__] for name, cls in FORMER.items()}
 
 
 def entry_for(thing: Any) -> Entry | None:
