@@ -132,11 +132,11 @@ def warn_user(message: str, category: type[Warning]) -> None:
 
 
 # Messages that `warn_once` has given in this process.
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 def warn_once(message: str, category: type[Warning]) -> None:
     """`warn_user`, once in a process for every message: what a machine lacks does not change from fit to fit."""
-    if message not in _told:
-        _told.add(message)
+    if message not in _warned:
+        _warned.add(message)
         warn_user(message, category)

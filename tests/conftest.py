@@ -26,6 +26,7 @@ from gpukpca import exceptions
 from gpukpca.backend import device as devices
 from gpukpca.backend.namespace import to_host
 from gpukpca.cuda import device as cuda_device
+from gpukpca.cuda import precision
 from gpukpca.exceptions import DeviceLostError
 
 # Optional libraries that the suite treats as not installed: GPUKPCA_TESTS_WITHOUT="torch jax".
@@ -221,7 +222,8 @@ def two_blas_threads() -> Iterator[None]:
 def as_in_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a process remembers of its devices, and of what it has told once."""
     monkeypatch.setattr(devices, "_lost", [])
-    monkeypatch.setattr(exceptions, "_told", set())
+    monkeypatch.setattr(exceptions, "_warned", set())
+    precision._rounds_operands.cache_clear()
     monkeypatch.setattr(cuda_device, "_used_in", None)
     monkeypatch.setattr(cuda_device, "_working", {})
 

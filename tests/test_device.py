@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from cases import data
+from fake_cupy import functions
 from sklearn.base import clone
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, ProbabilisticPCA
@@ -718,7 +719,7 @@ def test_tf32_is_reported_once_and_kept_out(fake_cuda: Any, monkeypatch: pytest.
     X = data(200, 6).astype(np.float32)
     reference = model(eigen_solver="randomized").fit(fake_cuda.asarray(X))
     set_as_at_the_start(monkeypatch, switch)
-    with pytest.warns(PrecisionWarning, match=rf"{switch}.*; it is kept out"):
+    with pytest.warns(PrecisionWarning, match=rf"{switch}.*it is kept out"):
         fitted = model(eigen_solver="randomized").fit(fake_cuda.asarray(X))
     assert "TF32" in fitted.fallbacks_[0]
     np.testing.assert_array_equal(fitted.eigenvalues_.get(), reference.eigenvalues_.get())
@@ -751,7 +752,7 @@ def test_products_are_looked_at_once_for_each_device(fake_cuda: Any) -> None:
         X1 = fake_cuda.asarray(X)
     with fake_cupy.launches() as other:
         TiledGram(RBF(0.1), X1)
-    assert first.names.count("matmul") == other.names.count("matmul") == 1
+    assert first.names.count("matmul") == other.names.count("matmul") == len(precision.SHAPES)
     assert "matmul" not in second.names
 
 
@@ -761,7 +762,30 @@ def test_a_full_device_is_looked_at_later(fake_cuda: Any) -> None:
         pass
     with fake_cupy.launches() as made, device_context(X):
         pass
-    assert made.names.count("matmul") == 1
+    assert made.names.count("matmul") == len(precision.SHAPES)
+
+
+def test_rounding_of_large_products_alone_is_found(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuBLAS chooses its kernels by the shape."""
+
+    def by_shape(x: np.ndarray) -> np.ndarray:
+        pedantic = functions.get_compute_type(np.dtype(np.float32)) == functions.PEDANTIC
+        return x if pedantic or max(x.shape) < 500 or x.dtype != np.float32 else functions.rounded_to_tf32(x)
+
+    monkeypatch.setattr(functions, "as_cublas_reads", by_shape)
+    with pytest.warns(PrecisionWarning, match="kept out"):
+        model().fit(fake_cuda.asarray(data().astype(np.float32)))
+
+
+@pytest.mark.parametrize("allocator", [None, "rmm"])
+def test_an_allocator_hides_memory_only_where_it_holds_some(fake_cuda: Any, allocator: str | None) -> None:
+    x = fake_cuda.ones(3)
+    before = fake_cuda.cuda.get_allocator()
+    try:
+        fake_cuda.cuda.set_allocator(None if allocator is None else fake_cupy.rmm_allocator(2**20))
+        assert bool(devices.hidden_memory(x)) == (allocator == "rmm")
+    finally:
+        fake_cuda.cuda.set_allocator(before)
 
 
 @pytest.mark.parametrize("switch", SWITCHES)

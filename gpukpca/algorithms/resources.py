@@ -52,7 +52,7 @@ class MemoryBudget:
         self.like = like
         allowed = memory_limit(self._given, like)
         if self.story:
-            is_unknown = self._given is not None and hidden_memory(like)
+            is_unknown = self._given is not None and bool(hidden_memory(like))
             allowed = int(self.share * (allowed if is_unknown else min(allowed, SHARE_OF_FREE * free_bytes(like))))
         self._allowed = allowed
         return allowed

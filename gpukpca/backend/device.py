@@ -27,8 +27,8 @@ from gpukpca.exceptions import DeviceLostError, DeviceUnavailableError, InvalidP
 Function = TypeVar("Function", bound=Callable[..., Any])
 Class = TypeVar("Class", bound=type)
 
-# The number of the CUDA device that `device_context` made current in this thread, where it did.
-_context = threading.local()
+# `index`: the number of the CUDA device that `device_context` made current in this thread, where it did.
+_entered = threading.local()
 # Why no device can be used any more in this process; empty while none was lost.
 _lost: list[str] = []
 
@@ -68,11 +68,11 @@ def hidden_memory(x: Any) -> str:
         return ""
     from gpukpca.cuda import device as cuda_device
 
-    if cuda_device.current_pool() is not None:
+    if cuda_device.current_pool() is not None or not cuda_device.allocator_holds_memory():
         return ""
     return (
-        " CuPy's current allocator does not say what it holds free, as with RMM; give memory_limit, the bytes that a "
-        "fit may take from it."
+        " CuPy's current allocator, such as RMM's, does not report what it holds free; give memory_limit, the bytes "
+        "that a fit may take from it."
     )
 
 
@@ -149,7 +149,7 @@ def placed_rows(X: np.ndarray, like: Array) -> Array:
     from gpukpca.cuda import device as cuda_device
 
     rows = max(1, TRANSFER_BYTES // max(1, X.itemsize * int(np.prod(X.shape[1:]))))
-    return cuda_device.uploaded(X, rows, like.device.id)
+    return cuda_device.upload(X, rows, like.device.id)
 
 
 # Of host rows copied to a device together. CuPy keeps two such pieces of pinned memory for the next copy. Long beside
@@ -186,7 +186,7 @@ def device_context(like: Any) -> Iterator[None]:
 
     if _lost:
         raise DeviceLostError(_lost[0])
-    outer, _context.device = getattr(_context, "device", None), like.device.id
+    outer, _entered.index = getattr(_entered, "index", None), like.device.id
     try:
         with like.device, precision.full_precision():
             yield
@@ -212,7 +212,7 @@ def device_context(like: Any) -> Iterator[None]:
             raise DeviceLostError(_lost[0]) from error
         raise
     finally:
-        _context.device = outer
+        _entered.index = outer
 
 
 def on_its_device(function: Function) -> Function:
@@ -255,8 +255,8 @@ def precision_warning(like: Any) -> str:
         return ""
     outcome = "it cannot be kept out; pass float64" if lost else "it is kept out of this computation"
     return (
-        "float32 products are set to round their operands, as CUPY_TF32, NVIDIA_TF32_OVERRIDE and other variables ask "
-        f"for; {outcome}"
+        "float32 products round their operands; CUPY_TF32, NVIDIA_TF32_OVERRIDE or another setting causes this, and "
+        f"{outcome}"
     )
 
 

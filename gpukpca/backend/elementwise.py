@@ -64,8 +64,8 @@ def put(part: Array, values: Array) -> None:
         part[...] = values
 
 
-def converted(T: Array, dtype: Any = None, out: Array | None = None) -> Array:
-    """T as `dtype` (default: its own), written into `out` where it must change and `out` is there."""
+def convert(T: Array, dtype: Any = None, out: Array | None = None) -> Array:
+    """Return T as `dtype` (default: its own), written into `out` where the type changes and `out` is given."""
     if out is None or dtype is None or T.dtype == dtype:
         return cast(T, dtype or T.dtype)
     out[...] = T
@@ -148,7 +148,7 @@ def gaussian(T: Array, flat: bool, scale: float = 1.0, dtype: Any = None, out: A
         from gpukpca.cuda.elementwise import gaussian as fused
 
         return fused(T, flat, scale, dtype or T.dtype, out)
-    T = clip_above(multiply(converted(T, dtype, out), scale), 0.0)
+    T = clip_above(multiply(convert(T, dtype, out), scale), 0.0)
     return expm1(T) if flat else exp(T)
 
 
@@ -158,7 +158,7 @@ def rational_quadratic(T: Array, alpha: float, flat: bool, dtype: Any = None, ou
         from gpukpca.cuda.elementwise import rational_quadratic as fused
 
         return fused(T, alpha, flat, dtype or T.dtype, out)
-    T = _apply("log1p", multiply(clip_above(converted(T, dtype, out), 0.0), -1.0 / alpha))
+    T = _apply("log1p", multiply(clip_above(convert(T, dtype, out), 0.0), -1.0 / alpha))
     T = multiply(T, -alpha)
     return expm1(T) if flat else exp(T)
 
@@ -173,7 +173,7 @@ def matern(T: Array, nu: float, dtype: Any = None, out: Array | None = None) -> 
 
         return fused(T, nu, dtype or T.dtype, out)
     # sqrt(2 nu) ||x - y|| / l, held where exp(-r) is 0 already: infinity times 0 is not a number.
-    squares = multiply(clip_above(converted(T, dtype, out), 0.0), -4.0 * nu)
+    squares = multiply(clip_above(convert(T, dtype, out), 0.0), -4.0 * nu)
     r = clip_above(sqrt(squares), 800.0)
     if nu == 0.5:
         return exp(multiply(r, -1.0))

@@ -121,9 +121,9 @@ def transposed_product(A: Array, B: Array) -> Array:
     blocks = -(-A.shape[1] // ANSWER_TILE) * -(-B.shape[1] // ANSWER_TILE)
     parts = row_parts(A, blocks) if blocks else 0
     if parts > 1 and A.dtype == B.dtype == namespace_of(A).float64 and A.flags.forc and B.flags.forc:
-        from gpukpca.cuda.products import inner_products as by_parts
+        from gpukpca.cuda.products import product_by_parts
 
-        return by_parts(A, B, parts)
+        return product_by_parts(A, B, parts)
     return namespace_of(A).matrix_transpose(A) @ B
 
 

@@ -193,6 +193,13 @@ def current_pool() -> Any:
     return owner if isinstance(owner, (cupy.cuda.MemoryPool, cupy.cuda.MemoryAsyncPool)) else None
 
 
+def allocator_holds_memory() -> bool:
+    """Return whether CuPy's current allocator may hold free memory: without a pool every block is CUDA's own."""
+    import cupy
+
+    return getattr(cupy.cuda.get_allocator(), "__module__", "") != "cupy.cuda.memory" or current_pool() is not None
+
+
 def free_bytes(array: Any) -> int:
     """Return the bytes that can be allocated on the device of `array`.
 
@@ -226,7 +233,7 @@ def synchronize(array: Any) -> None:
         cupy.cuda.get_current_stream().synchronize()
 
 
-def uploaded(X: np.ndarray, rows: int, index: int) -> Any:
+def upload(X: np.ndarray, rows: int, index: int) -> Any:
     """Return a copy of host rows, a memory map's too, on a device: so many rows at a time, which is ready on return.
 
     One of two buffers of pinned memory is filled while the other is copied. Where they cannot be had, or all rows are

@@ -116,11 +116,12 @@ def _summed(metric: str, a: Any, b: Any) -> Any:
 
     dtype = cupy.promote_types(a.dtype, b.dtype)
     (n, d), m = a.shape, b.shape[0]
-    out = cupy.empty((n, m), dtype)
-    if out.size:
-        operands = (cupy.ascontiguousarray(a, dtype), cupy.ascontiguousarray(b, dtype))
-        blocks = -(-n // EDGE) * -(-m // EDGE)
-        _kernel(f"gpukpca_{metric}_{dtype.name}")((blocks,), (THREADS,), (*operands, out, n, m, d))
+    with a.device:  # a launch by addresses does not compare devices
+        out = cupy.empty((n, m), dtype)
+        if out.size:
+            operands = (cupy.ascontiguousarray(a, dtype), cupy.ascontiguousarray(b, dtype))
+            blocks = -(-n // EDGE) * -(-m // EDGE)
+            _kernel(f"gpukpca_{metric}_{dtype.name}")((blocks,), (THREADS,), (*operands, out, n, m, d))
     return out
 
 

@@ -1,10 +1,12 @@
 """Products of float32 that round their operands: TF32 keeps 10 bits, and a certificate of 1e-5 cannot be made of them.
 
-CuPy, NVIDIA's libraries and their environment variables all can ask for it, so nobody is asked: a product is looked at.
+CuPy, NVIDIA's libraries and environment variables can each turn this on. Known settings are read, and test products
+show whether another one did: of a size that small kernels serve, and of the shape of a tile.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from functools import cache
 from typing import Any
@@ -14,6 +16,10 @@ import numpy as np
 from gpukpca.cuda.device import is_out_of_memory
 
 FLOAT32 = np.dtype(np.float32)
+# Rows, columns and terms of the test products. cuBLAS chooses its kernels by the shape.
+SHAPES = ((64, 64, 64), (512, 512, 102))
+# Variable of NVIDIA's libraries that overrides every program where it is set to anything but 0.
+OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 
 
 class _FullPrecision:
@@ -27,6 +33,7 @@ class _FullPrecision:
         self._lock = threading.Lock()
         self._users = 0
         self._before = 0
+        self._rounds = False
 
     def __enter__(self) -> None:
         from cupy._core import _routines_linalg as routines
@@ -35,8 +42,12 @@ class _FullPrecision:
             now = routines.get_compute_type(FLOAT32)
             if self._users == 0:
                 self._before = now
-            if now == self._before and loses_digits():
-                routines.set_compute_type(FLOAT32, routines.COMPUTE_TYPE_PEDANTIC)
+            if now == self._before:
+                asked = now == routines.COMPUTE_TYPE_TF32 or os.environ.get(OVERRIDE, "0") not in ("", "0")
+                found = None if asked else _test_products()
+                self._rounds = asked or found is True
+                if self._rounds or found is None:
+                    routines.set_compute_type(FLOAT32, routines.COMPUTE_TYPE_PEDANTIC)
             self._users += 1
 
     def __exit__(self, *exception: object) -> None:
@@ -48,10 +59,8 @@ class _FullPrecision:
                 routines.set_compute_type(FLOAT32, self._before)
 
     def is_needed(self) -> bool:
-        """Return whether products lose digits outside."""
-        from cupy._core import _routines_linalg as routines
-
-        return routines.get_compute_type(FLOAT32) != self._before
+        """Return whether products are known to lose digits outside."""
+        return self._rounds
 
 
 _full_precision = _FullPrecision()
@@ -63,26 +72,37 @@ def full_precision() -> _FullPrecision:
 
 
 def loses_digits() -> bool:
-    """Return whether a float32 product on the current device, as CuPy is set now, rounds its operands."""
+    """Return whether a float32 product on the current device, as CuPy is set now, is known to round its operands."""
+    return _test_products() is True
+
+
+def _test_products() -> bool | None:
+    """Return whether test products round their operands; None where the device has no memory for them now."""
     import cupy
     from cupy._core import _routines_linalg as routines
 
     try:
         return _rounds_operands(cupy.cuda.get_device_id(), routines.get_compute_type(FLOAT32))
     except Exception as error:
-        if is_out_of_memory(error):  # the next product on the device will be looked at
-            return False
+        if is_out_of_memory(error):
+            return None
         raise
 
 
 @cache
 def _rounds_operands(device: int, compute_type: int) -> bool:
-    """Multiply small matrices, once for each device and each setting of CuPy: reading the answer waits for the device.
+    """Multiply test matrices, once for each device and each setting of CuPy: reading the answer waits for the device.
 
     Libraries read their environment variables when they start, so that only CuPy's setting changes in a process.
     """
     import cupy
 
     entry = np.float32(1.0 + 2.0**-14)
-    block: Any = cupy.full((64, 64), entry, np.float32)
-    return bool(abs(float((block @ block)[0, 0]) / 64.0 - float(entry) ** 2) > 2.0**-16)
+
+    def error(n: int, m: int, k: int) -> float:
+        left: Any = cupy.full((n, k), entry, np.float32)
+        product = left @ cupy.full((k, m), entry, np.float32)
+        wrong = [float(extreme) / k - float(entry) ** 2 for extreme in (product.max(), product.min())]
+        return max(map(abs, wrong))
+
+    return max(error(*shape) for shape in SHAPES) > 2.0**-16

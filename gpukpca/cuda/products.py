@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 
-def inner_products(A: Any, B: Any, parts: int) -> Any:
+def product_by_parts(A: Any, B: Any, parts: int) -> Any:
     """Return ``A.T @ B`` of float64 blocks (n, a) and (n, b), summed over so many parts of the rows in their order.
 
     One batched product without a copy: of a block in C order as in Fortran's a part of the rows is a matrix of cuBLAS.
@@ -21,21 +21,22 @@ def inner_products(A: Any, B: Any, parts: int) -> Any:
     import cupy
     from cupy_backends.cuda.libs import cublas
 
-    (n, a), b = A.shape, B.shape[1]
-    rows = n // parts
-    partial = cupy.empty((parts, a, b), np.float64)
-    one, zero = np.ones(1), np.zeros(1)
-    # In Fortran's order, cuBLAS's, the answer is B.T @ A.
-    left = (B.data.ptr, b, b * rows) if B.flags.c_contiguous else (B.data.ptr, n, rows)
-    right = (A.data.ptr, a, a * rows) if A.flags.c_contiguous else (A.data.ptr, n, rows)
-    cublas.dgemmStridedBatched(
-        cupy.cuda.device.get_cublas_handle(),
-        cublas.CUBLAS_OP_N if B.flags.c_contiguous else cublas.CUBLAS_OP_T,
-        cublas.CUBLAS_OP_T if A.flags.c_contiguous else cublas.CUBLAS_OP_N,
-        *(b, a, rows),
-        *(one.ctypes.data, *left, *right),
-        *(zero.ctypes.data, partial.data.ptr, b, a * b),
-        parts,
-    )
-    total = partial.sum(axis=0)
-    return total + A[parts * rows :].T @ B[parts * rows :] if parts * rows < n else total
+    with A.device:
+        (n, a), b = A.shape, B.shape[1]
+        rows = n // parts
+        partial = cupy.empty((parts, a, b), np.float64)
+        one, zero = np.ones(1), np.zeros(1)
+        # In Fortran's order, cuBLAS's, the answer is B.T @ A.
+        left = (B.data.ptr, b, b * rows) if B.flags.c_contiguous else (B.data.ptr, n, rows)
+        right = (A.data.ptr, a, a * rows) if A.flags.c_contiguous else (A.data.ptr, n, rows)
+        cublas.dgemmStridedBatched(
+            cupy.cuda.device.get_cublas_handle(),
+            cublas.CUBLAS_OP_N if B.flags.c_contiguous else cublas.CUBLAS_OP_T,
+            cublas.CUBLAS_OP_T if A.flags.c_contiguous else cublas.CUBLAS_OP_N,
+            *(b, a, rows),
+            *(one.ctypes.data, *left, *right),
+            *(zero.ctypes.data, partial.data.ptr, b, a * b),
+            parts,
+        )
+        total = partial.sum(axis=0)
+        return total + A[parts * rows :].T @ B[parts * rows :] if parts * rows < n else total

@@ -152,7 +152,7 @@ class BlockKrylov:
         n = op.shape[0]
         if 5 * p > n:
             dense = Dense(tol=self.tol).solve(op, p, rng)
-            why = f"dense (asked for block Krylov, but p = {p} is more than a fifth of n = {n})"
+            why = f"dense (block Krylov was requested, but p = {p} is more than a fifth of n = {n})"
             return replace(dense, solver=why)
         # Small blocks are not worth a second BLAS thread, whose waiting costs more than its work.
         # On a device BLAS has only the eigenproblem of the basis to do.

@@ -83,7 +83,7 @@ def sharing_of(shared: list[set[int]], fits: int, kernels: int) -> str:
     if together == fits:
         return f"distances once a fold; one decomposition for each of {kernels} kernels on every fold"
     return (
-        f"distances once a fold for {together} of {fits} fits; the others by fits of their own, one for all numbers "
+        f"distances once a fold for {together} of {fits} fits; the others by separate fits, one for all numbers "
         "of components: kernels of no family, shares of the variance, Nyström, or too little memory for n x n "
         "distances"
     )

@@ -46,7 +46,7 @@ class SquaredDistance(RBF):
         return full((a.n_rows,), 0.0, place_of(a.data), a.dtype)
 
     def _function(self, T: Array, flat: bool, dtype: Any = None, out: Array | None = None) -> Array:
-        return elementwise.clip_above(elementwise.converted(T, dtype, out), 0.0)
+        return elementwise.clip_above(elementwise.convert(T, dtype, out), 0.0)
 
 
 class CityBlockDistance(Laplacian):
@@ -121,7 +121,7 @@ def from_common(kernel: Kernel, common: Kernel, T: Array, like: Array, flat: boo
     def strip(start: int, stop: int, place: Array | None) -> Array:
         part = T[start:stop, :] * factor
         if of_products:
-            return kernel._function(cast(part, dtype))  # type: ignore[attr-defined]
+            return kernel._function(cast(part, dtype), place)  # type: ignore[attr-defined]
         if isinstance(kernel, Laplacian):
             return elementwise.gaussian(part, flat, dtype=dtype, out=place)
         return kernel._function(part, flat, dtype, place)  # type: ignore[attr-defined]

@@ -289,6 +289,7 @@ def cuda_malloc(size: int) -> MemoryPointer:
     return MemoryPointer(Memory(np.empty(size, np.uint8), cuda_malloc), 0)
 
 
+cuda_malloc.__module__ = "cupy.cuda.memory"
 _current: Callable[[int], Any] = DEFAULT_POOL.malloc
 
 

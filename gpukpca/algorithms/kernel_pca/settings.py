@@ -75,19 +75,21 @@ class KernelPCASettings:
         tol, chosen = self.tol, self.eigen_solver
         iterative = BlockKrylov(tol=tol, max_passes=self.max_passes, passes=self.passes)
         if isinstance(chosen, Nystrom):
-            return chosen, "asked for: an approximation with a certificate"
+            return chosen, "requested: an approximation with a certificate"
         if not isinstance(chosen, str):
             return chosen, "solver object given"
         if chosen == "dense":
-            return Dense(tol=tol), "asked for"
+            return Dense(tol=tol), "requested"
         if chosen in ("randomized", "arpack"):
-            return iterative, "asked for"
+            return iterative, "requested"
         if chosen == "nystrom":
-            return Nystrom(tol=tol), "asked for: an approximation with a certificate"
+            return Nystrom(tol=tol), "requested: an approximation with a certificate"
         count = f"p = {p}" + (", where a share of the variance begins," if self.is_share else "")
         if isinstance(choose_solver(n, p, on_gpu=on_gpu), Dense):
-            return Dense(tol=tol), f"{count} is many beside n = {n}" if are_many(n, p, on_gpu) else f"n = {n} is small"
-        return iterative, f"{count} is small beside n = {n}"
+            return Dense(tol=tol), f"{count} is large compared with n = {n}" if are_many(
+                n, p, on_gpu
+            ) else f"n = {n} is small"
+        return iterative, f"{count} is small compared with n = {n}"
 
 
 def is_share(n_components: Any) -> bool:

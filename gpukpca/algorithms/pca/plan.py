@@ -203,7 +203,7 @@ def _ways(job: PCAPlanRequest) -> Iterator[tuple[str, str]]:
     """Methods in the order in which they are wanted, each with the reason for it."""
     asked = job.settings.svd_solver
     if asked != "auto":
-        yield ("randomized" if asked == "arpack" else asked), "asked for"
+        yield ("randomized" if asked == "arpack" else asked), "requested"
         return
     n, d, p = job.n, job.d, job.p
     few = min(n, d)
