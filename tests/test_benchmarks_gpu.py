@@ -25,6 +25,8 @@ from benchmarks.datasets import load
 from benchmarks.gpu_cases import HEADLINE, NUMPY_IN, SHARE, SWEEPS, Sweep, Trial, needed_bytes
 from benchmarks.places import Place
 from benchmarks.promises import check
+from gpukpca.eigen import BlockKrylov, Dense
+from gpukpca.eigen.solve import choose_solver
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = ceilings.Sizes(copy=2**16, transfer=2**16, exponentials=2**16, edge=64, tile=64, block=8, runs=3)
@@ -160,10 +162,21 @@ def test_data_settings_and_names_are_those_of_the_targets() -> None:
     assert by_name["gpu-cached-100000"].tol == by_name["gpu-fit-1000000"].tol == 1e-5
     assert by_name["gpu-pass-1000000-d16"].p == 64
     for dtype in ("float32", "float64"):
-        tol = by_name[f"gpu-agreement-10000-{dtype}"].tol
-        assert tol == pytest.approx(100 * np.finfo(dtype).eps)
+        for agreement in agreements(dtype):
+            assert agreement.case.tol == pytest.approx(100 * np.finfo(dtype).eps)
     for case in (*by_name.values(), *(case for sweep in SWEEPS for case in sweep.cases)):
         assert set(case.contestants) <= set(peers.PEERS)
+
+
+def agreements(dtype: str) -> list[Trial]:
+    return [trial for trial in HEADLINE if trial.case.task == "compared" and trial.case.dtype == dtype]
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_card_and_host_are_compared_with_the_dense_and_the_iterative_solver(dtype: str, quick: bool) -> None:
+    cases = [trial.sized(quick, None).case for trial in agreements(dtype)]
+    assert [type(choose_solver(case.n, case.p, on_gpu=True)) for case in cases] == [Dense, BlockKrylov]
 
 
 # -- accuracy ----------------------------------------------------------------------------------------------------------
@@ -347,7 +360,7 @@ def test_judges() -> None:
     assert reached(numpy_in.name, entry_of(numpy_in, 0.2, facts=copies), entry_of(numpy_in, 0.19)) is True
     assert reached(numpy_in.name, entry_of(numpy_in, 0.2, facts=copies), entry_of(numpy_in, 0.15)) is False
     assert reached(numpy_in.name, entry_of(numpy_in, 0.05, facts=copies), entry_of(numpy_in, 0.05)) is False
-    same = by_name["gpu-agreement-3000-float64"].case
+    same = agreements("float64")[0].case
     near = {"values_in_eps": 49.0, "scores": 9e-11, "columns": 9}
     assert reached(same.name, entry_of(same, 1.0, **near)) is True
     assert reached(same.name, entry_of(same, 1.0, **near | {"values_in_eps": 51.0})) is False
