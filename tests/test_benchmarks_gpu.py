@@ -26,7 +26,7 @@ from benchmarks.gpu_cases import HEADLINE, NUMPY_IN, SHARE, SWEEPS, Sweep, Trial
 from benchmarks.places import Place
 from benchmarks.promises import check
 from gpukpca.eigen import BlockKrylov, Dense
-from gpukpca.eigen.solve import choose_solver
+from gpukpca.eigen.solve import DENSE_UP_TO_GPU, choose_solver
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = ceilings.Sizes(copy=2**16, transfer=2**16, exponentials=2**16, edge=64, tile=64, block=8, runs=3)
@@ -38,6 +38,7 @@ ROUND = {
     "sgemm": {"value": 50.0, "unit": "TFLOP/s"},
     "dgemm": {"value": 25.0, "unit": "TFLOP/s"},
 }
+SOLVERS = next(sweep for sweep in SWEEPS if sweep.name == "gpu-dense-or-krylov")
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +178,13 @@ def agreements(dtype: str) -> list[Trial]:
 def test_card_and_host_are_compared_with_the_dense_and_the_iterative_solver(dtype: str, quick: bool) -> None:
     cases = [trial.sized(quick, None).case for trial in agreements(dtype)]
     assert [type(choose_solver(case.n, case.p, on_gpu=True)) for case in cases] == [Dense, BlockKrylov]
+
+
+def test_dense_and_iterative_solver_are_timed_on_both_sides_of_the_limit_between_them() -> None:
+    sizes = [case.n for case in SOLVERS.cases]
+    assert sum(n < DENSE_UP_TO_GPU for n in sizes) >= 2
+    assert sum(n > DENSE_UP_TO_GPU for n in sizes) >= 2
+    assert DENSE_UP_TO_GPU in sizes
 
 
 # -- accuracy ----------------------------------------------------------------------------------------------------------
@@ -389,7 +397,7 @@ def test_sizes_shrink_to_the_card(gib: int) -> None:
     for sweep in SWEEPS:
         kept = sweep.sized(False, gib * 2**30).cases
         assert set(kept) <= set(sweep.cases)
-    assert [len(sweep.sized(True, None).cases) for sweep in SWEEPS] == [5, 5, 4, 0, 0, 0]
+    assert [len(sweep.sized(True, None).cases) for sweep in SWEEPS] == [5, 5, 8, 0, 0, 0]
 
 
 # -- the record, the clock and the processes ---------------------------------------------------------------------------
@@ -428,7 +436,7 @@ def reported(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
 
 def record_of(path: Path, gpu: str, found: dict[str, Any]) -> Path:
     """Save the record of a headline case and of a sweep."""
-    trial, sweep = HEADLINE[0], replace(SWEEPS[2], cases=SWEEPS[2].cases[:2])
+    trial, sweep = HEADLINE[0], replace(SOLVERS, cases=SOLVERS.cases[:2])
     case = tiny(trial.case)
     record, entries = played(case, found)
     record.machine["gpu"] = gpu
