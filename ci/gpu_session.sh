@@ -121,16 +121,16 @@ run_part() {
 
 # pack ARGUMENT…: an archive of logs and records, and of what the arguments of tar add.
 pack() {
-    (cd "$out" && tar -czf session.tar.gz.part status.txt session.log $(ls -- *.json 2>/dev/null) "$@") &&
-        mv "$archive.part" "$archive"
+    (cd "$out" && tar -czf session.tar.gz.part status.txt session.log $(ls -- *.json 2>/dev/null) "$@")
+    [ $? -le 1 ] && mv "$archive.part" "$archive"  # 1: a file changed while it was read
 }
 
 # pack_all: with the kernel cache where there is one and the archive stays small enough.
 pack_all() {
     if [ -d "$CUPY_CACHE_DIR" ]; then
-        pack --transform 's,^\.,kernel_cache,' -C "$CUPY_CACHE_DIR" .
-        [ "$(wc -c <"$archive")" -gt "$largest_archive" ] || return 0
-        echo "The archive has no kernel cache: it would be larger than 16 MiB."
+        pack --transform 's,^\.,kernel_cache,' -C "$CUPY_CACHE_DIR" . &&
+            [ "$(wc -c <"$archive")" -le "$largest_archive" ] && return
+        echo "The archive has no kernel cache: tar failed, or it would be larger than 16 MiB."
     fi
     pack
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -142,6 +143,24 @@ def test_a_session_leaves_few_files_and_one_archive(session: Callable[..., Any],
     done = session("ceilings", CUPY_CACHE_DIR=str(elsewhere))
     assert "The archive has no kernel cache" in done.stdout
     assert (out / "session.tar.gz").stat().st_size < 2**20
+
+
+@pytest.mark.parametrize(("status", "holds_cache"), [(1, True), (2, False)])
+def test_an_error_of_tar_costs_the_kernel_cache_at_most(
+    session: Callable[..., Any], tmp_path: Path, status: int, holds_cache: bool
+) -> None:
+    """Status 1: a file changed as it was read. Status 2: a file could not be read."""
+    tar = tmp_path / "bin" / "tar"
+    tar.parent.mkdir()
+    fails = f'case "$*" in *kernel_cache*) exit {status} ;; esac'
+    tar.write_text(f'#!/bin/sh\n{shutil.which("tar")} "$@" || exit\n{fails}\n')
+    tar.chmod(0o755)
+    done = session("suite", PATH=f"{tar.parent}{os.pathsep}{os.environ['PATH']}")
+    with tarfile.open(tmp_path / "out" / "session.tar.gz") as archive:
+        names = {member.name for member in archive if member.isfile()}
+    assert {"status.txt", "session.log"} <= names
+    assert ("kernel_cache/kernel.cubin" in names) is holds_cache
+    assert ("The archive has no kernel cache" in done.stdout) is not holds_cache
 
 
 def test_parts_take_nine_minutes_at_most_and_no_more_than_is_left(session: Callable[..., Any], tmp_path: Path) -> None:
