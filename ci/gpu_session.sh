@@ -32,11 +32,13 @@ for part in "$@"; do
         exit 2
     fi
 done
+# Before `cd`, so that a relative path is one folder.
+CUPY_CACHE_DIR="$(realpath -m -- "${CUPY_CACHE_DIR:-${HOME:-/tmp}/.cupy/kernel_cache}")" || exit 2
+export CUPY_CACHE_DIR
 here="$PWD"
 cd "$(dirname "$0")/.." || exit 2
 python="${PYTHON:-python3}"
 export PYTHON="$python" PYTHONUNBUFFERED=1 PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
-export CUPY_CACHE_DIR="${CUPY_CACHE_DIR:-${HOME:-/tmp}/.cupy/kernel_cache}"
 "$python" ci/missing.py pytest pytest-benchmark hypothesis || exit 1
 "$python" -m benchmarks.card >/dev/null || exit 1
 mkdir -p "$(cd "$here" && realpath -m "$given")" || exit 2
