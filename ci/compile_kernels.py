@@ -6,10 +6,8 @@ and local memory. The exit status is 1 where a kernel does not compile or uses l
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
-import pkgutil
 import re
 import sys
 import time
@@ -68,22 +66,19 @@ class RawModule:
 def units() -> Iterator[tuple[str, Unit]]:
     """Yield a label and a unit for every kernel of the package, in all types and layouts."""
     import cupy
-
-    import gpukpca.cuda
+    from kernel_listing import list_kernels
 
     cupy.RawModule = RawModule
-    for module in pkgutil.iter_modules(gpukpca.cuda.__path__, "gpukpca.cuda."):
-        room = importlib.import_module(module.name)
-        for name, types in getattr(room, "KERNELS", {}).items():
-            kernel = room._kernel(name)
-            if kernel.name != name:
-                sys.exit(f"{module.name}: the kernel listed as {name!r} is called {kernel.name!r}")
-            if isinstance(kernel, cupy.ElementwiseKernel):
-                yield from elementwise_units(kernel, types)
-            elif isinstance(kernel, Unit):
-                yield name, kernel
-            else:
-                yield name, Unit(kernel.name, kernel.code, kernel.options)
+    for name, (module, types) in list_kernels().items():
+        kernel = module._kernel(name)
+        if kernel.name != name:
+            sys.exit(f"{module.__name__}: the kernel listed as {name!r} is called {kernel.name!r}")
+        if isinstance(kernel, cupy.ElementwiseKernel):
+            yield from elementwise_units(kernel, types)
+        elif isinstance(kernel, Unit):
+            yield name, kernel
+        else:
+            yield name, Unit(kernel.name, kernel.code, kernel.options)
 
 
 def elementwise_units(kernel: Any, combinations: Any) -> Iterator[tuple[str, Unit]]:
@@ -135,8 +130,8 @@ def stand_in_for_device() -> None:
 
 
 @cache
-def compiled(unit: Unit, architecture: str) -> dict[str, Usage]:
-    """Return the resources of every function of a unit, by name."""
+def compile_unit(unit: Unit, architecture: str) -> dict[str, Usage]:
+    """Compile a unit and return the resources of every function in it, by name."""
     from cupy._core import core
 
     log = io.StringIO()
@@ -165,7 +160,7 @@ def resources(label: str, unit: Unit, architecture: str) -> Usage | str:
     from cupy.cuda.compiler import CompileException
 
     try:
-        found = compiled(unit, architecture)[unit.name]
+        found = compile_unit(unit, architecture)[unit.name]
     except CompileException as error:
         return f"{label}, sm_{architecture}: does not compile\n{error}"
     if found.local_bytes:

@@ -32,11 +32,13 @@ for part in "$@"; do
         exit 2
     fi
 done
+# Before `cd`, so that a relative path is one folder.
+CUPY_CACHE_DIR="$(realpath -m -- "${CUPY_CACHE_DIR:-${HOME:-/tmp}/.cupy/kernel_cache}")" || exit 2
+export CUPY_CACHE_DIR
 here="$PWD"
 cd "$(dirname "$0")/.." || exit 2
 python="${PYTHON:-python3}"
 export PYTHON="$python" PYTHONUNBUFFERED=1 PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
-export CUPY_CACHE_DIR="${CUPY_CACHE_DIR:-${HOME:-/tmp}/.cupy/kernel_cache}"
 "$python" ci/missing.py pytest pytest-benchmark hypothesis || exit 1
 "$python" -m benchmarks.card >/dev/null || exit 1
 mkdir -p "$(cd "$here" && realpath -m "$given")" || exit 2
@@ -121,16 +123,16 @@ run_part() {
 
 # pack ARGUMENT…: an archive of logs and records, and of what the arguments of tar add.
 pack() {
-    (cd "$out" && tar -czf session.tar.gz.part status.txt session.log $(ls -- *.json 2>/dev/null) "$@") &&
-        mv "$archive.part" "$archive"
+    (cd "$out" && tar -czf session.tar.gz.part status.txt session.log $(ls -- *.json 2>/dev/null) "$@")
+    [ $? -le 1 ] && mv "$archive.part" "$archive"  # 1: a file changed while it was read
 }
 
 # pack_all: with the kernel cache where there is one and the archive stays small enough.
 pack_all() {
     if [ -d "$CUPY_CACHE_DIR" ]; then
-        pack --transform 's,^\.,kernel_cache,' -C "$CUPY_CACHE_DIR" .
-        [ "$(wc -c <"$archive")" -gt "$largest_archive" ] || return 0
-        echo "The archive has no kernel cache: it would be larger than 16 MiB."
+        pack --transform 's,^\.,kernel_cache,' -C "$CUPY_CACHE_DIR" . &&
+            [ "$(wc -c <"$archive")" -le "$largest_archive" ] && return
+        echo "The archive has no kernel cache: tar failed, or it would be larger than 16 MiB."
     fi
     pack
 }

@@ -5,10 +5,12 @@
 #   CUPY_CACHE_DIR=…  keeps the compiled kernels; default ~/.cupy/kernel_cache
 # Tests with the mark `alone` need much of a card's memory: they run afterwards, in one process.
 set -uo pipefail
+# Before `cd`, so that a relative path is one folder.
+CUPY_CACHE_DIR="$(realpath -m -- "${CUPY_CACHE_DIR:-${HOME:-/tmp}/.cupy/kernel_cache}")" || exit 2
+export CUPY_CACHE_DIR
 cd "$(dirname "$0")/.." || exit 2
 python="${PYTHON:-python3}"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
-export CUPY_CACHE_DIR="${CUPY_CACHE_DIR:-${HOME:-/tmp}/.cupy/kernel_cache}"
 # JAX must not take most of the card's memory when it looks for devices.
 export XLA_PYTHON_CLIENT_PREALLOCATE=false
 # Other plugins could bring warnings, which are errors here.

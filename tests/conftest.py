@@ -19,7 +19,7 @@ import array_api_compat
 import fake_cupy
 import numpy as np
 import pytest
-from kernel_listing import unlisted
+from kernel_listing import find_unlisted
 from threadpoolctl import threadpool_limits
 
 from gpukpca import exceptions
@@ -187,7 +187,7 @@ def imitation() -> Iterator[Any]:
     """The imitation of CuPy. What a test launches on it must be listed, and so compiled by `ci/compile_kernels.sh`."""
     with fake_cupy.installed() as cupy:
         yield cupy
-        assert not unlisted(fake_cupy.state), "add these kernels to KERNELS of their module in gpukpca/cuda"
+        assert not find_unlisted(fake_cupy.state), "add these kernels to KERNELS of their module in gpukpca/cuda"
 
 
 # What a library needs while a test runs.

@@ -1,10 +1,11 @@
-"""The CUDA kernels that the package lists for `ci/compile_kernels.sh`, and what a test launched beyond them."""
+"""The CUDA kernels of the package, which `ci/compile_kernels.py` compiles, and what a test launched beyond them."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import gpukpca.cuda
@@ -13,19 +14,20 @@ PREFIX = "gpukpca_"
 
 
 @cache
-def listed() -> dict[str, Any]:
-    """Return the listings of all modules: the source of a raw kernel, or types of an elementwise one, by name."""
+def list_kernels() -> dict[str, tuple[ModuleType, Any]]:
+    """Return the module of every kernel and its listing there by name: source of a raw kernel, types of another."""
     names = [module.name for module in pkgutil.iter_modules(gpukpca.cuda.__path__, "gpukpca.cuda.")]
-    tables = [getattr(importlib.import_module(name), "KERNELS", {}) for name in names]
-    return {name: entry for table in tables for name, entry in table.items()}
+    modules = [importlib.import_module(name) for name in names]
+    return {name: (module, entry) for module in modules for name, entry in getattr(module, "KERNELS", {}).items()}
 
 
-def unlisted(state: Any) -> list[str]:
+def find_unlisted(state: Any) -> list[str]:
     """Return what was launched of the package on the imitation without being listed, or in types that are not."""
-    names = {name for name in state.launched if name.startswith(PREFIX)} - set(listed())
+    kernels = list_kernels()
+    names = {name for name in state.launched if name.startswith(PREFIX)} - set(kernels)
     types = [
         f"{name} {dict(types)}"
         for name, types in sorted(state.kernel_types)
-        if name in listed() and dict(types) not in listed()[name]
+        if name in kernels and dict(types) not in kernels[name][1]
     ]
     return [*sorted(names), *types]

@@ -25,6 +25,9 @@ from benchmarks.datasets import load
 from benchmarks.gpu_cases import HEADLINE, NUMPY_IN, SHARE, SWEEPS, Sweep, Trial, needed_bytes
 from benchmarks.places import Place
 from benchmarks.promises import check
+from gpukpca.backend import device
+from gpukpca.eigen import BlockKrylov, Dense
+from gpukpca.eigen.solve import DENSE_UP_TO_GPU, choose_solver
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = ceilings.Sizes(copy=2**16, transfer=2**16, exponentials=2**16, edge=64, tile=64, block=8, runs=3)
@@ -36,6 +39,7 @@ ROUND = {
     "sgemm": {"value": 50.0, "unit": "TFLOP/s"},
     "dgemm": {"value": 25.0, "unit": "TFLOP/s"},
 }
+SOLVERS = next(sweep for sweep in SWEEPS if sweep.name == "gpu-dense-or-krylov")
 
 
 @pytest.fixture(scope="module")
@@ -160,10 +164,28 @@ def test_data_settings_and_names_are_those_of_the_targets() -> None:
     assert by_name["gpu-cached-100000"].tol == by_name["gpu-fit-1000000"].tol == 1e-5
     assert by_name["gpu-pass-1000000-d16"].p == 64
     for dtype in ("float32", "float64"):
-        tol = by_name[f"gpu-agreement-10000-{dtype}"].tol
-        assert tol == pytest.approx(100 * np.finfo(dtype).eps)
+        for agreement in agreements(dtype):
+            assert agreement.case.tol == pytest.approx(100 * np.finfo(dtype).eps)
     for case in (*by_name.values(), *(case for sweep in SWEEPS for case in sweep.cases)):
         assert set(case.contestants) <= set(peers.PEERS)
+
+
+def agreements(dtype: str) -> list[Trial]:
+    return [trial for trial in HEADLINE if trial.case.task == "compared" and trial.case.dtype == dtype]
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_card_and_host_are_compared_with_the_dense_and_the_iterative_solver(dtype: str, quick: bool) -> None:
+    cases = [trial.sized(quick, None).case for trial in agreements(dtype)]
+    assert [type(choose_solver(case.n, case.p, on_gpu=True)) for case in cases] == [Dense, BlockKrylov]
+
+
+def test_dense_and_iterative_solver_are_timed_on_both_sides_of_the_limit_between_them() -> None:
+    sizes = [case.n for case in SOLVERS.cases]
+    assert sum(n < DENSE_UP_TO_GPU for n in sizes) >= 2
+    assert sum(n > DENSE_UP_TO_GPU for n in sizes) >= 2
+    assert DENSE_UP_TO_GPU in sizes
 
 
 # -- accuracy ----------------------------------------------------------------------------------------------------------
@@ -347,7 +369,7 @@ def test_judges() -> None:
     assert reached(numpy_in.name, entry_of(numpy_in, 0.2, facts=copies), entry_of(numpy_in, 0.19)) is True
     assert reached(numpy_in.name, entry_of(numpy_in, 0.2, facts=copies), entry_of(numpy_in, 0.15)) is False
     assert reached(numpy_in.name, entry_of(numpy_in, 0.05, facts=copies), entry_of(numpy_in, 0.05)) is False
-    same = by_name["gpu-agreement-3000-float64"].case
+    same = agreements("float64")[0].case
     near = {"values_in_eps": 49.0, "scores": 9e-11, "columns": 9}
     assert reached(same.name, entry_of(same, 1.0, **near)) is True
     assert reached(same.name, entry_of(same, 1.0, **near | {"values_in_eps": 51.0})) is False
@@ -376,7 +398,7 @@ def test_sizes_shrink_to_the_card(gib: int) -> None:
     for sweep in SWEEPS:
         kept = sweep.sized(False, gib * 2**30).cases
         assert set(kept) <= set(sweep.cases)
-    assert [len(sweep.sized(True, None).cases) for sweep in SWEEPS] == [5, 5, 4, 0, 0, 0]
+    assert [len(sweep.sized(True, None).cases) for sweep in SWEEPS] == [5, 5, 8, 0, 0, 0]
 
 
 # -- the record, the clock and the processes ---------------------------------------------------------------------------
@@ -415,7 +437,7 @@ def reported(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
 
 def record_of(path: Path, gpu: str, found: dict[str, Any]) -> Path:
     """Save the record of a headline case and of a sweep."""
-    trial, sweep = HEADLINE[0], replace(SWEEPS[2], cases=SWEEPS[2].cases[:2])
+    trial, sweep = HEADLINE[0], replace(SOLVERS, cases=SOLVERS.cases[:2])
     case = tiny(trial.case)
     record, entries = played(case, found)
     record.machine["gpu"] = gpu
@@ -488,6 +510,26 @@ def test_shapes_of_a_fit_are_timed_and_failures_do_not_end_them(
     assert len(lines) >= 12
     assert lines[0].split()[:2] == ["broken", "ZeroDivisionError:"]
     assert [line for line in lines[1:] if not line.endswith((" s", " ms", " µs"))] == []
+
+
+def test_shapes_of_the_library_stand_beside_those_of_the_device(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes, "COMPONENTS", 2)
+    n = 400
+    monkeypatch.setattr(device, "TRANSFER_BYTES", shapes.UPLOADED * n * shapes.D * 4 // 3)
+    made = shapes.shapes(places.CUPY, n)
+    pairs = {name: (run, made[name.removesuffix("plain") + "gpukpca"]) for name, run in made.items() if "plain" in name}
+    assert [name.split()[0] for name in pairs] == ["product", "full", "full", "upload"]
+    for name, (plain, own) in pairs.items():
+        runs = (plain(), own(), own())  # the last: no run destroys what the next one reads
+        expected, first, second = (cuda.asnumpy(run[0] if isinstance(run, tuple) else run) for run in runs)
+        np.testing.assert_allclose(first, expected, rtol=0, atol=1e-4 * np.abs(expected).max(), err_msg=name)
+        np.testing.assert_array_equal(second, first, err_msg=name)
+
+
+def test_what_is_uploaded_is_long_beside_a_call_and_takes_pinned_memory() -> None:
+    row = 4 * shapes.D * shapes.UPLOADED
+    assert shapes.N * row >= 10**9
+    assert shapes.N_QUICK * row > device.TRANSFER_BYTES
 
 
 def test_the_clock_waits_and_warm_up_is_not_timed() -> None:

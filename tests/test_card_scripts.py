@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,10 +20,10 @@ ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.skipif(not (ROOT / "ci").is_dir(), reason="the scripts are not part of the package")
 
 
-def script(*command: str, **settings: str) -> subprocess.CompletedProcess[str]:
+def script(*command: str, folder: Path = ROOT, **settings: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHON": sys.executable, "GPUKPCA_TESTS_WITHOUT": "torch jax"} | settings
     return subprocess.run(
-        ["bash", *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
+        ["bash", *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
 
 
@@ -82,7 +83,7 @@ case "$record" in
 esac
 case "$*" in
 *cpu_count*) echo 2 ;;
-*pytest*) echo "tests passed on CuPy: ${RAN:-1}" ;;
+*pytest*) echo "tests passed on CuPy: ${RAN:-1}"; echo "kernels in $CUPY_CACHE_DIR" ;;
 esac
 """
 
@@ -97,7 +98,8 @@ def session(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     cache.mkdir()
     (cache / "kernel.cubin").write_text("compiled")
     usual = {"PYTHON": str(python), "CUPY_CACHE_DIR": str(cache), "LATE": "none"}
-    return lambda *parts, **settings: script("ci/gpu_session.sh", str(tmp_path / "out"), *parts, **(usual | settings))
+    command = (str(ROOT / "ci" / "gpu_session.sh"), "out")
+    return lambda *parts, **settings: script(*command, *parts, folder=tmp_path, **(usual | settings))
 
 
 def statuses(out: Path) -> list[str]:
@@ -142,6 +144,36 @@ def test_a_session_leaves_few_files_and_one_archive(session: Callable[..., Any],
     done = session("ceilings", CUPY_CACHE_DIR=str(elsewhere))
     assert "The archive has no kernel cache" in done.stdout
     assert (out / "session.tar.gz").stat().st_size < 2**20
+
+
+def test_a_relative_cache_is_one_folder_beside_the_caller(session: Callable[..., Any], tmp_path: Path) -> None:
+    session("suite", CUPY_CACHE_DIR="cache")
+    assert f"kernels in {tmp_path / 'cache'}\n" in (tmp_path / "out" / "session.log").read_text()
+    with tarfile.open(tmp_path / "out" / "session.tar.gz") as archive:
+        assert "kernel_cache/kernel.cubin" in archive.getnames()
+    session("ceilings", CUPY_CACHE_DIR="new")
+    assert (tmp_path / "new" / "kernel.cubin").read_text() == "compiled"
+    settings = {"PYTHON": str(tmp_path / "python"), "CUPY_CACHE_DIR": "cache"}
+    suite = script(str(ROOT / "ci" / "test_gpu.sh"), folder=tmp_path, **settings)
+    assert f"kernels in {tmp_path / 'cache'}\n" in suite.stdout
+
+
+@pytest.mark.parametrize(("status", "holds_cache"), [(1, True), (2, False)])
+def test_an_error_of_tar_costs_the_kernel_cache_at_most(
+    session: Callable[..., Any], tmp_path: Path, status: int, holds_cache: bool
+) -> None:
+    """Status 1: a file changed as it was read. Status 2: a file could not be read."""
+    tar = tmp_path / "bin" / "tar"
+    tar.parent.mkdir()
+    fails = f'case "$*" in *kernel_cache*) exit {status} ;; esac'
+    tar.write_text(f'#!/bin/sh\n{shutil.which("tar")} "$@" || exit\n{fails}\n')
+    tar.chmod(0o755)
+    done = session("suite", PATH=f"{tar.parent}{os.pathsep}{os.environ['PATH']}")
+    with tarfile.open(tmp_path / "out" / "session.tar.gz") as archive:
+        names = {member.name for member in archive if member.isfile()}
+    assert {"status.txt", "session.log"} <= names
+    assert ("kernel_cache/kernel.cubin" in names) is holds_cache
+    assert ("The archive has no kernel cache" in done.stdout) is not holds_cache
 
 
 def test_parts_take_nine_minutes_at_most_and_no_more_than_is_left(session: Callable[..., Any], tmp_path: Path) -> None:

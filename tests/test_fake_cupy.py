@@ -582,18 +582,18 @@ def test_versions_of_libraries(fake_cuda):
 
 def test_faults_show_where_the_host_waits(fake_cuda):
     error = fake_cuda.cuda.runtime.CUDARuntimeError
-    waits = {
-        "get": lambda x: x.get(),
-        "float": lambda x: float(x[0, 0]),
-        "bool": lambda x: bool(x[0, 0]),
-        "item": lambda x: x[0, 0].item(),
-        "set": lambda x: x.set(np.ones((2, 2))),
-        "upload": lambda x: fake_cuda.asarray(np.ones(2)),
-        "stream": lambda x: fake_cuda.cuda.get_current_stream().synchronize(),
-        "device": lambda x: fake_cuda.cuda.Device().synchronize(),
-        "event": lambda x: fake_cuda.cuda.get_current_stream().record().synchronize(),
+    waits = {  # name -> (a call that waits, its answer on a device that works)
+        "get": (lambda x: x.get(), np.ones((2, 2))),
+        "float": (lambda x: float(x[0, 0]), 1.0),
+        "bool": (lambda x: bool(x[0, 0]), True),
+        "item": (lambda x: x[0, 0].item(), 1.0),
+        "set": (lambda x: x.set(np.ones((2, 2))), None),
+        "upload": (lambda x: fake_cuda.asarray(np.ones(2)), fake_cuda.ones(2)),
+        "stream": (lambda x: fake_cuda.cuda.get_current_stream().synchronize(), None),
+        "device": (lambda x: fake_cuda.cuda.Device().synchronize(), None),
+        "event": (lambda x: fake_cuda.cuda.get_current_stream().record().synchronize(), None),
     }
-    for name, wait in waits.items():
+    for name, (wait, expected) in waits.items():
         x = fake_cuda.ones((2, 2))
         with fake_cupy.break_device():
             y = x @ x
@@ -602,7 +602,9 @@ def test_faults_show_where_the_host_waits(fake_cuda):
                 wait(y)
             with pytest.raises(error):
                 x + 1.0  # nothing works any more
-        assert wait(x) is not NotImplemented, name
+        answer = wait(x)
+        assert type(answer) is type(expected), name
+        np.testing.assert_array_equal(fake_cuda.asnumpy(answer), fake_cuda.asnumpy(expected), err_msg=name)
 
 
 # Layout and the memory of temporaries
