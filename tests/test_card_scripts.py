@@ -192,3 +192,17 @@ def test_suite_on_a_card_fails_where_no_test_ran_on_it(session: Callable[..., An
     assert session("suite").returncode == 0
     assert session("suite", RAN="0").returncode == 1
     assert "No test ran on CuPy." in (tmp_path / "out" / "session.log").read_text()
+
+
+@pytest.mark.parametrize("name", ["bench", "compile_kernels", "gpu_session", "test_blas", "test_gpu"])
+def test_a_python_that_is_not_there_is_named(tmp_path: Path, name: str) -> None:
+    done = subprocess.run(
+        ["bash", str(ROOT / "ci" / f"{name}.sh"), str(tmp_path)],
+        env=os.environ | {"PYTHON": "no-such-python"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "There is no program no-such-python. Set PYTHON to a Python of version 3.11 or newer.\n"

@@ -625,6 +625,14 @@ def test_targets_are_checked_before_anything_is_read(monkeypatch: pytest.MonkeyP
         assert run("fit", "iris", *arguments).exit_code == 2
 
 
+def test_a_broken_matplotlib_is_found_out_before_the_fit(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("gpukpca.cli.fit.read_input", lambda *a, **k: pytest.fail("the input was read"))
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = run("fit", "iris", *OUT, "--plot", "p.png")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: --plot: pictures need Matplotlib, and its import failed")
+
+
 def test_a_folder_that_takes_no_file_is_found_out_first(monkeypatch: pytest.MonkeyPatch):
     def read_only(**_: object) -> None:
         raise OSError(30, "Read-only file system")

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -29,8 +28,13 @@ def checked_targets(wanted: SimpleNamespace, source: str) -> dict[str, Path]:
         check_target(f"--{name}", path, SUFFIXES[name], wanted.force, source)
     if len({path.absolute() for path in targets.values()}) < len(targets):
         raise ValueError(f"{' and '.join(f'--{name}' for name in targets)} name the same file.")
-    if "plot" in targets and find_spec("matplotlib") is None:
-        raise ValueError("--plot needs Matplotlib, which is not installed: pip install matplotlib")
+    if "plot" in targets:
+        from gpukpca.plotting.style import figure_class
+
+        try:
+            figure_class()
+        except ImportError as error:
+            raise ValueError(f"--plot: {error}") from error
     return targets
 
 

@@ -28,13 +28,31 @@ TITLE: dict[str, Any] = {"fontsize": 10, "color": INK, "parse_math": False}
 SMALL: dict[str, Any] = TITLE | {"fontsize": 8}
 
 
+def figure_class() -> Any:
+    """Return Matplotlib's Figure.
+
+    Raises
+    ------
+    ImportError
+        Matplotlib is not installed, or its installation is broken.
+    """
+    try:
+        import matplotlib  # noqa: F401
+        from matplotlib.figure import Figure
+    except Exception as error:  # a broken installation may fail in any way
+        raise ImportError(
+            f"pictures need Matplotlib, and its import failed ({type(error).__name__}: {error}): pip install matplotlib"
+        ) from error
+    return Figure
+
+
 def new_figure(width: float, height: float, title: str | None = None) -> Any:
     """A figure of so many inches that arranges its panels by itself."""
-    from matplotlib.figure import Figure
+    make = figure_class()
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     layout = ConstrainedLayoutEngine(w_pad=0.1, wspace=0.04)
-    figure = shown_by_ipython(Figure(figsize=(width, height), dpi=200, layout=layout))
+    figure = shown_by_ipython(make(figsize=(width, height), dpi=200, layout=layout))
     if title:
         figure.suptitle(title, **TITLE | {"fontsize": 11})
     return figure
@@ -42,9 +60,8 @@ def new_figure(width: float, height: float, title: str | None = None) -> Any:
 
 def new_axes() -> Any:
     """Axes of a figure of their own."""
-    from matplotlib.figure import Figure
 
-    return shown_by_ipython(Figure(figsize=(5.6, 4.4), dpi=200, layout="constrained")).add_subplot()
+    return shown_by_ipython(figure_class()(figsize=(5.6, 4.4), dpi=200, layout="constrained")).add_subplot()
 
 
 def shown_by_ipython(figure: Any) -> Any:
