@@ -45,7 +45,12 @@ def main() -> None:
     )
     parser.add_argument("--force", action="store_true", help="with --readme: also figures of the imitation of a card")
     options = parser.parse_args()
-    records = {path: json.loads(path.read_text()) for path in options.records or sorted(RESULTS.glob("*.json"))}
+    records = {}
+    for path in options.records or sorted(RESULTS.glob("*.json")):
+        try:
+            records[path] = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            parser.error(f"{path} is no record of ci/bench.sh --record: {error}")
     for path in [path for path, record in records.items() if "entries" not in record]:
         print(f"{path.name}: no record of ci/bench.sh --record", file=sys.stderr)
         del records[path]

@@ -11,7 +11,8 @@
 # Without a device --gpu says so and ends with exit status 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python="${PYTHON:-python3}"
+. ci/environment.sh
+find_python || exit
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 "$python" ci/missing.py pytest pytest-benchmark
 for argument in "$@"; do

@@ -11,6 +11,7 @@ export PIP_RETRIES=1
 compile_with() {
     local cuda="$1"
     shift
+    find_python || exit
     if ! environment "kernels-$cuda" "cupy-cuda${cuda}x==14.*" "cuda-toolkit[cudart,nvrtc]==$cuda.*" 2>/dev/null; then
         echo "CuPy and NVRTC for CUDA $cuda could not be installed: no kernel was compiled with them."
         exit 0

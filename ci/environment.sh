@@ -1,9 +1,18 @@
-# Sourced by the scripts beside it: `environment NAME REQUIREMENT…` makes a virtual environment once and activates it.
-# What follows NAME goes to pip.
+# Sourced by the scripts beside it.
+# find_python: sets `python` to PYTHON or python3; status 2 with a sentence where there is no such program.
+find_python() {
+    python="${PYTHON:-python3}"
+    command -v "$python" >/dev/null || {
+        echo "There is no program $python. Set PYTHON to a Python of version 3.11 or newer." >&2
+        return 2
+    }
+}
+
+# environment NAME REQUIREMENT…: makes a virtual environment once and activates it. What follows NAME goes to pip.
 environment() {
     local folder=".venv-$1"
     shift
-    local python="${PYTHON:-python3}"
+    find_python || return
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
         echo "Python 3.11 or newer is needed; $("$python" --version 2>&1) was found. Set PYTHON to another one." >&2
         return 1

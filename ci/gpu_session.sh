@@ -37,7 +37,8 @@ CUPY_CACHE_DIR="$(realpath -m -- "${CUPY_CACHE_DIR:-${HOME:-/tmp}/.cupy/kernel_c
 export CUPY_CACHE_DIR
 here="$PWD"
 cd "$(dirname "$0")/.." || exit 2
-python="${PYTHON:-python3}"
+. ci/environment.sh
+find_python || exit
 export PYTHON="$python" PYTHONUNBUFFERED=1 PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 "$python" ci/missing.py pytest pytest-benchmark hypothesis || exit 1
 "$python" -m benchmarks.card >/dev/null || exit 1

@@ -7,7 +7,8 @@
 # The names of failed tests follow the line of their run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python="${PYTHON:-python3}"
+. ci/environment.sh
+find_python || exit
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 for name in pytest xdist torch jax; do
     "$python" -c "import $name" 2>/dev/null || {

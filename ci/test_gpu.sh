@@ -9,7 +9,8 @@ set -uo pipefail
 CUPY_CACHE_DIR="$(realpath -m -- "${CUPY_CACHE_DIR:-${HOME:-/tmp}/.cupy/kernel_cache}")" || exit 2
 export CUPY_CACHE_DIR
 cd "$(dirname "$0")/.." || exit 2
-python="${PYTHON:-python3}"
+. ci/environment.sh
+find_python || exit
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 # JAX must not take most of the card's memory when it looks for devices.
 export XLA_PYTHON_CLIENT_PREALLOCATE=false
