@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpukpca._typing import Array
 from gpukpca.backend.creation import writable
 from gpukpca.backend.device import is_on_gpu, on_its_device
-from gpukpca.backend.elementwise import put
+from gpukpca.backend.elementwise import place_for, put
 from gpukpca.backend.namespace import cast, empty_like, namespace_of
 from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.backend.rows import as_rows, check_widths
@@ -77,7 +77,7 @@ def _rectangle(kernel: Kernel, X: Array, Y: Array, n_jobs: int | None) -> Array:
             return namespace_of(like).concat(tiles, axis=1)
         for inner in columns:
             block = K[slice(*bounds), slice(*inner)]
-            put(block, compute_tile(kernel, a, rows_y.slice(*inner), like, False, block))
+            put(block, compute_tile(kernel, a, rows_y.slice(*inner), like, False, place_for(block)))
         return None
 
     panels = row_slices(X.shape[0], edge)

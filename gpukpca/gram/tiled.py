@@ -7,7 +7,7 @@ from typing import Any
 from gpukpca._typing import Array
 from gpukpca.backend.creation import writable
 from gpukpca.backend.device import free_bytes, is_on_gpu, operator_on_its_device
-from gpukpca.backend.elementwise import put
+from gpukpca.backend.elementwise import place_for, put
 from gpukpca.backend.limits import SHARE_ALONE
 from gpukpca.backend.linalg import mirror_upper, symmetric_from_upper
 from gpukpca.backend.namespace import cast, empty_like, item_size, namespace_of
@@ -161,7 +161,7 @@ class TiledGram:
             if K is None:
                 return self._triangle.tile(number, a, b, None)
             block = K[slice(*self._edges[i]), slice(*self._edges[j])]
-            put(block, self._triangle.tile(number, a, b, block))
+            put(block, self._triangle.tile(number, a, b, place_for(block)))
             return None
 
         by_worker = map_tiles(work, list(enumerate(self._tiles)), self.workers, self._triangle.report)
