@@ -68,7 +68,7 @@ def hidden_memory(x: Any) -> str:
         return ""
     from gpukpca.cuda import device as cuda_device
 
-    if cuda_device.current_pool() is not None or not cuda_device.allocator_holds_memory():
+    if not cuda_device.allocator_hides_memory():
         return ""
     return (
         " CuPy's current allocator, such as RMM's, does not report what it holds free; give memory_limit, the bytes "

@@ -146,7 +146,7 @@ def inner_products(A: Array, B: Array) -> np.ndarray:
     By panels of rows: narrow ones are widened without a copy of the whole, and A = B, one buffer with its own
     transpose, stays small (`row_products` says why).
     """
-    namespace_of(A, B)
+    namespace_of(A, B)  # raises where they are of two libraries or on two devices
     wide, n = accumulation_dtype(A), A.shape[0]
     panel = inner_panel(A, is_wide=A.dtype == wide and B.dtype == wide)
     total: Array = None

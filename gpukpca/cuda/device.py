@@ -193,11 +193,14 @@ def current_pool() -> Any:
     return owner if isinstance(owner, (cupy.cuda.MemoryPool, cupy.cuda.MemoryAsyncPool)) else None
 
 
-def allocator_holds_memory() -> bool:
-    """Return whether CuPy's current allocator may hold free memory: without a pool every block is CUDA's own."""
+def allocator_hides_memory() -> bool:
+    """Return whether CuPy's current allocator may hold free memory that CuPy cannot count, as RMM's may.
+
+    Where CuPy allocates without any pool every block is CUDA's own, and nothing is held.
+    """
     import cupy
 
-    return getattr(cupy.cuda.get_allocator(), "__module__", "") != "cupy.cuda.memory" or current_pool() is not None
+    return current_pool() is None and getattr(cupy.cuda.get_allocator(), "__module__", "") != "cupy.cuda.memory"
 
 
 def free_bytes(array: Any) -> int:
