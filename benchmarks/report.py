@@ -57,10 +57,10 @@ def main() -> None:
     if options.readme:
         write_readme(options.readme, card_section(list(records.values()), options.force))
         return
-    told: list[Any] = []
+    printed: list[Any] = []
     for path, record in records.items():
-        print(text_of(path.name, record, with_ceilings=record.get("ceilings") not in told))
-        told.append(record.get("ceilings"))
+        print(text_of(path.name, record, with_ceilings=record.get("ceilings") not in printed))
+        printed.append(record.get("ceilings"))
         if options.plots:
             options.plots.mkdir(parents=True, exist_ok=True)
             for name in QUANTITIES:

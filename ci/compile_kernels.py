@@ -51,7 +51,7 @@ class Usage:
 
 
 class RawModule:
-    """Stand-in for `cupy.RawModule`, which compiles on the current device when it is asked for a function."""
+    """Stand-in for `cupy.RawModule`, which compiles on the current device when a function is first used."""
 
     def __init__(
         self, *, code: str, options: tuple[str, ...] = (), name_expressions: Any = None, backend: str = "nvrtc"

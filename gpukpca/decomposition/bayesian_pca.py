@@ -9,7 +9,7 @@ import numpy as np
 
 from gpukpca.algorithms.latent.ard import most_probable, relevance_in_span, span_rank
 from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
-from gpukpca.algorithms.latent.em import EMResult, Told
+from gpukpca.algorithms.latent.em import EMResult, StepReport
 from gpukpca.algorithms.latent.initialization import ObservedMoments
 from gpukpca.algorithms.latent.model import LatentModel
 from gpukpca.backend.namespace import dtype_name, to_host
@@ -136,7 +136,7 @@ class BayesianPCA(LatentVariableEstimator):
         return LatentModel(axes, variances, factor * found.noise, pca.mean), found.n_steps, found.converged
 
     def _iterated(
-        self, sums_at: Any, start: Parameters, floor: float, tell: Told, moments: ObservedMoments
+        self, sums_at: Any, start: Parameters, floor: float, tell: StepReport, moments: ObservedMoments
     ) -> EMResult:
         d, varying = int(start.loadings.shape[0]), moments.varying
         rank, candidates = min(moments.rows - 1, int(np.sum(varying))), int(start.loadings.shape[1])
@@ -154,7 +154,7 @@ class BayesianPCA(LatentVariableEstimator):
         return outcome
 
     def _chosen_in_span(
-        self, sums_at: Any, start: Parameters, floor: float, tell: Told, moments: ObservedMoments, rank: int
+        self, sums_at: Any, start: Parameters, floor: float, tell: StepReport, moments: ObservedMoments, rank: int
     ) -> Parameters:
         """A start with the columns that stay where observed entries count as those of `rank` features."""
         d, varying = int(start.loadings.shape[0]), moments.varying

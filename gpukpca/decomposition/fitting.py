@@ -197,8 +197,8 @@ def fit_tools(estimator: Any, X: Any, kernel: Kernel, place: Placement) -> FitTo
     """Return the random numbers, the listener and the checkpoints of a fit of KernelPCA."""
     rng, listener = generator(estimator.random_state), listener_from(estimator.verbose)
     fingerprint = partial(kernel_job, estimator, X, kernel, place.work, rng)
-    checkpointer = partial(checkpoint_for, estimator.checkpoint, job=fingerprint, rng=rng, listener=listener)
-    return FitTools(rng, listener, checkpointer)
+    open_checkpoint = partial(checkpoint_for, estimator.checkpoint, job=fingerprint, rng=rng, listener=listener)
+    return FitTools(rng, listener, open_checkpoint)
 
 
 @contextmanager

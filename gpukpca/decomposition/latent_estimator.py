@@ -13,7 +13,7 @@ from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
 from gpukpca.algorithms.latent.ard import rounding_of
 from gpukpca.algorithms.latent.e_step import WAVE, EStep, Parameters, SufficientStatistics, gathered, panel_rows
-from gpukpca.algorithms.latent.em import EMResult, StoppingRule, Told
+from gpukpca.algorithms.latent.em import EMResult, StepReport, StoppingRule
 from gpukpca.algorithms.latent.initialization import ObservedMoments, safe_observed_moments, start_of
 from gpukpca.algorithms.latent.model import LatentModel
 from gpukpca.algorithms.magnitude import check_variance, row_bounds, safe_scale, variances_of_data
@@ -191,7 +191,7 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
             self.fallbacks_ = (*batches.place.notes, *budget.story)
 
     def _iterated(
-        self, sums_at: Any, start: Parameters, floor: float, tell: Told, moments: ObservedMoments
+        self, sums_at: Any, start: Parameters, floor: float, tell: StepReport, moments: ObservedMoments
     ) -> EMResult:
         """EM from a start."""
         raise NotImplementedError
@@ -212,7 +212,7 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
             )
         return sums
 
-    def _teller(self, log_volume: float) -> Told:
+    def _teller(self, log_volume: float) -> StepReport:
         listener, most = listener_from(self.verbose), int(self.max_iter)
 
         def tell(step: int, value: float, gain: float) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca.algorithms.latent.e_step import Parameters
-from gpukpca.algorithms.latent.em import EMResult, Told, most_likely
+from gpukpca.algorithms.latent.em import EMResult, StepReport, most_likely
 from gpukpca.algorithms.latent.initialization import ObservedMoments
 from gpukpca.algorithms.latent.model import LatentModel
 from gpukpca.decomposition.latent_estimator import LatentVariableEstimator
@@ -141,6 +141,6 @@ class ProbabilisticPCA(LatentVariableEstimator):
         return LatentModel(pca.axes, variances, noise * factor, pca.mean), 1, True
 
     def _iterated(
-        self, sums_at: Any, start: Parameters, floor: float, tell: Told, moments: ObservedMoments
+        self, sums_at: Any, start: Parameters, floor: float, tell: StepReport, moments: ObservedMoments
     ) -> EMResult:
         return most_likely(sums_at, start, self._stop, floor, tell)

@@ -96,24 +96,24 @@ def fitted_model(
 
 @dataclass(frozen=True)
 class FitTools:
-    """What a fit uses beside its settings.
+    """Hold the random numbers, the listener and the checkpoints of a fit.
 
     Attributes
     ----------
     rng : numpy.random.Generator
     listener : callable or None
         Gets `Progress` events.
-    checkpointer : callable or None
-        Takes the solver and returns a context with the checkpoint of the fit, or None inside.
+    open_checkpoint : callable or None
+        Takes the solver and returns a context with the checkpointer of the fit, or None inside.
     """
 
     rng: np.random.Generator
     listener: Listener | None = None
-    checkpointer: Callable[[Any], AbstractContextManager[Any]] | None = None
+    open_checkpoint: Callable[[Any], AbstractContextManager[Any]] | None = None
 
     def checkpoint_of(self, solver: Any) -> AbstractContextManager[Any]:
-        """Return the context with the checkpoint of the fit; None inside where there is none."""
-        return nullcontext() if self.checkpointer is None else self.checkpointer(solver)
+        """Return the context with the checkpointer of the fit; None inside where there is none."""
+        return nullcontext() if self.open_checkpoint is None else self.open_checkpoint(solver)
 
 
 class Route:
@@ -133,7 +133,6 @@ class Route:
         self.n = int(X.shape[0])
         self.listener = timed(tools.listener)
         self.checkpointer: Any = None
-        self.drops_zeros = settings.drops_zeros
 
     # -- exact -----------------------------------------------------------------------------------------------------
 
@@ -155,7 +154,7 @@ class Route:
         keep = self._kept(spectrum)
         warn_of_lost_components(spectrum.eigenvalues, eigen, op, self._is_constant)
         warn_of_rank(spectrum, keep, self.n)
-        if not warn_of_identity(self.kernel, op.base, spectrum) and not self.drops_zeros:
+        if not warn_of_identity(self.kernel, op.base, spectrum) and not self.settings.drops_zeros:
             warn_of_gap(eigen, keep)
         model = exact_model(self.X, op, rows, eigen.truncated(keep), spectrum.truncated(keep))
         if self.settings.is_nystrom:  # the exact low-rank way took its place
@@ -196,7 +195,7 @@ class Route:
 
     def _kept(self, spectrum: Spectrum) -> int:
         """How many components remain."""
-        if not self.drops_zeros:
+        if not self.settings.drops_zeros:
             return len(spectrum.eigenvalues)
         return int(np.sum(nonzero_components(spectrum.eigenvalues, spectrum.dtype)))
 

@@ -1,4 +1,4 @@
-"""What a fit of kernel PCA depends on beside data and kernel: checked values in place of an estimator's parameters."""
+"""Settings of kernel PCA: checked values in place of an estimator's parameters."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ class KernelPCASettings:
 
     @property
     def is_share(self) -> bool:
-        """Whether `n_components` is a share of the variance."""
+        """Return whether `n_components` is a share of the variance."""
         return is_share(self.n_components)
 
     @property
     def share(self) -> float:
-        """The share of the variance; 0 where a number of components is given."""
+        """Return the share of the variance; 0 where a number of components is given."""
         return float(self.n_components or 0.0) if self.is_share else 0.0
 
     @property
     def is_nystrom(self) -> bool:
-        """Whether the approximation by landmarks is meant."""
+        """Return whether the approximation by landmarks is meant."""
         return is_nystrom(self.eigen_solver)
 
     def names_solver(self, *names: str) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
-from gpukpca.algorithms.latent.em import EMResult, StoppingRule, Told, run_em
+from gpukpca.algorithms.latent.em import EMResult, StepReport, StoppingRule, run_em
 from gpukpca.algorithms.latent.initialization import NOISE_FLOOR
 from gpukpca.algorithms.latent.m_step import maximized, stretched, turned
 from gpukpca.backend.linalg import column_sums
@@ -149,7 +149,7 @@ def most_probable(
     start: Parameters,
     stop: StoppingRule,
     floor: float,
-    tell: Told,
+    tell: StepReport,
     d: int,
 ) -> EMResult:
     """The maximum of likelihood times prior by EM, from `start`; every step makes their product larger.

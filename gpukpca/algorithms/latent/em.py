@@ -60,7 +60,7 @@ class StoppingRule:
 # Parameters with what else moves along, such as the precisions of a prior.
 State = TypeVar("State")
 # Called after an E step with its number, the trace and the gain.
-Told = Callable[[int, float, float], None]
+StepReport = Callable[[int, float, float], None]
 
 
 def run_em(
@@ -69,7 +69,7 @@ def run_em(
     value_of: Callable[[State, SufficientStatistics], float],
     moved: Callable[[State, SufficientStatistics], State],
     stop: StoppingRule,
-    tell: Told,
+    tell: StepReport,
 ) -> tuple[State, np.ndarray, float, bool]:
     """Steps up from `start`: where they end, the values on the way, the last gain, and whether that was small enough.
 
@@ -95,7 +95,7 @@ def most_likely(
     start: Parameters,
     stop: StoppingRule,
     floor: float,
-    tell: Told,
+    tell: StepReport,
 ) -> EMResult:
     """Maximum likelihood by EM with expansion, from `start`; every step makes the likelihood larger."""
 

@@ -1,4 +1,4 @@
-"""What a fit of PCA depends on beside the data: checked numbers in place of an estimator's parameters."""
+"""Settings of PCA: checked values in place of an estimator's parameters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PCASettings:
 
 @dataclass(frozen=True)
 class RankRequest:
-    """How many components.
+    """Describe how many components a fit keeps.
 
     Attributes
     ----------
@@ -54,5 +54,5 @@ class RankRequest:
 
     @property
     def whole(self) -> bool:
-        """Whether the whole spectrum is needed."""
+        """Return whether the whole spectrum is needed."""
         return self.share is not None or self.minka

@@ -58,7 +58,7 @@ class Checkpoint:
     rng : numpy.random.Generator
         Of the fit; put where it was.
     listener : callable, optional
-        Told where the fit goes on.
+        Gets an event where the fit resumes.
 
     Attributes
     ----------
