@@ -66,7 +66,8 @@ class RawModule:
 def units() -> Iterator[tuple[str, Unit]]:
     """Yield a label and a unit for every kernel of the package, in all types and layouts."""
     import cupy
-    from kernel_listing import list_kernels
+
+    from tests.kernel_listing import list_kernels
 
     cupy.RawModule = RawModule
     for name, (module, types) in list_kernels().items():

@@ -13,7 +13,7 @@ root="$(cd "$(dirname "$0")/.." && pwd)"
 find_python || exit
 "$python" "$root/ci/missing.py" pytest || exit 1
 export PYTHONPATH="$root/tests/fake_device:$root${PYTHONPATH:+:$PYTHONPATH}"
-"$python" -c "import sys; sys.exit('fake_cupy' not in sys.modules)" || {
+"$python" -c "import sys; sys.exit('tests.fake_cupy' not in sys.modules)" || {
     echo "The imitation of CuPy is not in place: the real CuPy is installed." >&2
     exit 1
 }

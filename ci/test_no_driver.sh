@@ -14,4 +14,4 @@ import cupy
 
 sys.exit("A CUDA device is visible: this state cannot be tested here." if cupy.is_available() else 0)
 CHECK
-exec python -m pytest tests/test_no_driver.py "$@"
+exec python -m pytest tests/cuda/test_no_driver.py "$@"

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-import tolerances
 from sklearn.exceptions import NotFittedError
 
 from gpukpca import kernels
@@ -28,6 +27,7 @@ from gpukpca.exceptions import (
     PrecisionWarning,
     RankWarning,
 )
+from tests import tolerances
 
 U = float(np.finfo(np.float64).eps)
 U32 = float(np.finfo(np.float32).eps)

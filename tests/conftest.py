@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import array_api_compat
-import fake_cupy
 import numpy as np
 import pytest
-from kernel_listing import find_unlisted
 from threadpoolctl import threadpool_limits
 
 from gpukpca import exceptions
@@ -28,6 +26,8 @@ from gpukpca.backend.namespace import to_host
 from gpukpca.cuda import device as cuda_device
 from gpukpca.cuda import precision
 from gpukpca.exceptions import DeviceLostError
+from tests import fake_cupy
+from tests.kernel_listing import find_unlisted
 
 # Optional libraries that the suite treats as not installed: GPUKPCA_TESTS_WITHOUT="torch jax".
 HIDDEN = os.environ.get("GPUKPCA_TESTS_WITHOUT", "").split()

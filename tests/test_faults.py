@@ -19,8 +19,6 @@ import array_api_compat
 import numpy as np
 import pytest
 import scipy.sparse
-from cases import CASES, Case, circle, data, gaussian, linear_gram, spectrum
-from conftest import Namespace
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
@@ -32,6 +30,8 @@ import gpukpca
 from gpukpca import KernelPCA, kernels
 from gpukpca.backend.namespace import to_host
 from gpukpca.exceptions import ConvergenceWarning, DeviceMismatchError, InvalidParameterError, PrecisionWarning
+from tests.cases import CASES, Case, circle, data, gaussian, linear_gram, spectrum
+from tests.conftest import Namespace
 
 TIME_LIMIT = 2.0
 

@@ -6,13 +6,12 @@ import math
 import warnings
 
 import numpy as np
-import oracle
 import pytest
-import tolerances
 
 from gpukpca import KernelPCA
 from gpukpca.exceptions import PrecisionWarning, RankWarning
 from gpukpca.kernels import RBF, Polynomial
+from tests import oracle, tolerances
 
 SOLVERS = ("dense", "randomized")
 # lambda_k of exp(-g |x - y|^2) on n points of the circle, mpmath at 50 digits

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.special import ive
-from tolerances import eps
 
 from gpukpca import KernelPCA
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.rows import constant_columns, feature_means
 from gpukpca.gram import CenteredGram, DenseGram, TiledGram, gram_matrix
 from gpukpca.kernels import RBF
+from tests.tolerances import eps
 
 N = 46_342
 GAMMA = 0.5
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.alone
 @pytest.fixture(params=LIBRARIES)
 def large(request: pytest.FixtureRequest) -> Any:
     """NumPy, and CuPy where a device is."""
-    from conftest import MAKERS
+    from tests.conftest import MAKERS
 
     if request.param not in MAKERS:
         pytest.skip("no CUDA device")

@@ -1,0 +1,315 @@
+"""Reading a fitted PCA: against plain formulas, identities, and known answers."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.datasets import load_iris
+from sklearn.decomposition import PCA, IncrementalPCA
+from sklearn.exceptions import NotFittedError
+
+import gpukpca
+from gpukpca.decomposition import (
+    contributions,
+    eckart_young,
+    inertia,
+    intrinsic_dimension,
+    plane_cosines,
+    reconstruction,
+    reconstruction_error,
+    squared_cosines,
+)
+from gpukpca.exceptions import InvalidParameterError
+from tests import tolerances
+
+N, D = 40, 6
+
+
+@pytest.fixture
+def X(rng):
+    return rng.standard_normal((N, D)) * np.arange(1, D + 1) + 10.0
+
+
+@pytest.fixture(params=["PCA", "IncrementalPCA"])
+def fitted(request, xp, dtype, X):
+    """The models of this library, fitted exactly on every array library."""
+    model = {"PCA": gpukpca.PCA(), "IncrementalPCA": gpukpca.IncrementalPCA(exact=True)}[request.param]
+    return model.fit(xp.array(X.astype(dtype)))
+
+
+def covariance_spectrum(X):
+    values, vectors = np.linalg.eigh(np.cov(X, rowvar=False))
+    return values[::-1], vectors[:, ::-1].T
+
+
+# -- shares ------------------------------------------------------------------------------------------------------------
+
+
+def test_contributions_are_shares_of_the_whole(X):
+    values, _ = covariance_spectrum(X)
+    for model in (PCA().fit(X), PCA(2).fit(X), PCA(2, svd_solver="randomized", random_state=0).fit(X)):
+        p = model.n_components_
+        np.testing.assert_allclose(contributions(model), values[:p] / np.sum(values), rtol=1e-10)
+        np.testing.assert_allclose(contributions(model), model.explained_variance_ratio_, rtol=1e-12)
+
+
+def test_contributions_of_every_library(fitted, X, dtype):
+    values, _ = covariance_spectrum(X.astype(dtype))
+    np.testing.assert_allclose(contributions(fitted), values / np.sum(values), rtol=1e3 * tolerances.eps(dtype))
+
+
+def test_nothing_is_divided_by_zero(X):
+    with pytest.warns(UserWarning, match="all rows are equal"):
+        flat = gpukpca.IncrementalPCA(2).fit(np.ones((5, 3)))
+    assert contributions(flat).tolist() == [0.0, 0.0]
+    assert np.all(squared_cosines(flat, np.ones((2, 3)), residual=True) == 0.0)
+
+
+@pytest.mark.parametrize("K", range(D + 1))
+def test_eckart_young_against_the_matrix_itself(X, K):
+    values, V = covariance_spectrum(X)
+    S = np.cov(X, rowvar=False)
+    frobenius, distance = eckart_young(PCA().fit(X), K)
+    S_K = (V[:K].T * values[:K]) @ V[:K]
+    assert frobenius == pytest.approx(np.linalg.norm(S - S_K) ** 2, abs=1e-9)
+    assert distance == pytest.approx(np.trace(S - S_K), abs=1e-9)
+
+
+def test_eckart_young_needs_the_whole_spectrum(X):
+    assert eckart_young(PCA(4).fit(X[:5]), 1)[1] > 0  # four variances are all that five samples have
+    with pytest.raises(ValueError, match="keeps 3 of 6"):
+        eckart_young(PCA(3).fit(X), 1)
+    with pytest.raises(InvalidParameterError, match="from 0 to 6"):
+        eckart_young(PCA().fit(X), 7)
+
+
+# -- points ------------------------------------------------------------------------------------------------------------
+
+
+def test_squared_cosines_point_by_point(xp, dtype, fitted, X):
+    rows = X[:9].astype(dtype)
+    cosines = squared_cosines(fitted, xp.array(rows))
+    assert xp.owns(cosines)
+    assert str(dtype) in str(cosines.dtype)
+    mean, V = xp.host(fitted.mean_), xp.host(fitted.components_).astype(np.float64)
+    for i, row in enumerate(rows.astype(np.float64)):
+        x = row - mean
+        for d in range(D):
+            wanted = (x @ V[d]) ** 2 / (x @ x)
+            assert float(xp.host(cosines)[i, d]) == pytest.approx(wanted, abs=40 * tolerances.eps(dtype))
+    np.testing.assert_allclose(xp.host(cosines).sum(axis=1), 1.0, atol=40 * tolerances.eps(dtype))
+
+
+def test_planes_add_up_and_the_rest_is_residual(X):
+    model = PCA(3).fit(X)
+    cosines = squared_cosines(model, X, residual=True)
+    assert cosines.shape == (N, 4)
+    np.testing.assert_allclose(cosines.sum(axis=1), 1.0, rtol=1e-13)
+    np.testing.assert_allclose(plane_cosines(model, X, 0, 2), cosines[:, 0] + cosines[:, 2], rtol=1e-14)
+    np.testing.assert_array_equal(plane_cosines(model, X, 2, 0), plane_cosines(model, X, 0, 2))
+
+
+def test_the_point_at_the_mean_has_cosine_zero(X):
+    X = np.vstack([X, X.mean(axis=0)])
+    model = PCA().fit(X)
+    cosines = squared_cosines(model, np.vstack([model.mean_, np.nextafter(model.mean_, 99.0), X[:1]]), residual=True)
+    assert np.all(cosines[:2] == 0.0)
+    assert cosines[2].sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("scale", [1e-250, 1e150])
+def test_neither_huge_nor_tiny_points_overflow(X, scale):
+    model = PCA().fit(X - 10.0)
+    shifted = squared_cosines(model, model.mean_ + (X - 10.0) * max(scale, 1.0))
+    np.testing.assert_allclose(shifted.sum(axis=1), 1.0, rtol=1e-10)
+    model.mean_ = 0.0 * model.mean_
+    wanted = squared_cosines(model, X - 10.0)
+    np.testing.assert_allclose(squared_cosines(model, (X - 10.0) * scale), wanted, rtol=1e-10, atol=1e-14)
+
+
+def test_whitening_and_row_order_change_nothing(X):
+    plain, white = PCA().fit(X), PCA(whiten=True).fit(X)
+    np.testing.assert_allclose(squared_cosines(white, X), squared_cosines(plain, X), atol=1e-13)
+    np.testing.assert_allclose(squared_cosines(plain, X[::-1]), squared_cosines(plain, X)[::-1], atol=1e-13)
+    np.testing.assert_allclose(reconstruction(white, X, 2), reconstruction(plain, X, 2), atol=1e-12)
+
+
+def test_sparse_rows_and_frames_are_rows(X):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=list("abcdef"))
+    model = PCA(3).fit(frame)
+    wanted = squared_cosines(model, frame)
+    assert isinstance(wanted, np.ndarray)
+    plain = PCA(3).fit(X)
+    np.testing.assert_allclose(squared_cosines(plain, scipy.sparse.csr_array(X)), wanted, atol=1e-14)
+
+
+# -- reconstruction ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("K", [0, 1, 3, D])
+def test_the_error_on_the_data_of_fit_is_what_is_left_of_the_spectrum(xp, dtype, fitted, X, K):
+    values, _ = covariance_spectrum(X.astype(dtype))
+    wanted = np.sum(values[K:]) * (N - 1) / N
+    data = xp.array(X.astype(dtype))
+    # What is left of a full reconstruction is the rounding of the points.
+    assert reconstruction_error(fitted, data, K) == pytest.approx(wanted, abs=100 * tolerances.eps(dtype) * values[0])
+    points = reconstruction(fitted, data, K)
+    assert xp.owns(points)
+    errors = reconstruction_error(fitted, data, K, per_sample=True)
+    assert xp.owns(errors)
+    by_hand = np.sum((X.astype(dtype) - xp.host(points)) ** 2, axis=1, dtype=np.float64)
+    np.testing.assert_allclose(xp.host(errors), by_hand, atol=1e3 * tolerances.eps(dtype) * values[0])
+
+
+def test_reconstruction_is_that_of_scikit_learn(X):
+    model = PCA(4).fit(X)
+    np.testing.assert_allclose(reconstruction(model, X), model.inverse_transform(model.transform(X)), rtol=1e-12)
+    np.testing.assert_allclose(reconstruction(model, X, 0), np.tile(model.mean_, (N, 1)), rtol=1e-14)
+
+
+def test_a_standardizing_model_measures_standardized_points(X):
+    deviations = X.std(axis=0, ddof=1)
+    model = PCA().fit((X - X.mean(axis=0)) / deviations)
+    model.mean_, model.scale_ = X.mean(axis=0), deviations
+    np.testing.assert_allclose(reconstruction(model, X), X, atol=1e-12)
+    wanted = np.sum(model.explained_variance_[2:]) * (N - 1) / N
+    assert reconstruction_error(model, X, 2) == pytest.approx(wanted, rel=1e-12)
+    np.testing.assert_allclose(squared_cosines(model, X).sum(axis=1), 1.0, rtol=1e-12)
+
+
+def test_the_pca_of_this_library_standardizes_by_itself(xp, X):
+    model = gpukpca.PCA(scale=True).fit(xp.array(X))
+    np.testing.assert_allclose(xp.host(reconstruction(model, xp.array(X))), X, atol=1e-12)
+    wanted = np.sum(xp.host(model.explained_variance_)[2:]) * (N - 1) / N
+    assert reconstruction_error(model, xp.array(X), 2) == pytest.approx(wanted, rel=1e-12)
+    plain = PCA().fit(X / xp.host(model.scale_))
+    cosines = squared_cosines(model, xp.array(X))
+    np.testing.assert_allclose(xp.host(cosines), squared_cosines(plain, X / xp.host(model.scale_)), atol=1e-11)
+
+
+def test_both_residuals_belong_together(X):
+    model = PCA().fit(X)
+    assert reconstruction_error(model, X, 2) * N / (N - 1) == pytest.approx(eckart_young(model, 2)[1], rel=1e-12)
+
+
+# -- inertia -----------------------------------------------------------------------------------------------------------
+
+
+def test_huygens(xp, dtype, X, rng):
+    rows, a = X.astype(dtype), rng.standard_normal(D)
+    center = rows.mean(axis=0, dtype=np.float64)
+    about_mean = inertia(xp.array(rows))
+    assert about_mean == pytest.approx((N - 1) * np.trace(np.cov(rows, rowvar=False)), rel=1e-6)
+    wanted = N * np.sum((a - center) ** 2) + about_mean
+    assert inertia(xp.array(rows), a) == pytest.approx(wanted, rel=1e-12)
+    assert inertia(xp.array(rows), xp.array(a)) == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize("q", range(1, D))
+def test_total_is_explained_and_residual_for_any_subspace_through_the_mean(xp, X, rng, q):
+    Q = np.linalg.qr(rng.standard_normal((D, D)))[0].T
+    data, center = xp.array(X), X.mean(axis=0)
+    residual = inertia(data, (center, Q[:q]))
+    explained = np.sum(((X - center) @ Q[:q].T) ** 2)
+    assert residual + explained == pytest.approx(inertia(data), rel=1e-12)
+    assert inertia(data, (center, Q[q:])) == pytest.approx(explained, rel=1e-11)
+
+
+def test_no_subspace_has_less_inertia_than_that_of_the_components(X, rng):
+    model = PCA().fit(X)
+    best = inertia(X, (model.mean_, model.components_[:2]))
+    assert best == pytest.approx(eckart_young(model, 2)[1] * (N - 1), rel=1e-12)
+    for _ in range(20):
+        axes = np.linalg.qr(rng.standard_normal((D, 2)))[0].T
+        assert inertia(X, (model.mean_, axes)) >= best
+
+
+# -- intrinsic dimension -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("q", [1, 2, 3])
+def test_a_curved_sheet_has_its_own_dimension(xp, q):
+    rng = np.random.default_rng(q)
+    t = rng.uniform(-1, 1, (600, q))
+    sheet = np.hstack([t, 0.3 * np.sin(2 * t), 0.2 * t**2]) @ rng.standard_normal((3 * q, 10))
+    found = intrinsic_dimension(xp.array(sheet), n_neighbors=15)
+    assert found.median == q
+    assert found.per_sample.shape == (600,)
+    assert np.mean(found.per_sample == q) > 0.8
+
+
+def test_local_dimension_by_hand(X):
+    found = intrinsic_dimension(X, n_neighbors=5, threshold=0.1)
+    for i in (0, 7):
+        near = X[np.argsort(np.sum((X - X[i]) ** 2, axis=1))[:6]]
+        values = np.linalg.eigvalsh(np.cov(near, rowvar=False))
+        assert found.per_sample[i] == np.sum(values > 0.1 * values[-1])
+    assert found.median == np.median(found.per_sample)
+
+
+def test_repeated_points_have_dimension_zero():
+    assert np.all(intrinsic_dimension(np.ones((10, 3)), n_neighbors=4).per_sample == 0)
+    assert np.all(intrinsic_dimension(np.linspace(0, 1e-200, 30)[:, None] * np.ones(3), 5).per_sample == 1)
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+def test_wrong_arguments_are_named(X):
+    model = PCA(3).fit(X)
+    with pytest.raises(NotFittedError):
+        contributions(PCA())
+    with pytest.raises(ValueError, match="expecting 6 features"):
+        squared_cosines(model, X[:, :4])
+    with pytest.raises(ValueError, match="NaN"):
+        squared_cosines(model, np.full((2, D), np.nan))
+    with pytest.raises(InvalidParameterError, match="j=3"):
+        plane_cosines(model, X, 0, 3)
+    with pytest.raises(InvalidParameterError, match="two different"):
+        plane_cosines(model, X, 1, 1)
+    with pytest.raises(InvalidParameterError, match="n_components=4"):
+        reconstruction(model, X, 4)
+    with pytest.raises(InvalidParameterError, match="n_components=True"):
+        reconstruction_error(model, X, True)
+
+
+def test_wrong_places_for_inertia_are_named(X):
+    with pytest.raises(InvalidParameterError, match=r"shape \(6,\)"):
+        inertia(X, np.zeros(5))
+    with pytest.raises(InvalidParameterError, match=r"shape \(q, 6\)"):
+        inertia(X, (np.zeros(6), np.zeros((1, 5))))
+    with pytest.raises(InvalidParameterError, match="not orthonormal"):
+        inertia(X, (np.zeros(6), np.ones((2, 6))))
+    with pytest.raises(InvalidParameterError, match="finite"):
+        inertia(X, np.full(6, np.nan))
+    with pytest.raises(ValueError, match="overflows"):
+        inertia(X * 1e200)
+
+
+@pytest.mark.parametrize("bad", [{"n_neighbors": 1}, {"n_neighbors": N}, {"threshold": 0.0}, {"threshold": 1.0}])
+def test_wrong_neighborhoods_are_named(X, bad):
+    with pytest.raises(InvalidParameterError, match=next(iter(bad))):
+        intrinsic_dimension(X, **bad)
+
+
+# -- known answers -----------------------------------------------------------------------------------------------------
+
+
+def test_iris_is_nearly_a_plane():
+    X = load_iris().data
+    model = IncrementalPCA(batch_size=len(X)).fit(X)
+    np.testing.assert_allclose(contributions(model), PCA().fit(X).explained_variance_ratio_, rtol=2e-12)
+    assert contributions(model)[:2].sum() == pytest.approx(0.97769, abs=5e-6)
+
+
+def test_the_plane_of_foods_leaves_little_of_northern_ireland(real_data):
+    with (real_data / "foods" / "UK_foods.csv").open(encoding="utf-8") as file:
+        X = np.array([row[1:] for row in list(csv.reader(file))[1:]], dtype=np.float64).T
+    model = PCA().fit(X)
+    np.testing.assert_allclose(contributions(model), [0.67444, 0.29052, 0.03503, 0.0], atol=5e-6)
+    assert plane_cosines(model, X, 0, 1)[3] > 0.99  # the odd one out among four countries
+    assert eckart_young(model, 3) == pytest.approx((0.0, 0.0), abs=1e-9)

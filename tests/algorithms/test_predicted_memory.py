@@ -1,0 +1,439 @@
+"""Predicted bytes beside those a fit allocates, over sizes, limits, kernels and routes; plans that change nothing."""
+
+from __future__ import annotations
+
+import tracemalloc
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from gpukpca import KernelPCA, Nystrom, kernels
+from gpukpca.backend import device
+from gpukpca.decomposition import RidgePreimage
+from gpukpca.eigen import BlockKrylov, Dense
+from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
+from tests import oracle
+from tests.conftest import Namespace
+
+WITHIN = 1.12
+# What the imports, thread pools and caches of a first fit allocate is no part of any fit.
+ALL_WAYS: list[dict[str, Any]] = [{}, {"eigen_solver": Nystrom(20)}, {"kernel": "linear"}, {"eigen_solver": "dense"}]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _imports_out_of_the_way() -> None:
+    for parameters in ALL_WAYS:
+        KernelPCA(**{"n_components": 2, "kernel": "rbf", "n_jobs": 2, **parameters}).fit(rows(300, 5))
+
+
+def rows(n: int, d: int, dtype: str = "float64", seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((n, d)).astype(dtype)
+
+
+@contextmanager
+def traced() -> Iterator[Callable[[], int]]:
+    """A function that tells the most bytes allocated since the start of the block."""
+    tracemalloc.start()
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def model_and_peak(X: Any, **parameters: Any) -> tuple[KernelPCA, int]:
+    """The fitted model, and the most bytes that its fit held at a time."""
+    settings = {"n_components": 5, "kernel": "rbf", "random_state": 0, "n_jobs": 2, **parameters}
+    model = KernelPCA(**settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with traced() as peak:
+            model.fit(X)
+            return model, peak()
+
+
+def assert_predicted(model: KernelPCA, peak: int) -> None:
+    predicted = model.plan_.predicted_bytes
+    assert peak / WITHIN <= predicted <= WITHIN * peak, f"{predicted} predicted, {peak} allocated: {model.plan_}"
+    assert predicted <= model.plan_.available_bytes
+
+
+# -- predictions -------------------------------------------------------------------------------------------------------
+
+# n, d, dtype, and the limit as a share of the square matrix; None: what is free.
+SIZES = [
+    (1000, 20, "float64", None),
+    (1000, 300, "float64", None),
+    (1000, 300, "float32", None),
+    (2000, 20, "float64", 1 / 3),
+    (2000, 20, "float32", None),
+    (2000, 20, "float32", 1 / 3),
+    (2000, 300, "float64", None),
+    (2000, 300, "float32", None),
+    (5000, 20, "float64", None),
+    (5000, 20, "float64", 1 / 3),
+    (5000, 20, "float32", None),
+    (5000, 20, "float32", 1 / 3),
+    (5000, 300, "float32", None),
+]
+
+
+@pytest.mark.parametrize(("n", "d", "dtype", "share"), SIZES)
+def test_every_size_and_limit(n: int, d: int, dtype: str, share: float | None) -> None:
+    X = rows(n, d, dtype)
+    limit = None if share is None else int(share * n * n * X.itemsize)
+    model, peak = model_and_peak(X, gamma=0.5 / d, memory_limit=limit)
+    assert_predicted(model, peak)
+    assert model.plan_.residence.is_fully_cached == (share is None)
+
+
+KERNELS: dict[str, tuple[int, int, str, dict[str, Any]]] = {
+    "laplacian": (1000, 20, "float64", {"kernel": "laplacian"}),
+    "matern": (2000, 20, "float64", {"kernel": "matern"}),
+    "rational quadratic": (2000, 20, "float32", {"kernel": "rational_quadratic"}),
+    "cosine": (5000, 20, "float32", {"kernel": "cosine", "gram": "tiled"}),
+    "sigmoid": (2000, 20, "float64", {"kernel": "sigmoid"}),
+    "polynomial by tiles": (2000, 20, "float32", {"kernel": "poly", "gram": "tiled"}),
+    "polynomial by features": (5000, 20, "float64", {"kernel": "poly", "degree": 2}),
+    "linear": (2000, 300, "float64", {"kernel": "linear"}),
+    "linear by tiles": (2000, 300, "float32", {"kernel": "linear", "gram": "tiled", "eigen_solver": "randomized"}),
+    "far-out rows": (2000, 20, "float64", {"gamma": 1e4}),
+    "products in float64": (2000, 300, "float32", {"gamma": 1.0}),
+    "gamma from the variance": (2000, 20, "float32", {"gamma": "scale"}),
+    "dense": (1000, 20, "float64", {"eigen_solver": "dense"}),
+    "square matrix": (2000, 20, "float64", {"gram": "dense"}),
+    "fifty components": (2000, 20, "float64", {"n_components": 50}),
+    "pre-image": (2000, 20, "float64", {"fit_inverse_transform": True}),
+    "fixed point": (3000, 200, "float64", {"preimage": "fixed_point"}),
+    "distance constraint": (3000, 200, "float64", {"preimage": "distance_constraint"}),
+    "ridge of its own": (2000, 20, "float64", {"preimage": "ridge"}),
+    "ridge on landmarks": (4000, 50, "float64", {"preimage": RidgePreimage(n_landmarks=800)}),
+    "few blocks": (2000, 20, "float64", {"eigen_solver": BlockKrylov(max_blocks=4)}),
+    "a narrow block": (2000, 20, "float64", {"eigen_solver": BlockKrylov(block_size=4)}),
+}
+
+
+@pytest.mark.parametrize("case", KERNELS)
+def test_every_kernel_and_route(case: str) -> None:
+    n, d, dtype, parameters = KERNELS[case]
+    assert_predicted(*model_and_peak(rows(n, d, dtype), **parameters))
+
+
+NYSTROM: dict[str, tuple[int, int, str, dict[str, Any]]] = {
+    "landmarks": (5000, 20, "float64", {"eigen_solver": Nystrom(200)}),
+    "even landmarks": (5000, 20, "float64", {"eigen_solver": Nystrom(200, "uniform")}),
+    "spread landmarks": (5000, 20, "float64", {"eigen_solver": Nystrom(200, "kmeans++")}),
+    "fifty components": (5000, 20, "float64", {"eigen_solver": Nystrom(200), "n_components": 50}),
+}
+
+
+@pytest.mark.parametrize("case", NYSTROM)
+def test_every_way_by_landmarks(case: str) -> None:
+    n, d, dtype, parameters = NYSTROM[case]
+    assert_predicted(*model_and_peak(rows(n, d, dtype), gamma=0.05, **parameters))
+
+
+def test_one_worker() -> None:
+    X = rows(2000, 20)
+    for limit in (None, "12MB"):
+        model, peak = model_and_peak(X, gamma=0.02, n_jobs=1, memory_limit=limit)
+        assert model.plan_.residence.workers == 1
+        assert_predicted(model, peak)
+
+
+@pytest.fixture
+def mapped(tmp_path: Path) -> np.ndarray:
+    np.save(tmp_path / "X.npy", rows(2000, 300))
+    return np.load(tmp_path / "X.npy", mmap_mode="r")
+
+
+def test_a_memory_map_is_not_counted_and_not_copied(mapped: np.ndarray) -> None:
+    """In memory the same data are copied once, and made ready once."""
+    model, peak = model_and_peak(mapped, gamma=0.002)
+    held, _ = model_and_peak(np.array(mapped), gamma=0.002)
+    assert_predicted(model, peak)
+    assert held.plan_.predicted_bytes - model.plan_.predicted_bytes == mapped.nbytes
+    assert model.plan_.bytes_read == 0
+
+
+def test_every_pass_reads_what_the_plan_says(mapped: np.ndarray) -> None:
+    """Tiles by panels: the rows up to the end of each panel, once."""
+    plan = KernelPCA(5, kernel="rbf", gamma=0.002, memory_limit="12MB", n_jobs=2).plan(mapped)
+    residence = plan.residence
+    assert residence.panel > 0
+    width = residence.panel * residence.tile_edge
+    stops = [min(start + width, 2000) for start in range(0, 2000, width)]
+    assert plan.bytes_read == sum(stops) * 300 * 8
+    assert f"{plan.bytes_read / 2**20:.1f} MiB of X from its file in every pass over K" in str(plan)
+
+
+# -- gamma from the data -----------------------------------------------------------------------------------------------
+
+# What a rule may hold: a few panels of 8 MiB and the distances of 1000 rows, however long or wide the data are.
+RULE_BYTES = 56 * 2**20
+
+
+def held_rows(case: str, folder: Path) -> Any:
+    """Rows whose sample in float64 takes at least 80 MiB."""
+    if case == "csr":
+        return scipy.sparse.random_array((1300, 20_000), density=0.002, format="csr", rng=0)
+    if case == "csr with many entries":
+        return scipy.sparse.random_array((100_000, 60), density=1.0, format="csr", rng=0, dtype=np.float32)
+    X = rows(1300, 10_500, "float32")
+    if case == "memory map":
+        np.save(folder / "X.npy", X)
+        return np.load(folder / "X.npy", mmap_mode="r")
+    return np.asfortranarray(X) if case == "by columns" else X
+
+
+@pytest.mark.parametrize("case", ["dense", "by columns", "memory map", "csr", "csr with many entries"])
+@pytest.mark.parametrize("rule", ["median", "scale"])
+def test_no_rule_for_gamma_copies_the_data(rule: str, case: str, tmp_path: Path) -> None:
+    X = held_rows(case, tmp_path)
+    kernels.RBF(rule).resolve(rows(60, 40))  # imports
+    with traced() as peak:
+        kernels.RBF(rule).resolve(X)
+        assert peak() <= RULE_BYTES
+
+
+def test_a_fit_with_gamma_from_distances_stays_within_its_limit() -> None:
+    X = scipy.sparse.random_array((1300, 20_000), density=0.002, format="csr", rng=0)
+    model, peak = model_and_peak(X, gamma="median", memory_limit="64MiB")
+    assert peak <= WITHIN * model.plan_.available_bytes
+
+
+# -- a plan before the fit ---------------------------------------------------------------------------------------------
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "tiled": {},
+    "some cached": {"memory_limit": "2.2MB"},
+    "dense": {"eigen_solver": "dense"},
+    "square": {"gram": "dense"},
+    "nystrom": {"eigen_solver": Nystrom(30)},
+    "nystrom with a tolerance": {"eigen_solver": Nystrom(30, tol=0.9)},
+    "linear": {"kernel": "linear"},
+    "polynomial": {"kernel": "poly", "degree": 2},
+    "sigmoid": {"kernel": "sigmoid", "gamma": 0.01},
+    "gamma from distances": {"gamma": "median"},
+    "pre-image": {"fit_inverse_transform": True},
+    "all components": {"n_components": None, "eigen_solver": Nystrom(30)},
+    "fixed passes": {"iterated_power": 3, "eigen_solver": "randomized", "n_components": 1},
+}
+
+
+@pytest.mark.parametrize("case", SETTINGS)
+def test_the_plan_before_the_fit_is_the_plan_of_the_fit(case: str, dtype: str) -> None:
+    X = rows(600, 6, dtype)
+    model = KernelPCA(**{"n_components": 3, "kernel": "rbf", "memory_limit": "1GB", "random_state": 0} | SETTINGS[case])
+    before = dict(vars(model))
+    plan = model.plan(X)
+    assert vars(model) == before
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = model.fit(X)
+    if case == "all components":
+        plan = replace(plan, n_components=fitted.plan_.n_components)
+    assert plan == fitted.plan_
+    assert str(plan) == str(fitted.plan_)
+
+
+def test_plans_of_other_inputs(xp: Namespace) -> None:
+    X = rows(500, 6)
+    model = KernelPCA(3, kernel="rbf", memory_limit="1GB", random_state=0)
+    for given in (xp.array(X), scipy.sparse.csr_array(X)):
+        assert model.plan(given) == KernelPCA(3, kernel="rbf", memory_limit="1GB", random_state=0).fit(given).plan_
+    K = xp.array(oracle.centered(X @ X.T) + np.eye(500))
+    precomputed = KernelPCA(3, kernel="precomputed", memory_limit="1GB", random_state=0)
+    assert precomputed.plan(K) == precomputed.fit(K).plan_
+
+
+def test_a_plan_leaves_a_fitted_model_alone() -> None:
+    X = rows(500, 6)
+    model = KernelPCA(3, kernel="rbf", random_state=0).fit(X)
+    before, scores = dict(vars(model)), model.transform(X[:5])
+    model.set_params(n_components=4)
+    plan = model.plan(rows(700, 9))
+    assert (plan.n_samples, plan.n_features, plan.n_components) == (700, 9, 4)
+    model.set_params(n_components=3)
+    assert vars(model) == before
+    assert model.n_features_in_ == 6
+    assert np.array_equal(model.transform(X[:5]), scores)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "X"),
+    [({"n_components": 0}, rows(9, 2)), ({"gamma": -1.0}, rows(9, 2)), ({}, rows(9, 2) * np.nan), ({}, rows(9, 2)[0])],
+    ids=["components", "gamma", "nan", "vector"],
+)
+def test_a_plan_refuses_what_a_fit_refuses(parameters: dict[str, Any], X: np.ndarray) -> None:
+    with pytest.raises(ValueError, match=r".") as of_the_fit:
+        KernelPCA(kernel="rbf", **parameters).fit(X)
+    with pytest.raises(type(of_the_fit.value)) as of_the_plan:
+        KernelPCA(kernel="rbf", **parameters).plan(X)
+    assert str(of_the_plan.value) == str(of_the_fit.value)
+
+
+# -- too little memory -------------------------------------------------------------------------------------------------
+
+TOO_MUCH: dict[str, dict[str, Any]] = {
+    "auto": {"n_components": 10},
+    "dense": {"n_components": 10, "eigen_solver": "dense"},
+    "all components": {"n_components": None},
+    "many components": {"n_components": 30_000},
+    "square": {"n_components": 10, "gram": "dense"},
+    "nystrom": {"n_components": 10, "eigen_solver": Nystrom(2000)},
+    "pre-image": {"n_components": 10, "fit_inverse_transform": True},
+}
+
+
+@pytest.mark.parametrize("case", TOO_MUCH)
+@pytest.mark.parametrize("method", ["plan", "fit"])
+def test_what_cannot_fit_is_an_error_before_anything_large_is_allocated(case: str, method: str) -> None:
+    X = rows(100_000, 2, "float32")
+    model = KernelPCA(kernel="rbf", memory_limit="7MiB", copy_X=False, **TOO_MUCH[case])
+    with (
+        traced() as peak,
+        pytest.raises(MemoryBudgetError, match=r"needs [\d.]+ [MGT]iB .*37\.3 GiB.*7\.0 MiB are allowed.*Try"),
+    ):
+        getattr(model, method)(X)
+    # The sweeps over X go by panels of rows.
+    assert peak() < 3 * X.nbytes if method == "plan" else 4 * X.nbytes
+    assert not hasattr(model, "plan_")
+
+
+def test_an_error_names_a_way_out_that_is_one() -> None:
+    X = rows(3000, 4)
+    for advice, parameters in {
+        'eigen_solver="randomized"': {"eigen_solver": "dense"},
+        "float32": {},
+        'eigen_solver="nystrom"': {},
+    }.items():
+        with pytest.raises(MemoryBudgetError, match=advice):
+            KernelPCA(5, kernel="rbf", memory_limit="1MB", **parameters).plan(X)
+    with pytest.raises(MemoryBudgetError) as caught:
+        KernelPCA(5, kernel="rbf", eigen_solver=Nystrom(500), memory_limit="1MB").plan(X)
+    assert "nystrom" not in str(caught.value)
+    with pytest.raises(MemoryBudgetError) as caught:
+        KernelPCA(5, kernel="sigmoid", memory_limit="1MB").plan(X)
+    assert "nystrom" not in str(caught.value)
+    KernelPCA(5, kernel="rbf", eigen_solver=Nystrom(50), memory_limit="4MB").fit(X)
+
+
+def test_the_number_in_the_error_is_enough() -> None:
+    """An attempt with what the error asks for succeeds, and one with a little less does not."""
+    X = rows(3000, 4)
+    for parameters in ({}, {"eigen_solver": "dense"}, {"eigen_solver": Nystrom(300)}, {"gram": "dense"}):
+        model = KernelPCA(5, kernel="rbf", **parameters)
+        needed = min(model.set_params(memory_limit=limit).plan(X).predicted_bytes for limit in limits_from(model, X))
+        assert model.set_params(memory_limit=needed).plan(X).predicted_bytes <= needed
+        with pytest.raises(MemoryBudgetError):
+            model.set_params(memory_limit=int(0.9 * needed)).plan(X)
+
+
+def limits_from(model: KernelPCA, X: np.ndarray) -> list[int]:
+    """Limits down to about the smallest one that is enough."""
+    low, high = 1, 2**30
+    while high - low > 2**10:
+        middle = (low + high) // 2
+        try:
+            model.set_params(memory_limit=middle).plan(X)
+            high = middle
+        except MemoryBudgetError:
+            low = middle
+    return [high]
+
+
+def test_the_smaller_way_is_named() -> None:
+    few = KernelPCA(3, kernel="rbf", random_state=0, memory_limit="9MB").plan(rows(2000, 20))
+    assert "tiles are made anew in every pass" in " ".join(few.notes)
+    small = KernelPCA(3, kernel="rbf", random_state=0, memory_limit="1.5MB").plan(rows(390, 20))
+    assert isinstance(small.solver, BlockKrylov)
+    assert "the dense solver does not fit into memory; block Krylov instead" in " ".join(small.notes)
+    roomy = KernelPCA(3, kernel="rbf", random_state=0, memory_limit="1GB").plan(rows(390, 20))
+    assert isinstance(roomy.solver, Dense)
+    assert roomy.notes == ()
+    tightest = limits_from(KernelPCA(3, kernel="rbf"), rows(2000, 20))[0]
+    blocks = KernelPCA(3, kernel="rbf", memory_limit=tightest).plan(rows(2000, 20))
+    assert blocks.solver.max_blocks == 4
+    assert "held to 4 blocks" in " ".join(blocks.notes)
+
+
+def test_less_memory_means_fewer_tiles_and_the_same_eigenvalues() -> None:
+    X = rows(2000, 20)
+    limits = ("1GB", "26MB", "16MB", "8MB")
+    settings = {"kernel": "rbf", "gamma": 0.03, "random_state": 0, "n_jobs": 2}
+    models = [KernelPCA(3, memory_limit=limit, **settings).fit(X) for limit in limits]
+    bytes_kept = [model.plan_.residence.cache_bytes(8) for model in models]
+    assert bytes_kept == sorted(bytes_kept, reverse=True)
+    assert bytes_kept[0] > 8 * bytes_kept[-1]
+    for model in models:
+        assert model.converged_
+        assert model.plan_.predicted_bytes <= model.plan_.available_bytes
+        np.testing.assert_allclose(model.eigenvalues_, models[0].eigenvalues_, rtol=1e-12)
+
+
+@pytest.mark.parametrize("limit", [1, "1B", "100 kB"])
+@pytest.mark.parametrize(
+    "parameters", [{}, {"eigen_solver": "nystrom"}, {"kernel": "linear"}, {"kernel": "precomputed"}], ids=str
+)
+def test_tiny_limits_are_errors(limit: Any, parameters: dict[str, Any]) -> None:
+    X = rows(600, 600) if parameters.get("kernel") == "precomputed" else rows(600, 30)
+    for method in ("plan", "fit"):
+        with pytest.raises(MemoryBudgetError, match="are allowed or free"):
+            getattr(KernelPCA(**{"n_components": 3, "kernel": "rbf", "memory_limit": limit, **parameters}), method)(X)
+
+
+@pytest.mark.parametrize("limit", [0, -1, "none", "4 apples", float("inf"), float("nan"), True, [4]])
+def test_limits_that_are_no_sizes_are_refused_by_the_plan_too(limit: Any) -> None:
+    with pytest.raises(InvalidParameterError, match="memory_limit"):
+        KernelPCA(3, kernel="rbf", memory_limit=limit).plan(rows(20, 2))
+
+
+# -- what is free ------------------------------------------------------------------------------------------------------
+
+
+def test_a_fit_in_a_container_keeps_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = 7_000_000
+    monkeypatch.setattr(device, "host_free_bytes", lambda: system)
+    X = rows(1500, 10)
+    model, peak = model_and_peak(X, n_components=3)
+    assert model.plan_.available_bytes == int(0.85 * system)
+    assert not model.plan_.residence.is_fully_cached
+    assert peak <= system
+    assert model.converged_
+    larger = KernelPCA(3, kernel="rbf", memory_limit="1GB").plan(X)
+    assert larger.available_bytes == 10**9
+    assert larger.residence.is_fully_cached
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("share", [0.3, 0.55, 0.65, 0.8, 1.5])
+def test_cached_tiles_take_at_most_sixty_percent_of_what_is_free(
+    monkeypatch: pytest.MonkeyPatch, share: float, dtype: str
+) -> None:
+    """A limit that was set may be filled."""
+    X, roomy = rows(20_000, 2, dtype), KernelPCA(2, kernel="rbf", memory_limit="10GB", n_jobs=1)
+    everything = roomy.plan(X).residence.cache_bytes(X.itemsize)
+    free = int(everything / share)
+    monkeypatch.setattr(device, "host_free_bytes", lambda: free)
+    plan = KernelPCA(2, kernel="rbf", n_jobs=1).plan(X)
+    tile = plan.residence.tile_edge**2 * X.itemsize
+    kept = plan.residence.cache_bytes(X.itemsize)
+    assert kept <= 0.6 * free
+    assert kept == everything or kept + tile > 0.6 * free - 1
+    assert plan.available_bytes == int(0.85 * free)
+    given = KernelPCA(2, kernel="rbf", n_jobs=1, memory_limit=free).plan(X)
+    assert given.residence.cache_bytes(X.itemsize) >= kept
+    assert given.residence.is_fully_cached == (share < 0.9)
+
+
+def test_no_memory_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "host_free_bytes", lambda: 0)
+    with pytest.raises(MemoryBudgetError, match="0 B are allowed or free"):
+        KernelPCA(3, kernel="rbf").fit(rows(500, 3))

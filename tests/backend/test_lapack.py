@@ -1,0 +1,127 @@
+"""LAPACK beside other threads: SciPy's digits, without SciPy's hold on the interpreter."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+from gpukpca.backend.lapack import cholesky_solution, some_eigenpairs
+from gpukpca.backend.linalg import largest_eigenpairs
+from gpukpca.backend.parallel import single_threaded_blas
+from tests import tolerances
+
+
+def definite(n: int, dtype: str, seed: int = 0) -> np.ndarray:
+    A = np.random.default_rng(seed).standard_normal((n, n + 2))
+    return (A @ A.T + np.eye(n)).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("n", "low", "high"), [(1, 0, 0), (2, 1, 1), (7, 0, 6), (60, 50, 59), (130, 3, 40)])
+def test_eigenpairs_are_those_of_scipy_and_of_the_definition(n: int, low: int, high: int, dtype: str):
+    A = definite(n, dtype)
+    values, vectors = some_eigenpairs(A.copy(), low, high)
+    bounds = (low, high)
+    theirs = scipy.linalg.eigh(A, driver="evr", subset_by_index=bounds)
+    atol = 50 * n**0.5 * tolerances.eps(dtype) * float(np.linalg.eigvalsh(A.astype(np.float64))[-1])
+    assert values.dtype == vectors.dtype == A.dtype
+    np.testing.assert_allclose(values, theirs[0], atol=atol, rtol=0)
+    np.testing.assert_allclose(A @ vectors, vectors * values, atol=atol, rtol=0)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(len(values)), atol=50 * n * tolerances.eps(dtype))
+
+
+SPECIAL = {
+    "identity": np.eye(40),
+    "centered identity": np.eye(40) - 1.0 / 40,
+    "rank one": np.ones((40, 40)),
+    "blocks": np.kron(np.eye(8), np.ones((5, 5))),
+    "diagonal": np.diag(np.arange(40.0)),
+    "huge": 1e250 * definite(40, "float64"),
+    "tiny": 1e-300 * definite(40, "float64"),
+}
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_clusters_and_extreme_scales_cost_no_digits(name: str):
+    A = SPECIAL[name]
+    values, vectors = some_eigenpairs(A.copy(), 20, 39)
+    size = np.abs(A).max()
+    np.testing.assert_allclose(values / size, np.linalg.eigvalsh(A / size)[20:], atol=1e-12)
+    np.testing.assert_allclose(A / size @ vectors, vectors * (values / size), atol=1e-12)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(20), atol=1e-13)
+
+
+def test_no_pairs_are_told_where_there_is_no_iteration():
+    assert some_eigenpairs(np.zeros((9, 9)), 4, 8)[1].shape == (9, 0)
+    assert some_eigenpairs(np.full((9, 9), np.nan), 4, 8)[1].shape == (9, 0)
+    values, vectors = largest_eigenpairs(np.zeros((9, 9)), 9)
+    np.testing.assert_array_equal(values, np.zeros(9))
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(9), atol=1e-15)
+
+
+def test_a_solution_reads_the_upper_triangle():
+    A, B = definite(30, "float64"), np.arange(60.0).reshape(30, 2)
+    upper = np.where(np.triu(np.ones_like(A)) > 0, A, np.nan)
+    np.testing.assert_array_equal(cholesky_solution(upper, B), cholesky_solution(A, B))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (5, 3), (65, 1), (130, 200)])
+def test_solutions_solve(n: int, k: int, dtype: str):
+    A, B = definite(n, dtype), np.random.default_rng(1).standard_normal((n, k)).astype(dtype)
+    before = B.copy()
+    solution = cholesky_solution(A.copy(), B)
+    exact = np.linalg.solve(A.astype(np.float64), B.astype(np.float64))
+    assert solution.dtype == A.dtype
+    np.testing.assert_array_equal(B, before)
+    bound = 20 * n * tolerances.eps(dtype) * np.linalg.cond(A.astype(np.float64)) * np.max(np.abs(exact))
+    np.testing.assert_allclose(solution, exact, atol=bound, rtol=0)
+    np.testing.assert_allclose(solution, scipy.linalg.solve(A, B, assume_a="pos"), atol=bound, rtol=0)
+
+
+def test_any_layout_will_do_and_arrays_that_may_not_be_written_to_are_not():
+    A, B = definite(9, "float64"), np.arange(18.0).reshape(9, 2)
+    A.setflags(write=False)
+    before, spread = A.copy(), np.zeros((18, 18))
+    spread[::2, ::2] = A
+    for given in (A, np.asfortranarray(A), spread[::2, ::2]):
+        np.testing.assert_allclose(cholesky_solution(given.copy("K"), B[::-1]), np.linalg.solve(before, B[::-1]))
+        np.testing.assert_allclose(some_eigenpairs(given.copy("K"), 8, 8)[0], np.linalg.eigvalsh(before)[8:])
+    cholesky_solution(A, B)
+    some_eigenpairs(A, 0, 3)
+    np.testing.assert_array_equal(A, before)
+    wide = cholesky_solution(before.astype(np.float32), B)
+    assert wide.dtype == np.float64
+
+
+def test_an_indefinite_matrix_is_told():
+    with pytest.raises(np.linalg.LinAlgError, match="leading minor of order 2 is not positive definite"):
+        cholesky_solution(np.diag([1.0, -1.0, 1.0]), np.ones((3, 1)))
+
+
+@pytest.mark.parametrize("work", [lambda A: some_eigenpairs(A, 600, 699), lambda A: cholesky_solution(A, A.copy())])
+def test_other_threads_run_meanwhile(work: Callable[[np.ndarray], object]):
+    with single_threaded_blas():
+        assert any(ran_beside(work, definite(700, "float64", seed)) for seed in range(5))
+
+
+def ran_beside(work: Callable[[np.ndarray], object], A: np.ndarray) -> bool:
+    """Whether this thread ran in the middle half of the other one's call."""
+    ends: list[float] = []
+
+    def timed() -> None:
+        ends.append(time.perf_counter())
+        work(A)
+        ends.append(time.perf_counter())
+
+    other, ticks = threading.Thread(target=timed), []
+    other.start()
+    while other.is_alive():
+        ticks.append(time.perf_counter())
+    quarter = (ends[1] - ends[0]) / 4
+    return any(ends[0] + quarter < tick < ends[1] - quarter for tick in ticks)

@@ -1,0 +1,210 @@
+"""The scripts for a card, run on the imitation of CuPy: what they run, keep, count and refuse."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.skipif(not (ROOT / "ci").is_dir(), reason="the scripts are not part of the package")
+
+
+def script(*command: str, folder: Path = ROOT, **settings: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHON": sys.executable, "GPUKPCA_TESTS_WITHOUT": "torch jax"} | settings
+    return subprocess.run(
+        ["bash", *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def on_imitation(*command: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    if find_spec("cupy") is not None:
+        pytest.skip("the real CuPy is installed, and the imitation must not hide it")
+    return script("ci/on_imitation.sh", *command, **settings)
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> str:
+    """A Python that has the standard library alone."""
+    file = tmp_path / "python"
+    file.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    file.chmod(0o755)
+    return str(file)
+
+
+def test_suite_on_a_card_survives_broken_files_and_counts_all_processes(tmp_path: Path) -> None:
+    broken = tmp_path / "test_broken.py"
+    broken.write_text("import a_module_of_no_name\n")
+    large = "tests/test_large.py::test_tall_arrays_of_more_entries_than_32_bits_count"
+    done = on_imitation(
+        "bash", "ci/test_gpu.sh", "-q", str(broken), "tests/model_selection/test_gap.py", large, JOBS="2"
+    )
+    assert done.returncode == 1
+    assert "No module named 'a_module_of_no_name'" in done.stdout
+    together, alone = done.stdout.split("tests passed on CuPy: ")[1:]
+    assert together.startswith("6\n")
+    assert "1 skipped" in alone
+    assert "\n6 tests passed on CuPy in all." in alone
+
+
+@pytest.mark.parametrize("command", [["ci/test_gpu.sh"], ["ci/bench.sh", "--gpu"], ["ci/gpu_session.sh", "out"]])
+def test_missing_packages_are_named_with_the_commands_that_bring_them(command: list[str], bare_python: str) -> None:
+    done = script(*command, PYTHON=bare_python)
+    assert done.returncode == 1
+    assert "array-api-compat" in done.stderr.splitlines()[0]
+    assert "pip download" in done.stderr
+    assert "'array-api-compat>=" in done.stderr
+    assert "pip install --no-index --find-links wheels --target lib" in done.stderr
+
+
+# -- the session -------------------------------------------------------------------------------------------------------
+
+PARTS = ["ceilings", "smoke", "suite", "headline", "solvers", "million", "crossover"]
+# In place of Python: benchmarks write a record, whose entry is of a case without time where LATE names the record; a
+# test runs on CuPy; everything else succeeds.
+STAND_IN = """#!/bin/sh
+record=
+for argument in "$@"; do
+    [ "$before" != --record ] || record="$argument"
+    before="$argument"
+done
+case "$record" in
+"") ;;
+*/"$LATE".json) echo '{"machine": {}, "entries": [{"outcome": "not run: no time left"}]}' >"$record"; exit 1 ;;
+*) echo '{"machine": {}, "entries": []}' >"$record" ;;
+esac
+case "$*" in
+*cpu_count*) echo 2 ;;
+*pytest*) echo "tests passed on CuPy: ${RAN:-1}"; echo "kernels in $CUPY_CACHE_DIR" ;;
+esac
+"""
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a session in ``tmp_path / "out"`` with a stand-in for Python; settings are of its environment."""
+    python = tmp_path / "python"
+    python.write_text(STAND_IN)
+    python.chmod(0o755)
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / "kernel.cubin").write_text("compiled")
+    usual = {"PYTHON": str(python), "CUPY_CACHE_DIR": str(cache), "LATE": "none"}
+    command = (str(ROOT / "ci" / "gpu_session.sh"), "out")
+    return lambda *parts, **settings: script(*command, *parts, folder=tmp_path, **(usual | settings))
+
+
+def statuses(out: Path) -> list[str]:
+    return [line.partition(" after ")[0] for line in (out / "status.txt").read_text().splitlines()]
+
+
+def test_parts_run_in_order_and_once(session: Callable[..., Any], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = session(LATE="headline")
+    assert first.returncode == 1
+    wanted = [f"{part}: passed" for part in PARTS]
+    wanted[3] = "headline: out of time"
+    assert statuses(out) == wanted
+    # The next session runs what had no time, and a named part though it has ended.
+    again = session()
+    assert again.returncode == 0
+    assert statuses(out)[7:] == ["headline: passed"]
+    assert [line.split(":")[0] for line in again.stdout.splitlines() if "ended before" in line] == PARTS[:3] + PARTS[4:]
+    session("million")
+    assert statuses(out)[8:] == ["million: passed"]
+    # A part whose record is lost has not ended.
+    (out / "solvers.json").unlink()
+    session()
+    assert statuses(out)[9:] == ["solvers: passed"]
+    assert session("lunch").returncode == 2
+
+
+def test_a_session_leaves_few_files_and_one_archive(session: Callable[..., Any], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    session()
+    records = {f"{part}.json" for part in PARTS if part not in ("smoke", "suite")}
+    assert {file.name for file in out.iterdir()} == {"status.txt", "session.log", "session.tar.gz", *records}
+    with tarfile.open(out / "session.tar.gz") as archive:
+        names = {member.name for member in archive if member.isfile()}
+    assert names == {"status.txt", "session.log", "kernel_cache/kernel.cubin", *records}
+    # Another machine begins with the kernels of this one.
+    elsewhere = tmp_path / "elsewhere"
+    session("ceilings", CUPY_CACHE_DIR=str(elsewhere))
+    assert (elsewhere / "kernel.cubin").read_text() == "compiled"
+    # A cache that is too large stays where it is.
+    (elsewhere / "large").write_bytes(os.urandom(17 * 2**20))
+    done = session("ceilings", CUPY_CACHE_DIR=str(elsewhere))
+    assert "The archive has no kernel cache" in done.stdout
+    assert (out / "session.tar.gz").stat().st_size < 2**20
+
+
+def test_a_relative_cache_is_one_folder_beside_the_caller(session: Callable[..., Any], tmp_path: Path) -> None:
+    session("suite", CUPY_CACHE_DIR="cache")
+    assert f"kernels in {tmp_path / 'cache'}\n" in (tmp_path / "out" / "session.log").read_text()
+    with tarfile.open(tmp_path / "out" / "session.tar.gz") as archive:
+        assert "kernel_cache/kernel.cubin" in archive.getnames()
+    session("ceilings", CUPY_CACHE_DIR="new")
+    assert (tmp_path / "new" / "kernel.cubin").read_text() == "compiled"
+    settings = {"PYTHON": str(tmp_path / "python"), "CUPY_CACHE_DIR": "cache"}
+    suite = script(str(ROOT / "ci" / "test_gpu.sh"), folder=tmp_path, **settings)
+    assert f"kernels in {tmp_path / 'cache'}\n" in suite.stdout
+
+
+@pytest.mark.parametrize(("status", "holds_cache"), [(1, True), (2, False)])
+def test_an_error_of_tar_costs_the_kernel_cache_at_most(
+    session: Callable[..., Any], tmp_path: Path, status: int, holds_cache: bool
+) -> None:
+    """Status 1: a file changed as it was read. Status 2: a file could not be read."""
+    tar = tmp_path / "bin" / "tar"
+    tar.parent.mkdir()
+    fails = f'case "$*" in *kernel_cache*) exit {status} ;; esac'
+    tar.write_text(f'#!/bin/sh\n{shutil.which("tar")} "$@" || exit\n{fails}\n')
+    tar.chmod(0o755)
+    done = session("suite", PATH=f"{tar.parent}{os.pathsep}{os.environ['PATH']}")
+    with tarfile.open(tmp_path / "out" / "session.tar.gz") as archive:
+        names = {member.name for member in archive if member.isfile()}
+    assert {"status.txt", "session.log"} <= names
+    assert ("kernel_cache/kernel.cubin" in names) is holds_cache
+    assert ("The archive has no kernel cache" in done.stdout) is not holds_cache
+
+
+def test_parts_take_nine_minutes_at_most_and_no_more_than_is_left(session: Callable[..., Any], tmp_path: Path) -> None:
+    session(SECONDS_IN_ALL="100")
+    log = (tmp_path / "out" / "session.log").read_text()
+    assert max(int(seconds) for seconds in re.findall(r"\(at most (\d+) s\)", log)) <= 90
+    session(*PARTS)
+    log = (tmp_path / "out" / "session.log").read_text()
+    limits = [int(seconds) for seconds in re.findall(r"\(at most (\d+) s\)", log)]
+    assert max(limits) <= 540
+    assert session("suite", SECONDS_IN_ALL="30").returncode == 1
+    assert statuses(tmp_path / "out")[-1] == "suite: out of time"
+
+
+def test_suite_on_a_card_fails_where_no_test_ran_on_it(session: Callable[..., Any], tmp_path: Path) -> None:
+    assert session("suite").returncode == 0
+    assert session("suite", RAN="0").returncode == 1
+    assert "No test ran on CuPy." in (tmp_path / "out" / "session.log").read_text()
+
+
+@pytest.mark.parametrize("name", ["bench", "compile_kernels", "gpu_session", "test_blas", "test_gpu"])
+def test_a_python_that_is_not_there_is_named(tmp_path: Path, name: str) -> None:
+    done = subprocess.run(
+        ["bash", str(ROOT / "ci" / f"{name}.sh"), str(tmp_path)],
+        env=os.environ | {"PYTHON": "no-such-python"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "There is no program no-such-python. Set PYTHON to a Python of version 3.11 or newer.\n"

@@ -1,0 +1,917 @@
+"""The parameter `device`: where it is computed, where results go, and every state of a machine without a GPU."""
+
+from __future__ import annotations
+
+import copy
+import importlib.machinery
+import multiprocessing
+import os
+import pickle
+import re
+import subprocess
+import sys
+import textwrap
+import tomllib
+import tracemalloc
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+
+from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, ProbabilisticPCA
+from gpukpca.backend import device as devices
+from gpukpca.backend.device import cuda_place, device_context, on_its_device, placed_rows
+from gpukpca.backend.namespace import empty_like
+from gpukpca.cuda import device as cuda_device
+from gpukpca.cuda import precision
+from gpukpca.decomposition.fitting import on_host
+from gpukpca.eigen import pivoted_cholesky, top_eigh
+from gpukpca.exceptions import (
+    DeviceFallbackWarning,
+    DeviceLostError,
+    DeviceMismatchError,
+    DeviceUnavailableError,
+    InvalidParameterError,
+    MemoryBudgetError,
+    PrecisionWarning,
+)
+from gpukpca.gram import (
+    CenteredGram,
+    DenseGram,
+    FactoredGram,
+    TiledGram,
+    double_center,
+    gram_matrix,
+    kernel_matmat,
+)
+from gpukpca.kernels import RBF, Laplacian, Polynomial
+from tests import fake_cupy
+from tests.cases import data
+from tests.fake_cupy import functions
+
+
+def model(**parameters: Any) -> KernelPCA:
+    return KernelPCA(**({"n_components": 3, "kernel": "rbf", "gamma": 0.1, "random_state": 0} | parameters))
+
+
+def same(a: KernelPCA, b: KernelPCA, X: np.ndarray) -> None:
+    size = float(b.eigenvalues_[0])
+    np.testing.assert_allclose(a.eigenvalues_, b.eigenvalues_, rtol=0, atol=1e-13 * size)
+    np.testing.assert_allclose(a.transform(X), b.transform(X), rtol=0, atol=1e-10)
+
+
+def attributes(estimator: KernelPCA) -> dict[str, Any]:
+    """The fitted ones that users see."""
+    return {name: value for name, value in vars(estimator).items() if name.endswith("_")}
+
+
+# -- host data on the device -------------------------------------------------------------------------------------------
+
+FITS = {
+    "dense": {},
+    "block Krylov": {"eigen_solver": "randomized", "tol": 1e-13},
+    "nystrom": {"eigen_solver": "nystrom"},
+    "linear": {"kernel": "linear", "gamma": None},
+    "poly": {"kernel": "poly", "degree": 2},
+    "laplacian": {"kernel": "laplacian"},
+    "matern": {"kernel": "matern"},
+    "rational_quadratic": {"kernel": "rational_quadratic"},
+    "cosine": {"kernel": "cosine", "gamma": None},
+    "stored": {"gram": "dense"},
+    "fraction": {"n_components": 0.4},
+    "callable": {"kernel": lambda x, y: float(np.exp(-0.1 * np.sum((x - y) ** 2))), "gamma": None},
+    "kernel object": {"kernel": RBF(0.1) + 0.5 * RBF(0.01), "gamma": None},
+    "reference": {"copy_X": False},
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_numpy_in_numpy_out_with_the_work_on_the_device(cuda: Any, name: str, dtype: str) -> None:
+    X = data(80, 5).astype(dtype)
+    parameters = {key: value for key, value in FITS[name].items() if key != "tol" or dtype == "float64"}
+    on_host, on_device = model(**parameters).fit(X), model(device="cuda", **parameters)
+    scores = on_device.fit_transform(X)
+    assert on_device.device_.startswith("cuda:0")
+    for value in (scores, on_device.transform(X), *attributes(on_device).values()):
+        assert not isinstance(value, cuda.ndarray)
+    size = float(on_host.eigenvalues_[0])
+    exact = dtype == "float64"
+    np.testing.assert_allclose(
+        on_device.eigenvalues_, on_host.eigenvalues_, rtol=0, atol=(1e-13 if exact else 1e-5) * size
+    )
+    np.testing.assert_allclose(
+        on_device.transform(X[:9]), on_host.transform(X[:9]), rtol=0, atol=1e-9 if exact else 2e-3
+    )
+    np.testing.assert_allclose(scores, on_device.transform(X), rtol=0, atol=1e-9 if exact else 2e-3)
+    assert scores.dtype == dtype
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "laplacian"])
+def test_the_inverse_is_on_the_device_too(cuda: Any, kernel: str) -> None:
+    X = data(60, 4)
+    settings = {"kernel": kernel, "gamma": None, "fit_inverse_transform": True, "alpha": 0.1}
+    on_host, on_device = model(**settings).fit(X), model(device="cuda", **settings).fit(X)
+    Z = on_host.transform(X[:7])
+    restored = on_device.inverse_transform(Z)
+    assert isinstance(restored, np.ndarray)
+    np.testing.assert_allclose(restored, on_host.inverse_transform(Z), rtol=0, atol=1e-9)
+    assert isinstance(on_device.inverse_transform(cuda.asarray(Z)), cuda.ndarray)
+
+
+def test_new_points_come_in_batches(cuda: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    X = data(90, 4)
+    fitted = model(device="cuda").fit(X)
+    whole = fitted.transform(X)
+    monkeypatch.setattr("gpukpca.decomposition.kernel_pca.OUT_PANEL", 17)
+    monkeypatch.setattr(devices, "TRANSFER_BYTES", 200)
+    np.testing.assert_allclose(fitted.transform(X), whole, rtol=0, atol=1e-12)
+    file = np.lib.format.open_memmap(tmp_path / "scores.npy", mode="w+", dtype=np.float64, shape=(90, 3))
+    assert fitted.transform(X, out=file) is file
+    np.testing.assert_allclose(file, whole, rtol=0, atol=1e-12)
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    same(model(device="cuda").fit(mapped), fitted, X)
+    np.testing.assert_allclose(fitted.transform(mapped), whole, rtol=0, atol=1e-12)
+
+
+class Watched(np.ndarray):
+    """Host rows that note how many copies to the device are under way whenever some rows are read."""
+
+    under_way: list[int]
+    fails_at = -1
+
+    def __getitem__(self, index: Any) -> Any:
+        stream = sys.modules["cupy"].cuda.get_current_stream()
+        self.under_way.append(len(stream._copies))
+        if len(self.under_way) == self.fails_at:
+            raise OSError("the file is gone")
+        return np.asarray(self)[index]
+
+
+def watched(X: np.ndarray, fails_at: int = -1) -> Watched:
+    rows = X.view(Watched)
+    rows.under_way, rows.fails_at = [], fails_at
+    return rows
+
+
+@pytest.mark.parametrize("n", [1, 4, 5, 8, 9, 21])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_are_read_while_others_are_copied(
+    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, n: int, dtype: Any
+) -> None:
+    X = np.arange(3.0 * n, dtype=dtype).reshape(n, 3)
+    monkeypatch.setattr(devices, "TRANSFER_BYTES", 4 * 3 * X.itemsize)  # four rows
+    for rows in (X, np.asfortranarray(X), np.repeat(X, 2, axis=0)[::2]):
+        source = watched(rows)
+        answer = placed_rows(source, fake_cuda.empty((0,)))
+        assert fake_cuda.cuda.get_current_stream().done
+        np.testing.assert_array_equal(answer.get(), X)
+        parts = -(-n // 4)
+        assert source.under_way == ([0] if parts == 1 else [0] + [1] * (parts - 1))
+    with fake_cupy.no_pinned_memory():
+        np.testing.assert_array_equal(placed_rows(X, fake_cuda.empty((0,))).get(), X)
+
+
+def test_rows_of_a_file_go_to_the_device_that_is_named(
+    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    X = data(50, 3)
+    np.save(tmp_path / "X.npy", X)
+    monkeypatch.setattr(devices, "TRANSFER_BYTES", 100)
+    with fake_cuda.cuda.Device(1):
+        like = fake_cuda.empty((0,))
+    answer = placed_rows(np.load(tmp_path / "X.npy", mmap_mode="r"), like)
+    assert answer.device.id == 1
+    np.testing.assert_array_equal(answer.get(), X)
+
+
+@pytest.mark.parametrize("part", [1, 2, 3, 5])
+def test_a_copy_that_ends_early_leaves_nothing_under_way(
+    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    monkeypatch.setattr(devices, "TRANSFER_BYTES", 100)
+    before = fake_cupy.live_allocations()
+    with pytest.raises(OSError, match="the file is gone") as error:
+        placed_rows(watched(data(50, 3), fails_at=part), fake_cuda.empty((0,)))
+    assert fake_cuda.cuda.get_current_stream().done
+    del error
+    assert fake_cupy.live_allocations() == before
+    X = data(50, 3)
+    np.testing.assert_array_equal(placed_rows(X, fake_cuda.empty((0,))).get(), X)
+
+
+def test_a_batch_of_data_at_a_time_is_all_that_a_transform_holds(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, new = data(40, 6), np.tile(data(100, 6), (400, 1))
+    monkeypatch.setattr("gpukpca.decomposition.kernel_pca.OUT_PANEL", 1000)
+    fitted = model(device="cuda").fit(X)
+    pool = cuda.get_default_memory_pool()
+    pool.free_all_blocks()
+    fitted.transform(new)
+    assert pool.total_bytes() < new.nbytes
+
+
+def test_device_arrays_stay_with_none_and_go_to_the_host_with_cpu(cuda: Any) -> None:
+    X = data()
+    reference = model().fit(X)
+    stays = model().fit(cuda.asarray(X))
+    assert isinstance(stays.eigenvectors_, cuda.ndarray)
+    assert stays.device_.startswith("cuda:0")
+    away = model(device="cpu").fit(cuda.asarray(X))
+    assert away.device_ == "cpu"
+    for answer in (away.eigenvectors_, away.X_fit_, away.transform(cuda.asarray(X)), stays.transform(cuda.asarray(X))):
+        assert isinstance(answer, cuda.ndarray)
+        assert answer.device == cuda.cuda.Device(0)
+    assert isinstance(away.transform(X), np.ndarray)
+    np.testing.assert_allclose(away.transform(X), reference.transform(X), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(stays.transform(X), reference.transform(X), rtol=0, atol=1e-10)
+    same(model(device="cpu").fit(X), reference, X)
+
+
+def test_a_plan_for_the_device_needs_no_copy_of_the_data(fake_cuda: Any) -> None:
+    X = data(500, 4)
+    cuda_place(None, "float64")
+    with fake_cupy.count_allocations() as made:
+        plan = model(device="cuda").plan(X)
+    assert made.count < 20
+    assert plan.device.startswith("cuda:0")
+    assert plan.predicted_bytes == model(device="cuda").fit(X).plan_.predicted_bytes
+
+
+def test_data_larger_than_the_device_are_refused_with_numbers(fake_cuda: Any) -> None:
+    with fake_cupy.device_bytes(2**20), pytest.raises(MemoryBudgetError, match=r"MiB on cuda:0.*allowed or free"):
+        model(device="cuda").fit(np.zeros((100_000, 4)))
+
+
+def test_a_dense_solution_that_cannot_fit_is_refused_before_anything_is_taken(fake_cuda: Any) -> None:
+    X = fake_cuda.asarray(data(1000, 4))
+    with fake_cupy.device_bytes(2**25), pytest.raises(MemoryBudgetError, match=r"needs .* GiB|needs .* MiB"):
+        model(eigen_solver="dense").fit(X)
+    with fake_cupy.device_bytes(2**25):
+        smaller = model(tol=1e-6).fit(X)
+    assert "block Krylov" in smaller.solver_
+    assert any("does not fit" in note for note in smaller.plan_.notes)
+
+
+def test_sparse_rows_are_computed_on_the_cpu(cuda: Any) -> None:
+    X = scipy.sparse.csr_array(data())
+    with pytest.raises(InvalidParameterError, match=r"toarray\(\)"):
+        model(device="cuda").fit(X)
+    fitted = model(device="auto").fit(X)
+    assert fitted.device_ == "cpu"
+    assert fitted.fallbacks_ == ("sparse rows are computed on the CPU",)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "cpu:0", "", 0, True, b"cuda"])
+def test_device_names(device: Any) -> None:
+    with pytest.raises(InvalidParameterError, match=r"device=.*auto.*cpu.*cuda"):
+        model(device=device).fit(data())
+
+
+def test_dispatch_asks_for_the_place_of_the_data_of_fit(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    X = data()
+    fitted = model().fit(cuda.asarray(X))
+    moved = model(device="cuda").fit(X)
+    monkeypatch.setattr("gpukpca.decomposition.validation.get_config", lambda: {"array_api_dispatch": True})
+    with pytest.raises(ValueError, match="must use the same namespace and the same device"):
+        fitted.transform(X)
+    with pytest.raises(ValueError, match="must use the same namespace and the same device"):
+        moved.transform(cuda.asarray(X))
+    assert isinstance(moved.transform(X), np.ndarray)
+
+
+# -- several devices ---------------------------------------------------------------------------------------------------
+
+
+def test_arrays_stay_on_their_device_and_the_current_one_comes_back(fake_cuda: Any) -> None:
+    X = data()
+    with fake_cuda.cuda.Device(1):
+        X1, wrong = fake_cuda.asarray(X), fake_cuda.full((30, 4), np.nan)
+    for estimator in (model(), model(eigen_solver="randomized"), model(device="cuda"), model(device="cuda:1")):
+        fitted = estimator.fit(X1)
+        assert fitted.device_.startswith("cuda:1")
+        assert fitted.eigenvectors_.device.id == fitted.transform(X1).device.id == 1
+        assert fake_cuda.cuda.runtime.getDevice() == 0
+    elsewhere = model(device="cuda:1").fit(fake_cuda.asarray(X))
+    assert elsewhere.device_.startswith("cuda:1")
+    assert elsewhere.transform(fake_cuda.asarray(X)).device.id == elsewhere.eigenvalues_.device.id == 0
+    with pytest.raises(ValueError, match="NaN"):
+        model().fit(wrong)
+    with pytest.raises(DeviceUnavailableError, match=r"no device cuda:7"):
+        model(device="cuda:7").fit(X)
+    assert fake_cuda.cuda.runtime.getDevice() == 0
+
+
+def test_an_empty_array_remembers_the_device_whichever_is_current(fake_cuda: Any) -> None:
+    for index in (0, 1):
+        with fake_cuda.cuda.Device(index):
+            x = fake_cuda.zeros(3, np.float32)
+        like = empty_like(x)
+        assert (like.device.id, like.dtype, like.shape) == (index, np.float32, (0,))
+        assert empty_like(x, np.float64).dtype == np.float64
+
+
+def test_functions_work_on_the_device_of_their_arrays(fake_cuda: Any) -> None:
+    X = data()
+    with fake_cuda.cuda.Device(1):
+        X1 = fake_cuda.asarray(X)
+    K = gram_matrix(RBF(0.1), X1)
+    assert K.device.id == double_center(K).device.id == kernel_matmat(RBF(0.1), X1, X1, X1).device.id == 1
+    assert fake_cuda.cuda.runtime.getDevice() == 0
+    with fake_cupy.launches() as made, pytest.raises(DeviceMismatchError):
+        kernel_matmat(RBF(0.1), X1, fake_cuda.asarray(X), fake_cuda.asarray(X))
+    assert made.count == 0
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.1), Laplacian(0.1), Polynomial(2, 0.1)], ids=["rbf", "laplacian", "poly"])
+def test_operators_work_on_the_device_of_their_arrays(fake_cuda: Any, kernel: Any) -> None:
+    X = data()
+    with fake_cuda.cuda.Device(1):
+        X1, V1 = fake_cuda.asarray(X), fake_cuda.asarray(X)
+    for op in (TiledGram(kernel, X1), DenseGram(gram_matrix(kernel, X1)), FactoredGram(X1)):
+        centered = CenteredGram(op)
+        assert np.isfinite(centered.trace)
+        answers = [f(V1) for f in (op.__matmul__, centered.__matmul__)]
+        answers += [op.diagonal(), centered.diagonal(), op.to_dense(), centered.to_dense(), op.columns([0, 2])]
+        answers += [centered.column_means, kernel.diagonal(X1), kernel(X1)]
+        assert {answer.device.id for answer in answers} == {1}
+        assert top_eigh(centered, 2).eigenvectors.device.id == 1
+    assert pivoted_cholesky(TiledGram(kernel, X1), 3, np.random.default_rng(0)).F.device.id == 1
+    assert model(kernel=kernel, gamma=None).plan(X1).device.startswith("cuda:1")
+    assert fake_cuda.cuda.runtime.getDevice() == 0
+
+
+def test_streams_and_allocators_are_the_users(fake_cuda: Any) -> None:
+    seen = []
+
+    @on_its_device
+    def work(x: Any) -> None:
+        seen.append(fake_cuda.cuda.get_current_stream())
+
+    with fake_cuda.cuda.Stream() as stream:
+        work(fake_cuda.zeros(3))
+    assert seen == [stream]
+    text = "".join(path.read_text() for path in Path(cuda_device.__file__).parents[1].rglob("*.py"))
+    assert "set_allocator" not in text
+    assert "set_limit" not in text
+
+
+# -- no device, and why ------------------------------------------------------------------------------------------------
+
+
+def test_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_device, "find_spec", lambda name: None)
+    X = data()
+    for device in ("auto", None):
+        fitted = model(device=device).fit(X)  # and no warning: they are errors here
+        assert fitted.device_ == "cpu"
+        assert fitted.fallbacks_ == ()
+    with pytest.raises(DeviceUnavailableError, match=r'pip install "cupy-cuda12x\[ctk\]>=14"'):
+        model(device="cuda").fit(X)
+
+
+def test_messages_name_the_requirements_of_the_extras() -> None:
+    project = Path(__file__).resolve().parents[2] / "pyproject.toml"
+    extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
+    requirements = [requirement for name in ("cuda12", "cuda13") for requirement in extras[name]]
+    assert requirements == re.findall(r'"(cupy[^"]*)"', cuda_device.INSTALL)
+    assert cuda_device.CUDA_12.endswith(f' "{requirements[0]}"')
+
+
+class Unloadable(importlib.machinery.ModuleSpec):
+    """A package that is there and raises when it is imported."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        super().__init__("cupy", self)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        return self if name == "cupy" else None
+
+    def create_module(self, spec: Any) -> None:
+        return None
+
+    def exec_module(self, module: Any) -> None:
+        raise self.error
+
+
+IMPORT_ERRORS = {
+    "no driver library": OSError("libcuda.so.1: cannot open shared object file: No such file or directory"),
+    "no CUDA library": ImportError("libcublas.so.12: cannot open shared object file"),
+    "other NumPy": RuntimeError("module compiled against ABI version 0x1000009 but this version of numpy is 0x2000000"),
+}
+
+
+def wrapped_by_cupy(cause: ImportError) -> ImportError:
+    """The page of advice that CuPy puts around an error of its first import."""
+    rule = 64 * "="
+    error = ImportError(f"\n{rule}\nFailed to import CuPy.\n\nOriginal error:\n  ImportError: {cause}\n{rule}\n")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize("name", IMPORT_ERRORS)
+def test_the_import_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = IMPORT_ERRORS[name]
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Unloadable(error), *sys.meta_path])
+    check_fallback(str(error)[:20])
+    if isinstance(error, ImportError):
+        monkeypatch.setattr(sys, "meta_path", [Unloadable(wrapped_by_cupy(error)), *sys.meta_path[1:]])
+        works, cause = cuda_device.probe()
+        assert not works
+        assert cause.endswith(f"cannot be imported: ImportError: {error}; {cuda_device.INSTALL}")
+
+
+STATES = {
+    "no device": (fake_cupy.no_device, "no CUDA device or driver"),
+    "no kernel image": (fake_cupy.kernels_cannot_run, "cannot be used"),
+    "no compiler": (lambda: fake_cupy.kernels_cannot_run("compile"), "cannot be used"),
+    "no workspace for eigenproblems": (lambda: fake_cupy.eigh_refuses_above(2), "cannot be used"),
+    "wrong eigenproblems": (lambda: fake_cupy.eigh_answers("wrong values"), "small eigenproblem on it is wrong"),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_device_that_cannot_compute(fake_cuda: Any, name: str) -> None:
+    state, cause = STATES[name]
+    with state():
+        check_fallback(cause)
+
+
+# As CuPy 14, cuda-pathfinder, the loader and NVRTC say it.
+MISSING = [
+    ImportError("libcublas.so.12: cannot open shared object file: No such file or directory"),
+    ImportError('Failure finding "libcublasLt.so.13 or libcublasLt.so.12": No such file: libcublasLt.so.12\n'),
+    ImportError('Failure finding "libnvJitLink.so.13 or libnvJitLink.so.12": No such file: libnvJitLink.so.12\n'),
+    ImportError("/lib/libcusparse.so.12: undefined symbol: __nvJitLinkCreate_12_8, version libnvJitLink.so.12"),
+    ImportError("libcusolver.so.11: cannot open shared object file: No such file or directory"),
+    ImportError("DLL load failed while importing cublas: The specified module could not be found."),
+    RuntimeError('Failure finding "libnvrtc.so.13 or libnvrtc.so.12": No such file: libnvrtc.so.13\n'),
+    RuntimeError("CuPy failed to load libnvrtc.so.12: OSError: libnvrtc.so.12: cannot open shared object file"),
+    RuntimeError("CuPy failed to load nvrtc64_120_0.dll: FileNotFoundError: Could not find module"),
+    RuntimeError("Failed to find CUDA headers. Please install CUDA toolkit headers or specify CUDA_PATH."),
+    'kernel.cu(1): catastrophic error: cannot open source file "cuda_fp16.h"\n1 catastrophic error detected.\n',
+]
+NOT_MISSING = [
+    RuntimeError("cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version"),
+    ImportError("libcuda.so.1: cannot open shared object file: No such file or directory"),
+    ImportError("No module named 'scipy.special'"),
+    ValueError("the product is not finite"),
+    'kernel.cu(7): error: identifier "foo" is undefined\n',
+]
+
+
+def raised(cuda: Any, error: Any) -> Exception:
+    """An error of the table; a text is what NVRTC prints."""
+    return error if isinstance(error, Exception) else cuda.cuda.compiler.CompileException(error, "", "kernel.cu", ())
+
+
+@pytest.mark.parametrize("error", [*MISSING, *NOT_MISSING], ids=lambda error: str(error)[:50])
+def test_a_missing_library_comes_with_its_installation(
+    fake_cuda: Any, error: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, wanted = raised(fake_cuda, error), error in MISSING
+
+    def fails(*_: Any) -> None:
+        raise seen
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cuda_device, "_small_work", fails)
+        works, cause = cuda_device.probe()
+    assert not works
+    assert str(error).splitlines()[0] in cause
+    assert cause.endswith(cuda_device.INSTALL) is wanted
+    if wanted:  # with arrays that are on a device already
+        x = fake_cuda.zeros(3)
+        with (
+            pytest.raises(DeviceUnavailableError, match=r"cupy-cuda12x\[ctk\]>=14") as told,
+            device_context(x),
+            device_context(x),
+        ):
+            fails()
+        assert told.value.__cause__ is seen
+
+
+@pytest.mark.parametrize(
+    ("capability", "version", "wanted"),
+    [
+        ((7, 0), 13000, True),
+        ((6, 1), 13020, True),
+        ((7, 5), 13000, False),
+        ((7, 0), 12090, False),
+        ((9, 0), 13000, False),
+    ],
+)
+@pytest.mark.parametrize("how", ["compile", "image"])
+def test_a_card_too_old_for_cuda_13_comes_with_the_wheel_of_cuda_12(
+    fake_cuda: Any, capability: tuple[int, int], version: int, wanted: bool, how: str
+) -> None:
+    with (
+        fake_cupy.compute_capability(*capability),
+        fake_cupy.cuda_version(version),
+        fake_cupy.kernels_cannot_run(how),
+    ):
+        works, cause = cuda_device.probe()
+        with pytest.raises(DeviceUnavailableError) as error:
+            model().fit(fake_cuda.asarray(data()))
+    assert not works
+    for text in (cause, str(error.value)):
+        assert ("CUDA 13 does not support cards" in text) is wanted
+        assert (cuda_device.CUDA_12 in text) is wanted
+    assert (f"{capability[0]}.{capability[1]}" in cause) is wanted
+
+
+def check_fallback(cause: str) -> None:
+    """ "auto" computes on the CPU and says why, once; "cuda" is an error that says the same."""
+    X = data()
+    with pytest.warns(DeviceFallbackWarning, match=cause):
+        fitted = model(device="auto").fit(X)
+    assert fitted.device_ == "cpu"
+    assert cause in fitted.fallbacks_[0]
+    model(device="auto").fit(X)  # told once
+    with pytest.raises(DeviceUnavailableError, match=cause):
+        model(device="cuda").fit(X)
+    model().fit(X)
+
+
+def test_info_and_probe_do_not_raise_without_a_device(fake_cuda: Any) -> None:
+    with fake_cupy.no_device():
+        works, what = cuda_device.probe()
+        with pytest.raises(fake_cuda.cuda.runtime.CUDARuntimeError):
+            fake_cuda.cuda.runtime.getDeviceCount()
+    assert not works
+    assert "no CUDA device" in what
+    assert cuda_device.probe()[0]
+
+
+# -- faults of a device ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", sorted(cuda_device.STICKY))
+def test_a_lost_device_ends_its_use_in_the_process(fake_cuda: Any, status: int) -> None:
+    X = data()
+    estimator = model(device="cuda").fit(X)
+    before, scores = attributes(estimator), estimator.transform(X)
+    with fake_cupy.break_device(status, after=20), pytest.raises(DeviceLostError, match=r"Restart the process") as lost:
+        estimator.fit(X)
+    assert lost.value.__cause__.status == status
+    assert list(attributes(estimator)) == list(before)
+    assert all(attributes(estimator)[name] is value for name, value in before.items())
+    # The device works again, and is not asked.
+    with fake_cupy.launches() as made:
+        for call in (lambda: model(device="cuda").fit(X), lambda: estimator.transform(X)):
+            with pytest.raises((DeviceLostError, DeviceUnavailableError), match="Restart the process"):
+                call()
+    assert made.count == 0
+    np.testing.assert_allclose(model().fit(X).transform(X), scores, rtol=0, atol=1e-10)
+    with pytest.warns(DeviceFallbackWarning, match="Restart the process"):
+        assert model(device="auto").fit(X).device_ == "cpu"
+
+
+@pytest.mark.parametrize("k", [1, 3, 10, 30, 60, 100, 150])
+def test_a_device_lost_at_any_moment_is_told_as_such(fake_cuda: Any, k: int) -> None:
+    X = fake_cuda.asarray(data())
+    with fake_cupy.break_device(719, after=k), pytest.raises(DeviceLostError):
+        model(eigen_solver="randomized").fit(X).transform(X)
+
+
+@pytest.mark.parametrize("k", range(1, 12))
+def test_a_device_lost_on_the_way_back_leaves_the_estimator_as_it_was(fake_cuda: Any, k: int) -> None:
+    X = data()
+    estimator = model(device="cuda").fit(X)
+    before = attributes(estimator)
+    with fake_cupy.operations() as made:
+        model(device="cuda").fit_transform(X)
+    with fake_cupy.break_device(700, after=made.count - k), pytest.raises(DeviceLostError):
+        estimator.fit_transform(X)
+    assert all(attributes(estimator)[name] is value for name, value in before.items())
+
+
+# name -> (an estimator, its methods beside those that all have).
+ESTIMATORS = {
+    "dense": (lambda: model(), ["score_samples"]),
+    "block Krylov": (lambda: model(eigen_solver="randomized"), ["score_samples"]),
+    "linear": (lambda: KernelPCA(2), ["score_samples"]),
+    "laplacian": (lambda: KernelPCA(2, kernel="laplacian", fit_inverse_transform=True), ["inverse_transform"]),
+    "pca": (lambda: PCA(2, whiten=True), ["inverse_transform", "score_samples"]),
+    "incremental": (lambda: IncrementalPCA(2), ["inverse_transform"]),
+    "probabilistic": (lambda: ProbabilisticPCA(2), ["inverse_transform", "score_samples"]),
+    "bayesian": (lambda: BayesianPCA(2), ["inverse_transform", "score_samples"]),
+}
+CALLS = [
+    (name, method) for name, (_, more) in ESTIMATORS.items() for method in ("fit", "fit_transform", "transform", *more)
+]
+
+
+def unlike_axes() -> np.ndarray:
+    """Return data whose directions differ, as Bayesian PCA needs them."""
+    X = data()
+    return X * np.logspace(1, -1, X.shape[1])
+
+
+def test_only_the_outermost_context_of_a_device_waits(fake_cuda, monkeypatch):
+    waits = []
+    monkeypatch.setattr(cuda_device, "synchronize", lambda like: waits.append(like.device.id))
+    with fake_cuda.cuda.Device(1):
+        other = fake_cuda.ones(3)
+    x = fake_cuda.ones(3)
+    with devices.device_context(x):
+        with devices.device_context(x):
+            pass
+        assert waits == []
+        with devices.device_context(other):
+            pass
+        assert waits == [1]
+    assert waits == [1, 0]
+
+
+@pytest.mark.parametrize(("name", "method"), CALLS)
+def test_a_fault_shows_in_the_call_that_caused_it(fake_cuda: Any, name: str, method: str) -> None:
+    """Faults of a device are asynchronous: a call that ends without a wait would leave its fault to another."""
+    X, make = fake_cuda.asarray(unlike_axes()), ESTIMATORS[name][0]
+    fitted = make().fit(X)
+    argument = fitted.transform(X) if method == "inverse_transform" else X
+
+    def call() -> None:
+        getattr(make() if method.startswith("fit") else fitted, method)(argument)
+
+    call()
+    with fake_cupy.operations() as made:
+        call()
+    for k in range(made.count - 3, made.count + 1):
+        with fake_cupy.break_device(after=k), pytest.raises(DeviceLostError):
+            call()
+        devices._lost.clear()
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_answers_live_on_the_device_of_the_data_whatever_the_current_one(fake_cuda: Any, name: str) -> None:
+    make, more = ESTIMATORS[name]
+    with fake_cuda.cuda.Device(1):
+        X = fake_cuda.asarray(unlike_axes())
+    fitted = make().fit(X)
+    for method in ("transform", *more):
+        argument = fitted.transform(X) if method == "inverse_transform" else X
+        assert getattr(fitted, method)(argument).device == X.device
+
+
+@pytest.mark.parametrize("state", [fake_cupy.kernels_cannot_run, lambda: fake_cupy.kernels_cannot_run("compile")])
+def test_device_arrays_on_a_device_that_cannot_compute(fake_cuda: Any, state: Any) -> None:
+    X = fake_cuda.asarray(data())
+    with state(), pytest.raises(DeviceUnavailableError, match="cannot be used"):
+        model().fit(X)
+    model().fit(X)
+
+
+def test_other_errors_of_a_device_are_not_a_loss(fake_cuda: Any) -> None:
+    x = fake_cuda.zeros(3)
+    with pytest.raises(fake_cuda.cuda.runtime.CUDARuntimeError), device_context(x):
+        raise fake_cuda.cuda.runtime.CUDARuntimeError(1)
+    model().fit(fake_cuda.asarray(data()))
+
+
+def in_a_child(queue: Any) -> None:
+    """What a forked process is told."""
+    X = data()
+    try:
+        model(device="cuda").fit(X)
+    except DeviceUnavailableError as error:
+        queue.put(str(error))
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        queue.put(model(device="auto").fit(X).device_)
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_is_told_to_spawn(cuda: Any) -> None:
+    model(device="cuda").fit(data())
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=in_a_child, args=(queue,))
+    child.start()
+    said, where = queue.get(timeout=60), queue.get(timeout=60)
+    child.join()
+    assert "spawn" in said
+    assert where == "cpu"
+
+
+# -- TF32 --------------------------------------------------------------------------------------------------------------
+
+
+SWITCHES = ("CUPY_TF32", "NVIDIA_TF32_OVERRIDE")
+
+
+def set_as_at_the_start(monkeypatch: pytest.MonkeyPatch, switch: str, value: str = "1") -> None:
+    """Set a variable that libraries read when a process starts."""
+    monkeypatch.setenv(switch, value)
+    fake_cupy.forget_compute_types()
+    precision._rounds_operands.cache_clear()
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_tf32_is_reported_once_and_kept_out(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
+    X = data(200, 6).astype(np.float32)
+    reference = model(eigen_solver="randomized").fit(fake_cuda.asarray(X))
+    set_as_at_the_start(monkeypatch, switch)
+    with pytest.warns(PrecisionWarning, match=rf"{switch}.*it is kept out"):
+        fitted = model(eigen_solver="randomized").fit(fake_cuda.asarray(X))
+    assert "TF32" in fitted.fallbacks_[0]
+    np.testing.assert_array_equal(fitted.eigenvalues_.get(), reference.eigenvalues_.get())
+    model().fit(fake_cuda.asarray(X))  # reported once
+    set_as_at_the_start(monkeypatch, switch, "0")
+    assert model().fit(fake_cuda.asarray(X)).fallbacks_ == ()
+
+
+def test_rounding_without_a_known_switch_is_found(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    X = fake_cuda.asarray(data(200, 6).astype(np.float32))
+    reference = model(eigen_solver="randomized").fit(X).eigenvalues_.get()
+    float32, routines = np.dtype(np.float32), sys.modules["cupy._core._routines_linalg"]
+    routines.set_compute_type(float32, routines.COMPUTE_TYPE_TF32)
+    with pytest.warns(PrecisionWarning, match="it is kept out"):
+        fitted = model(eigen_solver="randomized").fit(X)
+    np.testing.assert_array_equal(fitted.eigenvalues_.get(), reference)
+    assert routines.get_compute_type(float32) == routines.COMPUTE_TYPE_TF32
+    monkeypatch.setattr(routines, "COMPUTE_TYPE_PEDANTIC", routines.COMPUTE_TYPE_TF32)  # nothing helps
+    with pytest.warns(PrecisionWarning, match="cannot be kept out; pass float64"):
+        model(tol=1e-2).fit(X)
+
+
+def test_products_are_looked_at_once_for_each_device(fake_cuda: Any) -> None:
+    X = data().astype(np.float32)
+    with fake_cupy.launches() as first:
+        TiledGram(RBF(0.1), fake_cuda.asarray(X))
+    with fake_cupy.launches() as second:
+        TiledGram(RBF(0.1), fake_cuda.asarray(X))
+    with fake_cuda.cuda.Device(1):
+        X1 = fake_cuda.asarray(X)
+    with fake_cupy.launches() as other:
+        TiledGram(RBF(0.1), X1)
+    assert first.names.count("matmul") == other.names.count("matmul") == len(precision.SHAPES)
+    assert "matmul" not in second.names
+
+
+def test_a_full_device_is_looked_at_later(fake_cuda: Any) -> None:
+    X = fake_cuda.asarray(data().astype(np.float32))
+    with fake_cupy.fail_allocation(1), device_context(X):
+        pass
+    with fake_cupy.launches() as made, device_context(X):
+        pass
+    assert made.names.count("matmul") == len(precision.SHAPES)
+
+
+def test_rounding_of_large_products_alone_is_found(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuBLAS chooses its kernels by the shape."""
+
+    def by_shape(x: np.ndarray) -> np.ndarray:
+        pedantic = functions.get_compute_type(np.dtype(np.float32)) == functions.PEDANTIC
+        return x if pedantic or max(x.shape) < 500 or x.dtype != np.float32 else functions.rounded_to_tf32(x)
+
+    monkeypatch.setattr(functions, "as_cublas_reads", by_shape)
+    with pytest.warns(PrecisionWarning, match="kept out"):
+        model().fit(fake_cuda.asarray(data().astype(np.float32)))
+
+
+@pytest.mark.parametrize("allocator", [None, "rmm"])
+def test_an_allocator_hides_memory_only_where_it_holds_some(fake_cuda: Any, allocator: str | None) -> None:
+    x = fake_cuda.ones(3)
+    before = fake_cuda.cuda.get_allocator()
+    try:
+        fake_cuda.cuda.set_allocator(None if allocator is None else fake_cupy.rmm_allocator(2**20))
+        assert bool(devices.hidden_memory(x)) == (allocator == "rmm")
+    finally:
+        fake_cuda.cuda.set_allocator(before)
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_operators_keep_tf32_out(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
+    X = fake_cuda.asarray(data(100, 6).astype(np.float32))
+    wanted = (TiledGram(RBF(0.1), X) @ X).get()
+    set_as_at_the_start(monkeypatch, switch)
+    np.testing.assert_array_equal((TiledGram(RBF(0.1), X) @ X).get(), wanted)
+
+
+def test_float64_has_no_tf32(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_as_at_the_start(monkeypatch, "CUPY_TF32")
+    assert model().fit(fake_cuda.asarray(data())).fallbacks_ == ()
+
+
+# -- copies and pickles ------------------------------------------------------------------------------------------------
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "exact": {},
+    "landmarks": {"eigen_solver": "nystrom"},
+    "linear": {"kernel": "linear", "gamma": None},
+    "inverse": {"fit_inverse_transform": True},
+}
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+@pytest.mark.parametrize("device", ["cuda", None])
+def test_a_pickle_holds_the_numbers_once_and_takes_no_copy_of_what_is_on_the_host(
+    fake_cuda: Any, kernel: str, device: str | None
+) -> None:
+    """Of a model that was fitted to NumPy arrays on a device, its basis there and the data are one array."""
+    X = np.random.default_rng(0).standard_normal((1000, 200))
+    model = KernelPCA(2, kernel=kernel, device=device).fit(X)
+    tracemalloc.start()
+    try:
+        state = model.__getstate__()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # From a device one copy comes to the host.
+    assert peak < (1.5 if device else 0.2) * X.nbytes
+    assert state["_map"].basis is state["X_fit_"]
+    assert len(pickle.dumps(model)) < 1.2 * X.nbytes
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_allclose(again.transform(X[:9]), model.transform(X[:9]), atol=1e-10)
+    assert model.transform(fake_cuda.asarray(X[:9])).shape == (9, 2)  # the model itself is where it was
+
+
+def test_a_device_array_that_equals_one_on_the_host_is_found(fake_cuda: Any) -> None:
+    host, state = np.arange(5.0), {}
+    for first, second in ((host, fake_cuda.asarray(host)), (fake_cuda.asarray(host), host)):
+        state = on_host({"a": first, "b": second, "c": [second]})
+        assert type(state["a"]) is np.ndarray
+        assert state["a"] is state["b"] is state["c"][0]
+    other = on_host({"a": host, "b": host.copy(), "c": fake_cuda.ones(3)})
+    assert other["a"] is host
+    assert other["b"] is not host
+
+
+def test_pickles_from_a_device_are_read_without_cupy(fake_cuda: Any, tmp_path: Path) -> None:
+    """Of models of arrays there, and of models that computed there; one process reads them all."""
+    X = data()
+    scores = {}
+    for name, settings in SETTINGS.items():
+        moved, stayed = model(device="cuda", **settings).fit(X), model(**settings).fit(fake_cuda.asarray(X))
+        for fitted, home in ((moved, "host"), (stayed, "device")):
+            (tmp_path / f"{name}-{home}.pickle").write_bytes(pickle.dumps(fitted))
+            scores[f"{name}-{home}"] = fitted.transform(X)
+    np.save(tmp_path / "X.npy", X)
+    program = """
+        import pathlib, pickle, sys, numpy as np
+        X, scores = np.load("X.npy"), {}
+        for file in pathlib.Path().glob("*.pickle"):
+            model = pickle.loads(file.read_bytes())
+            scores[file.stem] = model.transform(X)
+            if model.fit_inverse_transform:
+                assert np.isfinite(model.inverse_transform(scores[file.stem])).all()
+        assert "cupy" not in sys.modules
+        np.savez("scores.npz", **scores)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=tmp_path, check=True, env=dict(os.environ))
+    with np.load(tmp_path / "scores.npz") as read:
+        assert set(read) == set(scores)
+        for name, wanted in scores.items():
+            np.testing.assert_allclose(read[name], wanted, rtol=0, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [PCA(3), PCA(3, svd_solver="dual"), PCA(3, svd_solver="full", whiten=True), PCA(3, svd_solver="randomized")]
+    + [IncrementalPCA(3), IncrementalPCA(3, exact=True)],
+    ids=str,
+)
+def test_pca_of_host_data_on_the_device(cuda: Any, estimator: Any) -> None:
+    X = data(60, 8)
+    wanted = clone(estimator).fit(X)
+    fitted = clone(estimator).set_params(device="cuda").fit(X)
+    assert fitted.device_.startswith("cuda:0")
+    for value in (fitted.transform(X), *attributes(fitted).values()):
+        assert not isinstance(value, cuda.ndarray)
+    np.testing.assert_allclose(fitted.explained_variance_, wanted.explained_variance_, rtol=1e-12)
+    np.testing.assert_allclose(fitted.transform(X), wanted.transform(X), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(pickle.loads(pickle.dumps(fitted)).transform(X), fitted.transform(X), atol=1e-12)
+    stays = clone(estimator).fit(cuda.asarray(X))
+    for twin in (stays, copy.copy(stays), copy.deepcopy(stays)):
+        assert isinstance(twin.components_, cuda.ndarray)
+        np.testing.assert_allclose(twin.transform(cuda.asarray(X)).get(), wanted.transform(X), rtol=0, atol=1e-10)
+
+
+def test_a_deep_copy_stays_on_the_device(cuda: Any) -> None:
+    X = cuda.asarray(data())
+    twin = copy.deepcopy(model().fit(X))
+    assert isinstance(twin.eigenvectors_, cuda.ndarray)
+    assert isinstance(twin.transform(X), cuda.ndarray)
+
+
+def test_a_deep_copy_of_a_host_model_works() -> None:
+    X = data()
+    fitted = model().fit(X)
+    np.testing.assert_array_equal(copy.deepcopy(fitted).transform(X), fitted.transform(X))
+
+
+def test_other_libraries_can_go_to_the_device(xp: Any) -> None:
+    if xp.name == "numpy" or xp.name == "cupy":
+        pytest.skip("tested by itself")
+    with pytest.raises(DeviceUnavailableError) if sys.modules.get("cupy") is None else warnings.catch_warnings():
+        fitted = model(device="cuda").fit(xp.array(data()))
+        assert xp.owns(fitted.eigenvectors_)

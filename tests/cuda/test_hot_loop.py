@@ -1,0 +1,288 @@
+"""The fast parts of a pass beside their readable twins, at odd sizes: strips, constant features, panels, threads."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from gpukpca.backend import elementwise
+from gpukpca.backend.column_basis import ColumnBasis
+from gpukpca.backend.parallel import map_tasks, map_tiles, usable_cpus, worker_count
+from gpukpca.backend.rows import by_panels, largest_square_norm, variance_of_entries
+from gpukpca.gram import TiledGram, gram_matrix, kernel_matmat
+from gpukpca.kernels import RBF, Kernel, Laplacian, Matern, Polynomial, RationalQuadratic, Sigmoid
+from tests import fake_cupy, oracle
+from tests.tolerances import eps
+
+KERNELS = {
+    "rbf": RBF(0.07),
+    "narrow rbf": RBF(60.0),  # its distances need float64 and come by strips
+    "laplacian": Laplacian(0.2),
+    "matern1/2": Matern(0.1, nu=0.5),
+    "matern5/2": Matern(0.1, nu=2.5),
+    "rational_quadratic": RationalQuadratic(0.3, alpha=1.5),
+    "poly": Polynomial(3, gamma=0.2),
+    "sigmoid": Sigmoid(gamma=0.1),
+}
+DTYPES = ["float64", "float32"]
+
+
+@pytest.fixture
+def small_strips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strips of eight rows, so that small tiles have many and a last short one."""
+    monkeypatch.setattr(elementwise, "STRIP_BYTES", 1)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 16, 41])
+def test_strips_equal_the_whole(small_strips, xp, rows: int) -> None:
+    T = np.random.default_rng(0).standard_normal((rows, 5))
+    answer = elementwise.in_strips(xp.array(T.copy()), lambda strip, _: strip * strip + 1.0)
+    np.testing.assert_array_equal(xp.host(answer), T * T + 1.0)
+    like = xp.array(np.zeros(0, dtype=np.float32))
+    wide = xp.array(T)
+    narrow = elementwise.from_strips((rows, 5), like, lambda start, stop, strip: 2.0 * wide[start:stop, :])
+    assert narrow.dtype == like.dtype
+    np.testing.assert_array_equal(xp.host(narrow), (2.0 * T).astype(np.float32))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, 31, 32, 33, 64, 97])
+def test_a_pass_equals_the_plain_matrix_at_odd_sizes(small_strips, name: str, dtype: str, n: int) -> None:
+    kernel: Kernel = KERNELS[name]
+    rng = np.random.default_rng(n)
+    X = rng.standard_normal((n, 4)).astype(dtype)
+    X[n // 2 :] = X[: n - n // 2]  # duplicates
+    V = rng.standard_normal((n, 3)).astype(dtype)
+    K = oracle_matrix(kernel, X)
+    wanted = K @ V.astype(np.float64)
+    bound = 60 * eps(dtype) * np.abs(K).max() * np.abs(V).sum(axis=0).max()
+    for jobs in (1, 2):
+        op = TiledGram(kernel, X, tile_edge=32, cached_tiles=1, n_jobs=jobs)
+        for _ in range(2):  # the second product takes its first tile from the cache
+            np.testing.assert_allclose(op @ V, wanted, atol=bound)
+        np.testing.assert_allclose(kernel_matmat(kernel, X, X, V, tile_edge=32, n_jobs=jobs), wanted, atol=bound)
+
+
+def oracle_matrix(kernel: Kernel, X: np.ndarray) -> np.ndarray:
+    """K in float64 by differences and inner products, entry by entry."""
+    X = X.astype(np.float64)
+    difference = X[:, None, :] - X[None, :, :]
+    D = np.einsum("ijk,ijk->ij", difference, difference)
+    dot = X @ X.copy().T
+    if isinstance(kernel, Laplacian):
+        return np.exp(-kernel.gamma * np.abs(difference).sum(axis=2))
+    if isinstance(kernel, Matern):
+        r = np.sqrt(2.0 * kernel.nu * 2.0 * kernel.gamma * D)
+        return np.exp(-r) * {0.5: 1.0, 2.5: 1.0 + r + r * r / 3.0}[kernel.nu]
+    if isinstance(kernel, RationalQuadratic):
+        return (1.0 + kernel.gamma * D / kernel.alpha) ** -kernel.alpha
+    if isinstance(kernel, Polynomial):
+        return (kernel.gamma * dot + kernel.coef0) ** kernel.degree
+    if isinstance(kernel, Sigmoid):
+        return np.tanh(kernel.gamma * dot + kernel.coef0)
+    return np.exp(-kernel.gamma * D)
+
+
+# The kink of matern1/2 at zero needs differences for near pairs: the host looks at each strip for one.
+@pytest.mark.parametrize("name", [name for name in KERNELS if name != "matern1/2"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("cached", [0, 3, 100])
+def test_a_pass_on_a_device_neither_waits_nor_uploads(fake_cuda, name: str, dtype: str, cached: int) -> None:
+    X = fake_cuda.asarray(np.random.default_rng(0).standard_normal((40, 4)).astype(dtype))
+    op = TiledGram(KERNELS[name], X, tile_edge=10, cached_tiles=cached)
+    op @ X  # what is done once, and the cache
+    with fake_cupy.operations() as all_, fake_cupy.launches() as kernels, fake_cupy.count_allocations() as memory:
+        op @ X
+    assert all_.count == kernels.count + memory.count
+
+
+# -- finished where they belong --------------------------------------------------------------------------------------
+
+
+def small_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strips of eight rows on a device too, and tiles of 16 rows and columns."""
+    monkeypatch.setattr(elementwise, "DEVICE_STRIP_BYTES", 1)
+    monkeypatch.setattr("gpukpca.gram.matrix.tile_edge_for", lambda *_: 16)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_tile_is_finished_in_its_place(fake_cuda, monkeypatch: pytest.MonkeyPatch, name: str, dtype: str) -> None:
+    small_edges(monkeypatch)
+    kernel, X = KERNELS[name], np.random.default_rng(0).standard_normal((41, 4)).astype(dtype)
+    rows = kernel.prepare(fake_cuda.asarray(X))
+    wanted = kernel.tile(rows.slice(0, 19), rows).get()
+    whole = fake_cuda.empty((30, 60), dtype)
+    for out in (fake_cuda.empty((19, 41), dtype), whole[3:22, 7:48]):
+        with fake_cupy.launches() as made:
+            answer = kernel.tile(rows.slice(0, 19), rows, out)
+        assert answer is out
+        assert "copy" not in made.names
+        np.testing.assert_array_equal(out.get(), wanted)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_matrix_is_made_without_copies_of_its_tiles(
+    fake_cuda, monkeypatch: pytest.MonkeyPatch, name: str, dtype: str
+) -> None:
+    small_edges(monkeypatch)
+    kernel, X = KERNELS[name], np.random.default_rng(0).standard_normal((41, 4)).astype(dtype)
+    there = fake_cuda.asarray(X)
+    with fake_cupy.launches() as made:
+        across = gram_matrix(kernel, there, there[:37, :])
+    assert "copy" not in made.names
+    op = TiledGram(kernel, there, tile_edge=16, cached_tiles=0)
+    with fake_cupy.launches() as made:
+        square = op.to_dense(upper=True)
+    assert made.names.count("copy") == 3  # the diagonals of the tiles on the diagonal
+    scale = np.abs(oracle_matrix(kernel, X)).max()
+    for K, wanted in ((across, oracle_matrix(kernel, X)[:, :37]), (square, np.triu(oracle_matrix(kernel, X)))):
+        values = K.get() if K is across else np.triu(K.get())
+        np.testing.assert_allclose(values, wanted, atol=60 * eps(dtype) * scale)
+
+
+# -- constant features -----------------------------------------------------------------------------------------------
+
+
+def with_constants(n: int, dtype: str) -> np.ndarray:
+    X = np.random.default_rng(5).standard_normal((n, 12)).astype(dtype)
+    X[:, [0, 4, 5, 11]] = np.asarray([0.0, 0.1, 1e4, -3.0], dtype=dtype)
+    return X
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kernel", [RBF(0.1), Matern(0.1, nu=2.5), Matern(0.1, nu=0.5), RBF(200.0)], ids=repr)
+def test_constant_features_are_left_out_and_change_nothing(xp, dtype: str, kernel: Kernel) -> None:
+    X = with_constants(40, dtype)
+    rows = kernel.prepare(xp.array(X))
+    if kernel.smooth_at_zero:
+        padding = 2 if xp.name == "cupy" else 0  # to a multiple of four columns
+        assert 8 + 2 <= rows.data.shape[1] <= 8 + 2 + padding
+    K = oracle.kernel_matrix(kernel, X) if hasattr(oracle, "kernel_matrix") else oracle_matrix(kernel, X)
+    np.testing.assert_allclose(xp.host(kernel(xp.array(X))), K, atol=40 * eps(dtype) * 50)
+
+
+@pytest.mark.parametrize("factor", [1.0, 100.0, 1e6])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_new_rows_may_differ_in_features_that_were_constant(xp, dtype: str, factor: float) -> None:
+    X, new = with_constants(40, dtype), with_constants(40, dtype)[:6]
+    new[:, 0] += np.asarray(factor * 1e-2, dtype=dtype)
+    new[3:, 4] -= np.asarray(factor * 2e-2, dtype=dtype)
+    kernel = RBF(0.1)
+    rows = kernel.prepare(xp.array(X))
+    K = kernel.tile(kernel.prepare(xp.array(new), like=rows), rows)
+    D = ((new.astype(np.float64)[:, None, :] - X.astype(np.float64)[None, :, :]) ** 2).sum(axis=2)
+    np.testing.assert_allclose(xp.host(K), np.exp(-0.1 * D), atol=3e3 * eps(dtype))
+
+
+def test_a_template_makes_the_rows_that_the_whole_makes(xp) -> None:
+    for dtype in DTYPES:
+        X = with_constants(50, dtype)
+        for kernel in KERNELS.values():
+            whole = kernel.prepare(xp.array(X), centered=True)
+            template = kernel.template(xp.array(X), centered=True)
+            assert template.n_rows == 0
+            part = kernel.prepare(xp.array(X[10:30]), like=template)
+            other = whole.slice(0, 50)
+            np.testing.assert_array_equal(
+                xp.host(kernel.tile(part, other)), xp.host(kernel.tile(whole.slice(10, 30), other))
+            )
+
+
+# -- panels ------------------------------------------------------------------------------------------------------------
+
+
+def test_sums_over_panels_count_every_row_once(xp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpukpca.backend.rows.ROW_PANEL", 16)
+    X = np.random.default_rng(0).standard_normal((50, 3)) + 5.0
+    assert variance_of_entries(xp.array(X)) == pytest.approx(X.var(), rel=1e-13)
+    mean = xp.array(X.mean(axis=0))
+    wanted = 4.0 * ((X - X.mean(axis=0)) ** 2).sum(axis=1).max()
+    assert largest_square_norm(xp.array(X), mean, 2.0) == pytest.approx(wanted, rel=1e-13)
+    doubled = by_panels(xp.array(X), lambda panel, *_: panel + panel)
+    np.testing.assert_array_equal(xp.host(doubled), 2 * X)
+
+
+# -- the growing basis, the workers ------------------------------------------------------------------------------------
+
+
+def test_columns_grow_and_are_replaced(xp) -> None:
+    blocks = [np.random.default_rng(k).standard_normal((20, 3)) for k in range(3)]
+    columns = ColumnBasis(20, 9, xp.array(np.zeros(0)))
+    for block in blocks:
+        columns.append(xp.array(block))
+    whole, S = np.concatenate(blocks, axis=1), np.random.default_rng(9).standard_normal((9, 2))
+    np.testing.assert_array_equal(xp.host(columns.array), whole)
+    np.testing.assert_allclose(xp.host(columns.combined(S)), whole @ S, rtol=1e-13)
+    np.testing.assert_allclose(columns.products_with(xp.array(whole)), whole.T @ whole, rtol=1e-12, atol=1e-13)
+    columns.replace(columns.combined(S))
+    assert columns.count == 2
+    np.testing.assert_allclose(xp.host(columns.array), whole @ S, rtol=1e-13)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("threads", [True, False])
+def test_tiles_are_dealt_alike_with_and_without_threads(workers: int, threads: bool) -> None:
+    seen: list[tuple[int, int]] = []
+    results = map_tiles(lambda tile: tile * tile, list(range(10)), workers, threads=threads)
+    assert results == [[tile * tile for tile in range(worker, 10, workers)] for worker in range(workers)]
+    map_tiles(lambda tile: tile, list(range(10)), workers, lambda *counts: seen.append(counts), threads=threads)
+    assert seen
+    assert all(0 < done <= total == 10 for done, total in seen)
+
+
+def test_workers_are_as_many_as_blas_has_threads_and_the_process_cpus(two_blas_threads: None) -> None:
+    X = np.ones((2, 2))
+    assert worker_count(X) == min(2, usable_cpus())
+    with threadpool_limits(1, "blas"):
+        assert worker_count(X) == 1
+        assert worker_count(X, -1) == worker_count(X, usable_cpus() + 1) == usable_cpus()
+
+
+@pytest.mark.parametrize("culprit", [0, 1, 2, 9])
+def test_an_error_in_any_worker_comes_out(culprit: int) -> None:
+    def work(tile: int) -> None:
+        if tile == culprit:
+            raise OverflowError(f"tile {tile}")
+
+    with pytest.raises(OverflowError, match=f"tile {culprit}"):
+        map_tiles(work, list(range(10)), 3)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_whoever_is_free_takes_the_next_task(workers: int) -> None:
+    begun: list[int] = []
+    told: list[tuple[int, int]] = []
+    late = threading.Event()
+
+    def work(task: int) -> int:
+        begun.append(task)
+        if task == 0 and workers > 1:  # held until another worker has done all the others
+            assert late.wait(60)
+        if task == 9:
+            late.set()
+        return task * task
+
+    assert map_tasks(work, list(range(10)), workers, lambda *counts: told.append(counts)) == [k * k for k in range(10)]
+    assert sorted(begun) == list(range(10))
+    assert told[-1] == (10, 10)
+    assert told == sorted(set(told))
+
+
+@pytest.mark.parametrize("culprit", [0, 1, 9])
+def test_an_error_in_a_task_comes_out_and_ends_the_others(culprit: int) -> None:
+    begun: list[int] = []
+
+    def work(task: int) -> None:
+        begun.append(task)
+        if task == culprit:
+            raise IndexError(f"task {task}")
+
+    with pytest.raises(IndexError, match=f"task {culprit}"):
+        map_tasks(work, list(range(10_000)), 2, None)
+    assert len(begun) < 10_000

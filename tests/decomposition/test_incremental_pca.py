@@ -1,0 +1,619 @@
+"""PCA in batches: the same as scikit-learn's batch by batch, and in the exact mode the same as PCA of the whole."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_iris
+from sklearn.decomposition import PCA
+from sklearn.decomposition import IncrementalPCA as Peer
+from sklearn.exceptions import NotFittedError
+
+import gpukpca
+from gpukpca import IncrementalPCA
+from gpukpca.algorithms.pca import streaming as two_pass
+from gpukpca.decomposition import batch_memory
+from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, MemoryBudgetError, RankWarning
+from tests import oracle, tolerances
+
+N, D = 60, 7
+ARRAYS = ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_", "var_")
+
+
+@pytest.fixture
+def X(rng):
+    return rng.standard_normal((N, D)) * np.arange(D, 0, -1) + 3.0
+
+
+class Again:
+    """Batches that can be gone through as often as one likes, counting how often that is."""
+
+    def __init__(self, *batches):
+        self.batches, self.passes, self.most_at_once = batches, 0, 0
+
+    def __iter__(self):
+        self.passes += 1
+        yield from self.batches
+
+
+def cut(X, *at):
+    return [X[a:b] for a, b in zip((0, *at), (*at, len(X)), strict=True)]
+
+
+def assert_same(model, other, dtype="float64", factor=300.0):
+    """All fitted numbers, to rounding of the dtype."""
+    allowed = factor * tolerances.eps(dtype)
+    for name in ARRAYS:
+        mine, theirs = np.asarray(getattr(model, name), np.float64), np.asarray(getattr(other, name), np.float64)
+        np.testing.assert_allclose(mine, theirs, atol=allowed * max(np.max(np.abs(theirs)), 1e-300), err_msg=name)
+    assert float(model.noise_variance_) == pytest.approx(float(other.noise_variance_), rel=1e3 * allowed, abs=allowed)
+    for name in ("n_components_", "n_samples_seen_", "batch_size_"):
+        if hasattr(other, name):
+            assert getattr(model, name) == getattr(other, name)
+
+
+def assert_whole(model, X, p, dtype="float64", factor=100.0):
+    """The exact mode against the plain formula: eigenpairs of the covariance matrix."""
+    values, vectors = oracle.eigenpairs(np.cov(np.asarray(X, np.float64), rowvar=False), p)
+    allowed = factor * tolerances.eps(dtype)
+    np.testing.assert_allclose(model.explained_variance_, values, atol=allowed * values[0])
+    np.testing.assert_allclose(oracle.up_to_sign(np.asarray(model.components_).T, vectors), vectors, atol=30 * allowed)
+    np.testing.assert_allclose(model.mean_, np.mean(X, axis=0, dtype=np.float64), rtol=1e-12)
+
+
+# -- batch by batch, as scikit-learn -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [None, 1, 3, D])
+@pytest.mark.parametrize("size", [None, 8, 25, N])
+def test_fit_is_that_of_scikit_learn(X, p, size):
+    size = size if size is None or p is None or size >= p else p
+    assert_same(IncrementalPCA(p, batch_size=size).fit(X), Peer(p, batch_size=size).fit(X))
+
+
+@pytest.mark.parametrize("at", [(20, 40), (10, 11, 14, 50), (30,), (7, 8, 9)])
+def test_partial_fit_is_that_of_scikit_learn_after_every_batch(X, at):
+    mine, theirs = IncrementalPCA(4), Peer(4)
+    for batch in cut(X, *at):
+        assert_same(mine.partial_fit(batch), theirs.partial_fit(batch))
+
+
+def test_more_features_than_rows_in_a_batch(rng):
+    X = rng.standard_normal((24, 40))
+    mine, theirs = IncrementalPCA(3, batch_size=6).fit(X), Peer(3, batch_size=6).fit(X)
+    assert_same(mine, theirs, factor=3000)
+    np.testing.assert_allclose(mine.components_ @ mine.components_.T, np.eye(3), atol=1e-14)
+
+
+def test_digits_as_scikit_learn():
+    X = load_digits().data
+    mine, theirs = (cls(10, batch_size=200).fit(X) for cls in (IncrementalPCA, Peer))
+    assert_same(mine, theirs, factor=3000)
+    np.testing.assert_allclose(mine.transform(X), theirs.transform(X), atol=1e-10)
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+def test_every_library_and_precision(xp, dtype, X, whiten):
+    rows = X.astype(dtype)
+    mine = IncrementalPCA(3, batch_size=20, whiten=whiten)
+    scores = mine.fit_transform(xp.array(rows))
+    theirs = Peer(3, batch_size=20, whiten=whiten).fit(rows.astype(np.float64))
+    for name in ARRAYS:
+        value = getattr(mine, name)
+        assert xp.owns(value), name
+        assert str(value.dtype).endswith("float64" if name in ("mean_", "var_") else dtype), name
+        wanted = getattr(theirs, name)
+        allowed = 100 * tolerances.eps(dtype) * np.max(np.abs(wanted))
+        np.testing.assert_allclose(xp.host(value), wanted, atol=allowed, err_msg=name)
+    assert xp.owns(scores)
+    assert str(scores.dtype).endswith(dtype)
+    wanted = theirs.transform(rows.astype(np.float64))
+    np.testing.assert_allclose(xp.host(scores), wanted, atol=300 * tolerances.eps(dtype) * np.max(np.abs(wanted)))
+    points = mine.inverse_transform(scores)
+    assert xp.owns(points)
+    np.testing.assert_allclose(xp.host(points), theirs.inverse_transform(wanted), atol=2e3 * tolerances.eps(dtype))
+
+
+def test_a_first_batch_with_as_many_components_as_rows(xp, rng):
+    """A centered batch has one direction less than rows: one component is made up, and orthogonal to the others."""
+    X = rng.standard_normal((5, 9))
+    model = IncrementalPCA().partial_fit(xp.array(X))
+    V = xp.host(model.components_)
+    np.testing.assert_allclose(V @ V.T, np.eye(5), atol=1e-13)
+    np.testing.assert_allclose(xp.host(model.singular_values_), np.linalg.svd(X - X.mean(axis=0))[1], atol=1e-13)
+
+
+def test_a_float32_stream_does_not_lose_digits(rng):
+    """Between batches nothing is rounded to the precision of the data."""
+    X = (rng.standard_normal((400, 5)) * [5, 4, 3, 2, 1]).astype(np.float32)
+    mine, wide = (IncrementalPCA(2, batch_size=10).fit(data) for data in (X, X.astype(np.float64)))
+    np.testing.assert_allclose(mine.components_, wide.components_, atol=2 * tolerances.eps("float32"))
+
+
+def test_statistics_of_data_far_from_zero(rng):
+    X = (1e4 + rng.standard_normal((200, 3))).astype(np.float32)
+    model = IncrementalPCA(batch_size=50).fit(X)
+    wide = X.astype(np.float64)
+    np.testing.assert_allclose(model.mean_, wide.mean(axis=0), rtol=1e-14)
+    np.testing.assert_allclose(model.var_, wide.var(axis=0), rtol=1e-10)
+    np.testing.assert_allclose(model.explained_variance_, PCA().fit(wide).explained_variance_, rtol=5e-6)
+
+
+def test_covariance_and_precision(xp, X):
+    model = IncrementalPCA(3, batch_size=20).fit(xp.array(X))
+    peer = Peer(3, batch_size=20).fit(X)
+    covariance, precision = model.get_covariance(), model.get_precision()
+    assert xp.owns(covariance)
+    np.testing.assert_allclose(xp.host(covariance), peer.get_covariance(), atol=1e-12)
+    np.testing.assert_allclose(xp.host(precision), peer.get_precision(), atol=1e-12)
+    np.testing.assert_allclose(xp.host(covariance) @ xp.host(precision), np.eye(D), atol=1e-12)
+
+
+def test_covariance_of_all_components_is_that_of_the_data(X):
+    for whiten in (False, True):  # scores are whitened, not the model
+        model = IncrementalPCA(whiten=whiten, exact=True).fit(X)
+        np.testing.assert_allclose(model.get_covariance(), np.cov(X, rowvar=False), atol=1e-12)
+        np.testing.assert_allclose(model.get_precision(), np.linalg.inv(np.cov(X, rowvar=False)), atol=1e-12)
+    assert np.all(np.isfinite(IncrementalPCA().fit(X[:4]).get_precision()))
+    with pytest.warns(RankWarning), pytest.raises(np.linalg.LinAlgError, match="no variance"):
+        IncrementalPCA().fit(np.ones((4, 2))).get_precision()
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_whitened_scores_have_variance_one_or_are_zero(xp, dtype, rng, exact):
+    X = (rng.standard_normal((50, 3)) @ rng.standard_normal((3, 6)) + 5.0).astype(dtype)
+    scores = xp.host(IncrementalPCA(whiten=True, exact=exact).fit_transform(xp.array(X)))
+    allowed = 1e4 * tolerances.eps(dtype)
+    np.testing.assert_allclose(np.cov(scores[:, :3], rowvar=False), np.eye(3), atol=allowed)
+    if dtype == "float64":
+        assert np.all(scores[:, 3:] == 0.0)
+
+
+def test_sparse_rows_are_made_dense_batch_by_batch(X):
+    rows = np.where(X > 5, X, 0.0)
+    sparse = scipy.sparse.csr_array(rows)
+    for exact in (False, True):
+        model, dense = (IncrementalPCA(3, batch_size=20, exact=exact).fit(data) for data in (sparse, rows))
+        assert_same(model, dense)
+        np.testing.assert_allclose(model.transform(sparse), dense.transform(rows), atol=1e-12)
+    with pytest.raises(TypeError, match="does not support sparse"):
+        IncrementalPCA().partial_fit(sparse)
+
+
+# -- iterables and memory maps -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["generator", "list", "tuple", "object", "map"])
+def test_an_iterable_is_its_batches(X, kind):
+    batches = cut(X, 15, 30, 33)
+    source = {
+        "generator": (batch for batch in batches),
+        "list": batches,
+        "tuple": tuple(batches),
+        "object": Again(*batches),
+        "map": map(np.asarray, batches),
+    }[kind]
+    peer = Peer(4)
+    for batch in batches:
+        peer.partial_fit(batch)
+    model = IncrementalPCA(4).fit(source)
+    for name in ARRAYS:
+        np.testing.assert_allclose(getattr(model, name), getattr(peer, name), atol=1e-12)
+    assert model.n_samples_seen_ == N
+
+
+def test_lists_of_numbers_are_still_one_array(X):
+    np.testing.assert_array_equal(IncrementalPCA().fit(X.tolist()).components_, IncrementalPCA().fit(X).components_)
+
+
+@pytest.mark.parametrize("stored", ["float64", "float32", "uint8", "int16"])
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_memory_map_is_read_batch_by_batch(rng, tmp_path, stored, exact):
+    rows = np.round(rng.uniform(0, 200, (20_000, 10))).astype(stored)
+    np.save(tmp_path / "rows.npy", rows)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    model = IncrementalPCA(3, batch_size=1000, exact=exact).fit(mapped[:2000])  # lazy imports
+    tracemalloc.start()
+    model.fit(mapped)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20_000 * 10 * 8 / 2  # the whole in float64 is 1.6 MB, a batch of it 80 kB
+    assert_same(model, IncrementalPCA(3, batch_size=1000, exact=exact).fit(rows), model.components_.dtype.name)
+    assert model.components_.dtype == (np.float32 if stored == "float32" else np.float64)
+    np.testing.assert_array_equal(mapped, rows)
+
+
+def test_batches_with_names_are_checked_like_frames(X):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=list("abcdefg"))
+    model = IncrementalPCA(3).fit([frame[:30], frame[30:]])
+    assert list(model.feature_names_in_) == list("abcdefg")
+    with pytest.raises(ValueError, match=r"batch 1: The feature names"):
+        IncrementalPCA(3).fit([frame[:30], frame[30:].rename(columns={"a": "z"})])
+    scores = model.set_output(transform="pandas").transform(frame)
+    assert list(scores.columns) == ["incrementalpca0", "incrementalpca1", "incrementalpca2"]
+
+
+# -- exact -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [None, 1, 3, D])
+@pytest.mark.parametrize("size", [None, 1, 7, N])
+def test_the_exact_mode_is_pca_of_the_whole(X, p, size):
+    model = IncrementalPCA(p, exact=True, batch_size=size).fit(X)
+    peer = PCA(p, svd_solver="full").fit(X)
+    assert_whole(model, X, p or D)
+    for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_"):
+        np.testing.assert_allclose(getattr(model, name), getattr(peer, name), atol=1e-12, err_msg=name)
+    np.testing.assert_allclose(model.noise_variance_, peer.noise_variance_, atol=1e-12)
+    np.testing.assert_allclose(model.transform(X), peer.transform(X), atol=1e-12)
+    np.testing.assert_allclose(model.var_, X.var(axis=0), rtol=1e-13)
+    assert model.n_passes_ == 2
+    assert model.converged_
+    assert np.max(model.residual_norms_) <= tolerances.residual("float64") * model.explained_variance_[0]
+
+
+@pytest.mark.parametrize("p", [None, 2])
+def test_the_exact_mode_is_the_pca_of_this_library(xp, X, p):
+    model, whole = (estimator.fit(xp.array(X)) for estimator in (IncrementalPCA(p, exact=True), gpukpca.PCA(p)))
+    for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_"):
+        mine, theirs = xp.host(getattr(model, name)), xp.host(getattr(whole, name))
+        np.testing.assert_allclose(mine, theirs, atol=1e-12, err_msg=name)
+    for name in ("total_variance_", "noise_variance_"):
+        assert getattr(model, name) == pytest.approx(getattr(whole, name), rel=1e-12)
+
+
+def test_exact_in_every_library_and_precision(xp, dtype, X):
+    rows = X.astype(dtype)
+    model = IncrementalPCA(3, exact=True, batch_size=16).fit([xp.array(batch) for batch in cut(rows, 9, 40)])
+    assert all(xp.owns(getattr(model, name)) for name in ARRAYS)
+    for name in ("components_", "explained_variance_", "mean_"):
+        setattr(model, name, xp.host(getattr(model, name)))
+    assert_whole(model, rows, 3, dtype)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_order_of_batches_matters_only_in_the_incremental_mode(X, exact):
+    batches = cut(X, 20, 40)
+    first, second = (IncrementalPCA(2, exact=exact).fit(some) for some in (batches, batches[::-1]))
+    same = np.allclose(first.components_, second.components_, atol=1e-12)
+    assert same is exact
+
+
+def test_block_krylov_reads_batches_and_keeps_no_matrix(xp, rng, monkeypatch):
+    monkeypatch.setattr(batch_memory, "COVARIANCE_UP_TO", 20)
+    monkeypatch.setattr(two_pass.Scatter, "to_dense", lambda *_: pytest.fail("the d × d matrix was formed"))
+    X = rng.standard_normal((150, 80)) * 1.5 ** -np.arange(80.0)
+    source = Again(*(xp.array(batch) for batch in cut(X, 50, 51, 120)))
+    model = IncrementalPCA(4, exact=True).fit(source)
+    assert "block Krylov" in model.solver_
+    assert source.passes <= model.n_passes_ + 1  # one look at the first batch for its library
+    peer = PCA(4, svd_solver="full").fit(X)
+    np.testing.assert_allclose(xp.host(model.components_), peer.components_, atol=1e-10)
+    np.testing.assert_allclose(xp.host(model.explained_variance_), peer.explained_variance_, rtol=1e-12)
+    np.testing.assert_allclose(model.noise_variance_, peer.noise_variance_, rtol=1e-10)
+
+
+def test_the_operator_is_its_matrix(X):
+    op = two_pass.Scatter(cut(X, 20), two_pass.moments_of(cut(X, 20)))
+    S = np.cov(X, rowvar=False) * (N - 1)
+    np.testing.assert_allclose(op.to_dense(), S, atol=1e-11)
+    np.testing.assert_allclose(op @ np.eye(D)[:, :3], S[:, :3], atol=1e-11)
+    np.testing.assert_allclose(op.columns([4, 1]), S[:, [4, 1]], atol=1e-11)
+    np.testing.assert_allclose(op.diagonal(), np.diag(S), atol=1e-11)
+
+
+def test_exact_is_blind_to_a_shift(rng):
+    X = rng.standard_normal((100, 4))
+    plain, shifted = (IncrementalPCA(exact=True, batch_size=30).fit(X + c) for c in (0.0, 2.0**20))
+    np.testing.assert_allclose(shifted.explained_variance_, plain.explained_variance_, rtol=1e-8)
+
+
+def test_fewer_samples_than_features(rng):
+    X = rng.standard_normal((8, 30))
+    model, peer = IncrementalPCA(exact=True).fit(X), PCA(svd_solver="full").fit(X)
+    assert model.components_.shape == (8, 30)
+    np.testing.assert_allclose(model.explained_variance_, peer.explained_variance_, atol=1e-13)
+    np.testing.assert_allclose(model.components_ @ model.components_.T, np.eye(8), atol=1e-13)
+
+
+def test_on_from_an_exact_fit_with_more_batches(X):
+    model = IncrementalPCA(exact=True).fit(X[:40]).set_params(exact=False).partial_fit(X[40:])
+    np.testing.assert_allclose(model.explained_variance_, PCA().fit(X).explained_variance_, rtol=1e-12)
+    assert not hasattr(model, "n_passes_")
+
+
+def test_partial_fit_is_not_there_in_the_exact_mode_and_says_why():
+    assert not hasattr(IncrementalPCA(exact=True), "partial_fit")
+    assert hasattr(IncrementalPCA(), "partial_fit")
+    with pytest.raises(AttributeError) as raised:
+        IncrementalPCA(exact=True).partial_fit(np.eye(3))
+    assert "more than once" in str(raised.value.__cause__)
+
+
+def test_usps_in_batches(real_data):
+    X = np.load(real_data / "usps" / "usps.npz")["x_train"]
+    model = IncrementalPCA(10, exact=True, batch_size=1000).fit(X)
+    shares = np.cumsum(model.explained_variance_ratio_)
+    np.testing.assert_allclose(shares[[5, 6, 7, 9]], [0.4774, 0.5101, 0.5409, 0.5909], atol=5e-5)
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def peak_of(model, X):
+    """The most bytes that a second fit holds at a time, LAPACK's own apart."""
+    model.fit(X)
+    tracemalloc.start()
+    model.fit(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+# Rows of a batch, features, components.
+SHAPES = [(2000, 40, 3), (300, 300, 20), (60, 3000, 10)]
+
+
+@pytest.mark.parametrize(("rows", "d", "p"), SHAPES)
+def test_predictions_are_near_what_an_update_takes(rng, rows, d, p):
+    peak = peak_of(IncrementalPCA(p, batch_size=rows), rng.standard_normal((2 * rows, d)))
+    assert peak <= batch_memory.update_bytes(rows, d, p, 8) <= 4 * peak
+
+
+@pytest.mark.parametrize(("rows", "d", "p"), [*SHAPES[:2], (60, 700, 10)])
+def test_predictions_are_near_what_the_exact_mode_takes(rng, rows, d, p):
+    solver = batch_memory.exact_solver(d, p, rows, 2**40, np.empty(0))
+    peak = peak_of(IncrementalPCA(p, batch_size=rows, exact=True), rng.standard_normal((2 * rows, d)))
+    assert peak <= batch_memory.exact_bytes(solver, d, p, rows, np.empty(0)) <= 4 * peak
+
+
+@pytest.mark.parametrize("limit", [200_000, "200 kB"])
+def test_the_exact_mode_reads_fewer_rows_at_a_time_under_a_limit(xp, rng, limit):
+    X = rng.standard_normal((5000, 10))
+    model = IncrementalPCA(3, exact=True, memory_limit=limit).fit(xp.array(X))
+    assert model.batch_size_ < 1000
+    expected, found = IncrementalPCA(3, exact=True).fit(X), xp.host(model.components_)
+    np.testing.assert_allclose(found, expected.components_, atol=1e-12)
+    assert peak_of(IncrementalPCA(3, exact=True, memory_limit=limit), X) < 200_000
+
+
+def test_a_larger_limit_changes_no_digit(rng):
+    X = rng.standard_normal((500, 10))
+    plain, limited = (IncrementalPCA(3, exact=True, memory_limit=limit).fit(X) for limit in (None, "1 GiB"))
+    np.testing.assert_array_equal(plain.components_, limited.components_)
+
+
+def test_the_covariance_matrix_is_not_formed_where_it_does_not_fit(rng, monkeypatch):
+    X = rng.standard_normal((900, 400)) * np.linspace(5, 1, 400)
+    monkeypatch.setattr(two_pass.Scatter, "to_dense", lambda *_: pytest.fail("the d × d matrix was formed"))
+    model = IncrementalPCA(2, exact=True, memory_limit="2.5 MB").fit(X)
+    assert_whole(model, X, 2, factor=1e4)
+
+
+REFUSED = {
+    "all components": ({"exact": True}, "n_components <= 60"),
+    "a batch of the exact mode": (
+        {"n_components": 3, "exact": True, "batch_size": 2000, "memory_limit": "3 MB"},
+        "batches of fewer rows",
+    ),
+    "the axes of the exact mode": ({"n_components": 50, "exact": True}, "fewer components"),
+    "a batch": ({"n_components": 3, "batch_size": 2000}, r"batch_size=\d+ where"),
+    "components": ({"n_components": 90, "batch_size": 100}, "Ask for fewer components"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_refused_with_advice_and_nothing_changes(rng, case):
+    parameters, words = REFUSED[case]
+    X = rng.standard_normal((2000, 300))
+    model = IncrementalPCA(**{"memory_limit": 700_000} | parameters)
+    with pytest.raises(MemoryBudgetError, match=words):
+        model.fit(X)
+    assert not hasattr(model, "components_")
+
+
+def test_the_advised_size_of_a_batch_fits(rng):
+    X = rng.standard_normal((2000, 300))
+    with pytest.raises(MemoryBudgetError) as raised:
+        IncrementalPCA(3, batch_size=2000, memory_limit="2 MB").fit(X)
+    advised = int(re.search(r"batch_size=(\d+)", str(raised.value)).group(1))
+    IncrementalPCA(3, batch_size=advised, memory_limit="2 MB").fit(X)
+    with pytest.raises(MemoryBudgetError, match="at most"):
+        IncrementalPCA(3, memory_limit="2 MB").partial_fit(X)
+
+
+def test_a_refusal_of_the_exact_mode_spends_no_pass(rng):
+    batches = Again(rng.standard_normal((50, 300)), rng.standard_normal((50, 300)))
+    with pytest.raises(MemoryBudgetError):
+        IncrementalPCA(50, exact=True, memory_limit=100_000).fit(batches)
+    assert batches.passes == 1  # its first batch was looked at
+
+
+def test_what_is_free_bounds_a_fit_without_a_limit(rng, monkeypatch):
+    monkeypatch.setattr("gpukpca.algorithms.resources.free_bytes", lambda _: 1000)
+    with pytest.raises(MemoryBudgetError, match="850 B are allowed or free"):
+        IncrementalPCA(exact=True).fit(rng.standard_normal((20, 9)))
+    IncrementalPCA().fit(rng.standard_normal((20, 9)))  # too small to ask for that
+    with pytest.raises(MemoryBudgetError, match="850 B"):
+        IncrementalPCA(2).fit(rng.standard_normal((1000, 800)))
+
+
+# -- promises of every estimator ---------------------------------------------------------------------------------------
+
+
+def test_the_input_stays_as_it_was(X):
+    before = X.copy()
+    for copy_ in (True, False):
+        IncrementalPCA(copy=copy_, batch_size=20).fit(X)
+        IncrementalPCA(copy=copy_).partial_fit(X)
+    np.testing.assert_array_equal(X, before)
+    X.flags.writeable = False
+    IncrementalPCA(copy=False).fit(X)
+
+
+def test_a_fit_that_fails_leaves_the_model_as_it_was(X):
+    model = IncrementalPCA(2).fit(X)
+    before = copy.deepcopy(model)
+    spoilt = X.copy()
+    spoilt[50, 3] = np.inf
+    for attempt in (
+        lambda: model.fit(cut(spoilt, 30)),
+        lambda: model.partial_fit(spoilt),
+        lambda: model.fit(X[:, :1]),
+        lambda: model.set_params(exact=True).fit(iter([X])),
+    ):
+        with pytest.raises(ValueError, match=r"infinity|n_components|exact"):
+            attempt()
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(model, name), getattr(before, name))
+    assert model.n_samples_seen_ == N
+    assert model.n_features_in_ == D
+
+
+def test_pickles_copies_and_repeats_are_bitwise_the_same(X):
+    model = IncrementalPCA(3, batch_size=20).fit(X)
+    for twin in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model), clone(model).fit(X)):
+        np.testing.assert_array_equal(twin.components_, model.components_)
+        np.testing.assert_array_equal(
+            twin.partial_fit(X[:9]).components_, copy.deepcopy(model).partial_fit(X[:9]).components_
+        )
+
+
+def test_progress_is_told(X):
+    events = []
+    IncrementalPCA(2, batch_size=20, verbose=events.append).fit(X)
+    assert [(event.stage, event.done, event.total) for event in events] == [("batch", k * 20, N) for k in (1, 2, 3)]
+    events.clear()
+    IncrementalPCA(2, exact=True, verbose=events.append).fit(X)
+    assert [event.text for event in events] == ["pass 1: mean of 60 rows", "pass 2: covariance"]
+
+
+def test_a_device_that_works_is_used_and_results_come_home(cuda, X):
+    for exact in (False, True):
+        model = IncrementalPCA(3, batch_size=20, exact=exact, device="cuda").fit(X)
+        assert isinstance(model.components_, np.ndarray)
+        assert_same(model, IncrementalPCA(3, batch_size=20, exact=exact).fit(X))
+    model = IncrementalPCA(3, device="cuda").partial_fit(X[:30]).partial_fit(X[30:])
+    assert_same(model, IncrementalPCA(3).partial_fit(X[:30]).partial_fit(X[30:]))
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_components": 0}, "n_components=0"),
+        ({"n_components": 2.5}, "n_components=2.5"),
+        ({"n_components": True}, "n_components=True"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": "big"}, "batch_size='big'"),
+        ({"whiten": 1}, "whiten=1"),
+        ({"exact": "yes"}, "exact='yes'"),
+        ({"verbose": -1}, "verbose=-1"),
+        ({"device": "gpu"}, "device='gpu'"),
+        ({"memory_limit": "much"}, "memory_limit='much'"),
+        ({"memory_limit": 0}, "memory_limit=0"),
+        ({"n_components": D + 1}, f"n_components={D + 1}"),
+        ({"n_components": D + 1, "exact": True}, f"n_components={D + 1}"),
+    ],
+)
+def test_wrong_parameters_are_named(X, parameters, message):
+    with pytest.raises(InvalidParameterError, match=message):
+        IncrementalPCA(**parameters).fit(X)
+
+
+BAD_BATCHES = [
+    ("small first", lambda X: [X[:2], X[2:]], "batch number of samples 2"),
+    ("width", lambda X: [X, X[:, :4]], "batch 1: X has 4 features, but IncrementalPCA is expecting 7"),
+    (
+        "nan",
+        lambda X: [X, np.where(np.equal(X, X[1, 2]), np.nan, X)],
+        "batch 1: Input X contains NaN.* row 1, column 2",
+    ),
+    ("nan first", lambda X: [np.full((5, 3), np.nan)], "batch 0: Input X contains NaN"),
+    ("one row", lambda X: [X, X[0]], "batch 1: Expected 2D array, got 1D"),
+    ("no row", lambda X: [X, X[:0]], r"batch 1: Found array with 0 sample"),
+    ("text", lambda X: [X, np.full((2, D), "a")], "batch 1: .*string"),
+    ("complex", lambda X: [X, X * 1j], "batch 1: .*Complex data not supported"),
+    ("empty", lambda X: iter(()), "empty"),
+    ("empty object", lambda X: Again(), "empty"),
+    ("huge", lambda X: [X, X * 1e200], "overflow"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), [case[1:] for case in BAD_BATCHES], ids=[case[0] for case in BAD_BATCHES])
+def test_bad_batches_are_named(X, make, message):
+    with pytest.raises(ValueError, match=message):
+        IncrementalPCA(3).fit(make(X))
+
+
+def test_bad_rows_of_a_memory_map_are_named(X, tmp_path):
+    X[37, 2] = np.nan
+    np.save(tmp_path / "rows.npy", X)
+    with pytest.raises(ValueError, match=r"rows 20 to 39 \(batch 1\): Input X contains NaN.*row 17, column 2"):
+        IncrementalPCA(2, batch_size=20).fit(np.load(tmp_path / "rows.npy", mmap_mode="r"))
+
+
+def test_batches_of_two_libraries_are_refused(X):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(DeviceMismatchError, match="batch 1 is from torch, and the first batch was from numpy"):
+        IncrementalPCA().fit([X, torch.asarray(X)])
+    with pytest.raises(DeviceMismatchError, match="ones before were of torch"):
+        IncrementalPCA().partial_fit(torch.asarray(X)).partial_fit(X)
+
+
+def test_partial_fit_refuses_what_does_not_follow(X):
+    model = IncrementalPCA(3).partial_fit(X)
+    with pytest.raises(ValueError, match="expecting 7 features"):
+        model.partial_fit(X[:, :5])
+    with pytest.raises(InvalidParameterError, match="changed from 3 to 2"):
+        model.set_params(n_components=2).partial_fit(X)
+    with pytest.raises(NotFittedError):
+        IncrementalPCA().transform(X)
+    with pytest.raises(InvalidParameterError, match="not an iterable of batches"):
+        model.transform([X, X])
+    with pytest.raises(ValueError, match="n_components = 3"):
+        model.inverse_transform(X)
+
+
+def test_one_shot_iterables_are_refused_where_two_passes_are_needed(X):
+    with pytest.raises(InvalidParameterError, match="more than once"):
+        IncrementalPCA(exact=True).fit(batch for batch in [X])
+
+
+def test_batches_that_change_between_passes_are_noticed(X):
+    class Fickle(Again):
+        def __iter__(self):
+            self.passes += 1
+            yield from self.batches[: 1 if self.passes > 2 else None]
+
+    with pytest.raises(ValueError, match="changed between passes: the first pass gave 60 rows, a later one 30"):
+        IncrementalPCA(exact=True).fit(Fickle(X[:30], X[30:]))
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_no_variance_is_zeros_and_a_warning(exact):
+    for rows in (np.full((6, 3), 0.1), np.ones((1, 3))):
+        with pytest.warns(RankWarning, match="all rows are equal"):
+            model = IncrementalPCA(exact=exact).fit(rows)
+        for name in ARRAYS:
+            assert np.all(np.isfinite(getattr(model, name))), name
+        assert np.all(model.explained_variance_ratio_ == 0)
+
+
+@pytest.mark.parametrize("scale", [2.0**-400, 2.0**400])
+@pytest.mark.parametrize("exact", [False, True])
+def test_powers_of_two_change_nothing(exact, scale):
+    X = load_iris().data
+    plain, scaled = (IncrementalPCA(2, exact=exact).fit(data) for data in (X, X * scale))
+    np.testing.assert_allclose(scaled.components_, plain.components_, atol=1e-12)
+    np.testing.assert_allclose(scaled.singular_values_ / scale, plain.singular_values_, rtol=1e-12)

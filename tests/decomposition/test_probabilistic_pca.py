@@ -1,0 +1,622 @@
+"""Probabilistic PCA: the closed form, EM with missing values and batches, and what the model says of new rows."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse
+from scipy.stats import multivariate_normal
+from sklearn.base import clone
+from sklearn.decomposition import PCA as Peer
+from sklearn.exceptions import NotFittedError
+
+from gpukpca import PCA, BayesianPCA, ProbabilisticPCA
+from gpukpca.algorithms.latent import e_step as expectation
+from gpukpca.backend.batched_linalg import SWEPT_UP_TO, definite_inverses, unpacked
+from gpukpca.decomposition.convergence import ConvergenceWarning
+from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, MemoryBudgetError, RankWarning
+from tests import tolerances
+
+N, D, P = 200, 7, 2
+ARRAYS = ("components_", "explained_variance_", "explained_variance_ratio_", "loadings_", "mean_")
+
+
+@pytest.fixture
+def X(rng):
+    return planted(rng)
+
+
+def planted(rng, n=N, d=D, p=P, noise=0.5):
+    W = rng.standard_normal((d, p)) * np.linspace(3.0, 1.5, p)
+    return rng.standard_normal((n, p)) @ W.T + noise * rng.standard_normal((n, d)) + rng.standard_normal(d) * 5
+
+
+def with_holes(rng, X, share=0.2):
+    """Entries missing at random, and some rows complete."""
+    holes = rng.random(X.shape) < share
+    holes[:20] = False
+    holes[np.arange(len(X)), rng.integers(X.shape[1], size=len(X))] = False
+    return np.where(holes, np.nan, X)
+
+
+class Again:
+    """Batches that can be gone through as often as one likes."""
+
+    def __init__(self, *batches):
+        self.batches = batches
+
+    def __iter__(self):
+        yield from self.batches
+
+
+# -- oracles: the d x d covariance, row by row -------------------------------------------------------------------------
+
+
+def covariance(model):
+    W = np.asarray(model.loadings_, np.float64)
+    return W @ W.T + model.noise_variance_ * np.eye(len(W))
+
+
+def log_density(x, mean, C):
+    o = ~np.isnan(x)
+    return multivariate_normal(mean[o], C[np.ix_(o, o)]).logpdf(x[o]) if o.any() else 0.0
+
+
+def log_likelihood(X, mean, C):
+    return sum(log_density(x, mean, C) for x in X)
+
+
+def conditional(x, mean, C):
+    """The mean of all entries given the observed ones."""
+    o = ~np.isnan(x)
+    return mean + C[:, o] @ np.linalg.solve(C[np.ix_(o, o)], (x - mean)[o])
+
+
+def posterior(x, mean, W, noise):
+    """Mean and covariance of z given x, from the joint normal distribution of both."""
+    o = ~np.isnan(x)
+    C = (W @ W.T + noise * np.eye(len(W)))[np.ix_(o, o)]
+    gain = W[o].T @ np.linalg.inv(C)
+    return gain @ (x - mean)[o], np.eye(W.shape[1]) - gain @ W[o]
+
+
+# -- the closed form ---------------------------------------------------------------------------------------------------
+
+
+def test_closed_form_is_the_gaussian_model_of_scikit_learn(xp, dtype, X):
+    rows = X.astype(dtype)
+    model, peer = ProbabilisticPCA(P).fit(xp.array(rows)), Peer(P).fit(rows.astype(np.float64))
+    allowed = 300 * tolerances.eps(dtype)
+    for name in ARRAYS:
+        assert xp.owns(getattr(model, name)), name
+        assert str(getattr(model, name).dtype).endswith(dtype), name
+    np.testing.assert_allclose(xp.host(model.components_), peer.components_, atol=allowed)
+    np.testing.assert_allclose(xp.host(model.explained_variance_), peer.explained_variance_, rtol=allowed)
+    np.testing.assert_allclose(xp.host(model.explained_variance_ratio_), peer.explained_variance_ratio_, rtol=allowed)
+    assert model.noise_variance_ == pytest.approx(peer.noise_variance_, rel=allowed)
+    size = np.max(np.abs(peer.get_covariance()))
+    np.testing.assert_allclose(xp.host(model.get_covariance()), peer.get_covariance(), atol=allowed * size)
+    np.testing.assert_allclose(xp.host(model.get_precision()), peer.get_precision(), atol=30 * allowed)
+    found = model.score_samples(xp.array(rows))
+    assert xp.owns(found)
+    np.testing.assert_allclose(xp.host(found), peer.score_samples(rows.astype(np.float64)), rtol=30 * allowed)
+    assert model.score(xp.array(rows)) == pytest.approx(peer.score(rows.astype(np.float64)), rel=30 * allowed)
+
+
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_closed_form_is_the_maximum_of_the_likelihood(X, ddof):
+    values, vectors = np.linalg.eigh(np.cov(X, rowvar=False, ddof=ddof))
+    model = ProbabilisticPCA(P, ddof=ddof).fit(X)
+    noise = np.mean(values[:-P])
+    V = vectors[:, -P:]
+    wanted = V @ np.diag(values[-P:] - noise) @ V.T + noise * np.eye(D)
+    np.testing.assert_allclose(covariance(model), wanted, atol=1e-13 * values[-1])
+    np.testing.assert_allclose(model.loadings_.T @ model.loadings_, np.diag(values[: -P - 1 : -1] - noise), atol=1e-12)
+
+
+def test_maximum_likelihood_averages_over_d_minus_p_for_wide_data(rng):
+    X = rng.standard_normal((10, 30))
+    model = ProbabilisticPCA(3).fit(X)
+    left = np.sum(np.var(X, axis=0, ddof=1)) - np.sum(Peer(3).fit(X).explained_variance_)
+    assert model.noise_variance_ == pytest.approx(left / 27, rel=1e-12)
+    assert np.trace(model.get_covariance()) == pytest.approx(model.total_variance_, rel=1e-12)
+
+
+def test_all_components_leave_no_noise(X):
+    model = ProbabilisticPCA(D).fit(X)
+    assert model.noise_variance_ == 0
+    np.testing.assert_allclose(model.get_covariance(), np.cov(X, rowvar=False), atol=1e-12)
+    np.testing.assert_allclose(model.score_samples(X), Peer(D).fit(X).score_samples(X), rtol=1e-12)
+    np.testing.assert_allclose(model.denoise(X), X, atol=1e-12)
+    np.testing.assert_array_equal(model.posterior_covariance(), np.zeros((D, D)))
+
+
+def test_sparse_rows_and_memory_maps_are_as_dense_ones(X, tmp_path):
+    few = np.where(np.abs(X) < 2.0, 0.0, X)
+    dense, sparse = (ProbabilisticPCA(P).fit(rows) for rows in (few, scipy.sparse.csr_array(few)))
+    np.testing.assert_allclose(sparse.get_covariance(), dense.get_covariance(), rtol=1e-10, atol=1e-12)
+    for method in ("transform", "score_samples", "denoise"):
+        found = getattr(sparse, method)(scipy.sparse.csr_array(few))
+        np.testing.assert_allclose(found, getattr(dense, method)(few), atol=1e-10)
+    np.save(tmp_path / "X.npy", with_holes(np.random.default_rng(0), X))
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    by_file = ProbabilisticPCA(P, random_state=0, batch_size=33).fit(mapped)
+    whole = ProbabilisticPCA(P, random_state=0).fit(np.array(mapped))
+    np.testing.assert_allclose(by_file.get_covariance(), whole.get_covariance(), rtol=1e-9)
+    np.testing.assert_allclose(by_file.transform(mapped), whole.transform(np.array(mapped)), atol=1e-9)
+
+
+# -- EM ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ddof", [0, 1])
+@pytest.mark.parametrize("noise", [0.5, 2.0])
+def test_em_finds_the_closed_form(xp, dtype, rng, ddof, noise):
+    rows = planted(rng, d=20, p=3, noise=noise).astype(dtype)
+    closed = ProbabilisticPCA(3, ddof=ddof).fit(xp.array(rows))
+    model = ProbabilisticPCA(3, ddof=ddof, solver="em", random_state=0).fit(xp.array(rows))
+    assert model.solver_ == "em"
+    assert model.converged_
+    for name in ARRAYS:
+        assert xp.owns(getattr(model, name)), name
+        assert str(getattr(model, name).dtype).endswith(dtype), name
+    wanted = xp.host(closed.get_covariance())
+    np.testing.assert_allclose(xp.host(model.get_covariance()), wanted, atol=1e-4 * np.max(np.abs(wanted)))
+    assert model.noise_variance_ == pytest.approx(closed.noise_variance_, rel=1e-4)
+    assert float(xp.host(model.explained_variance_ratio_).sum()) == pytest.approx(
+        float(xp.host(closed.explained_variance_ratio_).sum()), rel=1e-4
+    )
+
+
+def test_em_from_a_far_start_goes_up_at_every_step_to_the_closed_form(rng):
+    """A spectrum without a gap, of which two products with the data find little."""
+    X = rng.standard_normal((300, 80)) * np.linspace(1.3, 1.0, 80)
+    model = ProbabilisticPCA(3, solver="em", random_state=0, ddof=0, tol=0.0, max_iter=40)
+    with pytest.warns(ConvergenceWarning, match="max_iter = 40"):
+        model.fit(X)
+    assert model.n_iter_ == 40
+    assert not model.converged_
+    assert np.all(np.diff(model.log_likelihoods_) > 0)
+    best = ProbabilisticPCA(3, ddof=0).fit(X)
+    assert model.log_likelihoods_[-1] < len(X) * best.score(X)
+    assert model.log_likelihoods_[-1] == pytest.approx(len(X) * best.score(X), rel=1e-3)
+
+
+@pytest.mark.parametrize(("p", "tol"), [(1, 1e-8), (2, 1e-5), (4, 1e-3)])
+def test_the_log_likelihood_of_observed_entries_never_decreases(xp, rng, p, tol):
+    X = with_holes(rng, planted(rng), 0.4)
+    model = ProbabilisticPCA(p, random_state=0, ddof=0, tol=tol).fit(xp.array(X))
+    trace = xp.host(model.log_likelihoods_)
+    assert len(trace) == model.n_iter_ + 1
+    assert np.all(np.diff(trace) >= 0)
+    wanted = log_likelihood(X, xp.host(model.mean_), xp.host(model.get_covariance()))
+    assert trace[-1] == pytest.approx(wanted, rel=1e-11)
+
+
+def test_missing_values_the_gradient_of_the_likelihood_is_zero(rng):
+    X = with_holes(rng, planted(rng, n=60, d=5))
+    model = ProbabilisticPCA(2, random_state=0, ddof=0, tol=1e-14).fit(X)
+    W, mean, noise = model.loadings_, model.mean_, model.noise_variance_
+
+    def value(theta):
+        loadings = theta[:10].reshape(5, 2)
+        C, total = loadings @ loadings.T + theta[15] * np.eye(5), 0.0
+        for x in X:
+            o = ~np.isnan(x)
+            part, off = C[np.ix_(o, o)], (x - theta[10:15])[o]
+            total -= 0.5 * (np.linalg.slogdet(part)[1] + off @ np.linalg.solve(part, off))
+        return total
+
+    at = np.concatenate([W.ravel(), mean, [noise]])
+    steps = 1e-5 * np.eye(16)
+    slopes = np.array([(value(at + h) - value(at - h)) / 2e-5 for h in steps])
+    bends = np.array([(value(at + h) - 2 * value(at) + value(at - h)) / 1e-10 for h in 10 * steps])
+    assert np.max(np.abs(slopes)) < 1e-4 * np.max(np.abs(bends))
+
+
+def test_missing_values_in_every_library_and_precision(xp, dtype, rng):
+    X = with_holes(rng, planted(rng)).astype(dtype)
+    held = X.copy()
+    rows = xp.array(X)
+    model = ProbabilisticPCA(P, random_state=0, tol=1e-5).fit(rows)
+    wanted = ProbabilisticPCA(P, random_state=0, tol=1e-5).fit(X.astype(np.float64))
+    assert model.solver_ == "em"
+    allowed = 1e3 * tolerances.eps(dtype)
+    for name in ARRAYS:
+        assert xp.owns(getattr(model, name)), name
+        size = np.max(np.abs(getattr(wanted, name)))
+        np.testing.assert_allclose(
+            xp.host(getattr(model, name)), getattr(wanted, name), atol=allowed * size, err_msg=name
+        )
+    for method in ("transform", "denoise", "impute", "score_samples", "posterior_covariance"):
+        found = getattr(model, method)(rows)
+        assert xp.owns(found), method
+        assert str(found.dtype).endswith(dtype), method
+        expected = getattr(wanted, method)(X.astype(np.float64))
+        size = max(1.0, np.max(np.abs(expected)))
+        np.testing.assert_allclose(xp.host(found), expected, atol=30 * allowed * size, err_msg=method)
+    np.testing.assert_array_equal(xp.host(rows), held)
+
+
+def test_batches_rows_and_threads_do_not_matter(xp, rng):
+    X = with_holes(rng, planted(rng, n=60))
+    whole = ProbabilisticPCA(P, random_state=0, n_jobs=1, tol=1e-3).fit(xp.array(X))
+    cut = [xp.array(X[a:b]) for a, b in ((0, 15), (15, 16), (16, 40), (40, 60))]
+    for rows, more in (
+        (cut, {}),
+        (Again(*cut), {}),
+        (xp.array(X), {"batch_size": 25}),
+        (xp.array(X), {"n_jobs": 2}),
+        (xp.array(X[::-1].copy()), {}),
+    ):
+        other = ProbabilisticPCA(P, random_state=0, tol=1e-3, **more).fit(rows)
+        for name in ARRAYS:
+            np.testing.assert_allclose(xp.host(getattr(other, name)), xp.host(getattr(whole, name)), atol=1e-9)
+
+
+def test_an_offset_and_turned_features_do_not_matter(rng, X):
+    Q = np.linalg.qr(rng.standard_normal((D, D)))[0]
+    plain, turned = (ProbabilisticPCA(P, solver="em", random_state=0, tol=1e-13).fit(Z) for Z in (X, X @ Q))
+    np.testing.assert_allclose(turned.get_covariance(), Q.T @ plain.get_covariance() @ Q, atol=1e-6)
+    Y = np.round(with_holes(rng, X) * 2**20) / 2**20
+    near, far = (ProbabilisticPCA(P, random_state=0).fit(Z) for Z in (Y, Y + 2.0**27))
+    np.testing.assert_allclose(far.get_covariance(), near.get_covariance(), rtol=1e-6)
+    np.testing.assert_allclose(far.transform(Y + 2.0**27), near.transform(Y), atol=1e-6)
+
+
+def test_same_seed_same_numbers(rng):
+    X = with_holes(rng, planted(rng))
+    first, again = (ProbabilisticPCA(P, random_state=3, n_jobs=2).fit(X) for _ in range(2))
+    for name in (*ARRAYS, "log_likelihoods_"):
+        np.testing.assert_array_equal(getattr(first, name), getattr(again, name))
+
+
+def test_imputing_beats_the_mean_and_estimates_what_is_there(rng):
+    whole = planted(rng, n=2000, d=12, p=3)
+    X = with_holes(rng, whole, 0.3)
+    model = ProbabilisticPCA(3, random_state=0).fit(X)
+    filled, holes = model.impute(X), np.isnan(X)
+    np.testing.assert_array_equal(filled[~holes], X[~holes])
+    error = np.sqrt(np.mean((filled - whole)[holes] ** 2))
+    assert error < 0.35 * np.std(whole[holes])
+    complete = ProbabilisticPCA(3).fit(whole)
+    size = np.max(complete.get_covariance())
+    np.testing.assert_allclose(model.get_covariance(), complete.get_covariance(), atol=0.1 * size)
+    assert model.noise_variance_ == pytest.approx(complete.noise_variance_, rel=0.05)
+
+
+# -- new rows ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [1, 3, SWEPT_UP_TO + 2])
+def test_posterior_denoising_imputing_and_likelihood_are_those_of_the_joint_normal(xp, rng, p):
+    d = p + 4
+    X = planted(rng, n=120, d=d, p=p)
+    model = ProbabilisticPCA(p).fit(xp.array(X))
+    W, mean, noise = xp.host(model.loadings_), xp.host(model.mean_), model.noise_variance_
+    C = W @ W.T + noise * np.eye(d)
+    Y = with_holes(rng, X[:40], 0.4)
+    Y[-1] = np.nan
+    rows = xp.array(Y)
+    means, covariances = zip(*(posterior(y, mean, W, noise) for y in Y), strict=True)
+    np.testing.assert_allclose(xp.host(model.transform(rows)), means, atol=1e-9)
+    np.testing.assert_array_equal(xp.host(model.transform(rows))[-1], np.zeros(p))
+    np.testing.assert_allclose(xp.host(model.posterior_covariance(rows)), covariances, atol=1e-10)
+    np.testing.assert_allclose(xp.host(model.posterior_covariance()), covariances[0], atol=1e-10)
+    np.testing.assert_allclose(xp.host(model.denoise(rows)), np.array(means) @ W.T + mean, atol=1e-8)
+    np.testing.assert_allclose(xp.host(model.inverse_transform(model.transform(rows))), xp.host(model.denoise(rows)))
+    filled = np.where(np.isnan(Y), np.array([conditional(y, mean, C) for y in Y]), Y)
+    np.testing.assert_allclose(xp.host(model.impute(rows)), filled, atol=1e-8)
+    np.testing.assert_allclose(xp.host(model.score_samples(rows)), [log_density(y, mean, C) for y in Y], atol=1e-8)
+
+
+def test_a_row_does_not_depend_on_the_holes_of_others(X):
+    model = ProbabilisticPCA(P).fit(X)
+    Y = X.copy()
+    Y[::2, 0] = np.nan
+    np.testing.assert_allclose(model.transform(Y)[1::2], model.transform(X)[1::2], rtol=1e-12)
+    np.testing.assert_array_equal(model.score_samples(Y)[1::2], model.score_samples(X)[1::2])
+
+
+def test_panels_of_new_rows_are_put_together_in_their_order(rng, X, monkeypatch):
+    model, Y = ProbabilisticPCA(P).fit(X), with_holes(rng, X)
+    whole = {name: getattr(model, name)(Y) for name in ("transform", "score_samples", "posterior_covariance", "impute")}
+    monkeypatch.setattr(expectation, "PANEL_ENTRIES", 1)  # panels of 64 rows
+    for name, wanted in whole.items():
+        np.testing.assert_allclose(getattr(model, name)(Y), wanted, rtol=1e-12, err_msg=name)
+
+
+def test_samples_have_the_moments_of_the_model(xp, X):
+    model = ProbabilisticPCA(P, random_state=1).fit(xp.array(X))
+    drawn = model.sample(40_000)
+    assert xp.owns(drawn)
+    S, C = xp.host(drawn), xp.host(model.get_covariance())
+    assert S.shape == (40_000, D)
+    np.testing.assert_allclose(S.mean(axis=0), xp.host(model.mean_), atol=5 * np.sqrt(np.max(C) / 40_000))
+    np.testing.assert_allclose(np.cov(S, rowvar=False), C, atol=8 * np.max(C) / np.sqrt(40_000))
+    np.testing.assert_array_equal(xp.host(model.sample(3)), xp.host(model.sample(3)))
+    assert model.sample().shape == (1, D)
+    again = xp.host(model.sample(3, random_state=7))
+    np.testing.assert_array_equal(again, xp.host(model.sample(3, random_state=np.random.default_rng(7))))
+    assert not np.array_equal(again, xp.host(model.sample(3)))
+
+
+def test_masked_arrays_and_frames_say_missing_in_their_own_way(rng):
+    pandas = pytest.importorskip("pandas")
+    X = with_holes(rng, planted(rng))
+    wanted = ProbabilisticPCA(P, random_state=0).fit(X).get_covariance()
+    masked = np.ma.MaskedArray(np.nan_to_num(X, nan=9e9), mask=np.isnan(X))
+    frame = pandas.DataFrame(X, columns=list("abcdefg"))
+    objects = frame.astype(object).where(frame.notna(), None)
+    for given in (masked, frame, frame.astype("Float64"), objects):
+        model = ProbabilisticPCA(P, random_state=0).fit(given)
+        np.testing.assert_allclose(model.get_covariance(), wanted, rtol=1e-12)
+        np.testing.assert_allclose(model.impute(given), ProbabilisticPCA(P, random_state=0).fit(X).impute(X), rtol=1e-9)
+    assert list(ProbabilisticPCA(P).fit(frame).feature_names_in_) == list("abcdefg")
+    scores = ProbabilisticPCA(P, random_state=0).set_output(transform="pandas").fit_transform(frame)
+    assert list(scores.columns) == ["probabilisticpca0", "probabilisticpca1"]
+
+
+def test_progress_is_told_step_by_step(rng, capsys):
+    X, events = with_holes(rng, planted(rng)), []
+    model = ProbabilisticPCA(P, random_state=0, verbose=events.append).fit(X)
+    assert [event.done for event in events] == list(range(model.n_iter_ + 1))
+    assert all(event.stage == "pass" for event in events)
+    ProbabilisticPCA(P, random_state=0, verbose=1).fit(X)
+    assert len(capsys.readouterr().err.splitlines()) == model.n_iter_ + 1
+
+
+def test_a_refit_forgets_and_a_pickle_remembers(rng, X):
+    model = ProbabilisticPCA(P, random_state=0).fit(with_holes(rng, X))
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.transform(X), model.transform(X))
+    model.fit(X)
+    assert not hasattr(model, "log_likelihoods_")
+    assert model.solver_.startswith("closed_form")
+
+
+def test_computed_on_a_device_for_data_on_the_host(cuda, rng):
+    X = with_holes(rng, planted(rng))
+    wanted = ProbabilisticPCA(P, random_state=0, tol=1e-5).fit(X)
+    for rows, more in ((X, {}), (X, {"batch_size": 50}), ([X[:90], X[90:]], {})):
+        model = ProbabilisticPCA(P, random_state=0, tol=1e-5, device="cuda", **more).fit(rows)
+        assert isinstance(model.components_, np.ndarray)
+        assert model.device_ != "cpu"
+        np.testing.assert_allclose(model.get_covariance(), wanted.get_covariance(), rtol=1e-8)
+        assert isinstance(model.transform(X), np.ndarray)
+        np.testing.assert_allclose(model.transform(X), wanted.transform(X), atol=1e-8)
+
+
+# -- hard data ---------------------------------------------------------------------------------------------------------
+
+
+def constant_column(rng):
+    X = planted(rng)
+    X[:, 2] = 4.0
+    return X
+
+
+def units(rng):
+    return planted(rng) * 10.0 ** np.linspace(-8, 8, D)
+
+
+def without_noise(rng):
+    return planted(rng, noise=0.0)
+
+
+def once_observed(rng):
+    X = with_holes(rng, planted(rng))
+    X[1:, 3] = np.nan
+    return X
+
+
+def never_together(rng):
+    X = planted(rng)
+    X[::2, 0] = np.nan
+    X[1::2, 1] = np.nan
+    return X
+
+
+HARD = {
+    "constant column": constant_column,
+    "constant column with holes": lambda rng: with_holes(rng, constant_column(rng)),
+    "units": units,
+    "units with holes": lambda rng: with_holes(rng, units(rng)),
+    "no noise": without_noise,
+    "no noise with holes": lambda rng: with_holes(rng, without_noise(rng)),
+    "observed once": once_observed,
+    "never together": never_together,
+    "duplicates": lambda rng: with_holes(rng, np.repeat(planted(rng, n=5), 20, axis=0)),
+    "few rows": lambda rng: with_holes(rng, planted(rng, n=24, d=30)),
+    "tiny": lambda rng: 1e-100 * with_holes(rng, planted(rng)),
+    "large": lambda rng: 1e100 * with_holes(rng, planted(rng)),
+    "one entry a row": lambda rng: (
+        np.where(rng.permuted(np.tile(np.arange(D), (N, 1)), axis=1) == 0, 1.0, np.nan) * planted(rng)
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.RankWarning")  # rank 2 is right where there is no noise
+@pytest.mark.parametrize("solver", ["auto", "em"])
+@pytest.mark.parametrize("what", HARD)
+def test_hard_data_give_finite_models(rng, what, solver):
+    X = HARD[what](rng)
+    model = ProbabilisticPCA(3, solver=solver, random_state=0, max_iter=60, tol=1e-5, ddof=0).fit(X)
+    for name in (*ARRAYS, "noise_variance_", "total_variance_"):
+        assert np.all(np.isfinite(getattr(model, name))), name
+    np.testing.assert_allclose(model.components_ @ model.components_.T, np.eye(3), atol=1e-12)
+    for method in ("transform", "denoise", "impute", "score_samples", "posterior_covariance"):
+        assert np.all(np.isfinite(getattr(model, method)(X))), method
+    if hasattr(model, "log_likelihoods_"):
+        assert len(model.log_likelihoods_) == model.n_iter_ + 1
+        assert np.all(np.diff(model.log_likelihoods_) >= 0)
+
+
+def test_next_to_no_noise_costs_the_likelihood_few_digits(xp, rng):
+    """Where rows have fewer entries than there are components, the smallest eigenvalue of M is the noise."""
+    X = with_holes(rng, constant_column(rng), 0.5)
+    model = ProbabilisticPCA(D - 1, random_state=0, ddof=0, tol=0.1).fit(xp.array(X))
+    C, mean, wanted = xp.host(model.get_covariance()), xp.host(model.mean_), []
+    assert model.noise_variance_ < 1e-10 * np.max(C)
+    for x in X:
+        o = ~np.isnan(x)
+        root = np.linalg.cholesky(C[np.ix_(o, o)])
+        misfit = np.linalg.solve(root, (x - mean)[o])
+        wanted.append(-0.5 * (o.sum() * np.log(2 * np.pi) + misfit @ misfit) - np.sum(np.log(np.diag(root))))
+    np.testing.assert_allclose(xp.host(model.score_samples(xp.array(X))), wanted, atol=0.01)
+    assert float(xp.host(model.log_likelihoods_)[-1]) == pytest.approx(sum(wanted), abs=0.1)
+
+
+def test_one_sample_and_equal_rows_have_no_variance(rng):
+    row = rng.standard_normal((1, 4))
+    for X, solver in ((row, "auto"), (np.repeat(row, 5, axis=0), "auto"), (np.repeat(row, 5, axis=0), "em")):
+        with pytest.warns(RankWarning):
+            model = ProbabilisticPCA(1, solver=solver).fit(X)
+        assert model.noise_variance_ == 0
+        np.testing.assert_array_equal(model.explained_variance_, [0.0])
+        np.testing.assert_allclose(model.transform(X), np.zeros((len(X), 1)))
+        np.testing.assert_allclose(model.denoise(X), X, rtol=1e-12)
+        with pytest.raises(np.linalg.LinAlgError):
+            model.score_samples(X)
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+def holes_at(*where):
+    X = planted(np.random.default_rng(0))
+    for rows, columns in where:
+        X[rows, columns] = np.nan
+    return X
+
+
+def with_infinity():
+    X = holes_at((1, 2))
+    X[3, 4] = np.inf
+    return X
+
+
+WRONG = [
+    ({"n_components": 0}, None, InvalidParameterError, "n_components=0"),
+    ({"n_components": 2.0}, None, InvalidParameterError, "n_components=2.0"),
+    ({"n_components": True}, None, InvalidParameterError, "n_components=True"),
+    ({"n_components": "mle"}, None, InvalidParameterError, "n_components='mle'"),
+    ({"n_components": D + 1}, None, InvalidParameterError, r"n_components=8 .*n_samples=200, n_features=7"),
+    ({"n_components": 5}, lambda: holes_at()[:4], InvalidParameterError, r"n_components=5 .*n_samples=4, n_features=7"),
+    ({"n_components": D, "solver": "em"}, None, InvalidParameterError, "at most 6"),
+    ({"n_components": D}, lambda: holes_at((1, 2)), InvalidParameterError, "direction of noise"),
+    ({"solver": "svd"}, None, InvalidParameterError, "'closed_form'"),
+    ({"ddof": 2}, None, InvalidParameterError, "ddof=2"),
+    ({"tol": -1.0}, None, InvalidParameterError, "tol=-1.0"),
+    ({"max_iter": 0}, None, InvalidParameterError, "max_iter=0"),
+    ({"batch_size": 0}, None, InvalidParameterError, "batch_size=0"),
+    ({"n_jobs": 0}, None, InvalidParameterError, "n_jobs=0"),
+    ({"verbose": "yes"}, None, InvalidParameterError, "verbose='yes'"),
+    ({"device": "gpu7"}, None, InvalidParameterError, "gpu7"),
+    ({"random_state": -1, "solver": "em"}, None, InvalidParameterError, "random_state=-1"),
+    ({"memory_limit": 1000, "solver": "em"}, None, MemoryBudgetError, "larger memory_limit"),
+    ({"solver": "closed_form"}, lambda: holes_at((5, 6)), ValueError, 'NaN: 1 value.*row 5, column 6.*solver="em"'),
+    ({"solver": "closed_form"}, lambda: [holes_at()], InvalidParameterError, "iterable of batches"),
+    ({}, lambda: holes_at((4, slice(None))), ValueError, "row 4 of X has no observed entry"),
+    ({"batch_size": 3}, lambda: holes_at((4, slice(None))), ValueError, "row 4 of X has no observed entry"),
+    ({}, lambda: holes_at((slice(None), 2)), ValueError, "feature 2 of X has no observed entry"),
+    ({}, with_infinity, ValueError, "infinity.*row 3, column 4"),
+    ({}, lambda: (batch for batch in [holes_at()]), InvalidParameterError, "only once"),
+    ({}, lambda: iter([]), ValueError, "empty"),
+    ({}, lambda: [holes_at(), holes_at()[:, :3]], ValueError, "batch 1"),
+    ({"solver": "em"}, lambda: 1e200 * holes_at(), ValueError, "overflow"),
+    ({}, lambda: 1e200 * holes_at(), ValueError, "overflow"),
+    ({"solver": "em", "n_components": 1}, lambda: holes_at()[:, :1], InvalidParameterError, "n_features=1"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "make", "kind", "text"), WRONG)
+@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.PrecisionWarning")
+def test_bad_input_raises_and_changes_nothing(X, parameters, make, kind, text):
+    model = ProbabilisticPCA(P, random_state=0).fit(X)
+    before = dict(vars(model)) | ProbabilisticPCA(**{"n_components": P, **parameters}).get_params()
+    model.set_params(**ProbabilisticPCA(**{"n_components": P, **parameters}).get_params())
+    with pytest.raises(kind, match=text):
+        model.fit(X if make is None else make())
+    assert vars(model).keys() == before.keys()
+    assert all(vars(model)[name] is before[name] for name in vars(model) if name.endswith("_"))
+
+
+def test_bad_calls_are_named(X):
+    model = ProbabilisticPCA(P).fit(X)
+    for method in ("transform", "inverse_transform", "denoise", "impute", "score_samples", "posterior_covariance"):
+        with pytest.raises(NotFittedError):
+            getattr(clone(model), method)(X)
+    with pytest.raises(NotFittedError):
+        clone(model).sample()
+    with pytest.raises(ValueError, match="3 features"):
+        model.transform(X[:, :3])
+    with pytest.raises(ValueError, match="infinity"):
+        model.transform(np.where(X[0, 0] == X, np.inf, X))
+    with pytest.raises(ValueError, match="NaN"):
+        model.inverse_transform(np.full((2, P), np.nan))
+    with pytest.raises(ValueError, match="n_components = 2"):
+        model.inverse_transform(np.zeros((2, 3)))
+    with pytest.raises(InvalidParameterError, match="n_samples=0"):
+        model.sample(0)
+    with pytest.raises(InvalidParameterError, match="iterable of batches"):
+        model.transform([X, X])
+    with pytest.raises(ValueError, match="does not accept missing"):
+        PCA(P).fit(holes_at((0, 0)))
+
+
+def test_batches_that_change_or_mix_libraries_are_refused(rng):
+    strict = pytest.importorskip("array_api_strict")
+
+    class Shrinking(Again):
+        def __iter__(self):
+            yield from self.batches
+            self.batches = self.batches[:1]
+
+    X = planted(rng)
+    with pytest.raises(ValueError, match="changed between passes"):
+        ProbabilisticPCA(P).fit(Shrinking(X[:50], X[50:]))
+    with pytest.raises(DeviceMismatchError):
+        ProbabilisticPCA(P).fit([X[:50], strict.asarray(X[50:])])
+
+
+def test_an_interrupt_leaves_the_old_model(rng, X):
+    model = ProbabilisticPCA(P, random_state=0).fit(X)
+    before = model.components_
+
+    def stop(event):
+        raise KeyboardInterrupt
+
+    model.set_params(verbose=stop)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(with_holes(rng, X))
+    assert model.components_ is before
+
+
+# -- small matrices ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [1, 5, SWEPT_UP_TO, SWEPT_UP_TO + 1])
+def test_many_small_inverses_and_determinants(xp, rng, p):
+    B = rng.standard_normal((9, p, 2 * p))
+    A = B @ np.swapaxes(B, 1, 2) + 0.1 * np.eye(p)
+    inverses, log_determinants = definite_inverses(xp.array(np.moveaxis(A, 0, 2).copy()), 0.1)
+    np.testing.assert_allclose(np.moveaxis(xp.host(inverses), 2, 0), np.linalg.inv(A), rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(xp.host(log_determinants), np.linalg.slogdet(A)[1], atol=1e-10)
+    entries = np.moveaxis(A, 0, 2)[np.triu_indices(p)]
+    np.testing.assert_array_equal(xp.host(unpacked(xp.array(entries), p)), np.moveaxis(A, 0, 2))
+
+
+@pytest.mark.parametrize("Estimator", [ProbabilisticPCA, BayesianPCA])
+def test_em_without_a_number_takes_few_and_says_what_all_would_need(xp, Estimator):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 3)) @ rng.standard_normal((3, 70)) * 5.0 + rng.standard_normal((60, 70))
+    X[rng.random(X.shape) < 0.1] = np.nan
+    rows = xp.array(X)
+    with pytest.warns(UserWarning, match=r"EM takes 20 of the 59 components .* would need .* MiB .* Set n_components"):
+        model = Estimator(random_state=0, tol=1e-3).fit(rows)
+    assert model.n_components_ == (20 if Estimator is ProbabilisticPCA else 3)
+    assert Estimator(3, random_state=0, tol=1e-3).fit(rows).n_components_ == 3
+    assert Estimator(random_state=0, tol=1e-3).fit(rows[:, :21]).n_components_ <= 20

@@ -1,0 +1,541 @@
+"""Low-rank factors from a few columns: what they leave out, certificates, the law of pivots, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.stats
+
+from gpukpca.backend.linalg import pivot_order, triangular_inverse
+from gpukpca.backend.random import random_subset, uniform, weighted_draws
+from gpukpca.eigen import Nystrom, PivotedCholesky, landmark_cholesky, pivoted_cholesky, spread_cholesky
+from gpukpca.eigen.landmarks import LANDMARKS
+from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
+from tests import oracle, tolerances
+
+
+class Columns:
+    """The least that a factor needs of an operator; counts the columns evaluated."""
+
+    def __init__(self, K):
+        self.K, self.shape, self.dtype, self.like, self.evaluated = K, K.shape, K.dtype, K[:0, 0], 0
+
+    def diagonal(self):
+        return self.K[np.arange(self.shape[0]), np.arange(self.shape[0])]
+
+    def columns(self, indices):
+        self.evaluated += len(indices)
+        return self.K[:, np.asarray(indices)]
+
+
+class Blocks(Columns):
+    """An operator that can also tell a small block."""
+
+    def block(self, rows, columns):
+        return self.K[np.ix_(rows, columns)]
+
+
+class Elsewhere:
+    """A host matrix handed out as arrays of another library."""
+
+    def __init__(self, xp, K):
+        self.xp, self.K, self.shape = xp, K, K.shape
+        self.like = xp.array(K[:0, 0])
+        self.dtype = self.like.dtype
+
+    def diagonal(self):
+        return self.xp.array(np.diagonal(self.K).copy())
+
+    def columns(self, indices):
+        return self.xp.array(self.K[:, np.asarray(indices)])
+
+    def block(self, rows, columns):
+        return self.xp.array(self.K[np.ix_(rows, columns)])
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def gaussian(X, gamma):
+    squares = np.sum(X * X, axis=1)
+    return np.exp(-gamma * np.maximum(squares[:, None] + squares[None, :] - 2 * X @ X.T, 0.0))
+
+
+def points(n, d=3, seed=0):
+    return rng(seed).standard_normal((n, d))
+
+
+def clusters(n, seed=0):
+    """One big cluster, and small ones that a few even draws miss."""
+    X = 0.1 * points(n, 2, seed)
+    X[-n // 10 :] += 10.0 * (1 + np.arange(n // 10) // 4)[:, None]
+    return X
+
+
+N = 240
+# name -> a positive semidefinite matrix in float64
+MATRICES = {
+    "smooth": lambda: gaussian(points(N), 0.02),
+    "line": lambda: gaussian(np.linspace(0, 6, N)[:, None], 0.5),
+    "nearly flat": lambda: gaussian(np.linspace(500, 501, N)[:, None] - 500.5, 0.5),
+    "rough": lambda: gaussian(points(N), 5.0),
+    "duplicates": lambda: np.repeat(np.repeat(gaussian(points(N // 5), 0.3), 5, axis=0), 5, axis=1),
+    "clusters": lambda: gaussian(clusters(N), 1.0),
+    "linear": lambda: points(N, 20) @ points(N, 20).T,
+    "offset": lambda: (points(N, 20) + 100) @ (points(N, 20) + 100).T,
+    "outlier": lambda: (lambda X: X @ X.T)(np.concatenate([points(N - 1, 20), np.full((1, 20), 1e3)])),
+    "identity": lambda: np.eye(N),
+    "ones": lambda: np.ones((N, N)),
+    "geometric": lambda: oracle.with_spectrum(0.8 ** np.arange(N), 3),
+    "algebraic": lambda: oracle.with_spectrum(1.0 / np.arange(1.0, N + 1) ** 2, 3),
+    "brownian": lambda: np.minimum(np.arange(1.0, N + 1)[:, None], np.arange(1.0, N + 1)[None, :]),
+}
+
+
+def matrix(name, dtype="float64"):
+    K = MATRICES[name]().astype(dtype)
+    return np.triu(K) + np.triu(K, 1).T
+
+
+def spectrum_left_out(K, result):
+    """lambda_i - theta_i of the centered matrices, descending order of each."""
+    F = np.asarray(result.F, dtype=np.float64)
+    exact = oracle.eigenpairs(oracle.centered(K))[0]
+    return exact - oracle.eigenpairs(oracle.centered(F @ F.T))[0]
+
+
+# -- the factor --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", LANDMARKS)
+def test_the_factor_and_what_is_told_of_it(xp, dtype, how):
+    K = matrix("smooth", dtype)[:70, :70]
+    result = Nystrom(12, how).factor(Elsewhere(xp, K), 2, rng())
+    F, L, S = xp.host(result.F).astype(np.float64), result.pivot_factor, result.pivots
+    eps = tolerances.eps(dtype)
+    assert xp.owns(result.F)
+    assert result.F.dtype == xp.dtype(dtype)
+    assert F.shape == (70, 12)
+    assert result.rank == len(set(S.tolist())) == 12
+    assert np.array_equal(L, np.tril(L))
+    assert np.all(np.diag(L) > 0)
+    exact = K.astype(np.float64)
+    assert np.max(np.abs(L @ L.T - exact[np.ix_(S, S)])) <= 30 * eps
+    # A new point's row of F, from its kernel values with the landmarks.
+    mapped = scipy.linalg.solve_triangular(L, exact[S, :], lower=True).T
+    assert np.max(np.abs(mapped - F)) <= 30 * eps / np.min(np.diag(L))
+    left = np.trace(exact) - np.sum(F**2)
+    assert abs(result.residual_trace - left) <= 1e-12 * result.trace
+    assert abs(result.trace - np.trace(exact)) <= 1e-12 * result.trace
+    assert result.stopped == "rank"
+
+
+def test_libraries_agree_on_pivots(xp):
+    K = matrix("line")[:, :]
+    plain = pivoted_cholesky(Blocks(K), 12, rng(4))
+    result = pivoted_cholesky(Elsewhere(xp, K), 12, rng(4))
+    assert np.array_equal(result.pivots, plain.pivots)
+    assert np.max(np.abs(xp.host(result.F) - plain.F)) <= 1e-9
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_no_eigenvalue_is_further_off_than_the_certificate(name, dtype):
+    K = matrix(name, dtype)
+    for how, rank in [("rpcholesky", 5), ("rpcholesky", 40), ("rpcholesky", N), ("uniform", 40), ("kmeans++", 40)]:
+        result = Nystrom(rank, how).factor(Blocks(K), 1, rng(rank))
+        left_out = spectrum_left_out(K, result)
+        assert np.max(left_out) <= result.certificate
+        assert np.min(left_out) >= -result.rounding
+        assert result.rounding <= (2e-7 if dtype == "float64" else 1e-3) * result.trace
+        assert result.certificate >= 0
+
+
+def test_what_is_left_is_positive_semidefinite():
+    for name in ("smooth", "rough", "clusters", "brownian"):
+        K = matrix(name)
+        result = pivoted_cholesky(Blocks(K), 20, rng())
+        values = np.linalg.eigvalsh(K - result.F @ result.F.T)
+        assert values[0] >= -10 * tolerances.eps("float64") * result.trace
+        assert abs(np.sum(values) - result.residual_trace) <= 1e-12 * result.trace
+
+
+@pytest.mark.parametrize("how", LANDMARKS)
+@pytest.mark.parametrize(("name", "rank"), [("linear", 20), ("offset", 20), ("outlier", 20), ("ones", 1)])
+def test_a_matrix_of_low_rank_is_recovered_and_ends_by_itself(name, rank, how, dtype):
+    K = matrix(name, dtype)
+    result = Nystrom(60, how).factor(Blocks(K), 1, rng(1))
+    # A residual that rounding left may be taken for a pivot before it is known what rounding leaves.
+    assert rank <= result.rank <= rank + 2
+    assert result.stopped == "exhausted"
+    F = result.F.astype(np.float64)
+    assert np.max(np.abs(F @ F.T - K)) <= result.rounding
+    assert abs(result.residual_trace) <= result.rounding
+    assert result.rounding <= (1e-11 if dtype == "float64" else 1e-3) * result.trace
+
+
+@pytest.mark.parametrize("name", ["identity", "rough", "duplicates"])
+def test_with_every_row_a_landmark_nothing_is_left(name, dtype):
+    K = matrix(name, dtype)
+    result = pivoted_cholesky(Blocks(K), N, rng())
+    assert result.rank == (N // 5 if name == "duplicates" else N)
+    assert abs(result.residual_trace) <= result.rounding
+
+
+def test_the_identity_loses_one_eigenvalue_a_landmark(dtype):
+    result = pivoted_cholesky(Blocks(matrix("identity", dtype)), 30, rng())
+    assert abs(result.residual_trace - (N - 30)) <= 1e-12
+    assert np.array_equal(result.F.astype(np.float64) @ result.F.T, np.diag(np.isin(np.arange(N), result.pivots)))
+
+
+@pytest.mark.parametrize("how", LANDMARKS)
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_the_zero_matrix_and_few_rows(xp, n, how):
+    nothing = Nystrom(5, how).factor(Elsewhere(xp, np.zeros((n, n))), 1, rng())
+    assert nothing.F.shape == (n, 0)
+    assert nothing.pivot_factor.shape == (0, 0)
+    assert nothing.residual_trace == nothing.trace == nothing.certificate == 0.0
+    assert nothing.stopped == "exhausted"
+    everything = Nystrom(5, how).factor(Elsewhere(xp, np.eye(n)), 1, rng())
+    assert everything.rank == min(5, n)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "exponent"), [("float64", 500), ("float64", -500), ("float32", 100), ("float32", -100)]
+)
+@pytest.mark.parametrize("how", LANDMARKS)
+def test_a_power_of_four_changes_nothing_but_the_size(how, dtype, exponent):
+    K = matrix("smooth", dtype)
+    plain = Nystrom(25, how).factor(Blocks(K), 1, rng(2))
+    scaled = Nystrom(25, how).factor(Blocks(np.ldexp(K, exponent)), 1, rng(2))
+    assert np.array_equal(scaled.pivots, plain.pivots)
+    assert np.array_equal(scaled.F, np.ldexp(plain.F, exponent // 2))
+    assert scaled.certificate == np.ldexp(plain.certificate, exponent)
+
+
+def test_the_matrix_of_the_user_is_untouched():
+    K = matrix("smooth")
+    K.flags.writeable = False
+    before = K.copy()
+    for how in LANDMARKS:
+        Nystrom(40, how).factor(Columns(K), 1, rng())
+    assert np.array_equal(K, before)
+
+
+# -- the pivots --------------------------------------------------------------------------------------------------------
+
+
+def plain_pivots(K, rank, seed):
+    """The method as it is written down: one pivot at a time; residual trace after `rank` of them."""
+    generator, residual = rng(seed), K.copy()
+    for _ in range(rank):
+        diagonal = np.maximum(np.diag(residual), 0.0)
+        s = generator.choice(len(K), p=diagonal / np.sum(diagonal))
+        residual = residual - np.outer(residual[:, s], residual[s, :]) / residual[s, s]
+    return np.trace(residual)
+
+
+@pytest.mark.parametrize("block_size", [1, 8, 100, None])
+@pytest.mark.parametrize("name", ["smooth", "clusters", "algebraic"])
+def test_blocks_are_as_good_as_one_pivot_at_a_time(name, block_size):
+    K, seeds = matrix(name)[::2, ::2], range(20)
+    plain = np.array([plain_pivots(K, 15, seed) for seed in seeds])
+    results = [pivoted_cholesky(Blocks(K), 15, rng(seed), block_size=block_size) for seed in seeds]
+    ours = np.array([result.residual_trace for result in results])
+    spread = np.hypot(np.std(plain), np.std(ours)) / np.sqrt(len(seeds))
+    assert abs(np.mean(ours) - np.mean(plain)) <= 3.5 * spread
+
+
+def residual_weights(K, pivots):
+    """diag(K - K[:, S] K[S, S]⁻¹ K[S, :])."""
+    left = K - K[:, pivots] @ np.linalg.solve(K[np.ix_(pivots, pivots)], K[pivots, :]) if pivots else K
+    return np.where(np.isin(np.arange(len(K)), pivots), 0.0, np.diag(left))
+
+
+def distance_weights(K, pivots):
+    """Squared distance in feature space to the nearest of the pivots."""
+    squares = np.diag(K)[:, None] - 2 * K + np.diag(K)[None, :]
+    return np.min(squares[:, pivots], axis=1) if pivots else np.ones(len(K))
+
+
+def exact_law(weights, K, length, pivots=()):
+    """The probability of every sequence of pivots."""
+    if len(pivots) == length:
+        return {pivots: 1.0}
+    w, law = weights(K, list(pivots)), {}
+    for i in np.flatnonzero(w):
+        after = exact_law(weights, K, length, (*pivots, int(i)))
+        law |= {sequence: p * w[i] / np.sum(w) for sequence, p in after.items()}
+    return law
+
+
+@pytest.mark.parametrize(
+    ("factor", "weights"),
+    [
+        (lambda op, generator: pivoted_cholesky(op, 3, generator, block_size=6), residual_weights),
+        (lambda op, generator: spread_cholesky(op, 3, generator), distance_weights),
+    ],
+    ids=["rpcholesky", "kmeans++"],
+)
+def test_blocks_keep_the_law_of_one_pivot_at_a_time(factor, weights):
+    """Accepted candidates, and candidates drawn twice, included: every sequence as often as it should come."""
+    K = np.array([[2.0, 1.5, 0.1, 0.0], [1.5, 2.0, 0.3, 0.1], [0.1, 0.3, 1.0, 0.8], [0.0, 0.1, 0.8, 1.0]])
+    generator, draws = rng(5), 800
+    law = exact_law(weights, K, 3)
+    counts = dict.fromkeys(law, 0)
+    for _ in range(draws):
+        counts[tuple(factor(Blocks(K), generator).pivots.tolist())] += 1
+    chi = sum((counts[key] - draws * p) ** 2 / (draws * p) for key, p in law.items())
+    assert chi <= scipy.stats.chi2.ppf(0.999, len(law) - 1)
+
+
+def test_rare_clusters_are_found_where_even_draws_miss_them():
+    K = matrix("clusters")
+    left = {
+        how: np.mean([Nystrom(30, how).factor(Blocks(K), 1, rng(seed)).residual_trace for seed in range(5)])
+        for how in LANDMARKS
+    }
+    assert left["rpcholesky"] < 0.01 * left["uniform"]
+    assert left["kmeans++"] < 0.1 * left["uniform"]
+
+
+def test_only_accepted_candidates_cost_a_column():
+    K = matrix("smooth")
+    op = Blocks(K)
+    result = pivoted_cholesky(op, 40, rng())
+    assert result.n_columns == op.evaluated == 40
+    lean = Columns(K)
+    same = pivoted_cholesky(lean, 40, rng(), block_size=8)
+    assert same.n_columns == lean.evaluated > 40
+    other = pivoted_cholesky(Blocks(K), 40, rng(), block_size=8)
+    assert np.array_equal(same.pivots, other.pivots)
+    assert np.array_equal(same.F, other.F)
+
+
+@pytest.mark.parametrize("how", LANDMARKS)
+def test_the_generator_decides_everything(how, dtype):
+    K = matrix("rough", dtype)
+    first, second, other = (Nystrom(30, how).factor(Blocks(K), 1, rng(seed)) for seed in (3, 3, 4))
+    assert np.array_equal(first.F, second.F)
+    assert np.array_equal(first.pivots, second.pivots)
+    assert not np.array_equal(first.pivots, other.pivots)
+
+
+def test_reports_come_after_every_round():
+    events = []
+    result = pivoted_cholesky(Blocks(matrix("rough")), 40, rng(), report=lambda *event: events.append(event))
+    ranks, most, left = zip(*events, strict=True)
+    assert list(ranks) == sorted(ranks)
+    assert ranks[-1] == 40
+    assert set(most) == {40}
+    assert left[-1] == pytest.approx(result.residual_trace / result.trace)
+
+
+# -- stopping ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", LANDMARKS)
+@pytest.mark.parametrize("tol", [0.1, 1e-2])
+def test_a_tolerance_is_met_and_saves_columns(how, tol, dtype):
+    K = matrix("smooth", dtype)
+    result = Nystrom(200, how, tol=tol).factor(Blocks(K), 1, rng())
+    largest = oracle.eigenpairs(oracle.centered(K), 1)[0][0]
+    assert result.stopped == "tolerance"
+    assert result.rank < 60
+    assert result.certificate <= tol * largest
+    assert np.max(spectrum_left_out(K, result)) <= tol * largest
+
+
+def test_a_tolerance_out_of_reach_uses_up_the_rank():
+    result = pivoted_cholesky(Blocks(matrix("rough")), 20, rng(), tol=1e-3)
+    assert result.stopped == "rank"
+    assert result.rank == 20
+
+
+def test_a_perturbed_matrix_ends_at_its_noise_and_says_so():
+    """Entries good to nine digits: the factor ends there, and the allowance grows to it."""
+    K = matrix("smooth")
+    noise = 1e-10 * rng().standard_normal(K.shape)
+    noisy = K + np.triu(noise) + np.triu(noise, 1).T
+    result = pivoted_cholesky(Blocks(noisy), N, rng(1))
+    assert result.stopped == "exhausted"
+    assert result.rank < 200
+    assert 1e-12 <= result.rounding / result.trace <= 1e-6
+    left_out = spectrum_left_out(noisy, result)
+    assert np.max(left_out) <= result.certificate
+    assert np.min(left_out) >= -result.rounding
+
+
+# -- given landmarks ---------------------------------------------------------------------------------------------------
+
+
+def nystrom_formula(K, S):
+    """K[:, S] K[S, S]⁺ K[S, :]."""
+    return K[:, S] @ np.linalg.pinv(K[np.ix_(S, S)], rcond=1e-13, hermitian=True) @ K[S, :]
+
+
+@pytest.mark.parametrize("make", [Columns, Blocks])
+def test_given_landmarks_are_those_of_the_formula_of_nystrom(make):
+    K, S = matrix("rough"), rng().permutation(N)[:45]
+    result = landmark_cholesky(make(K), S)
+    assert sorted(result.pivots) == sorted(S)
+    assert result.stopped == "rank"
+    assert np.max(np.abs(result.F @ result.F.T - nystrom_formula(K, S))) <= 1e-11
+
+
+def test_dependent_landmarks_are_left_out(dtype):
+    K = matrix("duplicates", dtype)
+    result = landmark_cholesky(Blocks(K), np.arange(50))
+    assert result.rank == 10
+    assert sorted(result.pivots // 5) == list(range(10))
+    assert result.stopped == "rank"
+    twice = landmark_cholesky(Blocks(K), [0, 7, 0, 7, 8])
+    assert sorted(twice.pivots // 5) == [0, 1]
+
+
+def test_landmarks_are_ordered_by_what_is_left():
+    result = landmark_cholesky(Blocks(np.diag([1.0, 3.0, 2.0, 5.0])), [0, 1, 2])
+    assert result.pivots.tolist() == [1, 2, 0]
+    assert result.residual_trace == 5.0
+
+
+@pytest.mark.parametrize("landmarks", [[], [-1], [N], [0.5], ["a"], None])
+def test_landmarks_that_are_no_rows_are_refused(landmarks):
+    with pytest.raises(InvalidParameterError, match=f"0 to {N - 1}"):
+        landmark_cholesky(Blocks(np.eye(N)), landmarks)
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def test_how_many_landmarks_when_nobody_says():
+    assert Nystrom().rank_for(10_000, 2) == 500
+    assert Nystrom().rank_for(10_000, 80) == 800
+    assert Nystrom().rank_for(300, 80) == 300
+    assert Nystrom(40).rank_for(10_000, 80) == 40
+    assert Nystrom(40).rank_for(30, 2) == 30
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"rank": 0}, "rank=0"),
+        ({"rank": 2.5}, "rank=2.5"),
+        ({"rank": True}, "rank=True"),
+        ({"rank": "5"}, "rank='5'"),
+        ({"tol": -0.1}, "tol=-0.1"),
+        ({"tol": 1.0}, "tol=1.0"),
+        ({"tol": float("nan")}, "tol=nan"),
+        ({"tol": "x"}, "tol='x'"),
+        ({"landmarks": "leverage"}, r"landmarks='leverage'.*'rpcholesky', 'uniform', 'kmeans\+\+'"),
+        ({"landmarks": None}, "landmarks=None"),
+    ],
+)
+def test_settings_are_checked_when_they_are_made(settings, text):
+    with pytest.raises(InvalidParameterError, match=text):
+        Nystrom(**settings)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"rank": 0}, "rank=0"),
+        ({"rank": None}, "rank=None"),
+        ({"rank": 3, "tol": 2.0}, "tol=2.0"),
+        ({"rank": 3, "block_size": 0}, "block_size=0"),
+    ],
+)
+def test_arguments_are_checked(arguments, text):
+    with pytest.raises(InvalidParameterError, match=text):
+        pivoted_cholesky(Blocks(np.eye(5)), rng=rng(), **arguments)
+
+
+def test_results_and_settings_print_without_arrays():
+    result = pivoted_cholesky(Blocks(np.eye(5)), 2, rng())
+    assert "array" not in repr(result)
+    assert repr(Nystrom(5)) == "Nystrom(rank=5, landmarks='rpcholesky', tol=0.0)"
+    assert isinstance(result, PivotedCholesky)
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def _with(K, i, j, value):
+    K = K.copy()
+    K[i, j] = K[j, i] = value
+    return K
+
+
+INDEFINITE = {
+    "negative diagonal": _with(np.eye(40), 7, 7, -0.5),
+    "all negative": -np.eye(40),
+    "zero diagonal": np.ones((40, 40)) - np.eye(40),
+    "zero on the diagonal": _with(_with(np.eye(40), 3, 3, 0.0), 3, 5, 0.5),
+    "too far off": _with(np.eye(40), 3, 5, 1.5),
+    "distances": np.abs(np.arange(40.0)[:, None] - np.arange(40.0)[None, :]),
+    "sigmoid": np.tanh(2.0 * points(40) @ points(40).T - 1.0),
+}
+
+
+@pytest.mark.parametrize("name", INDEFINITE)
+def test_indefinite_matrices_are_refused(xp, dtype, name):
+    K = INDEFINITE[name].astype(dtype)
+    for how in LANDMARKS:
+        with pytest.raises(IndefiniteKernelError, match=r"not positive semidefinite.*Nyström needs"):
+            Nystrom(40, how).factor(Elsewhere(xp, K), 1, rng())
+
+
+OVERFLOW = r"overflows float\d\d on these data: infinity at "
+FAULTS = {
+    "nan on the diagonal": (_with(np.eye(40), 7, 7, np.nan), r"returned NaN at \(7, 7\)"),
+    "inf on the diagonal": (_with(np.eye(40), 7, 7, np.inf), OVERFLOW + r"\(7, 7\)"),
+    "nan beside it": (_with(np.eye(40), 7, 9, np.nan), r"returned NaN at \((7, 9|9, 7)\)"),
+    "inf beside it": (_with(np.eye(40), 7, 9, np.inf), OVERFLOW + r"\((7, 9|9, 7)\)"),
+}
+
+
+@pytest.mark.parametrize("make", [Columns, Blocks])
+@pytest.mark.parametrize("name", FAULTS)
+def test_entries_that_are_not_finite_are_told_with_their_place(name, make, dtype):
+    K, text = FAULTS[name]
+    for how in LANDMARKS:
+        with pytest.raises(InvalidParameterError, match=text):
+            Nystrom(40, how).factor(make(K.astype(dtype)), 1, rng())
+
+
+def test_a_trace_beyond_all_numbers_is_refused():
+    with pytest.raises(InvalidParameterError, match="overflows float64 on these data: its trace is infinite"):
+        pivoted_cholesky(Blocks(np.eye(40) * 1e307), 3, rng())
+    result = pivoted_cholesky(Blocks(np.eye(40) * 1e306), 3, rng())
+    assert result.residual_trace == pytest.approx(37e306)
+
+
+def test_the_kernel_is_named():
+    class Named(Blocks):
+        kernel = object()
+
+    with pytest.raises(InvalidParameterError, match="the kernel object returned NaN"):
+        pivoted_cholesky(Named(np.full((3, 3), np.nan)), 2, rng())
+    with pytest.raises(IndefiniteKernelError, match="the kernel object is not positive semidefinite"):
+        pivoted_cholesky(Named(-np.eye(3)), 2, rng())
+
+
+# -- small helpers of the shim -----------------------------------------------------------------------------------------
+
+
+def test_weighted_draws_follow_the_weights_and_skip_zeros():
+    weights = np.array([0.0, 1.0, 0.0, 3.0, 0.0])
+    drawn = weighted_draws(rng(), weights, 4000)
+    assert set(drawn.tolist()) == {1, 3}
+    assert abs(np.mean(drawn == 3) - 0.75) <= 0.03
+    assert np.array_equal(drawn, weighted_draws(rng(), weights, 4000))
+    assert np.all((uniform(rng(), 1000) >= 0) & (uniform(rng(), 1000) < 1))
+    assert sorted(random_subset(rng(), 9, 9)) == list(range(9))
+
+
+def test_pivot_order_and_triangular_inverse():
+    A = np.diag([1.0, 4.0, 1e-9, 2.0])
+    assert pivot_order(A, 1e-6).tolist() == [1, 3, 0]
+    L = np.tril(rng().random((5, 5))) + np.eye(5)
+    assert np.max(np.abs(triangular_inverse(L) @ L - np.eye(5))) <= 1e-13

@@ -1,0 +1,189 @@
+"""The rounding of a kernel's values is part of the certificate: each eigenvalue is as near as its residual says."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.datasets import load_digits
+
+from gpukpca import KernelPCA
+from gpukpca.exceptions import IndefiniteKernelWarning, PrecisionWarning, RankWarning
+from gpukpca.gram import CenteredGram, DenseGram, TiledGram
+from gpukpca.kernels import RBF, Cosine, Laplacian, Matern, Polynomial, Sigmoid
+from tests import oracle, tolerances
+
+DEFAULT_TOL = {"float64": 1e-8, "float32": 1e-5}
+SEEDS = [0, 1, 2]
+
+
+# -- kernels less a constant, without cancellation ---------------------------------------------------------------------
+
+
+def distances(X: np.ndarray) -> np.ndarray:
+    return ((X[:, None, :] - X[None, :, :]) ** 2).sum(axis=2)
+
+
+def cosine_less_one(X: np.ndarray) -> np.ndarray:
+    """-(‖x - y‖² - (‖x‖ - ‖y‖)²) / (2 ‖x‖ ‖y‖), the difference of the norms from (x - y)·(x + y)."""
+    norms = np.linalg.norm(X, axis=1)
+    sums = ((X[:, None, :] - X[None, :, :]) * (X[:, None, :] + X[None, :, :])).sum(axis=2)
+    squares = distances(X) - (sums / (norms[:, None] + norms[None, :])) ** 2
+    return -squares / (2.0 * norms[:, None] * norms[None, :])
+
+
+def sigmoid_less_its_constant(gamma: float, c: float) -> Callable[[np.ndarray], np.ndarray]:
+    """tanh(t + c) - tanh(c) = sinh(t) / (cosh(t + c) cosh(c))."""
+    return lambda X: np.sinh(gamma * (X @ X.T)) / (np.cosh(gamma * (X @ X.T) + c) * math.cosh(c))
+
+
+def polynomial_less_one(gamma: float, degree: int) -> Callable[[np.ndarray], np.ndarray]:
+    """(1 + t)^m - 1 by the binomial theorem."""
+
+    def values(X: np.ndarray) -> np.ndarray:
+        t = gamma * (X @ X.T)
+        return sum(math.comb(degree, k) * t**k for k in range(1, degree + 1))
+
+    return values
+
+
+def matern_three_halves(gamma: float) -> Callable[[np.ndarray], np.ndarray]:
+    def values(X: np.ndarray) -> np.ndarray:
+        r = np.sqrt(6.0 * gamma * distances(X))
+        return (1.0 + r) * np.exp(-r)
+
+    return values
+
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+
+def clusters(apart: float, width: float) -> Callable[[np.random.Generator], np.ndarray]:
+    return lambda rng: width * rng.standard_normal((90, 3)) + np.repeat(apart * np.eye(3), 30, axis=0)
+
+
+def offset_by(offset: float) -> Callable[[np.random.Generator], np.ndarray]:
+    return lambda rng: rng.standard_normal((80, 6)) + offset
+
+
+PROBLEMS: dict[str, tuple[Any, Callable[[np.random.Generator], np.ndarray], Callable[[np.ndarray], np.ndarray]]] = {
+    "far clusters": (RBF(1.0), clusters(900.0, 0.01), lambda X: np.exp(-distances(X))),
+    "clusters": (RBF(1.0), clusters(20.0, 0.4), lambda X: np.exp(-distances(X))),
+    "far clusters, matern": (Matern(1.0, 1.5), clusters(300.0, 0.01), matern_three_halves(1.0)),
+    "far clusters, a kink": (Matern(1.0, 0.5), clusters(300.0, 0.1), lambda X: np.exp(-np.sqrt(2.0 * distances(X)))),
+    "normal": (RBF(0.1), offset_by(0.0), lambda X: np.exp(-0.1 * distances(X))),
+    "cosine": (Cosine(), offset_by(10.0), cosine_less_one),
+    "cosine, far out": (Cosine(), offset_by(1e5), cosine_less_one),
+    "sigmoid": (Sigmoid(1e-3, 0.5), offset_by(0.0), sigmoid_less_its_constant(1e-3, 0.5)),
+    "sigmoid, small gamma": (Sigmoid(1e-10, 0.5), offset_by(0.0), sigmoid_less_its_constant(1e-10, 0.5)),
+    "poly": (Polynomial(3, gamma=1e-3), offset_by(0.0), polynomial_less_one(1e-3, 3)),
+    "poly, small gamma": (Polynomial(3, gamma=1e-10), offset_by(0.0), polynomial_less_one(1e-10, 3)),
+}
+
+
+def fitted(X: Any, **parameters: Any) -> tuple[KernelPCA, list[str]]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = KernelPCA(3, random_state=0, **parameters).fit(X)
+    assert all(issubclass(seen.category, (PrecisionWarning, RankWarning, IndefiniteKernelWarning)) for seen in caught)
+    texts = [str(seen.message) for seen in caught if issubclass(seen.category, PrecisionWarning)]
+    return model, [text for text in texts if "not separately determined" not in text]
+
+
+def assert_certified(model: KernelPCA, texts: list[str], K: np.ndarray) -> None:
+    """`K` is known to the rounding of its centered matrix."""
+    Kc = oracle.centered(K)
+    values, U = model.eigenvalues_.astype(np.float64), model.eigenvectors_.astype(np.float64)
+    stated = model.residual_norms_.astype(np.float64)
+    assert np.all(np.abs(values - oracle.eigenpairs(Kc, 3)[0]) <= stated + 20.0 * tolerances.eps("float64") * values[0])
+    true = np.linalg.norm(Kc @ U - U * values[None, :], axis=0)
+    assert np.all(true <= 4.0 * stated)
+    dtype = str(model.eigenvalues_.dtype)
+    within = bool(np.all(model.residual_norms_ <= DEFAULT_TOL[dtype] * model.eigenvalues_[0]))
+    # Either the tolerance is met, or a warning says that rounding does not allow it.
+    assert model.converged_
+    assert bool(texts) == (not within)
+    assert len(texts) <= 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("solver", ["dense", "randomized"])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_residuals_bound_what_the_kernels_rounding_does(name: str, solver: str, dtype: str, seed: int) -> None:
+    kernel, make, exact = PROBLEMS[name]
+    X = make(np.random.default_rng(seed)).astype(dtype)
+    model, texts = fitted(X, kernel=kernel, eigen_solver=solver)
+    if float(model.eigenvalues_[0]) == 0.0:  # nothing is left of it in this type
+        assert texts or dtype == "float32"
+        return
+    assert_certified(model, texts, exact(X.astype(np.float64)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("constant", [0.0, 1e3, 1e7, 1e11])
+@pytest.mark.parametrize("solver", ["dense", "randomized"])
+def test_a_constant_of_a_precomputed_matrix_shows_in_the_residuals(solver: str, constant: float, seed: int) -> None:
+    B = np.random.default_rng(seed).standard_normal((80, 12))
+    K = B @ B.T
+    K = (K + K.T) / 2.0
+    model, texts = fitted(K + constant, kernel="precomputed", eigen_solver=solver)
+    assert_certified(model, texts, K)
+    assert bool(texts) == (constant == 1e11)
+    if texts:
+        assert "subtract the feature means, or the constant" in texts[0]
+        assert f"{80 * constant:.3g}" in texts[0]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", ["far clusters", "clusters", "normal", "cosine", "sigmoid", "poly"])
+def test_the_rounding_is_stated_within_two_orders_of_magnitude(name: str, seed: int) -> None:
+    kernel, make, exact = PROBLEMS[name]
+    X = make(np.random.default_rng(seed))
+    model, _ = fitted(X, kernel=kernel, eigen_solver="dense")
+    values, U = model.eigenvalues_, model.eigenvectors_
+    true = np.linalg.norm(oracle.centered(exact(X)) @ U - U * values[None, :], axis=0)
+    assert np.max(model.residual_norms_) <= 100.0 * np.max(true)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    "kernel", ["linear", "poly", "rbf", "cosine", "laplacian", "matern", "rational_quadratic", "sigmoid"]
+)
+def test_ordinary_data_meet_the_default_tolerance_without_a_word(kernel: str, dtype: str) -> None:
+    X = load_digits().data.astype(dtype)
+    gamma = None if kernel in ("linear", "cosine") else "scale"
+    model = KernelPCA(5, kernel=kernel, gamma=gamma, random_state=0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the kernel matrix has negative eigenvalues")
+        model.fit(X)
+    assert model.converged_
+    assert np.all(model.residual_norms_ <= DEFAULT_TOL[dtype] * model.eigenvalues_[0])
+
+
+def test_a_tolerance_below_rounding_is_reported_with_what_takes_its_place() -> None:
+    X = np.random.default_rng(0).standard_normal((80, 5))
+    with pytest.warns(PrecisionWarning, match=r"tol = 1e-15 .* converged_ is judged by [0-9.]+e-1[45]"):
+        model = KernelPCA(3, kernel="rbf", gamma=0.1, tol=1e-15).fit(X)
+    assert model.converged_
+
+
+def test_rounding_of_distances_grows_with_the_size_of_what_cancels() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 3))
+    size = math.sqrt(float(np.mean(np.sum((X - X.mean(axis=0)) ** 2, axis=1) ** 2)))
+    for rows in (X, scipy.sparse.csr_array(X)):
+        kernel = RBF(2.0)
+        assert kernel.rounding(kernel.template(rows)) == pytest.approx(1.0 + 2.0 * size, rel=1e-9)
+    wide = Matern(2.0, 0.5)  # of float32 rows the distances are made in float64
+    assert wide.rounding(wide.template(X.astype(np.float32))) == pytest.approx(1.0, abs=1e-6)
+    for kernel in (Laplacian(1.0), Cosine(), Polynomial(3, gamma=1.0)):
+        assert kernel.rounding(kernel.template(X)) == 1.0
+    op = CenteredGram(TiledGram(RBF(2.0), X, centered=True))
+    assert op.rounding == op.base.rounding == pytest.approx(1.0 + 2.0 * size, rel=1e-9)
+    assert CenteredGram(DenseGram(X @ X.T)).rounding == 1.0

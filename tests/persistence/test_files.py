@@ -1,0 +1,123 @@
+"""Files that are replaced whole: whatever ends a write leaves the old files and nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from gpukpca import KernelPCA
+from gpukpca import _files as files
+from gpukpca._files import replaced_whole
+from gpukpca.cli.app import gpukpca
+from tests.long_fits import SETTINGS, rows
+
+SIGNALS = [number for number in ("SIGTERM", "SIGHUP", "SIGKILL") if hasattr(signal, number)]
+
+
+@pytest.fixture
+def named(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files with a name from the start, as where the system has no others."""
+    if request.param:
+        monkeypatch.setattr(files, "HANDLES", "/none")
+
+
+both = pytest.mark.parametrize("named", [False, True], indirect=True, ids=["nameless", "named"])
+
+
+def write_two(folder: Path, midway: Callable[[], Any] = lambda: None) -> None:
+    with replaced_whole(folder / "a", folder / "b") as (a, b):
+        a.write(b"new")
+        a.flush()
+        midway()
+        b.write(b"new")
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+@both
+@pytest.mark.usefixtures("named")
+def test_both_files_are_written_with_their_permissions(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+    (tmp_path / "a").chmod(0o640)
+    before = os.umask(0o027)
+    try:
+        write_two(tmp_path)
+    finally:
+        os.umask(before)
+    assert contents(tmp_path) == {"a": "new", "b": "new"}
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in "ab"] == [0o640, 0o640]
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="files without a name are Linux's")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_process_that_is_killed_midway_leaves_no_other_file(number: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        write_two(tmp_path, lambda: os.kill(os.getpid(), getattr(signal, number)))
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == getattr(signal, number)
+    assert contents(tmp_path) == {"a": "old"}
+
+
+def save_model(folder: Path) -> None:
+    KernelPCA(2).fit(rows(20)).save(folder / "m.npz")
+
+
+def run_command(folder: Path) -> None:
+    np.save(folder.parent / "x.npy", rows(20))
+    options = ["-n", "2", "-o", "s.csv", "--plot", "p.png", "--save", "m.npz", "--force"]
+    paths = [str(folder / option) if "." in option else option for option in options]
+    result = CliRunner().invoke(gpukpca, ["fit", str(folder.parent / "x.npy"), *paths])
+    if result.exit_code == 130:
+        raise KeyboardInterrupt
+    assert result.exit_code == 0, result.output
+
+
+def fit_with_checkpoint(folder: Path) -> None:
+    KernelPCA(**SETTINGS, checkpoint=folder).fit(rows(60))
+
+
+WRITERS = {"model": save_model, "command line": run_command, "checkpoint": fit_with_checkpoint}
+
+
+@both
+@pytest.mark.usefixtures("named")
+@pytest.mark.parametrize("call", ["fsync", "chmod", "replace"])
+@pytest.mark.parametrize("writer", WRITERS)
+def test_an_interrupt_in_any_step_leaves_no_temporary_file(
+    writer: str, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    original, calls = getattr(os, call), 0
+
+    def interrupted(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > stop:
+            raise KeyboardInterrupt
+        return original(*arguments, **named) if call != "fsync" else None
+
+    for stop in (0, 1):
+        calls = 0
+        with monkeypatch.context() as patch:
+            patch.setattr(files.os, call, interrupted)
+            try:
+                WRITERS[writer](folder)
+            except KeyboardInterrupt:
+                assert calls > stop
+            else:
+                assert calls <= stop
+        assert not [name for name in os.listdir(folder) if name.startswith(".") or name.endswith(".partial")]
