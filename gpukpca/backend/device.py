@@ -20,6 +20,7 @@ import array_api_compat
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.backend import blocking
 from gpukpca.backend.limits import free_memory
 from gpukpca.backend.namespace import device_of, is_cupy, is_jax, is_numpy, is_sparse
 from gpukpca.exceptions import DeviceLostError, DeviceUnavailableError, InvalidParameterError
@@ -148,13 +149,8 @@ def placed_rows(X: np.ndarray, like: Array) -> Array:
     """Return host rows (n, d) on the CUDA device of `like`, copied in parts: the host holds no second copy of all."""
     from gpukpca.cuda import device as cuda_device
 
-    rows = max(1, TRANSFER_BYTES // max(1, X.itemsize * int(np.prod(X.shape[1:]))))
+    rows = max(1, blocking.TRANSFER_BYTES // max(1, X.itemsize * int(np.prod(X.shape[1:]))))
     return cuda_device.upload(X, rows, like.device.id)
-
-
-# Of host rows copied to a device together. CuPy keeps two such pieces of pinned memory for the next copy. Long beside
-# the call of a copy (0.3 ms at 50 GB/s): estimated; not yet measured on a card.
-TRANSFER_BYTES = 16 * 2**20
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------

@@ -10,13 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from gpukpca._typing import Array
+from gpukpca.backend import blocking
 from gpukpca.backend.creation import writable
 from gpukpca.backend.namespace import cast, is_cupy, is_numpy, item_size, namespace_of, writes_in_place
-
-# A strip of a tile that stays in a core's own cache while several passes go over it.
-STRIP_BYTES = 256 * 1024
-# On a device: large beside a launch, small beside a tile.
-DEVICE_STRIP_BYTES = 64 * 2**20
 
 
 def _apply(name: str, T: Array, *operands: Any) -> Array:
@@ -34,7 +30,7 @@ def in_strips(T: Array, function: Callable[[Array, Array | None], Array], out: A
     """
     if not is_numpy(T):
         return function(T, out)
-    for start, stop in _strips(T.shape, item_size(T.dtype), STRIP_BYTES):
+    for start, stop in _strips(T.shape, item_size(T.dtype), blocking.STRIP_BYTES):
         strip = T[start:stop, :]
         put(strip, function(strip, None))
     return T
@@ -52,7 +48,7 @@ def from_strips(
         return cast(make(0, shape[0], None), like.dtype)
     if out is None or out.dtype != like.dtype:
         out = writable(shape, like)
-    for start, stop in _strips(shape, 8, STRIP_BYTES if is_numpy(like) else DEVICE_STRIP_BYTES):
+    for start, stop in _strips(shape, 8, blocking.STRIP_BYTES if is_numpy(like) else blocking.GPU_STRIP_BYTES):
         strip = out[start:stop, :]
         put(strip, make(start, stop, strip))
     return out

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.backend import blocking
 from gpukpca.backend.namespace import is_sparse, namespace_of, to_host
 
-ROW_PANEL = 8192
 # Advice for infinity, which is not a missing value.
 FINITE = "Every entry must be a finite number; look where this one comes from."
 
@@ -50,8 +50,8 @@ def _panels(X: Any) -> Iterator[Array]:
     """The entries by panels of rows; of a sparse X those that are stored."""
     values = X.data[:, None] if is_sparse(X) else X
     n = int(values.shape[0])
-    for start in range(0, n, ROW_PANEL):
-        yield values[start : min(start + ROW_PANEL, n), :]
+    for start in range(0, n, blocking.CHECKED_ROWS):
+        yield values[start : min(start + blocking.CHECKED_ROWS, n), :]
 
 
 def _raise_not_finite(X: Any, what: str, missing: bool, advice: dict[str, str]) -> None:

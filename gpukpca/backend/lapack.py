@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cython_lapack
 
+from gpukpca.backend import blocking
+
 LETTERS = {"float32": "s", "float64": "d"}
 
 
@@ -54,10 +56,6 @@ class _Call:
         return ctypes.byref(self.integer(argument) if isinstance(argument, int) else argument)
 
 
-# Reflections that the reduction to tridiagonal form makes, and its inverse applies, in one go.
-BLOCK = 64
-
-
 def some_eigenpairs(A: np.ndarray, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues number `low` to `high` of a symmetric A (n, n), ascending, and vectors (n, m).
 
@@ -68,7 +66,7 @@ def some_eigenpairs(A: np.ndarray, low: int, high: int) -> tuple[np.ndarray, np.
     A = np.require(A, requirements=["C", "W"])
     n = len(A)
     diagonal, beside, factors = (np.zeros(n, A.dtype) for _ in range(3))
-    work = np.empty(BLOCK * n, A.dtype)
+    work = np.empty(blocking.LAPACK_BLOCK * n, A.dtype)
     # A and its transpose are one matrix, so rows are LAPACK's columns.
     _Call("sytrd", A)("L", n, A, n, diagonal, beside, factors, work, len(work))
     values, rows = _pairs_of_tridiagonal(diagonal.astype(np.float64), beside.astype(np.float64), low, high)

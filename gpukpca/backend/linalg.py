@@ -11,6 +11,7 @@ import scipy.linalg
 from scipy.spatial.distance import cdist
 
 from gpukpca._typing import Array
+from gpukpca.backend import blocking
 from gpukpca.backend.creation import arange, indices
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.lapack import cholesky_solution, some_eigenpairs
@@ -110,7 +111,7 @@ def row_parts(V: Array, blocks: int = 1) -> int:
 
     `blocks` of threads work on one part at the same time.
     """
-    return min(STAGES // blocks, V.shape[0] // STAGES) if is_cupy(V) else 0
+    return min(blocking.ROW_BLOCK_STAGES // blocks, V.shape[0] // blocking.ROW_BLOCK_STAGES) if is_cupy(V) else 0
 
 
 def transposed_product(A: Array, B: Array) -> Array:
@@ -118,7 +119,7 @@ def transposed_product(A: Array, B: Array) -> Array:
 
     Estimated at a tenth of the time for 10⁶ rows; not yet measured on a card.
     """
-    blocks = -(-A.shape[1] // ANSWER_TILE) * -(-B.shape[1] // ANSWER_TILE)
+    blocks = -(-A.shape[1] // blocking.ANSWER_TILE) * -(-B.shape[1] // blocking.ANSWER_TILE)
     parts = row_parts(A, blocks) if blocks else 0
     if parts > 1 and A.dtype == B.dtype == namespace_of(A).float64 and A.flags.forc and B.flags.forc:
         from gpukpca.cuda.products import product_by_parts
@@ -168,8 +169,8 @@ def widened_rows(A: Array, start: int, stop: int, dtype: Any) -> Array:
 def inner_panel(like: Array, is_wide: bool) -> int:
     """Rows that `inner_products` widens together; on a device all of them where nothing needs widening."""
     if is_on_gpu(like):
-        return 2**31 if is_wide else GPU_PANEL
-    return WIDE_PANEL if is_wide else INNER_PANEL
+        return 2**31 if is_wide else blocking.GPU_INNER_PANEL
+    return blocking.WIDE_INNER_PANEL if is_wide else blocking.INNER_PANEL
 
 
 def largest_eigenpairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
@@ -225,7 +226,7 @@ def _reorthogonalized(U: Array) -> Array:
 def ritz_pairs(T: np.ndarray, keep: int) -> tuple[np.ndarray, np.ndarray, float]:
     """The `keep` largest eigenpairs of a small symmetric host matrix, descending, and its smallest eigenvalue."""
     k = T.shape[0]
-    if keep < k and k > SMALL_MATRIX:
+    if keep < k and k > blocking.SMALL_MATRIX:
         values, vectors = scipy.linalg.eigh(T, subset_by_index=(k - keep, k - 1), driver="evr", check_finite=False)
         if len(values) == keep:  # bisection can lose members of a cluster
             return values[::-1], vectors[:, ::-1], smallest_eigenvalue(T)
@@ -299,26 +300,12 @@ def smallest_in_rows(A: Array, count: int) -> tuple[np.ndarray, np.ndarray]:
     return to_host(xp.sort(A, axis=1)[:, :count]).astype(np.float64), to_host(columns)
 
 
-ROW_BLOCK = 256
-# Partial results of a reduction on a device, and least rows of each.
-STAGES = 512
-# Edge of the part of an answer that one block of threads of cuBLAS makes in float64: estimated; not measured on a card.
-ANSWER_TILE = 64
-# Rows that are widened together: few enough to stay in cache with a basis of some hundred columns.
-INNER_PANEL = 1024
-WIDE_PANEL = 8192
-# On a device: many enough that launches do not count, 320 MiB with a basis of 640 columns.
-GPU_PANEL = 65_536
-# Up to this size all eigenpairs of a host matrix cost no more than some.
-SMALL_MATRIX = 256
-
-
 def largest_asymmetry(K: Array) -> tuple[float, int, int]:
     """max |K_ij - K_ji| and where it is; by panels, so that nothing of the size of K is made."""
     xp = namespace_of(K)
     n, worst = K.shape[0], (0.0, 0, 0)
-    for start in range(0, n, ROW_BLOCK):
-        stop = min(start + ROW_BLOCK, n)
+    for start in range(0, n, blocking.ROW_BLOCK):
+        stop = min(start + blocking.ROW_BLOCK, n)
         difference = xp.abs(K[start:stop, :] - xp.matrix_transpose(K[:, start:stop]))
         largest = float(xp.max(difference))
         if largest > worst[0]:
@@ -372,8 +359,8 @@ def subtract_outer_sum(K: Array, rows: Array, columns: Array) -> Array:
     """
     if not writes_in_place(K):
         return cast(cast(K, rows.dtype) - (rows[:, None] + columns[None, :]), K.dtype)
-    for start in range(0, K.shape[0], ROW_BLOCK):
-        stop = min(start + ROW_BLOCK, K.shape[0])
+    for start in range(0, K.shape[0], blocking.ROW_BLOCK):
+        stop = min(start + blocking.ROW_BLOCK, K.shape[0])
         K[start:stop, :] -= rows[start:stop, None] + columns[None, :]
     return K
 
@@ -382,8 +369,8 @@ def subtract_outer_product(K: Array, v: Array, factor: float) -> Array:
     """K - factor v vᵀ; in place where the library can, without a second matrix."""
     if not writes_in_place(K):
         return K - factor * v[:, None] * v[None, :]
-    for start in range(0, K.shape[0], ROW_BLOCK):
-        stop = min(start + ROW_BLOCK, K.shape[0])
+    for start in range(0, K.shape[0], blocking.ROW_BLOCK):
+        stop = min(start + blocking.ROW_BLOCK, K.shape[0])
         K[start:stop, :] -= factor * v[start:stop, None] * v[None, :]
     return K
 
@@ -392,8 +379,8 @@ def mirror_upper(K: Array) -> None:
     """Copy the upper triangle of a square K onto the lower one, block by block (NumPy and CuPy)."""
     xp = namespace_of(K)
     n = K.shape[0]
-    for start in range(0, n, ROW_BLOCK):
-        stop = min(start + ROW_BLOCK, n)
+    for start in range(0, n, blocking.ROW_BLOCK):
+        stop = min(start + blocking.ROW_BLOCK, n)
         K[stop:, start:stop] = K[start:stop, stop:].T
         block = K[start:stop, start:stop]
         block[...] = xp.triu(block) + xp.triu(block, k=1).T

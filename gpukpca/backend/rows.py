@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from gpukpca._typing import Array
+from gpukpca.backend import blocking
 from gpukpca.backend.creation import indices
 from gpukpca.backend.csr import canonical, check_compressed
 from gpukpca.backend.device import is_on_gpu
@@ -33,11 +34,6 @@ from gpukpca.backend.partitioned_rows import PartitionedRows, map_row_blocks
 from gpukpca.backend.random import seeded_subset
 from gpukpca.exceptions import InvalidParameterError
 
-ROW_PANEL = 4096
-# Entries of a panel, whatever the width of the rows: 8 MiB in float64.
-PANEL_ENTRIES = 2**20
-# Launches are dear on a device, and its reductions want less than 2**31 entries: 64 MiB in float64.
-GPU_PANEL_ENTRIES = 2**23
 # Largest power of two that data are multiplied or divided by: it and its inverse are normal numbers.
 LARGEST_EXPONENT = {"float64": 1020, "float32": 124}
 # Deviations of 2**-e to 2**e have fourth powers, and long sums of them, well inside the range of the type.
@@ -233,8 +229,9 @@ def by_panels(X: Array, function: Callable[[Array, int, int], Array]) -> Array:
 def row_panels(X: Any) -> list[tuple[int, int]]:
     """(start, stop) of panels of the rows of X; at least one, which may be empty."""
     n, d = int(X.shape[0]), max(1, int(X.shape[1]))
-    rows = GPU_PANEL_ENTRIES // d if is_on_gpu(X) else min(ROW_PANEL, PANEL_ENTRIES // d)
-    rows = max(1, rows)
+    on_gpu = is_on_gpu(X)
+    fitting = blocking.PANEL_ENTRIES.on(on_gpu) // d
+    rows = max(1, fitting if on_gpu else min(blocking.PANEL_ROWS, fitting))
     return [(start, min(start + rows, n)) for start in range(0, n, rows)] or [(0, 0)]
 
 
@@ -304,7 +301,8 @@ def variance_of_entries(X: Any) -> float:
 
 def _stored_values(X: Any) -> Iterator[np.ndarray]:
     """Yield the stored entries of a CSR matrix in float64, duplicates summed, by panels of about a million."""
-    cuts = np.searchsorted(X.indptr, np.arange(PANEL_ENTRIES, X.indptr[-1], PANEL_ENTRIES), side="left")
+    entries = blocking.PANEL_ENTRIES.cpu
+    cuts = np.searchsorted(X.indptr, np.arange(entries, X.indptr[-1], entries), side="left")
     for start, stop in pairwise(np.unique([0, *cuts, X.shape[0]])):
         panel = X[start:stop].astype(np.float64)
         panel.sum_duplicates()
@@ -339,7 +337,7 @@ def sampled_panels(X: Any, most: int) -> Iterator[np.ndarray]:
         stored = np.zeros(len(columns), dtype=bool)
         stored[X.indices] = True
         columns = np.flatnonzero(stored) if stored.any() else columns[:1]
-    width = max(1, PANEL_ENTRIES // max(1, count))
+    width = max(1, blocking.PANEL_ENTRIES.cpu // max(1, count))
     for start in range(0, len(columns), width):
         few = columns[start : start + width]
         panel = X[:, few] if is_sparse(X) else gather_rows(X[:, start : start + len(few)], chosen)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.backend import blocking
 from gpukpca.backend.creation import full, writable
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import add, multiply
@@ -24,18 +25,8 @@ from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worke
 from gpukpca.backend.rows import feature_bounds, gather_rows
 from gpukpca.covariance.centered_matrix import CenteredRows, mean_of_sample, sampled_places
 
-# Entries of a block: 2 MiB in float32, which stays in a core's cache with its product.
-BLOCK_ENTRIES = 2**19
-# On a device launches are dear.
-GPU_BLOCK_ENTRIES = 2**25
-# Sums of more terms than this would lose digits in float32 before they are added up in float64.
-LONGEST, LONGEST_ON_GPU = 4096, 65_536
 # Rows of a block of which a d x d product is made, in units of d.
 SQUARES = 3
-FEWEST_ROWS, FEWEST_COLUMNS, FEWEST_PROJECTED = 256, 1024, 32
-# Up to this size every worker has a sum of its own; beyond it they share tiles of one.
-PRIVATE_UP_TO = 2048
-TILE_EDGE = 1024
 
 
 class FeatureRows(CenteredRows):
@@ -155,7 +146,7 @@ class FeatureRows(CenteredRows):
         """The scatter matrix about the shift, shape (d, d), and the sums of the shifted columns, shape (d,)."""
         xp, d = namespace_of(self.like), self.shape[1]
         # Products of tall blocks: beside them, adding up d x d matrices should cost nothing.
-        rows = max(self.block_length(by_rows=True), min(SQUARES * d, LONGEST))
+        rows = max(self.block_length(by_rows=True), min(SQUARES * d, blocking.LONGEST_SCATTER_PANEL.cpu))
 
         def part(start: int, stop: int) -> tuple[Array, Array]:
             block = self._shifted(start, stop, by_rows=True)
@@ -172,7 +163,7 @@ class FeatureRows(CenteredRows):
 
     def shifted_gram(self) -> Array:
         """The products of the shifted rows in units of the scale, shape (n, n)."""
-        shared = self.shape[0] > PRIVATE_UP_TO and is_numpy(self.like)
+        shared = self.shape[0] > blocking.PRIVATE_SCATTER_UP_TO and is_numpy(self.like)
         return self._gram_by_tiles() if shared else _symmetric(self.products_with(self))
 
     def products_with(self, other: FeatureRows) -> Array:
@@ -189,7 +180,7 @@ class FeatureRows(CenteredRows):
         """Upper tiles of one sum, shared by all workers; a block of columns is copied once for all of them."""
         n, d = self.shape
         G = np.zeros((n, n), dtype=np.float64)
-        rows = row_slices(n, TILE_EDGE)
+        rows = row_slices(n, blocking.SCATTER_TILE_EDGE)
         tiles = [(i, j) for i in rows for j in rows if i <= j]
         for start, stop in row_slices(d, self.block_length(by_rows=False)):
             block = np.empty((n, stop - start), dtype=self.dtype)
@@ -226,9 +217,11 @@ class FeatureRows(CenteredRows):
         by_rows = self.by_rows if by_rows is None else by_rows
         length, other = self.shape if by_rows else self.shape[::-1]
         if is_on_gpu(self.like):
-            return max(1, min(length, LONGEST_ON_GPU, max(FEWEST_COLUMNS, GPU_BLOCK_ENTRIES // max(1, other))))
-        wanted = max(FEWEST_ROWS if by_rows else FEWEST_COLUMNS, BLOCK_ENTRIES // max(1, other))
-        return max(1, min(wanted, LONGEST, -(-length // self.workers)))
+            fitting = max(blocking.FEWEST_SCATTER_COLUMNS, blocking.SCATTER_ENTRIES.gpu // max(1, other))
+            return max(1, min(length, blocking.LONGEST_SCATTER_PANEL.gpu, fitting))
+        fewest = blocking.FEWEST_SCATTER_ROWS if by_rows else blocking.FEWEST_SCATTER_COLUMNS
+        fitting = max(fewest, blocking.SCATTER_ENTRIES.cpu // max(1, other))
+        return max(1, min(fitting, blocking.LONGEST_SCATTER_PANEL.cpu, -(-length // self.workers)))
 
     def _blocks(self, by_rows: bool | None = None) -> list[tuple[int, int]]:
         by_rows = self.by_rows if by_rows is None else by_rows
@@ -301,8 +294,8 @@ def projected_rows(Y: Array, shift: Array, axes: Array, offset: Array, n_jobs: i
     array, shape (m, p), in the dtype of `axes`
     """
     workers = worker_count(Y, n_jobs)
-    entries = GPU_BLOCK_ENTRIES if is_on_gpu(Y) else BLOCK_ENTRIES
-    rows = max(FEWEST_PROJECTED, entries // max(1, int(Y.shape[1])))
+    entries = blocking.SCATTER_ENTRIES.on(is_on_gpu(Y))
+    rows = max(blocking.FEWEST_PROJECTED, entries // max(1, int(Y.shape[1])))
     panels = row_slices(int(Y.shape[0]), max(1, min(rows, -(-int(Y.shape[0]) // workers))))
     out = writable((int(Y.shape[0]), int(axes.shape[1])), axes)
 

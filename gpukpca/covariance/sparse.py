@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca.backend import blocking
 from gpukpca.backend.namespace import cast
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.rows import feature_bounds, less_full_columns
 from gpukpca.covariance.centered_matrix import CenteredRows
-
-# Rows of a block of a product of two sparse matrices.
-BLOCK_ROWS = 1024
 
 
 class SparseRows(CenteredRows):
@@ -90,6 +88,6 @@ class SparseRows(CenteredRows):
 def _by_blocks(A: Any, B: Any) -> np.ndarray:
     """A B as a dense array, a block of rows at a time."""
     product = np.empty((A.shape[0], B.shape[1]))
-    for start, stop in row_slices(A.shape[0], BLOCK_ROWS):
+    for start, stop in row_slices(A.shape[0], blocking.SPARSE_PANEL_ROWS):
         product[start:stop, :] = (A[start:stop] @ B).toarray()
     return product

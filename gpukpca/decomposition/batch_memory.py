@@ -9,6 +9,7 @@ import numpy as np
 
 from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
+from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import inner_panel
 from gpukpca.backend.namespace import item_size
@@ -21,8 +22,6 @@ WIDE = 8
 COVARIANCE_UP_TO = 4096
 # Relative residual of the iterative solver: what "to rounding" means after some dozen passes over the data.
 TOLERANCE = 1e-13
-# With fewer rows at a time the d x d sums are most of the work: iteration, in less memory, is then the faster one.
-FEWEST_ROWS = 256
 # Measured: LAPACK's small factors in units of their size squared, and copies of the stack in QR.
 SMALL_SQUARES, TALL_STACKS, WIDE_STACKS = 9, 4, 5
 
@@ -96,7 +95,7 @@ def rows_within(limit: int, d: int, p: int) -> int:
     """Rows of a batch with which the exact mode keeps to `limit` bytes, wherever that is possible at all."""
     host = np.empty(0)
     try:
-        solver = exact_solver(d, p, FEWEST_ROWS, limit, host)
+        solver = exact_solver(d, p, blocking.FEWEST_BATCH_ROWS, limit, host)
     except MemoryBudgetError:
         solver = exact_solver(d, p, 1, limit, host)
     left = limit - WIDE * max(_matrices(solver, d, p, False))

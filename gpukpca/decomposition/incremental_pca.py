@@ -20,6 +20,7 @@ from gpukpca.algorithms.placement import placement_for
 from gpukpca.algorithms.progress import Listener, Progress, listener_from
 from gpukpca.algorithms.resources import MemoryBudget, parsed_bytes, retry_on_oom
 from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_fallbacks
+from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, device_context, parsed_device
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
@@ -52,11 +53,6 @@ from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankW
 
 # scikit-learn's rule for the rows of a batch.
 ROWS_A_FEATURE = 5
-# A pass of the exact mode reads at least so many entries together: 32 MiB in float64.
-EXACT_BATCH_ENTRIES = 2**22
-# Features up to which one BLAS thread is the faster choice, most of all beside other work: QR and SVD of small factors
-# gain nothing from a second one; the long products of the exact mode gain from few features on.
-ONE_THREAD_UP_TO, ONE_THREAD_UP_TO_EXACT = 256, 64
 # With memory_limit=None smaller updates are not compared with what is free: to ask for that takes as long as they do.
 NEVER_TOO_BIG = 2**24
 # Attributes that only an exact fit has.
@@ -317,8 +313,8 @@ class IncrementalPCA(
 
     def _few_threads(self) -> AbstractContextManager[None]:
         """One BLAS thread where the factors are small: the second one's waiting costs more than its work."""
-        small = int(self.n_features_in_) <= (ONE_THREAD_UP_TO_EXACT if self.exact else ONE_THREAD_UP_TO)
-        return single_threaded_blas() if small else nullcontext()
+        few = blocking.EXACT_ONE_THREAD_UP_TO if self.exact else blocking.BATCH_ONE_THREAD_UP_TO
+        return single_threaded_blas() if int(self.n_features_in_) <= few else nullcontext()
 
     def _rows_of_a_batch(self, n: int, d: int) -> int:
         """Rows that are read together; by no free memory, which differs from run to run, as the last digits then do."""
@@ -326,7 +322,7 @@ class IncrementalPCA(
             return int(self.batch_size)
         if not self.exact:
             return ROWS_A_FEATURE * d
-        usual = max(ROWS_A_FEATURE * d, EXACT_BATCH_ENTRIES // d)
+        usual = max(ROWS_A_FEATURE * d, blocking.EXACT_BATCH_ENTRIES // d)
         if self.memory_limit is None:
             return usual
         return min(usual, rows_within(parsed_bytes(self.memory_limit), d, min(d, self.n_components or n)))

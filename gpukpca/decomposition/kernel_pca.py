@@ -14,6 +14,7 @@ from gpukpca.algorithms.kernel_pca.model import MapArrays, Model
 from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.placement import Placement, at_full_precision, own_copy, panels_of, placement_for
 from gpukpca.algorithms.resources import MemoryBudget, memory_limit, retry_on_oom
+from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
@@ -47,9 +48,6 @@ from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import kernel_matmat
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.user_defined import check_symmetry
-
-# Rows whose scores are written together where they go to an array of the caller's.
-OUT_PANEL = 65_536
 
 
 class KernelPCA(
@@ -449,7 +447,7 @@ class KernelPCA(
     def _write_scores(self, Y: Array, out: Any) -> Any:
         """The scores of Y, written to a host array a panel at a time."""
         far = []
-        for start, stop in panels_of(Y, OUT_PANEL):
+        for start, stop in panels_of(Y, blocking.SCORES_PANEL):
             rows = take_rows(Y, start, stop)
             scores = self._checked_scores(rows)
             out[start:stop] = to_host(scores)

@@ -12,13 +12,14 @@ import numpy as np
 from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
 from gpukpca.algorithms.latent.ard import rounding_of
-from gpukpca.algorithms.latent.e_step import WAVE, EStep, Parameters, SufficientStatistics, gathered, panel_rows
+from gpukpca.algorithms.latent.e_step import EStep, Parameters, SufficientStatistics, gathered, panel_rows
 from gpukpca.algorithms.latent.em import EMResult, StepReport, StoppingRule
 from gpukpca.algorithms.latent.initialization import ObservedMoments, safe_observed_moments, start_of
 from gpukpca.algorithms.latent.model import LatentModel
 from gpukpca.algorithms.magnitude import check_variance, row_bounds, safe_scale, variances_of_data
 from gpukpca.algorithms.progress import Progress, listener_from
 from gpukpca.algorithms.resources import MemoryBudget, retry_on_oom
+from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, device_context, parsed_device
 from gpukpca.backend.finite import check_finite, has_missing
 from gpukpca.backend.namespace import (
@@ -46,8 +47,6 @@ from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.validation import training_data
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, MemoryBudgetError, RankWarning, warn_user
 
-# Entries of a batch that is made dense, read from a file or copied to a device at once: 32 MiB in float64.
-BATCH_ENTRIES = 2**22
 # Components of EM where nobody says how many: the memory and time of a step grow with their square.
 MOST_BY_DEFAULT = 20
 
@@ -243,7 +242,7 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
         if self.batch_size is not None:
             return int(self.batch_size)
         in_place = self.device is None and not is_sparse(X) and not is_memory_map(X)
-        return max(int(X.shape[0]), 1) if in_place and hasattr(X, "shape") else max(1, BATCH_ENTRIES // d)
+        return max(int(X.shape[0]), 1) if in_place and hasattr(X, "shape") else max(1, blocking.EM_BATCH_ENTRIES // d)
 
     def _degrees(self, n: int) -> int:
         return max(n - int(self.ddof), 1)
@@ -267,7 +266,7 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
         workers = worker_count(like, self.n_jobs)
         moments = d * (p + 1) * (p + 2) // 2
         panel = panel_rows(np.empty((0, d)) if not is_foreign(like) else like[:0, None], p) * (4 * d + 6 * p * p)
-        return item_size(accumulation_dtype(like)) * (moments * (WAVE * workers + 6) + workers * panel)
+        return item_size(accumulation_dtype(like)) * (moments * (blocking.E_STEP_WAVE * workers + 6) + workers * panel)
 
     def _check_memory(self, like: Array, d: int, p: int, limit: int) -> None:
         needed = self._bytes_of_em(like, d, p)

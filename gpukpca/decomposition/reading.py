@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
+from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context, on_its_device
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.linalg import column_sums, inner_products
@@ -40,8 +41,6 @@ from gpukpca.exceptions import InvalidParameterError
 ROUNDING = 4.0
 # How far from orthonormal axes may be, in units of sqrt(eps).
 SKEW = 1.0
-# Entries of the neighborhoods that are decomposed together: 32 MiB.
-NEIGHBOR_ENTRIES = 2**22
 
 
 # -- shares of the variance --------------------------------------------------------------------------------------------
@@ -466,7 +465,7 @@ def intrinsic_dimension(X: Any, n_neighbors: int = 20, threshold: float = 0.05) 
     if not isinstance(threshold, Real) or not 0 < threshold < 1:
         raise InvalidParameterError(f"threshold={threshold!r} is not allowed; it must be strictly between 0 and 1.")
     found = NearestNeighbors(n_neighbors=int(n_neighbors) + 1).fit(rows).kneighbors(rows, return_distance=False)
-    step = max(1, NEIGHBOR_ENTRIES // (found.shape[1] * rows.shape[1]))
+    step = max(1, blocking.NEIGHBOR_ENTRIES // (found.shape[1] * rows.shape[1]))
     starts = range(0, len(rows), step)
     local = [_local_dimensions(rows[found[start : start + step]], float(threshold)) for start in starts]
     per_sample = np.concatenate(local)

@@ -11,6 +11,7 @@ import numpy as np
 
 from gpukpca._formatting import pluralize
 from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.backend import blocking
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, newton_factor, ritz_pairs, smallest_eigenvalue
@@ -44,16 +45,7 @@ MAX_PASSES = 300
 MAX_BLOCKS = 10
 # Before this pass ordinary spectra have not converged, and looking costs a small eigenproblem.
 FIRST_LOOK = 3
-# Extra columns on a CPU; on a GPU a pass costs the same up to about 64 columns.
-CPU_EXTRA = 8
-GPU_BLOCK = 64
-# BLAS kernels take columns by fours: 16 of them cost no more than 13.
-GEMM_COLUMNS = 4
-# cuBLAS wants rows that end on 16 bytes, and its tiles are wider still.
-GPU_COLUMNS = 16
 PROBES = 2
-ONE_THREAD_UP_TO = 20_000
-ONE_THREAD_UP_TO_ON_GPU = 256
 PASSES_WITH_START = 3
 # Products added up over the passes err by this many times what rounding allows at best.
 SUMMED_PRODUCTS = 2.0
@@ -117,15 +109,15 @@ class BlockKrylov:
     def width(self, n: int, p: int, on_gpu: bool) -> int:
         """Columns of a block."""
         if on_gpu:
-            usual = rounded_up(max(GPU_BLOCK, p + CPU_EXTRA), GPU_COLUMNS)
+            usual = rounded_up(max(blocking.GPU_BLOCK_COLUMNS, p + blocking.CPU_EXTRA_COLUMNS), blocking.GPU_COLUMNS)
         else:
-            usual = rounded_up(p + CPU_EXTRA, GEMM_COLUMNS)
+            usual = rounded_up(p + blocking.CPU_EXTRA_COLUMNS, blocking.GEMM_COLUMNS)
         return max(1, min(n, self.block_size or usual))
 
     def basis_columns(self, n: int, p: int, on_gpu: bool) -> int:
         """Most columns that the basis ever has."""
         b = self.width(n, p, on_gpu)
-        blocks = self.max_blocks * b if self.max_blocks else MAX_BLOCKS * max(b, p + CPU_EXTRA)
+        blocks = self.max_blocks * b if self.max_blocks else MAX_BLOCKS * max(b, p + blocking.CPU_EXTRA_COLUMNS)
         # A restart keeps up to p + b columns, and the block after it may be as wide again and half as wide.
         return min(n, max(blocks, 2 * p + 3 * b + 2 * PROBES))
 
@@ -156,7 +148,7 @@ class BlockKrylov:
             return replace(dense, solver=why)
         # Small blocks are not worth a second BLAS thread, whose waiting costs more than its work.
         # On a device BLAS has only the eigenproblem of the basis to do.
-        few = n <= (ONE_THREAD_UP_TO_ON_GPU if is_on_gpu(op.like) else ONE_THREAD_UP_TO)
+        few = n <= blocking.KRYLOV_ONE_THREAD_UP_TO.on(is_on_gpu(op.like))
         with single_threaded_blas() if few else nullcontext():
             return _Iteration(self, op, p, rng, report, checkpointer).run()
 

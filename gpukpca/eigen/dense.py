@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.backend import blocking
 from gpukpca.backend.device import host_free_bytes, is_on_gpu
 from gpukpca.backend.linalg import (
     all_eigenpairs,
@@ -24,8 +25,6 @@ from gpukpca.eigen.residuals import default_tolerance, make_result
 from gpukpca.eigen.result import EigenResult
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 
-ONE_THREAD_UP_TO = 400
-CENTERING_ROWS = 256
 # In units of sqrt(n) eps: what no correct answer of a device's solver is off by.
 WRONG = 100.0
 # Matrices of the size of K that LAPACK holds on the host.
@@ -66,14 +65,14 @@ class Dense:
             return 6 * n * n + 4 * n * p
         squares = 2 if self.full_spectrum else 1
         # Centering works by blocks of rows, before LAPACK needs its own.
-        return squares * n * n + max(4 * p + 40, CENTERING_ROWS) * n
+        return squares * n * n + max(4 * p + 40, blocking.CENTERING_ROWS) * n
 
     def solve(self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: Any = None) -> EigenResult:
         """See `gpukpca.eigen.top_eigh`."""
         if is_on_gpu(op.like):
             return self._on_device(op, p, rng)
         # On small matrices a second BLAS thread gains nothing, and with one the digits do not depend on other threads.
-        with single_threaded_blas() if op.shape[0] <= ONE_THREAD_UP_TO else nullcontext():
+        with single_threaded_blas() if op.shape[0] <= blocking.EIGH_ONE_THREAD_UP_TO else nullcontext():
             return self._solve(op, p)
 
     def _solve(self, op: SymmetricOperator, p: int) -> EigenResult:

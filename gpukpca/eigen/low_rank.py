@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import inner_products, ritz_pairs
 from gpukpca.backend.namespace import epsilon, from_host, namespace_of
@@ -20,9 +21,6 @@ from gpukpca.eigen.residuals import default_tolerance, make_result, orthonormali
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.validation import overflow
 from gpukpca.exceptions import InvalidParameterError
-
-# Small problems are not worth a second BLAS thread, whose waiting costs more than its work.
-ONE_THREAD_UP_TO = 5000
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class LowRank:
 
     def solve(self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: Any = None) -> EigenResult:
         """See `gpukpca.eigen.top_eigh`."""
-        few = op.shape[0] <= ONE_THREAD_UP_TO and not is_on_gpu(op.like)
+        few = op.shape[0] <= blocking.LOW_RANK_ONE_THREAD_UP_TO and not is_on_gpu(op.like)
         with single_threaded_blas() if few else nullcontext():
             return self._solve(op, p, rng)
 

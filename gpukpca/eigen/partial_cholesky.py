@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.backend import blocking
 from gpukpca.backend.creation import full, indices, writable
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import add
@@ -48,12 +49,8 @@ RankReport = Callable[[int, int, float], None]
 ROUNDING = {"float64": 1e-13, "float32": 6e-6}
 # Where a residual shows more noise than that, nothing below a few times as much is believed in any row.
 NOISE = 4.0
-# Columns of K that are held at a time.
-SMALLEST_BLOCK, LARGEST_BLOCK = 8, 128
 # The certificate is compared with the largest eigenvalue each time F has grown by a quarter.
 GROWTH = 1.25
-# Entries of F that a panel of rows holds in the widest type.
-CPU_PANEL, GPU_PANEL = 2**18, 2**26
 
 
 @dataclass(frozen=True)
@@ -121,7 +118,7 @@ class PartialCholeskyBuilder:
         self.op, self.tol, self.report = op, checked_tolerance(tol), report
         self.n = int(op.shape[0])
         self.rank = rank
-        self.block = min(block, LARGEST_BLOCK)
+        self.block = min(block, blocking.LARGEST_PIVOT_BLOCK)
         self.workers = getattr(op, "workers", None) or worker_count(op.like)
         self.wide = accumulation_dtype(op.like)
         self.diagonal, self.sizes = checked_diagonal(op)
@@ -320,7 +317,7 @@ class PartialCholeskyBuilder:
         return (xp.concat([new for new, _ in done], axis=0) if target is None else None), squares
 
     def _panels(self) -> list[tuple[int, int]]:
-        entries = GPU_PANEL if is_on_gpu(self.op.like) else CPU_PANEL
+        entries = blocking.PIVOT_PANEL_ENTRIES.on(is_on_gpu(self.op.like))
         edge = min(max(256, entries // max(len(self.pivots), 64)), max(256, -(-self.n // 4)))
         return [(start, min(start + edge, self.n)) for start in range(0, self.n, edge)]
 
@@ -390,7 +387,7 @@ def sequential_pivots(
 
 def default_block(rank: int) -> int:
     """Columns of F that are made in one round: few passes over n rows, few columns in memory."""
-    return min(LARGEST_BLOCK, max(SMALLEST_BLOCK, rank // 10))
+    return min(blocking.LARGEST_PIVOT_BLOCK, max(blocking.SMALLEST_PIVOT_BLOCK, rank // 10))
 
 
 def picked_columns(columns: Array, positions: np.ndarray) -> Array:

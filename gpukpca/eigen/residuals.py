@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.backend import blocking
 from gpukpca.backend.creation import arange
 from gpukpca.backend.linalg import column_norms, down_columns, inner_products, newton_factor
 from gpukpca.backend.namespace import (
@@ -24,7 +25,6 @@ from gpukpca.exceptions import InvalidParameterError
 # Eigenvalues of modulus up to this many eps of the operator's size are rounding noise; the same bound that the
 # accuracy of a dense solution is held to.
 NULL_FACTOR = 20.0
-WIDENED_COLUMNS = 64
 DEFAULT_TOLERANCE = {"float64": 1e-8, "float32": 1e-5}
 
 
@@ -81,8 +81,8 @@ def residuals(U: Array, W: Array, eigenvalues: np.ndarray) -> np.ndarray:
     wide = accumulation_dtype(U)
     values = from_host(eigenvalues, U, wide)
     norms = [np.zeros(0)]
-    for start in range(0, U.shape[1], WIDENED_COLUMNS):  # wide copies of a few columns, not of all
-        few = slice(start, min(start + WIDENED_COLUMNS, U.shape[1]))
+    for start in range(0, U.shape[1], blocking.WIDENED_COLUMNS):  # wide copies of a few columns, not of all
+        few = slice(start, min(start + blocking.WIDENED_COLUMNS, U.shape[1]))
         norms.append(column_norms(cast(W[:, few], wide) - cast(U[:, few], wide) * values[None, few]))
     return np.concatenate(norms)
 

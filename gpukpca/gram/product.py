@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpukpca._typing import Array
+from gpukpca.backend import blocking
 from gpukpca.backend.creation import full, writable
 from gpukpca.backend.device import is_on_gpu, on_its_device
 from gpukpca.backend.elementwise import add
@@ -16,8 +17,6 @@ from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.storage import tile_edge_for
 from gpukpca.kernels.base import Kernel, PreparedRows, resolved_on
 from gpukpca.kernels.user_defined import checked_tile
-
-STREAMED_EDGES = 8
 
 
 def dense_row_bytes(kernel: Kernel, X: Any) -> int:
@@ -110,7 +109,7 @@ def kernel_matmat(
         return total
 
     # Where the rows of Y must be read for every panel of X, there had better be few panels.
-    panels = row_slices(X.shape[0], edge if prepared.in_memory else STREAMED_EDGES * edge)
+    panels = row_slices(X.shape[0], edge if prepared.in_memory else blocking.STREAMED_EDGES * edge)
     by_worker = map_tiles(panel, panels, workers, report)
     xp = namespace_of(like)
     if not panels or not inner:

@@ -10,18 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpukpca._formatting import pluralize
+from gpukpca.backend import blocking
 from gpukpca.backend.parallel import row_slices
-
-# Measured on two cores: from 512 to 768 alike, 1024 up to 15 % slower (float64), as a tile should stay in cache between
-# its product, its exponentials and its two uses.
-CPU_TILE_EDGE = 640
-# Tiles of less than about 32 million entries end before their three launches are queued; a small K wants some tiles all
-# the same, as those on the diagonal waste half of their work.
-GPU_TILE_EDGES = (8192, 4096)
-TILES_ALONG_A_SIDE = 8
-SMALLEST_EDGE = 128
-ONE_TILE_UP_TO = 640
-LARGEST_SLICE = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -101,19 +91,19 @@ def tile_edge_for(n: int, workers: int, on_gpu: bool, row_bytes: int = 0) -> int
     `row_bytes` is what one row takes once it is made dense; slices of such rows are held to 64 MiB.
     """
     edge = _tile_edge(n, workers, on_gpu)
-    return min(edge, max(1, LARGEST_SLICE // row_bytes)) if row_bytes else edge
+    return min(edge, max(1, blocking.ROW_SLICE_BYTES // row_bytes)) if row_bytes else edge
 
 
 def _tile_edge(n: int, workers: int, on_gpu: bool) -> int:
     if on_gpu:
-        large, small = GPU_TILE_EDGES
-        return min(n, large if n >= TILES_ALONG_A_SIDE * large else small)
+        large, small = blocking.GPU_TILE_EDGES
+        return min(n, large if n >= blocking.TILES_ALONG_A_SIDE * large else small)
     if workers == 1:
-        return max(1, min(n, CPU_TILE_EDGE))
-    if n <= ONE_TILE_UP_TO:  # starting threads costs more than they save
+        return max(1, min(n, blocking.CPU_TILE_EDGE))
+    if n <= blocking.ONE_TILE_UP_TO:  # starting threads costs more than they save
         return max(1, n)
     # A few tiles along a side, so that the triangle splits evenly between the workers.
-    return min(CPU_TILE_EDGE, max(SMALLEST_EDGE, -(-n // (2 * min(workers, 8)))))
+    return min(blocking.CPU_TILE_EDGE, max(blocking.SMALLEST_TILE_EDGE.cpu, -(-n // (2 * min(workers, 8)))))
 
 
 def upper_tiles(n: int, edge: int) -> int:

@@ -7,14 +7,12 @@ from itertools import groupby
 from typing import Any
 
 from gpukpca._typing import Array
+from gpukpca.backend import blocking
 from gpukpca.backend.creation import writable
 from gpukpca.backend.namespace import namespace_of
 from gpukpca.backend.parallel import TileReport, map_tiles
 from gpukpca.gram.product import compute_tile
 from gpukpca.kernels.base import Kernel, PreparedRows
-
-# A product of stored tiles with fewer multiplications than this is over before threads have started.
-LIGHT_PRODUCT = 2e7
 
 
 class UpperTiles:
@@ -72,7 +70,7 @@ class UpperTiles:
             for number, (i, j) in self._turns[turn]:
                 strands[turn % self.workers].use(number, i, j)
 
-        heavy = len(self._cache) < len(self.tiles) or V.shape[0] ** 2 * V.shape[1] > LIGHT_PRODUCT
+        heavy = len(self._cache) < len(self.tiles) or V.shape[0] ** 2 * V.shape[1] > blocking.LIGHT_PRODUCT
         map_tiles(work, list(range(len(self._turns))), self.workers, self.report, threads=heavy)
         return [_summed([strand.sums[i] for strand in strands]) for i in range(len(self.bounds))]
 

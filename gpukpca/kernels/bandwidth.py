@@ -8,6 +8,7 @@ import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
 from gpukpca._typing import Array
+from gpukpca.backend import blocking
 from gpukpca.backend.namespace import epsilon, overflow_allowed
 from gpukpca.backend.rows import place_of, sampled_panels, total_range, variance_of_entries
 from gpukpca.exceptions import InvalidParameterError
@@ -19,7 +20,7 @@ MEDIAN_SAMPLE = 1000
 SAME_ROW = 1e3
 # Squared distances by a matrix product are right to rounding, and no rows are one row, where none is below this share
 # of the largest squared distance from the mean. From so many features it is faster than differences.
-FAR_APART, WIDE_ROWS, PANEL = 1e-4, 32, 250
+FAR_APART, WIDE_ROWS = 1e-4, 32
 
 
 def resolved_gamma(owner: str, gamma: Any, X: Array) -> float:
@@ -98,8 +99,8 @@ def _squares_by_product(X: Any) -> np.ndarray | None:
         rows -= rows.mean(axis=0)
         norms = np.einsum("ij,ij->i", rows, rows)
         lengths += norms
-        for start in range(0, n, PANEL):
-            strip = slice(start, start + PANEL)
+        for start in range(0, n, blocking.MEDIAN_PANEL):
+            strip = slice(start, start + blocking.MEDIAN_PANEL)
             squares[strip, start:] += norms[strip, None] + norms[start:] - 2.0 * (rows[strip] @ rows[start:].T)
     found = squareform(squares, checks=False)
     return found if found.min() > FAR_APART * lengths.max() else None

@@ -20,8 +20,8 @@ from sklearn.preprocessing import StandardScaler
 
 from gpukpca import PCA, KernelPCA, kernels
 from gpukpca.algorithms.preimage import distance_constraint, ridge
+from gpukpca.backend import blocking
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, PreimageInfo, RidgePreimage
-from gpukpca.decomposition.preimage import estimator
 from gpukpca.eigen import Nystrom
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, RankWarning
 from tests import oracle, tolerances
@@ -574,7 +574,7 @@ def test_the_ridge_on_fewer_components_is_solved_once_for_all_panels(monkeypatch
     wanted = model.denoise(Y, n_components=2)
     solved = []
     monkeypatch.setattr(ridge, "_by_all", lambda *parts, solve=ridge._by_all: solved.append(1) or solve(*parts))
-    monkeypatch.setattr(estimator, "PANEL", 20)
+    monkeypatch.setattr(blocking, "PREIMAGE_PANEL", 20)
     np.testing.assert_allclose(model.denoise(Y, n_components=2), wanted, rtol=0, atol=1e-12)
     model.reconstruction_error(Y, n_components=2)
     model.denoise(Y)
@@ -852,7 +852,7 @@ def test_host_data_on_a_device_come_back_to_the_host(cuda, method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_memory_does_not_grow_with_the_number_of_points(monkeypatch, method):
-    monkeypatch.setattr(estimator, "PANEL", 200)
+    monkeypatch.setattr(blocking, "PREIMAGE_PANEL", 200)
     model = KernelPCA(4, kernel="rbf", gamma=0.1, preimage=method, n_jobs=1).fit(data(200, 8))
     few, many = data(400, 8, seed=1), data(2000, 8, seed=2)
     model.denoise(few[:10])

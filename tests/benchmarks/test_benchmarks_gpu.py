@@ -26,7 +26,7 @@ from benchmarks.datasets import load
 from benchmarks.gpu_cases import HEADLINE, NUMPY_IN, SHARE, SWEEPS, Sweep, Trial, needed_bytes
 from benchmarks.places import Place
 from benchmarks.promises import check
-from gpukpca.backend import device
+from gpukpca.backend import blocking
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.eigen.solve import DENSE_UP_TO_GPU, choose_solver
 
@@ -516,7 +516,7 @@ def test_shapes_of_a_fit_are_timed_and_failures_do_not_end_them(
 def test_shapes_of_the_library_stand_beside_those_of_the_device(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes, "COMPONENTS", 2)
     n = 400
-    monkeypatch.setattr(device, "TRANSFER_BYTES", shapes.UPLOADED * n * shapes.D * 4 // 3)
+    monkeypatch.setattr(blocking, "TRANSFER_BYTES", shapes.UPLOADED * n * shapes.D * 4 // 3)
     made = shapes.shapes(places.CUPY, n)
     pairs = {name: (run, made[name.removesuffix("plain") + "gpukpca"]) for name, run in made.items() if "plain" in name}
     assert [name.split()[0] for name in pairs] == ["product", "full", "full", "upload"]
@@ -530,7 +530,7 @@ def test_shapes_of_the_library_stand_beside_those_of_the_device(cuda: Any, monke
 def test_what_is_uploaded_is_long_beside_a_call_and_takes_pinned_memory() -> None:
     row = 4 * shapes.D * shapes.UPLOADED
     assert shapes.N * row >= 10**9
-    assert shapes.N_QUICK * row > device.TRANSFER_BYTES
+    assert shapes.N_QUICK * row > blocking.TRANSFER_BYTES
 
 
 def test_the_clock_waits_and_warm_up_is_not_timed() -> None:

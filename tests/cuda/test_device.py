@@ -23,6 +23,7 @@ import scipy.sparse
 from sklearn.base import clone
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, ProbabilisticPCA
+from gpukpca.backend import blocking
 from gpukpca.backend import device as devices
 from gpukpca.backend.device import cuda_place, device_context, on_its_device, placed_rows
 from gpukpca.backend.namespace import empty_like
@@ -127,8 +128,8 @@ def test_new_points_come_in_batches(cuda: Any, monkeypatch: pytest.MonkeyPatch, 
     X = data(90, 4)
     fitted = model(device="cuda").fit(X)
     whole = fitted.transform(X)
-    monkeypatch.setattr("gpukpca.decomposition.kernel_pca.OUT_PANEL", 17)
-    monkeypatch.setattr(devices, "TRANSFER_BYTES", 200)
+    monkeypatch.setattr(blocking, "SCORES_PANEL", 17)
+    monkeypatch.setattr(blocking, "TRANSFER_BYTES", 200)
     np.testing.assert_allclose(fitted.transform(X), whole, rtol=0, atol=1e-12)
     file = np.lib.format.open_memmap(tmp_path / "scores.npy", mode="w+", dtype=np.float64, shape=(90, 3))
     assert fitted.transform(X, out=file) is file
@@ -165,7 +166,7 @@ def test_rows_are_read_while_others_are_copied(
     fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, n: int, dtype: Any
 ) -> None:
     X = np.arange(3.0 * n, dtype=dtype).reshape(n, 3)
-    monkeypatch.setattr(devices, "TRANSFER_BYTES", 4 * 3 * X.itemsize)  # four rows
+    monkeypatch.setattr(blocking, "TRANSFER_BYTES", 4 * 3 * X.itemsize)  # four rows
     for rows in (X, np.asfortranarray(X), np.repeat(X, 2, axis=0)[::2]):
         source = watched(rows)
         answer = placed_rows(source, fake_cuda.empty((0,)))
@@ -182,7 +183,7 @@ def test_rows_of_a_file_go_to_the_device_that_is_named(
 ) -> None:
     X = data(50, 3)
     np.save(tmp_path / "X.npy", X)
-    monkeypatch.setattr(devices, "TRANSFER_BYTES", 100)
+    monkeypatch.setattr(blocking, "TRANSFER_BYTES", 100)
     with fake_cuda.cuda.Device(1):
         like = fake_cuda.empty((0,))
     answer = placed_rows(np.load(tmp_path / "X.npy", mmap_mode="r"), like)
@@ -194,7 +195,7 @@ def test_rows_of_a_file_go_to_the_device_that_is_named(
 def test_a_copy_that_ends_early_leaves_nothing_under_way(
     fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
-    monkeypatch.setattr(devices, "TRANSFER_BYTES", 100)
+    monkeypatch.setattr(blocking, "TRANSFER_BYTES", 100)
     before = fake_cupy.live_allocations()
     with pytest.raises(OSError, match="the file is gone") as error:
         placed_rows(watched(data(50, 3), fails_at=part), fake_cuda.empty((0,)))
@@ -207,7 +208,7 @@ def test_a_copy_that_ends_early_leaves_nothing_under_way(
 
 def test_a_batch_of_data_at_a_time_is_all_that_a_transform_holds(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     X, new = data(40, 6), np.tile(data(100, 6), (400, 1))
-    monkeypatch.setattr("gpukpca.decomposition.kernel_pca.OUT_PANEL", 1000)
+    monkeypatch.setattr(blocking, "SCORES_PANEL", 1000)
     fitted = model(device="cuda").fit(X)
     pool = cuda.get_default_memory_pool()
     pool.free_all_blocks()

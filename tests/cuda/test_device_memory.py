@@ -9,10 +9,11 @@ import pytest
 from sklearn.base import clone
 
 from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom
+from gpukpca.backend import blocking
+from gpukpca.backend.blocking import TILES_ALONG_A_SIDE
 from gpukpca.backend.device import device_context, free_bytes, release_unused
 from gpukpca.eigen import BlockKrylov
 from gpukpca.exceptions import DeviceFallbackWarning, MemoryBudgetError
-from gpukpca.gram.storage import TILES_ALONG_A_SIDE
 from tests import fake_cupy
 from tests.cases import data
 
@@ -169,8 +170,7 @@ TILES = {
 def test_the_peak_of_tiles_stays_below_what_was_predicted(
     fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, name: str, dtype: str
 ) -> None:
-    monkeypatch.setattr("gpukpca.backend.elementwise.DEVICE_STRIP_BYTES", MIB // 2)
-    monkeypatch.setattr("gpukpca.algorithms.kernel_pca.planning.DEVICE_STRIP_BYTES", MIB // 2)
+    monkeypatch.setattr(blocking, "GPU_STRIP_BYTES", MIB // 2)
     X = fake_cuda.asarray(data(1000, 8).astype(dtype))
     settings = {"n_components": 2, "eigen_solver": BlockKrylov(block_size=8, tol=1e-3), "random_state": 0}
     KernelPCA(**settings, **TILES[name]).fit(X)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from gpukpca.backend import elementwise
+from gpukpca.backend import blocking, elementwise
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.parallel import map_tasks, map_tiles, usable_cpus, worker_count
 from gpukpca.backend.rows import by_panels, largest_square_norm, variance_of_entries
@@ -33,7 +33,7 @@ DTYPES = ["float64", "float32"]
 @pytest.fixture
 def small_strips(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strips of eight rows, so that small tiles have many and a last short one."""
-    monkeypatch.setattr(elementwise, "STRIP_BYTES", 1)
+    monkeypatch.setattr(blocking, "STRIP_BYTES", 1)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 16, 41])
@@ -105,7 +105,7 @@ def test_a_pass_on_a_device_neither_waits_nor_uploads(fake_cuda, name: str, dtyp
 
 def small_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strips of eight rows on a device too, and tiles of 16 rows and columns."""
-    monkeypatch.setattr(elementwise, "DEVICE_STRIP_BYTES", 1)
+    monkeypatch.setattr(blocking, "GPU_STRIP_BYTES", 1)
     monkeypatch.setattr("gpukpca.gram.matrix.tile_edge_for", lambda *_: 16)
 
 
@@ -198,7 +198,7 @@ def test_a_template_makes_the_rows_that_the_whole_makes(xp) -> None:
 
 
 def test_sums_over_panels_count_every_row_once(xp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpukpca.backend.rows.ROW_PANEL", 16)
+    monkeypatch.setattr(blocking, "PANEL_ROWS", 16)
     X = np.random.default_rng(0).standard_normal((50, 3)) + 5.0
     assert variance_of_entries(xp.array(X)) == pytest.approx(X.var(), rel=1e-13)
     mean = xp.array(X.mean(axis=0))

@@ -16,12 +16,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.mixture import GaussianMixture
 
 from gpukpca import PCA, LocalPCA
-from gpukpca.algorithms.mixture import component as mixture
-from gpukpca.algorithms.mixture import scaled_rows as points
 from gpukpca.algorithms.mixture.component import fitted_cluster, free_parameters
 from gpukpca.algorithms.mixture.fit import Alternation, MixtureSettings, best_of
 from gpukpca.algorithms.mixture.initialization import seed_rows, start_labels
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotated_into_span
+from gpukpca.backend import blocking
 from gpukpca.datasets import misleading_clusters, noisy_spiral
 from gpukpca.exceptions import (
     ConvergenceWarning,
@@ -204,7 +203,7 @@ def test_wide_data_are_the_same_by_way_of_their_span(xp, rng, method):
 
 def test_large_covariances_go_to_the_solver_that_verifies(xp, X, monkeypatch):
     model = LocalPCA(3, 2, n_init=1, random_state=0).fit(xp.array(X))
-    monkeypatch.setattr(mixture, "ON_THE_HOST_UP_TO", 0)
+    monkeypatch.setattr(blocking, "MIXTURE_HOST_UP_TO", 0)
     other = LocalPCA(3, 2, n_init=1, random_state=0).fit(xp.array(X))
     np.testing.assert_allclose(xp.host(other.components_), xp.host(model.components_), atol=1e-12)
     np.testing.assert_allclose(xp.host(other.noise_variance_), xp.host(model.noise_variance_), rtol=1e-12)
@@ -287,8 +286,8 @@ def test_what_must_not_matter_does_not(X, rng, method, change, monkeypatch):
     twin = clone(model).set_params(n_jobs=2 if change == "threads" else None)
     model.fit(X)
     if change == "panels":
-        monkeypatch.setattr(points, "PANEL_ENTRIES", 1)
-        monkeypatch.setattr(points, "FEWEST_ROWS", 7)
+        monkeypatch.setattr(blocking, "MIXTURE_ENTRIES", blocking.PerDevice(1, 1))
+        monkeypatch.setattr(blocking, "SMALLEST_MIXTURE_PANEL", 7)
     twin.fit(other)
     for name in ("weights_", "explained_variance_", "noise_variance_"):
         units = 1.0 if name == "weights_" else factor

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse
 
 from gpukpca import KernelPCA, Nystrom, kernels
+from gpukpca.backend import blocking
 from gpukpca.exceptions import PrecisionWarning
 
 
@@ -90,7 +91,7 @@ def test_new_points_far_from_all_data_are_reported_once(xp, dtype, name, p):
 
 
 def test_panels_of_rows_report_together(tmp_path, monkeypatch):
-    monkeypatch.setattr("gpukpca.decomposition.kernel_pca.OUT_PANEL", 8)
+    monkeypatch.setattr(blocking, "SCORES_PANEL", 8)
     model = KernelPCA(2, kernel="rbf").fit(data())
     new = data(30, seed=1)
     new[[9, 29]] = 1e6

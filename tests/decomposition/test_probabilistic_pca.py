@@ -13,7 +13,7 @@ from sklearn.decomposition import PCA as Peer
 from sklearn.exceptions import NotFittedError
 
 from gpukpca import PCA, BayesianPCA, ProbabilisticPCA
-from gpukpca.algorithms.latent import e_step as expectation
+from gpukpca.backend import blocking
 from gpukpca.backend.batched_linalg import SWEPT_UP_TO, definite_inverses, unpacked
 from gpukpca.decomposition.convergence import ConvergenceWarning
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, MemoryBudgetError, RankWarning
@@ -323,7 +323,7 @@ def test_a_row_does_not_depend_on_the_holes_of_others(X):
 def test_panels_of_new_rows_are_put_together_in_their_order(rng, X, monkeypatch):
     model, Y = ProbabilisticPCA(P).fit(X), with_holes(rng, X)
     whole = {name: getattr(model, name)(Y) for name in ("transform", "score_samples", "posterior_covariance", "impute")}
-    monkeypatch.setattr(expectation, "PANEL_ENTRIES", 1)  # panels of 64 rows
+    monkeypatch.setattr(blocking, "E_STEP_ENTRIES", blocking.PerDevice(1, 1))  # panels of 64 rows
     for name, wanted in whole.items():
         np.testing.assert_allclose(getattr(model, name)(Y), wanted, rtol=1e-12, err_msg=name)
 

@@ -20,7 +20,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process import kernels as process
 
 from gpukpca import KernelPCA, kernels, load
-from gpukpca.backend import rows as backend_rows
+from gpukpca.backend import blocking
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning
 from gpukpca.kernels import (
     RBF,
@@ -586,7 +586,7 @@ def test_the_median_of_wide_rows_is_that_of_differences(n, offset):
 @pytest.mark.parametrize("duplicates", [False, True])
 @pytest.mark.parametrize("empty", [0, 7])
 def test_the_median_of_rows_wider_than_a_panel_is_that_of_differences(xp, duplicates, empty):
-    d = backend_rows.PANEL_ENTRIES // 60 + 100
+    d = blocking.PANEL_ENTRIES.cpu // 60 + 100
     X = np.where(rows(60, d, "float64", 22) > 0.0, rows(60, d, "float64", 23), 0.0)
     X[:, :empty] = 0.0
     if duplicates:

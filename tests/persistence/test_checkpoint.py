@@ -28,6 +28,7 @@ from gpukpca import PCA, KernelPCA, Progress, load
 from gpukpca import _files as files
 from gpukpca.algorithms.kernel_pca import planning
 from gpukpca.algorithms.progress import ETAListener
+from gpukpca.backend import blocking
 from gpukpca.backend.namespace import to_host
 from gpukpca.backend.random import format_generator, restore_generator
 from gpukpca.cli.app import gpukpca
@@ -330,7 +331,7 @@ def test_a_field_tells_all_digits_and_is_the_same_in_every_process() -> None:
 def test_the_hash_of_data_is_that_of_their_entries(xp: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
     import scipy.sparse
 
-    monkeypatch.setattr(job, "PANEL_BYTES", 2000)
+    monkeypatch.setattr(blocking, "HASHED_BYTES", 2000)
     wanted = job.digest_of(X)
     assert job.digest_of(xp.array(X)) == job.digest_of(np.asfortranarray(X)) == job.digest_of(X, 2) == wanted
     assert job.digest_of(X[::-1]) != wanted

@@ -18,24 +18,23 @@ from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.progress import NO_CHECKPOINT
 from gpukpca.algorithms.work import SPARE_COLUMNS, estimate_seconds, kernel_pca_work
+from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, hidden_memory, is_on_gpu
-from gpukpca.backend.elementwise import DEVICE_STRIP_BYTES
 from gpukpca.backend.limits import SHARE_FOR_ROWS, SHARE_FOR_TILES, SHARE_OF_FREE
 from gpukpca.backend.linalg import inner_panel
 from gpukpca.backend.namespace import dtype_name, is_memory_map, is_sparse, item_size
 from gpukpca.backend.parallel import worker_count
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
-from gpukpca.eigen.block_krylov import GPU_COLUMNS, rounded_up
+from gpukpca.eigen.block_krylov import rounded_up
 from gpukpca.eigen.partial_cholesky import default_block
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram.product import dense_row_bytes
-from gpukpca.gram.storage import SMALLEST_EDGE, GramStorage, tile_edge_for, tiled_residence
+from gpukpca.gram.storage import GramStorage, tile_edge_for, tiled_residence
 from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.base import PreparedRows
 from gpukpca.kernels.definiteness import check_not_indefinite
 
 FEWEST_BLOCKS = 4
-SMALLEST_EDGE_ON_GPU = 512
 # Strips of a tile in float64 that a device holds at once.
 WIDE_STRIPS = 3
 # Where a pass recomputes K, columns are cheap beside it: measured, p + 30 of them save two passes of seven, and a start
@@ -224,7 +223,7 @@ def _exact_plan(job: PlanRequest, solver: Any, why: str, edge: int, notes: tuple
         return plan
     columns = max(solver.width(job.n, job.p, job.on_gpu), job.p + SPARE_COLUMNS)
     if job.on_gpu:
-        columns = rounded_up(columns, GPU_COLUMNS)
+        columns = rounded_up(columns, blocking.GPU_COLUMNS)
     wide = replace(solver, block_size=min(job.n, columns), max_blocks=DEAR_BLOCKS)
     start = START_LANDMARKS if job.n >= SAMPLE_PAYS_WHERE_DEAR * START_LANDMARKS else 0
     dear = _with_cache(job, wide, why, edge, notes)
@@ -288,7 +287,7 @@ def _passing_bytes(job: PlanRequest, solver: Any, edge: int, buffered: bool) -> 
     """What comes and goes: in a pass tiles, slices of rows and sums of every worker; between passes wide panels."""
     slices = edge * _slice_bytes(job)
     begins_wide = job.on_gpu and job.template is not None and job.template.wide
-    strips = WIDE_STRIPS * min(DEVICE_STRIP_BYTES, 8 * edge * edge) if begins_wide else 0
+    strips = WIDE_STRIPS * min(blocking.GPU_STRIP_BYTES, 8 * edge * edge) if begins_wide else 0
     tiles = (job.kernel.scratch_tiles + (1 if buffered else 0)) * edge * edge * job.item
     sums = job.n * _columns(job, solver) * job.item
     return max(job.workers * (tiles + slices + sums) + strips, _widened_bytes(job, solver))
@@ -375,8 +374,9 @@ def _edges_to_try(job: PlanRequest) -> list[int]:
     """The usual edge of a tile, and a smaller one for tight limits."""
     usual = tile_edge_for(job.n, job.workers, job.on_gpu, dense_row_bytes(job.kernel, job.X))
     if job.on_gpu:  # by halves: launches are dear, and what a tile needs falls by four
-        return [max(1, usual // 2**k) for k in range(max(1, (usual // SMALLEST_EDGE_ON_GPU).bit_length()))]
-    return [usual, SMALLEST_EDGE] if usual > SMALLEST_EDGE else [usual]
+        return [max(1, usual // 2**k) for k in range(max(1, (usual // blocking.SMALLEST_TILE_EDGE.gpu).bit_length()))]
+    smallest = blocking.SMALLEST_TILE_EDGE.cpu
+    return [usual, smallest] if usual > smallest else [usual]
 
 
 def _solvers_to_try(job: PlanRequest, solver: Any) -> list[tuple[Any, str]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.backend import blocking
 from gpukpca.backend.batched_linalg import (
     batched_products,
     definite_inverses,
@@ -27,12 +28,6 @@ from gpukpca.backend.linalg import column_sums, inner_products
 from gpukpca.backend.namespace import cast, from_host, namespace_of, to_host
 from gpukpca.backend.parallel import map_tiles, row_slices, worker_count
 from gpukpca.backend.rows import gather_rows
-
-# Numbers that a panel works on: few enough to stay in cache, many enough that calls do not count.
-PANEL_ENTRIES, GPU_PANEL_ENTRIES = 2**19, 2**26
-SMALLEST_PANEL = 64
-# Panels a worker makes between two sums: their moments are held meanwhile.
-WAVE = 4
 
 
 @dataclass(frozen=True)
@@ -237,8 +232,8 @@ def gathered(batches: Iterable[Array], step: EStep, n_jobs: int | None) -> Suffi
     for batch in batches:
         workers = worker_count(batch, n_jobs)
         panels = row_slices(int(batch.shape[0]), panel_rows(batch, step.p))
-        for first in range(0, len(panels), WAVE * workers):
-            wave = panels[first : first + WAVE * workers]
+        for first in range(0, len(panels), blocking.E_STEP_WAVE * workers):
+            wave = panels[first : first + blocking.E_STEP_WAVE * workers]
             for parts in map_tiles(lambda cut: step.sums(batch[cut[0] : cut[1], :]), wave, workers):  # noqa: B023
                 for part in parts:
                     total = part if total is None else total + part
@@ -249,5 +244,5 @@ def gathered(batches: Iterable[Array], step: EStep, n_jobs: int | None) -> Suffi
 
 def panel_rows(like: Array, p: int) -> int:
     """Rows of a panel."""
-    entries = GPU_PANEL_ENTRIES if is_on_gpu(like) else PANEL_ENTRIES
-    return max(SMALLEST_PANEL, entries // (2 * int(like.shape[1]) + 4 * p * p))
+    entries = blocking.E_STEP_ENTRIES.on(is_on_gpu(like))
+    return max(blocking.SMALLEST_E_STEP_PANEL, entries // (2 * int(like.shape[1]) + 4 * p * p))

@@ -13,6 +13,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.latent.gaussian import GaussianModel
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
+from gpukpca.backend import blocking
 from gpukpca.backend.elementwise import add, exp
 from gpukpca.backend.linalg import largest_eigenpairs
 from gpukpca.backend.namespace import from_host, namespace_of, to_host
@@ -22,9 +23,6 @@ from gpukpca.eigen import Dense, top_eigh
 from gpukpca.eigen.residuals import signs
 from gpukpca.gram import DenseGram
 
-# Covariances of so many features go to LAPACK on the host from a device too: cuSOLVER is slower on them, and its answer
-# would have to be verified.
-ON_THE_HOST_UP_TO = 256
 # Rows with less weight than this cannot change a digit of a cluster's sums.
 NEGLIGIBLE = 1e-32
 
@@ -136,7 +134,7 @@ def fitted_cluster(
 def _leading_pairs(S: Array, p: int) -> tuple[np.ndarray, Array, tuple[str, ...]]:
     """The p largest eigenvalues of a covariance on the host, its vectors (d, p), and what a device could not do."""
     d = int(S.shape[0])
-    if d > ON_THE_HOST_UP_TO:
+    if d > blocking.MIXTURE_HOST_UP_TO:
         eigen = top_eigh(DenseGram(S), p, Dense())
         return np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0), eigen.eigenvectors, eigen.fallbacks
     host = to_host(S)

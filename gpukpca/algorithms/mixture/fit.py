@@ -12,6 +12,7 @@ from gpukpca.algorithms.mixture.component import Cluster, fitted_cluster, soft_a
 from gpukpca.algorithms.mixture.hard_assignment import hard_assignment
 from gpukpca.algorithms.mixture.initialization import one_hot
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
+from gpukpca.backend import blocking
 from gpukpca.backend.creation import indices
 from gpukpca.backend.namespace import namespace_of, to_host
 from gpukpca.backend.parallel import map_tiles, restore_order
@@ -20,8 +21,6 @@ ASSIGNMENTS = {"mixture": soft_assignment, "hard": hard_assignment}
 # Iterations that every start gets; the best goes on (Biernacki, Celeux & Govaert, Comput. Stat. Data Anal. 41 (2003)
 # 561, have it for EM).
 SHORT = 10
-# Multiplications of all covariances from which on threads gain more than starting them costs.
-WORTH_THREADS = 2**22
 # Weights of responsibilities that sum to an integer may miss it by rounding.
 ROUNDING = 1e-6
 
@@ -173,7 +172,7 @@ class Alternation:
 
         if k < workers:
             return [one(c, workers) for c in range(k)]
-        worthwhile = self.points.shape[0] * self.points.shape[1] ** 2 >= WORTH_THREADS
+        worthwhile = self.points.shape[0] * self.points.shape[1] ** 2 >= blocking.MIXTURE_THREADS_FROM
         return restore_order(map_tiles(lambda c: one(c, 1), list(range(k)), workers, threads=worthwhile), k)
 
     def _repaired(self) -> list[Cluster] | None:

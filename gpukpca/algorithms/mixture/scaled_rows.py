@@ -14,25 +14,15 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.magnitude import check_entries, row_bounds
 from gpukpca.algorithms.pca.streaming import moments_of
+from gpukpca.backend import blocking
 from gpukpca.backend.creation import full
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, move, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
-from gpukpca.backend.rows import (
-    GPU_PANEL_ENTRIES,
-    gather_rows,
-    half_range,
-    power_of_two_scale,
-    row_panels,
-    take_rows,
-)
+from gpukpca.backend.rows import gather_rows, half_range, power_of_two_scale, row_panels, take_rows
 
 Result = TypeVar("Result")
-
-# Entries of a panel on the host: 1 MiB in float64 stays in a core's own cache while several passes go over it.
-PANEL_ENTRIES = 2**17
-FEWEST_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -143,8 +133,8 @@ class ScaledRows:
 
     def panel(self, least: int) -> int:
         """Rows of a panel."""
-        entries = GPU_PANEL_ENTRIES if is_on_gpu(self.like) else PANEL_ENTRIES
-        return max(FEWEST_ROWS, least, entries // max(1, self.shape[1]))
+        entries = blocking.MIXTURE_ENTRIES.on(is_on_gpu(self.like))
+        return max(blocking.SMALLEST_MIXTURE_PANEL, least, entries // max(1, self.shape[1]))
 
 
 def rotated_into_span(points: ScaledRows, p: int) -> tuple[ScaledRows, Array]:

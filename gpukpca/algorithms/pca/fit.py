@@ -15,6 +15,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.pca.plan import PCAPlan
+from gpukpca.backend import blocking
 from gpukpca.backend.linalg import column_norms, inner_products, thin_svd, triangular_inverse
 from gpukpca.backend.namespace import cast, dtype_name, from_host, is_sparse, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
@@ -36,9 +37,6 @@ BLURRED = {"float64": 1e-6, "float32": 1e-4}
 DROWNED = 4.0
 # Singular values up to this many eps of the largest are rounding noise.
 NULL_FACTOR = 20.0
-# LAPACK with one thread up to these sizes: half of a reduction to tridiagonal form is bound by memory, and where others
-# use the machine too, threads that wait for each other cost many times their work.
-ONE_THREAD_UP_TO, ONE_THREAD_FOR_ALL = 2500, 500
 # Deviations from the mean below this share of its last digit: a constant.
 CONSTANT = 1e-2
 
@@ -175,7 +173,7 @@ class PrincipalAxes:
         if isinstance(self.Z, ClusterFeatureRows):
             return self._by_triangle()
         Z = _checked(self.Z.materialized())
-        with single_threaded_blas() if self.most <= ONE_THREAD_FOR_ALL else nullcontext():
+        with single_threaded_blas() if self.most <= blocking.PCA_ONE_THREAD_FOR_ALL else nullcontext():
             U, s, Vt = thin_svd(Z)
         p = self._wanted
         xp = namespace_of(Vt)
@@ -201,7 +199,8 @@ class PrincipalAxes:
 
     def _solved(self, op: Any) -> EigenResult:
         n, p = op.shape[0], min(self._wanted, op.shape[0])
-        alone = isinstance(self.plan.solver, Dense) and n <= (ONE_THREAD_FOR_ALL if p == n else ONE_THREAD_UP_TO)
+        few = blocking.PCA_ONE_THREAD_FOR_ALL if p == n else blocking.PCA_ONE_THREAD_UP_TO
+        alone = isinstance(self.plan.solver, Dense) and n <= few
         with single_threaded_blas() if alone else nullcontext():
             eigen = top_eigh(
                 op, p, solver=self.plan.solver, rng=self.rng, report=self.report, checkpointer=self.checkpointer

@@ -9,6 +9,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.placement import panels_of
+from gpukpca.backend import blocking
 from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -22,10 +23,6 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.rows import less_full_columns, take_rows
 from gpukpca.covariance.dense import projected_rows
-
-# Rows of the host that go to a device together; rows whose square norms are made together.
-HOST_PANEL = 65_536
-WIDE_PANEL = 1024
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class LinearMap:
             return projected_rows(Y, self.shift, self.axes, offset, n_jobs)
         parts = [
             projected_rows(move(take_rows(Y, *bounds), self.axes), self.shift, self.axes, offset, n_jobs)
-            for bounds in panels_of(Y, HOST_PANEL)
+            for bounds in panels_of(Y, blocking.PROJECTED_ROWS)
         ]
         return parts[0] if len(parts) == 1 else namespace_of(self.axes).concat(parts, axis=0)
 
@@ -91,7 +88,7 @@ class LinearMap:
         """
         xp, wide, distances = namespace_of(self.axes), accumulation_dtype(self.axes), []
         scores = self.scores(Y, n_jobs)
-        for start, stop in panels_of(Y, WIDE_PANEL):
+        for start, stop in panels_of(Y, blocking.WIDE_PROJECTED_ROWS):
             rows = take_rows(Y, start, stop)
             rows = rows.toarray() if is_sparse(rows) else move(rows, self.axes)
             centered = cast(rows, self.axes.dtype) - self.shift[None, :]

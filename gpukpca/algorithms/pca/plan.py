@@ -11,19 +11,11 @@ from gpukpca.algorithms.pca.settings import PCASettings
 from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.progress import NO_CHECKPOINT
 from gpukpca.algorithms.work import estimate_seconds, pca_work, time_line
+from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, hidden_memory, is_on_gpu
 from gpukpca.backend.namespace import dtype_name, is_sparse, item_size
 from gpukpca.backend.parallel import worker_count
-from gpukpca.covariance.dense import (
-    BLOCK_ENTRIES,
-    FEWEST_COLUMNS,
-    FEWEST_ROWS,
-    GPU_BLOCK_ENTRIES,
-    LONGEST,
-    PRIVATE_UP_TO,
-    SQUARES,
-    TILE_EDGE,
-)
+from gpukpca.covariance.dense import SQUARES
 from gpukpca.distributed import ClusterRows
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import MemoryBudgetError
@@ -289,7 +281,7 @@ def _bytes(job: PCAPlanRequest, method: str, solver: Any, by_samples: bool) -> i
         return copy + work + blocks + sums + results
     size = n if method == "dual" else d
     wanted = size if job.whole else p
-    private = workers if size <= PRIVATE_UP_TO or method == "covariance_eigh" else 0
+    private = workers if size <= blocking.PRIVATE_SCATTER_UP_TO or method == "covariance_eigh" else 0
     matrix = size * size * 8 * (1 + private) + size * size * item * (2 if private else 0)
     work = solver.workspace_items(size, min(wanted, size), job.on_gpu) * 8 + 2 * size * size * 8
     work = work if isinstance(solver, Dense) else solver.workspace_items(size, wanted, job.on_gpu) * 8
@@ -300,8 +292,9 @@ def _block_bytes(job: PCAPlanRequest, method: str) -> int:
     """Of a block of rows or columns, and a tile of a product."""
     by_rows = method == "covariance_eigh" or (method in ("randomized", "full") and job.n >= job.d)
     length, other = (job.n, job.d) if by_rows else (job.d, job.n)
-    entries = GPU_BLOCK_ENTRIES if job.on_gpu else BLOCK_ENTRIES
-    fewest = FEWEST_ROWS if by_rows else FEWEST_COLUMNS
+    entries = blocking.SCATTER_ENTRIES.on(job.on_gpu)
+    fewest = blocking.FEWEST_SCATTER_ROWS if by_rows else blocking.FEWEST_SCATTER_COLUMNS
     rows = min(length, max(fewest, entries // max(other, 1)))
-    rows = max(rows, min(length, SQUARES * other, LONGEST)) if method == "covariance_eigh" else rows
-    return (rows * other + (TILE_EDGE**2 if method == "dual" else 0)) * 8
+    if method == "covariance_eigh":
+        rows = max(rows, min(length, SQUARES * other, blocking.LONGEST_SCATTER_PANEL.cpu))
+    return (rows * other + (blocking.SCATTER_TILE_EDGE**2 if method == "dual" else 0)) * 8

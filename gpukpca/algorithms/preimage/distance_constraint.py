@@ -14,14 +14,13 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.preimage.feature_space import FeatureSpace, square_sums
 from gpukpca.algorithms.preimage.result import Found, PreimageInfo
+from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import row_products, smallest_in_rows
 from gpukpca.backend.namespace import cast, epsilon, from_host, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.backend.rows import feature_means, gather_rows, shifted_rows
 
-# Numbers that a panel of points holds at most: distances to the basis, or coordinates of neighbors.
-CPU_PANEL, GPU_PANEL = 2**20, 2**25
 # Directions among neighbors with less than this share of the largest squared singular value carry rounding only.
 FLAT = 1e-10
 # How many times as far from the neighbors' mean as their distances say, in the root mean square, a position may be.
@@ -79,7 +78,7 @@ class DistanceConstraint:
     def __call__(self, Z: Array, start: Array | None = None) -> Found:
         """Cost: 2 m q operations a point, and k² d for k neighbors."""
         widest = max(int(self.points.shape[0]), self.n_neighbors * int(self.points.shape[1]))
-        panels = row_slices(int(Z.shape[0]), max(1, (GPU_PANEL if is_on_gpu(Z) else CPU_PANEL) // widest))
+        panels = row_slices(int(Z.shape[0]), max(1, blocking.PREIMAGE_ENTRIES.on(is_on_gpu(Z)) // widest))
         workers = worker_count(Z, self.space.n_jobs)
         found = map_tiles(lambda bounds: self._panel(Z[slice(*bounds), :]), panels, workers)
         return namespace_of(Z).concat(restore_order(found, len(panels)), axis=0), PreimageInfo.direct(int(Z.shape[0]))

@@ -16,6 +16,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.preimage.feature_space import FeatureSpace, nearest, square_sums
 from gpukpca.algorithms.preimage.result import Found, PreimageInfo
+from gpukpca.backend import blocking
 from gpukpca.backend.creation import full
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import multiply
@@ -25,8 +26,6 @@ from gpukpca.backend.rows import by_panels, feature_means, gather_rows, shifted_
 from gpukpca.kernels import Kernel, Scale
 from gpukpca.kernels.base import PreparedRows
 
-# Entries of the block of kernel values between points under way and the basis: 8 MiB and 256 MiB in float64.
-CPU_PANEL, GPU_PANEL = 2**20, 2**25
 # Where positive and negative weights cancel to less than this share of their size, their mean is no place to go to.
 CANCELLED = 0.01
 # Steps shorter than this share of the spread of the data are rounding, in eps.
@@ -92,7 +91,7 @@ class FixedPoint:
         slope, kernel = (_Prepared.of(k, self.points) for k in (self.slope, self.space.kernel))
         values = None if self.slope == self.space.kernel else kernel
         count = int(Z.shape[0])
-        rows = max(1, (GPU_PANEL if is_on_gpu(Z) else CPU_PANEL) // int(self.points.shape[0]))
+        rows = max(1, blocking.PREIMAGE_ENTRIES.on(is_on_gpu(Z)) // int(self.points.shape[0]))
         panels = row_slices(count, rows)
 
         def panel(bounds: tuple[int, int]) -> Found:

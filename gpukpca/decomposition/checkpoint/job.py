@@ -13,6 +13,7 @@ from gpukpca._formatting import printable
 from gpukpca._typing import Array
 from gpukpca._version import __version__
 from gpukpca.algorithms.pca.plan import PCAPlan
+from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import dtype_name, is_foreign, is_sparse, to_host
 from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
@@ -24,7 +25,6 @@ from gpukpca.kernels import Kernel
 
 # Of the files; another number is another layout of them.
 FORMAT = 1
-PANEL_BYTES = 2**22
 # Rows whose kernel values tell one function of the user's from another of the same name.
 SAMPLE = 16
 
@@ -138,7 +138,7 @@ def digest_of(X: Any, n_jobs: int | None = None) -> str:
 def _digests(part: Any, n_jobs: int | None) -> list[bytes]:
     """Of the panels of an array of two dimensions, in order."""
     width = max(1, int(part.shape[1])) * 8
-    panels = row_slices(int(part.shape[0]), max(1, PANEL_BYTES // width))
+    panels = row_slices(int(part.shape[0]), max(1, blocking.HASHED_BYTES // width))
 
     def work(panel: tuple[int, int]) -> bytes:
         return hashlib.sha256(to_host(take_rows(part, *panel)).tobytes()).digest()

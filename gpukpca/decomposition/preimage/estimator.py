@@ -17,6 +17,7 @@ from gpukpca.algorithms.preimage.feature_space import FeatureSpace, square_sums
 from gpukpca.algorithms.preimage.linear import LinearPreimage
 from gpukpca.algorithms.preimage.result import FittedPreimage, Found, PreimageInfo
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
+from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
@@ -39,9 +40,6 @@ from gpukpca.decomposition.validation import checked_scores, new_data
 from gpukpca.distributed import is_dask_array
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, warn_user
 from gpukpca.kernels import Kernel, Linear, Precomputed
-
-# Rows that go back to data space together: results of a panel are moved to where the data came from.
-PANEL = 8192
 
 
 def _without_inverse(estimator: Any) -> str:
@@ -176,7 +174,7 @@ class WithPreimages:
         with device_context(like), overflow_allowed():
             Z = checked_scores(X, like, int(self.eigenvalues_.shape[0]))[:, :q]
             back = self._way_back(q)
-            parts = [_points(back, Z[start:stop, :], None, X) for start, stop in panels_of(Z, PANEL)]
+            parts = [_points(back, Z[start:stop, :], None, X) for start, stop in panels_of(Z, blocking.PREIMAGE_PANEL)]
             return _joined(parts, return_info)
 
     @OnlyWhere(_without_inverse)
@@ -217,7 +215,8 @@ class WithPreimages:
         Y = self._new_rows(X, "denoise")
         with device_context(self._map.like), overflow_allowed():
             back = self._way_back(q)
-            parts = [self._denoised(back, self._brought(Y, *bounds), q, X) for bounds in panels_of(Y, PANEL)]
+            panels = panels_of(Y, blocking.PREIMAGE_PANEL)
+            parts = [self._denoised(back, self._brought(Y, *bounds), q, X) for bounds in panels]
             return _joined(parts, return_info)
 
     @OnlyWhere(_without_inverse)
@@ -314,7 +313,7 @@ class WithPreimages:
             diagonal = _checked_diagonal(diagonal, int(Y.shape[0]))
         with device_context(self._map.like), overflow_allowed():
             parts = []
-            for start, stop in panels_of(Y, PANEL):
+            for start, stop in panels_of(Y, blocking.PREIMAGE_PANEL):
                 own = None if diagonal is None else diagonal[start:stop]
                 errors = cast(self._feature_errors(self._brought(Y, start, stop), q, own), self._map.projection.dtype)
                 check_finite(errors[:, None], "The kernel overflows on the new points.", "The array of errors")
@@ -392,7 +391,7 @@ class WithPreimages:
         m, parts = self._map, []
         with device_context(m.like), overflow_allowed():
             back = self._way_back(q)
-            for bounds in panels_of(Y, PANEL):
+            for bounds in panels_of(Y, blocking.PREIMAGE_PANEL):
                 rows = dense_rows(self._brought(Y, *bounds))
                 points, info = self._denoised(back, rows, q, rows)
                 squares = square_sums(cast(rows, m.mean_weights.dtype) - cast(points, m.mean_weights.dtype))
