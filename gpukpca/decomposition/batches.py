@@ -11,7 +11,6 @@ from sklearn.utils import gen_batches
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
-from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import empty_like, is_foreign, is_memory_map, is_sparse, library_of, same_place
 from gpukpca.backend.rows import dense_rows
 from gpukpca.decomposition.validation import new_data, training_data
@@ -136,8 +135,7 @@ def _stream(estimator: Any, X: Iterable[Any], missing: bool) -> Batches:
 
 def _first(estimator: Any, batch: Any, missing: bool) -> Any:
     try:
-        with device_context(batch):
-            return training_data(estimator, batch, missing=missing)
+        return training_data(estimator, batch, missing=missing)
     except (ValueError, TypeError) as error:
         raise _named("batch 0", error) from error
 
@@ -151,8 +149,7 @@ def _checked(estimator: Any, batch: Any, first: Array, name: str, missing: bool)
             "be in one library and on one device. Move them, or pass host arrays and set device."
         )
     try:
-        with device_context(batch):
-            return new_data(estimator, batch, first, "fit", missing=missing)
+        return new_data(estimator, batch, first, "fit", missing=missing)
     except (ValueError, TypeError) as error:
         raise _named(name, error) from error
 

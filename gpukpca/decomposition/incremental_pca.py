@@ -39,10 +39,11 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.rows import by_panels, dense_rows, power_of_two_scale
+from gpukpca.decomposition._base import DevicePlacement
+from gpukpca.decomposition._session import fit_session
 from gpukpca.decomposition.batch_memory import check_update, exact_solver, rows_within, update_bytes
 from gpukpca.decomposition.batches import Batches, batches_of, is_stream
 from gpukpca.decomposition.choices import check_parameter, is_integer, is_switch
-from gpukpca.decomposition.fitting import DevicePlacement, restore_on_error
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import supports_dask
 from gpukpca.decomposition.saved import Saved
@@ -181,8 +182,7 @@ class IncrementalPCA(
         IncrementalPCA
             The estimator itself.
         """
-        with restore_on_error(self), device_context(X), overflow_allowed():
-            self._check_parameters()
+        with fit_session(self, X, IncrementalPCA._check_parameters):
             batches = batches_of(self, X, self._rows_of_a_batch, 0 if self.exact else self.n_components or 0)
             with device_context(batches.like), self._few_threads():
                 if self.exact:
@@ -268,8 +268,7 @@ class IncrementalPCA(
         IncrementalPCA
             The estimator itself.
         """
-        with restore_on_error(self), device_context(X), overflow_allowed():
-            self._check_parameters()
+        with fit_session(self, X, IncrementalPCA._check_parameters):
             if is_sparse(X):
                 raise TypeError(
                     "IncrementalPCA.partial_fit does not support sparse input. Either convert data to dense or use "
@@ -401,8 +400,7 @@ class IncrementalPCA(
             raise InvalidParameterError(
                 "transform takes rows, not an iterable of batches; call it for each: [model.transform(b) for b in X]."
             )
-        with device_context(X), overflow_allowed():
-            Y = new_data(self, X, self.components_, "transform")
+        Y = new_data(self, X, self.components_, "transform")
         with device_context(self.components_), overflow_allowed():
             scores = by_panels(Y if is_sparse(Y) else move(Y, self.components_), self._scores)
             check_finite(scores, "The new points are too large.", "The array of scores")

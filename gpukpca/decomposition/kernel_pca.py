@@ -12,8 +12,8 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.fit import fitted_model, planned
 from gpukpca.algorithms.kernel_pca.model import MapArrays, Model
 from gpukpca.algorithms.kernel_pca.plan import Plan
-from gpukpca.algorithms.placement import Placement, at_full_precision, own_copy, panels_of, placement_for
-from gpukpca.algorithms.resources import MemoryBudget, memory_limit, retry_on_oom
+from gpukpca.algorithms.placement import Placement, own_copy, panels_of, placement_for
+from gpukpca.algorithms.resources import MemoryBudget, memory_limit
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
@@ -29,11 +29,11 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.rows import gather_rows, place_of, take_columns, take_rows
-from gpukpca.decomposition.checkpoint import check_folder
+from gpukpca.decomposition._base import DevicePlacement, settings_of
+from gpukpca.decomposition._session import FitSession, fit_tools, run_fit
 from gpukpca.decomposition.choices import check_parameters, kernel_from, kernel_gamma
 from gpukpca.decomposition.cluster import accumulate, cluster_rows, compute_dask, local_placement
 from gpukpca.decomposition.cluster_route import cluster_plan, model_from_cluster
-from gpukpca.decomposition.fitting import DevicePlacement, fit_tools, restore_on_error, settings_of
 from gpukpca.decomposition.lazy import check_no_data_frames, supports_dask
 from gpukpca.decomposition.locality import far_rows, warn_of_far_rows
 from gpukpca.decomposition.peers import KernelPeer
@@ -278,28 +278,23 @@ class KernelPCA(
         """Fit, and return the scores where they are wanted; on any exception the estimator is as it was."""
         if wants_scores and is_dask_array(X):
             check_no_data_frames(self)
-        with restore_on_error(self), device_context(X), overflow_allowed():
-            check_parameters(self)
-            check_folder(self.checkpoint)
-            return retry_on_oom(lambda budget: self._fitted(X, budget, wants_scores), self.memory_limit, X)
+        return run_fit(self, X, lambda session: self._fitted(X, session, wants_scores), check_parameters)
 
-    def _fitted(self, given: Any, budget: MemoryBudget, wants_scores: bool) -> Array | None:
+    def _fitted(self, given: Any, session: FitSession, wants_scores: bool) -> Array | None:
         """One attempt; the scores in the library of the data."""
         if (rows := cluster_rows(self, given)) is not None:
-            return self._fitted_on_cluster(rows, given, budget, wants_scores)
+            return self._fitted_on_cluster(rows, given, session.budget, wants_scores)
         remote, given = given, compute_dask(self, given)
         data = training_data(self, given)
-        place = at_full_precision(placement_for(self.device, data), data)
-        with device_context(place.work):
-            limit = budget.limit(place.work)
-            place.check_size(data, limit)
+        place = session.place(data)
+        with session.on(place, data) as limit:
             X = place.brought(data)
             kernel = self._resolved_kernel(X)
             data = own_copy(data, given) if self.copy_X and not isinstance(kernel, Precomputed) else data
             X = X if place.moved else data
             tools = fit_tools(self, X, kernel, place)
             plan, model = fitted_model(settings_of(self, kernel), X, kernel, place, limit, tools)
-            self._commit(data, X, kernel, plan, model, place, budget.story)
+            self._commit(data, X, kernel, plan, model, place, session.budget.story)
             if not wants_scores:
                 return None
             scores = self._delivered(model.scores, given)
@@ -427,8 +422,7 @@ class KernelPCA(
         """
         check_is_fitted(self)
         work = self._map.like
-        with device_context(X), overflow_allowed():
-            Y = new_data(self, X, self.X_fit_, "transform")
+        Y = new_data(self, X, self.X_fit_, "transform")
         with device_context(work), overflow_allowed():
             shape = (int(Y.shape[0]), self._n_features_out)
             if out is not None:

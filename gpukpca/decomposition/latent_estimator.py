@@ -32,15 +32,14 @@ from gpukpca.backend.namespace import (
     item_size,
     move,
     namespace_of,
-    overflow_allowed,
     to_host,
 )
 from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.random import generator
 from gpukpca.backend.rows import feature_means
+from gpukpca.decomposition._session import fit_session
 from gpukpca.decomposition.batches import Batches, batches_of, is_stream
 from gpukpca.decomposition.choices import check_parameter, is_integer, is_real, is_switch, is_word
-from gpukpca.decomposition.fitting import restore_on_error
 from gpukpca.decomposition.latent_variables import WithLatentVariables
 from gpukpca.decomposition.pca import SpectrumPCA
 from gpukpca.decomposition.saved import Saved
@@ -86,8 +85,7 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
         -------
         self
         """
-        with restore_on_error(self), device_context(X), overflow_allowed():
-            self._check_parameters()
+        with fit_session(self, X, LatentVariableEstimator._check_parameters):
             data = None if is_stream(X) else training_data(self, X, missing=True)
             if self._goes_direct(data):
                 self._fit_direct(data)

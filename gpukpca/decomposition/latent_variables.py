@@ -23,9 +23,9 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.random import generator
 from gpukpca.backend.rows import dense_rows
+from gpukpca.decomposition._base import DevicePlacement
 from gpukpca.decomposition.batches import is_stream
 from gpukpca.decomposition.choices import is_integer
-from gpukpca.decomposition.fitting import DevicePlacement
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import mean_of, supports_dask
 from gpukpca.decomposition.validation import checked_scores, new_data
@@ -241,8 +241,7 @@ class WithLatentVariables(
             raise InvalidParameterError(
                 f"{method} takes rows, not an iterable of batches; call it for each: [model.{method}(b) for b in X]."
             )
-        with device_context(X), overflow_allowed():
-            return new_data(self, X, self.components_, method, missing=True)
+        return new_data(self, X, self.components_, method, missing=True)
 
     def _finite(self, found: Array, X: Any, what: str) -> Array:
         found = cast(found, self.components_.dtype)

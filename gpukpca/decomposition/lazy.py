@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from gpukpca._typing import Array
 from gpukpca.backend.finite import NotFiniteError
 from gpukpca.backend.namespace import dtype_name, to_host
-from gpukpca.decomposition.fitting import output_of_transform
+from gpukpca.decomposition._base import output_of_transform
 from gpukpca.decomposition.validation import Shape
 from gpukpca.distributed import is_dask_array
 from gpukpca.distributed.lazy import known_width, mapped_rows

@@ -15,8 +15,7 @@ from gpukpca.algorithms.magnitude import variances_of_data
 from gpukpca.algorithms.mixture.component import fix_signs
 from gpukpca.algorithms.mixture.model import LocalModel, rotated_back
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotated_into_span
-from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
-from gpukpca.algorithms.resources import MemoryBudget, retry_on_oom
+from gpukpca.algorithms.placement import Placement
 from gpukpca.backend.creation import indices
 from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.finite import check_finite
@@ -33,8 +32,9 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.random import generator
+from gpukpca.decomposition._base import DevicePlacement
+from gpukpca.decomposition._session import FitSession, run_fit
 from gpukpca.decomposition.choices import is_integer
-from gpukpca.decomposition.fitting import DevicePlacement, restore_on_error
 from gpukpca.decomposition.lazy import mean_of, supports_dask
 from gpukpca.decomposition.local_choices import candidates, check_local_parameters
 from gpukpca.decomposition.local_selection import BICSelection, check_memory, smallest_bic
@@ -192,19 +192,15 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         LocalPCA
             The estimator itself.
         """
-        with restore_on_error(self), device_context(X), overflow_allowed():
-            check_local_parameters(self)
-            retry_on_oom(lambda budget: self._fit(X, budget), self.memory_limit, X)
+        run_fit(self, X, lambda session: self._fit(X, session), check_local_parameters)
         return self
 
-    def _fit(self, given: Any, budget: MemoryBudget) -> None:
+    def _fit(self, given: Any, session: FitSession) -> None:
         _refuse_sparse(given)
         data = training_data(self, given)
         pairs = candidates(self, *data.shape)
-        place = at_full_precision(placement_for(self.device, data), data)
-        with device_context(place.work):
-            limit = budget.limit(place.work)
-            place.check_size(data, limit)
+        place = session.place(data)
+        with session.on(place, data) as limit:
             X = place.brought(data)
             frame = RowScaling.of(X, place.work)
             points, basis = ScaledRows(X, frame, self.n_jobs), None
@@ -215,7 +211,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
             clusters = sorted(chosen.run.clusters, key=lambda cluster: -cluster.weight)
             clusters = clusters if basis is None else rotated_back(clusters, basis)
             model = LocalModel(self.method, frame, [fix_signs(cluster) for cluster in clusters])
-            self._commit(model, X, chosen, place, budget.story)
+            self._commit(model, X, chosen, place, session.budget.story)
             self._warn(chosen, frame)
 
     def _commit(
@@ -432,11 +428,9 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         """``work(model, rows)`` for checked rows, where the model is."""
         check_is_fitted(self)
         _refuse_sparse(X)
-        with device_context(X), overflow_allowed():
-            Y = new_data(self, X, self.components_, method)
+        Y = new_data(self, X, self.components_, method)
         with device_context(self._model.frame.shift), overflow_allowed():
-            found = work(self._model, Y)
-            return found
+            return work(self._model, Y)
 
     def _numbers(self, X: Any, method: str, work: Callable[[LocalModel, Any], Array]) -> Array:
         """`_answer` in the dtype of fit and the library of X."""

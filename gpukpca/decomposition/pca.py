@@ -19,7 +19,7 @@ from gpukpca.algorithms.pca.settings import RankRequest
 from gpukpca.algorithms.pca.spectrum import Variances, variances_of, warn_of_axes, warn_of_lost_variances
 from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
 from gpukpca.algorithms.progress import Progress, listener_from, pass_report, timed
-from gpukpca.algorithms.resources import MemoryBudget, retry_on_oom
+from gpukpca.algorithms.resources import MemoryBudget
 from gpukpca.algorithms.solver_warnings import warn_of_tolerance
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
@@ -33,10 +33,11 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.random import generator
-from gpukpca.decomposition.checkpoint import check_folder, checkpoint_for
+from gpukpca.decomposition._base import DevicePlacement
+from gpukpca.decomposition._session import FitSession, run_fit
+from gpukpca.decomposition.checkpoint import checkpoint_for
 from gpukpca.decomposition.checkpoint.job import pca_job
 from gpukpca.decomposition.cluster import cluster_rows, compute_dask, local_placement
-from gpukpca.decomposition.fitting import DevicePlacement, restore_on_error
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import check_no_data_frames, mean_of, supports_dask
 from gpukpca.decomposition.pca_choices import (
@@ -244,18 +245,13 @@ class PCA(
         """Fit, and return the scores where they are wanted; on any exception the estimator is as it was."""
         if wants_scores and is_dask_array(X):
             check_no_data_frames(self)
-        with restore_on_error(self), device_context(X), overflow_allowed():
-            check_pca_parameters(self)
-            check_folder(self.checkpoint)
-            return retry_on_oom(lambda budget: self._fitted(X, budget, wants_scores), self.memory_limit, X)
+        return run_fit(self, X, lambda session: self._fitted(X, session, wants_scores), check_pca_parameters)
 
-    def _fitted(self, given: Any, budget: MemoryBudget, wants_scores: bool) -> Array | None:
+    def _fitted(self, given: Any, session: FitSession, wants_scores: bool) -> Array | None:
         """One attempt; the scores in the library of the data."""
         data, place = self._taken(given)
         wanted = rank_request(self, *data.shape)
-        with device_context(place.work):
-            limit = budget.limit(place.work)
-            place.check_size(data, limit)
+        with session.on(place, data) as limit:
             plan = self._planned(data, wanted, place, limit)
             listener = timed(listener_from(self.verbose))
             if listener is not None:
@@ -272,7 +268,7 @@ class PCA(
             variances = variances_of(axes, Z, wanted)
             warn_of_axes(axes, variances, wanted)
             plan = replace(plan, n_components=variances.kept)
-            mapping = self._commit(Z, plan, axes, variances, scale, place, budget.story)
+            mapping = self._commit(Z, plan, axes, variances, scale, place, session.budget.story)
             self._warn_of_lost_variances()
             if axes.eigen is not None and plan.solver.tol == self.tol:
                 warn_of_tolerance(axes.eigen, float(self.tol))
@@ -360,8 +356,7 @@ class PCA(
         Cost 2 m d p operations; memory O(m p) and a panel a thread.
         """
         check_is_fitted(self)
-        with device_context(X), overflow_allowed():
-            Y = new_data(self, X, self.components_, "transform")
+        Y = new_data(self, X, self.components_, "transform")
         with device_context(self._map.axes), overflow_allowed():
             scores = self._map.scores(Y, self.n_jobs)
             check_finite(scores, "Products with the components overflow.", "The array of scores")
@@ -425,8 +420,7 @@ class PCA(
         Where the covariance is singular, directions without variance are given eps times the largest one.
         """
         check_is_fitted(self)
-        with device_context(X), overflow_allowed():
-            Y = new_data(self, X, self.components_, "score_samples")
+        Y = new_data(self, X, self.components_, "score_samples")
         with device_context(self._map.axes), overflow_allowed():
             components = move(self.components_, self._map.axes)
             scores, distances = self._map.scores_and_distances(Y, components, self.n_jobs)

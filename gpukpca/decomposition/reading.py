@@ -488,8 +488,7 @@ def _by_rows(model: Any, X: Any, function: Callable[[Array], Array], name: str, 
     """A function of dense rows over the rows of X, where the model is; the result in the library of X."""
     check_is_fitted(model)
     like = model.components_
-    with device_context(X), overflow_allowed():
-        Y = new_data(model, X, like, name)
+    Y = new_data(model, X, like, name)
     with device_context(like), overflow_allowed():
         Y = Y if is_sparse(Y) else move(Y, like)
         result = by_panels(Y, lambda rows, *_: function(dense_rows(rows)))

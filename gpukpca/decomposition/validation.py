@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from gpukpca._typing import Array
 from gpukpca.backend.csr import canonical, check_compressed
+from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -27,6 +28,7 @@ from gpukpca.backend.namespace import (
     library_of,
     move,
     namespace_of,
+    overflow_allowed,
     real_floating,
     same_place,
     to_host,
@@ -41,7 +43,8 @@ def training_data(estimator: Any, X: Any, *, missing: bool = False) -> Array:
     With `missing`, NaN and masked entries are missing values, and come out as NaN. Raises ValueError or TypeError as
     scikit-learn does, infinity and else NaN included.
     """
-    return _checked(estimator, X, reset=True, missing=missing)
+    with device_context(X), overflow_allowed():
+        return _checked(estimator, X, reset=True, missing=missing)
 
 
 def new_data(estimator: Any, X: Any, fitted: Array, method: str, *, missing: bool = False) -> Array:
@@ -50,17 +53,15 @@ def new_data(estimator: Any, X: Any, fitted: Array, method: str, *, missing: boo
     Under scikit-learn's ``array_api_dispatch=True`` an input from another library or device than the data of fit is a
     ValueError.
     """
-    host = not is_foreign(X)
-    _check_same_place(estimator, X if not host else np.empty(0), fitted, method)
-    X = _checked(estimator, X, reset=False, missing=missing)
-    if is_sparse(fitted) or is_sparse(X):
-        if is_foreign(fitted):
+    with device_context(X), overflow_allowed():
+        _check_same_place(estimator, X if is_foreign(X) else np.empty(0), fitted, method)
+        X = _checked(estimator, X, reset=False, missing=missing)
+        if is_sparse(X) and is_foreign(fitted):
             raise TypeError(
-                f"{type(estimator).__name__} was fitted on {library_of(fitted)} arrays and cannot take sparse input; "
-                "pass X.toarray() or an array of that library."
+                f"{_name(estimator)} was fitted on {library_of(fitted)} arrays and cannot take sparse input; pass "
+                "X.toarray() or an array of that library."
             )
-        return to_host(X) if is_foreign(X) else X
-    return X
+        return to_host(X) if is_sparse(fitted) and is_foreign(X) else X
 
 
 def _check_same_place(estimator: Any, X: Array, fitted: Array, method: str) -> None:

@@ -14,15 +14,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.placement import at_full_precision, placement_for
 from gpukpca.algorithms.progress import Progress, listener_from
-from gpukpca.algorithms.resources import memory_limit
-from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import is_sparse, overflow_allowed
+from gpukpca.backend.namespace import is_sparse
 from gpukpca.backend.random import generator
 from gpukpca.backend.rows import gather_rows
+from gpukpca.decomposition._base import DevicePlacement
+from gpukpca.decomposition._session import fit_session
 from gpukpca.decomposition.choices import check_parameter, is_switch
-from gpukpca.decomposition.fitting import DevicePlacement, restore_on_error
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.preimage.methods import METHODS
 from gpukpca.decomposition.validation import new_data, training_data
@@ -181,16 +179,13 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
         KernelPCACV
             The estimator itself.
         """
-        with restore_on_error(self), device_context(X), overflow_allowed():
-            self._check()
+        with fit_session(self, X, KernelPCACV._check) as session:
             data = training_data(self, X)
             if is_sparse(data):
                 raise TypeError("KernelPCACV: sparse rows have no pre-image to be scored by; pass X.toarray().")
             splits = self._splits(data, y, groups)
-            place = at_full_precision(placement_for(self.device, data), data)
-            with device_context(place.work):
-                limit = memory_limit(self.memory_limit, place.work)
-                place.check_size(data, limit)
+            place = session.place(data)
+            with session.on(place, data) as limit:
                 rows = place.brought(data)
                 grid = grid_of(self, rows, min(len(train) for train, _ in splits))
                 template = self._template()
@@ -289,8 +284,7 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
         """The best model; new rows are checked in the name of the search."""
         check_is_fitted(self)
         if X is not None:
-            with device_context(X), overflow_allowed():
-                new_data(self, X, self.best_estimator_.X_fit_, method)
+            new_data(self, X, self.best_estimator_.X_fit_, method)
         return self.best_estimator_
 
     def transform(self, X: Any) -> Array:

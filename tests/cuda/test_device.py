@@ -29,7 +29,7 @@ from gpukpca.backend.device import cuda_place, device_context, on_its_device, pl
 from gpukpca.backend.namespace import empty_like
 from gpukpca.cuda import device as cuda_device
 from gpukpca.cuda import precision
-from gpukpca.decomposition.fitting import on_host
+from gpukpca.decomposition._base import on_host
 from gpukpca.eigen import pivoted_cholesky, top_eigh
 from gpukpca.exceptions import (
     DeviceFallbackWarning,

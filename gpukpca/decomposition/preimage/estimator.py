@@ -32,8 +32,8 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.rows import dense_rows, take_columns, take_rows
+from gpukpca.decomposition._base import OnlyWhere
 from gpukpca.decomposition.choices import is_integer
-from gpukpca.decomposition.fitting import OnlyWhere
 from gpukpca.decomposition.lazy import mean_of, supports_dask
 from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.decomposition.validation import checked_scores, new_data
@@ -364,8 +364,7 @@ class WithPreimages:
         return int(n_components)
 
     def _new_rows(self, X: Any, method: str) -> Any:
-        with device_context(X), overflow_allowed():
-            return new_data(self, X, self.X_fit_, method)
+        return new_data(self, X, self.X_fit_, method)
 
     def _brought(self, Y: Any, start: int, stop: int) -> Any:
         """Some rows where the map is computed, in the dtype of fit."""

@@ -1,4 +1,4 @@
-"""What estimators share: a fit that changes nothing when it fails, the map of new points, methods that need a flag."""
+"""Base of all estimators: delivery of results, pickles and copies of arrays on a device, methods behind a flag."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import copy
 import io
 import pickle
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,15 +16,8 @@ from sklearn.exceptions import NotFittedError
 
 from gpukpca._typing import Array
 from gpukpca._version import __version__
-from gpukpca.algorithms.kernel_pca.fit import FitTools
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
-from gpukpca.algorithms.placement import Placement
-from gpukpca.algorithms.progress import listener_from
-from gpukpca.algorithms.resources import ENDS_WITHOUT_LOCALS, clear_traceback_frames
 from gpukpca.backend.namespace import is_cupy, is_foreign, is_numpy, move, to_host
-from gpukpca.backend.random import generator
-from gpukpca.decomposition.checkpoint import checkpoint_for
-from gpukpca.decomposition.checkpoint.job import kernel_job
 from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.exceptions import VersionWarning, warn_user
 from gpukpca.kernels import Kernel
@@ -191,25 +182,3 @@ def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
         has_checkpoint=e.checkpoint is not None,
         preimage=preimage_method(e, kernel),
     )
-
-
-def fit_tools(estimator: Any, X: Any, kernel: Kernel, place: Placement) -> FitTools:
-    """Return the random numbers, the listener and the checkpoints of a fit of KernelPCA."""
-    rng, listener = generator(estimator.random_state), listener_from(estimator.verbose)
-    fingerprint = partial(kernel_job, estimator, X, kernel, place.work, rng)
-    open_checkpoint = partial(checkpoint_for, estimator.checkpoint, job=fingerprint, rng=rng, listener=listener)
-    return FitTools(rng, listener, open_checkpoint)
-
-
-@contextmanager
-def restore_on_error(estimator: Any) -> Iterator[None]:
-    """Put the attributes back on any exception, KeyboardInterrupt and MemoryError included."""
-    before = copy.copy(vars(estimator))
-    try:
-        yield
-    except BaseException as error:
-        vars(estimator).clear()
-        vars(estimator).update(before)
-        if isinstance(error, ENDS_WITHOUT_LOCALS):
-            clear_traceback_frames(error)
-        raise

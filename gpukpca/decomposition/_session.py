@@ -1,0 +1,89 @@
+"""A fit of an estimator: parameters, device and memory checked once, and nothing changed when it fails."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from gpukpca.algorithms.kernel_pca.fit import FitTools
+from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
+from gpukpca.algorithms.progress import listener_from
+from gpukpca.algorithms.resources import ENDS_WITHOUT_LOCALS, MemoryBudget, clear_traceback_frames, retry_on_oom
+from gpukpca.backend.device import device_context
+from gpukpca.backend.namespace import overflow_allowed
+from gpukpca.backend.random import generator
+from gpukpca.decomposition.checkpoint import check_folder, checkpoint_for
+from gpukpca.decomposition.checkpoint.job import kernel_job
+from gpukpca.kernels import Kernel
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class FitSession:
+    """The resources of a fit, or of one attempt of it.
+
+    Attributes
+    ----------
+    device : None or str
+        The parameter of the estimator.
+    budget : MemoryBudget
+        Bytes that may be allocated, and the attempts that ran out of memory.
+    """
+
+    device: str | None
+    budget: MemoryBudget
+
+    def place(self, data: Any) -> Placement:
+        """Return where the data are computed; warn where that computes with less than full precision."""
+        return at_full_precision(placement_for(self.device, data), data)
+
+    @contextmanager
+    def on(self, place: Placement, data: Any) -> Iterator[int]:
+        """Make a place current, once the data fit there; the value is the bytes that may be allocated."""
+        with device_context(place.work):
+            limit = self.budget.limit(place.work)
+            place.check_size(data, limit)
+            yield limit
+
+
+@contextmanager
+def fit_session(estimator: Any, X: Any, check: Callable[[Any], None]) -> Iterator[FitSession]:
+    """Check the parameters, make the device of X current, and restore the estimator on any exception."""
+    with restore_on_error(estimator), device_context(X), overflow_allowed():
+        check(estimator)
+        parameters = estimator.get_params(deep=False)
+        check_folder(parameters.get("checkpoint"))
+        yield FitSession(estimator.device, MemoryBudget(estimator.memory_limit, X))
+
+
+def run_fit(estimator: Any, X: Any, attempt: Callable[[FitSession], Result], check: Callable[[Any], None]) -> Result:
+    """Return the result of `attempt` in a `fit_session`; repeat it where a device runs out of memory."""
+    with fit_session(estimator, X, check) as session:
+        return retry_on_oom(lambda budget: attempt(replace(session, budget=budget)), estimator.memory_limit, X)
+
+
+@contextmanager
+def restore_on_error(estimator: Any) -> Iterator[None]:
+    """Put the attributes back on any exception, KeyboardInterrupt and MemoryError included."""
+    before = copy.copy(vars(estimator))
+    try:
+        yield
+    except BaseException as error:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        if isinstance(error, ENDS_WITHOUT_LOCALS):
+            clear_traceback_frames(error)
+        raise
+
+
+def fit_tools(estimator: Any, X: Any, kernel: Kernel, place: Placement) -> FitTools:
+    """Return the random numbers, the listener and the checkpoints of a fit of KernelPCA."""
+    rng, listener = generator(estimator.random_state), listener_from(estimator.verbose)
+    fingerprint = partial(kernel_job, estimator, X, kernel, place.work, rng)
+    open_checkpoint = partial(checkpoint_for, estimator.checkpoint, job=fingerprint, rng=rng, listener=listener)
+    return FitTools(rng, listener, open_checkpoint)
