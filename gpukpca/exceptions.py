@@ -8,6 +8,8 @@ import sys
 import warnings
 from typing import Any
 
+from gpukpca._process import state
+
 __all__ = [
     "CheckpointError",
     "CheckpointWarning",
@@ -131,12 +133,8 @@ def warn_user(message: str, category: type[Warning]) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-# Messages that `warn_once` has given in this process.
-_warned: set[str] = set()
-
-
 def warn_once(message: str, category: type[Warning]) -> None:
     """`warn_user`, once in a process for every message: what a machine lacks does not change from fit to fit."""
-    if message not in _warned:
-        _warned.add(message)
+    if message not in state.warned:
+        state.warned.add(message)
         warn_user(message, category)

@@ -20,11 +20,9 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from gpukpca import exceptions
-from gpukpca.backend import device as devices
+from gpukpca._process import state
 from gpukpca.backend.namespace import to_host
 from gpukpca.cuda import device as cuda_device
-from gpukpca.cuda import precision
 from gpukpca.exceptions import DeviceLostError
 from tests import fake_cupy
 from tests.kernel_listing import find_unlisted
@@ -219,13 +217,9 @@ def two_blas_threads() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def as_in_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a process remembers of its devices, and of what it has told once."""
-    monkeypatch.setattr(devices, "_lost", [])
-    monkeypatch.setattr(exceptions, "_warned", set())
-    precision._rounds_operands.cache_clear()
-    monkeypatch.setattr(cuda_device, "_used_in", None)
-    monkeypatch.setattr(cuda_device, "_working", {})
+def new_process() -> None:
+    """Forget what the process knows about its devices, and which warnings it has given."""
+    state.reset()
 
 
 @pytest.fixture(params=["cupy"] if "cupy" in MAKERS else ["fakecuda"])

@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 import array_api_compat
 import numpy as np
 
+from gpukpca._process import state
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.limits import free_memory
@@ -30,8 +31,6 @@ Class = TypeVar("Class", bound=type)
 
 # `index`: the number of the CUDA device that `device_context` made current in this thread, where it did.
 _entered = threading.local()
-# Why no device can be used any more in this process; empty while none was lost.
-_lost: list[str] = []
 
 
 def is_on_gpu(x: Any) -> bool:
@@ -132,8 +131,8 @@ def cuda_place(index: int | None, dtype: str) -> tuple[Array | None, str]:
     """A zero-size CuPy array on a device that works (default: the current one), or None and why there is none."""
     from gpukpca.cuda import device as cuda_device
 
-    if _lost:
-        return None, _lost[0]
+    if state.device_loss:
+        return None, state.device_loss
     works, what = cuda_device.probe(index)
     return (cuda_device.empty_on(index, dtype), what) if works else (None, what)
 
@@ -180,8 +179,8 @@ def device_context(like: Any) -> Iterator[None]:
     from gpukpca.cuda import device as cuda_device
     from gpukpca.cuda import precision
 
-    if _lost:
-        raise DeviceLostError(_lost[0])
+    if state.device_loss:
+        raise DeviceLostError(state.device_loss)
     outer, _entered.index = getattr(_entered, "index", None), like.device.id
     try:
         with like.device, precision.full_precision():
@@ -201,11 +200,11 @@ def device_context(like: Any) -> Iterator[None]:
                 f"the CUDA device cannot be used: {cuda_device.explain(error)}. `gpukpca info` says what works."
             ) from error
         if kind == "lost":
-            _lost.append(
+            state.device_loss = (
                 f"the CUDA device failed ({str(error).splitlines()[0]}); nothing can be computed on it in this process "
                 "any more. Restart the process; the CPU still works."
             )
-            raise DeviceLostError(_lost[0]) from error
+            raise DeviceLostError(state.device_loss) from error
         raise
     finally:
         _entered.index = outer

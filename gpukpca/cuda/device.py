@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._process import state
+
 # CuPy's wheels hold no CUDA libraries and no headers: the extra brings both.
 CUDA_12 = 'pip install "cupy-cuda12x[ctk]>=14"'
 INSTALL = (
@@ -36,11 +38,6 @@ UNUSABLE = frozenset({35, 46, 100, 209})
 MEMORY_ALLOCATION = 2
 # cudaErrorInitializationError: what a forked child gets.
 AFTER_FORK = 3
-
-# The process in which CUDA was first used: CUDA does not survive a fork.
-_used_in: int | None = None
-# Devices that worked in this process, and how they are called: asking them costs milliseconds, and some memory.
-_working: dict[int, str] = {}
 
 
 def is_installed() -> bool:
@@ -69,9 +66,9 @@ def probe(index: int | None = None) -> tuple[bool, str]:
         # CuPy wraps the error of the loader in a page of general advice.
         return False, f"CuPy is installed but cannot be imported: {explain(error.__cause__ or error)}"
     try:
-        current = None if index is None and not _working else _index(cupy, index)
-        if current in _working:
-            return True, _working[current]
+        current = None if index is None and not state.working_devices else _index(cupy, index)
+        if current in state.working_devices:
+            return True, state.working_devices[current]
         if not cupy.is_available():
             return False, f"CuPy is installed, but no CUDA device or driver was found{_why_none(cupy)}"
         found = int(cupy.cuda.runtime.getDeviceCount())
@@ -87,8 +84,8 @@ def probe(index: int | None = None) -> tuple[bool, str]:
     if fault:
         return False, fault
     note_use()
-    _working[index] = describe(index)
-    return True, _working[index]
+    state.working_devices[index] = describe(index)
+    return True, state.working_devices[index]
 
 
 def _why_none(cupy: Any) -> str:
@@ -159,13 +156,12 @@ def _rejected_by_cuda_13(index: int | None) -> str:
 
 def note_use() -> None:
     """Remember the process in which CUDA works."""
-    global _used_in
-    _used_in = os.getpid() if _used_in is None else _used_in
+    state.cuda_process = os.getpid() if state.cuda_process is None else state.cuda_process
 
 
 def was_forked() -> bool:
     """Whether CUDA was used in a parent of this process."""
-    return _used_in is not None and _used_in != os.getpid()
+    return state.cuda_process is not None and state.cuda_process != os.getpid()
 
 
 @cache

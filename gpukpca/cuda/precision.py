@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import threading
-from functools import cache
 from typing import Any
 
 import numpy as np
 
+from gpukpca._process import state
 from gpukpca.cuda.device import is_out_of_memory
 
 FLOAT32 = np.dtype(np.float32)
@@ -82,19 +82,18 @@ def _test_products() -> bool | None:
     from cupy._core import _routines_linalg as routines
 
     try:
-        return _rounds_operands(cupy.cuda.get_device_id(), routines.get_compute_type(FLOAT32))
+        key = (cupy.cuda.get_device_id(), routines.get_compute_type(FLOAT32))
+        if key not in state.rounded_operands:
+            state.rounded_operands[key] = _rounds_operands()
+        return state.rounded_operands[key]
     except Exception as error:
         if is_out_of_memory(error):
             return None
         raise
 
 
-@cache
-def _rounds_operands(device: int, compute_type: int) -> bool:
-    """Multiply test matrices, once for each device and each setting of CuPy: reading the answer waits for the device.
-
-    Libraries read their environment variables when they start, so that only CuPy's setting changes in a process.
-    """
+def _rounds_operands() -> bool:
+    """Multiply test matrices on the current device. Reading the answer waits for the device."""
     import cupy
 
     entry = np.float32(1.0 + 2.0**-14)

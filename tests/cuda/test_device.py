@@ -23,6 +23,7 @@ import scipy.sparse
 from sklearn.base import clone
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, ProbabilisticPCA
+from gpukpca._process import state
 from gpukpca.backend import blocking
 from gpukpca.backend import device as devices
 from gpukpca.backend.device import cuda_place, device_context, on_its_device, placed_rows
@@ -647,7 +648,7 @@ def test_a_fault_shows_in_the_call_that_caused_it(fake_cuda: Any, name: str, met
     for k in range(made.count - 3, made.count + 1):
         with fake_cupy.break_device(after=k), pytest.raises(DeviceLostError):
             call()
-        devices._lost.clear()
+        state.device_loss = ""
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -712,7 +713,7 @@ def set_as_at_the_start(monkeypatch: pytest.MonkeyPatch, switch: str, value: str
     """Set a variable that libraries read when a process starts."""
     monkeypatch.setenv(switch, value)
     fake_cupy.forget_compute_types()
-    precision._rounds_operands.cache_clear()
+    state.rounded_operands.clear()
 
 
 @pytest.mark.parametrize("switch", SWITCHES)

@@ -1,0 +1,40 @@
+"""State of the process: what it has learned about its devices, and which warnings it has given.
+
+All state that survives a call is here. Caches of pure functions and contexts that count their users are not state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class ProcessState:
+    """What later calls of the process rely on.
+
+    Attributes
+    ----------
+    warned : set of str
+        Messages that `warn_once` has given.
+    device_loss : str
+        Why no CUDA device can be used any more; empty while they can.
+    cuda_process : int or None
+        The process that used CUDA first: CUDA does not survive a fork.
+    working_devices : dict
+        Index -> description of devices that have worked. A probe costs milliseconds, and some memory.
+    rounded_operands : dict
+        (device, compute type) -> whether float32 products lose digits there.
+    """
+
+    warned: set[str] = field(default_factory=set)
+    device_loss: str = ""
+    cuda_process: int | None = None
+    working_devices: dict[int, str] = field(default_factory=dict)
+    rounded_operands: dict[tuple[int, int], bool] = field(default_factory=dict)
+
+    def reset(self) -> None:
+        """Forget everything, as in a new process."""
+        vars(self).update(vars(ProcessState()))
+
+
+state = ProcessState()
