@@ -248,10 +248,10 @@ def facts_of(model: Any) -> dict[str, Any]:
     plan = getattr(model, "plan_", None)
     if getattr(plan, "notes", ()):
         facts["notes"] = list(plan.notes)
-    residence = getattr(plan or getattr(model, "op", None), "residence", None)
-    if residence is not None:
-        facts |= {"held": residence.kind, "tile_edge": residence.tile_edge, "tiles": residence.tiles}
-        facts["cached_tiles"] = min(residence.cached_tiles, residence.tiles)
+    held = getattr(plan, "storage", None) or getattr(model, "op", None)
+    if held is not None:
+        facts["held"] = type(held).__name__
+        facts |= {name: getattr(held, name) for name in ("tile_edge", "tiles", "cached_tiles") if hasattr(held, name)}
     return facts
 
 

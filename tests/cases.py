@@ -27,6 +27,7 @@ from gpukpca.exceptions import (
     PrecisionWarning,
     RankWarning,
 )
+from gpukpca.gram.storage import TiledStorage
 from tests import tolerances
 
 U = float(np.finfo(np.float64).eps)
@@ -307,8 +308,8 @@ def has_shape(*shape: int) -> Any:
 def smaller_path_is_recorded(estimator: Any, X: Any, result: Any) -> None:
     plan = estimator.plan_
     assert plan.predicted_bytes <= plan.available_bytes == 4 * 2**20
-    assert plan.residence.kind == "tiled"
-    assert plan.residence.cached_tiles < plan.residence.tiles
+    assert isinstance(plan.storage, TiledStorage)
+    assert plan.storage.cached_tiles < plan.storage.tiles
     assert plan.notes
     np.testing.assert_allclose(estimator.eigenvalues_, spectrum(gaussian(X, 1 / 3), 2), rtol=1e-8)
 

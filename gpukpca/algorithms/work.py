@@ -13,7 +13,7 @@ from gpukpca._formatting import format_seconds
 from gpukpca.backend.namespace import is_numpy, is_sparse, item_size
 from gpukpca.backend.parallel import usable_cpus
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
-from gpukpca.gram.storage import full_cache_bytes
+from gpukpca.gram.storage import LowRankStorage
 from gpukpca.kernels import Kernel, Laplacian, Linear, PairwiseCallable, Precomputed
 
 
@@ -125,9 +125,9 @@ def kernel_pca_work(job: Any, plan: Any) -> Work | None:
         work += job.settings.preimage.fit_work(job.n, int(job.X.shape[1]), job.p, plan.preimage_landmarks)
     if isinstance(plan.solver, Nystrom):
         return work + _landmark_work(job, plan)
-    if plan.residence.kind == "factored":
+    if isinstance(plan.storage, LowRankStorage):
         return work + _factor_work(job, plan)
-    evaluation = pair_work(job, job.kernel) * _entries(plan.residence)
+    evaluation = pair_work(job, job.kernel) * plan.storage.entries
     if isinstance(plan.solver, BlockKrylov) and 5 * job.p <= job.n:
         return work + _iteration_work(job, plan, evaluation)
     if isinstance(plan.solver, (Dense, BlockKrylov)):
@@ -172,19 +172,12 @@ def krylov_work(solver: BlockKrylov, n: int, p: int, passes: int, on_gpu: bool) 
     return small + Work(blocks=PER_BASIS_ENTRY * n * columns * b * passes, calls=STEPS_A_PASS * passes)
 
 
-def _entries(residence: Any) -> int:
-    """Return how many entries of K are evaluated in all."""
-    edge = residence.tile_edge if residence.kind == "tiled" else 1
-    return full_cache_bytes(residence.n, edge, 1)
-
-
 def _iteration_work(job: Any, plan: Any, evaluation: Work) -> Work:
-    n, solver, residence = job.n, plan.solver, plan.residence
+    n, solver, storage = job.n, plan.solver, plan.storage
     passes = expected_passes(solver, n, job.p, job.item, job.on_gpu, plan.start_landmarks > 0)
-    again = 0.0 if residence.is_fully_cached else 1.0 - residence.cached_tiles / residence.tiles
     b = solver.width(n, job.p, job.on_gpu)
-    one_pass = Work(blocks=2 * n * n * b, bytes=plan.bytes_read, calls=residence.tiles)
-    work = evaluation * (1 + again * (passes - 1)) + one_pass * passes
+    one_pass = Work(blocks=2 * n * n * b, bytes=plan.bytes_read, calls=storage.tiles)
+    work = evaluation * (1 + storage.recomputed_tiles / storage.tiles * (passes - 1)) + one_pass * passes
     start = pair_work(job, job.kernel) * (n * plan.start_landmarks) + Work(eigenproblems=plan.start_landmarks**3)
     return work + krylov_work(solver, n, job.p, passes, job.on_gpu) + start
 
@@ -204,7 +197,7 @@ def _small_work(job: Any, columns: int, p: int) -> Work:
 
 
 def _factor_work(job: Any, plan: Any) -> Work:
-    columns, solver = plan.residence.rank, plan.solver
+    columns, solver = plan.storage.rank, plan.solver
     functions = 0 if isinstance(job.kernel, Linear) else job.n * columns
     work = Work(bytes=4 * job.n * columns * job.item, functions=functions)
     if isinstance(solver, LowRank):
@@ -215,7 +208,7 @@ def _factor_work(job: Any, plan: Any) -> Work:
 
 
 def _landmark_work(job: Any, plan: Any) -> Work:
-    rank = plan.residence.rank
+    rank = plan.storage.rank
     columns = pair_work(job, job.kernel) * (COLUMNS_A_PIVOT * job.n * rank)
     growing = Work(products=2 * job.n * rank**2, bytes=4 * job.n * rank * job.item + plan.bytes_read, calls=rank)
     return columns + growing + _small_work(job, rank, plan.n_components)

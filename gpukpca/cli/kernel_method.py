@@ -91,12 +91,12 @@ class KernelMethod(Method):
         return {"passes": model.n_passes_, "certificate": getattr(model, "certificate_", None)}
 
     def lines(self, model: KernelPCA) -> list[tuple[str, str]]:
-        """Kernel, residence, solver."""
+        """Kernel, storage, solver."""
         plan = model.plan_
         return [
-            ("device", f"{model.device_}, {plan.dtype}, {pluralize(plan.residence.workers, 'worker')}"),
+            ("device", f"{model.device_}, {plan.dtype}, {pluralize(plan.storage.workers, 'worker')}"),
             ("kernel", plan.kernel),
-            ("K", plan.residence.describe()),
+            ("K", str(plan.storage)),
             ("solver", f"{model.solver_}: {plan.solver_reason}"),
             *labeled((*plan.notes, *model.fallbacks_)),
             ("passes", f"{model.n_passes_} over K" if model.n_passes_ else ""),

@@ -13,16 +13,16 @@ from gpukpca.algorithms.kernel_pca.model import Model
 from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.kernel_pca.planning import PlanRequest, plan_of, ranked
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
-from gpukpca.algorithms.progress import Progress, tile_report
+from gpukpca.algorithms.progress import Progress
 from gpukpca.backend.namespace import item_size
 from gpukpca.decomposition.cluster import local_placement
-from gpukpca.distributed import ClusterRows, DaskGram
+from gpukpca.distributed import ClusterRows
+from gpukpca.distributed.gram import ClusterStorage
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom
 from gpukpca.eigen.partial_cholesky import default_block
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
-from gpukpca.gram.storage import GramStorage
+from gpukpca.gram.storage import LowRankStorage, Storage
 from gpukpca.kernels import Kernel
-from gpukpca.kernels.base import PreparedRows
 
 # Blocks of n rows in this process beside the solver's: V and its copies, what comes back, the sums in float64.
 BLOCKS_ON_THE_WAY = 6
@@ -94,13 +94,12 @@ class _ClusterRoute(Route):
         workers = len(rows.cluster.workers)
         job = PlanRequest(self.settings, rows, self.kernel, self.template, p, self.limit, self.place, workers)
         cluster = f"cluster: {rows.cluster.describe()}"
-        return plan_of(job, solver, why, self._residence(solver, workers), needed, notes=(cluster,))
+        return plan_of(job, solver, why, self._storage(solver, workers), needed, notes=(cluster,))
 
-    def _residence(self, solver: Any, workers: int) -> GramStorage:
-        """Tiles on the workers, or the factor of landmarks in this process."""
-        if isinstance(solver, Nystrom):
-            return GramStorage("factored", self.n, self.n, 0, workers, rank=solver.rank or 0)
-        return GramStorage("distributed", self.n, self.n, 0, workers)
+    def _storage(self, solver: Any, workers: int) -> Storage:
+        """Return the storage on the workers, or the factor of landmarks in this process."""
+        tiles = ClusterStorage(self.n, workers)
+        return LowRankStorage(self.n, workers, solver.rank or 0, tiles) if isinstance(solver, Nystrom) else tiles
 
     def _bytes(self, solver: Any, p: int) -> int:
         """What this process holds at the peak."""
@@ -121,7 +120,3 @@ class _ClusterRoute(Route):
         if p == first.n_components or not isinstance(first.solver, BlockKrylov):
             return replace(first, n_components=p)
         return self.planned(p)
-
-    def _uncentered(self, plan: Plan) -> tuple[DaskGram, PreparedRows | None]:
-        report = tile_report(self.listener)
-        return DaskGram(self.kernel, self.source, report=report, template=self.template), None

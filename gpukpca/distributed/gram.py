@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from gpukpca._formatting import pluralize
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import mirror_upper, with_entries
 from gpukpca.backend.namespace import cast, to_host
@@ -18,6 +19,7 @@ from gpukpca.distributed.partitions import ClusterRows
 from gpukpca.distributed.tiles import ShareSpec, TileAssignment, added, as_it_is, assign_tiles, owners, some, times
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import compute_tile
+from gpukpca.gram.storage import Storage
 from gpukpca.kernels.base import Kernel, LazyRows, PreparedRows, resolved_on
 
 # From so many workers on they add up among themselves: each sends about n b / 2 items, which are too many for one
@@ -186,7 +188,9 @@ class DaskGram:
 
 
 class _TakenRows(LazyRows):
-    """Rows made ready on this machine when they are asked for."""
+    """Rows of a cluster, made ready on this machine by `take`."""
+
+    is_local = False
 
     def __init__(self, kernel: Kernel, source: ClusterRows, template: PreparedRows) -> None:
         super().__init__(kernel, source.shape[0], template)
@@ -208,3 +212,27 @@ def _specs(rows: ClusterRows, cache: bool) -> tuple[list[ShareSpec], list[Worker
         if pairs
     ]
     return [spec for spec, _ in shares], [worker for _, worker in shares]
+
+
+@dataclass(frozen=True)
+class ClusterStorage(Storage):
+    """Upper tiles on the workers of a cluster, cached where their memory allows."""
+
+    def bytes_held(self, item_size: int) -> int:
+        """Return the bytes of K in this process: none."""
+        return 0
+
+    def build(
+        self,
+        kernel: Kernel,
+        X: ClusterRows,
+        template: PreparedRows | None = None,
+        *,
+        n_jobs: int | None = None,
+        report: TileReport | None = None,
+    ) -> DaskGram:
+        return DaskGram(kernel, X, report=report, template=template or kernel.template(X, centered=True))
+
+    def __str__(self) -> str:
+        workers = pluralize(self.workers, "worker")
+        return f"distributed: upper tiles dealt out to {workers}, kept where their memory allows"

@@ -11,6 +11,7 @@ from gpukpca.backend.namespace import empty_like, namespace_of, writes_in_place
 from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.backend.rows import gather_rows, take_columns
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.kernels.base import PreparedRows
 
 
 @operator_on_its_device
@@ -26,9 +27,13 @@ class DenseGram:
         Threads (NumPy only). None: as many as BLAS may use now.
     rounding : float
         See `gpukpca._typing.SymmetricOperator`.
+    rows : PreparedRows, optional
+        The prepared rows that K was evaluated from.
     """
 
-    def __init__(self, K: Array, *, n_jobs: int | None = None, rounding: float = 1.0) -> None:
+    def __init__(
+        self, K: Array, *, n_jobs: int | None = None, rounding: float = 1.0, rows: PreparedRows | None = None
+    ) -> None:
         if K.ndim != 2 or K.shape[0] != K.shape[1]:
             raise InvalidParameterError(f"a Gram matrix must be square; got shape {tuple(K.shape)}.")
         self.K = K
@@ -36,7 +41,7 @@ class DenseGram:
         self.dtype = K.dtype
         self.like = empty_like(K)
         self.n_jobs = n_jobs
-        self.rounding = rounding
+        self.rounding, self.rows = rounding, rows
 
     def __matmul__(self, V: Array) -> Array:
         """K @ V, by panels of rows with threads."""

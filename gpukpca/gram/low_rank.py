@@ -40,6 +40,7 @@ class FactoredGram:
             raise InvalidParameterError(f"a factor must have two dimensions, n rows and k columns; got {F.ndim}.")
         self.F = F
         self.noise_scale = noise_scale
+        self.rows = None
         self.shape = (int(F.shape[0]), int(F.shape[0]))
         self.dtype = F.dtype
         self.like = empty_like(F)

@@ -10,8 +10,8 @@ from gpukpca.backend.namespace import cast, empty_like, namespace_of
 from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.backend.rows import as_rows, check_widths
 from gpukpca.gram.product import compute_tile, dense_row_bytes
-from gpukpca.gram.storage import tile_edge_for
 from gpukpca.gram.tiled import TiledGram
+from gpukpca.gram.tiling import tile_edge_for
 from gpukpca.kernels.base import Kernel, resolved_on
 
 

@@ -14,7 +14,7 @@ from gpukpca.backend.namespace import cast, empty_like, is_sparse, namespace_of
 from gpukpca.backend.parallel import TileReport, map_tiles, restore_order, row_slices, worker_count
 from gpukpca.backend.rows import as_rows, take_rows
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.storage import tile_edge_for
+from gpukpca.gram.tiling import tile_edge_for
 from gpukpca.kernels.base import Kernel, PreparedRows, resolved_on
 from gpukpca.kernels.user_defined import checked_tile
 

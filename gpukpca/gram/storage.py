@@ -1,82 +1,186 @@
-"""Where the entries of K live: a memory model in integers, nothing allocated.
-
-K is only ever touched as square tiles of its upper triangle, each used twice in a product. As many tiles as the
-budget allows are kept after the first product; the others are recomputed in every pass. A full cache is K in half the
-memory of the square matrix.
-"""
+"""Ways to hold K: what each takes in memory, the line of the plan, and the operator."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-from gpukpca._formatting import pluralize
-from gpukpca.backend import blocking
-from gpukpca.backend.parallel import row_slices
+from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.backend.parallel import TileReport
+from gpukpca.gram.dense import DenseGram
+from gpukpca.gram.low_rank import FactoredGram
+from gpukpca.gram.matrix import gram_matrix
+from gpukpca.gram.tiled import TiledGram
+from gpukpca.gram.tiling import full_cache_bytes, rows_at_once, tiles_within, upper_tiles
+from gpukpca.kernels.base import Kernel, PreparedRows
+from gpukpca.kernels.user_defined import Precomputed, training_matrix
+
+
+class GramOperator(SymmetricOperator, Protocol):
+    """An operator of an uncentered kernel matrix."""
+
+    @property
+    def rows(self) -> PreparedRows | None:
+        """The prepared rows of X; None where K is not evaluated from rows."""
+
+    def block(self, rows: Any, columns: Any) -> Array:
+        """Return the entries of K in the named rows and columns."""
 
 
 @dataclass(frozen=True)
-class GramStorage:
-    """How K is held.
+class Storage(ABC):
+    """A way to hold the kernel matrix of n rows. A storage defines `bytes_held`, `build` and `__str__`.
 
     Attributes
     ----------
-    kind : "dense", "tiled", "factored" or "distributed"
     n : int
+    workers : int
+        Threads, or machines of a cluster.
+    """
+
+    n: int
+    workers: int
+
+    @abstractmethod
+    def bytes_held(self, item_size: int) -> int:
+        """Return the bytes of K that stay in memory."""
+
+    @abstractmethod
+    def build(
+        self,
+        kernel: Kernel,
+        X: Any,
+        template: PreparedRows | None = None,
+        *,
+        n_jobs: int | None = None,
+        report: TileReport | None = None,
+    ) -> GramOperator:
+        """Return the operator of K, for use inside a `CenteredGram`.
+
+        Parameters
+        ----------
+        kernel : Kernel
+            With numbers in place of rules (`Kernel.resolve`).
+        X : array or CSR matrix, shape (n, d)
+        template : PreparedRows, optional
+            ``kernel.template(X, centered=True)``, where it is at hand.
+        n_jobs : int, optional
+        report : callable, optional
+            Called with (tiles done, tiles in all) during a product.
+        """
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """Return the line of the plan."""
+
+    @property
+    def rank_bound(self) -> int:
+        """Most eigenvalues of K that are not zero."""
+        return self.n
+
+    @property
+    def tiles(self) -> int:
+        """Pieces that K is made in."""
+        return 1
+
+    @property
+    def entries(self) -> int:
+        """Entries of K that are evaluated to have all of them once."""
+        return full_cache_bytes(self.n, 1, 1)
+
+    @property
+    def recomputed_tiles(self) -> int:
+        """Pieces that every further pass makes again."""
+        return 0
+
+    @property
+    def is_fully_cached(self) -> bool:
+        """Whether a further pass evaluates nothing."""
+        return self.recomputed_tiles == 0
+
+
+@dataclass(frozen=True)
+class DenseStorage(Storage):
+    """The square matrix."""
+
+    def bytes_held(self, item_size: int) -> int:
+        return self.n * self.n * item_size
+
+    def build(
+        self,
+        kernel: Kernel,
+        X: Any,
+        template: PreparedRows | None = None,
+        *,
+        n_jobs: int | None = None,
+        report: TileReport | None = None,
+    ) -> DenseGram:
+        if isinstance(kernel, Precomputed):
+            return DenseGram(training_matrix(X), n_jobs=n_jobs)
+        if kernel.stored_only:
+            return DenseGram(gram_matrix(kernel, X, n_jobs=n_jobs), n_jobs=n_jobs)
+        op = TiledGram(
+            kernel,
+            X,
+            cached_tiles=0,
+            n_jobs=n_jobs,
+            report=report,
+            template=template or kernel.template(X, centered=True),
+        )
+        return DenseGram(op.to_dense(), n_jobs=n_jobs, rounding=op.rounding, rows=op.rows)
+
+    def __str__(self) -> str:
+        return f"dense: the square matrix, {self.n} x {self.n}"
+
+
+@dataclass(frozen=True)
+class TiledStorage(Storage):
+    """The upper triangle in square tiles, some or all of them cached.
+
+    Attributes
+    ----------
+    n, workers : int
     tile_edge : int
     cached_tiles : int
         Upper tiles kept after the first product; the rest are recomputed in every pass.
-    workers : int
-        Threads, or machines of a cluster.
     panel : int
         Tile columns whose rows are held together while X is read from a file; 0: all rows are in memory.
-    rank : int
-        Columns of F, where K is known by a factor.
     """
 
-    kind: str
-    n: int
     tile_edge: int
     cached_tiles: int
-    workers: int
     panel: int = 0
-    rank: int = 0
+
+    @classmethod
+    def within(cls, budget: int, n: int, item_size: int, workers: int, tile_edge: int, panel: int = 0) -> TiledStorage:
+        """Return the storage whose cache takes at most `budget` bytes (negative: nothing is cached)."""
+        return cls(n, workers, tile_edge, tiles_within(budget, n, tile_edge, item_size), panel)
 
     @property
     def tiles(self) -> int:
         """Upper tiles of K, the diagonal ones included."""
         return upper_tiles(self.n, self.tile_edge)
 
-    def cache_bytes(self, item_size: int) -> int:
-        """Bytes of K that stay in memory."""
-        if self.kind == "dense":
-            return self.n * self.n * item_size
-        if self.cached_tiles >= self.tiles:
-            return full_cache_bytes(self.n, self.tile_edge, item_size)
-        return self.cached_tiles * self.tile_edge**2 * item_size
-
-    def describe(self) -> str:
-        """One phrase for the plan."""
-        if self.kind == "dense":
-            return f"dense: the square matrix, {self.n} x {self.n}"
-        if self.kind == "distributed":
-            workers = pluralize(self.workers, "worker")
-            return f"distributed: upper tiles dealt out to {workers}, kept where their memory allows"
-        if self.kind == "factored":
-            return f"factored: K = F Fᵀ, F {self.n} x {self.rank}"
-        kept = "all" if self.cached_tiles >= self.tiles else str(self.cached_tiles)
-        tiles = "1 upper tile" if self.tiles == 1 else f"{self.tiles} upper tiles"
-        return f"tiled: {tiles} of edge {self.tile_edge}, {kept} cached"
+    @property
+    def entries(self) -> int:
+        return full_cache_bytes(self.n, self.tile_edge, 1)
 
     @property
-    def is_fully_cached(self) -> bool:
-        """Whether a pass recomputes nothing."""
-        return self.kind == "dense" or self.cached_tiles >= self.tiles
+    def recomputed_tiles(self) -> int:
+        return max(0, self.tiles - self.cached_tiles)
+
+    def bytes_held(self, item_size: int) -> int:
+        if self.is_fully_cached:
+            return self.entries * item_size
+        return self.cached_tiles * self.tile_edge**2 * item_size
 
     @property
     def rows_held(self) -> int:
-        """Most rows made ready at once: a panel, and two slices a worker, where X is read from a file."""
-        return min(self.n, (self.panel + 2 * self.workers) * self.tile_edge) if self.panel else self.n
+        """Most rows made ready at once."""
+        return rows_at_once(self.n, self.tile_edge, self.workers, self.panel)
 
+    @property
     def rows_read(self) -> int:
         """Rows of X that a pass over all tiles reads from its file: those up to the end of every panel."""
         if not self.panel:
@@ -84,54 +188,67 @@ class GramStorage:
         width = self.panel * self.tile_edge
         return sum(min(start + width, self.n) for start in range(0, self.n, width))
 
+    def build(
+        self,
+        kernel: Kernel,
+        X: Any,
+        template: PreparedRows | None = None,
+        *,
+        n_jobs: int | None = None,
+        report: TileReport | None = None,
+    ) -> TiledGram:
+        return TiledGram(
+            kernel,
+            X,
+            cached_tiles=self.cached_tiles,
+            tile_edge=self.tile_edge,
+            n_jobs=n_jobs,
+            report=report,
+            template=template or kernel.template(X, centered=True),
+            panel=self.panel,
+        )
 
-def tile_edge_for(n: int, workers: int, on_gpu: bool, row_bytes: int = 0) -> int:
-    """Edge of a tile: 640 on a CPU, 8192 or 4096 on a GPU; smaller where the workers would have too few to share.
+    def __str__(self) -> str:
+        cached = "all" if self.is_fully_cached else str(self.cached_tiles)
+        tiles = "1 upper tile" if self.tiles == 1 else f"{self.tiles} upper tiles"
+        return f"tiled: {tiles} of edge {self.tile_edge}, {cached} cached"
 
-    `row_bytes` is what one row takes once it is made dense; slices of such rows are held to 64 MiB.
+
+@dataclass(frozen=True)
+class LowRankStorage(Storage):
+    """A factor of K, or of its Nyström approximation: K = F Fᵀ with F (n, rank).
+
+    Attributes
+    ----------
+    n, workers : int
+    rank : int
+    source : Storage or None
+        Where the columns come from that Nyström makes F of; None: F holds the features of the kernel.
     """
-    edge = _tile_edge(n, workers, on_gpu)
-    return min(edge, max(1, blocking.ROW_SLICE_BYTES // row_bytes)) if row_bytes else edge
 
+    rank: int
+    source: Storage | None = None
 
-def _tile_edge(n: int, workers: int, on_gpu: bool) -> int:
-    if on_gpu:
-        large, small = blocking.GPU_TILE_EDGES
-        return min(n, large if n >= blocking.TILES_ALONG_A_SIDE * large else small)
-    if workers == 1:
-        return max(1, min(n, blocking.CPU_TILE_EDGE))
-    if n <= blocking.ONE_TILE_UP_TO:  # starting threads costs more than they save
-        return max(1, n)
-    # A few tiles along a side, so that the triangle splits evenly between the workers.
-    return min(blocking.CPU_TILE_EDGE, max(blocking.SMALLEST_TILE_EDGE.cpu, -(-n // (2 * min(workers, 8)))))
+    @property
+    def rank_bound(self) -> int:
+        return self.rank
 
+    def bytes_held(self, item_size: int) -> int:
+        return self.n * self.rank * item_size
 
-def upper_tiles(n: int, edge: int) -> int:
-    """Tiles of the upper triangle, the diagonal ones included."""
-    side = -(-n // edge)
-    return side * (side + 1) // 2
+    def build(
+        self,
+        kernel: Kernel,
+        X: Any,
+        template: PreparedRows | None = None,
+        *,
+        n_jobs: int | None = None,
+        report: TileReport | None = None,
+    ) -> GramOperator:
+        """Return F Fᵀ of the features of the kernel, or the operator of K that landmarks are taken from."""
+        if self.source is not None:
+            return self.source.build(kernel, X, template, n_jobs=n_jobs, report=report)
+        return FactoredGram(kernel.features(X, template or kernel.template(X, centered=True)))
 
-
-def full_cache_bytes(n: int, edge: int, item_size: int) -> int:
-    """Bytes of all upper tiles."""
-    full, rest = divmod(n, edge)
-    entries = full * (full + 1) // 2 * edge * edge + full * edge * rest + rest * rest
-    return entries * item_size
-
-
-def tiled_residence(n: int, item_size: int, workers: int, budget: int, edge: int, panel: int = 0) -> GramStorage:
-    """A tiled residence whose cache takes at most `budget` bytes (negative: nothing is cached)."""
-    everything = upper_tiles(n, edge)
-    if full_cache_bytes(n, edge, item_size) <= budget:
-        return GramStorage("tiled", n, edge, everything, workers, panel)
-    kept = min(max(0, budget) // (edge * edge * item_size), everything)
-    return GramStorage("tiled", n, edge, kept, workers, panel)
-
-
-def tile_order(count: int, panel: int) -> list[tuple[int, int]]:
-    """Upper tiles (i, j) of a grid of `count` edges, by panels of columns; inside a panel row by row.
-
-    A panel of one column uses a right operand for all its tiles in turn; a wider one reads each left operand once.
-    """
-    panels = row_slices(count, max(1, panel))
-    return [(i, j) for first, stop in panels for i in range(stop) for j in range(max(i, first), stop)]
+    def __str__(self) -> str:
+        return f"factored: K = F Fᵀ, F {self.n} x {self.rank}"

@@ -16,8 +16,8 @@ from gpukpca.backend.rows import as_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.columns import kernel_columns
 from gpukpca.gram.product import compute_tile, dense_row_bytes
-from gpukpca.gram.storage import GramStorage, tile_edge_for, tile_order, tiled_residence, upper_tiles
 from gpukpca.gram.streamed import StreamedRows
+from gpukpca.gram.tiling import rows_at_once, tile_edge_for, tile_order, tiles_within, upper_tiles
 from gpukpca.gram.upper_tiles import UpperTiles
 from gpukpca.kernels.base import Kernel, PreparedRows, resolved_on
 
@@ -59,6 +59,7 @@ class TiledGram:
         See `gpukpca._typing.SymmetricOperator`.
     rows : Rows
         The prepared rows of X.
+    tile_edge, cached_tiles, workers : int
 
     Notes
     -----
@@ -86,19 +87,21 @@ class TiledGram:
                 f"{type(kernel).__name__} cannot be evaluated tile by tile; store it: "
                 "DenseGram(gram_matrix(kernel, X))."
             )
-        self.shape = (int(X.shape[0]), int(X.shape[0]))
+        n = int(X.shape[0])
+        self.shape = (n, n)
         self.dtype = X.dtype
         self.like = empty_like(X)
         self.workers = worker_count(self.like, n_jobs)
-        self.residence = self._residence(tile_edge, cached_tiles, dense_row_bytes(self.kernel, X), panel)
+        self.tile_edge = self._edge(tile_edge, dense_row_bytes(self.kernel, X))
+        self.cached_tiles = self._tiles_to_cache(cached_tiles)
         template = template or self.kernel.template(X, centered)
         self.rounding = self.kernel.rounding(template)
         self.rows: PreparedRows
         if panel:
-            self.rows = StreamedRows(self.kernel, X, template, self.residence.rows_held)
+            self.rows = StreamedRows(self.kernel, X, template, rows_at_once(n, self.tile_edge, self.workers, panel))
         else:
             self.rows = self.kernel.prepare(X, like=template)
-        self._edges = row_slices(self.shape[0], self.residence.tile_edge)
+        self._edges = row_slices(n, self.tile_edge)
         self._tiles = tile_order(len(self._edges), panel)
         self._triangle = UpperTiles(
             self.kernel,
@@ -106,23 +109,22 @@ class TiledGram:
             self.like,
             self._edges,
             self._tiles,
-            self.residence.cached_tiles,
+            self.cached_tiles,
             self.workers,
             by_panels=panel > 0,
             report=report,
         )
 
-    def _residence(
-        self, tile_edge: int | None, cached_tiles: int | None, row_bytes: int, panel: int = 0
-    ) -> GramStorage:
-        n = self.shape[0]
+    def _edge(self, tile_edge: int | None, row_bytes: int) -> int:
         if tile_edge is not None and tile_edge < 1:
             raise InvalidParameterError(f"tile_edge={tile_edge!r} is not allowed; it must be at least 1.")
-        edge = tile_edge or tile_edge_for(n, self.workers, is_on_gpu(self.like), row_bytes)
-        if cached_tiles is None:
-            budget = int(SHARE_ALONE * free_bytes(self.like))
-            return tiled_residence(n, item_size(self.dtype), self.workers, budget, edge, panel)
-        return GramStorage("tiled", n, edge, min(max(0, int(cached_tiles)), upper_tiles(n, edge)), self.workers, panel)
+        return tile_edge or tile_edge_for(self.shape[0], self.workers, is_on_gpu(self.like), row_bytes)
+
+    def _tiles_to_cache(self, cached_tiles: int | None) -> int:
+        n, edge = self.shape[0], self.tile_edge
+        if cached_tiles is not None:
+            return min(max(0, int(cached_tiles)), upper_tiles(n, edge))
+        return tiles_within(int(SHARE_ALONE * free_bytes(self.like)), n, edge, item_size(self.dtype))
 
     # -- products --------------------------------------------------------------------------------------------------
 
@@ -144,8 +146,8 @@ class TiledGram:
 
     def columns(self, indices: Any) -> Array:
         """The columns of K named by `indices`, shape (n, len(indices)), made with threads."""
-        edge = self.residence.tile_edge
-        return kernel_columns(self.kernel, self.rows, indices, self.like, tile_edge=edge, workers=self.workers)
+        edge, workers = self.tile_edge, self.workers
+        return kernel_columns(self.kernel, self.rows, indices, self.like, tile_edge=edge, workers=workers)
 
     def block(self, rows: Any, columns: Any) -> Array:
         """The entries of K in the named rows and columns."""

@@ -28,10 +28,13 @@ class PreparedRows:
     n_rows : int
     in_memory : bool
         Whether slices cost nothing; False where they are read from a file.
+    is_local : bool
+        Whether this process can make slices; False where workers of a cluster hold the rows.
     """
 
     n_rows: int
     in_memory = True
+    is_local = True
 
     def slice(self, start: int, stop: int) -> PreparedRows:
         """The rows from `start` to `stop`, sharing memory."""

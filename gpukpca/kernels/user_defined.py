@@ -12,7 +12,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.linalg import largest_asymmetry, largest_modulus
 from gpukpca.backend.namespace import epsilon, from_host, is_sparse, namespace_of, to_host
 from gpukpca.backend.rows import gather_rows, place_of
-from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, warn_user
+from gpukpca.exceptions import DeviceMismatchError, IndefiniteKernelWarning, InvalidParameterError, warn_user
 from gpukpca.kernels.base import DataRows, Kernel
 
 # Kinds of dtypes that are real numbers.
@@ -269,8 +269,20 @@ def square_kernel_matrix(K: Array) -> Array:
     return 0.5 * K + 0.5 * xp.matrix_transpose(K)
 
 
-def has_negative_diagonal(K: Array) -> bool:
-    """Whether K has a negative diagonal entry beyond rounding, which no positive semidefinite matrix has."""
+def training_matrix(K: Array) -> Array:
+    """Return a precomputed training matrix, square and symmetric; see `square_kernel_matrix`.
+
+    Warns
+    -----
+    IndefiniteKernelWarning
+        A diagonal entry is negative beyond rounding, which no positive semidefinite matrix has.
+    """
+    K = square_kernel_matrix(K)
     xp = namespace_of(K)
     rounding = K.shape[0] * float(xp.finfo(K.dtype).eps) * largest_modulus(K)
-    return bool(xp.any(xp.linalg.diagonal(K) < -rounding))
+    if bool(xp.any(xp.linalg.diagonal(K) < -rounding)):
+        warn_user(
+            "the precomputed kernel matrix has a negative entry on its diagonal, so it is not positive semidefinite.",
+            IndefiniteKernelWarning,
+        )
+    return K

@@ -13,7 +13,8 @@ from gpukpca._formatting import format_bytes
 from gpukpca.algorithms.resources import parsed_bytes
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
-from gpukpca.gram.storage import GramStorage, full_cache_bytes, tile_edge_for, tiled_residence
+from gpukpca.gram.storage import DenseStorage, TiledStorage
+from gpukpca.gram.tiling import full_cache_bytes, tile_edge_for
 
 
 @pytest.fixture
@@ -45,23 +46,23 @@ def test_sizes_are_spelled(size: int, text: str) -> None:
 def test_tiles_cover_the_upper_triangle(n: int, workers: int) -> None:
     edge = tile_edge_for(n, workers, on_gpu=False)
     assert 1 <= edge <= max(n, 1)
-    residence = tiled_residence(n, 8, workers, budget=2**62, edge=edge)
+    storage = TiledStorage.within(2**62, n, 8, workers, edge)
     entries = full_cache_bytes(n, edge, 1)
-    assert residence.cached_tiles == residence.tiles
+    assert storage.cached_tiles == storage.tiles
     # Every pair at least once, and beyond that no more than the other halves of the diagonal tiles.
     assert n * (n + 1) // 2 <= entries <= n * (n + edge) // 2 + edge * edge
 
 
 def test_a_budget_is_filled_with_whole_tiles() -> None:
-    residence = tiled_residence(10_240, 4, 2, budget=10 * 1024 * 1024 * 4 + 5, edge=1024)
-    assert (residence.cached_tiles, residence.tile_edge) == (10, 1024)
-    assert tiled_residence(10_240, 4, 2, budget=-7, edge=1024).cached_tiles == 0
-    assert residence.cache_bytes(4) <= 10 * 1024 * 1024 * 4 + 5
+    storage = TiledStorage.within(10 * 1024 * 1024 * 4 + 5, 10_240, 4, 2, 1024)
+    assert (storage.cached_tiles, storage.tile_edge) == (10, 1024)
+    assert TiledStorage.within(-7, 10_240, 4, 2, 1024).cached_tiles == 0
+    assert storage.bytes_held(4) <= 10 * 1024 * 1024 * 4 + 5
 
 
 def test_a_full_cache_is_about_half_of_the_square_matrix() -> None:
-    tiled = tiled_residence(20_000, 4, 2, budget=2**62, edge=1024)
-    assert tiled.cache_bytes(4) < 0.53 * GramStorage("dense", 20_000, 20_000, 0, 2).cache_bytes(4)
+    tiled = TiledStorage.within(2**62, 20_000, 4, 2, 1024)
+    assert tiled.bytes_held(4) < 0.53 * DenseStorage(20_000, 2).bytes_held(4)
 
 
 def test_the_plan_is_kept_and_can_be_read(X: np.ndarray) -> None:
@@ -75,8 +76,8 @@ def test_the_plan_is_kept_and_can_be_read(X: np.ndarray) -> None:
 def test_little_memory_keeps_fewer_tiles_and_the_same_answer(X: np.ndarray) -> None:
     roomy = KernelPCA(3, kernel="rbf", random_state=0).fit(X)
     tight = KernelPCA(3, kernel="rbf", random_state=0, memory_limit="8MiB").fit(X)
-    assert roomy.plan_.residence.is_fully_cached
-    assert not tight.plan_.residence.is_fully_cached
+    assert roomy.plan_.storage.is_fully_cached
+    assert not tight.plan_.storage.is_fully_cached
     assert "made anew in every pass" in " ".join(tight.plan_.notes)
     assert tight.plan_.predicted_bytes <= 8 * 2**20
     np.testing.assert_allclose(tight.eigenvalues_, roomy.eigenvalues_, rtol=1e-13)
@@ -124,10 +125,10 @@ def test_stored_kernels_are_not_tiled(X: np.ndarray) -> None:
 
 @pytest.mark.parametrize("gram", ["auto", "dense", "tiled"])
 @pytest.mark.parametrize("solver", ["dense", "randomized"])
-def test_residence_and_solver_are_independent(X: np.ndarray, gram: str, solver: str) -> None:
+def test_storage_and_solver_are_independent(X: np.ndarray, gram: str, solver: str) -> None:
     reference = KernelPCA(4, kernel="rbf", eigen_solver="dense").fit(X[:600])
     model = KernelPCA(4, kernel="rbf", eigen_solver=solver, gram=gram, random_state=0).fit(X[:600])
-    assert model.plan_.residence.kind == ("dense" if gram == "dense" else "tiled")
+    assert isinstance(model.plan_.storage, DenseStorage if gram == "dense" else TiledStorage)
     np.testing.assert_allclose(model.eigenvalues_, reference.eigenvalues_, rtol=1e-12)
 
 
@@ -151,7 +152,7 @@ def test_verbose_prints_a_line_a_pass(X: np.ndarray, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(("tiles", "words"), [(1, "1 upper tile of"), (3, "3 upper tiles of")])
 def test_counts_agree_with_their_nouns(tiles, words):
     edge = 64 if tiles == 1 else 32
-    assert words in GramStorage("tiled", 64, edge, 0, 1).describe()
+    assert words in str(TiledStorage(64, 1, edge, 0))
 
 
 ADVICE = {

@@ -90,7 +90,7 @@ def test_every_size_and_limit(n: int, d: int, dtype: str, share: float | None) -
     limit = None if share is None else int(share * n * n * X.itemsize)
     model, peak = model_and_peak(X, gamma=0.5 / d, memory_limit=limit)
     assert_predicted(model, peak)
-    assert model.plan_.residence.is_fully_cached == (share is None)
+    assert model.plan_.storage.is_fully_cached == (share is None)
 
 
 KERNELS: dict[str, tuple[int, int, str, dict[str, Any]]] = {
@@ -143,7 +143,7 @@ def test_one_worker() -> None:
     X = rows(2000, 20)
     for limit in (None, "12MB"):
         model, peak = model_and_peak(X, gamma=0.02, n_jobs=1, memory_limit=limit)
-        assert model.plan_.residence.workers == 1
+        assert model.plan_.storage.workers == 1
         assert_predicted(model, peak)
 
 
@@ -165,9 +165,9 @@ def test_a_memory_map_is_not_counted_and_not_copied(mapped: np.ndarray) -> None:
 def test_every_pass_reads_what_the_plan_says(mapped: np.ndarray) -> None:
     """Tiles by panels: the rows up to the end of each panel, once."""
     plan = KernelPCA(5, kernel="rbf", gamma=0.002, memory_limit="12MB", n_jobs=2).plan(mapped)
-    residence = plan.residence
-    assert residence.panel > 0
-    width = residence.panel * residence.tile_edge
+    storage = plan.storage
+    assert storage.panel > 0
+    width = storage.panel * storage.tile_edge
     stops = [min(start + width, 2000) for start in range(0, 2000, width)]
     assert plan.bytes_read == sum(stops) * 300 * 8
     assert f"{plan.bytes_read / 2**20:.1f} MiB of X from its file in every pass over K" in str(plan)
@@ -369,7 +369,7 @@ def test_less_memory_means_fewer_tiles_and_the_same_eigenvalues() -> None:
     limits = ("1GB", "26MB", "16MB", "8MB")
     settings = {"kernel": "rbf", "gamma": 0.03, "random_state": 0, "n_jobs": 2}
     models = [KernelPCA(3, memory_limit=limit, **settings).fit(X) for limit in limits]
-    bytes_kept = [model.plan_.residence.cache_bytes(8) for model in models]
+    bytes_kept = [model.plan_.storage.bytes_held(8) for model in models]
     assert bytes_kept == sorted(bytes_kept, reverse=True)
     assert bytes_kept[0] > 8 * bytes_kept[-1]
     for model in models:
@@ -404,12 +404,12 @@ def test_a_fit_in_a_container_keeps_to_its_limit(monkeypatch: pytest.MonkeyPatch
     X = rows(1500, 10)
     model, peak = model_and_peak(X, n_components=3)
     assert model.plan_.available_bytes == int(0.85 * system)
-    assert not model.plan_.residence.is_fully_cached
+    assert not model.plan_.storage.is_fully_cached
     assert peak <= system
     assert model.converged_
     larger = KernelPCA(3, kernel="rbf", memory_limit="1GB").plan(X)
     assert larger.available_bytes == 10**9
-    assert larger.residence.is_fully_cached
+    assert larger.storage.is_fully_cached
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -419,18 +419,18 @@ def test_cached_tiles_take_at_most_sixty_percent_of_what_is_free(
 ) -> None:
     """A limit that was set may be filled."""
     X, roomy = rows(20_000, 2, dtype), KernelPCA(2, kernel="rbf", memory_limit="10GB", n_jobs=1)
-    everything = roomy.plan(X).residence.cache_bytes(X.itemsize)
+    everything = roomy.plan(X).storage.bytes_held(X.itemsize)
     free = int(everything / share)
     monkeypatch.setattr(device, "host_free_bytes", lambda: free)
     plan = KernelPCA(2, kernel="rbf", n_jobs=1).plan(X)
-    tile = plan.residence.tile_edge**2 * X.itemsize
-    kept = plan.residence.cache_bytes(X.itemsize)
+    tile = plan.storage.tile_edge**2 * X.itemsize
+    kept = plan.storage.bytes_held(X.itemsize)
     assert kept <= 0.6 * free
     assert kept == everything or kept + tile > 0.6 * free - 1
     assert plan.available_bytes == int(0.85 * free)
     given = KernelPCA(2, kernel="rbf", n_jobs=1, memory_limit=free).plan(X)
-    assert given.residence.cache_bytes(X.itemsize) >= kept
-    assert given.residence.is_fully_cached == (share < 0.9)
+    assert given.storage.bytes_held(X.itemsize) >= kept
+    assert given.storage.is_fully_cached == (share < 0.9)
 
 
 def test_no_memory_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,9 @@ from gpukpca import KernelPCA, Nystrom
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import is_memory_map
 from gpukpca.gram import TiledGram, gram_matrix
-from gpukpca.gram.storage import GramStorage, tile_order, upper_tiles
+from gpukpca.gram.storage import TiledStorage
 from gpukpca.gram.streamed import StreamedRows
+from gpukpca.gram.tiling import tile_order, upper_tiles
 from gpukpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial
 
 KERNELS = [RBF(0.005), Laplacian(0.01), Linear(), Polynomial(2, 0.01), Cosine(), Matern(0.005), RBF(0.005) + Linear()]
@@ -66,13 +67,13 @@ def test_streamed_rows_give_the_operator_of_rows_in_memory(data, mapped, kernel,
 
 @pytest.mark.parametrize(("jobs", "slack"), [(1, 1.1), (2, 1.6)])
 @pytest.mark.parametrize("panel", [1, 2, 3, 20])
-def test_a_pass_reads_as_many_rows_as_the_residence_says(mapped, panel: int, jobs: int, slack: float) -> None:
+def test_a_pass_reads_as_many_rows_as_the_storage_says(mapped, panel: int, jobs: int, slack: float) -> None:
     op = TiledGram(RBF(0.005), mapped, cached_tiles=0, tile_edge=100, n_jobs=jobs, panel=panel)
-    residence = GramStorage("tiled", 1500, 100, 0, jobs, panel)
+    storage = TiledStorage(1500, jobs, 100, 0, panel)
     V = np.ones((1500, 2), dtype=np.float32)
     op @ V
     # Two workers on tiles as small as these may be far apart, even in different panels.
-    assert 1500 <= op.rows.rows_read <= slack * residence.rows_read()
+    assert 1500 <= op.rows.rows_read <= slack * storage.rows_read
 
 
 def test_the_answer_is_that_of_rows_in_memory(data: np.ndarray, mapped: np.ndarray) -> None:
@@ -91,14 +92,14 @@ def test_the_answer_is_that_of_rows_in_memory(data: np.ndarray, mapped: np.ndarr
 def test_a_small_memory_map_is_read_once_and_its_rows_held(mapped: np.ndarray) -> None:
     model = KernelPCA(3, kernel="rbf", gamma=0.002, random_state=0).fit(mapped)
     assert model.plan_.bytes_read == 0
-    assert model.plan_.residence.panel == 0
+    assert model.plan_.storage.panel == 0
 
 
 def test_nystrom_reads_by_panels(data: np.ndarray, mapped: np.ndarray) -> None:
     settings = {"n_components": 3, "kernel": "rbf", "gamma": 0.002, "random_state": 0, "eigen_solver": Nystrom(20)}
     held = KernelPCA(**settings).fit(data)
     read = KernelPCA(**settings, memory_limit="2800kB").fit(mapped)
-    assert read.plan_.residence.panel > 0
+    assert read.plan_.storage.source.panel > 0
     np.testing.assert_array_equal(read.landmarks_, held.landmarks_)
     np.testing.assert_allclose(read.eigenvalues_, held.eigenvalues_, rtol=1e-4)
     assert not is_memory_map(read.X_fit_)  # the landmarks alone

@@ -102,7 +102,7 @@ def cached_and_dear(X, least=True, **settings):
     limit = dear_limits(X, **settings)[-1 if least else 0]
     cached, dear = KernelPCA(**settings).fit(X), KernelPCA(**settings, memory_limit=limit).fit(X)
     assert cached.plan_.start_landmarks == 0
-    assert not dear.plan_.residence.is_fully_cached
+    assert not dear.plan_.storage.is_fully_cached
     assert f"start     components of {dear.plan_.start_landmarks} random rows" in str(dear.plan_)
     assert dear.converged_
     return cached, dear
@@ -155,8 +155,9 @@ def test_who_fixes_passes_or_basis_gets_no_start(parameters):
 
 def test_components_of_a_sample_are_near_those_of_all(xp):
     X = smooth(800)
-    op = TiledGram(RBF(0.1), xp.array(X), centered=True)
-    start = components_of_sample(op, xp.array(X), 300, 10, np.random.default_rng(0))
+    kernel, data = RBF(0.1), xp.array(X)
+    op = TiledGram(kernel, data, centered=True)
+    start = components_of_sample(kernel, data, op.rows, 300, 10, np.random.default_rng(0))
     assert xp.owns(start)
     assert start.shape == (800, 10)
     basis = np.linalg.qr(oracle.centering(800) @ xp.host(start))[0]

@@ -60,7 +60,7 @@ def test_a_plan_adds_up_what_its_fit_does(dtype: str) -> None:
     job = PlanRequest(model, X, kernel, kernel.template(X, True), p, 10**9, Placement(empty_like(X), empty_like(X)), 1)
     work = kernel_pca_work(job, plan)
     assert work is not None
-    entries = plan.residence.cache_bytes(1)
+    entries = plan.storage.bytes_held(1)
     assert work.functions == entries
     assert work.products == 2 * (d + 2) * entries
     assert work.differences == work.sparse_products == work.sparse_blocks == 0

@@ -236,7 +236,7 @@ def test_an_unknown_blas_makes_nothing_serial(monkeypatch: pytest.MonkeyPatch) -
 def test_a_fit_under_an_unknown_blas_gives_the_same() -> None:
     data = np.random.default_rng(0).standard_normal((300, 4))
     model = KernelPCA(3, kernel="rbf").fit(data)
-    assert model.plan_.residence.workers == 8
+    assert model.plan_.storage.workers == 8
     one = KernelPCA(3, kernel="rbf", n_jobs=1).fit(data)
     np.testing.assert_allclose(model.eigenvalues_, one.eigenvalues_, rtol=1e-11)
 

@@ -225,7 +225,7 @@ def test_another_program_that_takes_memory_meanwhile_leaves_the_smaller_way(fake
     X = data(n, 4)
     wanted = model("block Krylov", tol=1e-8).fit(X)
     estimator = model("block Krylov", tol=1e-8, device="cuda").fit(X)
-    assert estimator.plan_.residence.is_fully_cached
+    assert estimator.plan_.storage.is_fully_cached
     predicted = estimator.plan_.predicted_bytes
     del estimator
     taken = []
@@ -241,7 +241,7 @@ def test_another_program_that_takes_memory_meanwhile_leaves_the_smaller_way(fake
         small.fit(X)
     finally:
         taken[0].undo()
-    assert not small.plan_.residence.is_fully_cached or small.plan_.predicted_bytes < predicted
+    assert not small.plan_.storage.is_fully_cached or small.plan_.predicted_bytes < predicted
     assert "memory ran out" in small.fallbacks_[0]
     np.testing.assert_allclose(small.eigenvalues_, wanted.eigenvalues_, rtol=1e-10)
 
@@ -270,7 +270,7 @@ def test_the_limit_of_a_pool_counts(fake_cuda: Any) -> None:
     finally:
         pool.set_limit(size=0)
     assert fitted.plan_.available_bytes < 24 * MIB
-    assert not fitted.plan_.residence.is_fully_cached
+    assert not fitted.plan_.storage.is_fully_cached
 
 
 def test_tiles_shrink_with_the_memory(fake_cuda: Any) -> None:
@@ -278,7 +278,7 @@ def test_tiles_shrink_with_the_memory(fake_cuda: Any) -> None:
     edges = []
     for size in (40 * 2**30, 2**30, 600 * MIB):
         with fake_cupy.device_bytes(size):
-            edges.append(model("block Krylov", device="cuda").plan(X).residence.tile_edge)
+            edges.append(model("block Krylov", device="cuda").plan(X).storage.tile_edge)
     assert edges == sorted(edges, reverse=True)
     assert edges[0] == 8192
     assert edges[-1] < 8192

@@ -27,6 +27,7 @@ from gpukpca.exceptions import (
     RankWarning,
 )
 from gpukpca.gram import CenteredGram, FactoredGram
+from gpukpca.gram.storage import DenseStorage, LowRankStorage, TiledStorage
 from gpukpca.kernels import RBF, Cosine, Kernel, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
 from tests import oracle, tolerances
 from tests.conftest import Namespace
@@ -316,8 +317,8 @@ def test_what_ran_is_told():
     assert model.n_passes_ == 0
     assert model.solver_seconds_ > 0
     plan = model.plan_
-    assert plan.residence.kind == "factored"
-    assert plan.residence.rank == RANK
+    assert isinstance(plan.storage, LowRankStorage)
+    assert plan.storage.rank == RANK
     assert plan.n_components == P
     for words in (f"rank {RANK}", f"F {N} x {RANK}", "a certificate"):
         assert words in str(plan)
@@ -398,7 +399,7 @@ def test_the_default_rank_is_five_hundred_or_ten_a_component():
     X = np.random.default_rng(0).standard_normal((1200, 3))
     for p, rank in ((2, 500), (80, 800), (200, 1200)):
         plan = KernelPCA(p, kernel="rbf", eigen_solver="nystrom").plan(X)
-        assert plan.residence.rank == plan.solver.rank == rank
+        assert plan.storage.rank == plan.solver.rank == rank
 
 
 def test_one_row_and_two():
@@ -691,8 +692,8 @@ def test_few_features_are_written_down_by_themselves_and_it_is_exact(xp, dtype, 
     X, new = points().astype(dtype), points(11, seed=5).astype(dtype)
     model = KernelPCA(P, **parameters, random_state=0)
     scores = host(xp, model.fit_transform(xp.array(X)))
-    assert model.plan_.residence.kind == "factored"
-    assert model.plan_.residence.rank == columns
+    assert isinstance(model.plan_.storage, LowRankStorage)
+    assert model.plan_.storage.rank == columns
     assert isinstance(model.plan_.solver, LowRank)
     assert model.solver_.startswith("low rank")
     assert model.converged_
@@ -725,7 +726,8 @@ def test_the_route_by_features_is_the_route_by_tiles(name, offset, dtype):
         KernelPCA(P, **parameters, **how, random_state=0).fit(X)
         for how in ({}, {"gram": "tiled", "eigen_solver": "randomized"}, {"eigen_solver": "dense"})
     )
-    assert (ours.plan_.residence.kind, tiled.plan_.residence.kind) == ("factored", "tiled")
+    assert isinstance(ours.plan_.storage, LowRankStorage)
+    assert isinstance(tiled.plan_.storage, TiledStorage)
     for model in (ours, tiled, dense):
         tol = 0.0 if model is dense else 1e-14 * values[0]
         assert np.max(np.abs(model.eigenvalues_ - values[:P])) <= rounding + tol
@@ -770,15 +772,15 @@ def test_nystrom_of_a_kernel_of_few_features_is_exact_and_its_certificate_is_rou
 )
 def test_the_general_way_is_taken_where_it_is_asked_for_or_features_are_many(parameters):
     plan = KernelPCA(P, **parameters).plan(points())
-    assert plan.residence.kind in ("tiled", "dense")
+    assert isinstance(plan.storage, (TiledStorage, DenseStorage))
     assert isinstance(plan.solver, (Dense, BlockKrylov))
 
 
 def test_more_features_than_rows_take_the_general_way():
     wide = np.random.default_rng(0).standard_normal((30, 30))
-    assert KernelPCA(2).plan(wide).residence.kind != "factored"
-    assert KernelPCA(2).plan(wide[:, :29]).residence.kind == "factored"
-    assert KernelPCA(2).plan(scipy.sparse.csr_array(wide[:, :5])).residence.kind != "factored"
+    assert not isinstance(KernelPCA(2).plan(wide).storage, LowRankStorage)
+    assert isinstance(KernelPCA(2).plan(wide[:, :29]).storage, LowRankStorage)
+    assert not isinstance(KernelPCA(2).plan(scipy.sparse.csr_array(wide[:, :5])).storage, LowRankStorage)
 
 
 def test_all_components_and_shares_by_features():

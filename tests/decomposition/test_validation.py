@@ -57,7 +57,7 @@ def test_the_preimage_is_in_the_plan() -> None:
 def test_a_fraction_keeps_the_plan_of_its_operator(X: np.ndarray) -> None:
     model = KernelPCA(0.6, kernel="rbf", memory_limit="3MiB", random_state=0).fit(X)
     assert model.plan_.n_components == model.eigenvalues_.shape[0]
-    assert model.plan_.residence.cached_tiles < model.plan_.residence.tiles
+    assert model.plan_.storage.cached_tiles < model.plan_.storage.tiles
     full = KernelPCA(0.6, kernel="rbf", eigen_solver="dense").fit(X)
     assert full.eigenvalues_.shape == model.eigenvalues_.shape
 

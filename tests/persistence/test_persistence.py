@@ -870,7 +870,7 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[dict[str, Any], dict[str, np.ndar
         "varying",
     ),
     "solver unknown": ("linear", lambda h, a: h.update({"plan_.solver.class": "Own"}), "Own"),
-    "plan without tiles": ("rbf, inverse", lambda h, a: h.update({"plan_.residence.tile_edge": 0}), "tile_edge"),
+    "plan without tiles": ("rbf, inverse", lambda h, a: h.update({"plan_.storage.tile_edge": 0}), "tile_edge"),
     "method unknown": ("PCA", lambda h, a: h.update({"plan_.method": "guess"}), "method"),
     "names too few": ("frame", lambda h, a: h.update({"feature_names_in_.items": ["one"]}), "feature_names_in_"),
     "a name twice": ("frame", lambda h, a: h.update({"feature_names_in_.items": ["one"] * 4}), "feature_names_in_"),

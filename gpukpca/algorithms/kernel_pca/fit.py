@@ -39,15 +39,14 @@ from gpukpca.eigen import BlockKrylov, EigenResult, Nystrom, top_eigh
 from gpukpca.exceptions import (
     ConvergenceError,
     IndefiniteKernelError,
-    IndefiniteKernelWarning,
     InvalidParameterError,
     RankWarning,
     warn_user,
 )
-from gpukpca.gram import CenteredGram, DenseGram, FactoredGram, TiledGram, gram_matrix
+from gpukpca.gram import CenteredGram
+from gpukpca.gram.storage import GramOperator
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.base import PreparedRows
-from gpukpca.kernels.user_defined import has_negative_diagonal, square_kernel_matrix
 
 # Components asked for first where a share of the variance is wanted.
 FIRST_GUESS = 16
@@ -130,6 +129,7 @@ class Route:
     ) -> None:
         self.settings, self.X, self.kernel, self.template, self.tools = settings, X, kernel, template, tools
         self.place, self.rng = place, tools.rng
+        self.source = X  # the rows that K is made from
         self.n = int(X.shape[0])
         self.listener = timed(tools.listener)
         self.checkpointer: Any = None
@@ -139,8 +139,9 @@ class Route:
     def exact(self, plan: Plan) -> tuple[Plan, Model]:
         """Eigenpairs of the centered kernel matrix, each with its residual."""
         with self.tools.checkpoint_of(plan.solver) as self.checkpointer:
-            op, rows = self._centered(plan)
-            start = self._start(op, plan)
+            gram = self._gram(plan)
+            op = CenteredGram(gram)
+            start = self._start(gram, plan)
             if self.settings.is_share:
                 plan, eigen, spectrum = self._grown(op, plan, start)
             else:
@@ -156,7 +157,7 @@ class Route:
         warn_of_rank(spectrum, keep, self.n)
         if not warn_of_identity(self.kernel, op.base, spectrum) and not self.settings.drops_zeros:
             warn_of_gap(eigen, keep)
-        model = exact_model(self.X, op, rows, eigen.truncated(keep), spectrum.truncated(keep))
+        model = exact_model(self.X, op, gram.rows, eigen.truncated(keep), spectrum.truncated(keep))
         if self.settings.is_nystrom:  # the exact low-rank way took its place
             model = replace(model, certificate=eigen.null_threshold)
         return plan, replace(model, template=self._empty_template())
@@ -203,7 +204,7 @@ class Route:
         """Eigenpairs that reach the share of variance asked for, by growing p."""
         fraction = self.settings.share
         # The other solvers' work hardly depends on p: they are asked for everything, once.
-        p = first.n_components if isinstance(first.solver, BlockKrylov) else first.residence.rank or self.n
+        p = first.n_components if isinstance(first.solver, BlockKrylov) else first.storage.rank_bound
         p = p if self._resumed is None else self._resumed
         while True:
             plan = self._replanned(first, p)
@@ -222,45 +223,23 @@ class Route:
         if p == first.n_components or not isinstance(first.solver, BlockKrylov):
             return replace(first, n_components=p)
         plan = make_plan(self.settings, self.X, self.kernel, p, self.template, first.available_bytes, self.place)
-        return replace(plan, residence=first.residence)
+        return replace(plan, storage=first.storage)
 
-    def _centered(self, plan: Plan) -> tuple[CenteredGram, PreparedRows | None]:
-        """The centered Gram operator, and the prepared rows where there are any."""
-        if plan.residence.kind == "factored" and self.template is not None:
-            return CenteredGram(FactoredGram(self.kernel.features(self.X, self.template))), None
-        op, rows = self._uncentered(plan)
-        if plan.residence.kind == "dense" and isinstance(op, TiledGram):
-            op = DenseGram(op.to_dense(), n_jobs=self.settings.n_jobs, rounding=op.rounding)
-        return CenteredGram(op), rows
-
-    def _uncentered(self, plan: Plan) -> tuple[Any, PreparedRows | None]:
-        """The Gram operator of a kernel that is stored, or evaluated tile by tile."""
+    def _gram(self, plan: Plan) -> GramOperator:
+        """Return the operator of the uncentered kernel matrix."""
+        report = tile_report(self.listener)
         n_jobs = self.settings.n_jobs
-        if isinstance(self.kernel, Precomputed):
-            return DenseGram(_checked_matrix(self.X), n_jobs=n_jobs), None
-        if self.kernel.stored_only:
-            return DenseGram(gram_matrix(self.kernel, self.X, n_jobs=n_jobs), n_jobs=n_jobs), None
-        in_tiles = plan.residence.kind != "dense"
-        tiled = TiledGram(
-            self.kernel,
-            self.X,
-            cached_tiles=plan.residence.cached_tiles if in_tiles else 0,
-            tile_edge=plan.residence.tile_edge if in_tiles else None,
-            n_jobs=n_jobs,
-            report=tile_report(self.listener),
-            template=self.template,
-            panel=plan.residence.panel,
-        )
-        return tiled, tiled.rows
+        return plan.storage.build(self.kernel, self.source, self.template, n_jobs=n_jobs, report=report)
 
-    def _start(self, op: CenteredGram, plan: Plan) -> Array | None:
-        """Directions that the iteration starts from, where a pass is dear."""
-        if not plan.start_landmarks or not isinstance(op.base, TiledGram) or self._resumed is not None:
+    def _start(self, gram: GramOperator, plan: Plan) -> Array | None:
+        """Return the directions that the iteration starts from where a pass is expensive."""
+        if not plan.start_landmarks or gram.rows is None or self._resumed is not None:
             return None
-        width = plan.solver.width(self.n, plan.n_components, on_gpu=is_on_gpu(op.like))
+        width = plan.solver.width(self.n, plan.n_components, on_gpu=is_on_gpu(gram.like))
         # A centered sample of m rows has m - 1 components, of which the leading ones are worth something.
         columns = min(width, plan.start_landmarks // 2)
-        return components_of_sample(op.base, self.X, plan.start_landmarks, columns, self.rng)
+        n_jobs = plan.storage.workers
+        return components_of_sample(self.kernel, self.X, gram.rows, plan.start_landmarks, columns, self.rng, n_jobs)
 
     def _solve(self, op: CenteredGram, plan: Plan, start: Array | None) -> EigenResult:
         solver = plan.solver
@@ -279,7 +258,7 @@ class Route:
         """The Nyström model."""
         settings = self.settings
         p = None if settings.n_components is None or settings.is_share else plan.n_components
-        op, _ = self._uncentered(plan)
+        op = self._gram(plan)
         started = time.perf_counter()
         model = nystrom_model(self.X, op, plan.solver, p, self.rng, rank_report(self.listener))
         model = replace(model, eigen=replace(model.eigen, seconds=time.perf_counter() - started))
@@ -295,17 +274,6 @@ class Route:
     def _empty_template(self) -> PreparedRows | None:
         """What the kernel learned, without rows: a kernel of the user's may answer with all of them."""
         return None if self.template is None else self.template.slice(0, 0)
-
-
-def _checked_matrix(K: Array) -> Array:
-    """A precomputed kernel matrix, symmetric, with a warning where it cannot be positive semidefinite."""
-    K = square_kernel_matrix(K)
-    if has_negative_diagonal(K):
-        warn_user(
-            "the precomputed kernel matrix has a negative entry on its diagonal, so it is not positive semidefinite.",
-            IndefiniteKernelWarning,
-        )
-    return K
 
 
 def _certain_components(fraction: float, spectrum: Spectrum) -> int:

@@ -20,6 +20,7 @@ from gpukpca.eigen import EigenResult, LowRank, Nystrom, PivotedCholesky
 from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning, RankWarning, warn_user
 from gpukpca.gram import BasePointGram, CenteredGram, FactoredGram
+from gpukpca.gram.storage import GramOperator
 from gpukpca.kernels.base import Kernel, PreparedRows
 
 ANCHOR_CANDIDATES = 32
@@ -115,7 +116,7 @@ def exact_model(X: Any, op: CenteredGram, rows: PreparedRows | None, eigen: Eige
         mean_weights=full((n,), 1.0 / n, means),
         mean_norm=float(column_sums(means[:, None])[0]) / n,
         basis=X,
-        rows=rows,
+        rows=rows if rows is not None and rows.is_local else None,
     )
 
 
@@ -123,7 +124,7 @@ def exact_model(X: Any, op: CenteredGram, rows: PreparedRows | None, eigen: Eige
 
 
 def nystrom_model(
-    X: Any, op: Any, settings: Nystrom, p: int | None, rng: np.random.Generator, report: Any = None
+    X: Any, op: GramOperator, settings: Nystrom, p: int | None, rng: np.random.Generator, report: Any = None
 ) -> Model:
     """The model of K ≈ F Fᵀ whose basis is the landmarks, with p components, or as many as F has columns.
 
@@ -131,7 +132,7 @@ def nystrom_model(
     with axes V gives A = L⁻ᵀ V and b = mean(f) V; the mean of what the features have in the span of the landmarks is
     Σ c_j φ(s_j) with c = L⁻ᵀ mean(f), and its squared norm ‖mean(f)‖².
     """
-    rows = getattr(op, "rows", None)
+    rows = op.rows
     n = int(op.shape[0])
     anchored = BasePointGram(op, _central_row(op, rng)) if rows is not None and rows.shifted else None
     factor = settings.factor(anchored or op, p or 1, rng, report)

@@ -8,7 +8,7 @@ from typing import Any
 from gpukpca._formatting import format_bytes
 from gpukpca.algorithms.work import time_line
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
-from gpukpca.gram.storage import GramStorage
+from gpukpca.gram.storage import Storage
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,8 @@ class Plan:
     dtype, device, kernel : str
     solver : Dense, BlockKrylov, LowRank, Nystrom or another solver object
     solver_reason : str
-    residence : Residence
+    storage : Storage
+        How K is held.
     predicted_bytes, available_bytes : int
         Peak of what the fit allocates beside the data passed in, and what it may.
     start_landmarks : int
@@ -45,7 +46,7 @@ class Plan:
     kernel: str
     solver: Any
     solver_reason: str
-    residence: GramStorage
+    storage: Storage
     predicted_bytes: int
     available_bytes: int
     start_landmarks: int = 0
@@ -59,10 +60,10 @@ class Plan:
             f"data      {self.n_samples} x {self.n_features}, {self.dtype}, on {self.device}",
             f"kernel    {self.kernel}",
             f"solver    {solver_name(self.solver)} for {self.n_components} components ({self.solver_reason})",
-            f"K         {self.residence.describe()}",
+            f"K         {self.storage}",
             f"memory    {format_bytes(self.predicted_bytes)} predicted, {format_bytes(self.available_bytes)} allowed",
             *time_line(self.estimated_seconds),
-            f"workers   {self.residence.workers}",
+            f"workers   {self.storage.workers}",
         ]
         if isinstance(self.solver, BlockKrylov):
             n, p, on_gpu = self.n_samples, self.n_components, self.device.startswith("cuda")

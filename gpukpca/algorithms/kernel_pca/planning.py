@@ -29,7 +29,8 @@ from gpukpca.eigen.block_krylov import rounded_up
 from gpukpca.eigen.partial_cholesky import default_block
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram.product import dense_row_bytes
-from gpukpca.gram.storage import GramStorage, tile_edge_for, tiled_residence
+from gpukpca.gram.storage import DenseStorage, LowRankStorage, Storage, TiledStorage
+from gpukpca.gram.tiling import rows_at_once, tile_edge_for
 from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.base import PreparedRows
 from gpukpca.kernels.definiteness import check_not_indefinite
@@ -189,7 +190,7 @@ def _ways(job: PlanRequest) -> Iterator[Plan]:
             yield _exact_plan(job, candidate, why, edge, (note,) if note else ())
 
 
-def plan_of(job: PlanRequest, solver: Any, why: str, residence: GramStorage, needed: int, **more: Any) -> Plan:
+def plan_of(job: PlanRequest, solver: Any, why: str, storage: Storage, needed: int, **more: Any) -> Plan:
     """The plan of a job, from what was chosen for it."""
     return Plan(
         n_samples=job.n,
@@ -200,7 +201,7 @@ def plan_of(job: PlanRequest, solver: Any, why: str, residence: GramStorage, nee
         kernel=repr(job.kernel),
         solver=solver,
         solver_reason=why,
-        residence=residence,
+        storage=storage,
         predicted_bytes=needed,
         available_bytes=job.limit,
         **more,
@@ -214,11 +215,12 @@ def _exact_plan(job: PlanRequest, solver: Any, why: str, edge: int, notes: tuple
     """One solver and one tile edge, with as many tiles cached as fit; a wide block where a pass is dear."""
     plan = _with_cache(job, solver, why, edge, notes)
     if isinstance(solver, BlockKrylov) and _free_to_start(solver) and job.n >= SAMPLE_PAYS * START_LANDMARKS:
-        plan = replace(plan, start_landmarks=START_LANDMARKS if plan.residence.kind == "tiled" else 0)
-    if plan.residence.is_fully_cached:
+        plan = replace(plan, start_landmarks=START_LANDMARKS if isinstance(plan.storage, TiledStorage) else 0)
+    storage = plan.storage
+    if storage.is_fully_cached:
         return plan
-    plan = replace(plan, notes=(*plan.notes, _recomputed(plan.residence)))
-    cheap = plan.residence.cached_tiles > CHEAP_SHARE * plan.residence.tiles
+    plan = replace(plan, notes=(*plan.notes, _recomputed(storage)))
+    cheap = storage.tiles - storage.recomputed_tiles > CHEAP_SHARE * storage.tiles
     if cheap or not isinstance(solver, BlockKrylov) or not _free_to_start(solver) or solver.block_size:
         return plan
     columns = max(solver.width(job.n, job.p, job.on_gpu), job.p + SPARE_COLUMNS)
@@ -227,7 +229,7 @@ def _exact_plan(job: PlanRequest, solver: Any, why: str, edge: int, notes: tuple
     wide = replace(solver, block_size=min(job.n, columns), max_blocks=DEAR_BLOCKS)
     start = START_LANDMARKS if job.n >= SAMPLE_PAYS_WHERE_DEAR * START_LANDMARKS else 0
     dear = _with_cache(job, wide, why, edge, notes)
-    dear = replace(dear, start_landmarks=start, notes=(*notes, _recomputed(dear.residence)))
+    dear = replace(dear, start_landmarks=start, notes=(*notes, _recomputed(dear.storage)))
     return dear if dear.predicted_bytes <= job.limit else plan
 
 
@@ -236,37 +238,36 @@ def _free_to_start(solver: BlockKrylov) -> bool:
     return solver.passes is None and solver.start is None and solver.max_blocks is None
 
 
-def _recomputed(residence: GramStorage) -> str:
-    every = residence.tiles - residence.cached_tiles
-    return f"K does not fit into memory: {every} of {residence.tiles} tiles are made anew in every pass"
+def _recomputed(storage: Storage) -> str:
+    return (
+        f"K does not fit into memory: {storage.recomputed_tiles} of {storage.tiles} tiles are made anew in every pass"
+    )
 
 
 def _with_cache(job: PlanRequest, solver: Any, why: str, edge: int, notes: tuple[str, ...]) -> Plan:
     """A plan with as many tiles cached as fit beside everything else."""
     n, item = job.n, job.item
     if isinstance(job.kernel, Precomputed):  # the matrix is the user's own
-        residence = GramStorage("dense", n, n, 0, job.workers)
         # Its symmetric part, should it not be symmetric to the last bit.
         held = n * n * item + _solver_bytes(job, solver) + job.workers * n * _columns(job, solver) * item
-        return plan_of(job, solver, why, residence, held, notes=notes)
+        return plan_of(job, solver, why, DenseStorage(n, job.workers), held, notes=notes)
     if job.kernel.stored_only or job.settings.gram == "dense":
-        residence = GramStorage("dense", n, n, 0, job.workers)
-        held = _row_bytes(job, n) + _solver_bytes(job, solver) + residence.cache_bytes(item)
+        dense = DenseStorage(n, job.workers)
+        held = _row_bytes(job, n) + _solver_bytes(job, solver) + dense.bytes_held(item)
         held += _passing_bytes(job, solver, edge, buffered=False)
-        return plan_of(job, solver, why, residence, max(held, _preimage_bytes(job)), notes=notes)
+        return plan_of(job, solver, why, dense, max(held, _preimage_bytes(job)), notes=notes)
     panel = _panel(job, edge)
-    rows = GramStorage("tiled", n, edge, 0, job.workers, panel).rows_held
-    held = _row_bytes(job, rows) + _solver_bytes(job, solver)
+    held = _row_bytes(job, rows_at_once(n, edge, job.workers, panel)) + _solver_bytes(job, solver)
     # Tiles that are kept need no buffer; those made anew have one in every worker.
     for buffered in (False, True):
         needed = held + _passing_bytes(job, solver, edge, buffered)
         budget = min(job.limit - needed, job.tile_limit)
-        residence = tiled_residence(n, item, job.workers, budget, edge, panel)
-        if residence.is_fully_cached:
+        tiled = TiledStorage.within(budget, n, item, job.workers, edge, panel)
+        if tiled.is_fully_cached:
             break
-    read = residence.rows_read() * int(job.X.shape[1]) * item
-    needed = max(needed + residence.cache_bytes(item), _preimage_bytes(job))
-    return plan_of(job, solver, why, residence, needed, notes=notes, bytes_read=read)
+    read = tiled.rows_read * int(job.X.shape[1]) * item
+    needed = max(needed + tiled.bytes_held(item), _preimage_bytes(job))
+    return plan_of(job, solver, why, tiled, needed, notes=notes, bytes_read=read)
 
 
 def _panel(job: PlanRequest, edge: int) -> int:
@@ -425,9 +426,9 @@ def _factored_plan(job: PlanRequest, count: int) -> Plan:
     if job.on_gpu:  # the panel of F that is widened for its square
         needed += 8 * count * min(job.n, inner_panel(job.place.work, is_wide=False))
     needed = max(needed, job.copy_bytes + _preimage_bytes(job))
-    residence = GramStorage("factored", job.n, job.n, 0, job.workers, rank=count)
+    storage = LowRankStorage(job.n, job.workers, count)
     why = f"{count} features span the feature space, fewer than the {job.n} samples: exact"
-    return replace(plan_of(job, solver, why, residence, needed), n_components=p)
+    return replace(plan_of(job, solver, why, storage, needed), n_components=p)
 
 
 def _nystrom_plans(job: PlanRequest, wanted: Nystrom, why: str) -> Iterator[Plan]:
@@ -435,14 +436,21 @@ def _nystrom_plans(job: PlanRequest, wanted: Nystrom, why: str) -> Iterator[Plan
     solver, rank, p = ranked(wanted, job.settings, job.kernel, job.n, job.p)
     for edge in _edges_to_try(job):
         panel = _panel(job, edge)
-        rows = GramStorage("tiled", job.n, edge, 0, job.workers, panel).rows_held
+        rows = rows_at_once(job.n, edge, job.workers, panel)
         held = 0 if isinstance(job.kernel, Precomputed) else _row_bytes(job, rows)
         held += job.workers * edge * _slice_bytes(job) if panel else 0
         held += job.n * (rank * job.item + 8 * LANDMARK_VECTORS) + _landmark_peak(job, rank, p)
         held = max(held, _preimage_bytes(job))
-        residence = GramStorage("factored", job.n, edge, 0, job.workers, panel, rank)
+        storage = LowRankStorage(job.n, job.workers, rank, _source(job, edge, panel))
         read = job.n * int(job.X.shape[1]) * job.item if panel else 0
-        yield replace(plan_of(job, solver, why, residence, held, bytes_read=read), n_components=p)
+        yield replace(plan_of(job, solver, why, storage, held, bytes_read=read), n_components=p)
+
+
+def _source(job: PlanRequest, edge: int, panel: int) -> Storage:
+    """Return what the columns of K at the landmarks come from."""
+    if job.kernel.stored_only:
+        return DenseStorage(job.n, job.workers)
+    return TiledStorage(job.n, job.workers, edge, 0, panel)
 
 
 def ranked(wanted: Nystrom, settings: KernelPCASettings, kernel: Kernel, n: int, p: int) -> tuple[Nystrom, int, int]:

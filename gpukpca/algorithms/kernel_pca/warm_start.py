@@ -5,24 +5,34 @@ from __future__ import annotations
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.backend.namespace import empty_like
 from gpukpca.backend.random import random_subset
 from gpukpca.backend.rows import gather_rows
 from gpukpca.eigen import BlockKrylov, top_eigh
-from gpukpca.gram import CenteredGram, DenseGram, TiledGram, kernel_matmat
+from gpukpca.gram import CenteredGram, DenseGram, kernel_matmat
 from gpukpca.gram.product import compute_tile
+from gpukpca.kernels.base import Kernel, PreparedRows
 
 # The start need not be better than the sample is.
 SAMPLE_TOLERANCE = 1e-3
 
 
-def components_of_sample(op: TiledGram, X: Array, size: int, columns: int, rng: np.random.Generator) -> Array:
-    """Scores of all rows on the components of `size` random rows, shape (n, columns): Nyström with even landmarks.
+def components_of_sample(
+    kernel: Kernel,
+    X: Array,
+    rows: PreparedRows,
+    size: int,
+    columns: int,
+    rng: np.random.Generator,
+    n_jobs: int | None = None,
+) -> Array:
+    """Return scores of all rows on the components of `size` random rows, (n, columns): Nyström with even landmarks.
 
-    Cost: n size kernel values, which is 2 size / n of a pass.
+    `rows` are those of X made ready for centering. Cost: n size kernel values, which is 2 size / n of a pass.
     """
-    chosen = np.sort(random_subset(rng, op.shape[0], size))
-    sample = op.rows.take(chosen)
-    K = compute_tile(op.kernel, sample, sample, op.like, diagonal=True)
+    chosen = np.sort(random_subset(rng, rows.n_rows, size))
+    sample = rows.take(chosen)
+    K = compute_tile(kernel, sample, sample, empty_like(X), diagonal=True)
     eigen = top_eigh(CenteredGram(DenseGram(K)), columns, solver=BlockKrylov(tol=SAMPLE_TOLERANCE), rng=rng)
     vectors = eigen.eigenvectors
-    return kernel_matmat(op.kernel, X, gather_rows(X, chosen), vectors, prepared=sample, n_jobs=op.workers)
+    return kernel_matmat(kernel, X, gather_rows(X, chosen), vectors, prepared=sample, n_jobs=n_jobs)

@@ -6,7 +6,7 @@ A class joins by one entry: its name, and the kinds of the constructor's argumen
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -49,8 +49,9 @@ from gpukpca.decomposition.saved.kinds import (
     one_of,
     rows,
 )
+from gpukpca.distributed.gram import ClusterStorage
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
-from gpukpca.gram.storage import GramStorage
+from gpukpca.gram.storage import DenseStorage, LowRankStorage, Storage, TiledStorage
 from gpukpca.kernels import (
     RBF,
     Cosine,
@@ -92,6 +93,8 @@ class Entry:
     shared : bool
         Whether other objects may have the same one. Not for classes whose objects hold others of their kind: a few
         lines could then tell of 2^60 of them.
+    former : dict
+        Names of fields in files of 0.8 and before.
     """
 
     cls: type
@@ -100,6 +103,7 @@ class Entry:
     fields: Callable[[Any], dict[str, Any]] | None = None
     make: Callable[..., Any] | None = None
     shared: bool = False
+    former: dict[str, str] = field(default_factory=dict)
 
     def taken(self, thing: Any) -> dict[str, Any]:
         """The fields of an object."""
@@ -124,6 +128,7 @@ def _distance_rows(dtype: str, **fields: Any) -> DistanceRows:
 
 
 KERNEL = of(Kernel)
+STORAGE = of(Storage)
 SOLVER = of(Dense, BlockKrylov, LowRank, Nystrom)
 NOTHING = rows("0", "*")  # of a data set what was learned from it, without its rows
 
@@ -194,18 +199,12 @@ ENTRIES = (
         host=("start",),
     ),
     Entry(Nystrom, {"rank": COUNT.or_none, "landmarks": TEXT, "tol": POSITIVE}),
+    Entry(DenseStorage, {"n": COUNT, "workers": COUNT}),
+    Entry(ClusterStorage, {"n": COUNT, "workers": COUNT}),
     Entry(
-        GramStorage,
-        {
-            "kind": one_of("dense", "tiled", "factored", "distributed"),
-            "n": COUNT,
-            "tile_edge": AT_LEAST_ONE,
-            "cached_tiles": COUNT,
-            "workers": COUNT,
-            "panel": COUNT,
-            "rank": COUNT,
-        },
+        TiledStorage, {"n": COUNT, "workers": COUNT, "tile_edge": AT_LEAST_ONE, "cached_tiles": COUNT, "panel": COUNT}
     ),
+    Entry(LowRankStorage, {"n": COUNT, "workers": COUNT, "rank": COUNT, "source": STORAGE.or_none}),
     Entry(
         Plan,
         {
@@ -217,7 +216,7 @@ ENTRIES = (
             "kernel": TEXT,
             "solver": SOLVER,
             "solver_reason": TEXT,
-            "residence": of(GramStorage),
+            "storage": STORAGE,
             "predicted_bytes": INTEGER,
             "available_bytes": INTEGER,
             "start_landmarks": COUNT,
@@ -226,6 +225,7 @@ ENTRIES = (
             "notes": TEXTS,
             "estimated_seconds": POSITIVE.or_none.maybe,
         },
+        former={"residence": "storage"},
     ),
     Entry(
         PCAPlan,
@@ -360,10 +360,36 @@ ENTRIES = (
         host=("singular_values",),
     ),
 )
-# Names of classes in files of 0.8 and before.
-FORMER = {"Frame": RowScaling, "Residence": GramStorage, "Running": IncrementalState}
+
+
+def _storage_of_kind(kind: str, n: int, tile_edge: int, workers: int, **sizes: int) -> Storage:
+    """Return the storage that one class of 0.8 described by its kind."""
+    if kind == "tiled":
+        return TiledStorage(n, workers, tile_edge, sizes["cached_tiles"], sizes["panel"])
+    if kind == "factored":
+        return LowRankStorage(n, workers, sizes["rank"])
+    return DenseStorage(n, workers) if kind == "dense" else ClusterStorage(n, workers)
+
+
 BY_NAME = {entry.cls.__name__: entry for entry in ENTRIES}
-BY_NAME |= {name: BY_NAME[cls.__name__] for name, cls in FORMER.items()}
+# Names of classes in files of 0.8 and before.
+BY_NAME |= {
+    "Frame": BY_NAME["RowScaling"],
+    "Running": BY_NAME["IncrementalState"],
+    "Residence": Entry(
+        Storage,
+        {
+            "kind": one_of("dense", "tiled", "factored", "distributed"),
+            "n": COUNT,
+            "tile_edge": AT_LEAST_ONE,
+            "cached_tiles": COUNT,
+            "workers": COUNT,
+            "panel": COUNT,
+            "rank": COUNT,
+        },
+        make=_storage_of_kind,
+    ),
+}
 
 
 def entry_for(thing: Any) -> Entry | None:

@@ -185,6 +185,7 @@ class Rebuilt:
         entry = BY_NAME.get(name) if isinstance(name, str) else None
         if entry is None:
             raise ModelFormatError(f"{path} is a {str(name)[:80]!r}, which is none of {_known()}")
+        fields = {entry.former.get(key, key): part for key, part in fields.items()}
         check_fields(f"{path} ({name})", fields, entry.kinds, self.sizes)
         if place is not None:
             moved = {key for key, part in fields.items() if is_numpy(part) and key not in entry.host}

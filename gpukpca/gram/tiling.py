@@ -1,0 +1,67 @@
+"""The upper triangle of K in square tiles: edges, counts and bytes in integers, nothing allocated.
+
+K is only ever touched as square tiles of its upper triangle, each used twice in a product. As many tiles as the
+budget allows are kept after the first product; the others are recomputed in every pass. A full cache is K in half the
+memory of the square matrix.
+"""
+
+from __future__ import annotations
+
+from gpukpca.backend import blocking
+from gpukpca.backend.parallel import row_slices
+
+
+def tile_edge_for(n: int, workers: int, on_gpu: bool, row_bytes: int = 0) -> int:
+    """Edge of a tile: 640 on a CPU, 8192 or 4096 on a GPU; smaller where the workers would have too few to share.
+
+    `row_bytes` is what one row takes once it is made dense; slices of such rows are held to 64 MiB.
+    """
+    edge = _tile_edge(n, workers, on_gpu)
+    return min(edge, max(1, blocking.ROW_SLICE_BYTES // row_bytes)) if row_bytes else edge
+
+
+def _tile_edge(n: int, workers: int, on_gpu: bool) -> int:
+    if on_gpu:
+        large, small = blocking.GPU_TILE_EDGES
+        return min(n, large if n >= blocking.TILES_ALONG_A_SIDE * large else small)
+    if workers == 1:
+        return max(1, min(n, blocking.CPU_TILE_EDGE))
+    if n <= blocking.ONE_TILE_UP_TO:  # starting threads costs more than they save
+        return max(1, n)
+    # A few tiles along a side, so that the triangle splits evenly between the workers.
+    return min(blocking.CPU_TILE_EDGE, max(blocking.SMALLEST_TILE_EDGE.cpu, -(-n // (2 * min(workers, 8)))))
+
+
+def upper_tiles(n: int, edge: int) -> int:
+    """Tiles of the upper triangle, the diagonal ones included."""
+    side = -(-n // edge)
+    return side * (side + 1) // 2
+
+
+def full_cache_bytes(n: int, edge: int, item_size: int) -> int:
+    """Bytes of all upper tiles."""
+    full, rest = divmod(n, edge)
+    entries = full * (full + 1) // 2 * edge * edge + full * edge * rest + rest * rest
+    return entries * item_size
+
+
+def tiles_within(budget: int, n: int, edge: int, item_size: int) -> int:
+    """Return how many upper tiles take at most `budget` bytes; none where that is negative."""
+    everything = upper_tiles(n, edge)
+    if full_cache_bytes(n, edge, item_size) <= budget:
+        return everything
+    return min(max(0, budget) // (edge * edge * item_size), everything)
+
+
+def rows_at_once(n: int, edge: int, workers: int, panel: int) -> int:
+    """Return the most rows made ready at once: a panel, and two slices a worker, where X is read from a file."""
+    return min(n, (panel + 2 * workers) * edge) if panel else n
+
+
+def tile_order(count: int, panel: int) -> list[tuple[int, int]]:
+    """Upper tiles (i, j) of a grid of `count` edges, by panels of columns; inside a panel row by row.
+
+    A panel of one column uses a right operand for all its tiles in turn; a wider one reads each left operand once.
+    """
+    panels = row_slices(count, max(1, panel))
+    return [(i, j) for first, stop in panels for i in range(stop) for j in range(max(i, first), stop)]
