@@ -1,52 +1,119 @@
-"""Names for the two things every room talks about: arrays and symmetric operators."""
+"""The types that all rooms share: arrays, symmetric operators and progress callbacks."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol, cast, runtime_checkable
 
 # Any object of a library that follows the Array API standard (NumPy, CuPy, PyTorch, ...). The standard has no
 # type that could be written here.
 Array = Any
+# Row or column numbers on the host.
+Indices = Any
+# Called after every pass with (passes so far, most allowed, largest relative residual or None, tolerance).
+PassReport = Callable[[int, int, float | None, float], None]
+# Called after every block of landmarks with (columns of F so far, most columns, share of the trace that is left).
+RankReport = Callable[[int, int, float], None]
 
 
 class SymmetricOperator(Protocol):
-    """What a solver needs of a real symmetric matrix, stored or not.
+    """A real symmetric matrix of shape (n, n), stored or not: the base class of all operators.
 
-    An operator may also have the optional attributes that `gpukpca.eigen` looks for:
+    A subclass sets `shape`, `dtype` and `like` and defines products and entries; the other members have defaults.
+    `top_eigh` and the Cholesky factorizations also take objects of other classes, which get the same defaults:
+    `top_eigh` needs a `MatrixOperator`, a factorization `shape`, `dtype`, `like`, `diagonal` and `columns`.
 
-    - ``noise_scale`` : float, the size of the numbers that were cancelled against each other in a product, when
-      that is larger than the largest eigenvalue. Rank decisions and attainable residuals depend on it.
-    - ``rounding`` : float, the error of an entry in units of eps times the size of the entries; 0 where the entries
-      are the problem itself. Reported residuals include it.
-    - ``sizes()`` : array (n,), the diagonal before anything was subtracted from it.
-    - ``project(V)`` : orthogonal projection of the columns of V onto a subspace known to hold the range.
-    - ``learned`` : array or None, what its first product found out and later ones rely on, and ``recall(learned)``,
-      which spares another such operator that product.
+    Attributes
+    ----------
+    shape : (n, n)
+    dtype : floating-point type of the products
+    like : array of size 0 in the namespace, dtype and device of the products
+    noise_scale : float
+        Size of the numbers that cancel in a product, where that is larger than the largest eigenvalue. Rank decisions
+        and attainable residuals depend on it.
+    rounding : float
+        Error of an entry in units of eps times the size of the entries; 0 where the entries are the problem itself.
+        Reported residuals include it.
+    known_means : array, shape (n,), or None
+        Column means that the first product computes and later ones use. A checkpoint stores and restores them.
+    workers : int
+        Threads that work on a factor of the matrix; 0: as many as BLAS may use.
+    name : str
+        The subject of error messages.
     """
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(n, n)."""
-
-    @property
-    def dtype(self) -> Any:
-        """Floating-point type of the products."""
-
-    @property
-    def like(self) -> Array:
-        """A zero-size array that tells namespace, dtype and device."""
+    shape: tuple[int, int]
+    dtype: Any
+    like: Array
+    noise_scale: float = 0.0
+    rounding: float = 0.0
+    known_means: Array | None = None
+    workers: int = 0
+    name: str = "the kernel matrix"
 
     def __matmul__(self, V: Array) -> Array:
-        """The product with a block V, shape (n, b)."""
+        """Return the product with a block V, shape (n, b)."""
 
     def diagonal(self) -> Array:
-        """The diagonal, shape (n,)."""
+        """Return the diagonal, shape (n,)."""
 
-    def columns(self, indices: Any) -> Array:
-        """The columns named by a host sequence of integers, shape (n, len(indices))."""
+    def columns(self, indices: Indices) -> Array:
+        """Return the named columns, shape (n, len(indices))."""
 
     def to_dense(self, overwrite: bool = False) -> Array:
-        """The matrix itself, shape (n, n); with `overwrite` the operator may give away its own storage."""
+        """Return the matrix itself, shape (n, n); with `overwrite` the operator may give away its own storage."""
+
+    def project(self, V: Array) -> Array:
+        """Return the orthogonal projection of the columns of V onto a subspace that holds the range."""
+        return V
 
     def factor(self) -> Array | None:
-        """F with ``op = F @ F.T`` where the operator is known by a factor, else None."""
+        """Return F with ``op = F @ F.T`` where the operator is known by a factor, else None."""
+        return None
+
+    def block(self, rows: Indices, columns: Indices) -> Array | None:
+        """Return the entries in the named rows and columns; None where whole columns cost no more."""
+        return None
+
+    def sizes(self) -> Array | None:
+        """Return the diagonal before anything was subtracted from it, shape (n,); None where nothing was."""
+        return None
+
+
+@runtime_checkable
+class MatrixOperator(Protocol):
+    """The least that `top_eigh` needs of an operator; see `SymmetricOperator` for its members."""
+
+    shape: tuple[int, int]
+    dtype: Any
+    like: Array
+
+    def __matmul__(self, V: Array) -> Array:
+        """Return the product with a block V, shape (n, b)."""
+
+    def to_dense(self) -> Array:
+        """Return the matrix itself, shape (n, n)."""
+
+
+def complete_operator(op: Any) -> SymmetricOperator:
+    """Return `op`, or where its class is no `SymmetricOperator` a view of it with the defaults that it lacks."""
+    if isinstance(op, _CompleteOperator) or SymmetricOperator in type(op).__mro__:
+        return cast(SymmetricOperator, op)
+    return cast(SymmetricOperator, _CompleteOperator(op))
+
+
+class _CompleteOperator:
+    """An operator of any class, with the defaults of `SymmetricOperator` for the members that it lacks."""
+
+    def __init__(self, op: Any) -> None:
+        self.op = op
+
+    def __matmul__(self, V: Array) -> Array:
+        return self.op @ V
+
+    def __getattr__(self, name: str) -> Any:
+        if name in dir(self.op):
+            return getattr(self.op, name)
+        default = getattr(SymmetricOperator, name)
+        return partial(default, self) if callable(default) else default

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.creation import full
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import column_sums, with_entries
@@ -12,7 +12,7 @@ from gpukpca.backend.namespace import cast, namespace_of
 
 
 @operator_on_its_device
-class ScatterOperator:
+class ScatterOperator(SymmetricOperator):
     """ZᵀZ, shape (d, d), or Z Zᵀ, shape (n, n), of centered rows Z, as an operator.
 
     Parameters
@@ -64,7 +64,3 @@ class ScatterOperator:
     def to_dense(self, overwrite: bool = False) -> Array:
         """The matrix itself."""
         return cast(self.rows.gram() if self.of_samples else self.rows.scatter(), self.dtype)
-
-    def factor(self) -> None:
-        """None: Z is not at hand."""
-        return None

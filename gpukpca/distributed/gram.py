@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._formatting import pluralize
-from gpukpca._typing import Array
+from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.linalg import mirror_upper, with_entries
 from gpukpca.backend.namespace import cast, to_host
 from gpukpca.backend.parallel import TileReport, worker_count
@@ -27,7 +27,7 @@ from gpukpca.kernels.base import Kernel, LazyRows, PreparedRows, resolved_on
 ADDED_BY_WORKERS_FROM = 8
 
 
-class DaskGram:
+class DaskGram(SymmetricOperator):
     """The kernel matrix of rows on a cluster as an operator: ``op @ V`` for V on this machine.
 
     Every worker holds the rows that its tiles are made from, and as many tiles as its memory allows; each tile is used
@@ -80,7 +80,7 @@ class DaskGram:
             raise InvalidParameterError(
                 f"{type(kernel).__name__} cannot be evaluated tile by tile, so a cluster cannot share the work."
             )
-        n = rows.shape[0]
+        n, self.name = rows.shape[0], f"the kernel {type(self.kernel).__name__}"
         self.shape, self.dtype, self.like = (n, n), rows.dtype, rows.like[:, 0]
         self.source, self.cluster, self.report = rows, rows.cluster, report
         self.template = template or self.kernel.template(rows, centered)
@@ -181,10 +181,6 @@ class DaskGram:
         K = self.columns(np.arange(self.shape[0]))
         mirror_upper(K)
         return K
-
-    def factor(self) -> None:
-        """None: K is not known by a factor."""
-        return None
 
 
 class _TakenRows(LazyRows):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from gpukpca._formatting import pluralize
-from gpukpca._typing import Array, SymmetricOperator
+from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.device import is_on_gpu
@@ -36,9 +35,6 @@ from gpukpca.eigen.residuals import (
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.state import Checkpointer, record, restore, to_device
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
-
-# Called after every pass with (passes so far, most allowed, largest relative residual or None, tolerance).
-PassReport = Callable[[int, int, float | None, float], None]
 
 MAX_PASSES = 300
 # Blocks in the basis before it is compressed. Measured on real data: with 8 or 10 blocks as many passes as with 24.
@@ -445,8 +441,7 @@ class _Iteration:
         return orthonormal_directions(block, floor=0.5)
 
     def _projected(self, V: Array) -> Array:
-        project = getattr(self.op, "project", None)
-        return V if project is None else project(V)
+        return self.op.project(V)
 
     # -- bookkeeping -----------------------------------------------------------------------------------------------
 

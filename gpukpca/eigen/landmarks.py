@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array, SymmetricOperator
+from gpukpca._typing import Array, RankReport, SymmetricOperator
 from gpukpca.backend.linalg import pivot_order
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, namespace_of, to_host
 from gpukpca.backend.random import random_subset, uniform, weighted_draws
 from gpukpca.backend.rows import by_panels, gather_rows
-from gpukpca.eigen.partial_cholesky import PartialCholeskyBuilder, PivotedCholesky, RankReport, default_block
+from gpukpca.eigen.partial_cholesky import PartialCholeskyBuilder, PivotedCholesky, default_block
 from gpukpca.eigen.pivoted_cholesky import pivoted_cholesky
 from gpukpca.eigen.validation import checked_count, checked_tolerance
 from gpukpca.exceptions import InvalidParameterError
@@ -73,9 +73,10 @@ def landmark_cholesky(
 
 
 def _among(growing: PartialCholeskyBuilder, chosen: np.ndarray, block: int) -> np.ndarray:
-    """K[chosen, chosen] on the host; without `block` in the operator from a few columns at a time."""
-    if hasattr(growing.op, "block"):
-        return growing.submatrix(chosen)[0]
+    """Return K[chosen, chosen] on the host; from a few columns at a time where the operator has no cheaper way."""
+    direct = growing.block_of(chosen)
+    if direct is not None:
+        return direct
     pieces = [chosen[start : start + block] for start in range(0, len(chosen), block)]
     K = np.concatenate([to_host(gather_rows(growing.columns(piece), chosen)) for piece in pieces], axis=1)
     return K.astype(np.float64)

@@ -92,8 +92,7 @@ class LowRank:
         if missing == 0:
             return U
         random = random_directions(rng, (n, missing), op.like)
-        project = getattr(op, "project", None)
-        return namespace_of(U).concat([U, random if project is None else project(random)], axis=1)
+        return namespace_of(U).concat([U, op.project(random)], axis=1)
 
 
 def _small_eigenpairs(F: Array, keep: int) -> tuple[np.ndarray, np.ndarray]:

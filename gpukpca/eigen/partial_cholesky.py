@@ -7,13 +7,12 @@ float64, which of them are accepted, and then one pass over n rows for the accep
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 
-from gpukpca._typing import Array, SymmetricOperator
+from gpukpca._typing import Array, RankReport, SymmetricOperator, complete_operator
 from gpukpca.backend import blocking
 from gpukpca.backend.creation import full, indices, writable
 from gpukpca.backend.device import is_on_gpu
@@ -39,9 +38,6 @@ from gpukpca.eigen.validation import (
     not_finite,
 )
 from gpukpca.exceptions import InvalidParameterError
-
-# Called after every round with (columns of F so far, most columns, share of the trace that is left).
-RankReport = Callable[[int, int, float], None]
 
 # Entries of K and of F Fᵀ are trusted to this share of sqrt(K_ii K_jj), K before anything was subtracted from it: 500
 # eps and 50 eps. A residual below that of K_ii is rounding and never a pivot. In float32 only K and the stored F are
@@ -115,16 +111,17 @@ class PartialCholeskyBuilder:
     def __init__(
         self, op: SymmetricOperator, rank: int, block: int, tol: float = 0.0, report: RankReport | None = None
     ) -> None:
-        self.op, self.tol, self.report = op, checked_tolerance(tol), report
+        self.op = op = complete_operator(op)
+        self.tol, self.report = checked_tolerance(tol), report
         self.n = int(op.shape[0])
         self.rank = rank
         self.block = min(block, blocking.LARGEST_PIVOT_BLOCK)
-        self.workers = getattr(op, "workers", None) or worker_count(op.like)
+        self.workers = op.workers or worker_count(op.like)
         self.wide = accumulation_dtype(op.like)
         self.diagonal, self.sizes = checked_diagonal(op)
         self.trace = float(np.sum(self.diagonal))
         self.size = float(np.max(self.sizes, initial=0.0))
-        entries = float(getattr(op, "rounding", 0.0)) * epsilon(op.like)
+        entries = op.rounding * epsilon(op.like)
         self.expected = max(ROUNDING[dtype_name(op.dtype)], entries) * self.sizes
         self.residuals = self.diagonal.copy()
         self.is_pivot = np.zeros(self.n, dtype=bool)
@@ -204,19 +201,27 @@ class PartialCholeskyBuilder:
     # -- one round -------------------------------------------------------------------------------------------------
 
     def submatrix(self, chosen: np.ndarray) -> tuple[np.ndarray, Array | None]:
-        """K[chosen, chosen] on the host, and K[:, chosen] where the operator has no other way to tell."""
-        columns = None
-        if hasattr(self.op, "block"):
-            with overflow_allowed():
-                K = to_host(self.op.block(chosen, chosen)).astype(np.float64)
-        else:
-            columns = self.columns(chosen)
-            K = to_host(gather_rows(columns, chosen)).astype(np.float64)
+        """Return K[chosen, chosen] on the host, and K[:, chosen] where the operator has no cheaper way."""
+        K = self.block_of(chosen)
+        if K is not None:
+            return K, None
+        columns = self.columns(chosen)
+        return self._checked(gather_rows(columns, chosen), chosen), columns
+
+    def block_of(self, chosen: np.ndarray) -> np.ndarray | None:
+        """Return K[chosen, chosen] on the host; None where the operator has no cheaper way than whole columns."""
+        with overflow_allowed():
+            K = self.op.block(chosen, chosen)
+        return None if K is None else self._checked(K, chosen)
+
+    def _checked(self, block: Array, chosen: np.ndarray) -> np.ndarray:
+        """Return the block on the host in float64, exactly symmetric and with the diagonal; raise unless finite."""
+        K = to_host(block).astype(np.float64)
         if not np.all(np.isfinite(K)):
             i, j = np.argwhere(~np.isfinite(K))[0]
             raise not_finite(self.op, int(chosen[i]), int(chosen[j]), K[i, j])
         K = np.triu(K, 1)
-        return K + K.T + np.diag(self.diagonal[chosen]), columns
+        return K + K.T + np.diag(self.diagonal[chosen])
 
     def columns(self, chosen: np.ndarray) -> Array:
         """K[:, chosen], counted."""

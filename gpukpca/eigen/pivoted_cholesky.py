@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpukpca._typing import SymmetricOperator
+from gpukpca._typing import RankReport, SymmetricOperator
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.random import uniform, weighted_draws
-from gpukpca.eigen.partial_cholesky import PartialCholeskyBuilder, PivotedCholesky, RankReport, default_block
+from gpukpca.eigen.partial_cholesky import PartialCholeskyBuilder, PivotedCholesky, default_block
 from gpukpca.eigen.validation import checked_count
 
 # Candidates for one accepted pivot, and in all, where most are rejected.
@@ -72,7 +72,8 @@ def pivoted_cholesky(
     while growing.goes_on():
         # Among few candidates a row may be drawn twice: if it was rejected, it has another chance.
         candidates, draws = np.unique(weighted_draws(rng, growing.weights(), size), return_inverse=True)
-        accepted, _ = growing.absorb(candidates, draws, uniform(rng, size), *growing.submatrix(candidates))
-        if block_size is None and hasattr(op, "block"):  # else a rejected candidate costs a column
+        K, columns = growing.submatrix(candidates)
+        accepted, _ = growing.absorb(candidates, draws, uniform(rng, size), K, columns)
+        if block_size is None and columns is None:  # else a rejected candidate costs a column
             size = min(MOST_CANDIDATES, MOST_A_PIVOT * block, max(block, block * size // max(len(accepted), 1)))
     return growing.result()

@@ -36,7 +36,7 @@ def default_tolerance(dtype: object) -> float:
 def operator_size(op: SymmetricOperator, eigenvalues: np.ndarray) -> float:
     """max(|lambda|, noise scale): rounding errors are u times this."""
     largest = float(np.max(np.abs(eigenvalues))) if eigenvalues.size else 0.0
-    return max(largest, float(getattr(op, "noise_scale", 0.0)))
+    return max(largest, op.noise_scale)
 
 
 def entry_rounding(op: SymmetricOperator, largest: float) -> float:
@@ -45,8 +45,8 @@ def entry_rounding(op: SymmetricOperator, largest: float) -> float:
     The entries err by up to ``op.rounding`` eps of their size. Their signs are random along the rows, so of the part
     that centering cancels, `noise_scale`, a share of 1/sqrt(n) is left.
     """
-    noise = float(getattr(op, "noise_scale", 0.0)) / max(op.shape[0], 1) ** 0.5
-    return float(getattr(op, "rounding", 0.0)) * epsilon(op.like) * (largest + noise)
+    noise = op.noise_scale / max(op.shape[0], 1) ** 0.5
+    return op.rounding * epsilon(op.like) * (largest + noise)
 
 
 def allowed_residual(op: SymmetricOperator, tol: float, largest: float, exponent: int) -> float:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gpukpca._typing import SymmetricOperator
+from gpukpca._typing import MatrixOperator, PassReport, SymmetricOperator, complete_operator
 from gpukpca.backend.device import is_on_gpu, on_its_device, synchronize
 from gpukpca.backend.random import generator
 from gpukpca.eigen.block_krylov import BlockKrylov
@@ -30,7 +30,9 @@ DENSE_SHARE_GPU = 5
 class Solver(Protocol):
     """What `top_eigh` needs of a solver object."""
 
-    def solve(self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: Any = None) -> EigenResult:
+    def solve(
+        self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None
+    ) -> EigenResult:
         """The `p` largest eigenpairs."""
 
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
@@ -69,20 +71,21 @@ def are_many(n: int, p: int, on_gpu: bool) -> bool:
 
 @on_its_device
 def top_eigh(
-    op: SymmetricOperator,
+    op: MatrixOperator,
     p: int,
     solver: str | Solver = "auto",
     *,
     rng: np.random.Generator | int | None = None,
-    report: Any = None,
+    report: PassReport | None = None,
     checkpointer: Checkpointer | None = None,
 ) -> EigenResult:
     """Largest `p` eigenpairs of a symmetric operator, with a residual for each.
 
     Parameters
     ----------
-    op : SymmetricOperator, shape (n, n)
-        Usually a `CenteredGram`. Symmetry is trusted, not checked.
+    op : SymmetricOperator or MatrixOperator, shape (n, n)
+        Usually a `CenteredGram`; of your own, an object with `shape`, `dtype`, `like`, ``@`` and `to_dense`. Symmetry
+        is trusted, not checked.
     p : int
         Number of eigenpairs, ``1 <= p <= n``.
     solver : "auto", "dense", "randomized", "arpack" or a solver object
@@ -115,11 +118,11 @@ def top_eigh(
     Work is O(n^3) for `Dense`, and (number of passes) x (one product with a block) for `BlockKrylov`. Residuals above
     the tolerance are told by `EigenResult.converged`; estimators turn them into a warning.
     """
-    if not all(hasattr(op, name) for name in ("shape", "like", "to_dense")):
+    if not isinstance(op, MatrixOperator):
         raise InvalidParameterError(
             f"top_eigh needs a symmetric operator, got {type(op).__name__}; wrap a matrix as gpukpca.gram.DenseGram(K)."
         )
-    n = op.shape[0]
+    op, n = complete_operator(op), op.shape[0]
     if isinstance(p, bool) or not isinstance(p, (int, np.integer)) or not 1 <= p <= n:
         raise InvalidParameterError(f"p={p!r} is not allowed; it must be an integer with 1 <= p <= n = {n}.")
     chosen = as_solver(solver, n, int(p), on_gpu=is_on_gpu(op.like))

@@ -100,7 +100,7 @@ def _state_of(iteration: Any, Q: Array | None, W: Array | None, T: np.ndarray, b
         counters={name: getattr(iteration, name) for name in COUNTERS},
         extremes=np.array([iteration.best_verified, iteration.smallest]),
         seen=iteration.seen,
-        learned=getattr(iteration.op, "learned", None),
+        learned=iteration.op.known_means,
         generator=format_generator(iteration.rng),
     )
 
@@ -113,7 +113,7 @@ def restore(iteration: Any, state: KrylovState) -> Array | None:
     iteration.best_verified, iteration.smallest = map(float, state.extremes)
     iteration.seen, iteration.T = state.seen, state.T
     if state.learned is not None:
-        iteration.op.recall(from_host(state.learned, like, accumulation_dtype(like)))
+        iteration.op.known_means = from_host(state.learned, like, accumulation_dtype(like))
     restore_generator(iteration.rng, state.generator)
     if state.block is None:
         return None

@@ -46,8 +46,9 @@ def checked_diagonal(op: SymmetricOperator) -> tuple[np.ndarray, np.ndarray]:
         if not np.isfinite(np.sum(diagonal)):
             raise overflow(op, "its trace is infinite")
     sizes = np.abs(diagonal)
-    if hasattr(op, "sizes"):
-        sizes = np.maximum(to_host(op.sizes()).astype(np.float64), sizes)
+    uncancelled = op.sizes()
+    if uncancelled is not None:
+        sizes = np.maximum(to_host(uncancelled).astype(np.float64), sizes)
     lowest = int(np.argmin(diagonal)) if diagonal.size else 0
     if diagonal.size and diagonal[lowest] < -INDEFINITE[dtype_name(op.dtype)] * np.max(sizes):
         raise indefinite(op, f"k(x, x) = {diagonal[lowest]:.4g} for row {lowest}")
@@ -56,13 +57,13 @@ def checked_diagonal(op: SymmetricOperator) -> tuple[np.ndarray, np.ndarray]:
 
 def indefinite(op: SymmetricOperator, why: str) -> IndefiniteKernelError:
     """The error for a matrix that shows a negative eigenvalue."""
-    return IndefiniteKernelError(f"{owner(op)} is not positive semidefinite on these data: {why}. {REMEDY}")
+    return IndefiniteKernelError(f"{op.name} is not positive semidefinite on these data: {why}. {REMEDY}")
 
 
 def not_finite(op: SymmetricOperator, i: int, j: int, value: float) -> InvalidParameterError:
     """The error for an entry that is NaN or infinite, or whose products are."""
     if np.isnan(value):
-        return InvalidParameterError(f"{owner(op)} returned NaN at ({i}, {j}).")
+        return InvalidParameterError(f"{op.name} returned NaN at ({i}, {j}).")
     return overflow(op, f"infinity at ({i}, {j})")
 
 
@@ -70,11 +71,6 @@ def overflow(op: SymmetricOperator, where: str) -> InvalidParameterError:
     """The error for numbers beyond the range of the dtype."""
     kind = dtype_name(op.dtype)
     return InvalidParameterError(
-        f"{owner(op)} overflows {kind} on these data: {where}. Scale the features, or choose a smaller gamma, coef0 or "
+        f"{op.name} overflows {kind} on these data: {where}. Scale the features, or choose a smaller gamma, coef0 or "
         f"degree{', or pass float64' if kind == 'float32' else ''}."
     )
-
-
-def owner(op: Any) -> str:
-    """Whose matrix it is, for messages."""
-    return f"the kernel {type(op.kernel).__name__}" if hasattr(op, "kernel") else "the kernel matrix"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from gpukpca._typing import Array, SymmetricOperator
+from gpukpca._typing import Array, SymmetricOperator, complete_operator
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import column_sums, subtract_outer_sum
 from gpukpca.backend.namespace import accumulation_dtype, cast, namespace_of
@@ -14,7 +14,7 @@ from gpukpca.exceptions import InvalidParameterError
 
 
 @operator_on_its_device
-class BasePointGram:
+class BasePointGram(SymmetricOperator):
     """k(x, y) - k(x, x₀) - k(x₀, y) + k(x₀, x₀) as an operator: inner products of the features minus that of x₀.
 
     Double centering gives the same matrix as for k itself. A k that is only conditionally positive semidefinite (the
@@ -32,8 +32,8 @@ class BasePointGram:
         See `gpukpca._typing.SymmetricOperator`.
     base : SymmetricOperator
     anchor : int
-    kernel, workers, rounding
-        Those of the base, where it has them.
+    name, workers, rounding
+        Those of the base.
 
     Notes
     -----
@@ -45,13 +45,9 @@ class BasePointGram:
         n = base.shape[0]
         if not 0 <= anchor < n:
             raise InvalidParameterError(f"anchor={anchor!r} is not allowed; it must be an index from 0 to {n - 1}.")
-        self.base, self.anchor = base, anchor
-        self.shape = base.shape
-        self.dtype = base.dtype
-        self.like = base.like
-        for name in ("kernel", "workers", "rounding"):
-            if hasattr(base, name):
-                setattr(self, name, getattr(base, name))
+        self.base, self.anchor = complete_operator(base), anchor
+        self.shape, self.dtype, self.like = base.shape, base.dtype, base.like
+        self.name, self.workers, self.rounding = self.base.name, self.base.workers, self.base.rounding
 
     @cached_property
     def _column(self) -> Array:
@@ -80,11 +76,14 @@ class BasePointGram:
         """The columns named by `indices`, shape (n, len(indices))."""
         return subtract_outer_sum(self.base.columns(indices), self._column, gather_rows(self._column, indices))
 
-    def block(self, rows: Any, columns: Any) -> Array:
-        """The entries in the named rows and columns."""
-        direct = getattr(self.base, "block", None)
-        K = direct(rows, columns) if direct is not None else gather_rows(self.base.columns(columns), rows)
-        return subtract_outer_sum(K, gather_rows(self._column, rows), gather_rows(self._column, columns))
+    def block(self, rows: Any, columns: Any) -> Array | None:
+        """Return the entries in the named rows and columns; None where the base returns None."""
+        K = self.base.block(rows, columns)
+        return (
+            K
+            if K is None
+            else subtract_outer_sum(K, gather_rows(self._column, rows), gather_rows(self._column, columns))
+        )
 
     def to_dense(self, overwrite: bool = False) -> Array:
         """The matrix as a square array; with `overwrite` it may take the storage of the base."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array, SymmetricOperator
+from gpukpca._typing import Array, SymmetricOperator, complete_operator
 from gpukpca.backend.creation import full
 from gpukpca.backend.device import missing_columns, on_its_device, operator_on_its_device
 from gpukpca.backend.linalg import column_sums, largest_asymmetry, subtract_outer_sum
@@ -68,7 +68,7 @@ def double_center(K: Array, *, overwrite: bool = False) -> Array:
     return subtract_outer_sum(K, rows - half, columns - half)
 
 
-def checked_means(means: Array, base: Any) -> Array:
+def checked_means(means: Array, base: SymmetricOperator) -> Array:
     """The column means of a kernel matrix, or an error that says where they show NaN or infinity in it."""
     xp = namespace_of(means)
     finite = xp.isfinite(means)
@@ -78,18 +78,17 @@ def checked_means(means: Array, base: Any) -> Array:
     with overflow_allowed():
         column = to_host(base.columns([j])).reshape(-1)
     bad = np.flatnonzero(~np.isfinite(column))
-    owner = f"the kernel {type(base.kernel).__name__}" if hasattr(base, "kernel") else "the kernel matrix"
     if bad.size and np.isnan(column[bad[0]]):
-        raise InvalidParameterError(f"{owner} returned NaN at ({bad[0]}, {j}).")
+        raise InvalidParameterError(f"{base.name} returned NaN at ({bad[0]}, {j}).")
     kind = dtype_name(base.dtype)
     raise InvalidParameterError(
-        f"{owner} overflows {kind} on these data: NaN or infinity, first in column {j}. Scale the features, or choose "
-        f"a smaller gamma, coef0 or degree{', or pass float64' if kind == 'float32' else ''}."
+        f"{base.name} overflows {kind} on these data: NaN or infinity, first in column {j}. Scale the features, or "
+        f"choose a smaller gamma, coef0 or degree{', or pass float64' if kind == 'float32' else ''}."
     )
 
 
 @operator_on_its_device
-class CenteredGram:
+class CenteredGram(SymmetricOperator):
     """H op H as an operator, H = I - 11ᵀ/n.
 
     ``H (K (H V))`` is two mean subtractions around a product. The column means of K ride along as one more column of
@@ -110,18 +109,16 @@ class CenteredGram:
     noise_scale : float
         |1ᵀK1|/n: the size of what was cancelled, and so of the rounding noise over u.
     rounding : float
-        Of the entries of `base`; see `gpukpca._typing.SymmetricOperator`.
-    learned : array, shape (n,), or None
-        The column means once they are known, for `recall` of another operator on the same data.
+        That of the entries of `base`, at least 1.
+    known_means : array, shape (n,), or None
+        The column means after the first product; may be set to those of another operator on the same data.
     """
 
     def __init__(self, base: SymmetricOperator) -> None:
-        self.base = base
-        self.shape = base.shape
-        self.dtype = base.dtype
-        self.like = base.like
-        self.rounding = getattr(base, "rounding", 1.0)
-        self._means: Array | None = None
+        self.base = complete_operator(base)
+        self.shape, self.dtype, self.like = base.shape, base.dtype, base.like
+        self.rounding = max(1.0, self.base.rounding)
+        self.known_means: Array | None = None
         # The ones of K 1, divided by a power of two so that the sums of a finite K are finite.
         self._one = 2.0 ** -max(self.shape[0] - 1, 0).bit_length()
 
@@ -133,7 +130,7 @@ class CenteredGram:
     def __matmul__(self, V: Array) -> Array:
         """H (K (H V))."""
         V = self.project(V)
-        if self._means is not None:
+        if self.known_means is not None:
             return self.project(self.base @ V)
         b = V.shape[1]
         ones = full((self.shape[0], 1), self._one, self.like, V.dtype)
@@ -144,22 +141,13 @@ class CenteredGram:
 
     def _set_means(self, row_sums: Array) -> None:
         means = cast(row_sums, accumulation_dtype(self.like)) / (self.shape[0] * self._one)
-        self._means = checked_means(means, self.base)
+        self.known_means = checked_means(means, self.base)
 
     @property
     def column_means(self) -> Array:
-        if self._means is None:
+        if self.known_means is None:
             self._set_means((self.base @ full((self.shape[0], 1), self._one, self.like))[:, 0])
-        return self._means
-
-    @property
-    def learned(self) -> Array | None:
-        """The column means; None before the first product."""
-        return self._means
-
-    def recall(self, learned: Array) -> None:
-        """Take the column means that the same operator learned before."""
-        self._means = learned
+        return self.known_means
 
     @cached_property
     def _grand_sum(self) -> float:
@@ -175,8 +163,8 @@ class CenteredGram:
     def trace(self) -> float:
         return self.total_variance
 
-    @property
-    def noise_scale(self) -> float:
+    @cached_property
+    def noise_scale(self) -> float:  # type: ignore[override]
         return abs(self._grand_sum)
 
     def diagonal(self) -> Array:
@@ -196,9 +184,9 @@ class CenteredGram:
         """H K H as a square array of its own; with `overwrite` it may take the storage of `base`."""
         K = self.base.to_dense(overwrite)
         xp = namespace_of(K)
-        if self._means is None:
-            self._means = checked_means(column_sums(K) / K.shape[0], self.base)
-        means = cast(self._means, accumulation_dtype(K))
+        if self.known_means is None:
+            self.known_means = checked_means(column_sums(K) / K.shape[0], self.base)
+        means = cast(self.known_means, accumulation_dtype(K))
         half = float(xp.sum(means)) / K.shape[0] / 2.0
         return subtract_outer_sum(K, means - half, means - half)
 

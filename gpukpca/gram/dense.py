@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.namespace import empty_like, namespace_of, writes_in_place
@@ -15,7 +15,7 @@ from gpukpca.kernels.base import PreparedRows
 
 
 @operator_on_its_device
-class DenseGram:
+class DenseGram(SymmetricOperator):
     """A stored symmetric matrix as an operator.
 
     Parameters
@@ -68,7 +68,3 @@ class DenseGram:
         if overwrite and writes_in_place(self.K):
             return self.K
         return namespace_of(self.K).asarray(self.K, copy=True)
-
-    def factor(self) -> None:
-        """None: K is not known by a factor."""
-        return None

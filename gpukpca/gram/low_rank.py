@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import inner_products, symmetric_from_upper
 from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, from_host, namespace_of
@@ -13,7 +13,7 @@ from gpukpca.exceptions import InvalidParameterError
 
 
 @operator_on_its_device
-class FactoredGram:
+class FactoredGram(SymmetricOperator):
     """The symmetric positive semidefinite matrix F Fᵀ as an operator.
 
     Parameters

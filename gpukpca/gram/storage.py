@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gpukpca._typing import Array, SymmetricOperator
+from gpukpca._typing import SymmetricOperator
 from gpukpca.backend.parallel import TileReport
 from gpukpca.gram.dense import DenseGram
 from gpukpca.gram.low_rank import FactoredGram
@@ -23,9 +23,6 @@ class GramOperator(SymmetricOperator, Protocol):
     @property
     def rows(self) -> PreparedRows | None:
         """The prepared rows of X; None where K is not evaluated from rows."""
-
-    def block(self, rows: Any, columns: Any) -> Array:
-        """Return the entries of K in the named rows and columns."""
 
 
 @dataclass(frozen=True)

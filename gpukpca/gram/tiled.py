@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.creation import writable
 from gpukpca.backend.device import free_bytes, is_on_gpu, operator_on_its_device
 from gpukpca.backend.elementwise import place_for, put
@@ -23,7 +23,7 @@ from gpukpca.kernels.base import Kernel, PreparedRows, resolved_on
 
 
 @operator_on_its_device
-class TiledGram:
+class TiledGram(SymmetricOperator):
     """The kernel matrix of X as an operator: ``op @ V``, by square tiles of the upper triangle.
 
     Tile (I, J) gives ``out[I] += T @ V[J]`` and ``out[J] += T.T @ V[I]``, so half of K is evaluated. The first
@@ -87,6 +87,7 @@ class TiledGram:
                 f"{type(kernel).__name__} cannot be evaluated tile by tile; store it: "
                 "DenseGram(gram_matrix(kernel, X))."
             )
+        self.name = f"the kernel {type(self.kernel).__name__}"
         n = int(X.shape[0])
         self.shape = (n, n)
         self.dtype = X.dtype
@@ -185,7 +186,3 @@ class TiledGram:
             for i in range(count)
         ]
         return xp.concat(rows, axis=0)
-
-    def factor(self) -> None:
-        """None: K is not known by a factor."""
-        return None

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse.linalg
 
+from gpukpca._typing import complete_operator
 from gpukpca.backend.random import format_generator, random_directions, restore_generator
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, block_krylov, choose_solver, forecast, top_eigh
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
@@ -562,6 +563,35 @@ def test_ties_of_modulus_are_decided_by_the_first_entry(xp, dtype):
     for solver in solvers(dtype).values():
         U = xp.host(top_eigh(Operator(xp.array(A)), 4, solver=solver, rng=0).eigenvectors)
         assert np.all(U[0] > 0)
+
+
+# -- operators of the user ---------------------------------------------------------------------------------------------
+
+
+def test_an_operator_has_the_defaults_for_what_it_does_not_define():
+    class Noisy(Operator):
+        noise_scale = 7.0
+
+        def project(self, V):
+            return V - V.mean(axis=0)
+
+    V = np.arange(6.0)[:, None]
+    plain, noisy = complete_operator(Operator(np.eye(6))), complete_operator(Noisy(np.eye(6)))
+    assert (plain.noise_scale, plain.rounding, plain.workers, plain.name) == (0.0, 0.0, 0, "the kernel matrix")
+    assert plain.factor() is plain.block([0], [0]) is plain.sizes() is plain.known_means is None
+    assert np.array_equal(plain.project(V), V)
+    assert noisy.noise_scale == 7.0
+    assert noisy.project(V).sum() == 0.0
+    assert np.array_equal(noisy @ V, V)
+    assert complete_operator(noisy) is noisy
+    with pytest.raises(AttributeError):
+        _ = plain.nothing
+
+
+@pytest.mark.parametrize("op", [np.eye(4), [[1.0]], None, TiledGram])
+def test_what_is_no_operator_is_refused(op):
+    with pytest.raises(InvalidParameterError, match="needs a symmetric operator"):
+        top_eigh(op, 1)
 
 
 # -- choosing and refusing ---------------------------------------------------------------------------------------------

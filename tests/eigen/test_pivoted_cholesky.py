@@ -513,7 +513,7 @@ def test_a_trace_beyond_all_numbers_is_refused():
 
 def test_the_kernel_is_named():
     class Named(Blocks):
-        kernel = object()
+        name = "the kernel object"
 
     with pytest.raises(InvalidParameterError, match="the kernel object returned NaN"):
         pivoted_cholesky(Named(np.full((3, 3), np.nan)), 2, rng())

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.magnitude import ScaledBatches, are_safe, row_bounds, safe_scale
 from gpukpca.backend.linalg import column_sums, inner_panel
 from gpukpca.backend.namespace import cast, empty_like, from_host, namespace_of
@@ -87,7 +87,7 @@ def moments_of(batches: Iterable[Array], constant: np.ndarray | None = None) -> 
     return total
 
 
-class Scatter:
+class Scatter(SymmetricOperator):
     """Σ (x - mean)(x - mean)ᵀ as an operator that reads all batches at every product.
 
     Parameters
@@ -137,10 +137,6 @@ class Scatter:
         """The matrix, in one pass, exactly symmetric."""
         matrix = self._summed(lambda rows: namespace_of(rows).matrix_transpose(rows) @ rows)
         return 0.5 * (matrix + namespace_of(matrix).matrix_transpose(matrix))
-
-    def factor(self) -> None:
-        """None: the rows are never held together."""
-        return None
 
 
 def components_of(
