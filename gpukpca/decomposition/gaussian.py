@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.latent.gaussian import GaussianModel
+from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
     epsilon,

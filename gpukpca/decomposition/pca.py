@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.pca.fit import Axes, PrincipalAxes, rows_for
+from gpukpca.algorithms.pca.components import Axes, PrincipalAxes, rows_for
 from gpukpca.algorithms.pca.model import LinearMap, scores_of_panel
 from gpukpca.algorithms.pca.plan import PCAPlan, PCAPlanRequest, make_pca_plan
 from gpukpca.algorithms.pca.settings import RankRequest

@@ -16,9 +16,9 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.latent.e_step import EStep, Parameters, panel_rows
-from gpukpca.algorithms.latent.gaussian import GaussianModel
 from gpukpca.algorithms.latent.initialization import NOISE_FLOOR
 from gpukpca.algorithms.magnitude import scaled_rows
+from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.placement import panels_of
 from gpukpca.backend.linalg import thin_svd
 from gpukpca.backend.namespace import cast, epsilon, from_host, move, namespace_of, to_host

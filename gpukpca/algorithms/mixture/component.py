@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.latent.gaussian import GaussianModel
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
+from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.backend import blocking
 from gpukpca.backend.elementwise import add, exp
 from gpukpca.backend.linalg import largest_eigenpairs

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from gpukpca.algorithms.magnitude import check_variance, variances_of_data
+from gpukpca.algorithms.pca.components import Axes
 from gpukpca.algorithms.pca.evidence import log_evidence, most_evident
-from gpukpca.algorithms.pca.fit import Axes
 from gpukpca.algorithms.pca.settings import RankRequest
 from gpukpca.algorithms.solver_warnings import warn_of_fallbacks
 from gpukpca.backend.namespace import dtype_name, epsilon, from_host, namespace_of, to_host
