@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, TypeVar
 
 from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
+from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
 from gpukpca.backend.device import free_bytes, hidden_memory, is_out_of_device_memory, release_unused
 from gpukpca.backend.limits import SHARE_OF_FREE
 from gpukpca.exceptions import DeviceLostError, InvalidParameterError, MemoryBudgetError
@@ -27,6 +29,33 @@ Result = TypeVar("Result")
 SHARES = (1.0, 1.0, 0.5)
 # After these nobody looks at the variables of the frames that failed, and what they hold may be most of the memory.
 ENDS_WITHOUT_LOCALS = (MemoryError, KeyboardInterrupt, DeviceLostError)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Where a fit computes, and what it may use.
+
+    Attributes
+    ----------
+    place : Placement
+        Of the computation, and of the data.
+    limit : int
+        Bytes that may be allocated.
+    n_jobs : int or None
+        Threads on the host (NumPy); None: what BLAS, joblib and Slurm allow, -1: all CPUs.
+    """
+
+    place: Placement
+    limit: int
+    n_jobs: int | None = None
+
+    @classmethod
+    def for_data(
+        cls, X: Any, *, device: str | None = None, memory: int | str | None = None, n_jobs: int | None = None
+    ) -> Resources:
+        """Return the resources of a fit of X; `memory` is what estimators call `memory_limit`."""
+        place = at_full_precision(placement_for(device, X), X)
+        return cls(place, memory_limit(memory, place.work), n_jobs)
 
 
 class MemoryBudget:

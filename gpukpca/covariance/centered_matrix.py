@@ -78,6 +78,30 @@ class CenteredRows:
         """Return the smallest and the largest entry of every column of X, or of X less a constant row, shapes (d,)."""
         raise NotImplementedError
 
+    def times(self, V: Array) -> Array:
+        """Return Z V for V (d, b), shape (n, b)."""
+        raise NotImplementedError
+
+    def adjoint(self, U: Array) -> Array:
+        """Return Zᵀ U for U (n, b), shape (d, b)."""
+        raise NotImplementedError
+
+    def scatter_times(self, V: Array) -> Array:
+        """Return ZᵀZ V for V (d, b), shape (d, b)."""
+        raise NotImplementedError
+
+    def gram_times(self, U: Array) -> Array:
+        """Return Z ZᵀU for columns U (n, b) that sum to zero, shape (n, b)."""
+        raise NotImplementedError
+
+    def triangle(self, V: Array) -> tuple[np.ndarray, Array | None]:
+        """Return R of Z V = Q R on the host in float64, shape (b, b), and Z V where it was held as a whole."""
+        raise NotImplementedError
+
+    def materialized(self) -> Array | None:
+        """Return Z itself, shape (n, d), in the dtype of X; None where no process holds it."""
+        raise NotImplementedError
+
     # -- mean, unit and scale ------------------------------------------------------------------------------------------
 
     @property

@@ -128,8 +128,12 @@ class FeatureRows(CenteredRows):
         W = self._summed(part)  # of the shifted data; centering takes the rest of the mean away
         return cast(W - column_sums(W)[None, :] / self.shape[0], self.dtype)
 
-    def triangle(self, V: Array) -> np.ndarray:
-        """R of Z V = Q R on the host in float64, by QR of blocks of rows and of their R: Z V is never held."""
+    def triangle(self, V: Array) -> tuple[np.ndarray, None]:
+        """Return R of Z V = Q R; Z V is never held."""
+        return self.triangular_factor(V), None
+
+    def triangular_factor(self, V: Array) -> np.ndarray:
+        """Return R of Z V = Q R on the host in float64, by QR of blocks of rows and of their R."""
         self.measure()
         W, lost = cast(V, self.dtype), cast(self._product_of_rest(V), self.dtype)
 

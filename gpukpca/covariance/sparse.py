@@ -8,9 +8,11 @@ import numpy as np
 
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import cast
+from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.rows import feature_bounds, less_full_columns
 from gpukpca.covariance.centered_matrix import CenteredRows
+from gpukpca.exceptions import InvalidParameterError
 
 
 class SparseRows(CenteredRows):
@@ -75,6 +77,18 @@ class SparseRows(CenteredRows):
     def gram_times(self, U: Any) -> np.ndarray:
         """Z ZᵀU."""
         return self.times(self.adjoint(U))
+
+    def triangle(self, V: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return R of Z V = Q R, and Z V: of the size of the scores, small beside the rows of a fit."""
+        T = self.times(V)
+        return orthonormal_factors(T)[1], T
+
+    def materialized(self) -> np.ndarray:
+        """Raise `InvalidParameterError`: Z is dense."""
+        raise InvalidParameterError(
+            'svd_solver="full" would fill the zeros of a sparse matrix; use "covariance_eigh", "dual" or '
+            '"randomized", or pass X.toarray().'
+        )
 
     def scatter_and_sums(self) -> tuple[np.ndarray, np.ndarray]:
         """Return XᵀX of the shifted, weighted rows, dense, shape (d, d), and their sums, shape (d,)."""

@@ -21,6 +21,7 @@ from gpukpca.covariance.centered_matrix import CenteredRows, mean_of_sample, sam
 from gpukpca.covariance.dense import FeatureRows
 from gpukpca.distributed.partitions import ClusterRows
 from gpukpca.distributed.tiles import as_it_is, assign_tiles
+from gpukpca.exceptions import InvalidParameterError
 
 # Chains for every thread: a panel is added where it is, so with one a thread some would wait for others.
 CHAINS_A_THREAD = 2
@@ -106,10 +107,20 @@ class ClusterFeatureRows(CenteredRows):
         Y = self._adjoint(U)
         return self.joined(asked, self._frame, "times", Y)
 
-    def triangle(self, V: Array) -> np.ndarray:
-        """R of Z V = Q R on the host in float64, by QR of the panels and of their R."""
+    def triangle(self, V: Array) -> tuple[np.ndarray, None]:
+        """Return R of Z V = Q R, by QR of the panels and of their R."""
         self.measure()
-        return self._result(self._sum("triangle", self._sent(V), merged=triangle_of), "the triangular factor")
+        factors = self._sum("triangular_factor", self._sent(V), merged=triangle_of)
+        return self._result(factors, "the triangular factor"), None
+
+    def materialized(self) -> None:
+        """Return None: no process holds Z. Raise `InvalidParameterError` where a triangular factor is no smaller."""
+        n, d = self.shape
+        if n < d:
+            raise InvalidParameterError(
+                f'svd_solver="full" on a cluster needs as many samples as features, and there are {n} and {d}; use '
+                '"dual".'
+            )
 
     def _adjoint(self, U: Array) -> Any:
         """A future of Zᵀ U in float64."""

@@ -1,15 +1,19 @@
-"""The affine map of new points onto principal axes, where it is computed."""
+"""Fit results of PCA: components, variances and the affine map that projects new points."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.fields import field_of
+from gpukpca.algorithms.pca.gaussian import GaussianModel
+from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.algorithms.placement import panels_of
 from gpukpca.backend import blocking
+from gpukpca.backend.device import device_context
 from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -18,39 +22,26 @@ from gpukpca.backend.namespace import (
     is_sparse,
     move,
     namespace_of,
+    overflow_allowed,
     same_place,
     to_host,
 )
 from gpukpca.backend.rows import less_full_columns, take_rows
+from gpukpca.covariance.centered_matrix import CenteredRows
 from gpukpca.covariance.dense import projected_rows
 
-
 @dataclass(frozen=True)
-class LinearMap:
-    """scores(x) = (x - shift) A - b.
+class AffineProjection:
+    """The affine map of new points onto principal axes: scores(x) = (x - shift) A - b, where it is computed."""
 
-    Attributes
-    ----------
-    shift : array, shape (d,)
-        The mean in the dtype of the data.
-    axes : array, shape (d, p)
-        A: components in units of the scale.
-    offset : host array, shape (p,)
-        b: what the shift lacks of the mean, projected.
-    weights : array, shape (d,), or None
-        1 / scale.
-    inverse_roots : host array, shape (p,)
-        1 / standard deviation of the scores, 0 where that is 0.
-    """
-
-    shift: Array
-    axes: Array
-    offset: np.ndarray
-    weights: Array | None
-    inverse_roots: np.ndarray
+    shift: Array = field_of("d", "the mean in the dtype of the data")
+    axes: Array = field_of("d p", "A: components in units of the scale")
+    offset: np.ndarray = field_of("p", "b: what the shift lacks of the mean, projected; on the host")
+    weights: Array | None = field_of("d", "1 / scale")
+    inverse_roots: np.ndarray = field_of("p", "1 / standard deviation of the scores, 0 where that is 0; on the host")
 
     @classmethod
-    def of(cls, Z: Any, V: Array, deviations: np.ndarray) -> LinearMap:
+    def of(cls, Z: CenteredRows, V: Array, deviations: np.ndarray) -> AffineProjection:
         """Return the map of a fit of centered rows with the axes V (d, p) and the standard deviations of the scores."""
         xp = namespace_of(V)
         weights = None if Z.scale is None else from_host(1.0 / Z.scale, V)
@@ -61,8 +52,12 @@ class LinearMap:
         offset = xp.sum(rest[:, None] * cast(axes, Z.wide), axis=0)
         return cls(shift, xp.asarray(axes, copy=True), to_host(offset), weights, reciprocals(deviations))
 
-    def scores(self, Y: Any, n_jobs: int | None) -> Array:
-        """Scores of new rows, where the map is computed; host rows go there panel by panel."""
+    def transform(self, Y: Array, n_jobs: int | None = None, *, whiten: bool = False) -> Array:
+        """Return the scores (m, p) of new rows Y (m, d), where the map is computed; host rows go there by panels."""
+        scores = self._scores(Y, n_jobs)
+        return self.whitened(scores) if whiten else scores
+
+    def _scores(self, Y: Array, n_jobs: int | None) -> Array:
         if is_sparse(Y):
             axes, shift = cast(self.axes, np.float64), cast(self.shift, np.float64)
             deviations, subtracted = less_full_columns(Y, shift)
@@ -78,27 +73,120 @@ class LinearMap:
         return parts[0] if len(parts) == 1 else namespace_of(self.axes).concat(parts, axis=0)
 
     def whitened(self, scores: Array) -> Array:
-        """Scores in units of their standard deviation; exactly 0 where that is 0."""
+        """Return scores in units of their standard deviation; exactly 0 where that is 0."""
         return scores * from_host(self.inverse_roots, scores)[None, :]
 
-    def scores_and_distances(self, Y: Any, components: Array, n_jobs: int | None) -> tuple[Array, Array]:
-        """Return scores of new rows, and their squared distances from the space of the components: (m, p) and (m,).
-
-        `components` are orthonormal rows (p, d). The distances are in the widest type.
-        """
+    def log_density(self, Y: Array, model: GaussianModel, n_jobs: int | None = None) -> Array:
+        """Return the log-likelihood (m,), wide, of new rows Y (m, d) under a model with these axes."""
         xp, wide, distances = namespace_of(self.axes), accumulation_dtype(self.axes), []
-        scores = self.scores(Y, n_jobs)
+        scores = self._scores(Y, n_jobs)
         for start, stop in panels_of(Y, blocking.WIDE_PROJECTED_ROWS):
             rows = take_rows(Y, start, stop)
             rows = rows.toarray() if is_sparse(rows) else move(rows, self.axes)
             centered = cast(rows, self.axes.dtype) - self.shift[None, :]
             centered = centered if self.weights is None else centered * self.weights[None, :]
-            off = centered - scores[start:stop, :] @ components
+            off = centered - scores[start:stop, :] @ model.components
             off = cast(off, wide)
             distances.append(xp.sum(off * off, axis=1))
-        return scores, xp.concat(distances, axis=0)
+        return model.log_likelihood(xp.concat(distances, axis=0), scores)
 
 
-def scores_of_panel(panel: Array, mapping: LinearMap) -> np.ndarray:
-    """Scores of rows on a worker of a cluster, on the host."""
-    return to_host(mapping.scores(panel, 1))
+def scores_of_panel(panel: Array, projection: AffineProjection) -> np.ndarray:
+    """Return the scores of rows on a worker of a cluster, on the host."""
+    return to_host(projection.transform(panel, 1))
+
+
+@dataclass(frozen=True)
+class PCAFit:
+    """Result of a principal component analysis, in the library and the dtype of the data."""
+
+    components: Array = field_of("p d", "unit rows; the entry of largest modulus is positive")
+    explained_variance: Array = field_of("p", "variances of the scores, n - 1 degrees of freedom, descending")
+    explained_variance_ratio: Array = field_of("p", "exact shares of the total variance")
+    singular_values: Array = field_of("p", "norms of the columns of scores")
+    total_variance: float = field_of("", "the sum of the variances of the features")
+    noise_variance: float = field_of("", "the mean of the variances left out")
+    mean: Array = field_of("d", "of the features")
+    scale: Array | None = field_of("d", "divisors of the centered features; None stands for ones")
+    residual_norms: Array = field_of("p", "||C v - λ v|| with the covariance matrix C, from products")
+    converged: bool = field_of("", "whether all residuals are within the tolerance")
+    plan: PCAPlan = field_of("", "the method, the solver and the predicted memory")
+    solver: str = field_of("", "the method and the solver that ran")
+    fallbacks: tuple[str, ...] = field_of("", "what a device could not do at first")
+    projection: AffineProjection = field_of("", "the map of new points")
+    scores: Array | None = field_of("n p", "of the rows of the fit, where they were requested", default=None)
+
+    @property
+    def n_components(self) -> int:
+        """Return the number p of components."""
+        return int(self.components.shape[0])
+
+    @property
+    def n_samples(self) -> int:
+        """Return the number n of rows of the fit."""
+        return self.plan.n_samples
+
+    @property
+    def device(self) -> str:
+        """Return the name of the device of the computation."""
+        return self.plan.device
+
+    @property
+    def gaussian(self) -> GaussianModel:
+        """Return the Gaussian model of probabilistic PCA behind these components."""
+        deviations = deviations_of(self.singular_values, self.n_samples)
+        return GaussianModel(self.components, deviations**2, self.noise_variance, self.scale)
+
+    def transform(self, X_new: Array, *, whiten: bool = False) -> Array:
+        """Return the scores (m, p) of new rows (m, d); with `whiten` in units of their standard deviations."""
+        with device_context(self.components), overflow_allowed():
+            return self.projection.transform(X_new, whiten=whiten)
+
+    def inverse_transform(self, scores: Array, *, whiten: bool = False) -> Array:
+        """Return the points (m, d) of data space with given scores (m, p), of which `whiten` says the units."""
+        with device_context(self.components), overflow_allowed():
+            if whiten:
+                scores = scores * from_host(deviations_of(self.singular_values, self.n_samples), scores)[None, :]
+            return points_of(scores, self.components, self.mean, self.scale)
+
+    def log_density(self, X_new: Array) -> Array:
+        """Return the log-likelihood (m,) of new rows (m, d) under the Gaussian model."""
+        with device_context(self.components), overflow_allowed():
+            return cast(self.projection.log_density(X_new, self.gaussian), self.components.dtype)
+
+    def truncated(self, p: int) -> PCAFit:
+        """Return the fit with its first p components only; the variances of the others join the noise."""
+        n, d = self.n_samples, int(self.components.shape[1])
+        lost = float(np.sum(to_host(self.explained_variance[p:]).astype(np.float64)))
+        left_out = self.noise_variance * (min(n, d) - self.n_components) + lost
+        kept = {
+            name: getattr(self, name)[:p]
+            for name in ("components", "explained_variance", "explained_variance_ratio", "singular_values")
+        }
+        roots = self.projection.inverse_roots[:p]
+        return replace(
+            self,
+            **kept,
+            residual_norms=self.residual_norms[:p],
+            noise_variance=left_out / (min(n, d) - p) if p < min(n, d) else 0.0,
+            plan=replace(self.plan, n_components=p),
+            projection=replace(
+                self.projection,
+                axes=self.projection.axes[:, :p],
+                offset=self.projection.offset[:p],
+                inverse_roots=roots,
+            ),
+            scores=None if self.scores is None else self.scores[:, :p],
+        )
+
+
+def deviations_of(singular_values: Array, n: int) -> np.ndarray:
+    """Return the standard deviations (p,) of the scores of n rows on the host, exact where variances underflow."""
+    return to_host(singular_values).astype(np.float64) / math.sqrt(max(n - 1, 1))
+
+
+def points_of(scores: Array, components: Array, mean: Array, scale: Array | None) -> Array:
+    """Return the points (m, d) with given scores (m, p) on the components (p, d)."""
+    points = scores @ components
+    points = points if scale is None else points * scale[None, :]
+    return points + mean[None, :]

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpukpca._formatting import format_bytes
+from gpukpca._typing import Array
 from gpukpca.algorithms.pca.settings import PCASettings
-from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.progress import NO_CHECKPOINT
+from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.work import estimate_seconds, pca_work, time_line
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, hidden_memory, is_on_gpu
@@ -114,17 +115,14 @@ class PCAPlanRequest:
         Components wanted; an upper bound where the spectrum decides.
     whole : bool
         Whether all eigenvalues are needed.
-    place : Placement
-    limit : int
-        Bytes that may be allocated.
+    resources : Resources
     """
 
     settings: PCASettings
     X: Any
     p: int
     whole: bool
-    place: Placement
-    limit: int
+    resources: Resources
 
     @property
     def n(self) -> int:
@@ -137,9 +135,14 @@ class PCAPlanRequest:
         return int(self.X.shape[1])
 
     @property
+    def like(self) -> Array:
+        """A zero-size array where the fit computes."""
+        return self.resources.place.work
+
+    @property
     def on_gpu(self) -> bool:
         """Whether the fit computes on a GPU."""
-        return is_on_gpu(self.place.work)
+        return is_on_gpu(self.like)
 
     @property
     def cluster(self) -> Any:
@@ -151,7 +154,7 @@ class PCAPlanRequest:
         """Threads."""
         if self.cluster is not None:
             return sum(worker.threads for worker in self.cluster.workers)
-        return worker_count(self.place.work, self.settings.n_jobs)
+        return worker_count(self.like, self.resources.n_jobs)
 
 
 def make_pca_plan(job: PCAPlanRequest) -> PCAPlan:
@@ -165,15 +168,15 @@ def make_pca_plan(job: PCAPlanRequest) -> PCAPlan:
     fewest: PCAPlan | None = None
     for method, reason in _ways(job):
         plan = _plan(job, method, reason, fewest)
-        if plan.predicted_bytes <= job.limit:
+        if plan.predicted_bytes <= job.resources.limit:
             return _with_time(job, plan)
         if fewest is None or plan.predicted_bytes < fewest.predicted_bytes:
             fewest = plan
     needed = format_bytes(fewest.predicted_bytes if fewest else 0)
     raise MemoryBudgetError(
-        f"PCA of {job.n} x {job.d} needs {needed} ({fewest.method if fewest else ''}), and {format_bytes(job.limit)} "
+        f"PCA of {job.n} x {job.d} needs {needed} ({fewest.method if fewest else ''}), and {format_bytes(job.resources.limit)} "
         f"are allowed or free. Try {_fewer(job)}, float32 data, or a larger memory_limit."
-        f"{hidden_memory(job.place.work)}"
+        f"{hidden_memory(job.like)}"
     )
 
 
@@ -181,7 +184,7 @@ def _with_time(job: PCAPlanRequest, plan: PCAPlan) -> PCAPlan:
     """Return the plan with an estimate of its time, where that does not depend on a network."""
     if job.cluster is not None:
         return plan
-    seconds = estimate_seconds(pca_work(job, plan), job.place.work, job.X.dtype, plan.workers, job.on_gpu)
+    seconds = estimate_seconds(pca_work(job, plan), job.like, job.X.dtype, plan.workers, job.on_gpu)
     return replace(plan, estimated_seconds=seconds)
 
 
@@ -230,14 +233,14 @@ def _plan(job: PCAPlanRequest, method: str, reason: str, refused: PCAPlan | None
         n_features=job.d,
         n_components=job.p,
         dtype=dtype_name(job.X.dtype),
-        device=describe_device(job.place.work),
+        device=describe_device(job.like),
         method=method,
         reason=reason,
         solver=solver,
         by_samples=by_samples,
         workers=job.workers,
         predicted_bytes=_bytes(job, method, solver, by_samples),
-        available_bytes=job.limit,
+        available_bytes=job.resources.limit,
         notes=notes,
     )
 
@@ -265,7 +268,7 @@ def _bytes(job: PCAPlanRequest, method: str, solver: Any, by_samples: bool) -> i
         workers, blocks = 0, BLOCKS_ON_THE_WAY * 8 * (n if by_samples else d) * (p + 10)
         scores = n * p if by_samples or job.X.local is not None else 0
     results = (4 * d * p + 2 * scores) * max(item, 8 if method == "covariance_eigh" else item)
-    copy = n * d * item if job.place.moved else 0
+    copy = n * d * item if job.resources.place.moved else 0
     if is_sparse(job.X):
         copy += 3 * int(job.X.nnz) * 12
     if method == "full":

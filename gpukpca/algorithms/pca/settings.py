@@ -1,34 +1,47 @@
-"""Settings of PCA: checked values in place of an estimator's parameters."""
+"""Settings of PCA, and the number of components that a fit keeps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
+from typing import Literal
+
+import numpy as np
+
+SVDSolver = Literal["auto", "covariance_eigh", "dual", "full", "randomized", "arpack"]
+
+ITERATIVE = ("randomized", "arpack")
 
 
 @dataclass(frozen=True)
 class PCASettings:
-    """The parameters that choose the way to the components, checked.
+    """Settings of `fit_pca`, checked.
 
     Attributes
     ----------
     svd_solver : "auto", "covariance_eigh", "dual", "full", "randomized" or "arpack"
+        See `PCA`.
     passes : int or None
         Passes of block Krylov; None: until the residuals are small.
     oversampling : int or None
         Columns of a block beyond p; None: the solver's default.
     tol : float
         0 is the default of the dtype.
-    n_jobs : int or None
+    scale : bool or array, shape (d,)
+        True: divide the features by their standard deviations. An array: divide them by that.
     has_checkpoint : bool
-        Whether the fit is to leave checkpoints.
+        Whether the fit writes checkpoints; the plan notes a method that has none.
+    warns_of_rounding : bool
+        Whether to warn of variances that are within rounding.
     """
 
-    svd_solver: str = "auto"
+    svd_solver: SVDSolver = "auto"
     passes: int | None = None
     oversampling: int | None = None
     tol: float = 0.0
-    n_jobs: int | None = None
+    scale: bool | np.ndarray = False
     has_checkpoint: bool = False
+    warns_of_rounding: bool = True
 
 
 @dataclass(frozen=True)
@@ -56,3 +69,30 @@ class RankRequest:
     def whole(self) -> bool:
         """Return whether the whole spectrum is needed."""
         return self.share is not None or self.minka
+
+    @classmethod
+    def of(cls, n_components: int | float | str | None, svd_solver: str, n: int, d: int) -> RankRequest:
+        """Return the request for n samples with d features.
+
+        Raises
+        ------
+        ValueError
+            More than min(n, d), in scikit-learn's words.
+        """
+        value, most = n_components, min(n, d)
+        if value is None:
+            return cls(max(most - 1, 1) if svd_solver == "arpack" else most)
+        if isinstance(value, str):
+            if svd_solver in ITERATIVE:
+                raise ValueError(f"n_components={value!r} cannot be a string with svd_solver={svd_solver!r}")
+            if n < d:
+                raise ValueError("n_components='mle' is only supported if n_samples >= n_features")
+            return cls(most, minka=True)
+        least = 1 if svd_solver in ITERATIVE else 0
+        is_share = not isinstance(value, Integral)
+        if (is_share and svd_solver in ITERATIVE) or not least <= value <= most:
+            raise ValueError(
+                f"n_components={value!r} must be between {least} and min(n_samples, n_features)={most} with "
+                f"svd_solver={svd_solver!r}"
+            )
+        return cls(most, share=float(value)) if is_share else cls(int(value), given=True)

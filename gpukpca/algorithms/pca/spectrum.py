@@ -1,18 +1,18 @@
-"""Variances, shares and the number of components; what is said about them."""
+"""Variances, shares and the number of components, and the warnings about them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
-
 import numpy as np
 
 from gpukpca.algorithms.magnitude import check_variance, variances_of_data
-from gpukpca.algorithms.pca.components import Axes
+from gpukpca.algorithms.pca.components import Components
 from gpukpca.algorithms.pca.evidence import log_evidence, most_evident
+from gpukpca.algorithms.pca.model import PCAFit
 from gpukpca.algorithms.pca.settings import RankRequest
 from gpukpca.algorithms.solver_warnings import warn_of_fallbacks
 from gpukpca.backend.namespace import dtype_name, epsilon, from_host, namespace_of, to_host
+from gpukpca.covariance.centered_matrix import CenteredRows
 from gpukpca.exceptions import ConvergenceError, ConvergenceWarning, PrecisionWarning, RankWarning, warn_user
 
 USELESS_RESIDUAL = 0.1
@@ -55,7 +55,7 @@ class Variances:
         return self.singular_values / np.sqrt(self.degrees)
 
 
-def variances_of(axes: Axes, Z: Any, wanted: RankRequest) -> Variances:
+def variances_of(found: Components, Z: CenteredRows, wanted: RankRequest) -> Variances:
     """Return the variances of a fit. The total is the trace, so the ratios are exact with few components too.
 
     Raises
@@ -70,50 +70,50 @@ def variances_of(axes: Axes, Z: Any, wanted: RankRequest) -> Variances:
     """
     n, most = Z.shape[0], min(Z.shape)
     degrees = max(n - 1, 1)
-    nothing = not np.any(axes.squares > 0)
-    total = 0.0 if nothing else max(Z.total, float(np.sum(axes.squares))) / degrees
-    kept = _kept(axes, total * degrees, n, wanted)
-    values = axes.squares[:kept] / degrees
+    nothing = not np.any(found.squares > 0)
+    total = 0.0 if nothing else max(Z.total, float(np.sum(found.squares))) / degrees
+    kept = _kept(found, total * degrees, n, wanted)
+    values = found.squares[:kept] / degrees
     ratios = values / total if total > 0 else np.zeros_like(values)
-    noise = _noise(axes, total, kept, most, degrees)
+    noise = _noise(found, total, kept, most, degrees)
     values = variances_of_data(values, Z.unit, Z.dtype)
     check_variance(total, Z.unit, np.float64)
     total, noise = total / Z.unit / Z.unit, noise / Z.unit / Z.unit
-    norms = axes.residual_norms[:kept] / degrees / Z.unit / Z.unit
-    return Variances(values, ratios, np.sqrt(axes.squares[:kept]) / Z.unit, norms, total, noise, degrees)
+    norms = found.residual_norms[:kept] / degrees / Z.unit / Z.unit
+    return Variances(values, ratios, np.sqrt(found.squares[:kept]) / Z.unit, norms, total, noise, degrees)
 
 
-def _kept(axes: Axes, total: float, n: int, wanted: RankRequest) -> int:
-    """How many components."""
-    if wanted.minka and axes.spectrum is not None:
-        variances = axes.spectrum / max(n - 1, 1)
+def _kept(found: Components, total: float, n: int, wanted: RankRequest) -> int:
+    """Return the number of retained components."""
+    if wanted.minka and found.spectrum is not None:
+        variances = found.spectrum / max(n - 1, 1)
         return most_evident(log_evidence(variances, n, len(variances), floor=MINKA_EPS))
     if wanted.share is None:
         return wanted.most
     if total <= 0:
         return min(1, wanted.most)
     # More than the share, as in scikit-learn, but for rounding: 1 - eps of the variance is all of it.
-    reached = np.cumsum(axes.squares) / total
+    reached = np.cumsum(found.squares) / total
     return min(int(np.searchsorted(reached, wanted.share, side="right")) + 1, wanted.most)
 
 
-def _noise(axes: Axes, total: float, kept: int, most: int, degrees: int) -> float:
-    """The mean of the variances left out."""
+def _noise(found: Components, total: float, kept: int, most: int, degrees: int) -> float:
+    """Return the mean of the variances left out."""
     if kept >= most:
         return 0.0
-    if axes.spectrum is not None:
-        return float(np.mean(axes.spectrum[kept:])) / degrees
-    left = total - float(np.sum(axes.squares[:kept])) / degrees
+    if found.spectrum is not None:
+        return float(np.mean(found.spectrum[kept:])) / degrees
+    left = total - float(np.sum(found.squares[:kept])) / degrees
     return left / (most - kept) if left > REMAINDER * total else 0.0
 
 
-def warn_of_axes(axes: Axes, variances: Variances, wanted: RankRequest) -> None:
-    """Residuals above the tolerance, components without variance, a device that failed."""
-    eigen = axes.eigen
+def warn_of_components(found: Components, variances: Variances, wanted: RankRequest) -> None:
+    """Warn of residuals above the tolerance, components without variance, and a device that failed."""
+    eigen = found.eigen
     if eigen is not None:
         warn_of_fallbacks(eigen)
     if eigen is not None and not np.all(eigen.converged):
-        _warn_of_convergence(axes)
+        _warn_of_convergence(found)
     rank = int(np.sum(variances.singular_values > 0))
     if rank < variances.kept and (wanted.given or rank == 0):
         warn_user(
@@ -121,20 +121,21 @@ def warn_of_axes(axes: Axes, variances: Variances, wanted: RankRequest) -> None:
         )
 
 
-def warn_of_lost_variances(model: Any) -> None:
-    """Warn where variances of a fitted PCA are those of rounding: of the largest one, or of the data before centering.
+def warn_of_lost_variances(fit: PCAFit, by_count: bool) -> None:
+    """Warn of variances within the rounding of the largest one, or of the data before centering.
 
-    An entry x is stored to eps |x|, and a component has the rounding of the means of its features.
+    An entry x is stored to eps |x|, and a component has the rounding of the means of its features. `by_count` says that
+    the caller chose the number of components.
     """
-    V, xp = model.components_, namespace_of(model.components_)
-    deviations = np.sqrt(to_host(model.explained_variance_).astype(np.float64))
+    V, xp = fit.components, namespace_of(fit.components)
+    deviations = np.sqrt(to_host(fit.explained_variance).astype(np.float64))
     if not np.any(deviations > 0.0):
         return
-    eps, mean = epsilon(V), xp.abs(model.mean_) if model.scale_ is None else xp.abs(model.mean_ / model.scale_)
+    eps, mean = epsilon(V), xp.abs(fit.mean) if fit.scale is None else xp.abs(fit.mean / fit.scale)
     size = float(xp.max(mean))
     shares = to_host(xp.sqrt(xp.sum((V * (mean / size)[None, :]) ** 2, axis=1))) if size > 0.0 else 0.0
     # Without a count the directions without variance are among the components, and rounding of the largest is theirs.
-    relative = 0.0 if model.n_components is None else FEW_DIGITS * deviations[0]
+    relative = FEW_DIGITS * deviations[0] if by_count else 0.0
     noise = eps * np.maximum(size * shares, relative)
     lost = np.flatnonzero((deviations > 0.0) & (deviations <= noise))
     if lost.size:
@@ -147,21 +148,21 @@ def warn_of_lost_variances(model: Any) -> None:
         )
 
 
-def _warn_of_convergence(axes: Axes) -> None:
-    eigen = axes.eigen
+def _warn_of_convergence(found: Components) -> None:
+    eigen = found.eigen
     if eigen is None:
         return
-    largest = float(np.max(axes.squares, initial=0.0))
-    norms = axes.residual_norms
+    largest = float(np.max(found.squares, initial=0.0))
+    norms = found.residual_norms
     if not eigen.converged.any() and float(np.min(norms)) > USELESS_RESIDUAL * largest:
         raise ConvergenceError(
             f"no component was found in {eigen.n_passes} passes: every residual is above {USELESS_RESIDUAL} of the "
             f'largest eigenvalue. Use iterated_power="auto", or svd_solver="covariance_eigh" or "dual".',
             partial_result=replace(
                 eigen,
-                eigenvalues=from_host(axes.squares, axes.vectors),
-                eigenvectors=axes.vectors,
-                residual_norms=from_host(norms, axes.vectors),
+                eigenvalues=from_host(found.squares, found.vectors),
+                eigenvectors=found.vectors,
+                residual_norms=from_host(norms, found.vectors),
             ),
         )
     worst = float(np.max(norms)) / largest if largest > 0 else 0.0

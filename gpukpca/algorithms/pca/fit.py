@@ -1,0 +1,233 @@
+"""Principal component analysis of rows in memory or on a cluster: plan, centered rows, components, result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.algorithms.pca.components import Components, SolverTools, principal_components
+from gpukpca.algorithms.pca.model import AffineProjection, PCAFit, scores_of_panel
+from gpukpca.algorithms.pca.plan import PCAPlan, PCAPlanRequest, make_pca_plan
+from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
+from gpukpca.algorithms.pca.spectrum import Variances, variances_of, warn_of_components, warn_of_lost_variances
+from gpukpca.algorithms.progress import Listener, Progress, pass_report, timed
+from gpukpca.algorithms.resources import Resources
+from gpukpca.algorithms.solver_warnings import warn_of_tolerance
+from gpukpca.backend.device import device_context
+from gpukpca.backend.finite import FINITE, check_finite
+from gpukpca.backend.namespace import cast, epsilon, from_host, is_sparse, namespace_of, overflow_allowed, to_host
+from gpukpca.backend.random import generator
+from gpukpca.backend.rows import as_rows
+from gpukpca.covariance.centered_matrix import CenteredRows
+from gpukpca.covariance.dense import FeatureRows
+from gpukpca.covariance.sparse import SparseRows
+from gpukpca.distributed import ClusterFeatureRows, ClusterRows
+from gpukpca.eigen import Checkpointer
+from gpukpca.exceptions import InvalidParameterError
+
+# Standard deviations up to this many eps of the mean are rounding of a constant.
+ROUNDING = 2.0
+
+# From the plan to the context of the checkpointer of a fit; None inside where the solver writes none.
+OpenCheckpoint = Callable[[PCAPlan], AbstractContextManager[Checkpointer | None]]
+
+
+def fit_pca(
+    X: Array,
+    n_components: int | float | str | None = None,
+    *,
+    settings: PCASettings = PCASettings(),
+    resources: Resources | None = None,
+    rng: np.random.Generator | int | None = None,
+    progress: Listener | None = None,
+    with_scores: bool = False,
+) -> PCAFit:
+    """Compute the principal components of the rows of X, and the map that projects new points onto them.
+
+    Parameters
+    ----------
+    X : array or CSR matrix, shape (n, d)
+        Of any library of the Array API standard, or of SciPy. Not changed. The result lives where X lives.
+    n_components : None, int, float in (0, 1) or "mle"
+        None: min(n, d). A fraction: as few as hold more than that share of the variance. "mle": Minka's choice, for
+        n >= d.
+    settings : PCASettings
+        Solver, tolerance and the scale of the features.
+    resources : Resources, optional
+        Device, bytes that may be allocated, and threads: ``Resources.for_data(X, device="cuda", memory="4GiB")``. With
+        a device other than that of X the result lives there.
+    rng : numpy.random.Generator or int, optional
+        For the random start of block Krylov.
+    progress : callable, optional
+        Called with a `Progress` for the plan and after every pass.
+    with_scores : bool
+        Whether `PCAFit.scores` holds the scores of X, shape (n, p).
+
+    Returns
+    -------
+    PCAFit
+        Components, variances, residuals, and `transform`, `inverse_transform`, `log_density` for new points.
+
+    Raises
+    ------
+    ValueError
+        X is not two-dimensional, has no rows or no columns, or holds NaN or infinity; n_components is out of range.
+    MemoryBudgetError
+        No method fits into the memory.
+    ConvergenceError
+        No component was found in the passes allowed.
+
+    Warns
+    -----
+    ConvergenceWarning, RankWarning, PrecisionWarning, DeviceFallbackWarning
+
+    See Also
+    --------
+    gpukpca.PCA : The same fit as an estimator of scikit-learn.
+
+    Notes
+    -----
+    Cost: "covariance_eigh" O(n d² + d³), "dual" O(n² d + n³), "full" O(n d min(n, d)), "randomized" O(n d p) a pass.
+    The rows are centered before they are multiplied, and float32 products are summed in float64.
+
+    Jolliffe, Principal Component Analysis (2002). Musco & Musco, arXiv 1504.05477 (block Krylov).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.algorithms import fit_pca
+    >>> X = np.random.default_rng(0).standard_normal((200, 5)) * [3.0, 2.0, 1.0, 0.1, 0.1]
+    >>> fit = fit_pca(X, n_components=2)
+    >>> fit.components.shape, fit.converged
+    ((2, 5), True)
+    >>> bool(fit.explained_variance_ratio.sum() > 0.9)
+    True
+    >>> fit.transform(X[:3]).shape
+    (3, 2)
+    """
+    with device_context(X), overflow_allowed():
+        X = as_rows(X)
+        if not all(X.shape):
+            raise ValueError(f"X has shape {tuple(X.shape)}; PCA needs at least one row and one column.")
+        check_finite(X, FINITE)
+        resources = Resources.for_data(X) if resources is None else resources
+        with device_context(resources.place.work):
+            rank = RankRequest.of(n_components, settings.svd_solver, *X.shape)
+            return fit_rows(X, rank, settings, resources, generator(rng), progress=progress, with_scores=with_scores)
+
+
+def fit_rows(
+    X: Array | ClusterRows,
+    rank: RankRequest,
+    settings: PCASettings,
+    resources: Resources,
+    rng: np.random.Generator,
+    *,
+    progress: Listener | None = None,
+    open_checkpoint: OpenCheckpoint | None = None,
+    with_scores: bool = False,
+) -> PCAFit:
+    """Return the fit of checked rows (n, d) of an array, a CSR matrix or a cluster; see `fit_pca`."""
+    plan = plan_pca(X, rank, settings, resources)
+    listener = timed(progress)
+    if listener is not None:
+        listener(Progress("plan", str(plan)))
+    X = resources.place.brought(X)
+    Z = centered_rows(X, plan, resources.n_jobs)
+    scale = feature_scale(settings.scale, Z)
+    if scale is not None:
+        Z.rescale(scale)
+    with nullcontext() if open_checkpoint is None else open_checkpoint(plan) as checkpointer:
+        found = principal_components(Z, plan, SolverTools(rng, pass_report(listener), checkpointer), rank.whole)
+    variances = variances_of(found, Z, rank)
+    warn_of_components(found, variances, rank)
+    fit = _fit_of(Z, replace(plan, n_components=variances.kept), found, variances, scale)
+    if settings.warns_of_rounding:
+        warn_of_lost_variances(fit, by_count=rank.given or rank.whole)
+    if found.eigen is not None and plan.solver.tol == settings.tol:
+        warn_of_tolerance(found.eigen, settings.tol)
+    return replace(fit, scores=_scores_of_fit(X, Z, found, fit, resources.n_jobs)) if with_scores else fit
+
+
+def plan_pca(X: Array | ClusterRows, rank: RankRequest, settings: PCASettings, resources: Resources) -> PCAPlan:
+    """Return the plan of a fit of checked rows (n, d)."""
+    return make_pca_plan(PCAPlanRequest(settings, X, rank.most, rank.whole, resources))
+
+
+def centered_rows(X: Array | ClusterRows, plan: PCAPlan, n_jobs: int | None) -> CenteredRows:
+    """Return the rows of X less their mean, in blocks along the side that the method of the plan reads."""
+    by_rows = plan.method == "covariance_eigh" or (plan.method != "dual" and not plan.by_samples)
+    if plan.method == "full":
+        by_rows = plan.n_samples >= plan.n_features
+    if isinstance(X, ClusterRows):
+        return ClusterFeatureRows(X, by_rows)
+    return SparseRows(X, by_rows) if is_sparse(X) else FeatureRows(X, by_rows, n_jobs)
+
+
+def feature_scale(scale: bool | np.ndarray, Z: CenteredRows) -> np.ndarray | None:
+    """Return the divisors (d,) of the features on the host in float64; None where they stay as they are.
+
+    Raises
+    ------
+    InvalidParameterError
+        Not True, False or positive numbers, one a feature.
+    """
+    if isinstance(scale, (bool, np.bool_)):
+        return _deviations(Z) if scale else None
+    d = Z.shape[1]
+    try:
+        given = to_host(scale) if hasattr(scale, "shape") else np.asarray(scale, dtype=np.float64)
+        given = given.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidParameterError(f"scale={scale!r} is not allowed; give True, False or {d} numbers > 0.") from error
+    if given.shape != (d,):
+        raise InvalidParameterError(f"scale has shape {given.shape}; the data have {d} features, so it must be ({d},).")
+    bad = np.flatnonzero(~(np.isfinite(given) & (given > 0)))
+    if bad.size:
+        raise InvalidParameterError(f"scale must be positive and finite; scale[{bad[0]}] is {given[bad[0]]!r}.")
+    return given
+
+
+def _deviations(Z: CenteredRows) -> np.ndarray:
+    """Return standard deviations with n - 1 degrees of freedom; 1 for columns that are constant but for rounding."""
+    Z.measure()
+    deviations = np.sqrt(Z.squares / max(Z.shape[0] - 1, 1)) / Z.unit
+    rounding = ROUNDING * epsilon(Z.like) * np.abs(to_host(Z.mean).astype(np.float64))
+    return np.where(deviations <= rounding, 1.0, deviations)
+
+
+def _fit_of(
+    Z: CenteredRows, plan: PCAPlan, found: Components, variances: Variances, scale: np.ndarray | None
+) -> PCAFit:
+    """Return the result with the retained components."""
+    xp, p, eigen = namespace_of(found.vectors), variances.kept, found.eigen
+    V = cast(found.vectors[:, :p], Z.dtype)
+    return PCAFit(
+        components=xp.asarray(xp.matrix_transpose(V), copy=True),
+        explained_variance=from_host(variances.values, V),
+        explained_variance_ratio=from_host(variances.ratios, V),
+        singular_values=from_host(variances.singular_values, V),
+        total_variance=variances.total,
+        noise_variance=variances.noise,
+        mean=cast(Z.mean, Z.dtype),
+        scale=None if scale is None else from_host(scale, V),
+        residual_norms=from_host(variances.residual_norms, V),
+        converged=eigen is None or bool(np.all(eigen.converged[:p])),
+        plan=plan,
+        solver=plan.method if eigen is None else f"{plan.method}: {eigen.solver}",
+        fallbacks=() if eigen is None else eigen.fallbacks,
+        projection=AffineProjection.of(Z, V, variances.deviations),
+    )
+
+
+def _scores_of_fit(X: Array, Z: CenteredRows, found: Components, fit: PCAFit, n_jobs: int | None) -> Array:
+    """Return the scores of the rows of a fit, where they are computed."""
+    if found.scores is not None:
+        return found.scores[:, : fit.n_components] * (1.0 / Z.unit)
+    if isinstance(Z, ClusterFeatureRows):
+        return Z.joined(scores_of_panel, fit.projection)
+    return fit.projection.transform(X, n_jobs)
