@@ -1,20 +1,54 @@
-"""Fields of fit results: each states its shape in letters and its meaning, where it is declared.
+"""Fields of result objects: shape in letters and meaning, stated once and read by help texts and model files.
 
-Letters: n samples, d features, p components, k clusters, m rows of a basis.
+Letters: n samples, d features, p components, m rows of the basis.
 """
 
 from __future__ import annotations
 
-from dataclasses import MISSING, field, fields
-from typing import Any
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from gpukpca._typing import Array
+
+T = TypeVar("T", bound=type)
+Result = TypeVar("Result")
 
 
-def field_of(shape: str, meaning: str, *, default: Any = MISSING) -> Any:
-    """Return a dataclass field with its shape ("n p"; empty for a single value) and its meaning as metadata."""
-    return field(default=default, metadata={"shape": shape, "meaning": meaning})
+def field_of(shape: str, meaning: str, **options: Any) -> Any:
+    """Return a dataclass field of an array with the shape in letters, such as "n p"; "" for anything else.
+
+    `options` are those of `dataclasses.field`, such as `default`.
+    """
+    return dataclasses.field(metadata={"shape": tuple(shape.split()), "meaning": meaning}, **options)
+
+
+def documented(cls: T) -> T:
+    """Append the section «Attributes» to the docstring of a dataclass, from its fields."""
+    if cls.__doc__ is not None:  # None under python -OO
+        lines = [line for field in dataclasses.fields(cls) for line in _lines_of(field)]
+        cls.__doc__ = "\n".join([cls.__doc__.rstrip(), "", "    Attributes", "    ----------", *lines, "    "])
+    return cls
+
+
+def _lines_of(field: dataclasses.Field[Any]) -> list[str]:
+    """Return the lines of the docstring about a field."""
+    shape = ", ".join(field.metadata.get("shape", ()))
+    kind = f"array, shape ({shape}{',' * (shape.count(',') == 0)})" if shape else str(field.type)
+    meaning = field.metadata.get("meaning", "")
+    return [f"    {field.name} : {kind}", *([f"        {meaning}"] if meaning else [])]
 
 
 def attributes_of(result: Any, *without: str) -> dict[str, Any]:
-    """Return the fitted attributes that a result makes: every field but those named `without`, with an underscore."""
-    names = (entry.name for entry in fields(result) if entry.name not in without)
+    """Return every field but those named `without` under the name of a fitted attribute, with an underscore."""
+    names = (field.name for field in dataclasses.fields(result) if field.name not in without)
     return {f"{name}_": getattr(result, name) for name in names}
+
+
+def map_arrays(result: Result, function: Callable[[Array], Array]) -> Result:
+    """Return the result with ``function(array)`` in place of every array among its fields."""
+    named = {field.name for field in dataclasses.fields(result) if field.metadata.get("shape")}  # type: ignore[arg-type]
+    arrays = {name: getattr(result, name) for name in named}
+    return dataclasses.replace(  # type: ignore[type-var]
+        result, **{name: function(array) for name, array in arrays.items() if array is not None}
+    )

@@ -17,14 +17,18 @@ from gpukpca.algorithms.latent.em import EMResult, StepReport, StoppingRule
 from gpukpca.algorithms.latent.initialization import ObservedMoments, safe_observed_moments, start_of
 from gpukpca.algorithms.latent.model import LatentModel
 from gpukpca.algorithms.magnitude import check_variance, row_bounds, safe_scale, variances_of_data
+from gpukpca.algorithms.pca.fit import fit_rows
+from gpukpca.algorithms.pca.model import PCAFit
+from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
 from gpukpca.algorithms.progress import Progress, listener_from
-from gpukpca.algorithms.resources import MemoryBudget, retry_on_oom
+from gpukpca.algorithms.resources import MemoryBudget, Resources, retry_on_oom
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, device_context, parsed_device
 from gpukpca.backend.finite import check_finite, has_missing
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
+    empty_like,
     from_host,
     is_foreign,
     is_memory_map,
@@ -37,11 +41,10 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.random import generator
 from gpukpca.backend.rows import feature_means
-from gpukpca.decomposition._session import fit_session
+from gpukpca.decomposition._session import FitSession, fit_session
 from gpukpca.decomposition.batches import Batches, batches_of, is_stream
 from gpukpca.decomposition.choices import check_parameter, is_integer, is_real, is_switch, is_word
 from gpukpca.decomposition.latent_variables import WithLatentVariables
-from gpukpca.decomposition.pca import SpectrumPCA
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.validation import training_data
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, MemoryBudgetError, RankWarning, warn_user
@@ -85,10 +88,10 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
         -------
         self
         """
-        with fit_session(self, X, LatentVariableEstimator._check_parameters):
+        with fit_session(self, X, LatentVariableEstimator._check_parameters) as session:
             data = None if is_stream(X) else training_data(self, X, missing=True)
             if self._goes_direct(data):
-                self._fit_direct(data)
+                self._fit_direct(data, session)
             else:
                 retry_on_oom(lambda budget: self._fit_em(X, budget), self.memory_limit, X)
         return self
@@ -105,35 +108,45 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
         check_finite(data, f'solver="{self.direct}" takes no missing values; use solver="em" or "auto".')
         return True
 
-    def _fit_direct(self, data: Any) -> None:
+    def _fit_direct(self, data: Any, session: FitSession) -> None:
         n, d = (int(size) for size in data.shape)
         p = self._wanted(n, d, below=d + 1)
         scale = safe_scale(*row_bounds([data]), data.dtype)
         data = data if scale == 1.0 else data * scale
-        pca = SpectrumPCA(
-            None if self.n_components is None else p,  # only a number that was given is worth a warning of rank
-            random_state=self.random_state,
-            device=self.device,
-            memory_limit=self.memory_limit,
-            n_jobs=self.n_jobs,
-            verbose=self.verbose,
-        ).fit(data)
+        pca = retry_on_oom(
+            lambda budget: self._pca_of(data, p, replace(session, budget=budget)), self.memory_limit, data
+        )
         degrees = max(n - 1, 1) / n
-        values = (to_host(pca.singular_values_).astype(np.float64) / np.sqrt(n)) ** 2
-        spectrum, total = values[:p], max(pca.total_variance_ * degrees, float(np.sum(values)))
+        values = (to_host(pca.singular_values).astype(np.float64) / np.sqrt(n)) ** 2
+        spectrum, total = values[:p], max(pca.total_variance * degrees, float(np.sum(values)))
         # PCA has decided what of the rest is rounding; it is a mean over min(n, d) - len(values) variances there.
-        left_out = float(pca.noise_variance_) * (min(n, d) - len(values)) * degrees
+        left_out = pca.noise_variance * (min(n, d) - len(values)) * degrees
         rest = float(np.sum(values[p:])) + left_out
-        axes = cast(pca._map.axes, accumulation_dtype(pca._map.axes))[:, :p]
+        axes = cast(pca.projection.axes, accumulation_dtype(pca.projection.axes))[:, :p]
         mean = np.asarray(data.mean(axis=0, dtype=np.float64)).reshape(-1) if is_sparse(data) else feature_means(data)
         mean = from_host(mean, axes) if is_sparse(data) else move(mean, axes)
-        rounding, found = rounding_of(mean, pca.components_), LatentModel(axes, spectrum, 0.0, mean)
+        rounding, found = rounding_of(mean, pca.components), LatentModel(axes, spectrum, 0.0, mean)
         model, steps, converged = self._of_spectrum(spectrum, rest, rounding, n, found)
         model = replace(model, scale=scale)
-        self._commit(model, n, pca.components_, total * n / self._degrees(n))
+        self._commit(model, n, empty_like(data), total * n / self._degrees(n))
         self._conclude(model, p)
-        self.n_iter_, self.converged_ = steps, bool(pca.converged_) and converged
-        self.solver_, self.fallbacks_ = f"{self.direct}: {pca.solver_}", pca.fallbacks_
+        self.n_iter_, self.converged_ = steps, pca.converged and converged
+        self.solver_, self.fallbacks_ = f"{self.direct}: {pca.solver}", pca.fallbacks
+
+    def _pca_of(self, data: Any, p: int, session: FitSession) -> PCAFit:
+        """Return the PCA of the rows; without a number of components their rank is worth no warning."""
+        place = session.place(data)
+        with session.on(place, data) as limit:
+            rank = RankRequest.of(None if self.n_components is None else p, "auto", *map(int, data.shape))
+            fit = fit_rows(
+                data,
+                rank,
+                PCASettings(warns_of_rounding=False),
+                Resources(place, limit, self.n_jobs),
+                generator(self.random_state),
+                progress=listener_from(self.verbose),
+            )
+        return replace(fit, fallbacks=(*place.notes, *session.budget.story, *fit.fallbacks))
 
     def _of_spectrum(
         self, spectrum: np.ndarray, rest: float, rounding: float, n: int, pca: LatentModel

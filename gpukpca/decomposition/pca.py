@@ -1,8 +1,7 @@
-"""PCA: orchestration only. Data -> centered rows -> principal axes by the way that fits -> scores."""
+"""PCA as an estimator of scikit-learn over `gpukpca.algorithms.pca`."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,15 +11,14 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.pca.components import Axes, PrincipalAxes, rows_for
-from gpukpca.algorithms.pca.model import LinearMap, scores_of_panel
-from gpukpca.algorithms.pca.plan import PCAPlan, PCAPlanRequest, make_pca_plan
+from gpukpca.algorithms.fields import attributes_of, map_arrays
+from gpukpca.algorithms.pca.fit import fit_rows, plan_pca
+from gpukpca.algorithms.pca.model import PCAFit, deviations_of, points_of
+from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.algorithms.pca.settings import RankRequest
-from gpukpca.algorithms.pca.spectrum import Variances, variances_of, warn_of_axes, warn_of_lost_variances
 from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
-from gpukpca.algorithms.progress import Progress, listener_from, pass_report, timed
-from gpukpca.algorithms.resources import MemoryBudget
-from gpukpca.algorithms.solver_warnings import warn_of_tolerance
+from gpukpca.algorithms.progress import listener_from
+from gpukpca.algorithms.resources import MemoryBudget, Resources
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
@@ -28,7 +26,6 @@ from gpukpca.backend.namespace import (
     from_host,
     is_foreign,
     move,
-    namespace_of,
     overflow_allowed,
     to_host,
 )
@@ -40,17 +37,12 @@ from gpukpca.decomposition.checkpoint.job import pca_job
 from gpukpca.decomposition.cluster import cluster_rows, compute_dask, local_placement
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import check_no_data_frames, mean_of, supports_dask
-from gpukpca.decomposition.pca_choices import (
-    check_pca_parameters,
-    rank_request,
-    scale_from,
-    settings_of,
-)
+from gpukpca.decomposition.pca_choices import check_pca_parameters, settings_of
 from gpukpca.decomposition.peers import PCAPeer
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import PCA_LAYOUT
 from gpukpca.decomposition.validation import checked_scores, new_data, training_data
-from gpukpca.distributed import ClusterRows, is_dask_array
+from gpukpca.distributed import is_dask_array
 
 
 class PCA(
@@ -211,7 +203,7 @@ class PCA(
         PCA
             The estimator itself.
         """
-        self._fit(X, wants_scores=False)
+        self._fit(X, with_scores=False)
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> Array:
@@ -219,7 +211,7 @@ class PCA(
 
         Those of a Dask array are a Dask array, with its chunks, computed when they are asked for.
         """
-        return self._fit(X, wants_scores=True)
+        return self._fit(X, with_scores=True)
 
     def plan(self, X: Any) -> PCAPlan:
         """What `fit` of X would do, and what memory it would take; nothing is fitted.
@@ -235,102 +227,56 @@ class PCA(
         with device_context(X), overflow_allowed():
             check_pca_parameters(self)
             data, place = clone(self)._taken(X)
-            wanted = rank_request(self, *data.shape)
-            return self._planned(data, wanted, place, MemoryBudget(self.memory_limit, X).limit(place.work))
+            resources = Resources(place, MemoryBudget(self.memory_limit, X).limit(place.work), self.n_jobs)
+            return plan_pca(data, self._rank(data), settings_of(self), resources)
 
-    def _planned(self, X: Any, wanted: RankRequest, place: Placement, limit: int) -> PCAPlan:
-        return make_pca_plan(PCAPlanRequest(settings_of(self), X, wanted.most, wanted.whole, place, limit))
+    def _rank(self, X: Any) -> RankRequest:
+        return RankRequest.of(self.n_components, self.svd_solver, *X.shape)
 
-    def _fit(self, X: Any, wants_scores: bool) -> Array | None:
-        """Fit, and return the scores where they are wanted; on any exception the estimator is as it was."""
-        if wants_scores and is_dask_array(X):
+    def _fit(self, X: Any, with_scores: bool) -> Array | None:
+        """Fit, and return the scores if they are requested; on any exception the estimator is as it was."""
+        if with_scores and is_dask_array(X):
             check_no_data_frames(self)
-        return run_fit(self, X, lambda session: self._fitted(X, session, wants_scores), check_pca_parameters)
+        return run_fit(self, X, lambda session: self._fitted(X, session, with_scores), check_pca_parameters)
 
-    def _fitted(self, given: Any, session: FitSession, wants_scores: bool) -> Array | None:
-        """One attempt; the scores in the library of the data."""
-        data, place = self._taken(given)
-        wanted = rank_request(self, *data.shape)
+    def _fitted(self, X: Any, session: FitSession, with_scores: bool) -> Array | None:
+        """Fit once; return the scores in the library of the data."""
+        data, place = self._taken(X)
         with session.on(place, data) as limit:
-            plan = self._planned(data, wanted, place, limit)
-            listener = timed(listener_from(self.verbose))
-            if listener is not None:
-                listener(Progress("plan", str(plan)))
-            X = place.brought(data)
-            Z = rows_for(X, plan, self.n_jobs)
-            scale = scale_from(self.scale, Z)
-            if scale is not None:
-                Z.rescale(scale)
-            rng = generator(self.random_state)
-            job = partial(pca_job, self, data, plan, place.work, rng)
-            with checkpoint_for(self.checkpoint, plan.solver, job, rng, listener) as checkpointer:
-                axes = PrincipalAxes(Z, plan, wanted.whole, rng, pass_report(listener), checkpointer).found()
-            variances = variances_of(axes, Z, wanted)
-            warn_of_axes(axes, variances, wanted)
-            plan = replace(plan, n_components=variances.kept)
-            mapping = self._commit(Z, plan, axes, variances, scale, place, session.budget.story)
-            self._warn_of_lost_variances()
-            if axes.eigen is not None and plan.solver.tol == self.tol:
-                warn_of_tolerance(axes.eigen, float(self.tol))
-            if not wants_scores:
+            rng, listener = generator(self.random_state), listener_from(self.verbose)
+            fit = fit_rows(
+                data,
+                self._rank(data),
+                settings_of(self),
+                Resources(place, limit, self.n_jobs),
+                rng,
+                progress=listener,
+                open_checkpoint=lambda plan: checkpoint_for(
+                    self.checkpoint, plan.solver, partial(pca_job, self, data, plan, place.work, rng), rng, listener
+                ),
+                with_scores=with_scores and not is_dask_array(X),
+            )
+            self._publish(fit, place, session.budget.story)
+            if not with_scores:
                 return None
-            if is_dask_array(given):
-                return self.transform(given)
-            scores = self._scores_of_fit(X, Z, axes, mapping)
-            return self._delivered(mapping.whitened(scores) if self.whiten else scores, given)
-
-    def _warn_of_lost_variances(self) -> None:
-        warn_of_lost_variances(self)
+            if is_dask_array(X):
+                return self.transform(X)
+            return self._delivered(fit.projection.whitened(fit.scores) if self.whiten else fit.scores, X)
 
     def _taken(self, given: Any) -> tuple[Any, Placement]:
-        """The data of a fit, checked, and where it is computed."""
+        """Return the data of a fit, checked, and where it is computed."""
         if (rows := cluster_rows(self, given)) is not None:
             return rows, local_placement(rows)
         data = training_data(self, compute_dask(self, given))
         return data, at_full_precision(placement_for(self.device, data), data)
 
-    def _scores_of_fit(self, X: Any, Z: Any, axes: Axes, mapping: LinearMap) -> Array:
-        """Scores of the rows of a fit, where they are computed."""
-        if axes.scores is not None:
-            return axes.scores[:, : self.n_components_] * (1.0 / Z.unit)
-        if isinstance(X, ClusterRows):
-            return Z.joined(scores_of_panel, mapping)
-        return mapping.scores(X, self.n_jobs)
-
-    def _commit(
-        self,
-        Z: Any,
-        plan: PCAPlan,
-        axes: Axes,
-        variances: Variances,
-        scale: np.ndarray | None,
-        place: Placement,
-        story: tuple[str, ...],
-    ) -> LinearMap:
+    def _publish(self, fit: PCAFit, place: Placement, story: tuple[str, ...]) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
-        home, p = place.returned, variances.kept
-        xp = namespace_of(axes.vectors)
-        V = cast(axes.vectors[:, :p], Z.dtype)
-        mapping = LinearMap.of(Z, V, variances.deviations)
-        self.components_ = home(xp.asarray(xp.matrix_transpose(V), copy=True))
-        like = self.components_
-        self.explained_variance_ = from_host(variances.values, like)
-        self.explained_variance_ratio_ = from_host(variances.ratios, like)
-        self.singular_values_ = from_host(variances.singular_values, like)
-        self.total_variance_ = variances.total
-        self.noise_variance_ = variances.noise
-        self.mean_ = home(cast(Z.mean, Z.dtype))
-        self.scale_ = None if scale is None else from_host(scale, like)
-        self.residual_norms_ = from_host(variances.residual_norms, like)
-        self.converged_ = axes.eigen is None or bool(np.all(axes.eigen.converged[:p]))
-        self.n_components_ = p
-        self.n_samples_ = plan.n_samples
-        self.plan_ = plan
-        self.solver_ = plan.method if axes.eigen is None else f"{plan.method}: {axes.eigen.solver}"
-        self.device_ = plan.device
-        self.fallbacks_ = (*place.notes, *story, *(() if axes.eigen is None else axes.eigen.fallbacks))
-        self._map = mapping
-        return mapping
+        for name, value in attributes_of(map_arrays(fit, place.returned), "projection", "scores").items():
+            setattr(self, name, value)
+        self.n_components_, self.n_samples_, self.device_ = fit.n_components, fit.n_samples, fit.device
+        self.fallbacks_ = (*place.notes, *story, *fit.fallbacks)
+        self._map = fit.projection
 
     # -- new points ------------------------------------------------------------------------------------------------
 
@@ -358,7 +304,7 @@ class PCA(
         check_is_fitted(self)
         Y = new_data(self, X, self.components_, "transform")
         with device_context(self._map.axes), overflow_allowed():
-            scores = self._map.scores(Y, self.n_jobs)
+            scores = self._map.transform(Y, self.n_jobs)
             check_finite(scores, "Products with the components overflow.", "The array of scores")
             return self._delivered(self._map.whitened(scores) if self.whiten else scores, X)
 
@@ -384,16 +330,14 @@ class PCA(
             scores = checked_scores(X, self.components_, self.n_components_)
             if self.whiten:
                 scores = scores * from_host(self._deviations, scores)[None, :]
-            points = scores @ self.components_
-            points = points if self.scale_ is None else points * self.scale_[None, :]
-            points = points + self.mean_[None, :]
+            points = points_of(scores, self.components_, self.mean_, self.scale_)
             check_finite(points, "The scores are too large.", "The array of points")
             return self._delivered(points, X)
 
     @property
     def _deviations(self) -> np.ndarray:
         """Return the standard deviations of the scores on the host, exact where variances underflow."""
-        return to_host(self.singular_values_).astype(np.float64) / math.sqrt(max(self.n_samples_ - 1, 1))
+        return deviations_of(self.singular_values_, self.n_samples_)
 
     # -- the Gaussian model ----------------------------------------------------------------------------------------
 
@@ -423,10 +367,9 @@ class PCA(
         Y = new_data(self, X, self.components_, "score_samples")
         with device_context(self._map.axes), overflow_allowed():
             components = move(self.components_, self._map.axes)
-            scores, distances = self._map.scores_and_distances(Y, components, self.n_jobs)
-            scale = None if self.scale_ is None else move(self.scale_, scores)
+            scale = None if self.scale_ is None else move(self.scale_, components)
             model = replace(self._model, components=components, scale=scale)
-            found = cast(model.log_likelihood(distances, scores), scores.dtype)
+            found = cast(self._map.log_density(Y, model, self.n_jobs), components.dtype)
             return move(found, X) if is_foreign(X) else to_host(found)
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -455,10 +398,3 @@ class PCA(
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.array_api_support = True
         return tags
-
-
-class SpectrumPCA(PCA):
-    """PCA for callers that decide themselves which variances rounding hides."""
-
-    def _warn_of_lost_variances(self) -> None:
-        """Leave the report to the caller."""

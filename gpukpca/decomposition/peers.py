@@ -11,7 +11,7 @@ from sklearn.preprocessing import KernelCenterer, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca.algorithms.kernel_pca.model import MapArrays, inverse_roots
-from gpukpca.algorithms.pca.model import LinearMap
+from gpukpca.algorithms.pca.model import LinearProjection
 from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, is_sparse, overflow_allowed, to_host
@@ -390,7 +390,7 @@ class PCAPeer:
         model.solver_, model.device_, model.fallbacks_ = f"scikit-learn ({peer.svd_solver})", "cpu", ()
         axes = np.array(model.components_.T, order="C")
         roots = inverse_roots(model.explained_variance_.astype(np.float64))
-        model._map = LinearMap(model.mean_, axes, np.zeros(model.n_components_), None, roots)
+        model._map = LinearProjection(model.mean_, axes, np.zeros(model.n_components_), None, roots)
         return model
 
 
@@ -413,6 +413,6 @@ def _check_linear_scores(model: Any, peer: Any) -> None:
     with device_context(model._map.axes), overflow_allowed():
         steps = np.sqrt(variances[kept])[:, None] * to_host(model.components_)[kept]
         rows = to_host(model.mean_) + (steps if model.scale_ is None else steps * to_host(model.scale_))
-        scores = model._map.scores(rows, model.n_jobs)
+        scores = model._map.transform(rows, model.n_jobs)
         scores = to_host(model._map.whitened(scores) if model.whiten else scores)
         _check_scores(peer, np.asarray(peer.transform(rows))[:, kept], scores[:, kept])

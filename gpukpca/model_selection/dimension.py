@@ -11,6 +11,8 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.latent.ard import relevance_in_span, rounding_of, span_rank
 from gpukpca.algorithms.pca.evidence import log_evidence, most_evident
+from gpukpca.algorithms.pca.fit import fit_pca
+from gpukpca.algorithms.pca.settings import PCASettings
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.linalg import inner_products
@@ -25,7 +27,6 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.random import generator, standard_normal
 from gpukpca.backend.rows import as_rows, dense_rows, feature_means
 from gpukpca.decomposition.choices import is_integer, is_real
-from gpukpca.decomposition.pca import SpectrumPCA
 from gpukpca.decomposition.reading import samples_of, spectrum_of, total_variance_of, whole_rank
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.model_selection.gap import certain_gaps, kernel_samples_of, largest_certain_gap, residuals_of
@@ -380,9 +381,13 @@ def _bayesian(known: _Spectrum, settings: _Settings) -> RankSelection:
     if not known.total > 0:
         return _choice("bayesian", 0, "squared length of a column of W", known.variances)
     # PCA tells small variances from rounding, which the square of the data does not.
-    model = known.model if known.rows is None else SpectrumPCA().fit(known.rows)
-    spectrum = spectrum_of(model)[: known.rank] * (known.n - 1) / known.n
-    rank = span_rank(spectrum, 0.0, known.n, known.d, rounding_of(model.mean_, model.components_))
+    if known.rows is None:
+        variances, mean, like = known.model.explained_variance_, known.model.mean_, known.model.components_
+    else:
+        fit = fit_pca(known.rows, settings=PCASettings(warns_of_rounding=False))
+        variances, mean, like = fit.explained_variance, fit.mean, fit.components
+    spectrum = to_host(variances).astype(np.float64)[: known.rank] * (known.n - 1) / known.n
+    rank = span_rank(spectrum, 0.0, known.n, known.d, rounding_of(mean, like))
     found = relevance_in_span(spectrum, 0.0, rank, known.n, known.d)
     return _choice("bayesian", int(np.sum(found.kept)), "squared length of a column of W", found.lengths)
 

@@ -160,9 +160,7 @@ def _top_pairs(
     is_dense = isinstance(plan.solver, Dense)
     alone = is_dense and n <= (blocking.PCA_ONE_THREAD_FOR_ALL if p == n else blocking.PCA_ONE_THREAD_UP_TO)
     with single_threaded_blas() if alone else nullcontext():
-        eigen = top_eigh(
-            op, p, solver=plan.solver, rng=tools.rng, report=tools.report, checkpointer=tools.checkpointer
-        )
+        eigen = top_eigh(op, p, solver=plan.solver, rng=tools.rng, report=tools.report, checkpointer=tools.checkpointer)
     most = min(plan.n_samples, plan.n_features) if plan.method == "dual" else n
     values = _host(eigen.eigenvalues)
     unresolved = bool(values[-1] <= UNRESOLVED * epsilon(Z.like) * max(float(values[0]), 0.0))

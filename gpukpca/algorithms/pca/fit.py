@@ -10,7 +10,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.pca.components import Components, SolverTools, principal_components
-from gpukpca.algorithms.pca.model import AffineProjection, PCAFit, scores_of_panel
+from gpukpca.algorithms.pca.model import LinearProjection, PCAFit, scores_of_panel
 from gpukpca.algorithms.pca.plan import PCAPlan, PCAPlanRequest, make_pca_plan
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
 from gpukpca.algorithms.pca.spectrum import Variances, variances_of, warn_of_components, warn_of_lost_variances
@@ -220,7 +220,7 @@ def _fit_of(
         plan=plan,
         solver=plan.method if eigen is None else f"{plan.method}: {eigen.solver}",
         fallbacks=() if eigen is None else eigen.fallbacks,
-        projection=AffineProjection.of(Z, V, variances.deviations),
+        projection=LinearProjection.of(Z, V, variances.deviations),
     )
 
 

@@ -30,8 +30,9 @@ from gpukpca.backend.rows import less_full_columns, take_rows
 from gpukpca.covariance.centered_matrix import CenteredRows
 from gpukpca.covariance.dense import projected_rows
 
+
 @dataclass(frozen=True)
-class AffineProjection:
+class LinearProjection:
     """The affine map of new points onto principal axes: scores(x) = (x - shift) A - b, where it is computed."""
 
     shift: Array = field_of("d", "the mean in the dtype of the data")
@@ -41,7 +42,7 @@ class AffineProjection:
     inverse_roots: np.ndarray = field_of("p", "1 / standard deviation of the scores, 0 where that is 0; on the host")
 
     @classmethod
-    def of(cls, Z: CenteredRows, V: Array, deviations: np.ndarray) -> AffineProjection:
+    def of(cls, Z: CenteredRows, V: Array, deviations: np.ndarray) -> LinearProjection:
         """Return the map of a fit of centered rows with the axes V (d, p) and the standard deviations of the scores."""
         xp = namespace_of(V)
         weights = None if Z.scale is None else from_host(1.0 / Z.scale, V)
@@ -91,7 +92,7 @@ class AffineProjection:
         return model.log_likelihood(xp.concat(distances, axis=0), scores)
 
 
-def scores_of_panel(panel: Array, projection: AffineProjection) -> np.ndarray:
+def scores_of_panel(panel: Array, projection: LinearProjection) -> np.ndarray:
     """Return the scores of rows on a worker of a cluster, on the host."""
     return to_host(projection.transform(panel, 1))
 
@@ -113,7 +114,7 @@ class PCAFit:
     plan: PCAPlan = field_of("", "the method, the solver and the predicted memory")
     solver: str = field_of("", "the method and the solver that ran")
     fallbacks: tuple[str, ...] = field_of("", "what a device could not do at first")
-    projection: AffineProjection = field_of("", "the map of new points")
+    projection: LinearProjection = field_of("", "the map of new points")
     scores: Array | None = field_of("n p", "of the rows of the fit, where they were requested", default=None)
 
     @property

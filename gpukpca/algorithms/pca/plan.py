@@ -174,9 +174,9 @@ def make_pca_plan(job: PCAPlanRequest) -> PCAPlan:
             fewest = plan
     needed = format_bytes(fewest.predicted_bytes if fewest else 0)
     raise MemoryBudgetError(
-        f"PCA of {job.n} x {job.d} needs {needed} ({fewest.method if fewest else ''}), and {format_bytes(job.resources.limit)} "
-        f"are allowed or free. Try {_fewer(job)}, float32 data, or a larger memory_limit."
-        f"{hidden_memory(job.like)}"
+        f"PCA of {job.n} x {job.d} needs {needed} ({fewest.method if fewest else ''}), and "
+        f"{format_bytes(job.resources.limit)} are allowed or free. Try {_fewer(job)}, float32 data, or a larger "
+        f"memory_limit.{hidden_memory(job.like)}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+
 import numpy as np
 
 from gpukpca.algorithms.magnitude import check_variance, variances_of_data

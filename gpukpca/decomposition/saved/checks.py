@@ -132,7 +132,7 @@ def check_pca(model: Any) -> None:
     axes = model._map.axes if weights is None else model._map.axes / weights[:, None]
     _check_orthonormal("its axes", axes)
     with device_context(axes), overflow_allowed():
-        scores = model._map.scores(_trial(model), 1)
+        scores = model._map.transform(_trial(model), 1)
         _check_finite(model._map.whitened(scores) if model.whiten else scores)
 
 

@@ -16,7 +16,7 @@ from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.latent.model import LatentModel
 from gpukpca.algorithms.mixture.model import LocalModel
 from gpukpca.algorithms.pca.incremental import IncrementalState
-from gpukpca.algorithms.pca.model import LinearMap
+from gpukpca.algorithms.pca.model import LinearProjection
 from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
 from gpukpca.algorithms.preimage.fixed_point import FixedPoint
@@ -133,7 +133,7 @@ PCA_LAYOUT = Layout(
         "solver_": TEXT,
         "device_": TEXT,
         "fallbacks_": TEXTS,
-        "_map": of(LinearMap),
+        "_map": of(LinearProjection),
     },
     home="components_",
     check=check_pca,

@@ -19,7 +19,7 @@ from gpukpca.algorithms.mixture.fit import ASSIGNMENTS
 from gpukpca.algorithms.mixture.model import LocalModel
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling
 from gpukpca.algorithms.pca.incremental import IncrementalState
-from gpukpca.algorithms.pca.model import LinearMap
+from gpukpca.algorithms.pca.model import LinearProjection
 from gpukpca.algorithms.pca.plan import WORDS, PCAPlan
 from gpukpca.algorithms.pca.streaming import Moments
 from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
@@ -260,7 +260,7 @@ ENTRIES = (
         shared=True,
     ),
     Entry(
-        LinearMap,
+        LinearProjection,
         {
             "shift": floats("d"),
             "axes": floats("d", "p"),
@@ -375,6 +375,7 @@ BY_NAME = {entry.cls.__name__: entry for entry in ENTRIES}
 # Names of classes in files of 0.8 and before.
 BY_NAME |= {
     "Frame": BY_NAME["RowScaling"],
+    "LinearMap": BY_NAME["LinearProjection"],
     "Running": BY_NAME["IncrementalState"],
     "Residence": Entry(
         Storage,

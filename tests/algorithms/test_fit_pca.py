@@ -1,0 +1,103 @@
+"""Fits without an estimator: the same bits as the estimator's attributes, on every library."""
+
+from __future__ import annotations
+
+import doctest
+
+import numpy as np
+import pytest
+
+from gpukpca import PCA
+from gpukpca.algorithms import PCASettings, Resources, fit_pca
+from gpukpca.algorithms.fields import attributes_of
+from gpukpca.algorithms.pca import fit as pca_fit
+
+SOLVERS = ("auto", "covariance_eigh", "dual", "full", "randomized")
+
+
+def same_bits(actual, expected, xp):
+    """Arrays by their bits, anything else by equality."""
+    if hasattr(expected, "shape"):
+        return xp.owns(actual) == xp.owns(expected) and xp.host(actual).tobytes() == xp.host(expected).tobytes()
+    return str(actual) == str(expected)
+
+
+def rows_of(xp, rng, dtype="float64", n=61, d=9):
+    rows = rng.standard_normal((n, d)) @ np.diag(np.linspace(3.0, 0.1, d)) + 7.0
+    return xp.array(rows.astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_fit_pca_has_the_bits_of_the_estimator(xp, rng, solver, dtype):
+    X = rows_of(xp, rng, dtype)
+    fit = fit_pca(X, 3, settings=PCASettings(svd_solver=solver), rng=0, with_scores=True)
+    model = PCA(3, svd_solver=solver, random_state=0)
+    scores = model.fit_transform(X)
+    for name, value in attributes_of(fit, "projection", "scores", "plan").items():
+        assert same_bits(value, getattr(model, name), xp), name
+    assert same_bits(fit.scores, scores, xp)
+    assert same_bits(fit.transform(X), model.transform(X), xp)
+    assert same_bits(fit.inverse_transform(scores), model.inverse_transform(scores), xp)
+    assert same_bits(fit.log_density(X), model.score_samples(X), xp)
+
+
+@pytest.mark.parametrize("wanted", [None, 0.8, "mle"])
+def test_fit_pca_takes_what_the_estimator_takes(rng, wanted):
+    X = rng.standard_normal((40, 6)) * np.arange(1.0, 7.0)
+    fit, model = fit_pca(X, wanted, settings=PCASettings(scale=True)), PCA(wanted, scale=True).fit(X)
+    assert np.array_equal(fit.components, model.components_)
+    assert np.array_equal(fit.scale, model.scale_)
+
+
+def test_whitened_scores_are_undone_by_the_inverse(rng):
+    X = rng.standard_normal((40, 6)) * np.arange(1.0, 7.0)
+    fit = fit_pca(X)
+    Z = fit.transform(X, whiten=True)
+    assert np.allclose(np.var(Z, axis=0, ddof=1), 1.0)
+    assert np.allclose(fit.inverse_transform(Z, whiten=True), X)
+
+
+def test_truncated_fit_is_that_with_fewer_components(rng):
+    X = rng.standard_normal((40, 6)) * np.arange(1.0, 7.0)
+    few, cut = fit_pca(X, 2), fit_pca(X, 5).truncated(2)
+    assert np.allclose(few.transform(X), cut.transform(X))
+    assert few.noise_variance == pytest.approx(cut.noise_variance)
+    assert np.allclose(few.log_density(X), cut.log_density(X))
+    assert cut.n_components == 2
+
+
+def test_fit_pca_agrees_with_the_oracle(rng):
+    X = rng.standard_normal((50, 7)) @ rng.standard_normal((7, 7)) + 100.0
+    centered = X - X.mean(axis=0)
+    values = np.linalg.eigvalsh(centered.T @ centered / 49)[::-1]
+    fit = fit_pca(X, 4)
+    assert np.allclose(fit.explained_variance, values[:4])
+    assert fit.total_variance == pytest.approx(np.sum(values))
+    scores = fit.transform(X)
+    assert np.allclose(scores.T @ scores / 49, np.diag(values[:4]), atol=1e-10 * values[0])
+
+
+@pytest.mark.parametrize(
+    ("X", "words"),
+    [
+        (np.ones(3), "two-dimensional"),
+        (np.array([[1.0, np.nan]]), "NaN"),
+        (np.ones((0, 3)), "at least one row"),
+    ],
+    ids=["one dimension", "NaN", "no rows"],
+)
+def test_fit_pca_names_what_is_wrong_with_the_rows(X, words):
+    with pytest.raises(ValueError, match=words):
+        fit_pca(X)
+
+
+def test_fit_pca_keeps_to_its_resources(rng):
+    X = rng.standard_normal((300, 200))
+    with pytest.raises(MemoryError, match="allowed or free"):
+        fit_pca(X, resources=Resources.for_data(X, memory="10 kB"))
+
+
+@pytest.mark.parametrize("module", [pca_fit], ids=lambda module: module.__name__)
+def test_examples_run(module):
+    assert doctest.testmod(module).failed == 0
