@@ -15,18 +15,23 @@ __all__ = [
     "ProbabilisticPCA",
     "Progress",
     "__version__",
+    "backend",
+    "double_center",
     "eigen",
     "exceptions",
     "gram",
+    "gram_matrix",
+    "kernel_matmat",
     "kernels",
     "load",
+    "top_eigh",
 ]
 
 # Names are imported when they are asked for (PEP 562): scikit-learn and SciPy take seconds, which neither a --help nor
 # Ctrl-C waits for. What type checkers take for true is here without importing `typing`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpukpca import eigen, exceptions, gram, kernels
+    from gpukpca import backend, eigen, exceptions, gram, kernels
     from gpukpca.decomposition import (
         PCA,
         BayesianPCA,
@@ -38,12 +43,18 @@ if TYPE_CHECKING:
         ProbabilisticPCA,
         Progress,
     )
-    from gpukpca.eigen import Nystrom
+    from gpukpca.eigen import Nystrom, top_eigh
+    from gpukpca.gram import double_center, gram_matrix, kernel_matmat
     from gpukpca.model_selection import KernelPCACV
     from gpukpca.persistence import load
 else:
-    _ROOMS = ("datasets", "decomposition", "eigen", "exceptions", "gram", "kernels", "model_selection", "plotting")
-    _HOMES = {"KernelPCACV": "model_selection", "Nystrom": "eigen", "load": "persistence"}
+    _ROOMS = (
+        *("backend", "datasets", "decomposition", "eigen", "exceptions", "gram", "kernels", "model_selection"),
+        "plotting",
+    )
+    _HOMES = {"KernelPCACV": "model_selection", "load": "persistence"}
+    _HOMES |= dict.fromkeys(["Nystrom", "top_eigh"], "eigen")
+    _HOMES |= dict.fromkeys(["double_center", "gram_matrix", "kernel_matmat"], "gram")
 
     def __getattr__(name):
         from importlib import import_module

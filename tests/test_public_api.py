@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import inspect
+import io
 import subprocess
 import sys
 from importlib import import_module
@@ -13,7 +15,7 @@ import pytest
 
 import gpukpca
 
-ROOMS = ["gpukpca", "gpukpca.kernels", "gpukpca.gram", "gpukpca.eigen", "gpukpca.decomposition"]
+ROOMS = ["gpukpca", "gpukpca.backend", "gpukpca.kernels", "gpukpca.gram", "gpukpca.eigen", "gpukpca.decomposition"]
 NAMES = [(room, name) for room in ROOMS for name in import_module(room).__all__]
 PUBLIC = {f"{room}.{name}": getattr(import_module(room), name) for room, name in NAMES if name not in ("__version__",)}
 FUNCTIONS = {name: value for name, value in PUBLIC.items() if inspect.isfunction(value)}
@@ -75,6 +77,17 @@ def test_every_way_to_a_name_works_in_a_fresh_process(code):
 
 def test_every_public_name_is_documented():
     assert not [name for name, value in PUBLIC.items() if len(inspect.getdoc(value) or "") <= 10]
+
+
+@pytest.mark.parametrize("name", [name for name, value in PUBLIC.items() if ">>>" in (inspect.getdoc(value) or "")])
+def test_examples_of_docstrings_run_as_they_are_written(name):
+    finder = doctest.DocTestFinder(recurse=inspect.isclass(PUBLIC[name]))
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    report = io.StringIO()
+    for test in finder.find(PUBLIC[name], name):
+        runner.run(test, out=report.write)
+    assert not runner.failures, report.getvalue()
+    assert runner.tries
 
 
 def test_every_exception_is_exported_and_documented():

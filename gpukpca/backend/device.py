@@ -23,7 +23,17 @@ from gpukpca._process import state
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.limits import free_memory
-from gpukpca.backend.namespace import device_of, is_cupy, is_jax, is_numpy, is_sparse
+from gpukpca.backend.namespace import (
+    device_of,
+    dtype_name,
+    is_cupy,
+    is_jax,
+    is_memory_map,
+    is_numpy,
+    is_sparse,
+    same_place,
+    to_host,
+)
 from gpukpca.exceptions import DeviceLostError, DeviceUnavailableError, InvalidParameterError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -98,15 +108,107 @@ def is_out_of_device_memory(error: BaseException, like: Any) -> bool:
     return isinstance(error, MemoryError) or cuda_device.is_out_of_memory(error)
 
 
-def synchronize(x: Any) -> None:
-    """Wait for the device of `x`, so that a fault is raised in the call that caused it."""
+def synchronize(x: Array) -> None:
+    """Wait until the device of an array has finished its work, as for a time or for the fault of an earlier call.
+
+    Parameters
+    ----------
+    x : array
+        CuPy waits for the current stream, PyTorch for the whole device. Nothing is done for arrays on the host.
+
+    Returns
+    -------
+    None
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.backend import synchronize
+    >>> synchronize(np.ones(3))
+    """
     if is_cupy(x):
         from gpukpca.cuda import device as cuda_device
 
         cuda_device.synchronize(x)
+    elif is_on_gpu(x):  # a PyTorch tensor; its library is loaded already
+        sys.modules["torch"].cuda.synchronize(x.device)
 
 
 # -- where to compute --------------------------------------------------------------------------------------------------
+
+
+def devices() -> tuple[str, ...]:
+    """Return the names that `device=` and `to_device` take on this machine: "cpu", then every CUDA device that works.
+
+    Returns
+    -------
+    tuple of str
+        For example ("cpu", "cuda:0"). `gpukpca info` says why a device is missing.
+
+    Notes
+    -----
+    Cost: the first call runs a small product and a small eigenproblem on every device.
+
+    Examples
+    --------
+    >>> from gpukpca.backend import devices
+    >>> devices()[0]
+    'cpu'
+    """
+    from gpukpca.cuda import device as cuda_device
+
+    names = [f"cuda:{index}" for index in range(cuda_device.count()) if cuda_place(index, "float32")[0] is not None]
+    return ("cpu", *names)
+
+
+def to_device(X: Any, device: str) -> Array:
+    """Return an array on a device: NumPy on the CPU, CuPy on a CUDA device.
+
+    Parameters
+    ----------
+    X : array of any library, or memory map, at least one-dimensional
+        Rows of a memory map are read while they are copied.
+    device : "cpu", "cuda", "cuda:N" or "auto"
+        "cuda" is the current device of CuPy. "auto" is "cuda" where a device works, else "cpu".
+
+    Returns
+    -------
+    array
+        X itself where it is a NumPy or CuPy array on that device already, else a copy with its dtype.
+
+    Raises
+    ------
+    DeviceUnavailableError
+        "cuda" or "cuda:N", and that device does not work. The message says why.
+    InvalidParameterError
+        No such name, or X is no array.
+
+    Notes
+    -----
+    Cost: one copy, in pieces of 16 MiB through pinned memory.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.backend import to_device, to_host
+    >>> X = to_device(np.eye(3), "auto")  # on a GPU where there is one
+    >>> float(to_host(X).sum())
+    3.0
+    """
+    name, index = parsed_device(device)
+    if not name or is_sparse(X) or not hasattr(X, "shape") or not len(X.shape):
+        what = "device=None" if not name else f"X of type {type(X).__name__}"
+        raise InvalidParameterError(
+            f'{what} is not allowed; give an array of at least one dimension and "cpu", "cuda", "cuda:N" or "auto".'
+        )
+    like, why = (None, "") if name == "cpu" else cuda_place(index, dtype_name(X.dtype))
+    if like is None and name == "cuda":
+        raise DeviceUnavailableError(f"device={device!r}: {why}.")
+    if like is None:
+        return to_host(X)
+    if same_place(X, like):
+        return X
+    return placed_rows(X if is_memory_map(X) else to_host(X), like)
 
 
 def parsed_device(device: Any) -> tuple[str, int | None]:

@@ -54,12 +54,31 @@ def writes_in_place(x: Any) -> bool:
 
 
 def namespace_of(*arrays: Any) -> Any:
-    """The one namespace that all `arrays` belong to; sparse containers count as NumPy.
+    """Return the Array API namespace that all arrays share.
+
+    Parameters
+    ----------
+    *arrays : arrays, SciPy sparse matrices or None
+        Sparse matrices count as NumPy. None is skipped.
+
+    Returns
+    -------
+    module
+        The namespace of `array_api_compat`, or the library itself where it follows the standard.
 
     Raises
     ------
     DeviceMismatchError
-        If the arrays belong to different libraries or live on different devices.
+        The arrays belong to different libraries, or live on different devices.
+    InvalidParameterError
+        An argument is no array.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.backend import namespace_of
+    >>> namespace_of(np.ones(2), np.zeros(3)).__name__
+    'array_api_compat.numpy'
     """
     if all(type(x) is np.ndarray for x in arrays):  # by far the most frequent case, and asked for in every step
         return array_api_compat.numpy
@@ -157,7 +176,24 @@ def dtype_name(dtype: Any) -> str:
 
 
 def to_host(x: Any) -> np.ndarray:
-    """`x` as a NumPy array; copies only from other devices. The standard has no portable word for «host»."""
+    """Return an array as a NumPy array. The standard has no portable word for the host.
+
+    Parameters
+    ----------
+    x : array of any library, or SciPy sparse matrix
+
+    Returns
+    -------
+    numpy.ndarray
+        The memory of `x` where it is on the host, else a copy. Sparse matrices become dense.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.backend import to_host
+    >>> to_host(np.arange(3))
+    array([0, 1, 2])
+    """
     if is_numpy(x):
         return np.asarray(x)
     if is_sparse(x):

@@ -154,6 +154,18 @@ def _rejected_by_cuda_13(index: int | None) -> str:
     return f"; CUDA 13 does not support cards of compute capability {capability[0]}.{capability[1]}: {CUDA_12}"
 
 
+def count() -> int:
+    """Return how many CUDA devices CuPy sees; 0 where it cannot be used."""
+    if not is_installed() or was_forked():
+        return 0
+    try:
+        import cupy
+
+        return int(cupy.cuda.runtime.getDeviceCount())
+    except Exception:  # no driver, a missing library, another NumPy: `probe` says which
+        return 0
+
+
 def note_use() -> None:
     """Remember the process in which CUDA works."""
     state.cuda_process = os.getpid() if state.cuda_process is None else state.cuda_process

@@ -22,11 +22,11 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 
-from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, ProbabilisticPCA
+from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, ProbabilisticPCA, backend
 from gpukpca._process import state
 from gpukpca.backend import blocking
 from gpukpca.backend import device as devices
-from gpukpca.backend.device import cuda_place, device_context, on_its_device, placed_rows
+from gpukpca.backend.device import cuda_place, describe_device, device_context, on_its_device, placed_rows
 from gpukpca.backend.namespace import empty_like
 from gpukpca.cuda import device as cuda_device
 from gpukpca.cuda import precision
@@ -701,6 +701,61 @@ def test_a_forked_process_is_told_to_spawn(cuda: Any) -> None:
     child.join()
     assert "spawn" in said
     assert where == "cpu"
+
+
+# -- the names that users of the parts need ---------------------------------------------------------------------------
+
+
+def test_devices_are_named_as_parameters_take_them(cuda: Any) -> None:
+    names = backend.devices()
+    assert names[0] == "cpu"
+    assert "cuda:0" in names
+    for name in names:
+        assert describe_device(backend.to_device(np.ones((2, 3)), name)).startswith(name)
+
+
+def test_devices_that_do_not_work_have_no_name(fake_cuda: Any) -> None:
+    with fake_cupy.no_device():
+        assert backend.devices() == ("cpu",)
+    with fake_cupy.kernels_cannot_run():
+        assert backend.devices() == ("cpu",)
+
+
+@pytest.mark.parametrize("shape", [(5,), (700, 3), (2, 3, 4)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_arrays_go_to_a_device_and_back_with_their_bits(
+    cuda: Any, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], dtype: str
+) -> None:
+    monkeypatch.setattr(blocking, "TRANSFER_BYTES", 1000)
+    x = np.random.default_rng(0).normal(size=shape).astype(dtype)
+    moved = backend.to_device(x, "cuda")
+    assert isinstance(moved, cuda.ndarray)
+    assert str(moved.dtype) == dtype
+    assert backend.to_device(moved, "cuda:0") is moved
+    backend.synchronize(moved)
+    for back in (backend.to_host(moved), backend.to_device(moved, "cpu")):
+        np.testing.assert_array_equal(back, x)
+
+
+def test_a_memory_map_goes_to_a_device(cuda: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", data(50, 4))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    np.testing.assert_array_equal(backend.to_host(backend.to_device(mapped, "cuda")), mapped)
+
+
+def test_what_cannot_go_to_a_device_is_refused(fake_cuda: Any) -> None:
+    x = np.ones(3)
+    with pytest.raises(DeviceUnavailableError, match=r"device='cuda:99': there is no device cuda:99"):
+        backend.to_device(x, "cuda:99")
+    with pytest.raises(InvalidParameterError, match="device='gpu' is not allowed"):
+        backend.to_device(x, "gpu")
+    for wrong in ([1.0], 1.0, np.float64(1.0), "x"):
+        with pytest.raises(InvalidParameterError, match="give an array of at least one dimension"):
+            backend.to_device(wrong, "cpu")
+    with fake_cupy.no_device():
+        assert backend.to_device(x, "auto") is x
+        with pytest.raises(DeviceUnavailableError, match="no CUDA device"):
+            backend.to_device(x, "cuda")
 
 
 # -- TF32 --------------------------------------------------------------------------------------------------------------
