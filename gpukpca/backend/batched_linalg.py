@@ -11,8 +11,7 @@ from functools import cache
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.creation import indices
-from gpukpca.backend.namespace import device_of, namespace_of, writes_in_place
+from gpukpca.backend.namespace import device_of, indices, namespace_of, writes_in_place
 
 # Up to this size steps along the batch are faster than one LAPACK call a matrix: three times at 5, even at 16 to 20.
 SWEPT_UP_TO = 16

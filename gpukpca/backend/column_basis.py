@@ -8,9 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.creation import writable
 from gpukpca.backend.linalg import inner_products
-from gpukpca.backend.namespace import from_host, namespace_of
+from gpukpca.backend.namespace import from_host, namespace_of, writable
 
 
 class ColumnBasis:

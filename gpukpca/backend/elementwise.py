@@ -11,8 +11,7 @@ from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
-from gpukpca.backend.creation import writable
-from gpukpca.backend.namespace import cast, is_cupy, is_numpy, item_size, namespace_of, writes_in_place
+from gpukpca.backend.namespace import cast, is_cupy, is_numpy, item_size, namespace_of, writable, writes_in_place
 
 
 def _apply(name: str, T: Array, *operands: Any) -> Array:

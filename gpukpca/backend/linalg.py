@@ -12,14 +12,15 @@ from scipy.spatial.distance import cdist
 
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
-from gpukpca.backend.creation import arange, indices
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.lapack import cholesky_solution, some_eigenpairs
 from gpukpca.backend.namespace import (
     accumulation_dtype,
+    arange,
     cast,
     device_of,
     from_host,
+    indices,
     is_cupy,
     is_numpy,
     is_sparse,

@@ -243,3 +243,26 @@ def cast(x: Any, dtype: Any) -> Any:
 def overflow_allowed() -> Any:
     """No floating-point warnings inside: infinities are looked for afterwards. Only NumPy has such warnings."""
     return np.errstate(all="ignore")
+
+
+# -- new arrays: the standard needs the device at every call -----------------------------------------------------------
+
+
+def full(shape: tuple[int, ...], value: float, like: Any, dtype: Any = None) -> Array:
+    """`value` everywhere, with the dtype of `like` unless another is given."""
+    return namespace_of(like).full(shape, value, dtype=dtype or like.dtype, device=device_of(like))
+
+
+def arange(n: int, like: Any, dtype: Any = None) -> Array:
+    """0 … n - 1."""
+    return namespace_of(like).arange(n, dtype=dtype, device=device_of(like))
+
+
+def indices(numbers: Any, like: Any) -> Array:
+    """Host integers as an index array."""
+    return namespace_of(like).asarray(np.asarray(numbers, dtype=np.int64).reshape(-1), device=device_of(like))
+
+
+def writable(shape: tuple[int, int], like: Any) -> Array | None:
+    """Uninitialized memory where the library can write into parts of an array, else None."""
+    return namespace_of(like).empty(shape, dtype=like.dtype, device=device_of(like)) if writes_in_place(like) else None

@@ -12,7 +12,6 @@ import scipy.sparse
 
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
-from gpukpca.backend.creation import indices
 from gpukpca.backend.csr import canonical, check_compressed
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import column_norms, column_sums, down_columns
@@ -22,6 +21,7 @@ from gpukpca.backend.namespace import (
     device_of,
     dtype_name,
     from_host,
+    indices,
     is_foreign,
     is_numpy,
     is_sparse,

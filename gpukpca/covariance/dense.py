@@ -9,7 +9,6 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
-from gpukpca.backend.creation import full, writable
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import add, multiply
 from gpukpca.backend.linalg import column_sums, symmetric_from_upper
@@ -17,8 +16,10 @@ from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
     empty_like,
+    full,
     is_numpy,
     namespace_of,
+    writable,
 )
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count

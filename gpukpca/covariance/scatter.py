@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gpukpca._typing import Array, SymmetricOperator
-from gpukpca.backend.creation import full
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import column_sums, with_entries
-from gpukpca.backend.namespace import cast, namespace_of
+from gpukpca.backend.namespace import cast, full, namespace_of
 
 
 @operator_on_its_device

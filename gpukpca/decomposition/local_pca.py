@@ -16,13 +16,13 @@ from gpukpca.algorithms.mixture.component import fix_signs
 from gpukpca.algorithms.mixture.model import LocalModel, rotated_back
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotated_into_span
 from gpukpca.algorithms.placement import Placement
-from gpukpca.backend.creation import indices
 from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
     dtype_name,
     from_host,
+    indices,
     is_foreign,
     is_sparse,
     move,

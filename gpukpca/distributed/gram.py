@@ -20,7 +20,9 @@ from gpukpca.distributed.tiles import ShareSpec, TileAssignment, added, as_it_is
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import compute_tile
 from gpukpca.gram.storage import Storage
-from gpukpca.kernels.base import Kernel, LazyRows, PreparedRows, resolved_on
+from gpukpca.kernels.base import Kernel, resolved_on
+from gpukpca.kernels.prepared import PreparedRows
+from gpukpca.kernels.streamed import LazyRows
 
 # From so many workers on they add up among themselves: each sends about n b / 2 items, which are too many for one
 # process, while the sums take a task for every two workers.

@@ -15,7 +15,8 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import is_foreign, is_numpy, move, overflow_allowed, to_host
 from gpukpca.backend.rows import gather_rows
 from gpukpca.gram.product import compute_tile
-from gpukpca.kernels.base import Kernel, PreparedRows
+from gpukpca.kernels.base import Kernel
+from gpukpca.kernels.prepared import PreparedRows
 
 Warned = tuple[str, type[Warning]]
 

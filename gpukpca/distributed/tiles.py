@@ -17,7 +17,8 @@ from gpukpca.backend.parallel import row_slices, worker_count
 from gpukpca.distributed.panel import prepared
 from gpukpca.gram.tiling import tile_edge_for
 from gpukpca.gram.upper_tiles import UpperTiles
-from gpukpca.kernels.base import Kernel, PreparedRows
+from gpukpca.kernels.base import Kernel
+from gpukpca.kernels.prepared import PreparedRows
 
 # Shares in this process, whose tiles count against each other.
 _here: weakref.WeakSet[TileAssignment] = weakref.WeakSet()

@@ -14,7 +14,6 @@ import numpy as np
 
 from gpukpca._typing import Array, RankReport, SymmetricOperator, complete_operator
 from gpukpca.backend import blocking
-from gpukpca.backend.creation import full, indices, writable
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import column_sums, triangular_inverse, widened_rows
@@ -24,9 +23,12 @@ from gpukpca.backend.namespace import (
     dtype_name,
     epsilon,
     from_host,
+    full,
+    indices,
     namespace_of,
     overflow_allowed,
     to_host,
+    writable,
 )
 from gpukpca.backend.parallel import map_tiles, restore_order, single_threaded_blas, worker_count
 from gpukpca.backend.rows import gather_rows

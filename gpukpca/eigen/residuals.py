@@ -8,10 +8,10 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend import blocking
-from gpukpca.backend.creation import arange
 from gpukpca.backend.linalg import column_norms, down_columns, inner_products, newton_factor
 from gpukpca.backend.namespace import (
     accumulation_dtype,
+    arange,
     cast,
     dtype_name,
     epsilon,

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator, complete_operator
-from gpukpca.backend.creation import full
 from gpukpca.backend.device import missing_columns, on_its_device, operator_on_its_device
 from gpukpca.backend.linalg import column_sums, largest_asymmetry, subtract_outer_sum
 from gpukpca.backend.namespace import (
@@ -16,6 +15,7 @@ from gpukpca.backend.namespace import (
     cast,
     dtype_name,
     from_host,
+    full,
     is_foreign,
     is_sparse,
     namespace_of,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from gpukpca._typing import Array
-from gpukpca.backend.creation import full, writable
 from gpukpca.backend.elementwise import put
 from gpukpca.backend.linalg import with_entries
-from gpukpca.backend.namespace import namespace_of
+from gpukpca.backend.namespace import full, namespace_of, writable
 from gpukpca.backend.parallel import map_tiles, restore_order, row_slices
 from gpukpca.gram.product import compute_tile
-from gpukpca.kernels.base import Kernel, PreparedRows
+from gpukpca.kernels.base import Kernel
+from gpukpca.kernels.prepared import PreparedRows
 
 
 def kernel_columns(

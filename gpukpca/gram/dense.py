@@ -11,7 +11,7 @@ from gpukpca.backend.namespace import empty_like, namespace_of, writes_in_place
 from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.backend.rows import gather_rows, take_columns
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.kernels.base import PreparedRows
+from gpukpca.kernels.prepared import PreparedRows
 
 
 @operator_on_its_device

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from gpukpca._typing import Array
-from gpukpca.backend.creation import writable
 from gpukpca.backend.device import is_on_gpu, on_its_device
 from gpukpca.backend.elementwise import place_for, put
-from gpukpca.backend.namespace import cast, empty_like, namespace_of
+from gpukpca.backend.namespace import cast, empty_like, namespace_of, writable
 from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.backend.rows import as_rows, check_widths
 from gpukpca.gram.product import compute_tile, dense_row_bytes

@@ -6,16 +6,16 @@ from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
-from gpukpca.backend.creation import full, writable
 from gpukpca.backend.device import is_on_gpu, on_its_device
 from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import with_diagonal
-from gpukpca.backend.namespace import cast, empty_like, is_sparse, namespace_of
+from gpukpca.backend.namespace import cast, empty_like, full, is_sparse, namespace_of, writable
 from gpukpca.backend.parallel import TileReport, map_tiles, restore_order, row_slices, worker_count
 from gpukpca.backend.rows import as_rows, take_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.tiling import tile_edge_for
-from gpukpca.kernels.base import Kernel, PreparedRows, resolved_on
+from gpukpca.kernels.base import Kernel, resolved_on
+from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.user_defined import checked_tile
 
 

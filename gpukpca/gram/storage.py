@@ -13,7 +13,8 @@ from gpukpca.gram.low_rank import FactoredGram
 from gpukpca.gram.matrix import gram_matrix
 from gpukpca.gram.tiled import TiledGram
 from gpukpca.gram.tiling import full_cache_bytes, rows_at_once, tiles_within, upper_tiles
-from gpukpca.kernels.base import Kernel, PreparedRows
+from gpukpca.kernels.base import Kernel
+from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.user_defined import Precomputed, training_matrix
 
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from gpukpca._typing import Array, SymmetricOperator
-from gpukpca.backend.creation import writable
 from gpukpca.backend.device import free_bytes, is_on_gpu, operator_on_its_device
 from gpukpca.backend.elementwise import place_for, put
 from gpukpca.backend.limits import SHARE_ALONE
 from gpukpca.backend.linalg import mirror_upper, symmetric_from_upper
-from gpukpca.backend.namespace import cast, empty_like, item_size, namespace_of
+from gpukpca.backend.namespace import cast, empty_like, item_size, namespace_of, writable
 from gpukpca.backend.parallel import TileReport, map_tiles, restore_order, row_slices, worker_count
 from gpukpca.backend.rows import as_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.columns import kernel_columns
 from gpukpca.gram.product import compute_tile, dense_row_bytes
-from gpukpca.gram.streamed import StreamedRows
 from gpukpca.gram.tiling import rows_at_once, tile_edge_for, tile_order, tiles_within, upper_tiles
 from gpukpca.gram.upper_tiles import UpperTiles
-from gpukpca.kernels.base import Kernel, PreparedRows, resolved_on
+from gpukpca.kernels.base import Kernel, resolved_on
+from gpukpca.kernels.prepared import PreparedRows
+from gpukpca.kernels.streamed import StreamedRows
 
 
 @operator_on_its_device

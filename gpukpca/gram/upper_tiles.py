@@ -8,11 +8,11 @@ from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
-from gpukpca.backend.creation import writable
-from gpukpca.backend.namespace import namespace_of
+from gpukpca.backend.namespace import namespace_of, writable
 from gpukpca.backend.parallel import TileReport, map_tiles
 from gpukpca.gram.product import compute_tile
-from gpukpca.kernels.base import Kernel, PreparedRows
+from gpukpca.kernels.base import Kernel
+from gpukpca.kernels.prepared import PreparedRows
 
 
 class UpperTiles:

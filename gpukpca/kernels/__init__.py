@@ -3,8 +3,9 @@
 from gpukpca.kernels.algebra import Exp, Modulated, Power, Product, Scale, Sum, exp, modulate
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.definiteness import is_psd
-from gpukpca.kernels.distance import RBF, Laplacian, Matern, RationalQuadratic
 from gpukpca.kernels.dot_product import Cosine, Linear, Polynomial, Sigmoid
+from gpukpca.kernels.euclidean import RBF, Matern, RationalQuadratic
+from gpukpca.kernels.manhattan import Laplacian
 from gpukpca.kernels.user_defined import BlockCallable, PairwiseCallable, Precomputed
 
 __all__ = [

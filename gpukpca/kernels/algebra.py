@@ -18,7 +18,8 @@ from gpukpca.backend import elementwise
 from gpukpca.backend.namespace import cast, from_host, namespace_of, real_floating
 from gpukpca.backend.rows import gather_rows, place_of
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.kernels.base import Kernel, PreparedRows
+from gpukpca.kernels.base import Kernel
+from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.validation import checked_number
 
 # Levels of kernels inside of kernels. `repr`, `clone` and pickle go down them on Python's stack of 1000 calls.

@@ -27,7 +27,8 @@ from gpukpca.backend.rows import (
     take_rows,
 )
 from gpukpca.exceptions import InvalidParameterError, RankWarning
-from gpukpca.kernels.base import Kernel, PreparedRows
+from gpukpca.kernels.base import Kernel
+from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.validation import checked_number
 
 # Of polynomials whose monomials are written down: the factorials stay within the range of numbers.

@@ -13,7 +13,8 @@ from gpukpca.backend.linalg import largest_asymmetry, largest_modulus
 from gpukpca.backend.namespace import epsilon, from_host, is_sparse, namespace_of, to_host
 from gpukpca.backend.rows import gather_rows, place_of
 from gpukpca.exceptions import DeviceMismatchError, IndefiniteKernelWarning, InvalidParameterError, warn_user
-from gpukpca.kernels.base import DataRows, Kernel
+from gpukpca.kernels.base import Kernel
+from gpukpca.kernels.prepared import DataRows
 
 # Kinds of dtypes that are real numbers.
 NUMBERS = "biuf"

@@ -12,14 +12,14 @@ from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise
-from gpukpca.backend.creation import full
 from gpukpca.backend.elementwise import from_strips
 from gpukpca.backend.linalg import cityblock_distances
-from gpukpca.backend.namespace import cast, empty_like
+from gpukpca.backend.namespace import cast, empty_like, full
 from gpukpca.backend.rows import dense_rows, place_of
 from gpukpca.kernels.base import Kernel
-from gpukpca.kernels.distance import RBF, CityBlockRows, DistanceRows, Laplacian, Matern, RationalQuadratic
 from gpukpca.kernels.dot_product import Linear, Polynomial, Sigmoid
+from gpukpca.kernels.euclidean import RBF, DistanceRows, Matern, RationalQuadratic
+from gpukpca.kernels.manhattan import CityBlockRows, Laplacian
 
 
 class SquaredDistance(RBF):

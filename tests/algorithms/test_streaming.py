@@ -12,9 +12,9 @@ from gpukpca.backend import blocking
 from gpukpca.backend.namespace import is_memory_map
 from gpukpca.gram import TiledGram, gram_matrix
 from gpukpca.gram.storage import TiledStorage
-from gpukpca.gram.streamed import StreamedRows
 from gpukpca.gram.tiling import tile_order, upper_tiles
 from gpukpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial
+from gpukpca.kernels.streamed import StreamedRows
 
 KERNELS = [RBF(0.005), Laplacian(0.01), Linear(), Polynomial(2, 0.01), Cosine(), Matern(0.005), RBF(0.005) + Linear()]
 

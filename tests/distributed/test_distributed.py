@@ -39,7 +39,7 @@ from gpukpca.exceptions import (
 )
 from gpukpca.gram import BasePointGram, CenteredGram, TiledGram
 from gpukpca.kernels import RBF, BlockCallable, Cosine, Kernel, Laplacian, Linear, PairwiseCallable, Polynomial
-from gpukpca.kernels.base import DataRows
+from gpukpca.kernels.prepared import DataRows
 from tests import fake_cupy, oracle, tolerances
 
 dask = pytest.importorskip("dask")

@@ -24,7 +24,7 @@ from gpukpca.kernels import (
     exp,
     modulate,
 )
-from gpukpca.kernels.base import PreparedRows
+from gpukpca.kernels.prepared import PreparedRows
 from tests import oracle, tolerances
 
 

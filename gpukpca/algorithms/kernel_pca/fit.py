@@ -46,7 +46,7 @@ from gpukpca.exceptions import (
 from gpukpca.gram import CenteredGram
 from gpukpca.gram.storage import GramOperator
 from gpukpca.kernels import Kernel, Precomputed
-from gpukpca.kernels.base import PreparedRows
+from gpukpca.kernels.prepared import PreparedRows
 
 # Components asked for first where a share of the variance is wanted.
 FIRST_GUESS = 16

@@ -10,10 +10,9 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.spectrum import UNRESOLVED, Spectrum
-from gpukpca.backend.creation import full
 from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import column_sums, inner_products, reciprocals, solve_triangular
-from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from_host, to_host
+from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from_host, full, to_host
 from gpukpca.backend.random import random_subset
 from gpukpca.backend.rows import gather_rows
 from gpukpca.eigen import EigenResult, LowRank, Nystrom, PivotedCholesky
@@ -21,7 +20,8 @@ from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning, RankWarning, warn_user
 from gpukpca.gram import BasePointGram, CenteredGram, FactoredGram
 from gpukpca.gram.storage import GramOperator
-from gpukpca.kernels.base import Kernel, PreparedRows
+from gpukpca.kernels.base import Kernel
+from gpukpca.kernels.prepared import PreparedRows
 
 ANCHOR_CANDIDATES = 32
 

@@ -32,8 +32,8 @@ from gpukpca.gram.product import dense_row_bytes
 from gpukpca.gram.storage import DenseStorage, LowRankStorage, Storage, TiledStorage
 from gpukpca.gram.tiling import rows_at_once, tile_edge_for
 from gpukpca.kernels import Kernel, Linear, Precomputed
-from gpukpca.kernels.base import PreparedRows
 from gpukpca.kernels.definiteness import check_not_indefinite
+from gpukpca.kernels.prepared import PreparedRows
 
 FEWEST_BLOCKS = 4
 # Strips of a tile in float64 that a device holds at once.

@@ -11,7 +11,8 @@ from gpukpca.backend.rows import gather_rows
 from gpukpca.eigen import BlockKrylov, top_eigh
 from gpukpca.gram import CenteredGram, DenseGram, kernel_matmat
 from gpukpca.gram.product import compute_tile
-from gpukpca.kernels.base import Kernel, PreparedRows
+from gpukpca.kernels.base import Kernel
+from gpukpca.kernels.prepared import PreparedRows
 
 # The start need not be better than the sample is.
 SAMPLE_TOLERANCE = 1e-3

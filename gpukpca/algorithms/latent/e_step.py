@@ -22,10 +22,9 @@ from gpukpca.backend.batched_linalg import (
     products_of_pairs,
     unpacked,
 )
-from gpukpca.backend.creation import full
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import column_sums, inner_products
-from gpukpca.backend.namespace import cast, from_host, namespace_of, to_host
+from gpukpca.backend.namespace import cast, from_host, full, namespace_of, to_host
 from gpukpca.backend.parallel import map_tiles, row_slices, worker_count
 from gpukpca.backend.rows import gather_rows
 

@@ -9,9 +9,8 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
 from gpukpca.backend.batched_linalg import batched_products, batched_solutions, packed, unpacked
-from gpukpca.backend.creation import full
 from gpukpca.backend.linalg import add_to_diagonal, inner_products
-from gpukpca.backend.namespace import from_host, namespace_of, to_host
+from gpukpca.backend.namespace import from_host, full, namespace_of, to_host
 from gpukpca.backend.rows import gather_rows
 
 # The moments of a regression get this share of their trace on the diagonal: it shortens a step and moves no solution.

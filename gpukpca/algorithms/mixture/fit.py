@@ -13,8 +13,7 @@ from gpukpca.algorithms.mixture.hard_assignment import hard_assignment
 from gpukpca.algorithms.mixture.initialization import one_hot
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
 from gpukpca.backend import blocking
-from gpukpca.backend.creation import indices
-from gpukpca.backend.namespace import namespace_of, to_host
+from gpukpca.backend.namespace import indices, namespace_of, to_host
 from gpukpca.backend.parallel import map_tiles, restore_order
 
 ASSIGNMENTS = {"mixture": soft_assignment, "hard": hard_assignment}

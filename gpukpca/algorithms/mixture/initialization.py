@@ -9,8 +9,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
-from gpukpca.backend.creation import arange
-from gpukpca.backend.namespace import cast, namespace_of, to_host
+from gpukpca.backend.namespace import arange, cast, namespace_of, to_host
 from gpukpca.backend.random import weighted_draws
 from gpukpca.backend.rows import row_square_sums
 

@@ -13,9 +13,8 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.mixture.component import Cluster
 from gpukpca.algorithms.mixture.fit import ASSIGNMENTS
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows
-from gpukpca.backend.creation import full, indices
 from gpukpca.backend.finite import check_finite
-from gpukpca.backend.namespace import cast, from_host, index_dtype, namespace_of
+from gpukpca.backend.namespace import cast, from_host, full, index_dtype, indices, namespace_of
 from gpukpca.backend.random import standard_normal, weighted_draws
 
 

@@ -17,14 +17,13 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.preimage.feature_space import FeatureSpace, nearest, square_sums
 from gpukpca.algorithms.preimage.result import Found, PreimageInfo
 from gpukpca.backend import blocking
-from gpukpca.backend.creation import full
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import multiply
-from gpukpca.backend.namespace import cast, epsilon, namespace_of, to_host
+from gpukpca.backend.namespace import cast, epsilon, full, namespace_of, to_host
 from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.backend.rows import by_panels, feature_means, gather_rows, shifted_rows
 from gpukpca.kernels import Kernel, Scale
-from gpukpca.kernels.base import PreparedRows
+from gpukpca.kernels.prepared import PreparedRows
 
 # Where positive and negative weights cancel to less than this share of their size, their mean is no place to go to.
 CANCELLED = 0.01

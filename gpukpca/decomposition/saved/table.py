@@ -70,9 +70,10 @@ from gpukpca.kernels import (
     Sum,
 )
 from gpukpca.kernels.algebra import CombinedRows
-from gpukpca.kernels.base import PreparedRows
-from gpukpca.kernels.distance import CityBlockRows, DistanceRows, Geometry
 from gpukpca.kernels.dot_product import DotRows
+from gpukpca.kernels.euclidean import DistanceRows, Geometry
+from gpukpca.kernels.manhattan import CityBlockRows
+from gpukpca.kernels.prepared import PreparedRows
 
 
 @dataclass(frozen=True)

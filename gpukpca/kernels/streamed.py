@@ -1,4 +1,4 @@
-"""Rows that stay where they are, in a memory map: read and made ready slice by slice, the latest of them kept."""
+"""Rows that are made ready for a kernel when they are used: on workers of a cluster, or read from a memory map."""
 
 from __future__ import annotations
 
@@ -8,7 +8,23 @@ from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend.rows import gather_rows, read_rows
-from gpukpca.kernels.base import Kernel, LazyRows, PreparedRows
+from gpukpca.kernels.base import Kernel
+from gpukpca.kernels.prepared import PreparedRows
+
+
+class LazyRows(PreparedRows):
+    """Rows that are made ready for a kernel, like a template, when they are asked for."""
+
+    def __init__(self, kernel: Kernel, n_rows: int, template: PreparedRows) -> None:
+        self.kernel, self.n_rows, self._template = kernel, n_rows, template
+
+    @property
+    def template(self) -> PreparedRows:
+        return self._template
+
+    @property
+    def shifted(self) -> bool:
+        return self._template.shifted
 
 
 class StreamedRows(LazyRows):
