@@ -88,13 +88,14 @@ class NothingCached:
 
     def fit_transform(self, X: Any) -> Any:
         from gpukpca.eigen import BlockKrylov, top_eigh
-        from gpukpca.gram import CenteredGram, TiledGram
+        from gpukpca.gram import CenteredGram
         from gpukpca.kernels import RBF
 
         case = self.case
-        self.op = TiledGram(RBF(gamma=case.gamma), X, centered=True, cached_tiles=0, tile_edge=case.tile_edge)
+        op = CenteredGram.of_kernel(RBF(gamma=case.gamma), X, cached_tiles=0, tile_edge=case.tile_edge)
+        self.op = op.base
         solver = BlockKrylov(tol=case.tol, block_size=case.block)
-        result = top_eigh(CenteredGram(self.op), case.p, solver=solver, rng=0)
+        result = top_eigh(op, case.p, solver=solver, rng=0)
         self.eigenvalues_, self.residual_norms_ = result.eigenvalues, result.residual_norms
         self.n_passes_, self.n_products_, self.solver_ = result.n_passes, result.n_products, result.solver
         return result.eigenvectors * result.eigenvalues[None, :] ** 0.5
@@ -197,11 +198,11 @@ class Pass:
         self.case, self.parameters = case, parameters
 
     def fit(self, X: Any) -> Pass:
-        from gpukpca.gram import TiledGram
+        from gpukpca.gram import CenteredGram
         from gpukpca.kernels import RBF
 
         settings = {"tile_edge": self.case.tile_edge} | self.parameters
-        self.op = TiledGram(RBF(gamma=self.case.gamma), X, centered=True, **settings)
+        self.op = CenteredGram.of_kernel(RBF(gamma=self.case.gamma), X, **settings).base
         return self
 
     def product(self, V: Any) -> Any:

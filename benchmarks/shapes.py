@@ -43,7 +43,7 @@ def shapes(place: Place, n: int) -> dict[str, Callable[[], Any]]:
     from gpukpca import KernelPCA, Nystrom
     from gpukpca.backend.device import placed_rows
     from gpukpca.backend.linalg import all_eigenpairs, inner_products
-    from gpukpca.gram import TiledGram
+    from gpukpca.gram import CenteredGram
     from gpukpca.kernels import RBF, Laplacian
 
     host = np.random.default_rng(0).standard_normal((n, D), dtype=np.float32)
@@ -51,9 +51,9 @@ def shapes(place: Place, n: int) -> dict[str, Callable[[], Any]]:
     X, V = place.put(host), place.put(host[:, :BLOCK].copy())
     xp, settings = namespace(X), {"kernel": "rbf", "gamma": 1.0 / D, "random_state": 0, "tol": 1e-5}
     W, symmetric = xp.astype(V, xp.float64), {m: X[:m, :] @ X[:m, :].T for m in (n // 100, n // 25)}
-    fresh = TiledGram(RBF(1.0 / D), X, centered=True, cached_tiles=0)
-    cached = TiledGram(RBF(1.0 / D), X, centered=True)
-    laplacian = TiledGram(Laplacian(1.0 / D), X, centered=True, cached_tiles=0)
+    fresh = CenteredGram.of_kernel(RBF(1.0 / D), X, cached_tiles=0).base
+    cached = CenteredGram.of_kernel(RBF(1.0 / D), X).base
+    laplacian = CenteredGram.of_kernel(Laplacian(1.0 / D), X, cached_tiles=0).base
     return {
         f"pass, {n} rows, {BLOCK} columns, nothing cached": lambda: fresh @ V,
         f"pass, {n} rows, {BLOCK} columns, Laplacian kernel": lambda: laplacian @ V,

@@ -15,7 +15,7 @@ from scipy.special import ive
 from gpukpca import KernelPCA
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.rows import constant_columns, feature_means
-from gpukpca.gram import CenteredGram, DenseGram, TiledGram, gram_matrix
+from gpukpca.gram import CenteredGram, DenseGram, gram_matrix
 from gpukpca.kernels import RBF
 from tests.tolerances import eps
 
@@ -63,7 +63,7 @@ def eigenvalues(n: int) -> np.ndarray:
 def test_a_pass_over_more_entries_than_32_bits_count(large: Any) -> None:
     X, V = circle(N)
     V = V.astype(np.float32)
-    op = CenteredGram(TiledGram(RBF(GAMMA), large.array(X.astype(np.float32)), cached_tiles=0, centered=True))
+    op = CenteredGram.of_kernel(RBF(GAMMA), large.array(X.astype(np.float32)), cached_tiles=0)
     product = large.host(op @ large.array(V)).astype(np.float64)
     size = eigenvalues(N)[0]
     np.testing.assert_allclose(product, V * eigenvalues(N), rtol=0, atol=100 * eps("float32") * size * N**-0.5)

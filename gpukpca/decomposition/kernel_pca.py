@@ -45,7 +45,7 @@ from gpukpca.decomposition.validation import checked_out, new_data, training_dat
 from gpukpca.distributed import ClusterRows, is_dask_array
 from gpukpca.distributed.lazy import in_chunks_of
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram import kernel_matmat
+from gpukpca.gram.product import prepared_matmat
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.user_defined import check_symmetry
 
@@ -459,7 +459,7 @@ class KernelPCA(
         if hasattr(self, "_axes") and not is_sparse(Y):
             return self._axes.scores(Y)
         rows = model.prepared(self.kernel_)
-        products = kernel_matmat(self.kernel_, Y, model.basis, model.projection, prepared=rows, n_jobs=self.n_jobs)
+        products = prepared_matmat(self.kernel_, Y, model.basis, rows, model.projection, n_jobs=self.n_jobs)
         return products - model.offset[None, :]
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------

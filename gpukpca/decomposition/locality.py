@@ -10,7 +10,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.namespace import cast, epsilon, is_sparse, move, namespace_of, to_host
 from gpukpca.backend.rows import gather_rows
 from gpukpca.exceptions import PrecisionWarning, warn_user
-from gpukpca.gram import kernel_matmat
+from gpukpca.gram.product import prepared_matmat
 
 
 def far_rows(estimator: Any, Y: Any, scores: Array) -> np.ndarray:
@@ -33,7 +33,7 @@ def far_rows(estimator: Any, Y: Any, scores: Array) -> np.ndarray:
     Z = gather_rows(Y, near_nothing)
     Z = Z if is_sparse(Z) else move(Z, model.like)
     ones = xp.ones_like(model.projection[:, :1])
-    sums = to_host(kernel_matmat(kernel, Z, model.basis, ones, prepared=rows, n_jobs=estimator.n_jobs))[:, 0]
+    sums = to_host(prepared_matmat(kernel, Z, model.basis, rows, ones, n_jobs=estimator.n_jobs))[:, 0]
     own = to_host(kernel.diagonal(cast(gather_rows(Z, [0]), model.projection.dtype)))[0]
     return near_nothing[sums <= eps * own]
 

@@ -39,14 +39,13 @@ class DaskGram(SymmetricOperator):
     ----------
     kernel : Kernel
     rows : ClusterRows
-    centered : bool
-        As in `TiledGram`.
     cache : bool
         Whether workers keep tiles.
     report : callable, optional
         Called with (shares done, shares in all) during a product.
-    template : Rows, optional
-        ``kernel.template(rows, centered)``, where it is at hand.
+    template : PreparedRows, optional
+        What the kernel learned from all rows. Default ``kernel.template(rows)``. One for centering makes an operator
+        for use inside a `CenteredGram` only.
 
     Attributes
     ----------
@@ -72,7 +71,6 @@ class DaskGram(SymmetricOperator):
         kernel: Kernel,
         rows: ClusterRows,
         *,
-        centered: bool = False,
         cache: bool = True,
         report: TileReport | None = None,
         template: PreparedRows | None = None,
@@ -85,7 +83,7 @@ class DaskGram(SymmetricOperator):
         n, self.name = rows.shape[0], f"the kernel {type(self.kernel).__name__}"
         self.shape, self.dtype, self.like = (n, n), rows.dtype, rows.like[:, 0]
         self.source, self.cluster, self.report = rows, rows.cluster, report
-        self.template = template or self.kernel.template(rows, centered)
+        self.template = template or self.kernel.template(rows)
         self.rounding = self.kernel.rounding(self.template)
         self.rows = _TakenRows(self.kernel, rows, self.template)
         self.workers = worker_count(self.like)

@@ -15,8 +15,8 @@ from gpukpca.backend.limits import SHARE_OF_WORKER
 from gpukpca.backend.namespace import empty_like, item_size, move, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.parallel import row_slices, worker_count
 from gpukpca.distributed.panel import prepared
+from gpukpca.gram.tiled import UpperTiles
 from gpukpca.gram.tiling import tile_edge_for
-from gpukpca.gram.upper_tiles import UpperTiles
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.prepared import PreparedRows
 

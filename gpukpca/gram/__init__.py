@@ -2,11 +2,9 @@
 
 from gpukpca.gram.base_point import BasePointGram
 from gpukpca.gram.centered import CenteredGram, double_center
-from gpukpca.gram.columns import kernel_columns
 from gpukpca.gram.dense import DenseGram
 from gpukpca.gram.low_rank import FactoredGram
-from gpukpca.gram.matrix import gram_matrix
-from gpukpca.gram.product import kernel_matmat
+from gpukpca.gram.product import gram_matrix, kernel_columns, kernel_matmat
 from gpukpca.gram.tiled import TiledGram
 
 __all__ = [

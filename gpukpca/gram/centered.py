@@ -23,8 +23,11 @@ from gpukpca.backend.namespace import (
     real_floating,
     to_host,
 )
+from gpukpca.backend.parallel import TileReport
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.dense import DenseGram
+from gpukpca.gram.tiled import shifted_gram
+from gpukpca.kernels.base import Kernel
 
 
 @on_its_device
@@ -99,6 +102,10 @@ class CenteredGram(SymmetricOperator):
     base : SymmetricOperator
         The uncentered operator.
 
+    See Also
+    --------
+    of_kernel : makes the operator from a kernel and data, with more digits for offset data and flat kernels.
+
     Attributes
     ----------
     base : SymmetricOperator
@@ -121,6 +128,52 @@ class CenteredGram(SymmetricOperator):
         self.known_means: Array | None = None
         # The ones of K 1, divided by a power of two so that the sums of a finite K are finite.
         self._one = 2.0 ** -max(self.shape[0] - 1, 0).bit_length()
+
+    @classmethod
+    def of_kernel(
+        cls,
+        kernel: Kernel,
+        X: Array,
+        *,
+        cached_tiles: int | None = None,
+        tile_edge: int | None = None,
+        n_jobs: int | None = None,
+        report: TileReport | None = None,
+    ) -> CenteredGram:
+        """Return the centered kernel matrix of X, by upper tiles without the terms that centering removes.
+
+        Features are centered before they are multiplied, and a flat kernel is computed as k - 1: the digits that would
+        cancel in ``CenteredGram(TiledGram(kernel, X))`` are kept.
+
+        Parameters
+        ----------
+        kernel, X, cached_tiles, tile_edge, n_jobs, report
+            See `TiledGram`.
+
+        Returns
+        -------
+        CenteredGram, shape (n, n)
+            Its `base` is the kernel matrix up to terms of one argument alone.
+
+        Raises
+        ------
+        InvalidParameterError
+            The kernel cannot be evaluated tile by tile.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from gpukpca.gram import CenteredGram
+        >>> from gpukpca.kernels import Linear
+        >>> X = np.random.default_rng(0).standard_normal((50, 3)) + 1e8
+        >>> op = CenteredGram.of_kernel(Linear(), X)
+        >>> centered = X - X.mean(axis=0)
+        >>> bool(np.allclose(op.to_dense(), centered @ centered.T, atol=1e-6))
+        True
+        """
+        return cls(
+            shifted_gram(kernel, X, cached_tiles=cached_tiles, tile_edge=tile_edge, n_jobs=n_jobs, report=report)
+        )
 
     def project(self, V: Array) -> Array:
         """H V: the projection onto vectors whose entries sum to zero, which hold the range."""

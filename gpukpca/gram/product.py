@@ -1,33 +1,33 @@
-"""The one hot loop: products with a kernel matrix, made tile by tile and never stored whole."""
+"""Kernel matrices tile by tile: the whole matrix, some columns of it, or its product with a block of vectors."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu, on_its_device
-from gpukpca.backend.elementwise import add
-from gpukpca.backend.linalg import with_diagonal
+from gpukpca.backend.elementwise import add, place_for, put
+from gpukpca.backend.linalg import mirror_upper, symmetric_from_upper, with_diagonal, with_entries
 from gpukpca.backend.namespace import cast, empty_like, full, is_sparse, namespace_of, writable
 from gpukpca.backend.parallel import TileReport, map_tiles, restore_order, row_slices, worker_count
-from gpukpca.backend.rows import as_rows, take_rows
+from gpukpca.backend.rows import as_rows, check_widths, take_rows
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.tiling import tile_edge_for
+from gpukpca.gram.tiling import tile_edge_for, tile_order
 from gpukpca.kernels.base import Kernel, resolved_on
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.user_defined import checked_tile
 
 
-def dense_row_bytes(kernel: Kernel, X: Any) -> int:
-    """Bytes of a CSR row that the kernel makes dense, 0 where it does not."""
+def dense_row_bytes(kernel: Kernel, X: Array) -> int:
+    """Return the bytes of a CSR row that the kernel makes dense, 0 where it does not."""
     return 8 * int(X.shape[1]) if kernel.densifies and is_sparse(X) else 0
 
 
 def compute_tile(
     kernel: Kernel, a: PreparedRows, b: PreparedRows, like: Array, diagonal: bool, out: Array | None = None
 ) -> Array:
-    """One block of K; on the diagonal of K with the exact k(x, x)."""
+    """Return the block of K between prepared rows; on the diagonal of K with the exact k(x, x)."""
     if out is not None and out.shape != (a.n_rows, b.n_rows):
         out = None
     tile = checked_tile(kernel, kernel.tile(a, b, out), a, b, like)
@@ -41,12 +41,11 @@ def kernel_matmat(
     Y: Array,
     V: Array,
     *,
-    prepared: PreparedRows | None = None,
     tile_edge: int | None = None,
     n_jobs: int | None = None,
     report: TileReport | None = None,
 ) -> Array:
-    """K(X, Y) @ V without ever holding K.
+    """Return K(X, Y) @ V without storing K.
 
     Parameters
     ----------
@@ -55,9 +54,6 @@ def kernel_matmat(
     X : array or CSR matrix, shape (m, d)
     Y : array or CSR matrix, shape (n, d), in the library of X
     V : array, shape (n, b), in the library of X and with the floating type of Y
-    prepared : Rows, optional
-        ``kernel.prepare(Y)``, where it is at hand. With rows prepared for centering, the result is only right for
-        V whose columns sum to zero.
     tile_edge : int, optional
         Default: 640 on a CPU, 8192 or 4096 on a GPU.
     n_jobs : int, optional
@@ -81,27 +77,56 @@ def kernel_matmat(
     Cost: m n kernel values and 2 m n b operations; memory O((m + n) b) and one tile a thread, and n (d + 2) items for
     the prepared Y. Each thread owns whole panels of rows of the result.
     """
+    X, Y = _operands(X, Y, V)
+    kernel = resolved_on(kernel, Y)
+    return _matmat(kernel, X, Y, kernel.prepare(Y), V, tile_edge, n_jobs, report)
+
+
+@on_its_device
+def prepared_matmat(
+    kernel: Kernel, X: Array, Y: Array, rows: PreparedRows, V: Array, *, n_jobs: int | None = None
+) -> Array:
+    """Return K(X, Y) @ V as `kernel_matmat` from Y and its prepared rows.
+
+    With rows that are prepared for centering, the columns of V must sum to zero.
+    """
+    X, Y = _operands(X, Y, V)
+    return _matmat(kernel, X, Y, rows, V, None, n_jobs, None)
+
+
+def _operands(X: Array, Y: Array, V: Array) -> tuple[Array, Array]:
+    """Return X and Y as rows; raise where shapes, libraries or devices differ."""
     X, Y = as_rows(X), as_rows(Y)
-    like = empty_like(Y)
     namespace_of(X, Y, V)
     if X.shape[1] != Y.shape[1] or V.ndim != 2 or V.shape[0] != Y.shape[0]:
         raise InvalidParameterError(
             f"shapes do not fit: X {tuple(X.shape)}, Y {tuple(Y.shape)}, V {tuple(V.shape)}; expected (m, d), (n, d), "
             "(n, b)."
         )
-    if prepared is None:
-        kernel = resolved_on(kernel, Y)
-        prepared = kernel.prepare(Y)
+    return X, Y
+
+
+def _matmat(
+    kernel: Kernel,
+    X: Array,
+    Y: Array,
+    prepared: PreparedRows,
+    V: Array,
+    tile_edge: int | None,
+    n_jobs: int | None,
+    report: TileReport | None,
+) -> Array:
+    """Return K(X, Y) @ V, shape (m, b), by panels of X (m, d) with threads."""
+    like = empty_like(Y)
     V = cast(V, Y.dtype)
     workers = worker_count(like, n_jobs)
-    rows = max(X.shape[0], Y.shape[0])
-    edge = tile_edge or tile_edge_for(rows, workers, is_on_gpu(like), dense_row_bytes(kernel, Y))
+    edge = tile_edge or tile_edge_for(max(X.shape[0], Y.shape[0]), workers, is_on_gpu(like), dense_row_bytes(kernel, Y))
     inner = row_slices(prepared.n_rows, edge)
 
     def panel(bounds: tuple[int, int]) -> Array:
         a = kernel.prepare(cast(take_rows(X, *bounds), Y.dtype), like=prepared.template)
         buffer = writable((a.n_rows, min(edge, prepared.n_rows)), like)
-        total: Any = None
+        total: Array | None = None
         for start, stop in inner:
             tile = compute_tile(kernel, a, prepared.slice(start, stop), like, False, buffer)
             part = tile @ V[start:stop, :]
@@ -115,3 +140,199 @@ def kernel_matmat(
     if not panels or not inner:
         return full((X.shape[0], V.shape[1]), 0.0, like)
     return xp.concat(restore_order(by_worker, len(panels)), axis=0)
+
+
+@on_its_device
+def gram_matrix(kernel: Kernel, X: Array, Y: Array | None = None, *, n_jobs: int | None = None) -> Array:
+    """Return the kernel matrix, built tile by tile with threads.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    X : array or CSR matrix, shape (n, d)
+    Y : array or CSR matrix, shape (m, d), optional
+        Default: X itself; then the result is exactly symmetric with the exact diagonal.
+    n_jobs : int, optional
+        Threads (NumPy only). None: as many as BLAS may use now.
+
+    Returns
+    -------
+    K : array, shape (n, n) or (n, m), in the library, dtype and device of X
+
+    Raises
+    ------
+    InvalidParameterError, DeviceMismatchError
+        As `kernel_matmat`.
+
+    Notes
+    -----
+    Cost O(n m d), half of that for the symmetric case; memory n m items. Data-dependent parameters such as
+    ``gamma="scale"`` are taken from X.
+    """
+    X = as_rows(X)
+    kernel = resolved_on(kernel, X)
+    return _square(kernel, X, n_jobs) if Y is None else _rectangle(kernel, X, as_rows(Y), n_jobs)
+
+
+@on_its_device
+def upper_triangle(kernel: Kernel, X: Array, *, n_jobs: int | None = None) -> Array:
+    """Return a square array with the upper triangle of the kernel matrix; entries below the diagonal are undefined."""
+    X = as_rows(X)
+    return _square(resolved_on(kernel, X), X, n_jobs, mirrored=False)
+
+
+def _square(kernel: Kernel, X: Array, n_jobs: int | None, mirrored: bool = True) -> Array:
+    like = empty_like(X)
+    if kernel.stored_only:
+        rows = kernel.prepare(X)
+        return compute_tile(kernel, rows, rows, like, diagonal=False)
+    rows, workers = kernel.prepare(X, like=kernel.template(X)), worker_count(like, n_jobs)
+    edge = tile_edge_for(rows.n_rows, workers, is_on_gpu(like), dense_row_bytes(kernel, X))
+    bounds = row_slices(rows.n_rows, edge)
+
+    def tile(number: int, i: int, j: int, out: Array | None) -> Array:
+        return compute_tile(kernel, rows.slice(*bounds[i]), rows.slice(*bounds[j]), like, i == j, out)
+
+    return square_from_tiles(tile, bounds, tile_order(len(bounds), 0), like, workers, mirrored=mirrored)
+
+
+def square_from_tiles(
+    tile: Callable[[int, int, int, Array | None], Array],
+    bounds: list[tuple[int, int]],
+    order: list[tuple[int, int]],
+    like: Array,
+    workers: int,
+    report: TileReport | None = None,
+    *,
+    mirrored: bool = True,
+) -> Array:
+    """Return the square matrix, shape (n, n), that upper tiles make up.
+
+    Parameters
+    ----------
+    tile : callable
+        ``tile(number, i, j, out)`` returns tile (i, j), the one with this number in `order`; it may write into `out`.
+    bounds : list of (start, stop)
+        Consecutive slices of the n rows.
+    order : list of (i, j)
+        All upper tiles, i <= j.
+    like : array
+        Gives library, dtype and device.
+    workers : int
+    report : callable, optional
+        Called with (tiles done, tiles in all).
+    mirrored : bool
+        Whether the lower triangle is filled; else it is undefined.
+    """
+    n = bounds[-1][1] if bounds else 0
+    K = writable((n, n), like)
+
+    def work(numbered: tuple[int, tuple[int, int]]) -> Array | None:
+        number, (i, j) = numbered
+        if K is None:
+            return tile(number, i, j, None)
+        block = K[slice(*bounds[i]), slice(*bounds[j])]
+        put(block, tile(number, i, j, place_for(block)))
+        return None
+
+    by_worker = map_tiles(work, list(enumerate(order)), workers, report)
+    if K is None:
+        return _assembled(dict(zip(order, restore_order(by_worker, len(order)), strict=True)), len(bounds), like)
+    if mirrored:
+        mirror_upper(K)
+    return K
+
+
+def _assembled(upper: dict[tuple[int, int], Array], count: int, like: Array) -> Array:
+    """Return the square matrix from its upper tiles, where the library cannot assign to parts."""
+    xp = namespace_of(like)
+    for i in range(count):
+        upper[i, i] = symmetric_from_upper(upper[i, i], xp.linalg.diagonal(upper[i, i]))
+    rows = [
+        xp.concat([upper[i, j] if i <= j else xp.matrix_transpose(upper[j, i]) for j in range(count)], axis=1)
+        for i in range(count)
+    ]
+    return xp.concat(rows, axis=0)
+
+
+def _rectangle(kernel: Kernel, X: Array, Y: Array, n_jobs: int | None) -> Array:
+    check_widths(X, Y)
+    like = empty_like(X)
+    rows_x = kernel.prepare(X)
+    rows_y = kernel.prepare(cast(Y, X.dtype), like=rows_x)
+    if kernel.stored_only:
+        return compute_tile(kernel, rows_x, rows_y, like, diagonal=False)
+    workers = worker_count(like, n_jobs)
+    rows = max(X.shape[0], Y.shape[0])
+    edge = tile_edge_for(rows, workers, is_on_gpu(like), dense_row_bytes(kernel, Y))
+    K = writable((X.shape[0], Y.shape[0]), like)
+
+    def panel(bounds: tuple[int, int]) -> Array:
+        a, columns = rows_x.slice(*bounds), row_slices(rows_y.n_rows, edge)
+        if K is None:
+            tiles = [compute_tile(kernel, a, rows_y.slice(*inner), like, False) for inner in columns]
+            return namespace_of(like).concat(tiles, axis=1)
+        for inner in columns:
+            block = K[slice(*bounds), slice(*inner)]
+            put(block, compute_tile(kernel, a, rows_y.slice(*inner), like, False, place_for(block)))
+        return None
+
+    panels = row_slices(X.shape[0], edge)
+    by_worker = map_tiles(panel, panels, workers)
+    return K if K is not None else namespace_of(like).concat(restore_order(by_worker, len(panels)), axis=0)
+
+
+def kernel_columns(
+    kernel: Kernel, rows: PreparedRows, chosen: Sequence[int], like: Array, *, tile_edge: int, workers: int
+) -> Array:
+    """Return K[:, chosen] from prepared rows, by panels of rows with threads.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        With numbers in place of rules (`Kernel.resolve`).
+    rows : PreparedRows
+        ``kernel.prepare(X)``, n of them.
+    chosen : host sequence of m integers
+    like : array
+        Gives library, dtype and device.
+    tile_edge : int
+        Rows of a panel; more of them where the panel is narrow and rows are not made dense.
+    workers : int
+        Threads (`gpukpca.backend.parallel.worker_count`).
+
+    Returns
+    -------
+    array, shape (n, m)
+        The entries k(x, x) are exact.
+
+    Notes
+    -----
+    Cost: n m kernel values, one matrix product and one elementwise pass a panel. Memory: the result, m rows, and the
+    scratch of one panel a thread.
+    """
+    picked = rows.take(chosen)
+    panels = row_slices(rows.n_rows, panel_rows(kernel, rows.n_rows, picked.n_rows, tile_edge, workers))
+    C = writable((rows.n_rows, picked.n_rows), like)
+
+    def panel(bounds: tuple[int, int]) -> Array | None:
+        part = None if C is None else C[slice(*bounds), :]
+        tile = compute_tile(kernel, rows.slice(*bounds), picked, like, False, part)
+        if part is None:
+            return tile
+        put(part, tile)
+        return None
+
+    by_worker = map_tiles(panel, panels, workers)
+    if C is None:
+        parts = restore_order(by_worker, len(panels)) or [full((0, picked.n_rows), 0.0, like)]
+        C = namespace_of(like).concat(parts, axis=0)
+    return with_entries(C, chosen, kernel.tile_diagonal(picked))
+
+
+def panel_rows(kernel: Kernel, n: int, columns: int, tile_edge: int, workers: int) -> int:
+    """Return the rows of a panel of few columns: the entries of a square tile, but some panels for every worker."""
+    if kernel.densifies:
+        return tile_edge
+    wanted = max(tile_edge, tile_edge * tile_edge // max(columns, 1))
+    return max(1, min(wanted, max(tile_edge, -(-n // (4 * workers)))))

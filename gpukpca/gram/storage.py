@@ -10,8 +10,8 @@ from gpukpca._typing import SymmetricOperator
 from gpukpca.backend.parallel import TileReport
 from gpukpca.gram.dense import DenseGram
 from gpukpca.gram.low_rank import FactoredGram
-from gpukpca.gram.matrix import gram_matrix
-from gpukpca.gram.tiled import TiledGram
+from gpukpca.gram.product import gram_matrix
+from gpukpca.gram.tiled import TiledGram, shifted_gram
 from gpukpca.gram.tiling import full_cache_bytes, rows_at_once, tiles_within, upper_tiles
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.prepared import PreparedRows
@@ -118,14 +118,7 @@ class DenseStorage(Storage):
             return DenseGram(training_matrix(X), n_jobs=n_jobs)
         if kernel.stored_only:
             return DenseGram(gram_matrix(kernel, X, n_jobs=n_jobs), n_jobs=n_jobs)
-        op = TiledGram(
-            kernel,
-            X,
-            cached_tiles=0,
-            n_jobs=n_jobs,
-            report=report,
-            template=template or kernel.template(X, centered=True),
-        )
+        op = shifted_gram(kernel, X, template, cached_tiles=0, n_jobs=n_jobs, report=report)
         return DenseGram(op.to_dense(), n_jobs=n_jobs, rounding=op.rounding, rows=op.rows)
 
     def __str__(self) -> str:
@@ -195,14 +188,14 @@ class TiledStorage(Storage):
         n_jobs: int | None = None,
         report: TileReport | None = None,
     ) -> TiledGram:
-        return TiledGram(
+        return shifted_gram(
             kernel,
             X,
+            template,
             cached_tiles=self.cached_tiles,
             tile_edge=self.tile_edge,
             n_jobs=n_jobs,
             report=report,
-            template=template or kernel.template(X, centered=True),
             panel=self.panel,
         )
 

@@ -1,22 +1,20 @@
-"""K as upper tiles, each used twice in a product, none … all of them cached."""
+"""K as upper tiles: each is used twice in a product, and none, some or all of them are cached."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from itertools import groupby
 
 from gpukpca._typing import Array, SymmetricOperator
-from gpukpca.backend.device import free_bytes, is_on_gpu, operator_on_its_device
-from gpukpca.backend.elementwise import place_for, put
+from gpukpca.backend import blocking
+from gpukpca.backend.device import free_bytes, is_on_gpu, on_its_device, operator_on_its_device
 from gpukpca.backend.limits import SHARE_ALONE
-from gpukpca.backend.linalg import mirror_upper, symmetric_from_upper
 from gpukpca.backend.namespace import cast, empty_like, item_size, namespace_of, writable
-from gpukpca.backend.parallel import TileReport, map_tiles, restore_order, row_slices, worker_count
+from gpukpca.backend.parallel import TileReport, map_tiles, row_slices, worker_count
 from gpukpca.backend.rows import as_rows
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.columns import kernel_columns
-from gpukpca.gram.product import compute_tile, dense_row_bytes
+from gpukpca.gram.product import compute_tile, dense_row_bytes, kernel_columns, square_from_tiles
 from gpukpca.gram.tiling import rows_at_once, tile_edge_for, tile_order, tiles_within, upper_tiles
-from gpukpca.gram.upper_tiles import UpperTiles
 from gpukpca.kernels.base import Kernel, resolved_on
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.streamed import StreamedRows
@@ -24,7 +22,7 @@ from gpukpca.kernels.streamed import StreamedRows
 
 @operator_on_its_device
 class TiledGram(SymmetricOperator):
-    """The kernel matrix of X as an operator: ``op @ V``, by square tiles of the upper triangle.
+    """The kernel matrix of X as an operator ``op @ V``, by square tiles of the upper triangle.
 
     Tile (I, J) gives ``out[I] += T @ V[J]`` and ``out[J] += T.T @ V[I]``, so half of K is evaluated. The first
     product fills the cache; tiles beyond it are recomputed in every product.
@@ -40,16 +38,8 @@ class TiledGram(SymmetricOperator):
     n_jobs : int, optional
         Threads (NumPy only). None: as many as BLAS may use now. The result depends on the number of threads in the
         last digits, and on nothing else.
-    centered : bool
-        The operator will only be used inside a `CenteredGram`: terms of one argument alone are left out of the tiles,
-        which keeps the digits of offset data and of flat kernels. The operator is then not K itself.
     report : callable, optional
         Called with (tiles done, tiles in all) during a product.
-    template : Rows, optional
-        ``kernel.template(X, centered)``, where it is at hand; it then decides about `centered`.
-    panel : int
-        0 holds the rows of X made ready in memory. Else they are read from X (a memory map) when they are wanted, and
-        those of so many tile columns are held.
 
     Attributes
     ----------
@@ -57,7 +47,7 @@ class TiledGram(SymmetricOperator):
         See `gpukpca._typing.SymmetricOperator`.
     rounding : float
         See `gpukpca._typing.SymmetricOperator`.
-    rows : Rows
+    rows : PreparedRows
         The prepared rows of X.
     tile_edge, cached_tiles, workers : int
 
@@ -75,41 +65,43 @@ class TiledGram(SymmetricOperator):
         cached_tiles: int | None = None,
         tile_edge: int | None = None,
         n_jobs: int | None = None,
-        centered: bool = False,
         report: TileReport | None = None,
-        template: PreparedRows | None = None,
-        panel: int = 0,
     ) -> None:
         X = as_rows(X)
-        self.kernel = resolved_on(kernel, X)
-        if self.kernel.stored_only:
-            raise InvalidParameterError(
-                f"{type(kernel).__name__} cannot be evaluated tile by tile; store it: "
-                "DenseGram(gram_matrix(kernel, X))."
-            )
-        self.name = f"the kernel {type(self.kernel).__name__}"
+        kernel = _tileable(kernel, X)
+        self._set_up(kernel, X, kernel.template(X), cached_tiles, tile_edge, n_jobs, report, 0)
+
+    def _set_up(
+        self,
+        kernel: Kernel,
+        X: Array,
+        template: PreparedRows,
+        cached_tiles: int | None,
+        tile_edge: int | None,
+        n_jobs: int | None,
+        report: TileReport | None,
+        panel: int,
+    ) -> None:
+        """Set all attributes from rows X (n, d), a kernel with numbers in place of rules, and what it learned of X."""
+        self.name = f"the kernel {type(kernel).__name__}"
         n = int(X.shape[0])
-        self.shape = (n, n)
-        self.dtype = X.dtype
-        self.like = empty_like(X)
+        self.kernel, self.shape, self.dtype, self.like = kernel, (n, n), X.dtype, empty_like(X)
         self.workers = worker_count(self.like, n_jobs)
-        self.tile_edge = self._edge(tile_edge, dense_row_bytes(self.kernel, X))
+        self.tile_edge = self._edge(tile_edge, dense_row_bytes(kernel, X))
         self.cached_tiles = self._tiles_to_cache(cached_tiles)
-        template = template or self.kernel.template(X, centered)
-        self.rounding = self.kernel.rounding(template)
+        self.rounding = kernel.rounding(template)
         self.rows: PreparedRows
         if panel:
-            self.rows = StreamedRows(self.kernel, X, template, rows_at_once(n, self.tile_edge, self.workers, panel))
+            self.rows = StreamedRows(kernel, X, template, rows_at_once(n, self.tile_edge, self.workers, panel))
         else:
-            self.rows = self.kernel.prepare(X, like=template)
-        self._edges = row_slices(n, self.tile_edge)
-        self._tiles = tile_order(len(self._edges), panel)
-        self._triangle = UpperTiles(
-            self.kernel,
+            self.rows = kernel.prepare(X, like=template)
+        self._bounds = row_slices(n, self.tile_edge)
+        self._upper = UpperTiles(
+            kernel,
             self.rows,
             self.like,
-            self._edges,
-            self._tiles,
+            self._bounds,
+            tile_order(len(self._bounds), panel),
             self.cached_tiles,
             self.workers,
             by_panels=panel > 0,
@@ -130,59 +122,199 @@ class TiledGram(SymmetricOperator):
     # -- products --------------------------------------------------------------------------------------------------
 
     def __matmul__(self, V: Array) -> Array:
-        """K @ V, shape (n, b), in the dtype of K."""
+        """Return K @ V, shape (n, b), in the dtype of K."""
         if V.ndim != 2 or V.shape[0] != self.shape[0]:
             raise InvalidParameterError(f"expected a block of shape ({self.shape[0]}, b), got {tuple(V.shape)}.")
         xp = namespace_of(self.like, V)
         V = cast(V, self.dtype)
-        product = xp.concat(self._triangle.sums(V), axis=0)
-        return product
+        return xp.concat(self._upper.sums(V), axis=0)
 
     # -- the rest of the protocol ----------------------------------------------------------------------------------
 
     def diagonal(self) -> Array:
-        """k(x, x) of every row, shape (n,)."""
-        parts = [self.kernel.tile_diagonal(self.rows.slice(*bounds)) for bounds in self._edges]
+        """Return k(x, x) of every row, shape (n,)."""
+        parts = [self.kernel.tile_diagonal(self.rows.slice(*bounds)) for bounds in self._bounds]
         return namespace_of(self.like).concat(parts, axis=0)
 
-    def columns(self, indices: Any) -> Array:
-        """The columns of K named by `indices`, shape (n, len(indices)), made with threads."""
+    def columns(self, indices: Sequence[int]) -> Array:
+        """Return the columns of K named by `indices`, shape (n, len(indices)), computed with threads."""
         edge, workers = self.tile_edge, self.workers
         return kernel_columns(self.kernel, self.rows, indices, self.like, tile_edge=edge, workers=workers)
 
-    def block(self, rows: Any, columns: Any) -> Array:
-        """The entries of K in the named rows and columns."""
+    def block(self, rows: Sequence[int], columns: Sequence[int]) -> Array:
+        """Return the entries of K in the named rows and columns."""
         return compute_tile(self.kernel, self.rows.take(rows), self.rows.take(columns), self.like, False)
 
-    def to_dense(self, overwrite: bool = False, *, upper: bool = False) -> Array:
-        """K as a new square array, exactly symmetric; with `upper` only its upper triangle need be right."""
-        K = writable(self.shape, self.like)
+    def to_dense(self, overwrite: bool = False) -> Array:
+        """Return K as a new square array, exactly symmetric."""
+        upper = self._upper
 
-        def work(numbered: tuple[int, tuple[int, int]]) -> Array | None:
-            number, (i, j) = numbered
-            a, b = self.rows.slice(*self._edges[i]), self.rows.slice(*self._edges[j])
-            if K is None:
-                return self._triangle.tile(number, a, b, None)
-            block = K[slice(*self._edges[i]), slice(*self._edges[j])]
-            put(block, self._triangle.tile(number, a, b, place_for(block)))
-            return None
+        def tile(number: int, i: int, j: int, out: Array | None) -> Array:
+            if (cached := upper.cached(number)) is not None:
+                return cached
+            a, b = self.rows.slice(*self._bounds[i]), self.rows.slice(*self._bounds[j])
+            return upper.compute(number, a, b, out)
 
-        by_worker = map_tiles(work, list(enumerate(self._tiles)), self.workers, self._triangle.report)
-        if K is None:
-            return self._assembled(restore_order(by_worker, len(self._tiles)))
-        if not upper:
-            mirror_upper(K)
-        return K
+        return square_from_tiles(tile, self._bounds, upper.tiles, self.like, self.workers, upper.report)
 
-    def _assembled(self, tiles: list[Array]) -> Array:
-        """The square matrix from the upper tiles, where the library cannot assign to parts."""
-        xp = namespace_of(self.like)
-        upper = dict(zip(self._tiles, tiles, strict=True))
-        for i in range(len(self._edges)):
-            upper[i, i] = symmetric_from_upper(upper[i, i], xp.linalg.diagonal(upper[i, i]))
-        count = len(self._edges)
-        rows = [
-            xp.concat([upper[i, j] if i <= j else xp.matrix_transpose(upper[j, i]) for j in range(count)], axis=1)
-            for i in range(count)
-        ]
-        return xp.concat(rows, axis=0)
+
+def _tileable(kernel: Kernel, X: Array) -> Kernel:
+    """Return the kernel with numbers in place of rules; raise where it cannot be evaluated tile by tile."""
+    resolved = resolved_on(kernel, X)
+    if resolved.stored_only:
+        raise InvalidParameterError(
+            f"{type(kernel).__name__} cannot be evaluated tile by tile; store it: DenseGram(gram_matrix(kernel, X))."
+        )
+    return resolved
+
+
+@on_its_device
+def shifted_gram(
+    kernel: Kernel,
+    X: Array,
+    template: PreparedRows | None = None,
+    *,
+    cached_tiles: int | None = None,
+    tile_edge: int | None = None,
+    n_jobs: int | None = None,
+    report: TileReport | None = None,
+    panel: int = 0,
+) -> TiledGram:
+    """Return the operator of K without terms of one argument alone, which centering removes.
+
+    Its tiles keep the digits of offset data and of flat kernels. Use it inside a `CenteredGram` only: it is not K.
+
+    Parameters
+    ----------
+    kernel, X, cached_tiles, tile_edge, n_jobs, report
+        See `TiledGram`.
+    template : PreparedRows, optional
+        ``kernel.template(X, centered=True)``, where it is at hand.
+    panel : int
+        0 holds all prepared rows of X. Else X (a memory map) is read during products, and the rows of so many tile
+        columns are held.
+    """
+    X = as_rows(X)
+    kernel = _tileable(kernel, X)
+    op = TiledGram.__new__(TiledGram)
+    template = template or kernel.template(X, centered=True)
+    op._set_up(kernel, X, template, cached_tiles, tile_edge, n_jobs, report, panel)
+    return op
+
+
+class UpperTiles:
+    """Tiles T = K[I, J], I <= J, each used twice in a product: ``out[I] += T @ V[J]`` and ``out[J] += T.T @ V[I]``.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    rows : PreparedRows
+        Only slices that tiles touch are used.
+    like : array
+        Gives library, dtype and device.
+    bounds : sequence of (start, stop)
+        Consecutive slices of the rows.
+    tiles : sequence of (i, j)
+        Numbers of slices, i <= j, in the order in which the tiles are computed.
+    cached_tiles : int
+        So many of the first tiles are cached; the others are recomputed in every product.
+    workers : int
+        Threads.
+    by_panels : bool
+        Whether tiles that share a left operand are one piece of work, which suits rows that are read from a file.
+    report : callable, optional
+        Called with (tiles done, tiles in all) during a product.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        rows: PreparedRows,
+        like: Array,
+        bounds: Sequence[tuple[int, int]],
+        tiles: Sequence[tuple[int, int]],
+        cached_tiles: int,
+        workers: int,
+        *,
+        by_panels: bool = False,
+        report: TileReport | None = None,
+    ) -> None:
+        self.kernel, self.rows, self.like = kernel, rows, like
+        self.bounds, self.tiles, self.cached_tiles, self.workers = list(bounds), list(tiles), cached_tiles, workers
+        self.report = report
+        self.widest = max((stop - start for start, stop in self.bounds), default=0)
+        self._cache: dict[int, Array] = {}
+        numbered = list(enumerate(self.tiles))
+        # A worker's piece of work: a tile, or, where rows are read, all tiles of a panel that share a left operand.
+        self._turns = [list(turn) for _, turn in groupby(numbered, lambda tile: tile[1][0] if by_panels else tile[0])]
+
+    def sums(self, V: Array) -> list[Array | None]:
+        """Return what these tiles add to K @ V, one block for each slice of rows; None where they do not touch it."""
+        blocks = [V[start:stop, :] for start, stop in self.bounds]
+        strands = [_WorkerAccumulator(self, blocks) for _ in range(self.workers)]
+
+        def work(turn: int) -> None:
+            for number, (i, j) in self._turns[turn]:
+                strands[turn % self.workers].use(number, i, j)
+
+        heavy = len(self._cache) < len(self.tiles) or V.shape[0] ** 2 * V.shape[1] > blocking.LIGHT_PRODUCT
+        map_tiles(work, list(range(len(self._turns))), self.workers, self.report, threads=heavy)
+        return [_summed([strand.sums[i] for strand in strands]) for i in range(len(self.bounds))]
+
+    def cached(self, number: int) -> Array | None:
+        """Return the tile with this number if it is cached by now."""
+        return self._cache.get(number)
+
+    def compute(self, number: int, a: PreparedRows, b: PreparedRows, buffer: Array | None) -> Array:
+        """Return the tile with this number, computed from its rows; cache it if the cache has room for its number."""
+        i, j = self.tiles[number]
+        if number >= self.cached_tiles:
+            return compute_tile(self.kernel, a, b, self.like, i == j, buffer)
+        tile = compute_tile(self.kernel, a, b, self.like, i == j, writable((a.n_rows, b.n_rows), self.like))
+        self._cache[number] = tile
+        return tile
+
+
+class _WorkerAccumulator:
+    """The sums, the tile buffer and the latest right operand of one worker during one product."""
+
+    def __init__(self, tiles: UpperTiles, blocks: list[Array]) -> None:
+        self.tiles, self.blocks = tiles, blocks
+        self.sums: list[Array | None] = [None] * len(blocks)
+        self._buffer: Array | None = None
+        self._column = -1
+        self._right: PreparedRows | None = None
+
+    def use(self, number: int, i: int, j: int) -> None:
+        """Add both products of tile (i, j)."""
+        T = self._tile(number, i, j)
+        self._add(i, T @ self.blocks[j])
+        if i != j:
+            self._add(j, namespace_of(T).matrix_transpose(T) @ self.blocks[i])
+
+    def _tile(self, number: int, i: int, j: int) -> Array:
+        tiles = self.tiles
+        if (cached := tiles.cached(number)) is not None:
+            return cached
+        if self._right is None or self._column != j:
+            self._column, self._right = j, tiles.rows.slice(*tiles.bounds[j])
+        if self._buffer is None and number >= tiles.cached_tiles:
+            self._buffer = writable((tiles.widest, tiles.widest), tiles.like)
+        return tiles.compute(number, tiles.rows.slice(*tiles.bounds[i]), self._right, self._buffer)
+
+    def _add(self, i: int, part: Array) -> None:
+        if self.sums[i] is None:
+            self.sums[i] = part
+        else:
+            self.sums[i] += part
+
+
+def _summed(parts: Sequence[Array | None]) -> Array | None:
+    """Return the sum of the workers' shares in their fixed order; None where no worker had a share."""
+    shares = [part for part in parts if part is not None]
+    if not shares:
+        return None
+    total = shares[0]
+    for share in shares[1:]:
+        total = total + share
+    return total

@@ -10,8 +10,9 @@ import pytest
 from gpukpca import KernelPCA, Nystrom
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import is_memory_map
-from gpukpca.gram import TiledGram, gram_matrix
+from gpukpca.gram import gram_matrix
 from gpukpca.gram.storage import TiledStorage
+from gpukpca.gram.tiled import shifted_gram
 from gpukpca.gram.tiling import tile_order, upper_tiles
 from gpukpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial
 from gpukpca.kernels.streamed import StreamedRows
@@ -54,9 +55,9 @@ def test_every_order_of_tiles_has_each_upper_tile_once(count: int, panel: int) -
 def test_streamed_rows_give_the_operator_of_rows_in_memory(data, mapped, kernel, panel: int) -> None:
     V = np.random.default_rng(1).standard_normal((len(data), 4)).astype(np.float32)
     V -= V.mean(axis=0)
-    settings = {"cached_tiles": 2, "tile_edge": 200, "n_jobs": 2, "centered": True}
-    held = TiledGram(kernel, data, **settings)
-    read = TiledGram(kernel, mapped, panel=panel, **settings)
+    settings = {"cached_tiles": 2, "tile_edge": 200, "n_jobs": 2}
+    held = shifted_gram(kernel, data, **settings)
+    read = shifted_gram(kernel, mapped, panel=panel, **settings)
     assert isinstance(read.rows, StreamedRows)
     scale = float(np.abs(held @ V).max())
     np.testing.assert_allclose(read @ V, held @ V, atol=4e-5 * scale)
@@ -68,7 +69,7 @@ def test_streamed_rows_give_the_operator_of_rows_in_memory(data, mapped, kernel,
 @pytest.mark.parametrize(("jobs", "slack"), [(1, 1.1), (2, 1.6)])
 @pytest.mark.parametrize("panel", [1, 2, 3, 20])
 def test_a_pass_reads_as_many_rows_as_the_storage_says(mapped, panel: int, jobs: int, slack: float) -> None:
-    op = TiledGram(RBF(0.005), mapped, cached_tiles=0, tile_edge=100, n_jobs=jobs, panel=panel)
+    op = shifted_gram(RBF(0.005), mapped, cached_tiles=0, tile_edge=100, n_jobs=jobs, panel=panel)
     storage = TiledStorage(1500, jobs, 100, 0, panel)
     V = np.ones((1500, 2), dtype=np.float32)
     op @ V

@@ -10,7 +10,7 @@ from gpukpca.algorithms.kernel_pca.warm_start import components_of_sample
 from gpukpca.backend.random import random_subset
 from gpukpca.eigen import BlockKrylov, top_eigh
 from gpukpca.exceptions import MemoryBudgetError
-from gpukpca.gram import CenteredGram, DenseGram, TiledGram
+from gpukpca.gram import CenteredGram, DenseGram
 from gpukpca.kernels import RBF
 from tests import oracle, tolerances
 
@@ -156,15 +156,15 @@ def test_who_fixes_passes_or_basis_gets_no_start(parameters):
 def test_components_of_a_sample_are_near_those_of_all(xp):
     X = smooth(800)
     kernel, data = RBF(0.1), xp.array(X)
-    op = TiledGram(kernel, data, centered=True)
-    start = components_of_sample(kernel, data, op.rows, 300, 10, np.random.default_rng(0))
+    op = CenteredGram.of_kernel(kernel, data)
+    start = components_of_sample(kernel, data, op.base.rows, 300, 10, np.random.default_rng(0))
     assert xp.owns(start)
     assert start.shape == (800, 10)
     basis = np.linalg.qr(oracle.centering(800) @ xp.host(start))[0]
     vectors = oracle.eigenpairs(oracle.centered(RBF(0.1)(X)), 3)[1]
     assert np.min(np.linalg.norm(basis.T @ vectors, axis=0)) >= 0.99
-    cold = top_eigh(CenteredGram(op), 3, solver=BlockKrylov(block_size=12), rng=0)
-    warm = top_eigh(CenteredGram(op), 3, solver=BlockKrylov(block_size=12, start=start), rng=0)
+    cold = top_eigh(op, 3, solver=BlockKrylov(block_size=12), rng=0)
+    warm = top_eigh(op, 3, solver=BlockKrylov(block_size=12, start=start), rng=0)
     assert warm.n_passes < cold.n_passes
 
 

@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_info
 
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 from gpukpca.gram import CenteredGram, DenseGram, TiledGram, double_center, gram_matrix, kernel_matmat
+from gpukpca.gram.product import upper_triangle
 from gpukpca.kernels import (
     RBF,
     BlockCallable,
@@ -233,17 +234,17 @@ def test_the_means_ride_in_the_first_product():
 
 def test_products_of_the_centered_operator_sum_to_zero(xp, dtype):
     X = rows(40, dtype=dtype)
-    op = CenteredGram(TiledGram(RBF(0.2), xp.array(X), tile_edge=EDGE, centered=True))
+    op = CenteredGram.of_kernel(RBF(0.2), xp.array(X), tile_edge=EDGE)
     W = xp.host(op @ xp.array(rows(40, 3, dtype, 1))).astype(np.float64)
     assert np.max(np.abs(W.sum(axis=0))) <= 40 * tolerances.eps(dtype) * np.max(np.abs(W)) * 4
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_leaving_out_terms_of_one_argument_changes_nothing_after_centering(xp, dtype, name):
+def test_of_kernel_matches_the_oracle_on_offset_data(xp, dtype, name):
     kernel, k = KERNELS[name]
     X = rows(27, dtype=dtype) + np.float32(3.0)
     Kc = oracle.centered(oracle.gram(k, X))
-    op = CenteredGram(TiledGram(kernel, xp.array(X), tile_edge=EDGE, centered=True))
+    op = CenteredGram.of_kernel(kernel, xp.array(X), tile_edge=EDGE)
     size = np.max(np.abs(oracle.gram(k, X)))
     assert worst(xp.host(op.to_dense()), Kc) <= tolerances.kernel(dtype, size * 2)
 
@@ -252,7 +253,7 @@ def test_leaving_out_terms_of_one_argument_changes_nothing_after_centering(xp, d
 def test_the_linear_operator_keeps_the_digits_of_offset_data(xp, offset):
     X = rows(30) + offset
     centered = X - X.mean(axis=0)
-    op = CenteredGram(TiledGram(Linear(), xp.array(X), tile_edge=EDGE, centered=True))
+    op = CenteredGram.of_kernel(Linear(), xp.array(X), tile_edge=EDGE)
     assert worst(xp.host(op.to_dense()), centered @ centered.T) <= 1e-14 * 40 + 30 * 2e-16 * offset
 
 
@@ -549,5 +550,11 @@ def test_modulated_rows_are_cut_with_their_factors(xp):
 
 def test_the_upper_triangle_alone_is_that_of_the_whole(xp, dtype):
     X = xp.array(rows(700, 3, dtype))  # more than one tile
-    K, upper = xp.host(gram_matrix(RBF(0.2), X)), xp.host(gram_matrix(RBF(0.2), X, upper=True))
+    K, upper = xp.host(gram_matrix(RBF(0.2), X)), xp.host(upper_triangle(RBF(0.2), X))
     np.testing.assert_array_equal(np.triu(upper), np.triu(K))
+
+
+@pytest.mark.parametrize("make", [TiledGram, CenteredGram.of_kernel])
+def test_kernels_that_must_be_stored_are_not_tiled(make):
+    with pytest.raises(InvalidParameterError, match="cannot be evaluated tile by tile"):
+        make(PairwiseCallable(lambda x, y: float(x @ y)), rows(10))

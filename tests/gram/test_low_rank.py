@@ -9,8 +9,7 @@ import scipy.sparse
 from gpukpca.eigen import Nystrom, pivoted_cholesky, top_eigh
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, FactoredGram, TiledGram, kernel_columns
-from gpukpca.gram.columns import panel_rows
-from gpukpca.gram.product import compute_tile
+from gpukpca.gram.product import compute_tile, panel_rows
 from gpukpca.kernels import (
     RBF,
     Cosine,
@@ -164,7 +163,7 @@ def test_minus_half_the_distance_becomes_positive_semidefinite():
 def test_a_flat_kernel_keeps_its_digits_through_anchor_and_factor(xp, dtype):
     """k itself is 1 everywhere to rounding of float32."""
     X, gamma = rows(90, 3, dtype), 1e-7
-    base = TiledGram(RBF(gamma), xp.array(X), centered=True)
+    base = CenteredGram.of_kernel(RBF(gamma), xp.array(X)).base
     assert base.rows.shifted
     factor = pivoted_cholesky(BasePointGram(base), 20, np.random.default_rng(0))
     assert factor.stopped == "exhausted"

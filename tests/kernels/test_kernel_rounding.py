@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 
 from gpukpca import KernelPCA
 from gpukpca.exceptions import IndefiniteKernelWarning, PrecisionWarning, RankWarning
-from gpukpca.gram import CenteredGram, DenseGram, TiledGram
+from gpukpca.gram import CenteredGram, DenseGram
 from gpukpca.kernels import RBF, Cosine, Laplacian, Matern, Polynomial, Sigmoid
 from tests import oracle, tolerances
 
@@ -184,6 +184,6 @@ def test_rounding_of_distances_grows_with_the_size_of_what_cancels() -> None:
     assert wide.rounding(wide.template(X.astype(np.float32))) == pytest.approx(1.0, abs=1e-6)
     for kernel in (Laplacian(1.0), Cosine(), Polynomial(3, gamma=1.0)):
         assert kernel.rounding(kernel.template(X)) == 1.0
-    op = CenteredGram(TiledGram(RBF(2.0), X, centered=True))
+    op = CenteredGram.of_kernel(RBF(2.0), X)
     assert op.rounding == op.base.rounding == pytest.approx(1.0 + 2.0 * size, rel=1e-9)
     assert CenteredGram(DenseGram(X @ X.T)).rounding == 1.0

@@ -9,8 +9,8 @@ from gpukpca.backend.namespace import empty_like
 from gpukpca.backend.random import random_subset
 from gpukpca.backend.rows import gather_rows
 from gpukpca.eigen import BlockKrylov, top_eigh
-from gpukpca.gram import CenteredGram, DenseGram, kernel_matmat
-from gpukpca.gram.product import compute_tile
+from gpukpca.gram import CenteredGram, DenseGram
+from gpukpca.gram.product import compute_tile, prepared_matmat
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.prepared import PreparedRows
 
@@ -36,4 +36,4 @@ def components_of_sample(
     K = compute_tile(kernel, sample, sample, empty_like(X), diagonal=True)
     eigen = top_eigh(CenteredGram(DenseGram(K)), columns, solver=BlockKrylov(tol=SAMPLE_TOLERANCE), rng=rng)
     vectors = eigen.eigenvectors
-    return kernel_matmat(kernel, X, gather_rows(X, chosen), vectors, prepared=sample, n_jobs=n_jobs)
+    return prepared_matmat(kernel, X, gather_rows(X, chosen), sample, vectors, n_jobs=n_jobs)

@@ -12,7 +12,7 @@ from gpukpca.algorithms.kernel_pca.model import MapArrays
 from gpukpca.backend.linalg import row_products
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, namespace_of, to_host
 from gpukpca.backend.rows import by_panels, row_panels, take_rows
-from gpukpca.gram import kernel_matmat
+from gpukpca.gram.product import prepared_matmat
 from gpukpca.kernels import Kernel
 
 # Squared distances below so many eps of the numbers that cancel in them are rounding.
@@ -50,7 +50,7 @@ class FeatureSpace:
         column = cast(m.mean_weights, m.projection.dtype)[:, None]
         V = xp.concat([m.projection[:, :q], column], axis=1)
         rows = m.prepared(self.kernel)
-        products = kernel_matmat(self.kernel, Y, m.basis, V, prepared=rows, n_jobs=self.n_jobs)
+        products = prepared_matmat(self.kernel, Y, m.basis, rows, V, n_jobs=self.n_jobs)
         Z = products[:, :q] - m.offset[None, :q]
         return self.remaining(self._diagonal(Y), products[:, q], Z)
 

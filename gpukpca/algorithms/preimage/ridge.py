@@ -13,7 +13,8 @@ from gpukpca.backend.namespace import cast, from_host, namespace_of
 from gpukpca.backend.rows import feature_means, gather_rows, row_panels, shifted_rows
 from gpukpca.eigen import Nystrom
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram import TiledGram, gram_matrix, kernel_matmat
+from gpukpca.gram import TiledGram, kernel_matmat
+from gpukpca.gram.product import upper_triangle
 from gpukpca.kernels import Kernel
 
 
@@ -97,7 +98,7 @@ class RidgeRegression:
 
 def _by_all(X: Array, scores: Array, kernel: Kernel, mean: Array | None, rule: RidgeRule) -> tuple[Array, Array]:
     """(K(Z, Z) + alpha I)⁻¹ (X - mean)."""
-    K = add_to_diagonal(gram_matrix(kernel, scores, n_jobs=rule.n_jobs, upper=True), rule.alpha)
+    K = add_to_diagonal(upper_triangle(kernel, scores, n_jobs=rule.n_jobs), rule.alpha)
     targets = X if mean is None else shifted_rows(X, mean, 1.0, X.dtype)
     return scores, solve_positive_definite(K, targets)
 
