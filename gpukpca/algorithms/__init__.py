@@ -1,8 +1,20 @@
 """Numerical work as functions of arrays and frozen settings: nothing here knows scikit-learn or an estimator."""
 
+from gpukpca.algorithms.latent.fit import fit_bayesian_pca, fit_probabilistic_pca
+from gpukpca.algorithms.latent.model import LatentFit
+from gpukpca.algorithms.latent.settings import LatentSettings
 from gpukpca.algorithms.pca.fit import fit_pca
 from gpukpca.algorithms.pca.model import PCAFit
 from gpukpca.algorithms.pca.settings import PCASettings
 from gpukpca.algorithms.resources import Resources
 
-__all__ = ["PCAFit", "PCASettings", "Resources", "fit_pca"]
+__all__ = [
+    "LatentFit",
+    "LatentSettings",
+    "PCAFit",
+    "PCASettings",
+    "Resources",
+    "fit_bayesian_pca",
+    "fit_pca",
+    "fit_probabilistic_pca",
+]

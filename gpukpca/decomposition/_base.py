@@ -16,7 +16,9 @@ from sklearn.exceptions import NotFittedError
 
 from gpukpca._typing import Array
 from gpukpca._version import __version__
+from gpukpca.algorithms.fields import attributes_of, map_arrays
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
+from gpukpca.algorithms.placement import Placement
 from gpukpca.backend.namespace import is_cupy, is_foreign, is_numpy, move, to_host
 from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.exceptions import VersionWarning, warn_user
@@ -78,6 +80,20 @@ class DevicePlacement:
             memo[id(client)] = client
         twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return twin
+
+
+def publish(
+    estimator: Any, fit: Any, place: Placement, *, without: tuple[str, ...] = (), optional: tuple[str, ...] = ()
+) -> None:
+    """Set the fitted attributes of a result where the data came from; `optional` ones are deleted where they are None.
+
+    The fields named `without` are no attributes.
+    """
+    for name, value in attributes_of(map_arrays(fit, place.returned), *without).items():
+        if value is not None or name.removesuffix("_") not in optional:
+            setattr(estimator, name, value)
+        elif name in vars(estimator):
+            delattr(estimator, name)
 
 
 def output_of_transform(estimator: Any) -> str:

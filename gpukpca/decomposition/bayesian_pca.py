@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from gpukpca.algorithms.latent.ard import most_probable, relevance_in_span, span_rank
-from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
-from gpukpca.algorithms.latent.em import EMResult, StepReport
-from gpukpca.algorithms.latent.initialization import ObservedMoments
-from gpukpca.algorithms.latent.model import LatentModel
-from gpukpca.backend.namespace import dtype_name, to_host
-from gpukpca.backend.rows import take_columns
+from gpukpca.algorithms.latent.priors import RelevancePrior
 from gpukpca.decomposition.latent_estimator import LatentVariableEstimator
 from gpukpca.decomposition.saved.layouts import BAYESIAN_PCA_LAYOUT
-from gpukpca.exceptions import ConvergenceWarning, RankWarning, warn_user
-
-# The noise of EM up to so many times its floor has been held up by it.
-AT_THE_FLOOR = 2.0
 
 
 class BayesianPCA(LatentVariableEstimator):
@@ -122,66 +109,5 @@ class BayesianPCA(LatentVariableEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def _of_spectrum(
-        self, spectrum: np.ndarray, rest: float, rounding: float, n: int, pca: LatentModel
-    ) -> tuple[LatentModel, int, bool]:
-        d, factor = int(pca.axes.shape[0]), n / self._degrees(n)
-        rank = span_rank(spectrum, rest, n, d, rounding)
-        found = relevance_in_span(spectrum, rest, rank, n, d)
-        self._warn_if_most_stay(int(np.sum(found.kept)), min(len(spectrum), rank - 1), n)
-        axes = take_columns(pca.axes, np.flatnonzero(found.kept))
-        variances = factor * (found.lengths[found.kept] + found.noise)
-        if not found.converged:
-            warn_user(f"the precisions still moved after {found.n_steps} steps.", ConvergenceWarning)
-        return LatentModel(axes, variances, factor * found.noise, pca.mean), found.n_steps, found.converged
-
-    def _iterated(
-        self, sums_at: Any, start: Parameters, floor: float, tell: StepReport, moments: ObservedMoments
-    ) -> EMResult:
-        d, varying = int(start.loadings.shape[0]), moments.varying
-        rank, candidates = min(moments.rows - 1, int(np.sum(varying))), int(start.loadings.shape[1])
-        if 1 < rank < d:
-            start = self._chosen_in_span(sums_at, start, floor, tell, moments, rank)
-        outcome = most_probable(sums_at, start, self._stop, floor, tell, d)
-        self._warn_if_most_stay(int(outcome.parameters.loadings.shape[1]), min(candidates, rank - 1), moments.rows)
-        if outcome.parameters.noise <= AT_THE_FLOOR * floor:
-            warn_user(
-                "the noise variance fell to its floor: features are combinations of others, or there are too few rows "
-                "for so many components, and how many are kept is no finding. Set n_components to less, or leave such "
-                "features out.",
-                RankWarning,
-            )
-        return outcome
-
-    def _chosen_in_span(
-        self, sums_at: Any, start: Parameters, floor: float, tell: StepReport, moments: ObservedMoments, rank: int
-    ) -> Parameters:
-        """A start with the columns that stay where observed entries count as those of `rank` features."""
-        d, varying = int(start.loadings.shape[0]), moments.varying
-        counted = float(np.sum(to_host(moments.counts)[varying])) * rank / int(np.sum(varying))
-
-        def sums_in_span(parameters: Parameters) -> SufficientStatistics:
-            return replace(sums_at(parameters), observed=round(counted))
-
-        loadings = take_columns(start.loadings, np.arange(min(int(start.loadings.shape[1]), rank - 1)))
-        start = replace(start, loadings=loadings, noise=start.noise * d / rank)
-        found = most_probable(sums_in_span, start, self._stop, floor, tell, rank).parameters
-        kept = int(found.loadings.shape[1])
-        return replace(found, noise=max(found.noise * (rank - kept) / (d - kept), floor))
-
-    def _warn_if_most_stay(self, kept: int, candidates: int, n: int) -> None:
-        if self.n_components is None and 2 * kept >= candidates > 1 and n < 2 * candidates:
-            warn_user(
-                f"{kept} of {candidates} candidates stay, with {n} samples: too few to tell noise from the rest, and "
-                "their number is no finding. Set n_components, or see gpukpca.model_selection.compare_rules.",
-                RankWarning,
-            )
-
-    def _conclude(self, model: LatentModel, candidates: int) -> None:
-        lengths = model.roots**2
-        largest = np.finfo(dtype_name(model.mean.dtype)).max  # infinite where pruned only
-        precisions = np.minimum(model.mean.shape[0] / lengths * model.scale * model.scale, largest)
-        precisions = np.append(precisions, np.full(candidates - len(lengths), np.inf))
-        self.precisions_ = self._in_full(precisions)
-        if not model.n_components:
-            warn_user("no component is left: the data look alike in all directions.", RankWarning)
+    def _prior(self) -> RelevancePrior:
+        return RelevancePrior(by_count=self.n_components is not None)

@@ -11,7 +11,6 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import attributes_of, map_arrays
 from gpukpca.algorithms.pca.fit import fit_rows, plan_pca
 from gpukpca.algorithms.pca.model import PCAFit, deviations_of, points_of
 from gpukpca.algorithms.pca.plan import PCAPlan
@@ -30,7 +29,7 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.random import generator
-from gpukpca.decomposition._base import DevicePlacement
+from gpukpca.decomposition._base import DevicePlacement, publish
 from gpukpca.decomposition._session import FitSession, run_fit
 from gpukpca.decomposition.checkpoint import checkpoint_for
 from gpukpca.decomposition.checkpoint.job import pca_job
@@ -272,8 +271,7 @@ class PCA(
 
     def _publish(self, fit: PCAFit, place: Placement, story: tuple[str, ...]) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
-        for name, value in attributes_of(map_arrays(fit, place.returned), "projection", "scores").items():
-            setattr(self, name, value)
+        publish(self, fit, place, without=("projection", "scores"))
         self.n_components_, self.n_samples_, self.device_ = fit.n_components, fit.n_samples, fit.device
         self.fallbacks_ = (*place.notes, *story, *fit.fallbacks)
         self._map = fit.projection

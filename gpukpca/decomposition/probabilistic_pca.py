@@ -1,15 +1,10 @@
-"""Probabilistic PCA: orchestration only. Data -> spectrum or EM -> principal form of the Gaussian model."""
+"""Probabilistic PCA as an estimator of scikit-learn."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from gpukpca.algorithms.latent.e_step import Parameters
-from gpukpca.algorithms.latent.em import EMResult, StepReport, most_likely
-from gpukpca.algorithms.latent.initialization import ObservedMoments
-from gpukpca.algorithms.latent.model import LatentModel
+from gpukpca.algorithms.latent.priors import FlatPrior
 from gpukpca.decomposition.latent_estimator import LatentVariableEstimator
 from gpukpca.decomposition.saved.layouts import PROBABILISTIC_PCA_LAYOUT
 
@@ -131,16 +126,5 @@ class ProbabilisticPCA(LatentVariableEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def _of_spectrum(
-        self, spectrum: np.ndarray, rest: float, rounding: float, n: int, pca: LatentModel
-    ) -> tuple[LatentModel, int, bool]:
-        d, p = (int(size) for size in pca.axes.shape)
-        factor = n / self._degrees(n)
-        noise = rest / (d - p) if p < d else 0.0
-        variances = np.maximum(spectrum, noise) * factor
-        return LatentModel(pca.axes, variances, noise * factor, pca.mean), 1, True
-
-    def _iterated(
-        self, sums_at: Any, start: Parameters, floor: float, tell: StepReport, moments: ObservedMoments
-    ) -> EMResult:
-        return most_likely(sums_at, start, self._stop, floor, tell)
+    def _prior(self) -> FlatPrior:
+        return FlatPrior()

@@ -149,7 +149,7 @@ def most_probable(
     start: Parameters,
     stop: StoppingRule,
     floor: float,
-    tell: StepReport,
+    report: StepReport,
     d: int,
 ) -> EMResult:
     """The maximum of likelihood times prior by EM, from `start`; every step makes their product larger.
@@ -170,7 +170,7 @@ def most_probable(
 
     state = (start, _Prior(d, _lengths(start)))
     (parameters, _), trace, gain, converged = run_em(
-        state, lambda state: sums_at(state[0]), value_of, moved, stop, tell
+        state, lambda state: sums_at(state[0]), value_of, moved, stop, report
     )
     return EMResult(parameters, trace, gain, converged)
 

@@ -69,7 +69,7 @@ def run_em(
     value_of: Callable[[State, SufficientStatistics], float],
     moved: Callable[[State, SufficientStatistics], State],
     stop: StoppingRule,
-    tell: StepReport,
+    report: StepReport,
 ) -> tuple[State, np.ndarray, float, bool]:
     """Steps up from `start`: where they end, the values on the way, the last gain, and whether that was small enough.
 
@@ -81,7 +81,7 @@ def run_em(
         sums = sums_of(state)
         value = value_of(state, sums)
         gain = (value - trace[-1]) / sums.observed if trace else math.inf
-        tell(len(trace), value, gain)
+        report(len(trace), value, gain)
         if not gain >= 0.0:
             return before, np.array([*trace, trace[-1]]), gain, True
         trace.append(value)
@@ -95,7 +95,7 @@ def most_likely(
     start: Parameters,
     stop: StoppingRule,
     floor: float,
-    tell: StepReport,
+    report: StepReport,
 ) -> EMResult:
     """Maximum likelihood by EM with expansion, from `start`; every step makes the likelihood larger."""
 
@@ -105,4 +105,4 @@ def most_likely(
     def moved(parameters: Parameters, sums: SufficientStatistics) -> Parameters:
         return turned(expand_parameters(sums, maximized(sums, parameters, None, floor)))
 
-    return EMResult(*run_em(start, sums_at, value_of, moved, stop, tell))
+    return EMResult(*run_em(start, sums_at, value_of, moved, stop, report))

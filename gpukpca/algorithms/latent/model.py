@@ -1,4 +1,4 @@
-"""What is known of z given x in the model x | z ~ N(W z + μ, σ² I), z ~ N(0, I), also where entries are missing.
+"""Posterior of z given x in the model x | z ~ N(W z + μ, σ² I), z ~ N(0, I), also where entries are missing.
 
 In the principal form W = V (Λ - σ²)^½ with orthonormal V, and for complete rows M = WᵀW + σ² I is Λ itself.
 
@@ -9,19 +9,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.latent.e_step import EStep, Parameters, panel_rows
 from gpukpca.algorithms.latent.initialization import NOISE_FLOOR
-from gpukpca.algorithms.magnitude import scaled_rows
+from gpukpca.algorithms.magnitude import check_variance, scaled_rows, variances_of_data
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.placement import panels_of
+from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.linalg import thin_svd
-from gpukpca.backend.namespace import cast, epsilon, from_host, move, namespace_of, to_host
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    epsilon,
+    from_host,
+    move,
+    namespace_of,
+    overflow_allowed,
+    to_host,
+)
 from gpukpca.backend.parallel import map_tiles, restore_order, worker_count
 from gpukpca.backend.rows import dense_rows, gather_rows, take_rows
 from gpukpca.eigen.residuals import signs
@@ -185,6 +196,113 @@ class LatentModel:
             axis=0,
         )
         return gather_rows(found, np.argsort(np.concatenate([whole, others])))
+
+
+@documented
+@dataclass(frozen=True)
+class LatentFit:
+    """Result of probabilistic or Bayesian PCA, in the library and the dtype of the data."""
+
+    components: Array = field_of("p d", "unit rows; the entry of largest modulus is positive")
+    loadings: Array = field_of("d p", "W = V (Λ - σ²)^½")
+    mean: Array = field_of("d", "μ")
+    explained_variance: Array = field_of("p", "variances of the model along the components, σ² included, descending")
+    explained_variance_ratio: Array = field_of("p", "shares of the total variance")
+    total_variance: float = field_of("", "of the data where no entry is missing, else of the model")
+    noise_variance: float = field_of("", "σ²")
+    n_samples: int = field_of("", "rows of the fit")
+    n_iter: int = field_of("", "steps of EM; 1 for the closed form")
+    converged: bool = field_of("", "whether the iteration reached its tolerance")
+    solver: str = field_of("", "the method that ran")
+    fallbacks: tuple[str, ...] = field_of("", "what a device could not do at first")
+    model: LatentModel = field_of("", "the model in the units of the fit, in the widest type")
+    log_likelihoods: Array | None = field_of("n_iter+1", "of EM, before every step and at the end", default=None)
+    precisions: Array | None = field_of("q", "of all candidates of Bayesian PCA; infinite where pruned", default=None)
+
+    @classmethod
+    def of(
+        cls,
+        model: LatentModel,
+        n: int,
+        dtype: Any,
+        *,
+        total: float | None,
+        n_iter: int,
+        converged: bool,
+        solver: str,
+        fallbacks: tuple[str, ...] = (),
+        log_likelihoods: np.ndarray | None = None,
+    ) -> LatentFit:
+        """Return the result for n rows in their dtype.
+
+        `total` is the variance of rows that were multiplied by the scale of the model; None stands for that of the
+        model.
+
+        Raises
+        ------
+        InvalidParameterError
+            A variance is larger than `dtype` holds.
+        """
+        xp, scale = namespace_of(model.axes), model.scale
+        total = model.total if total is None else total
+        variances = variances_of_data(model.variances, scale, dtype)
+        check_variance(total, scale, np.float64)
+        if not model.n_components:  # the noise is all there is
+            variances_of_data([model.noise], scale, np.float64)
+        components = cast(xp.asarray(xp.matrix_transpose(model.axes), copy=True), dtype)
+        shares = model.variances / total if total > 0 else np.zeros(model.n_components)
+        trace = None if log_likelihoods is None else _in_full(log_likelihoods, components)
+        return cls(
+            components=components,
+            loadings=cast(model.loadings / scale, dtype),
+            mean=cast(model.mean / scale, dtype),
+            explained_variance=from_host(variances, components),
+            explained_variance_ratio=from_host(shares, components),
+            total_variance=total / scale / scale,
+            noise_variance=model.noise / scale / scale,
+            n_samples=n,
+            n_iter=n_iter,
+            converged=converged,
+            solver=solver,
+            fallbacks=fallbacks,
+            model=model,
+            log_likelihoods=trace,
+        )
+
+    @property
+    def n_components(self) -> int:
+        """Return the number p of components."""
+        return self.model.n_components
+
+    @property
+    def device(self) -> str:
+        """Return the name of the device of the computation."""
+        return describe_device(self.model.axes)
+
+    def with_precisions(self, precisions: np.ndarray | None) -> LatentFit:
+        """Return the fit with host precisions (q,) of its candidates."""
+        return self if precisions is None else replace(self, precisions=_in_full(precisions, self.components))
+
+    def transform(self, X_new: Array) -> Array:
+        """Return the posterior means (m, p) of z of new rows (m, d); NaN is a missing entry."""
+        return self._computed(self.model.posterior_means, X_new)
+
+    def inverse_transform(self, Z: Array) -> Array:
+        """Return the means W z + μ (m, d) of x for given z (m, p)."""
+        return self._computed(lambda Z: self.model.points(cast(Z, self.model.axes.dtype)), Z)
+
+    def log_density(self, X_new: Array) -> Array:
+        """Return the log-likelihood (m,) of the observed entries of new rows (m, d)."""
+        return self._computed(self.model.log_likelihood, X_new)
+
+    def _computed(self, method: Callable[[Array], Array], rows: Array) -> Array:
+        with device_context(self.components), overflow_allowed():
+            return cast(method(rows), self.components.dtype)
+
+
+def _in_full(numbers: np.ndarray, like: Array) -> Array:
+    """Return host numbers where `like` is, in the widest type there."""
+    return from_host(numbers, like, accumulation_dtype(like))
 
 
 def filled(Y: Array, points: Array) -> Array:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
-from gpukpca.algorithms.fields import field_of
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.backend import blocking
 from gpukpca.backend.linalg import column_norms, inner_products, thin_svd, triangular_inverse
@@ -41,6 +41,7 @@ CONSTANT = 1e-2
 PassReport = Callable[[int, int, float | None, float], None]
 
 
+@documented
 @dataclass(frozen=True)
 class Components:
     """The leading principal components, in the units of the centered rows Z."""

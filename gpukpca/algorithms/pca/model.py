@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.fields import field_of
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.algorithms.placement import panels_of
@@ -31,6 +31,7 @@ from gpukpca.covariance.centered_matrix import CenteredRows
 from gpukpca.covariance.dense import projected_rows
 
 
+@documented
 @dataclass(frozen=True)
 class LinearProjection:
     """The affine map of new points onto principal axes: scores(x) = (x - shift) A - b, where it is computed."""
@@ -97,6 +98,7 @@ def scores_of_panel(panel: Array, projection: LinearProjection) -> np.ndarray:
     return to_host(projection.transform(panel, 1))
 
 
+@documented
 @dataclass(frozen=True)
 class PCAFit:
     """Result of a principal component analysis, in the library and the dtype of the data."""

@@ -1,0 +1,395 @@
+"""Probabilistic and Bayesian PCA: from the spectrum of complete rows, or by EM where entries are missing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from gpukpca._formatting import format_bytes
+from gpukpca._typing import Array
+from gpukpca.algorithms.latent.ard import rounding_of
+from gpukpca.algorithms.latent.e_step import EStep, Parameters, SufficientStatistics, gathered, panel_rows
+from gpukpca.algorithms.latent.em import EMResult, StepReport
+from gpukpca.algorithms.latent.initialization import safe_observed_moments, start_of
+from gpukpca.algorithms.latent.model import LatentFit, LatentModel
+from gpukpca.algorithms.latent.priors import FlatPrior, KnownSpectrum, LatentPrior, RelevancePrior
+from gpukpca.algorithms.latent.settings import LatentSettings
+from gpukpca.algorithms.magnitude import row_bounds, safe_scale
+from gpukpca.algorithms.pca.fit import fit_rows
+from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
+from gpukpca.algorithms.progress import Listener, Progress
+from gpukpca.algorithms.resources import Resources
+from gpukpca.backend import blocking
+from gpukpca.backend.device import device_context
+from gpukpca.backend.finite import FINITE, check_finite, has_missing
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    from_host,
+    is_foreign,
+    is_sparse,
+    item_size,
+    move,
+    namespace_of,
+    overflow_allowed,
+    to_host,
+)
+from gpukpca.backend.parallel import worker_count
+from gpukpca.backend.random import generator
+from gpukpca.backend.rows import as_rows, dense_rows, feature_means
+from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, MemoryBudgetError, RankWarning, warn_user
+
+# Components of EM where nobody says how many: the memory and time of a step grow with their square.
+MOST_BY_DEFAULT = 20
+
+
+def fit_probabilistic_pca(
+    X: Array | list[Array],
+    n_components: int | None = None,
+    *,
+    settings: LatentSettings = LatentSettings(),
+    resources: Resources | None = None,
+    rng: np.random.Generator | int | None = None,
+    progress: Listener | None = None,
+) -> LatentFit:
+    """Fit the model x | z ~ N(W z + μ, σ² I), z ~ N(0, I), by maximum likelihood; NaN is a missing entry.
+
+    Parameters
+    ----------
+    X : array or CSR matrix, shape (n, d), or a list of such batches of rows
+        Of any library of the Array API standard, or of SciPy. Not changed. The result lives where X lives.
+    n_components : int, optional
+        p, at most min(n, d), and less than d for EM. None: min(n, d) - 1, and at most 20 for EM.
+    settings : LatentSettings
+        Solver, degrees of freedom, and the end of EM.
+    resources : Resources, optional
+        Device, bytes that may be allocated, and threads; see `fit_pca`.
+    rng : numpy.random.Generator or int, optional
+        For the random start.
+    progress : callable, optional
+        Called with a `Progress` after every step.
+
+    Returns
+    -------
+    LatentFit
+        Components, variances, noise, and `transform`, `inverse_transform`, `log_density` for new points.
+
+    Raises
+    ------
+    ValueError
+        X is not two-dimensional, is empty or holds infinity; a row or a feature has no observed entry; n_components is
+        out of range; the direct solver was requested for missing entries or for batches.
+    MemoryBudgetError
+        The fit does not fit into the memory.
+
+    Warns
+    -----
+    ConvergenceWarning, RankWarning, PrecisionWarning, DeviceFallbackWarning, UserWarning
+
+    See Also
+    --------
+    gpukpca.ProbabilisticPCA : The same fit as an estimator of scikit-learn.
+
+    Notes
+    -----
+    Cost: directly as `fit_pca`. A step of EM O(n d p) for complete rows, O(n (d p² + p³)) for others.
+
+    Tipping & Bishop, J. R. Stat. Soc. B 61 (1999) 611; Ilin & Raiko, J. Mach. Learn. Res. 11 (2010) 1957 (missing
+    values).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.algorithms import fit_probabilistic_pca
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 2)) @ rng.standard_normal((2, 5)) + 0.1 * rng.standard_normal((200, 5))
+    >>> X[0, 1] = np.nan
+    >>> fit = fit_probabilistic_pca(X, n_components=2, rng=0)
+    >>> fit.solver, bool(0.005 < fit.noise_variance < 0.02)
+    ('em', True)
+    >>> fit.transform(X[:3]).shape
+    (3, 2)
+    """
+    return _fit_any(X, n_components, FlatPrior(), settings, resources, rng, progress)
+
+
+def fit_bayesian_pca(
+    X: Array | list[Array],
+    n_components: int | None = None,
+    *,
+    settings: LatentSettings = LatentSettings(),
+    resources: Resources | None = None,
+    rng: np.random.Generator | int | None = None,
+    progress: Listener | None = None,
+) -> LatentFit:
+    """Fit probabilistic PCA with automatic relevance determination, which prunes components.
+
+    Parameters
+    ----------
+    X, settings, resources, rng, progress
+        As in `fit_probabilistic_pca`.
+    n_components : int, optional
+        Candidates. None: min(n, d) - 1, and at most 20 for EM.
+
+    Returns
+    -------
+    LatentFit
+        With `precisions` of all candidates, infinite where pruned.
+
+    Raises
+    ------
+    ValueError, MemoryBudgetError
+        As `fit_probabilistic_pca`.
+
+    Warns
+    -----
+    RankWarning
+        No component is left, or their number is unreliable.
+    ConvergenceWarning, PrecisionWarning, DeviceFallbackWarning, UserWarning
+
+    See Also
+    --------
+    gpukpca.BayesianPCA : The same fit as an estimator of scikit-learn.
+
+    Notes
+    -----
+    Cost as `fit_probabilistic_pca`. Bishop, Bayesian PCA, NIPS 11 (1998) 382.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.algorithms import fit_bayesian_pca
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 2)) @ rng.standard_normal((2, 8)) + 0.1 * rng.standard_normal((200, 8))
+    >>> fit_bayesian_pca(X).n_components
+    2
+    """
+    return _fit_any(X, n_components, RelevancePrior(n_components is not None), settings, resources, rng, progress)
+
+
+def _fit_any(
+    X: Array | list[Array],
+    n_components: int | None,
+    prior: LatentPrior,
+    settings: LatentSettings,
+    resources: Resources | None,
+    rng: np.random.Generator | int | None,
+    progress: Listener | None,
+) -> LatentFit:
+    """Check the rows and fit them directly or by EM."""
+    is_list = isinstance(X, (list, tuple))
+    with device_context(X[0] if is_list else X), overflow_allowed():
+        batches = [as_rows(batch) for batch in (X if is_list else [X])]
+        for batch in batches:
+            if not all(batch.shape):
+                raise ValueError(f"X has shape {tuple(batch.shape)}; the fit needs at least one row and one column.")
+            check_finite(batch, FINITE, missing=True)
+        resources = Resources.for_data(batches[0]) if resources is None else resources
+        with device_context(resources.place.work):
+            if is_direct(None if is_list else batches[0], settings.solver, prior):
+                return fit_spectrum(batches[0], n_components, prior, settings, resources, generator(rng), progress)
+            dense = [resources.place.brought(dense_rows(batch)) for batch in batches]
+            return fit_em(dense, n_components, prior, settings, resources, generator(rng), progress)
+
+
+def is_direct(X: Array | None, solver: str, prior: LatentPrior) -> bool:
+    """Return True where the spectrum of the rows X (n, d) is fitted, False for EM; X is None for batches.
+
+    Raises
+    ------
+    ValueError
+        The direct solver was requested for batches, or for rows with missing entries.
+    """
+    if solver != "direct":
+        return solver == "auto" and X is not None and not has_missing(X)
+    if X is None:
+        raise InvalidParameterError(
+            f'solver="{prior.name}" needs all rows in one array, and X is an iterable of batches; use solver="em" or '
+            '"auto".'
+        )
+    check_finite(X, f'solver="{prior.name}" takes no missing values; use solver="em" or "auto".')
+    return True
+
+
+# -- from the spectrum -------------------------------------------------------------------------------------------------
+
+
+def fit_spectrum(
+    X: Array,
+    n_components: int | None,
+    prior: LatentPrior,
+    settings: LatentSettings,
+    resources: Resources,
+    rng: np.random.Generator,
+    progress: Listener | None = None,
+) -> LatentFit:
+    """Return the fit of complete, checked rows X (n, d) from their variances."""
+    n, d = (int(size) for size in X.shape)
+    p = _count_of(n_components, n, d, below=d + 1)
+    with device_context(X):
+        scale = safe_scale(*row_bounds([X]), X.dtype)
+        X = X if scale == 1.0 else X * scale
+    # Without a number of components their rank is worth no warning.
+    rank = RankRequest.of(None if n_components is None else p, "auto", n, d)
+    pca = fit_rows(X, rank, PCASettings(warns_of_rounding=False), resources, rng, progress=progress)
+    degrees = max(n - 1, 1) / n
+    values = (to_host(pca.singular_values).astype(np.float64) / np.sqrt(n)) ** 2
+    spectrum, total = values[:p], max(pca.total_variance * degrees, float(np.sum(values)))
+    # PCA has decided what of the rest is rounding; it is a mean over min(n, d) - len(values) variances there.
+    left_out = pca.noise_variance * (min(n, d) - len(values)) * degrees
+    rest = float(np.sum(values[p:])) + left_out
+    axes = cast(pca.projection.axes, accumulation_dtype(pca.projection.axes))[:, :p]
+    mean = _means(X, axes)
+    known = KnownSpectrum(LatentModel(axes, spectrum, 0.0, mean), rest, rounding_of(mean, pca.components), n)
+    model, steps, converged = prior.of_spectrum(known, n / settings.degrees(n))
+    fit = LatentFit.of(
+        replace(model, scale=scale),
+        n,
+        resources.place.work.dtype,
+        total=total * n / settings.degrees(n),
+        n_iter=steps,
+        converged=pca.converged and converged,
+        solver=f"{prior.name}: {pca.solver}",
+        fallbacks=pca.fallbacks,
+    )
+    return fit.with_precisions(prior.precisions(fit.model, p))
+
+
+def _means(X: Array, like: Array) -> Array:
+    """Return the wide means (d,) of the features where `like` is."""
+    if is_sparse(X):
+        return from_host(np.asarray(X.mean(axis=0, dtype=np.float64)).reshape(-1), like)
+    with device_context(X):
+        return move(feature_means(X), like)
+
+
+# -- expectation maximization ------------------------------------------------------------------------------------------
+
+
+def fit_em(
+    batches: Iterable[Array],
+    n_components: int | None,
+    prior: LatentPrior,
+    settings: LatentSettings,
+    resources: Resources,
+    rng: np.random.Generator,
+    progress: Listener | None = None,
+) -> LatentFit:
+    """Return the fit of checked, dense batches of rows (b, d) where it is computed; NaN is a missing entry.
+
+    The batches are read in every step, and must be the same every time.
+    """
+    like = resources.place.work
+    moments, batches, scale = safe_observed_moments(batches)
+    n, d = moments.rows, int(moments.means.shape[0])
+    p = _count_of(n_components, n, d, below=d)
+    if n_components is None and p > MOST_BY_DEFAULT:
+        warn_user(
+            f"n_components=None: EM takes {MOST_BY_DEFAULT} of the {p} components that there could be, as all would "
+            f"need {format_bytes(_bytes_of_em(like, d, p, resources.n_jobs))} and a step O(n d p²). Set n_components.",
+            UserWarning,
+        )
+        p = MOST_BY_DEFAULT
+    _check_memory(like, d, p, resources)
+    total = float(np.sum(moments.variances))
+    # Of the change of units: densities of the data are this much larger than those of the scaled rows.
+    log_volume = math.log(scale) * float(namespace_of(moments.counts).sum(moments.counts))
+    factor = n / settings.degrees(n)
+    if not total > 0:
+        warn_user("no feature varies: every variance is 0, and the components mean nothing.", RankWarning)
+        axes = from_host(np.eye(d)[:, :p], moments.means)
+        outcome = EMResult(Parameters(axes, moments.means, 0.0), np.zeros(2), 0.0, True)
+        model = LatentModel(axes, np.zeros(p), 0.0, moments.means, scale)
+    else:
+        start, floor = start_of(batches, moments, p, rng)
+        report = _step_report(progress, settings, log_volume)
+        outcome = prior.iterate(
+            lambda parameters: _sums(batches, parameters, n, resources.n_jobs),
+            start,
+            floor,
+            settings.stop,
+            report,
+            moments,
+        )
+        model = LatentModel.of(outcome.parameters, factor, scale)
+    is_complete = bool(namespace_of(moments.counts).all(moments.counts == n))
+    fit = LatentFit.of(
+        model,
+        n,
+        like.dtype,
+        total=total * factor if is_complete else None,
+        n_iter=outcome.n_steps,
+        converged=outcome.converged,
+        solver="em",
+        log_likelihoods=outcome.trace + log_volume,
+    )
+    if not outcome.converged:
+        warn_user(
+            f"EM stopped after max_iter = {settings.max_iter} steps, the last of which made the log-likelihood of an "
+            f"observed entry {outcome.gain:.1e} larger (tol = {settings.tol:g}). Use a larger max_iter or tol, or "
+            "fewer components.",
+            ConvergenceWarning,
+        )
+    return fit.with_precisions(prior.precisions(model, p))
+
+
+def _sums(batches: Iterable[Array], parameters: Parameters, n: int, n_jobs: int | None) -> SufficientStatistics:
+    """Return the sums of an E step; raise ValueError where the batches changed since the first pass."""
+    sums = gathered(batches, EStep(parameters), n_jobs)
+    if sums.rows != n:
+        raise ValueError(
+            f"the batches changed between passes: the first pass gave {n} rows, a later one {sums.rows}. EM needs an "
+            "iterable that gives the same batches every time it is gone through."
+        )
+    return sums
+
+
+def _step_report(listener: Listener | None, settings: LatentSettings, log_volume: float) -> StepReport:
+    """Return what EM calls after an E step."""
+
+    def report(step: int, value: float, gain: float) -> None:
+        if listener is not None:
+            text = f"step {step}: log-likelihood {value + log_volume:.10g}"
+            text += f", {gain:.1e} an entry more" if step else ""
+            listener(Progress("pass", text, step, settings.max_iter, gain if step else None, settings.tol))
+
+    return report
+
+
+# -- counts and memory -------------------------------------------------------------------------------------------------
+
+
+def _count_of(n_components: int | None, n: int, d: int, below: int) -> int:
+    """Return the number of components, less than `below`; raise `InvalidParameterError` for too many."""
+    most = min(n, d, below - 1)
+    p = max(min(n, d) - 1, 1) if n_components is None else int(n_components)
+    if p > most:
+        why = "" if most == min(n, d) else ", and EM needs at least one direction of noise"
+        raise InvalidParameterError(
+            f"n_components={n_components!r} is too many for n_samples={n}, n_features={d}: at most "
+            f"min(n_samples, n_features) = {min(n, d)} can be told apart{why}. Ask for at most {most}."
+            if most > 0
+            else f"EM needs at least 2 features, got n_features={d}: with one no direction is left for the noise."
+        )
+    return p
+
+
+def _bytes_of_em(like: Array, d: int, p: int, n_jobs: int | None) -> int:
+    """Return the bytes of the moments of the features, their systems and the panels."""
+    workers = worker_count(like, n_jobs)
+    moments = d * (p + 1) * (p + 2) // 2
+    panel = panel_rows(np.empty((0, d)) if not is_foreign(like) else like[:0, None], p) * (4 * d + 6 * p * p)
+    return item_size(accumulation_dtype(like)) * (moments * (blocking.E_STEP_WAVE * workers + 6) + workers * panel)
+
+
+def _check_memory(like: Array, d: int, p: int, resources: Resources) -> None:
+    needed = _bytes_of_em(like, d, p, resources.n_jobs)
+    if needed > resources.limit:
+        raise MemoryBudgetError(
+            f"EM with {p} components of {d} features takes {format_bytes(needed)}, and "
+            f"{format_bytes(resources.limit)} are allowed or free. Ask for fewer components, or set a larger "
+            "memory_limit."
+        )
