@@ -17,6 +17,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LEVELS = {
     "_files": 0,
     "_formatting": 0,
+    "_rules": 0,
     "_process": 0,
     "_typing": 0,
     "_version": 0,

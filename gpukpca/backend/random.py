@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca.backend.elementwise import add, multiply
 from gpukpca.backend.namespace import cast, device_of, from_host, namespace_of
@@ -22,15 +23,18 @@ def generator(random_state: Any) -> np.random.Generator:
 
     A `Generator` is returned as it is and so is consumed; a `RandomState` gives one seed.
     """
-    if random_state is None:
-        return np.random.default_rng()
-    if isinstance(random_state, np.random.Generator):
-        return random_state
+    check_random_state(random_state)
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(int(random_state.randint(0, 2**31 - 1)))
-    is_integer = isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool)
-    if is_integer and 0 <= random_state < 2**32:
-        return np.random.default_rng(int(random_state))
+    return np.random.default_rng(None if random_state is None else random_state)
+
+
+def check_random_state(random_state: Any) -> None:
+    """Raise `InvalidParameterError` for what `generator` does not take; consume nothing."""
+    if random_state is None or isinstance(random_state, (np.random.Generator, np.random.RandomState)):
+        return
+    if is_integer(random_state) and 0 <= random_state < 2**32:
+        return
     raise InvalidParameterError(
         f"random_state={random_state!r} is not allowed. Give None, an integer from 0 to 2**32 - 1, a "
         "numpy.random.Generator or a numpy.random.RandomState."

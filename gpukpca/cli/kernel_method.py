@@ -23,7 +23,7 @@ from gpukpca.cli.method import (
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.scheduler import labeled
 from gpukpca.cli.table import Table
-from gpukpca.decomposition.choices import check_parameters
+from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.exceptions import InvalidParameterError
 
 # Option -> the kernels that read it.

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
+from gpukpca.algorithms.pca.settings import SVDSolver
 from gpukpca.cli.method import DEFAULT_COMPONENTS
 from gpukpca.cli.methods import METHODS
-from gpukpca.decomposition.choices import EIGEN_SOLVERS, NAMED_KERNELS
-from gpukpca.decomposition.pca_choices import SVD_SOLVERS
+from gpukpca.decomposition._kernels import NAMED_KERNELS
+from gpukpca.decomposition._parameters import EIGEN_SOLVERS
 from gpukpca.decomposition.preimage.methods import METHODS as PREIMAGES
 from gpukpca.eigen.landmarks import LANDMARKS
 
@@ -188,7 +189,7 @@ MODEL_OPTIONS = (
     click.option("--hard", is_flag=True, help=of_method("hard", "Every sample in one cluster, the nearest plane's.")),
     click.option(
         "--svd-solver",
-        type=click.Choice(SVD_SOLVERS),
+        type=click.Choice(get_args(SVDSolver)),
         default="auto",
         show_default=True,
         help=of_method("svd_solver", "Which of the equal ways to the components is taken."),

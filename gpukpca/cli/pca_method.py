@@ -22,7 +22,7 @@ from gpukpca.cli.method import (
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.scheduler import labeled
 from gpukpca.cli.table import Table
-from gpukpca.decomposition.pca_choices import check_pca_parameters
+from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -42,7 +42,7 @@ class PCAMethod(Method):
         parameters = {name: getattr(wanted, name) for name in names}
         parameters |= components_parameter(wanted) | checkpoint_parameter(wanted)
         model = PCA(**parameters, random_state=wanted.seed, verbose=listener)
-        check_pca_parameters(model)
+        check_parameters(model)
         return model
 
     def prepared(self, wanted: SimpleNamespace, model: PCA, table: Table) -> Prepared:

@@ -17,12 +17,9 @@ from sklearn.exceptions import NotFittedError
 from gpukpca._typing import Array
 from gpukpca._version import __version__
 from gpukpca.algorithms.fields import attributes_of, map_arrays
-from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.placement import Placement
 from gpukpca.backend.namespace import is_cupy, is_foreign, is_numpy, move, to_host
-from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.exceptions import VersionWarning, warn_user
-from gpukpca.kernels import Kernel
 
 # What scikit-learn's `set_output` and `set_fit_request` leave on an estimator.
 OF_SKLEARN = ("_sklearn_output_config", "_metadata_request")
@@ -179,22 +176,3 @@ class OnlyWhere:
         if why := self.missing(estimator):
             raise NotFittedError(why)
         return self.method.__get__(estimator, owner)
-
-
-def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
-    """Return the checked parameters of a KernelPCA that the algorithm needs; the kernel has numbers for rules."""
-    e = estimator
-    return KernelPCASettings(
-        n_components=e.n_components,
-        eigen_solver=e.eigen_solver,
-        tol=float(e.tol),
-        max_passes=e.max_iter,
-        passes=None if e.iterated_power == "auto" else int(e.iterated_power),
-        gram=e.gram,
-        drops_zeros=e.n_components is None or bool(e.remove_zero_eig),
-        copies_data=bool(e.copy_X),
-        has_memory_limit=e.memory_limit is not None,
-        n_jobs=e.n_jobs,
-        has_checkpoint=e.checkpoint is not None,
-        preimage=preimage_method(e, kernel),
-    )

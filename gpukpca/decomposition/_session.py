@@ -10,14 +10,17 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gpukpca.algorithms.kernel_pca.fit import FitTools
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
 from gpukpca.algorithms.progress import listener_from
 from gpukpca.algorithms.resources import ENDS_WITHOUT_LOCALS, MemoryBudget, clear_traceback_frames, retry_on_oom
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import generator
+from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.decomposition.checkpoint import check_folder, checkpoint_for
 from gpukpca.decomposition.checkpoint.job import kernel_job
+from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.kernels import Kernel
 
 Result = TypeVar("Result")
@@ -52,18 +55,17 @@ class FitSession:
 
 
 @contextmanager
-def fit_session(estimator: Any, X: Any, check: Callable[[Any], None]) -> Iterator[FitSession]:
+def fit_session(estimator: Any, X: Any) -> Iterator[FitSession]:
     """Check the parameters, make the device of X current, and restore the estimator on any exception."""
     with restore_on_error(estimator), device_context(X), overflow_allowed():
-        check(estimator)
-        parameters = estimator.get_params(deep=False)
-        check_folder(parameters.get("checkpoint"))
+        check_parameters(estimator)
+        check_folder(estimator.get_params(deep=False).get("checkpoint"))
         yield FitSession(estimator.device, MemoryBudget(estimator.memory_limit, X))
 
 
-def run_fit(estimator: Any, X: Any, attempt: Callable[[FitSession], Result], check: Callable[[Any], None]) -> Result:
+def run_fit(estimator: Any, X: Any, attempt: Callable[[FitSession], Result]) -> Result:
     """Return the result of `attempt` in a `fit_session`; repeat it where a device runs out of memory."""
-    with fit_session(estimator, X, check) as session:
+    with fit_session(estimator, X) as session:
         return retry_on_oom(lambda budget: attempt(replace(session, budget=budget)), estimator.memory_limit, X)
 
 
@@ -79,6 +81,25 @@ def restore_on_error(estimator: Any) -> Iterator[None]:
         if isinstance(error, ENDS_WITHOUT_LOCALS):
             clear_traceback_frames(error)
         raise
+
+
+def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
+    """Return the checked parameters of a KernelPCA that the algorithm needs; the kernel has numbers for rules."""
+    e = estimator
+    return KernelPCASettings(
+        n_components=e.n_components,
+        eigen_solver=e.eigen_solver,
+        tol=float(e.tol),
+        max_passes=e.max_iter,
+        passes=None if e.iterated_power == "auto" else int(e.iterated_power),
+        gram=e.gram,
+        drops_zeros=e.n_components is None or bool(e.remove_zero_eig),
+        copies_data=bool(e.copy_X),
+        has_memory_limit=e.memory_limit is not None,
+        n_jobs=e.n_jobs,
+        has_checkpoint=e.checkpoint is not None,
+        preimage=preimage_method(e, kernel),
+    )
 
 
 def fit_tools(estimator: Any, X: Any, kernel: Kernel, place: Placement) -> FitTools:

@@ -21,7 +21,7 @@ from gpukpca.algorithms.progress import Listener, Progress, listener_from
 from gpukpca.algorithms.resources import MemoryBudget, parsed_bytes, retry_on_oom
 from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_fallbacks
 from gpukpca.backend import blocking
-from gpukpca.backend.device import describe_device, device_context, parsed_device
+from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
@@ -43,7 +43,6 @@ from gpukpca.decomposition._base import DevicePlacement
 from gpukpca.decomposition._session import fit_session
 from gpukpca.decomposition.batch_memory import check_update, exact_solver, rows_within, update_bytes
 from gpukpca.decomposition.batches import Batches, batches_of, is_stream
-from gpukpca.decomposition.choices import check_parameter, is_integer, is_switch
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import supports_dask
 from gpukpca.decomposition.saved import Saved
@@ -182,7 +181,7 @@ class IncrementalPCA(
         IncrementalPCA
             The estimator itself.
         """
-        with fit_session(self, X, IncrementalPCA._check_parameters):
+        with fit_session(self, X):
             batches = batches_of(self, X, self._rows_of_a_batch, 0 if self.exact else self.n_components or 0)
             with device_context(batches.like), self._few_threads():
                 if self.exact:
@@ -268,7 +267,7 @@ class IncrementalPCA(
         IncrementalPCA
             The estimator itself.
         """
-        with fit_session(self, X, IncrementalPCA._check_parameters):
+        with fit_session(self, X):
             if is_sparse(X):
                 raise TypeError(
                     "IncrementalPCA.partial_fit does not support sparse input. Either convert data to dense or use "
@@ -325,19 +324,6 @@ class IncrementalPCA(
         if self.memory_limit is None:
             return usual
         return min(usual, rows_within(parsed_bytes(self.memory_limit), d, min(d, self.n_components or n)))
-
-    def _check_parameters(self) -> None:
-        for name in ("n_components", "batch_size"):
-            value = getattr(self, name)
-            check_parameter(self, name, value is None or (is_integer(value) and value >= 1), "None or an integer >= 1")
-        for name in ("whiten", "copy", "exact"):
-            check_parameter(self, name, isinstance(getattr(self, name), (bool, np.bool_)), "True or False")
-        check_parameter(
-            self, "verbose", callable(self.verbose) or is_switch(self.verbose), "an integer >= 0 or a callable"
-        )
-        parsed_device(self.device)
-        if self.memory_limit is not None:
-            parsed_bytes(self.memory_limit)
 
     def _commit(self, state: IncrementalState, like: Array, home: Array, eigen: EigenResult | None = None) -> None:
         """Set the fitted attributes, in the library of the data; the only place that does."""

@@ -29,9 +29,10 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.rows import gather_rows, place_of, take_columns, take_rows
-from gpukpca.decomposition._base import DevicePlacement, settings_of
-from gpukpca.decomposition._session import FitSession, fit_tools, run_fit
-from gpukpca.decomposition.choices import check_parameters, kernel_from, kernel_gamma
+from gpukpca.decomposition._base import DevicePlacement
+from gpukpca.decomposition._kernels import kernel_from, kernel_gamma
+from gpukpca.decomposition._parameters import check_parameters
+from gpukpca.decomposition._session import FitSession, fit_tools, run_fit, settings_of
 from gpukpca.decomposition.cluster import accumulate, cluster_rows, compute_dask, local_placement
 from gpukpca.decomposition.cluster_route import cluster_plan, model_from_cluster
 from gpukpca.decomposition.lazy import check_no_data_frames, supports_dask
@@ -278,7 +279,7 @@ class KernelPCA(
         """Fit, and return the scores where they are wanted; on any exception the estimator is as it was."""
         if wants_scores and is_dask_array(X):
             check_no_data_frames(self)
-        return run_fit(self, X, lambda session: self._fitted(X, session, wants_scores), check_parameters)
+        return run_fit(self, X, lambda session: self._fitted(X, session, wants_scores))
 
     def _fitted(self, given: Any, session: FitSession, wants_scores: bool) -> Array | None:
         """One attempt; the scores in the library of the data."""

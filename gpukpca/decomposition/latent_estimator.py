@@ -16,13 +16,12 @@ from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.progress import listener_from
 from gpukpca.algorithms.resources import Resources, retry_on_oom
 from gpukpca.backend import blocking
-from gpukpca.backend.device import device_context, parsed_device
+from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import is_memory_map, is_sparse, item_size
 from gpukpca.backend.random import generator
 from gpukpca.decomposition._base import publish
 from gpukpca.decomposition._session import FitSession, fit_session
 from gpukpca.decomposition.batches import Batches, batches_of, is_stream
-from gpukpca.decomposition.choices import check_parameter, is_integer, is_real, is_switch, is_word
 from gpukpca.decomposition.latent_variables import WithLatentVariables
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.validation import training_data
@@ -64,7 +63,7 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
         -------
         self
         """
-        with fit_session(self, X, LatentVariableEstimator._check_parameters) as session:
+        with fit_session(self, X) as session:
             data = None if is_stream(X) else training_data(self, X, missing=True)
             direct = is_direct(data, "direct" if self.solver == self.direct else self.solver, self._prior())
             attempt = partial(self._fit_direct, data) if direct else partial(self._fit_em, X)
@@ -115,24 +114,6 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
             return int(self.batch_size)
         in_place = self.device is None and not is_sparse(X) and not is_memory_map(X)
         return max(int(X.shape[0]), 1) if in_place and hasattr(X, "shape") else max(1, blocking.EM_BATCH_ENTRIES // d)
-
-    def _check_parameters(self) -> None:
-        value = self.n_components
-        check_parameter(
-            self, "n_components", value is None or (is_integer(value) and value >= 1), "None or an integer >= 1"
-        )
-        names = ("auto", self.direct, "em")
-        check_parameter(self, "solver", is_word(self.solver, *names), f"one of {', '.join(map(repr, names))}")
-        check_parameter(self, "ddof", is_integer(self.ddof) and self.ddof in (0, 1), "0 or 1")
-        check_parameter(self, "tol", is_real(self.tol) and self.tol >= 0, "a number >= 0")
-        check_parameter(self, "max_iter", is_integer(self.max_iter) and self.max_iter >= 1, "an integer >= 1")
-        size = self.batch_size
-        check_parameter(self, "batch_size", size is None or (is_integer(size) and size >= 1), "None or an integer >= 1")
-        jobs = self.n_jobs is None or (is_integer(self.n_jobs) and self.n_jobs != 0)
-        check_parameter(self, "n_jobs", jobs, "None or an integer other than 0")
-        verbose = callable(self.verbose) or is_switch(self.verbose)
-        check_parameter(self, "verbose", verbose, "an integer >= 0 or a callable")
-        parsed_device(self.device)
 
 
 def _held(batches: Batches, limit: int) -> Iterable[Array]:

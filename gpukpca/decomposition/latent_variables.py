@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca.algorithms.latent.model import LatentModel, filled
 from gpukpca.backend.device import device_context
@@ -25,7 +26,6 @@ from gpukpca.backend.random import generator
 from gpukpca.backend.rows import dense_rows
 from gpukpca.decomposition._base import DevicePlacement
 from gpukpca.decomposition.batches import is_stream
-from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import mean_of, supports_dask
 from gpukpca.decomposition.validation import checked_scores, new_data

@@ -10,12 +10,15 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca.algorithms.magnitude import variances_of_data
 from gpukpca.algorithms.mixture.component import fix_signs
 from gpukpca.algorithms.mixture.model import LocalModel, rotated_back
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotated_into_span
+from gpukpca.algorithms.mixture.selection import BICSelection, SelectionSettings, candidates, check_memory, smallest_bic
 from gpukpca.algorithms.placement import Placement
+from gpukpca.algorithms.progress import listener_from
 from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
@@ -34,10 +37,7 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.random import generator
 from gpukpca.decomposition._base import DevicePlacement
 from gpukpca.decomposition._session import FitSession, run_fit
-from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.lazy import mean_of, supports_dask
-from gpukpca.decomposition.local_choices import candidates, check_local_parameters
-from gpukpca.decomposition.local_selection import BICSelection, check_memory, smallest_bic
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import LOCAL_PCA_LAYOUT
 from gpukpca.decomposition.validation import checked_scores, new_data, training_data
@@ -192,13 +192,13 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         LocalPCA
             The estimator itself.
         """
-        run_fit(self, X, lambda session: self._fit(X, session), check_local_parameters)
+        run_fit(self, X, lambda session: self._fit(X, session))
         return self
 
     def _fit(self, given: Any, session: FitSession) -> None:
         _refuse_sparse(given)
         data = training_data(self, given)
-        pairs = candidates(self, *data.shape)
+        pairs = candidates(self.n_clusters, self.n_components, *data.shape)
         place = session.place(data)
         with session.on(place, data) as limit:
             X = place.brought(data)
@@ -207,7 +207,9 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
             check_memory(points, max(k for k, _ in pairs), limit)
             if points.shape[1] > points.shape[0]:
                 points, basis = rotated_into_span(points, max(p for _, p in pairs))
-            chosen = smallest_bic(self, points, pairs, frame.factor)
+            settings = SelectionSettings(self.method, self.n_init, self.max_iter, self.tol, self.reg)
+            rng, listener = generator(self.random_state), listener_from(self.verbose)
+            chosen = smallest_bic(points, pairs, frame.factor, settings, rng, listener)
             clusters = sorted(chosen.run.clusters, key=lambda cluster: -cluster.weight)
             clusters = clusters if basis is None else rotated_back(clusters, basis)
             model = LocalModel(self.method, frame, [fix_signs(cluster) for cluster in clusters])

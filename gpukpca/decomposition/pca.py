@@ -14,7 +14,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.pca.fit import fit_rows, plan_pca
 from gpukpca.algorithms.pca.model import PCAFit, deviations_of, points_of
 from gpukpca.algorithms.pca.plan import PCAPlan
-from gpukpca.algorithms.pca.settings import RankRequest
+from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
 from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
 from gpukpca.algorithms.progress import listener_from
 from gpukpca.algorithms.resources import MemoryBudget, Resources
@@ -30,18 +30,21 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.random import generator
 from gpukpca.decomposition._base import DevicePlacement, publish
+from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.decomposition._session import FitSession, run_fit
 from gpukpca.decomposition.checkpoint import checkpoint_for
 from gpukpca.decomposition.checkpoint.job import pca_job
 from gpukpca.decomposition.cluster import cluster_rows, compute_dask, local_placement
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import check_no_data_frames, mean_of, supports_dask
-from gpukpca.decomposition.pca_choices import check_pca_parameters, settings_of
 from gpukpca.decomposition.peers import PCAPeer
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import PCA_LAYOUT
 from gpukpca.decomposition.validation import checked_scores, new_data, training_data
 from gpukpca.distributed import is_dask_array
+
+# scikit-learn's default, which stands for the solver's own.
+DEFAULT_OVERSAMPLES = 10
 
 
 class PCA(
@@ -224,10 +227,20 @@ class PCA(
         PCAPlan
         """
         with device_context(X), overflow_allowed():
-            check_pca_parameters(self)
+            check_parameters(self)
             data, place = clone(self)._taken(X)
             resources = Resources(place, MemoryBudget(self.memory_limit, X).limit(place.work), self.n_jobs)
-            return plan_pca(data, self._rank(data), settings_of(self), resources)
+            return plan_pca(data, self._rank(data), self._settings(), resources)
+
+    def _settings(self) -> PCASettings:
+        return PCASettings(
+            svd_solver=self.svd_solver,
+            passes=None if self.iterated_power == "auto" else int(self.iterated_power) + 1,
+            oversampling=None if self.n_oversamples == DEFAULT_OVERSAMPLES else int(self.n_oversamples),
+            tol=float(self.tol),
+            scale=self.scale,
+            has_checkpoint=self.checkpoint is not None,
+        )
 
     def _rank(self, X: Any) -> RankRequest:
         return RankRequest.of(self.n_components, self.svd_solver, *X.shape)
@@ -236,7 +249,7 @@ class PCA(
         """Fit, and return the scores if they are requested; on any exception the estimator is as it was."""
         if with_scores and is_dask_array(X):
             check_no_data_frames(self)
-        return run_fit(self, X, lambda session: self._fitted(X, session, with_scores), check_pca_parameters)
+        return run_fit(self, X, lambda session: self._fitted(X, session, with_scores))
 
     def _fitted(self, X: Any, session: FitSession, with_scores: bool) -> Array | None:
         """Fit once; return the scores in the library of the data."""
@@ -246,7 +259,7 @@ class PCA(
             fit = fit_rows(
                 data,
                 self._rank(data),
-                settings_of(self),
+                self._settings(),
                 Resources(place, limit, self.n_jobs),
                 rng,
                 progress=listener,

@@ -16,7 +16,7 @@ from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, is_sparse, overflow_allowed, to_host
 from gpukpca.backend.rows import gather_rows
-from gpukpca.decomposition.choices import kernel_from
+from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition.reading import total_variance_of
 from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context, on_its_device
@@ -33,7 +34,6 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.rows import as_rows, by_panels, dense_rows, feature_means, row_panels
-from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.validation import new_data
 from gpukpca.exceptions import InvalidParameterError
 

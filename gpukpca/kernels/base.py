@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._rules import closest
 from gpukpca._typing import Array
 from gpukpca.backend import linalg
 from gpukpca.backend.device import on_its_device
@@ -16,7 +17,7 @@ from gpukpca.backend.rows import as_rows, check_widths
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.bandwidth import resolved_gamma
 from gpukpca.kernels.prepared import DataRows, PreparedRows
-from gpukpca.kernels.validation import SCALARS, closest, same_value
+from gpukpca.kernels.validation import SCALARS, same_value
 
 
 class Kernel:

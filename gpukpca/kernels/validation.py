@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from numbers import Number
 from typing import Any
 
@@ -25,12 +24,6 @@ def checked_number(
     if is_number and abs(value) <= LARGEST and (value > low if strict else value >= low):
         return float(value)
     raise InvalidParameterError(f"{owner}: {name}={value!r} is not allowed; {name} must be {what}.")
-
-
-def closest(word: Any, words: Any) -> str:
-    """«Did you mean ...?» where a word is near, else nothing."""
-    near = get_close_matches(str(word), [str(w) for w in words], n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def same_value(a: Any, b: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._rules import is_integer, is_real
 from gpukpca._typing import Array
 from gpukpca.algorithms.latent.ard import relevance_in_span, rounding_of, span_rank
 from gpukpca.algorithms.pca.evidence import log_evidence, most_evident
@@ -26,7 +27,6 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.random import generator, standard_normal
 from gpukpca.backend.rows import as_rows, dense_rows, feature_means
-from gpukpca.decomposition.choices import is_integer, is_real
 from gpukpca.decomposition.reading import samples_of, spectrum_of, total_variance_of, whole_rank
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.model_selection.gap import certain_gaps, kernel_samples_of, largest_certain_gap, residuals_of

@@ -30,8 +30,8 @@ from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import accumulation_dtype, cast, item_size, namespace_of, to_host
 from gpukpca.backend.parallel import map_tasks, worker_count
 from gpukpca.backend.random import generator
-from gpukpca.decomposition._base import settings_of
-from gpukpca.decomposition.choices import kernel_from
+from gpukpca.decomposition._kernels import kernel_from
+from gpukpca.decomposition._session import settings_of
 from gpukpca.decomposition.preimage.methods import RidgePreimage, check_preimage_suits, preimage_method
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
 from gpukpca.exceptions import ConvergenceWarning, DeviceLostError, InvalidParameterError

@@ -10,8 +10,9 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
 
+from gpukpca._rules import is_integer, is_real
 from gpukpca._typing import Array
-from gpukpca.decomposition.choices import check_kernel_name, check_parameters, is_integer, is_real
+from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel
@@ -166,8 +167,6 @@ def candidates_of(template: Any, grid: list[dict[str, Any]]) -> list[Candidate]:
         except (ValueError, AttributeError) as error:
             raise InvalidParameterError(f"KernelPCACV: {params!r} cannot be set: {error}") from error
         check_parameters(estimator)
-        if isinstance(estimator.kernel, str):
-            check_kernel_name(estimator.kernel)
         if preimage_method(estimator) is None:
             raise InvalidParameterError(
                 f"KernelPCACV: {params!r} has no pre-image, and candidates are scored by it; leave None out of the "

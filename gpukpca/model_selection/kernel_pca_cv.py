@@ -20,7 +20,6 @@ from gpukpca.backend.random import generator
 from gpukpca.backend.rows import gather_rows
 from gpukpca.decomposition._base import DevicePlacement
 from gpukpca.decomposition._session import fit_session
-from gpukpca.decomposition.choices import check_parameter, is_switch
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.preimage.methods import METHODS
 from gpukpca.decomposition.validation import new_data, training_data
@@ -179,7 +178,8 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
         KernelPCACV
             The estimator itself.
         """
-        with fit_session(self, X, KernelPCACV._check) as session:
+        with fit_session(self, X) as session:
+            self._refuse_precomputed()
             data = training_data(self, X)
             if is_sparse(data):
                 raise TypeError("KernelPCACV: sparse rows have no pre-image to be scored by; pass X.toarray().")
@@ -198,14 +198,7 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
                 self._refit(template, X)
         return self
 
-    def _check(self) -> None:
-        check_parameter(self, "refit", isinstance(self.refit, (bool, np.bool_)), "True or False")
-        check_parameter(
-            self, "preimage", self.preimage is not None, "a method or its name: candidates are scored by it"
-        )
-        check_parameter(
-            self, "verbose", callable(self.verbose) or is_switch(self.verbose), "an integer >= 0 or a callable"
-        )
+    def _refuse_precomputed(self) -> None:
         if isinstance(self.kernel, str) and self.kernel == "precomputed":
             raise InvalidParameterError(
                 "Cannot find pre-images with a precomputed kernel, and KernelPCACV scores by them. Pass the data and a "

@@ -730,7 +730,7 @@ def test_options_of_what_is_given_by_name_ask_for_an_object(model: KernelPCA, na
         ({"preimage": "fixed_point", "kernel": "precomputed"}, "Cannot find pre-images with a precomputed kernel"),
         ({"preimage": RidgePreimage(alpha=-1)}, "alpha=-1 is not allowed"),
         ({"preimage": RidgePreimage(kernel="precomputed")}, "kernel='precomputed' is not allowed"),
-        ({"preimage": RidgePreimage(kernel=kernels.RBF(), gamma=1.0)}, "beside a kernel object"),
+        ({"preimage": RidgePreimage(kernel=kernels.RBF(), gamma=1.0)}, "together with a kernel object"),
         ({"preimage": RidgePreimage(gamma="wide")}, "gamma='wide' is not allowed"),
         ({"preimage": RidgePreimage(centered=1)}, "centered=1 is not allowed"),
         ({"preimage": RidgePreimage(n_landmarks=0)}, "n_landmarks=0 is not allowed"),

@@ -11,7 +11,7 @@ import pytest
 from sklearn.base import clone
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, __version__
-from gpukpca.decomposition import fitting
+from gpukpca.decomposition import _base
 from gpukpca.exceptions import VersionWarning
 from gpukpca.model_selection import KernelPCACV
 
@@ -45,7 +45,7 @@ def test_a_pickle_of_this_version_is_read_in_silence_and_leaves_nothing_behind(m
 @pytest.mark.parametrize("model", ESTIMATORS, ids=lambda model: type(model).__name__)
 def test_a_pickle_of_another_version_is_reported(model, monkeypatch):
     one = fitted(model)
-    monkeypatch.setattr(fitting, "__version__", "0.0.1")
+    monkeypatch.setattr(_base, "__version__", "0.0.1")
     written = pickle.dumps(one)
     monkeypatch.undo()
     with pytest.warns(VersionWarning, match=rf"written by gpukpca 0\.0\.1, and this is gpukpca {__version__}"):
@@ -56,7 +56,7 @@ def test_a_pickle_of_another_version_is_reported(model, monkeypatch):
 def test_a_pickle_without_a_version_is_reported():
     one = fitted(PCA(2))
     state = one.__getstate__()
-    del state[fitting.VERSION]
+    del state[_base.VERSION]
     again = PCA()
     with pytest.warns(VersionWarning, match=r"written by gpukpca 0\.7\.0 or older"):
         again.__setstate__(state)

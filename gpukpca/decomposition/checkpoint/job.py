@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._formatting import printable
+from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca._version import __version__
 from gpukpca.algorithms.pca.plan import PCAPlan
@@ -20,7 +21,6 @@ from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worke
 from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.backend.random import kind_of_generator
 from gpukpca.backend.rows import gather_rows, take_rows
-from gpukpca.decomposition.choices import is_integer
 from gpukpca.kernels import Kernel
 
 # Of the files; another number is another layout of them.

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.model import Model
 from gpukpca.algorithms.kernel_pca.plan import Plan
@@ -33,7 +34,6 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.rows import dense_rows, take_columns, take_rows
 from gpukpca.decomposition._base import OnlyWhere
-from gpukpca.decomposition.choices import is_integer
 from gpukpca.decomposition.lazy import mean_of, supports_dask
 from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.decomposition.validation import checked_scores, new_data

@@ -7,6 +7,7 @@ from typing import Any
 
 from sklearn.base import BaseEstimator, clone
 
+from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.model import Model
 from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
@@ -16,10 +17,9 @@ from gpukpca.algorithms.preimage.linear import LinearPreimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.algorithms.work import Work
 from gpukpca.backend.rows import gather_rows
-from gpukpca.decomposition.choices import NAMED_KERNELS, check_parameter, is_integer, is_real, is_word
+from gpukpca.decomposition._kernels import NAMED_KERNELS
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Linear, Precomputed
-from gpukpca.kernels.validation import closest
 
 # Rows up to which the ridge of "auto" uses all of them; the landmarks it uses beyond, and at most what share of rows.
 ALL_ROWS_UP_TO = 10_000
@@ -79,23 +79,6 @@ class RidgePreimage(_PreimageMethod):
         self.alpha = alpha
         self.centered = centered
         self.n_landmarks = n_landmarks
-
-    def check(self) -> None:
-        """Raise `InvalidParameterError` for options out of range."""
-        known = self.kernel is None or isinstance(self.kernel, Kernel) or is_word(self.kernel, *_LATENT_NAMES)
-        near = closest(self.kernel, _LATENT_NAMES) if isinstance(self.kernel, str) else ""
-        check_parameter(self, "kernel", known, f"None, a kernel object, or one of {', '.join(_LATENT_NAMES)}{near}")
-        alone = not isinstance(self.kernel, Kernel) or self.gamma is None
-        check_parameter(self, "gamma", alone, "None beside a kernel object, which has its own")
-        gamma_ok = self.gamma is None or is_word(self.gamma, "scale", "median")
-        gamma_ok = gamma_ok or (is_real(self.gamma) and self.gamma >= 0)
-        check_parameter(self, "gamma", gamma_ok, 'None, a number >= 0, "scale" or "median"')
-        alpha_ok = self.alpha is None or (is_real(self.alpha) and self.alpha >= 0)
-        check_parameter(self, "alpha", alpha_ok, "None or a number >= 0")
-        check_parameter(self, "centered", isinstance(self.centered, bool), "True or False")
-        count_ok = self.n_landmarks is None or is_word(self.n_landmarks, "auto")
-        count_ok = count_ok or (is_integer(self.n_landmarks) and self.n_landmarks >= 1)
-        check_parameter(self, "n_landmarks", count_ok, '"auto", None or an integer >= 1')
 
     def suits(self, kernel: Kernel) -> bool:
         """Any kernel of data will do: only scores and data meet."""
@@ -164,11 +147,6 @@ class FixedPointPreimage(_PreimageMethod):
         self.max_iter = max_iter
         self.tol = tol
 
-    def check(self) -> None:
-        """Raise `InvalidParameterError` for options out of range."""
-        check_parameter(self, "max_iter", is_integer(self.max_iter) and self.max_iter >= 1, "an integer >= 1")
-        check_parameter(self, "tol", is_real(self.tol) and self.tol >= 0, "a number >= 0")
-
     def suits(self, kernel: Kernel) -> bool:
         """Functions of the Euclidean distance with a slope everywhere."""
         return kernel.slope() is not None
@@ -207,10 +185,6 @@ class DistanceConstraintPreimage(_PreimageMethod):
     def __init__(self, n_neighbors: Any = 10) -> None:
         self.n_neighbors = n_neighbors
 
-    def check(self) -> None:
-        """Raise `InvalidParameterError` for options out of range."""
-        check_parameter(self, "n_neighbors", is_integer(self.n_neighbors) and self.n_neighbors >= 1, "an integer >= 1")
-
     def suits(self, kernel: Kernel) -> bool:
         """Kernels whose values tell distances or inner products."""
         return kernel.inverts_to is not None
@@ -229,46 +203,30 @@ METHODS = {
     "fixed_point": FixedPointPreimage,
     "distance_constraint": DistanceConstraintPreimage,
 }
-_LATENT_NAMES = tuple(name for name in NAMED_KERNELS if name != "precomputed")
 
 
 def preimage_method(estimator: Any, kernel: Kernel | None = None) -> Any:
-    """The options that `preimage` and `fit_inverse_transform` of an estimator mean, checked; None for none.
+    """Return the method that checked parameters of an estimator mean; None without a pre-image.
 
     `kernel` is that of the estimator with numbers in place of rules.
 
     Raises
     ------
     InvalidParameterError
-        No such method, options out of range, or a method beside ``fit_inverse_transform=True`` that is not ridge; a
-        ridge beside it is no conflict, and its options hold.
+        A method beside ``fit_inverse_transform=True`` that is not ridge; the options of a ridge beside it hold.
     """
     flag = bool(estimator.fit_inverse_transform)
     if estimator.preimage is None:
         return RidgePreimage(kernel, None, estimator.alpha, False, None) if flag else None
-    method = _given_method(estimator.preimage)
+    method = METHODS[estimator.preimage]() if isinstance(estimator.preimage, str) else estimator.preimage
     if flag and not isinstance(method, RidgePreimage):
         raise InvalidParameterError(
             f"KernelPCA: fit_inverse_transform=True means the ridge pre-image, and preimage={estimator.preimage!r} is "
             "another one. Set one of the two."
         )
-    method.check()
     if isinstance(method, RidgePreimage) and method.alpha is None:
         method = clone(method).set_params(alpha=estimator.alpha)
     return method
-
-
-def _given_method(given: Any) -> Any:
-    """The object that `preimage` is or names."""
-    if isinstance(given, str) and given in METHODS:
-        return METHODS[given]()
-    if isinstance(given, tuple(METHODS.values())):
-        return given
-    near = closest(given, METHODS) if isinstance(given, str) else ""
-    raise InvalidParameterError(
-        f"KernelPCA: preimage={given!r} is not allowed; preimage must be None, one of {', '.join(map(repr, METHODS))}, "
-        f"or an object with options such as gpukpca.decomposition.RidgePreimage(alpha=0.1).{near}"
-    )
 
 
 def check_preimage_suits(method: Any, kernel: Kernel, by_flag: bool) -> None:

@@ -18,9 +18,7 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.linalg import inner_products
 from gpukpca.backend.namespace import cast, dtype_name, overflow_allowed, to_host
 from gpukpca.backend.rows import place_of, take_rows
-from gpukpca.decomposition.choices import check_parameters
-from gpukpca.decomposition.local_choices import check_local_parameters
-from gpukpca.decomposition.pca_choices import check_pca_parameters
+from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.decomposition.saved.kinds import SKEW
 from gpukpca.exceptions import ModelFormatError
@@ -123,7 +121,7 @@ def _check_distance_constraint(preimage: DistanceConstraint) -> None:
 
 def check_pca(model: Any) -> None:
     """Of a PCA."""
-    check_pca_parameters(model)
+    check_parameters(model)
     _check_spectrum(model.explained_variance_)
     _check_orthonormal("components_", model.components_.T)
     weights = model._map.weights
@@ -138,7 +136,7 @@ def check_pca(model: Any) -> None:
 
 def check_incremental_pca(model: Any) -> None:
     """Of an IncrementalPCA."""
-    model._check_parameters()
+    check_parameters(model)
     _check_spectrum(model.explained_variance_)
     _check_orthonormal("components_", model.components_.T)
     state = model._state
@@ -149,7 +147,7 @@ def check_incremental_pca(model: Any) -> None:
 
 def check_latent(model: Any) -> None:
     """Of a ProbabilisticPCA or BayesianPCA."""
-    model._check_parameters()
+    check_parameters(model)
     _check_spectrum(model.explained_variance_)
     _check_orthonormal("components_", model.components_.T)
     latent = model._latent
@@ -167,7 +165,7 @@ def check_latent(model: Any) -> None:
 
 def check_local_pca(model: Any) -> None:
     """Of a LocalPCA."""
-    check_local_parameters(model)
+    check_parameters(model)
     for axes in model.components_:
         _check_orthonormal("components_", axes.T)
     local = model._model

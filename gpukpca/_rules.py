@@ -1,0 +1,143 @@
+"""Rules for the values of parameters: a predicate, and the sentence of the error."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from gpukpca.exceptions import InvalidParameterError
+
+
+def is_integer(value: Any) -> bool:
+    """Return whether a value is an integer of any library, and not True or False."""
+    return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))
+
+
+def is_real(value: Any) -> bool:
+    """Return whether a value is a finite real number, and not True or False."""
+    if not isinstance(value, Real) or isinstance(value, (bool, np.bool_)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond the largest float
+        return False
+
+
+def closest(word: Any, words: Iterable[Any]) -> str:
+    """Return «Did you mean ...?» where a word is near, else nothing."""
+    near = get_close_matches(str(word), [str(w) for w in words], n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The values that a parameter may have.
+
+    Attributes
+    ----------
+    text : str
+        Completes «the parameter must be».
+    allows : callable
+        From a value to whether it is allowed.
+    words : tuple of str
+        Names among the values; the error proposes the nearest.
+    message : str
+        Format of the error, with owner, name, value, text, near and known (the words).
+    unknown : str
+        The same for a string that is not among the words; empty where `message` serves.
+    """
+
+    text: str
+    allows: Callable[[Any], bool]
+    words: tuple[str, ...] = ()
+    message: str = "{owner}: {name}={value!r} is not allowed; {name} must be {text}.{near}"
+    unknown: str = ""
+
+    def check(self, owner: str, name: str, value: Any) -> None:
+        """Raise `InvalidParameterError` for a value that is not allowed."""
+        if self.allows(value):
+            return
+        is_text = isinstance(value, str)
+        message = self.unknown if is_text and self.unknown else self.message
+        near, known = closest(value, self.words) if is_text else "", ", ".join(map(repr, self.words))
+        raise InvalidParameterError(
+            message.format(owner=owner, name=name, value=value, text=self.text, near=near, known=known)
+        )
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The values that a function takes without raising `InvalidParameterError`."""
+
+    function: Callable[[Any], object]
+
+    def check(self, owner: str, name: str, value: Any) -> None:
+        """Raise the error of the function for a value that is not allowed."""
+        self.function(value)
+
+
+def one_of(*rules: Rule, text: str = "", **parts: Any) -> Rule:
+    """Return the rule of the values that any of the rules allows."""
+    *first, last = (rule.text for rule in rules)
+    comma = "," if len(first) > 1 else ""
+    return replace(
+        Rule(text or f"{', '.join(first)}{comma} or {last}", lambda value: any(rule.allows(value) for rule in rules)),
+        words=tuple(word for rule in rules for word in rule.words),
+        **parts,
+    )
+
+
+def word(*words: str, text: str = "") -> Rule:
+    """Return the rule of some names."""
+    *first, last = (f'"{name}"' for name in words)
+    written = text or (f"{', '.join(first)} or {last}" if first else last)
+    return Rule(written, lambda value: isinstance(value, str) and value in words, words)
+
+
+def any_word(*words: str) -> Rule:
+    """Return the rule of many names, written as a list."""
+    return word(*words, text=f"one of {', '.join(map(repr, words))}")
+
+
+def integer(at_least: int) -> Rule:
+    """Return the rule of the integers from a number on."""
+    return Rule(f"an integer >= {at_least}", lambda value: is_integer(value) and value >= at_least)
+
+
+def number(at_least: float) -> Rule:
+    """Return the rule of the finite numbers from a number on."""
+    return Rule(f"a number >= {at_least:g}", lambda value: is_real(value) and value >= at_least)
+
+
+def sequence_of(rule: Rule, text: str) -> Rule:
+    """Return the rule of the sequences, not empty, whose items a rule allows."""
+
+    def allows(value: Any) -> bool:
+        is_sequence = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
+        return is_sequence and len(value) > 0 and all(map(rule.allows, value))
+
+    return Rule(text, allows)
+
+
+def instance_of(*classes: type, text: str) -> Rule:
+    """Return the rule of the instances of some classes."""
+    return Rule(text, lambda value: isinstance(value, classes))
+
+
+NONE = Rule("None", lambda value: value is None)
+FLAG = Rule("True or False", lambda value: isinstance(value, (bool, np.bool_)))
+FINITE = Rule("a finite number", is_real)
+SHARE = Rule(
+    "a number strictly between 0 and 1", lambda value: is_real(value) and not is_integer(value) and 0.0 < value < 1.0
+)
+NOT_ZERO = Rule("an integer other than 0", lambda value: is_integer(value) and value != 0)
+LEVEL = Rule("an integer >= 0", lambda value: isinstance(value, (int, np.integer, np.bool_)) and int(value) >= 0)
+CALLABLE = Rule("a callable", callable)
+FOLDER = Rule("the path of a folder", lambda value: isinstance(value, (str, os.PathLike)) and bool(os.fspath(value)))

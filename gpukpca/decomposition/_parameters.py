@@ -1,0 +1,202 @@
+"""The parameters of estimators and of pre-images: one table of types and rules, checked by one function."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from sklearn.base import BaseEstimator
+
+from gpukpca._rules import (
+    CALLABLE,
+    FINITE,
+    FLAG,
+    FOLDER,
+    LEVEL,
+    NONE,
+    NOT_ZERO,
+    SHARE,
+    Checked,
+    Rule,
+    any_word,
+    instance_of,
+    integer,
+    is_integer,
+    is_real,
+    number,
+    one_of,
+    sequence_of,
+    word,
+)
+from gpukpca.algorithms.mixture.fit import ASSIGNMENTS
+from gpukpca.algorithms.pca.settings import SVDSolver
+from gpukpca.algorithms.resources import parsed_bytes
+from gpukpca.backend.device import parsed_device
+from gpukpca.backend.random import check_random_state
+from gpukpca.decomposition._kernels import KERNELS, NAMED_KERNELS
+from gpukpca.decomposition.preimage.methods import METHODS
+from gpukpca.distributed import client_for
+from gpukpca.eigen import Nystrom
+from gpukpca.eigen.solve import SOLVER_NAMES
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.kernels import Kernel
+from gpukpca.kernels.bandwidth import GAMMA_RULES
+
+# Names of eigen_solver; Nyström is a model, not a solver of a given operator.
+EIGEN_SOLVERS = (*SOLVER_NAMES, "nystrom")
+
+COUNT = integer(at_least=1)
+GAMMA = one_of(NONE, number(at_least=0), word(*GAMMA_RULES), text='None, a number >= 0, or one of "scale", "median"')
+TOLERANCE = Rule("a number in [0, 1) (0: the default of the dtype)", lambda value: is_real(value) and 0 <= value < 1)
+COUNTS = one_of(COUNT, sequence_of(COUNT, "a sequence of such integers"), word("bic"))
+# Checked where the data are known.
+LATER = Rule("", lambda value: True)
+
+RULES: dict[str, Rule | Checked] = {
+    "alpha": number(at_least=0),
+    "batch_size": one_of(NONE, COUNT),
+    "centered": FLAG,
+    "checkpoint": one_of(NONE, FOLDER),
+    "client": Checked(client_for),
+    "coef0": FINITE,
+    "copy": FLAG,
+    "copy_X": FLAG,
+    "cv": LATER,
+    "ddof": Rule("0 or 1", lambda value: is_integer(value) and value in (0, 1)),
+    "degree": number(at_least=0),
+    "device": Checked(parsed_device),
+    "eigen_solver": Rule(
+        "a name or a solver object",
+        lambda value: (
+            value in EIGEN_SOLVERS
+            if isinstance(value, str)
+            else not isinstance(value, type) and (hasattr(value, "solve") or isinstance(value, Nystrom))
+        ),
+        EIGEN_SOLVERS,
+        "{name}={value!r} is not a solver; give a name or an object such as gpukpca.eigen.BlockKrylov(tol=1e-6).",
+        "{name}={value!r} is not known; give one of {known}, or a solver object.{near}",
+    ),
+    "exact": FLAG,
+    "fit_inverse_transform": FLAG,
+    "gamma": GAMMA,
+    "gammas": LATER,
+    "gram": word("auto", "dense", "tiled"),
+    "iterated_power": one_of(word("auto"), integer(at_least=0)),
+    "kernel": Rule(
+        "a name, a kernel object or a callable",
+        lambda value: (
+            value in NAMED_KERNELS if isinstance(value, str) else callable(value) and not isinstance(value, type)
+        ),
+        tuple(NAMED_KERNELS),
+        "{name}={value!r} is not allowed. Give a name, a kernel object (an instance, not the class), or a callable of "
+        "two rows.",
+        "{name}={value!r} is not known. Give one of {known}, a kernel object from gpukpca.kernels, or a "
+        "callable.{near}",
+    ),
+    "kernel_params": one_of(NONE, instance_of(dict, text="a dict")),
+    "max_iter": COUNT,
+    "memory_limit": Checked(lambda value: value is None or parsed_bytes(value)),
+    "method": word(*ASSIGNMENTS),
+    "n_clusters": COUNTS,
+    "n_components": one_of(NONE, COUNT),
+    "n_init": COUNT,
+    "n_jobs": one_of(NONE, NOT_ZERO),
+    "n_landmarks": one_of(word("auto"), NONE, COUNT),
+    "n_neighbors": COUNT,
+    "n_oversamples": COUNT,
+    "param_grid": LATER,
+    "power_iteration_normalizer": any_word("auto", "QR", "LU", "none"),
+    "preimage": one_of(
+        NONE,
+        any_word(*METHODS),
+        instance_of(
+            *METHODS.values(), text="an object with options such as gpukpca.decomposition.RidgePreimage(alpha=0.1)"
+        ),
+    ),
+    "random_state": Checked(check_random_state),
+    "refit": FLAG,
+    "reg": Rule("a number in (0, 1)", lambda value: is_real(value) and 0 < value < 1),
+    "remove_zero_eig": FLAG,
+    "scale": Rule("True, False or positive numbers, one a feature", lambda value: not isinstance(value, str)),
+    "svd_solver": Rule(
+        "a name",
+        lambda value: isinstance(value, str) and value in get_args(SVDSolver),
+        get_args(SVDSolver),
+        "{name}={value!r} is not known; give one of {known}.{near}",
+    ),
+    "tol": number(at_least=0),
+    "verbose": one_of(LEVEL, CALLABLE),
+    "whiten": FLAG,
+}
+
+# Class -> rules of its own, for names that mean another range there; subclasses inherit them.
+RULES_OF: dict[str, dict[str, Rule | Checked]] = {
+    "KernelPCA": {
+        "max_iter": one_of(NONE, COUNT),
+        "n_components": one_of(
+            NONE,
+            COUNT,
+            SHARE,
+            message="{name}={value!r} is not allowed; give None (all), an integer >= 1, or a fraction of the variance "
+            "strictly between 0 and 1.",
+        ),
+        "tol": TOLERANCE,
+    },
+    "PCA": {
+        "n_components": one_of(NONE, integer(at_least=0), SHARE, word("mle")),
+        "tol": TOLERANCE,
+    },
+    "ProbabilisticPCA": {"solver": any_word("auto", "closed_form", "em")},
+    "BayesianPCA": {"solver": any_word("auto", "spectrum", "em")},
+    "LocalPCA": {"n_components": COUNTS},
+    "KernelPCACV": {
+        "n_components": LATER,
+        "preimage": Rule("a method or its name: candidates are scored by it", lambda value: value is not None),
+    },
+    "RidgePreimage": {
+        "alpha": one_of(NONE, number(at_least=0)),
+        "kernel": one_of(
+            NONE,
+            instance_of(Kernel, text="a kernel object"),
+            any_word(*(name for name in NAMED_KERNELS if name != "precomputed")),
+        ),
+    },
+}
+
+# Parameter that may be an object -> parameters that are options of the object, with their defaults.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "eigen_solver": {"tol": 0, "max_iter": None, "iterated_power": "auto"},
+    "kernel": {"gamma": None, "kernel_params": None},
+}
+
+
+def rule_of(kind: type, name: str) -> Rule | Checked | None:
+    """Return the rule of a parameter of a class; None for a parameter that a user's subclass adds."""
+    for base in kind.__mro__:
+        if name in RULES_OF.get(base.__name__, {}):
+            return RULES_OF[base.__name__][name]
+    return RULES.get(name)
+
+
+def check_parameters(estimator: BaseEstimator) -> None:
+    """Raise `InvalidParameterError` for parameters that no data could make right, those of a pre-image included."""
+    kind, parameters = type(estimator), estimator.get_params(deep=False)
+    for name, value in parameters.items():
+        if (rule := rule_of(kind, name)) is not None:
+            rule.check(kind.__name__, name, value)
+        if isinstance(value, tuple(METHODS.values())):
+            check_parameters(value)
+    _check_options(parameters)
+
+
+def _check_options(parameters: dict[str, Any]) -> None:
+    """Raise where options of a kernel or solver object were given beside it; those of a function belong there."""
+    for name, options in OPTIONS.items():
+        thing = parameters.get(name)
+        if thing is None or isinstance(thing, str) or (name == "kernel" and not isinstance(thing, KERNELS)):
+            continue
+        for option, default in options.items():
+            if parameters.get(option, default) != default:
+                raise InvalidParameterError(
+                    f"{option} was given together with a {name.removeprefix('eigen_')} object; set it on the object: "
+                    f"{type(thing).__name__}(...)."
+                )
