@@ -101,9 +101,9 @@ def test_tall_arrays_of_more_entries_than_32_bits_count(on_device: Any) -> None:
 
 def test_a_basis_of_more_entries_than_32_bits_count(on_device: Any) -> None:
     xp, n, b = on_device.module, 3_500_000, 64
-    basis = ColumnBasis(n, 10 * b, xp.zeros(0, dtype=xp.float32))
+    basis = ColumnBasis.with_capacity(n, 10 * b, xp.zeros(0, dtype=xp.float32))
     for number in range(10):
-        basis.append(xp.full((n, b), float(number + 1), dtype=xp.float32))
+        basis = basis.append(xp.full((n, b), float(number + 1), dtype=xp.float32))
     last = basis.array[:, -1:]
     products = basis.products_with(last)
     np.testing.assert_allclose(products[:, 0], n * 10.0 * np.repeat(np.arange(1.0, 11.0), b), rtol=1e-12)

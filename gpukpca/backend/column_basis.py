@@ -5,6 +5,8 @@ The standard can only join arrays, which would copy a growing basis at every ste
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+
 import numpy as np
 
 from gpukpca._typing import Array
@@ -12,47 +14,56 @@ from gpukpca.backend.linalg import inner_products
 from gpukpca.backend.namespace import from_host, namespace_of, writable
 
 
+@dataclass(frozen=True)
 class ColumnBasis:
-    """Up to `capacity` columns of length n; columns are contiguous, so that slices of them go into BLAS as they are.
+    """Columns of length n; in one piece of memory they are contiguous, so that slices of them go into BLAS as they are.
 
-    Parameters
+    `append` writes behind the columns of the basis, and `replaced` over them: of all that were made from one basis,
+    only the last is valid.
+
+    Attributes
     ----------
-    n, capacity : int
-    like : array
-        Tells namespace, dtype and device.
+    parts : tuple of arrays, each (n, k)
+        The columns side by side; in several arrays only where they come from several files.
+    store : array, shape (n, capacity), or None
+        The memory that `parts` is a view of.
     """
 
-    def __init__(self, n: int, capacity: int, like: Array) -> None:
-        store = writable((capacity, n), like)
-        self._store = None if store is None else store.T
-        self._joined: Array | None = None
-        self.count = 0
+    parts: tuple[Array, ...] = ()
+    store: Array | None = field(default=None, repr=False)
+
+    @classmethod
+    def with_capacity(cls, n: int, capacity: int, like: Array) -> ColumnBasis:
+        """Return an empty basis of at most `capacity` columns, in the namespace, dtype and device of `like`."""
+        rows = writable((capacity, n), like)
+        return cls((), None if rows is None else rows.T)
+
+    @property
+    def count(self) -> int:
+        """Number of columns."""
+        return sum(int(part.shape[1]) for part in self.parts)
 
     @property
     def array(self) -> Array:
-        """All columns so far, shape (n, count); shares memory."""
-        return self._joined if self._store is None else self._store[:, : self.count]
+        """All columns, shape (n, count); shares memory."""
+        return self.parts[0] if len(self.parts) == 1 else namespace_of(self.parts[0]).concat(self.parts, axis=1)
 
-    def append(self, block: Array) -> None:
-        """Add the columns of a block (n, b)."""
+    def append(self, block: Array) -> ColumnBasis:
+        """Return the basis with the columns of a block (n, b)."""
+        if self.store is None:
+            return ColumnBasis((ColumnBasis((*self.parts, block)).array,))
         stop = self.count + block.shape[1]
-        if self._store is not None:
-            self._store[:, self.count : stop] = block
-        elif self.count == 0:
-            self._joined = block
-        else:
-            self._joined = namespace_of(block).concat([self._joined, block], axis=1)
-        self.count = stop
+        self.store[:, self.count : stop] = block
+        return replace(self, parts=(self.store[:, :stop],))
 
-    def replace(self, block: Array) -> None:
-        """Forget all columns but those of a new block, which may have been made of the old ones."""
-        self.count = 0
-        self.append(block)
+    def replaced(self, block: Array) -> ColumnBasis:
+        """Return a basis of the columns of a new block, which may have been made of the old ones."""
+        return replace(self, parts=()).append(block)
 
     def combined(self, S: np.ndarray) -> Array:
-        """The columns times a small host matrix (count, k)."""
+        """Return the columns times a small host matrix (count, k)."""
         return self.array @ from_host(S, self.array)
 
     def products_with(self, W: Array) -> np.ndarray:
-        """Inner products with the columns of W, on the host, shape (count, b), summed in the widest type."""
+        """Return inner products with the columns of W, on the host, shape (count, b), summed in the widest type."""
         return inner_products(self.array, W)

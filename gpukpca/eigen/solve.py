@@ -13,8 +13,8 @@ from gpukpca.backend.device import is_on_gpu, on_its_device, synchronize
 from gpukpca.backend.random import generator
 from gpukpca.eigen.block_krylov import BlockKrylov
 from gpukpca.eigen.dense import Dense
+from gpukpca.eigen.krylov_state import Checkpointer
 from gpukpca.eigen.result import EigenResult
-from gpukpca.eigen.state import Checkpointer
 from gpukpca.exceptions import InvalidParameterError
 
 # Up to here LAPACK on the whole matrix is the faster one (measured on two cores).

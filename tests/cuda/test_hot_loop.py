@@ -213,14 +213,14 @@ def test_sums_over_panels_count_every_row_once(xp, monkeypatch: pytest.MonkeyPat
 
 def test_columns_grow_and_are_replaced(xp) -> None:
     blocks = [np.random.default_rng(k).standard_normal((20, 3)) for k in range(3)]
-    columns = ColumnBasis(20, 9, xp.array(np.zeros(0)))
+    columns = ColumnBasis.with_capacity(20, 9, xp.array(np.zeros(0)))
     for block in blocks:
-        columns.append(xp.array(block))
+        columns = columns.append(xp.array(block))
     whole, S = np.concatenate(blocks, axis=1), np.random.default_rng(9).standard_normal((9, 2))
     np.testing.assert_array_equal(xp.host(columns.array), whole)
     np.testing.assert_allclose(xp.host(columns.combined(S)), whole @ S, rtol=1e-13)
     np.testing.assert_allclose(columns.products_with(xp.array(whole)), whole.T @ whole, rtol=1e-12, atol=1e-13)
-    columns.replace(columns.combined(S))
+    columns = columns.replaced(columns.combined(S))
     assert columns.count == 2
     np.testing.assert_allclose(xp.host(columns.array), whole @ S, rtol=1e-13)
 

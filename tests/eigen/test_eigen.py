@@ -8,7 +8,7 @@ import scipy.sparse.linalg
 
 from gpukpca._typing import complete_operator
 from gpukpca.backend.random import format_generator, random_directions, restore_generator
-from gpukpca.eigen import BlockKrylov, Dense, EigenResult, block_krylov, choose_solver, forecast, top_eigh
+from gpukpca.eigen import BlockKrylov, Dense, EigenResult, block_krylov, choose_solver, krylov_iteration, top_eigh
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 from gpukpca.gram import CenteredGram, TiledGram
 from gpukpca.kernels import RBF
@@ -467,14 +467,14 @@ def watched(A, **settings):
     return top_eigh(op, P, solver=BlockKrylov(block_size=18), rng=0, report=report, **settings), op, looks
 
 
-@pytest.mark.parametrize("fastest", [forecast.FASTEST, -1e9], ids=["as forecast", "always ahead"])
+@pytest.mark.parametrize("fastest", [krylov_iteration.FASTEST, -1e9], ids=["as forecast", "always ahead"])
 @pytest.mark.parametrize("name", [*SOME, "i^-1", "gap-1e-3", "spikes", "0.5^i"])
 def test_products_launched_before_a_look_change_no_bit(name, dtype, fastest, monkeypatch):
     A = MATRICES[name](dtype).astype(dtype)
     plain, op, looks = watched(A)
     assert all(done == products for done, products in looks)
     assert op.products == plain.n_passes
-    monkeypatch.setattr(forecast, "FASTEST", fastest)
+    monkeypatch.setattr(krylov_iteration, "FASTEST", fastest)
     monkeypatch.setattr(block_krylov, "is_on_gpu", lambda x: True)
     late, op, looks = watched(A)
     for field in ("eigenvalues", "eigenvectors", "products", "residual_norms"):
@@ -499,15 +499,15 @@ def test_a_device_has_the_next_product_to_do_while_the_host_looks(cuda):
 def test_a_look_asks_nothing_of_the_device(fake_cuda, monkeypatch):
     """What is asked for behind a product that runs is answered after it."""
     X = fake_cuda.asarray(np.random.default_rng(0).standard_normal((300, 3)))
-    op, seen, look = CountedGram(TiledGram(RBF(0.5), X)), [], block_krylov._Iteration._look
+    op, seen, look = CountedGram(TiledGram(RBF(0.5), X)), [], krylov_iteration._look
 
-    def counted(iteration, outside):
+    def counted(op, state, *more):
         with fake_cupy.operations() as made:
-            answer = look(iteration, outside)
-        seen.append((op.products - iteration.n_passes, made.count))
+            answer = look(op, state, *more)
+        seen.append((op.products - state.n_passes, made.count))
         return answer
 
-    monkeypatch.setattr(block_krylov._Iteration, "_look", counted)
+    monkeypatch.setattr(krylov_iteration, "_look", counted)
     top_eigh(op, 3, solver=BlockKrylov(block_size=8), rng=0)
     assert sum(ahead for ahead, _ in seen) >= 2
     assert all(operations == 0 for _, operations in seen)
@@ -531,11 +531,11 @@ class _States:
         return None
 
     def record(self, state):
-        self.count += not state.finished
+        self.count += not state.is_done
 
 
 def test_with_a_checkpointer_a_pass_begins_once_its_state_is_recorded(monkeypatch):
-    monkeypatch.setattr(forecast, "FASTEST", -1e9)
+    monkeypatch.setattr(krylov_iteration, "FASTEST", -1e9)
     monkeypatch.setattr(block_krylov, "is_on_gpu", lambda x: True)
     checkpointer = _States()
     result, op, looks = watched(MATRICES["0.9^i"]("float64"), checkpointer=checkpointer)

@@ -20,15 +20,14 @@ from gpukpca.decomposition.checkpoint.generations import (
     Generation,
     Key,
     Row,
-    arrays_of,
-    counters_of,
+    fields_of,
     header_of,
     key_of,
 )
 from gpukpca.decomposition.checkpoint.job import Fingerprint
 from gpukpca.decomposition.saved.archive import Arrays, Header, read_header, write_archive
 from gpukpca.eigen import BlockKrylov
-from gpukpca.eigen.state import KrylovState
+from gpukpca.eigen.krylov_state import KrylovState, Phase
 from gpukpca.exceptions import CheckpointWarning, warn_user
 
 
@@ -111,14 +110,15 @@ class Checkpoint:
         if self._key is not None and key <= self._key:
             return  # what was gone on from
         row = self._row if self._key is not None and key.of_row == self._key.of_row else Row()
-        self._begin(key, row, state.generator, counters_of(state), arrays_of(state, row), *_columns_of(state))
+        self._begin(key, row, *fields_of(state, row), *_columns_of(state))
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Checkpoint:
         self._pool = ThreadPoolExecutor(1)
         if self._key is None:
-            self._begin(BEGINNING, Row(), format_generator(self.rng), {}, {}, 0, 0)
+            start = {"p": 0, "n_passes": 0, "restarts": 0, "phase": Phase.EXTEND.name}
+            self._begin(BEGINNING, Row(), {**start, "generator": format_generator(self.rng)}, {}, 0, 0)
         return self
 
     def __exit__(self, kind: Any, *_: object) -> None:
@@ -128,10 +128,10 @@ class Checkpoint:
         finally:
             self._pool.shutdown()
 
-    def _begin(self, key: Key, row: Row, generator: str, counters: Header, arrays: Arrays, q: int, w: int) -> None:
+    def _begin(self, key: Key, row: Row, state: Header, arrays: Arrays, q: int, w: int) -> None:
         """Start to write the file that follows those of `row`."""
         before = self._before if row.names else self._row.names
-        header = header_of(key, generator, self.job, row, before) | counters
+        header = header_of(state, self.job, row, before)
         name = key.name(self._run)
         self._pending = _Draft(key, name, row, q, w, self._pool.submit(_written, self.folder / name, header, arrays))
 

@@ -21,7 +21,7 @@ from gpukpca.decomposition.checkpoint.generations import (
     state_at,
 )
 from gpukpca.decomposition.checkpoint.job import Fingerprint, difference
-from gpukpca.eigen.state import KrylovState
+from gpukpca.eigen.krylov_state import KrylovState
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatError, warn_user
 
 AGAIN = "Choose another folder, or delete the files p*_pass*.npz in this one to begin anew"

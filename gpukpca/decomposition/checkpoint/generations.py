@@ -11,21 +11,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
+from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.namespace import overflow_allowed, to_host
 from gpukpca.decomposition.checkpoint.job import Fingerprint
 from gpukpca.decomposition.saved.archive import Arrays, Header, read_archive, read_header
 from gpukpca.decomposition.saved.kinds import SKEW, seen
-from gpukpca.eigen.state import COUNTERS, KrylovState
+from gpukpca.eigen.krylov_state import KrylovState, Phase
 from gpukpca.exceptions import ModelFormatError
 
 FILE = re.compile(r"p[0-9]+_pass[0-9]{4,}(_end)?_[0-9a-f]{8}\.npz")
 DRAFT = re.compile(rf"\.{FILE.pattern}\..*\.partial")
-# Integers that count something.
-NATURAL = tuple(name for name in COUNTERS if name != "exponent")
+# The fields of a state and their types, apart from what no checkpoint waits for.
+FIELDS = {name: kind for name, kind in get_type_hints(KrylovState).items() if name != "product"}
 # Of a product in float64, whose factors are float64.
 LARGEST_EXPONENT = 2200
 
@@ -54,9 +55,14 @@ class Key:
         """What all files of one row share."""
         return self.p, self.restarts, self.finished
 
+    @property
+    def prefix(self) -> str:
+        """The beginning of the name of a file."""
+        return f"p{self.p}_pass{self.n_passes:04d}{'_end' if self.finished else ''}_"
+
     def name(self, run: str) -> str:
-        """Of the file that a run writes."""
-        return f"p{self.p}_pass{self.n_passes:04d}{'_end' if self.finished else ''}_{run}.npz"
+        """Return the name of the file that a run writes."""
+        return f"{self.prefix}{run}.npz"
 
 
 BEGINNING = Key(0, 0, False, 0)
@@ -78,6 +84,10 @@ class Row:
     checksums: tuple[int, ...] = ()
     q: int = 0
     w: int = 0
+
+    def columns(self, name: str) -> int:
+        """Return the columns of the basis ("Q") or of the products ("W") in the files."""
+        return {"Q": self.q, "W": self.w}[name]
 
     def followed_by(self, name: str, checksum: int, q: int, w: int) -> Row:
         """With one more file, which brings the columns to q and w."""
@@ -114,38 +124,38 @@ class Generation:
 
 
 def key_of(state: KrylovState) -> Key:
-    """How far a state has come."""
-    return Key(state.p, state.n_passes, state.finished, state.counters["restarts"] or 0)
+    """Return how far a state has come."""
+    return Key(state.p, state.n_passes, state.is_done, state.restarts)
 
 
-def header_of(key: Key, generator: str, job: Fingerprint, row: Row, before: tuple[str, ...]) -> Header:
-    """What a file says beside its arrays, where it follows those of `row`."""
-    return {
-        **{f"job.{name}": value for name, value in job.items()},
-        "p": key.p,
-        "n_passes": key.n_passes,
-        "finished": key.finished,
-        "restarts": key.restarts,
-        "generator": generator,
-        "files": list(row.names),
-        "checksums": list(row.checksums),
-        "before": list(before),
-    }
+def header_of(state: Header, job: Fingerprint, row: Row, before: tuple[str, ...]) -> Header:
+    """Return the header of a file that follows those of `row`; `state` holds the fields that are no arrays."""
+    files = {"files": list(row.names), "checksums": list(row.checksums), "before": list(before)}
+    return {f"job.{name}": value for name, value in job.items()} | files | state
 
 
-def counters_of(state: KrylovState) -> Header:
-    """The integers of a state."""
-    return {f"counters.{name}": value for name, value in state.counters.items()}
+def fields_of(state: KrylovState, row: Row) -> tuple[Header, Arrays]:
+    """Return the fields of a state that are no arrays, and the arrays that the files of `row` do not hold yet.
 
-
-def arrays_of(state: KrylovState, row: Row) -> Arrays:
-    """The arrays that a state has beyond those in the files of `row`, on the host, in memory of their own."""
-    arrays = {"T": state.T, "extremes": state.extremes}
-    for name, parts, start in (("Q", state.Q, row.q), ("W", state.W, row.w)):
-        if parts and parts[0].shape[1] > start:
-            arrays[name] = _copied(parts[0][:, start:])
-    optional = {"block": state.block, "seen": state.seen, "learned": state.learned}
-    return arrays | {name: _copied(array) for name, array in optional.items() if array is not None}
+    The arrays are on the host, in memory of their own.
+    """
+    header: Header = {}
+    arrays: Arrays = {}
+    for name in FIELDS:
+        value = getattr(state, name)
+        if isinstance(value, ColumnBasis):
+            start = row.columns(name)
+            if value.count > start:
+                arrays[name] = _copied(value.array[:, start:])
+        elif isinstance(value, Phase):
+            header[name] = value.name
+        elif isinstance(value, float):  # JSON has no infinity
+            header[name] = value.hex()
+        elif value is None or isinstance(value, (int, str)):
+            header[name] = value
+        else:
+            arrays[name] = _copied(value)
+    return header, arrays
 
 
 def _copied(array: Any) -> np.ndarray:
@@ -169,15 +179,18 @@ def generation_at(path: Path) -> Generation:
     header, checksum = read_header(path)
     p, n_passes, restarts = (_natural(header, name) for name in ("p", "n_passes", "restarts"))
     names, checksums = _list_of(header, "files", str), _list_of(header, "checksums", int)
-    before, generator = _list_of(header, "before", str), header.get("generator")
+    before = _list_of(header, "before", str)
     if not all(FILE.fullmatch(name) for name in (*names, *before)) or len(names) != len(checksums):
         raise ModelFormatError("it names files that this library does not write")
     if len({*names, path.name}) <= len(names):
         raise ModelFormatError("it names a file twice")
+    generator = header.get("generator")
     if not isinstance(generator, str):
         raise ModelFormatError("it has no state of the random numbers")
+    key = Key(p, n_passes, header.get("phase") == Phase.DONE.name, restarts)
+    if not path.name.startswith(key.prefix):
+        raise ModelFormatError("its counters are those of another pass")
     job = {name.removeprefix("job."): value for name, value in header.items() if name.startswith("job.")}
-    key = Key(p, n_passes, header.get("finished") is True, restarts)
     return Generation(path, key, Row((*names, path.name), (*checksums, checksum)), before, job, generator)
 
 
@@ -224,67 +237,64 @@ def _part(path: Path, checksum: int) -> tuple[Header, Arrays]:
 
 def _state(generation: Generation, parts: list[tuple[Header, Arrays]]) -> KrylovState:
     header, last = parts[-1]
-    counters = {name: _natural(header, f"counters.{name}") for name in NATURAL}
-    exponent = header["counters.exponent"]
-    if exponent is not None and not (type(exponent) is int and abs(exponent) <= LARGEST_EXPONENT):
-        raise ModelFormatError(f"its exponent is {str(exponent)[:80]!r}")
-    columns: dict[str, list[np.ndarray]] = {"Q": [], "W": []}
-    for number, (_, arrays) in enumerate(parts):
-        columns["Q"] += [arrays["Q"]] if "Q" in arrays else []
-        columns["Q"] += [arrays["block"]] if number < len(parts) - 1 else []
-        columns["W"] += [arrays["W"]] if "W" in arrays else []
-    learned = [arrays["learned"] for _, arrays in parts if "learned" in arrays]
-    state = KrylovState(
-        p=generation.key.p,
-        Q=tuple(columns["Q"]),
-        W=tuple(columns["W"]),
-        block=None if generation.key.finished else last["block"],
-        T=last["T"],
-        counters={**counters, "exponent": exponent},
-        extremes=last["extremes"],
-        seen=last.get("seen"),
-        learned=learned[-1] if learned else None,
-        generator=generation.generator,
-    )
-    if key_of(state) != generation.key:
-        raise ModelFormatError("its counters are those of another pass")
+    values: dict[str, Any] = {}
+    for name, kind in FIELDS.items():
+        if kind is ColumnBasis:
+            values[name] = ColumnBasis(tuple(_column_parts(name, parts)))
+        elif kind is Phase:
+            values[name] = Phase[header[name]]
+        elif name in header:
+            values[name] = _scalar(header, name, kind)
+        else:
+            values[name] = last[name]
+    state = KrylovState(**values)
     _check(state, generation.job)
     return state
 
 
+def _column_parts(name: str, parts: list[tuple[Header, Arrays]]) -> Iterator[np.ndarray]:
+    """Yield the columns of the basis, or of the products, in the files of a row: a pass adds its block to the basis."""
+    for number, (_, arrays) in enumerate(parts):
+        if name in arrays:
+            yield arrays[name]
+        if name == "Q" and number < len(parts) - 1:
+            yield arrays["block"]
+
+
 def _check(state: KrylovState, job: Mapping[str, Any]) -> None:
     """Raise where the parts of a state do not fit together or to the job."""
-    n, k, most = _order(job), state.T.shape[0], state.counters["max_columns"] or 0
-    columns = [*state.Q, *([] if state.block is None else [state.block])]
-    for name, part in [("Q", part) for part in columns] + [("W", part) for part in state.W]:
+    n, k = _order(job), state.T.shape[0]
+    columns = [*state.Q.parts, *([] if state.block is None else [state.block])]
+    for name, part in [("Q", part) for part in columns] + [("W", part) for part in state.W.parts]:
         if part.ndim != 2 or part.shape[0] != n or part.dtype.name != job.get("dtype"):
             raise ModelFormatError(f"{name} has a part of {seen(part)} where {n} rows of {job.get('dtype')} are due")
-    for name, parts in (("Q", state.Q), ("W", state.W)):
-        if sum(part.shape[1] for part in parts) != k:
-            raise ModelFormatError(f"{name} has the shapes {[part.shape for part in parts]} where ({n}, {k}) is due")
-    for name, due in {"T": (k, k), "extremes": (2,), "seen": (state.p,), "learned": (n,)}.items():
+    for name, basis in (("Q", state.Q), ("W", state.W)):
+        if basis.count != k:
+            shapes = [part.shape for part in basis.parts]
+            raise ModelFormatError(f"{name} has the shapes {shapes} where ({n}, {k}) is due")
+    for name, due in {"T": (k, k), "seen": (state.p,), "means": (n,)}.items():
         array = getattr(state, name)
         if array is not None and (array.shape != due or array.dtype.kind != "f"):
             raise ModelFormatError(f"{name} is {seen(array)} where floating-point numbers of shape {due} are due")
     b = 0 if state.block is None else state.block.shape[1]
-    if not state.finished and not (b > 0 and k + b <= most <= n):
-        raise ModelFormatError(f"{k} + {b} columns do not fit into a basis of {most} for {n} samples")
-    if not 0 < state.p <= (k if state.finished else most) or (k and state.counters["exponent"] is None):
+    if (state.phase is Phase.EXTEND) != (b > 0) or k + b > n:
+        raise ModelFormatError(f"{k} + {b} columns are no basis for {n} samples before «{state.phase.value}»")
+    if not 0 < state.p <= (n if state.phase is Phase.EXTEND else k) or (k and state.exponent is None):
         raise ModelFormatError(f"{k} columns cannot be those of {state.p} components")
     _check_numbers(state, columns)
 
 
 def _check_numbers(state: KrylovState, columns: list[np.ndarray]) -> None:
     """Raise unless all numbers are finite, the basis is orthonormal and T = QᵀW."""
-    arrays = [*columns, *state.W, state.T, state.seen, state.learned]
-    # The first of the extremes is infinite until a residual is confirmed.
+    arrays = [*columns, *state.W.parts, state.T, state.seen, state.means]
+    # The best residual is infinite until one is confirmed.
     if any(array is not None and not np.all(np.isfinite(array)) for array in arrays) or not (
-        state.extremes[0] >= 0 and np.isfinite(state.extremes[1])
+        state.best_residual >= 0 and np.isfinite(state.smallest)
     ):
         raise ModelFormatError("it holds NaN or infinity")
     with overflow_allowed():
         skew = np.max(np.abs(_products(columns, columns) - np.eye(sum(part.shape[1] for part in columns))))
-        gap = np.max(np.abs(_products(state.Q, state.W) - state.T), initial=0.0)
+        gap = np.max(np.abs(_products(state.Q.parts, state.W.parts) - state.T), initial=0.0)
     if not skew <= SKEW:
         raise ModelFormatError(f"its basis is not orthonormal; inner products are off by {skew:.2g}")
     if not gap <= SKEW * np.max(np.abs(state.T), initial=0.0):
@@ -304,7 +314,20 @@ def _order(job: Mapping[str, Any]) -> int:
 
 def _natural(header: Mapping[str, Any], name: str) -> int:
     value = header.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if type(value) is not int or value < 0:
+        raise ModelFormatError(f"its {name} is {str(value)[:80]!r}")
+    return value
+
+
+def _scalar(header: Header, name: str, kind: Any) -> Any:
+    """Return the field of a header that has this type, or None where the type allows it."""
+    value, kinds = header[name], set(get_args(kind) or (kind,))
+    if value is None and type(None) in kinds:
+        return None
+    if float in kinds and isinstance(value, str):
+        return float.fromhex(value)
+    smallest, largest = (-LARGEST_EXPONENT, LARGEST_EXPONENT) if name == "exponent" else (0, np.inf)
+    if type(value) not in kinds or (type(value) is int and not smallest <= value <= largest):
         raise ModelFormatError(f"its {name} is {str(value)[:80]!r}")
     return value
 

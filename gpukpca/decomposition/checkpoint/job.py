@@ -24,7 +24,7 @@ from gpukpca.backend.rows import gather_rows, take_rows
 from gpukpca.kernels import Kernel
 
 # Of the files; another number is another layout of them.
-FORMAT = 1
+FORMAT = 2
 # Rows whose kernel values tell one function of the user's from another of the same name.
 SAMPLE = 16
 

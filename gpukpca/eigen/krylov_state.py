@@ -1,0 +1,176 @@
+"""The state of a block Krylov iteration, and what stays fixed while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Protocol
+
+import numpy as np
+
+from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.backend.column_basis import ColumnBasis
+from gpukpca.backend.namespace import accumulation_dtype, from_host, namespace_of
+from gpukpca.backend.random import format_generator, restore_generator
+
+
+class Phase(Enum):
+    """What the next pass of an iteration does."""
+
+    EXTEND = "extend the basis"
+    VERIFY = "multiply the Ritz vectors themselves"
+    DONE = "nothing: the iteration has ended"
+
+
+@dataclass(frozen=True)
+class KrylovSettings:
+    """What stays fixed over an iteration.
+
+    Attributes
+    ----------
+    p : int
+        Eigenpairs to compute.
+    b : int
+        Columns of a block.
+    max_columns : int
+        Most columns of the basis.
+    limit : int
+        Most passes.
+    tol : float
+        Relative residual at which the iteration stops.
+    eps : float
+        Of the dtype.
+    is_fixed : bool
+        The number of passes is `limit`, whatever the residuals.
+    looks_late : bool
+        The next product may be launched before the Ritz values of the last one are computed.
+    """
+
+    p: int
+    b: int
+    max_columns: int
+    limit: int
+    tol: float
+    eps: float
+    is_fixed: bool
+    looks_late: bool
+
+
+@dataclass(frozen=True)
+class KrylovState:
+    """A block Krylov iteration between two passes over the operator: all that a checkpoint needs.
+
+    Between two restarts the basis only grows: a pass adds `block` to it, and its product. The columns are appended in
+    place where the library can, so only the last state of an iteration is valid.
+
+    Attributes
+    ----------
+    p : int
+        Eigenpairs to compute.
+    phase : Phase
+    Q, W : ColumnBasis, (n, k)
+        Orthonormal basis and its products, divided by 2**exponent; Ritz vectors and their products once done.
+    T : host array, shape (k, k)
+        Qᵀ W, symmetric.
+    block : array, shape (n, b), or None
+        Orthonormal directions of the next extension; None in the other phases.
+    n_passes, n_products, restarts : int
+    exponent : int or None
+        The scale of the products, so that squares neither overflow nor vanish; None before the first one.
+    smallest : float
+        The smallest Ritz value so far: an upper bound on the smallest eigenvalue, and so a proof of indefiniteness.
+    residual : float or None
+        Largest relative residual after the last pass, where it was computed.
+    best_residual : float
+        The best residual that a verification has confirmed; infinite before.
+    stagnant : int
+        Verifications without progress.
+    probe_until : int
+        Before this pass nothing is believed: a start may lie in an invariant subspace that is not the top one.
+    first_look : int
+        Passes before the first probe of a narrow block; 0 before it.
+    seen : host array, shape (p,), or None
+        Eigenvalues at the last probe of a narrow block.
+    means : array, shape (n,), or None
+        `SymmetricOperator.known_means`.
+    generator : str
+        State of the random numbers.
+    distance, last_look, is_far : float, int, bool
+        Logarithm of the residual over its target at the last look, the pass of that look, and whether the next look
+        cannot be the last one.
+    product : array, shape (n, b), or None
+        The product of the operator with `block`, where it was launched already.
+    """
+
+    p: int
+    phase: Phase
+    Q: ColumnBasis
+    W: ColumnBasis
+    T: np.ndarray = field(repr=False)
+    block: Array | None = field(default=None, repr=False)
+    n_passes: int = 0
+    n_products: int = 0
+    restarts: int = 0
+    exponent: int | None = None
+    smallest: float = 0.0
+    residual: float | None = None
+    best_residual: float = float("inf")
+    stagnant: int = 0
+    probe_until: int = 0
+    first_look: int = 0
+    seen: np.ndarray | None = None
+    means: Array | None = field(default=None, repr=False)
+    generator: str = field(default="", repr=False)
+    distance: float = 0.0
+    last_look: int = 0
+    is_far: bool = False
+    product: Array | None = field(default=None, repr=False)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no pass is left."""
+        return self.phase is Phase.DONE
+
+    def completed(self, op: SymmetricOperator, rng: np.random.Generator) -> KrylovState:
+        """Return the state with that of the operator and of the random numbers, as a checkpoint stores it."""
+        return replace(self, means=op.known_means, generator=format_generator(rng))
+
+    def restored(self, op: SymmetricOperator, rng: np.random.Generator, capacity: int) -> KrylovState:
+        """Return the state, read from a checkpoint, where `op` computes; the operator and `rng` take theirs from it."""
+        like = op.like
+        if self.means is not None:
+            op.known_means = from_host(self.means, like, accumulation_dtype(like))
+        restore_generator(rng, self.generator)
+        room = 0 if self.is_done else max(capacity, self.Q.count)
+        Q, W = (_restored_columns(basis, op.shape[0], room, like) for basis in (self.Q, self.W))
+        block = None if self.block is None else _on_device(self.block, like)
+        return replace(self, Q=Q, W=W, block=block)
+
+
+class Checkpointer(Protocol):
+    """Where an iteration stores its state, and where it finds that of an earlier run."""
+
+    def resumed(self, p: int) -> KrylovState | None:
+        """Return the state to resume from with p eigenpairs, with arrays on the host; None to begin."""
+
+    def record(self, state: KrylovState) -> None:
+        """Store the state; called before every pass and at the end. The next pass overwrites its `Q` and `W`."""
+
+
+def _on_device(A: np.ndarray, like: Array) -> Array:
+    """Return a host array in the library and place of `like`, its entries in the same order in memory.
+
+    Products depend on that in their last bits.
+    """
+    if A.flags.c_contiguous or not A.flags.f_contiguous:
+        return from_host(A, like)
+    return namespace_of(like).matrix_transpose(from_host(A.T, like))
+
+
+def _restored_columns(columns: ColumnBasis, n: int, room: int, like: Array) -> ColumnBasis:
+    """Return the columns of a checkpoint, put together as they were before, in memory for `room` columns if any."""
+    basis = ColumnBasis.with_capacity(n, room, like) if room else ColumnBasis()
+    for part in columns.parts:
+        if part.shape[1]:
+            basis = basis.append(_on_device(part, like))
+    return basis
