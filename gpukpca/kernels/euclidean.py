@@ -1,22 +1,19 @@
 """Kernels of the Euclidean distance: Gaussian (RBF), Matérn, rational quadratic.
 
-A tile begins as T = -gamma ‖x - y‖² = s·t - ‖s‖²/2 - ‖t‖²/2 with s = sqrt(2 gamma) (x - mean)
-and t alike: one matrix product of the rows [s, -‖s‖²/2, 1] and [t, 1, -‖t‖²/2], then one pass in place. Centering the
+A tile begins as T = -gamma ‖x - y‖² (`euclidean_rows`) and is finished by one elementwise pass in place. Centering the
 features first changes no distance and removes the cancellation that an offset causes.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend import elementwise, linalg
-from gpukpca.backend.device import missing_columns
+from gpukpca.backend import elementwise
 from gpukpca.backend.elementwise import from_strips, in_strips
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -24,14 +21,11 @@ from gpukpca.backend.namespace import (
     dtype_name,
     from_host,
     full,
-    indices,
     is_sparse,
-    item_size,
     namespace_of,
 )
 from gpukpca.backend.rows import (
     as_csr,
-    by_panels,
     constant_columns,
     dense_rows,
     feature_bounds,
@@ -39,16 +33,21 @@ from gpukpca.backend.rows import (
     gather_rows,
     largest_square_norm,
     place_of,
-    row_square_sums,
     shifted_rows,
-    sparse_square_distances,
     square_norm_sizes,
     stored_means,
     take_rows,
 )
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.base import Kernel
-from gpukpca.kernels.prepared import PreparedRows
+from gpukpca.kernels.euclidean_rows import (
+    DifferenceRows,
+    EuclideanRows,
+    Geometry,
+    ProductRows,
+    SparseProductRows,
+    augmented_rows,
+)
 from gpukpca.kernels.validation import checked_number
 
 # Bounds on kappa = max gamma ‖x - mean‖², the size of the numbers that cancel in T. The error of T is about u·kappa:
@@ -60,110 +59,6 @@ KAPPA_FLOAT64 = 5e5
 LEAST_CONSTANT = 50
 # Below this bound on gamma ‖x - y‖² the kernel is so flat that 1 swamps its differences: the tile holds k - 1.
 FLAT = 0.1
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """How the rows of a training set became s: shared with every new row.
-
-    Attributes
-    ----------
-    mean : array, shape (d,), or None
-        Subtracted first; None where rows are kept as they are.
-    gamma : float
-    exponent : int
-        Rows kept as they are were divided by 2**exponent, so that their squares are finite; 0 for ordinary data.
-    flat : bool
-        The tile holds k - 1.
-    wide : bool
-        The matrix product is formed in the widest type.
-    varying : host array of int, or None
-        The features that are not constant in the training set, where leaving the others out of the product pays: a
-        constant feature only adds to the norms of new rows.
-    kink : bool
-        The kernel has one at distance 0, so that near pairs are computed by differences.
-    spread : float
-        Root mean square of gamma ‖x - mean‖² over the training set: the size of what cancels in a distance.
-    """
-
-    mean: Array | None
-    gamma: float
-    exponent: int = 0
-    flat: bool = False
-    wide: bool = False
-    varying: np.ndarray | None = None
-    kink: bool = False
-    spread: float = 0.0
-
-    @property
-    def scale(self) -> float:
-        """sqrt(2 gamma)."""
-        return math.sqrt(2.0 * self.gamma)
-
-
-class DistanceRows(PreparedRows):
-    """Rows [s, -‖s‖²/2, 1], or s or x alone where distances are differences, or CSR s with its half norms.
-
-    Attributes
-    ----------
-    data : array, shape (n_rows, d + 2) with a product, (n_rows, d) without; or CSR matrix (n_rows, d)
-    geometry : Geometry
-    by_product : bool
-    dtype : dtype of the finished tile
-    half_norms : array, shape (n_rows,), only for CSR rows
-    """
-
-    def __init__(
-        self, data: Any, geometry: Geometry, by_product: bool, dtype: Any, half_norms: Array | None = None
-    ) -> None:
-        self.data, self.geometry, self.by_product, self.dtype = data, geometry, by_product, dtype
-        self.half_norms = half_norms
-        self.n_rows = int(data.shape[0])
-
-    def slice(self, start: int, stop: int) -> DistanceRows:
-        norms = None if self.half_norms is None else self.half_norms[start:stop]
-        return DistanceRows(take_rows(self.data, start, stop), self.geometry, self.by_product, self.dtype, norms)
-
-    def take(self, indices: Any) -> DistanceRows:
-        norms = None if self.half_norms is None else gather_rows(self.half_norms, indices)
-        return DistanceRows(gather_rows(self.data, indices), self.geometry, self.by_product, self.dtype, norms)
-
-    @property
-    def shifted(self) -> bool:
-        return self.geometry.flat
-
-    @property
-    def wide(self) -> bool:
-        return not self.by_product or self.geometry.kink or self.data.dtype != self.dtype
-
-    @property
-    def row_bytes(self) -> int:
-        if self.half_norms is not None:
-            return 0  # counted with the data: how many entries a sparse row has varies
-        return int(self.data.shape[1]) * item_size(self.data.dtype)
-
-    @cached_property
-    def right(self) -> Array:
-        """The rows [s, 1, -‖s‖²/2], in memory of their own."""
-        xp, d = namespace_of(self.data), self.data.shape[1] - 2
-        parts = [self.data[:, :d], self.data[:, d + 1 : d + 2], self.data[:, d : d + 1]]
-        return xp.concat(parts, axis=1)
-
-    @property
-    def points(self) -> Array:
-        """The coordinates alone; those of constant features are 0 in every training row."""
-        if not self.by_product or self.half_norms is not None:
-            return self.data
-        xp, varying, mean = namespace_of(self.data), self.geometry.varying, self.geometry.mean
-        if mean is None:
-            return self.data[:, : self.data.shape[1] - 2]
-        d = int(mean.shape[0]) if varying is None else len(varying)
-        points = self.data[:, :d]
-        if varying is None:
-            return points
-        places = np.full(mean.shape[0], d)
-        places[varying] = np.arange(d)
-        return xp.take(xp.concat([points, xp.zeros_like(self.data[:, :1])], axis=1), indices(places, points), axis=1)
 
 
 class _EuclideanKernel(Kernel):
@@ -193,10 +88,10 @@ class _EuclideanKernel(Kernel):
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
-    def template(self, X: Array, centered: bool = False) -> DistanceRows:
+    def template(self, X: Array, centered: bool = False) -> EuclideanRows:
         return self._rows(take_rows(X, 0, 0), self._geometry(X, centered))
 
-    def prepare_rows(self, X: Array, like: DistanceRows | None, centered: bool) -> DistanceRows:
+    def prepare_rows(self, X: Array, like: EuclideanRows | None, centered: bool) -> EuclideanRows:
         if like is None:
             return self._rows(X, self._geometry(X, centered))
         return self._rows(_matching(X, like), like.geometry)
@@ -228,28 +123,28 @@ class _EuclideanKernel(Kernel):
     def _needs_wide(self, X: Array, kappa: float) -> bool:
         return X.dtype != accumulation_dtype(place_of(X)) and not (self.smooth_at_zero and kappa <= KAPPA_FLOAT32)
 
-    def _rows(self, X: Any, geometry: Geometry) -> DistanceRows:
-        """Rows in the coordinates of the training set; new rows may be further out than any of it."""
+    def _rows(self, X: Any, geometry: Geometry) -> EuclideanRows:
+        """Return rows in the coordinates of the training set. New rows may be further out than any of it."""
         wide = accumulation_dtype(place_of(X))
         if geometry.mean is None:
             rows = cast(X, wide)
-            return DistanceRows(rows * 2.0**-geometry.exponent if geometry.exponent else rows, geometry, False, X.dtype)
+            rows = rows * 2.0**-geometry.exponent if geometry.exponent else rows
+            return DifferenceRows(rows, geometry, X.dtype)
         kappa = 0.5 * largest_square_norm(X, geometry.mean, geometry.scale)
-        if is_sparse(X) or kappa > KAPPA_FLOAT64:
-            rows = shifted_rows(X, geometry.mean, geometry.scale, wide)
-            half_norms = 0.5 * row_square_sums(rows) if is_sparse(X) else None
-            return DistanceRows(rows, geometry, kappa <= KAPPA_FLOAT64, X.dtype, half_norms)
+        if kappa > KAPPA_FLOAT64:
+            return DifferenceRows(shifted_rows(X, geometry.mean, geometry.scale, wide), geometry, X.dtype)
+        if is_sparse(X):
+            return SparseProductRows(shifted_rows(X, geometry.mean, geometry.scale, wide), geometry, X.dtype)
         dtype = wide if geometry.wide or self._needs_wide(X, kappa) else X.dtype
-        return DistanceRows(_augmented_rows(X, geometry, dtype), geometry, True, X.dtype)
+        return ProductRows(augmented_rows(X, geometry, dtype), geometry, X.dtype)
 
     # -- tiles -----------------------------------------------------------------------------------------------------
 
-    def tile(self, a: DistanceRows, b: DistanceRows, out: Array | None = None) -> Array:
+    def tile(self, a: EuclideanRows, b: EuclideanRows, out: Array | None = None) -> Array:
         flat = b.geometry.flat
-        at_once = is_sparse(a.data) or a.data.dtype == b.data.dtype == b.dtype
-        if a.by_product and b.by_product and at_once and self.smooth_at_zero:
-            T = cast(_by_product(a, b, out), b.dtype)
-            return in_strips(T, lambda strip, place: self._function(strip, flat, b.dtype, place), out)
+        T = a.product(b, out) if self.smooth_at_zero and a.product_fits_tile(b) else None
+        if T is not None:
+            return in_strips(cast(T, b.dtype), lambda strip, place: self._function(strip, flat, b.dtype, place), out)
         like = full((0,), 0.0, place_of(b.data), b.dtype)
 
         def strip(start: int, stop: int, place: Array | None) -> Array:
@@ -257,17 +152,17 @@ class _EuclideanKernel(Kernel):
 
         return from_strips((a.n_rows, b.n_rows), like, strip, out)
 
-    def _strip(self, a: DistanceRows, b: DistanceRows, out: Array | None) -> Array:
-        """A few rows of a tile whose distances need a wider type than the tile, or differences."""
-        T = _by_product(a, b) if a.by_product and b.by_product else None
+    def _strip(self, a: EuclideanRows, b: EuclideanRows, out: Array | None) -> Array:
+        """Return some rows of a tile whose distances need a wider type than the tile, or differences."""
+        T = a.product(b)
         if T is None or (not self.smooth_at_zero and _has_near_pair(T)):
-            T = _by_differences(a, b)
+            T = a.differences(b)
         return self._function(T, b.geometry.flat, b.dtype, out)
 
-    def tile_diagonal(self, a: DistanceRows) -> Array:
+    def tile_diagonal(self, a: EuclideanRows) -> Array:
         return full((a.n_rows,), 1.0 - self.offset(a), place_of(a.data), a.dtype)
 
-    def offset(self, rows: DistanceRows) -> float:
+    def offset(self, rows: EuclideanRows) -> float:
         return 1.0 if rows.geometry.flat else 0.0
 
     def _function(self, T: Array, flat: bool, dtype: Any = None, out: Array | None = None) -> Array:
@@ -276,34 +171,6 @@ class _EuclideanKernel(Kernel):
         `out`, an array of type `dtype`, may be written to, as may T.
         """
         raise AttributeError(f"{type(self).__name__} must define _function(T, flat, dtype, out)")
-
-
-def _by_product(a: DistanceRows, b: DistanceRows, out: Array | None = None) -> Array:
-    """T by a product in the wider of the two dtypes: far-out new rows may have asked for float64."""
-    if a.half_norms is not None and b.half_norms is not None:
-        T = linalg.row_products(a.data, b.data)
-        T -= a.half_norms[:, None]
-        T -= b.half_norms[None, :]
-        return T
-    left, right = a.data, b.right
-    if left.dtype != right.dtype:
-        wide = accumulation_dtype(left)
-        left, right = cast(left, wide), cast(right, wide)
-    return linalg.row_products(left, right, out)
-
-
-def _by_differences(a: DistanceRows, b: DistanceRows) -> Array:
-    wide = accumulation_dtype(place_of(a.data))
-    geometry = b.geometry
-    distances = sparse_square_distances if is_sparse(a.data) else linalg.squared_distances
-    T = distances(cast(a.points, wide), cast(b.points, wide))
-    if geometry.mean is not None:
-        return elementwise.multiply(T, -0.5)
-    T = elementwise.multiply(T, -geometry.gamma)
-    if geometry.exponent:
-        half = 2.0 ** min(geometry.exponent, 1023)  # in two steps: the whole factor may not be a number
-        T = elementwise.multiply(elementwise.multiply(T, half), half)
-    return T
 
 
 # With u·kappa under 1e-10, a pair at less than this T is near enough for a kink at zero to show rounding.
@@ -315,27 +182,9 @@ def _has_near_pair(T: Array) -> bool:
     return bool(xp.any(T > NEAR))
 
 
-def _matching(X: Any, like: DistanceRows) -> Any:
+def _matching(X: Any, like: EuclideanRows) -> Any:
     """X dense or CSR, as the training rows are."""
     return as_csr(X) if is_sparse(like.data) else dense_rows(X)
-
-
-def _augmented_rows(X: Array, geometry: Geometry, dtype: Any) -> Array:
-    """The rows [s, -‖s‖²/2, 1] of X, a panel at a time; s is wider by zeros where the device likes that."""
-
-    mean: Array = geometry.mean
-
-    def panel(rows: Array, *_: int) -> Array:
-        xp = namespace_of(rows)
-        s = cast((cast(rows, mean.dtype) - mean[None, :]) * geometry.scale, dtype)
-        half_norms = 0.5 * row_square_sums(s)
-        if geometry.varying is not None:
-            s = xp.take(s, indices(geometry.varying, s), axis=1)
-        one = xp.ones_like(half_norms)[:, None]
-        padding = [0.0 * one] * missing_columns(s, int(s.shape[1]) + 2)
-        return xp.concat([s, *padding, -half_norms[:, None], one], axis=1)
-
-    return by_panels(X, panel)
 
 
 def _exact_means(X: Array, constant: np.ndarray) -> Array:

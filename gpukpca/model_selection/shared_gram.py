@@ -18,7 +18,8 @@ from gpukpca.backend.namespace import cast, empty_like, full
 from gpukpca.backend.rows import dense_rows, place_of
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.dot_product import Linear, Polynomial, Sigmoid
-from gpukpca.kernels.euclidean import RBF, DistanceRows, Matern, RationalQuadratic
+from gpukpca.kernels.euclidean import RBF, Matern, RationalQuadratic
+from gpukpca.kernels.euclidean_rows import EuclideanRows
 from gpukpca.kernels.manhattan import CityBlockRows, Laplacian
 
 
@@ -42,7 +43,7 @@ class SquaredDistance(RBF):
     def smooth_at_zero(self) -> bool:  # type: ignore[override]
         return not self.kink
 
-    def tile_diagonal(self, a: DistanceRows) -> Array:
+    def tile_diagonal(self, a: EuclideanRows) -> Array:
         return full((a.n_rows,), 0.0, place_of(a.data), a.dtype)
 
     def _function(self, T: Array, flat: bool, dtype: Any = None, out: Array | None = None) -> Array:

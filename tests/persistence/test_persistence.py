@@ -409,6 +409,7 @@ LEFT_OUT = {
     "DistanceConstraint": {"points"},
     "Cluster": {"reseeded", "fallbacks"},
     "CombinedRows": {"factors"},
+    "SparseProductRows": {"half_norms"},
 }
 
 

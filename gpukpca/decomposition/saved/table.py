@@ -71,7 +71,7 @@ from gpukpca.kernels import (
 )
 from gpukpca.kernels.algebra import CombinedRows
 from gpukpca.kernels.dot_product import DotRows
-from gpukpca.kernels.euclidean import DistanceRows, Geometry
+from gpukpca.kernels.euclidean_rows import DifferenceRows, EuclideanRows, Geometry, ProductRows, SparseProductRows
 from gpukpca.kernels.manhattan import CityBlockRows
 from gpukpca.kernels.prepared import PreparedRows
 
@@ -119,13 +119,13 @@ def _kernel(cls: type, **kinds: Kind) -> Entry:
     return Entry(cls, kinds)
 
 
-def _distance_rows_fields(prepared: DistanceRows) -> dict[str, Any]:
-    fields = {name: getattr(prepared, name) for name in ("data", "geometry", "by_product", "half_norms")}
-    return fields | {"dtype": dtype_name(prepared.dtype)}
-
-
-def _distance_rows(dtype: str, **fields: Any) -> DistanceRows:
-    return DistanceRows(dtype=np.dtype(dtype), **fields)
+def _euclidean_rows(cls: type[EuclideanRows]) -> Entry:
+    return Entry(
+        cls,
+        {"data": NOTHING, "geometry": of(Geometry), "dtype": one_of("float32", "float64")},
+        fields=lambda rows: {"data": rows.data, "geometry": rows.geometry, "dtype": dtype_name(rows.dtype)},
+        make=lambda data, geometry, dtype: cls(data, geometry, np.dtype(dtype)),
+    )
 
 
 KERNEL = of(Kernel)
@@ -164,18 +164,9 @@ ENTRIES = (
         },
         host=("varying",),
     ),
-    Entry(
-        DistanceRows,
-        {
-            "data": NOTHING,
-            "geometry": of(Geometry),
-            "by_product": FLAG,
-            "dtype": one_of("float32", "float64"),
-            "half_norms": floats("0").or_none,
-        },
-        fields=_distance_rows_fields,
-        make=_distance_rows,
-    ),
+    _euclidean_rows(ProductRows),
+    _euclidean_rows(SparseProductRows),
+    _euclidean_rows(DifferenceRows),
     Entry(CityBlockRows, {"data": NOTHING, "flat": FLAG}),
     Entry(DotRows, {"data": NOTHING, "factor": NUMBER, "mean": floats("d").or_none, "copied": FLAG}),
     Entry(
@@ -372,12 +363,31 @@ def _storage_of_kind(kind: str, n: int, tile_edge: int, workers: int, **sizes: i
     return DenseStorage(n, workers) if kind == "dense" else ClusterStorage(n, workers)
 
 
+def _rows_of_flags(
+    data: Any, geometry: Geometry, by_product: bool, dtype: str, half_norms: np.ndarray | None
+) -> EuclideanRows:
+    """Return the rows that one class of 0.9 described by flags."""
+    cls = DifferenceRows if not by_product else ProductRows if half_norms is None else SparseProductRows
+    return cls(data, geometry, np.dtype(dtype))
+
+
 BY_NAME = {entry.cls.__name__: entry for entry in ENTRIES}
-# Names of classes in files of 0.8 and before.
+# Names of classes in files of earlier versions.
 BY_NAME |= {
     "Frame": BY_NAME["RowScaling"],
     "LinearMap": BY_NAME["LinearProjection"],
     "Running": BY_NAME["IncrementalState"],
+    "DistanceRows": Entry(
+        EuclideanRows,
+        {
+            "data": NOTHING,
+            "geometry": of(Geometry),
+            "by_product": FLAG,
+            "dtype": one_of("float32", "float64"),
+            "half_norms": floats("0").or_none,
+        },
+        make=_rows_of_flags,
+    ),
     "Residence": Entry(
         Storage,
         {

@@ -1,0 +1,232 @@
+"""Rows made ready for functions of the Euclidean distance, and the two ways from them to T = -gamma ‖x - y‖².
+
+With s = sqrt(2 gamma) (x - mean) and t alike, T = s·t - ‖s‖²/2 - ‖t‖²/2: one matrix product of the rows
+[s, -‖s‖²/2, 1] and [t, 1, -‖t‖²/2]. Where that product would lose the digits of T, distances are differences of
+coordinates.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend import elementwise, linalg
+from gpukpca.backend.device import missing_columns
+from gpukpca.backend.namespace import accumulation_dtype, cast, indices, is_sparse, item_size, namespace_of
+from gpukpca.backend.rows import (
+    by_panels,
+    gather_rows,
+    place_of,
+    row_square_sums,
+    sparse_square_distances,
+    take_rows,
+)
+from gpukpca.kernels.prepared import PreparedRows
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How the rows of a training set became s: shared with every new row.
+
+    Attributes
+    ----------
+    mean : array, shape (d,), or None
+        Subtracted first; None where rows are kept as they are.
+    gamma : float
+    exponent : int
+        Rows kept as they are were divided by 2**exponent, so that their squares are finite; 0 for ordinary data.
+    flat : bool
+        The tile holds k - 1.
+    wide : bool
+        The matrix product is formed in the widest type.
+    varying : host array of int, or None
+        The features that are not constant in the training set, where leaving the others out of the product pays: a
+        constant feature only adds to the norms of new rows.
+    kink : bool
+        The kernel has one at distance 0, so that near pairs are computed by differences.
+    spread : float
+        Root mean square of gamma ‖x - mean‖² over the training set: the size of what cancels in a distance.
+    """
+
+    mean: Array | None
+    gamma: float
+    exponent: int = 0
+    flat: bool = False
+    wide: bool = False
+    varying: np.ndarray | None = None
+    kink: bool = False
+    spread: float = 0.0
+
+    @property
+    def scale(self) -> float:
+        """sqrt(2 gamma)."""
+        return math.sqrt(2.0 * self.gamma)
+
+
+class EuclideanRows(PreparedRows):
+    """Rows in the coordinates of a training set.
+
+    Attributes
+    ----------
+    data : array or CSR matrix, shape (n_rows, at least d)
+    geometry : Geometry
+    dtype : dtype of the finished tile
+    right : operand of the product with other rows; None where distances are differences
+    """
+
+    right: Any = None
+
+    def __init__(self, data: Any, geometry: Geometry, dtype: Any) -> None:
+        self.data, self.geometry, self.dtype = data, geometry, dtype
+        self.n_rows = int(data.shape[0])
+
+    def slice(self, start: int, stop: int) -> EuclideanRows:
+        return type(self)(take_rows(self.data, start, stop), self.geometry, self.dtype)
+
+    def take(self, indices: Any) -> EuclideanRows:
+        return type(self)(gather_rows(self.data, indices), self.geometry, self.dtype)
+
+    @property
+    def shifted(self) -> bool:
+        return self.geometry.flat
+
+    @property
+    def wide(self) -> bool:
+        return self.geometry.kink or self.data.dtype != self.dtype
+
+    @property
+    def points(self) -> Any:
+        """Return the coordinates alone, shape (n_rows, d); those of constant features are 0 in every training row."""
+        return self.data
+
+    def product(self, other: EuclideanRows, out: Array | None = None) -> Array | None:
+        """Return T by a matrix product, in the wider of the two dtypes; None where distances are differences."""
+        return None
+
+    def product_fits_tile(self, other: EuclideanRows) -> bool:
+        """Return whether the product is formed in the dtype of the tile, or at no cost beyond it."""
+        return False
+
+    def differences(self, other: EuclideanRows) -> Array:
+        """Return T by differences, in the widest dtype, shape (n_rows, other.n_rows)."""
+        geometry, wide = other.geometry, accumulation_dtype(place_of(self.data))
+        distances = sparse_square_distances if is_sparse(self.data) else linalg.squared_distances
+        T = distances(cast(self.points, wide), cast(other.points, wide))
+        if geometry.mean is not None:
+            return elementwise.multiply(T, -0.5)
+        T = elementwise.multiply(T, -geometry.gamma)
+        if geometry.exponent:
+            half = 2.0 ** min(geometry.exponent, 1023)  # in two steps: the whole factor may not be a number
+            T = elementwise.multiply(elementwise.multiply(T, half), half)
+        return T
+
+
+class DifferenceRows(EuclideanRows):
+    """Coordinates s, or x itself, too far from the mean for products to keep the digits of distances."""
+
+    @property
+    def wide(self) -> bool:
+        return True
+
+    @property
+    def row_bytes(self) -> int:
+        return 0 if is_sparse(self.data) else int(self.data.shape[1]) * item_size(self.data.dtype)
+
+
+class ProductRows(EuclideanRows):
+    """Dense rows [s, -‖s‖²/2, 1], shape (n_rows, d + 2)."""
+
+    @property
+    def row_bytes(self) -> int:
+        return int(self.data.shape[1]) * item_size(self.data.dtype)
+
+    @cached_property
+    def right(self) -> Array:
+        """Return the rows [s, 1, -‖s‖²/2], in memory of their own."""
+        xp, d = namespace_of(self.data), self.data.shape[1] - 2
+        parts = [self.data[:, :d], self.data[:, d + 1 : d + 2], self.data[:, d : d + 1]]
+        return xp.concat(parts, axis=1)
+
+    @property
+    def points(self) -> Array:
+        mean: Array = self.geometry.mean
+        xp, varying, d = namespace_of(self.data), self.geometry.varying, int(mean.shape[0])
+        if varying is None:
+            return self.data[:, :d]
+        points = self.data[:, : len(varying)]
+        places = np.full(d, len(varying))
+        places[varying] = np.arange(len(varying))
+        return xp.take(xp.concat([points, xp.zeros_like(self.data[:, :1])], axis=1), indices(places, points), axis=1)
+
+    def product_fits_tile(self, other: EuclideanRows) -> bool:
+        return bool(self.data.dtype == other.data.dtype == other.dtype)
+
+    def product(self, other: EuclideanRows, out: Array | None = None) -> Array | None:
+        left, right = self.data, other.right
+        if right is None:
+            return None
+        if left.dtype != right.dtype:
+            wide = accumulation_dtype(left)
+            left, right = cast(left, wide), cast(right, wide)
+        return linalg.row_products(left, right, out)
+
+
+class SparseProductRows(EuclideanRows):
+    """CSR rows s, shape (n_rows, d), in float64.
+
+    Attributes
+    ----------
+    half_norms : array, shape (n_rows,)
+        ‖s‖²/2.
+    """
+
+    def __init__(self, data: Any, geometry: Geometry, dtype: Any, half_norms: Array | None = None) -> None:
+        super().__init__(data, geometry, dtype)
+        self.half_norms = 0.5 * row_square_sums(data) if half_norms is None else half_norms
+
+    def slice(self, start: int, stop: int) -> SparseProductRows:
+        rows = take_rows(self.data, start, stop)
+        return SparseProductRows(rows, self.geometry, self.dtype, self.half_norms[start:stop])
+
+    def take(self, indices: Any) -> SparseProductRows:
+        rows = gather_rows(self.data, indices)
+        return SparseProductRows(rows, self.geometry, self.dtype, gather_rows(self.half_norms, indices))
+
+    @property
+    def right(self) -> SparseProductRows:
+        """Return the rows themselves: a product of CSR matrices has no operand to prepare."""
+        return self
+
+    def product_fits_tile(self, other: EuclideanRows) -> bool:
+        return True
+
+    def product(self, other: EuclideanRows, out: Array | None = None) -> Array | None:
+        if (right := other.right) is None:
+            return None
+        T = linalg.row_products(self.data, right.data)
+        T -= self.half_norms[:, None]
+        T -= right.half_norms[None, :]
+        return T
+
+
+def augmented_rows(X: Array, geometry: Geometry, dtype: Any) -> Array:
+    """Return the rows [s, -‖s‖²/2, 1] of X, made panel by panel; zeros widen s to the rows that the device needs."""
+
+    mean: Array = geometry.mean
+
+    def panel(rows: Array, *_: int) -> Array:
+        xp = namespace_of(rows)
+        s = cast((cast(rows, mean.dtype) - mean[None, :]) * geometry.scale, dtype)
+        half_norms = 0.5 * row_square_sums(s)
+        if geometry.varying is not None:
+            s = xp.take(s, indices(geometry.varying, s), axis=1)
+        one = xp.ones_like(half_norms)[:, None]
+        padding = [0.0 * one] * missing_columns(s, int(s.shape[1]) + 2)
+        return xp.concat([s, *padding, -half_norms[:, None], one], axis=1)
+
+    return by_panels(X, panel)
