@@ -3,8 +3,19 @@
 from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.algorithms.progress import Progress
+from gpukpca.decomposition._base import ConvergenceWarning
 from gpukpca.decomposition.bayesian_pca import BayesianPCA
-from gpukpca.decomposition.convergence import ConvergenceWarning
+from gpukpca.decomposition.diagnostics import (
+    IntrinsicDimension,
+    contributions,
+    eckart_young,
+    inertia,
+    intrinsic_dimension,
+    plane_cosines,
+    reconstruction,
+    reconstruction_error,
+    squared_cosines,
+)
 from gpukpca.decomposition.incremental_pca import IncrementalPCA
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.local_pca import LocalPCA
@@ -16,17 +27,6 @@ from gpukpca.decomposition.preimage import (
     RidgePreimage,
 )
 from gpukpca.decomposition.probabilistic_pca import ProbabilisticPCA
-from gpukpca.decomposition.reading import (
-    IntrinsicDimension,
-    contributions,
-    eckart_young,
-    inertia,
-    intrinsic_dimension,
-    plane_cosines,
-    reconstruction,
-    reconstruction_error,
-    squared_cosines,
-)
 
 __all__ = [
     "PCA",

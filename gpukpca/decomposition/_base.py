@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 from sklearn import get_config
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 from sklearn.exceptions import NotFittedError
 
+from gpukpca import exceptions
 from gpukpca._typing import Array
 from gpukpca._version import __version__
 from gpukpca.algorithms.fields import attributes_of, map_arrays
@@ -26,6 +28,13 @@ OF_SKLEARN = ("_sklearn_output_config", "_metadata_request")
 
 # Where a pickle keeps the version that wrote it.
 VERSION = "_gpukpca_version"
+
+
+class ConvergenceWarning(exceptions.ConvergenceWarning, SklearnConvergenceWarning):
+    """Some eigenpairs have residuals above the tolerance; filters of scikit-learn's class apply too."""
+
+
+exceptions.raise_as(exceptions.ConvergenceWarning, ConvergenceWarning)
 
 
 class DevicePlacement:

@@ -15,7 +15,7 @@ from gpukpca.algorithms.progress import listener_from, waiting_report
 from gpukpca.algorithms.resources import memory_limit
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import is_sparse, item_size, to_host
-from gpukpca.decomposition.validation import Shape, training_data
+from gpukpca.decomposition._validation import Shape, training_data
 from gpukpca.distributed import ClusterRows, cluster_for, is_dask_array
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, PrecisionWarning, warn_user
 

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.model import inverse_roots
 from gpukpca.algorithms.magnitude import ScaledBatches, check_variance, variances_of_data
+from gpukpca.algorithms.pca.batch_memory import check_update, exact_solver, rows_within, update_bytes
 from gpukpca.algorithms.pca.incremental import IncrementalState, checked_count, updated
 from gpukpca.algorithms.pca.streaming import Moments, components_of, safe_moments
 from gpukpca.algorithms.placement import placement_for
@@ -40,14 +41,13 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.rows import by_panels, dense_rows, power_of_two_scale
 from gpukpca.decomposition._base import DevicePlacement
+from gpukpca.decomposition._batches import Batches, batches_of, is_stream
 from gpukpca.decomposition._session import fit_session
-from gpukpca.decomposition.batch_memory import check_update, exact_solver, rows_within, update_bytes
-from gpukpca.decomposition.batches import Batches, batches_of, is_stream
+from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import supports_dask
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import INCREMENTAL_PCA_LAYOUT
-from gpukpca.decomposition.validation import checked_scores, new_data, training_data
 from gpukpca.eigen import EigenResult
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning, warn_user
 

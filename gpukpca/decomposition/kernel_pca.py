@@ -33,20 +33,20 @@ from gpukpca.decomposition._base import DevicePlacement
 from gpukpca.decomposition._kernels import kernel_from, kernel_gamma
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.decomposition._session import FitSession, fit_tools, run_fit, settings_of
+from gpukpca.decomposition._validation import checked_out, new_data, training_data
 from gpukpca.decomposition.cluster import accumulate, cluster_rows, compute_dask, local_placement
 from gpukpca.decomposition.cluster_route import cluster_plan, model_from_cluster
 from gpukpca.decomposition.lazy import check_no_data_frames, supports_dask
 from gpukpca.decomposition.locality import far_rows, warn_of_far_rows
-from gpukpca.decomposition.peers import KernelPeer
 from gpukpca.decomposition.preimage.estimator import WithPreimages
 from gpukpca.decomposition.preimage.methods import check_preimage_suits, preimage_method
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import KERNEL_PCA_LAYOUT
-from gpukpca.decomposition.validation import checked_out, new_data, training_data
 from gpukpca.distributed import ClusterRows, is_dask_array
 from gpukpca.distributed.lazy import in_chunks_of
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import prepared_matmat
+from gpukpca.interop import KernelPeer
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.user_defined import check_symmetry
 

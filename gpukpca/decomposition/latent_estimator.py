@@ -20,11 +20,11 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import is_memory_map, is_sparse, item_size
 from gpukpca.backend.random import generator
 from gpukpca.decomposition._base import publish
+from gpukpca.decomposition._batches import Batches, batches_of, is_stream
 from gpukpca.decomposition._session import FitSession, fit_session
-from gpukpca.decomposition.batches import Batches, batches_of, is_stream
+from gpukpca.decomposition._validation import training_data
 from gpukpca.decomposition.latent_variables import WithLatentVariables
 from gpukpca.decomposition.saved import Saved
-from gpukpca.decomposition.validation import training_data
 from gpukpca.exceptions import InvalidParameterError
 
 

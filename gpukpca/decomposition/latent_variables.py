@@ -25,10 +25,10 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.random import generator
 from gpukpca.backend.rows import dense_rows
 from gpukpca.decomposition._base import DevicePlacement
-from gpukpca.decomposition.batches import is_stream
+from gpukpca.decomposition._batches import is_stream
+from gpukpca.decomposition._validation import checked_scores, new_data
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import mean_of, supports_dask
-from gpukpca.decomposition.validation import checked_scores, new_data
 from gpukpca.exceptions import InvalidParameterError
 
 

@@ -15,7 +15,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.finite import NotFiniteError
 from gpukpca.backend.namespace import dtype_name, to_host
 from gpukpca.decomposition._base import output_of_transform
-from gpukpca.decomposition.validation import Shape
+from gpukpca.decomposition._validation import Shape
 from gpukpca.distributed import is_dask_array
 from gpukpca.distributed.lazy import known_width, mapped_rows
 from gpukpca.exceptions import InvalidParameterError

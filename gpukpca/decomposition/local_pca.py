@@ -37,10 +37,10 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.random import generator
 from gpukpca.decomposition._base import DevicePlacement
 from gpukpca.decomposition._session import FitSession, run_fit
+from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.decomposition.lazy import mean_of, supports_dask
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import LOCAL_PCA_LAYOUT
-from gpukpca.decomposition.validation import checked_scores, new_data, training_data
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, RankWarning, warn_user
 
 TOO_LARGE = "The new points are too large."

@@ -32,16 +32,16 @@ from gpukpca.backend.random import generator
 from gpukpca.decomposition._base import DevicePlacement, publish
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.decomposition._session import FitSession, run_fit
+from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.decomposition.checkpoint import checkpoint_for
 from gpukpca.decomposition.checkpoint.job import pca_job
 from gpukpca.decomposition.cluster import cluster_rows, compute_dask, local_placement
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import check_no_data_frames, mean_of, supports_dask
-from gpukpca.decomposition.peers import PCAPeer
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import PCA_LAYOUT
-from gpukpca.decomposition.validation import checked_scores, new_data, training_data
 from gpukpca.distributed import is_dask_array
+from gpukpca.interop import PCAPeer
 
 # scikit-learn's default, which stands for the solver's own.
 DEFAULT_OVERSAMPLES = 10

@@ -27,7 +27,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.random import generator, standard_normal
 from gpukpca.backend.rows import as_rows, dense_rows, feature_means
-from gpukpca.decomposition.reading import samples_of, spectrum_of, total_variance_of, whole_rank
+from gpukpca.decomposition.diagnostics import samples_of, spectrum_of, total_variance_of, whole_rank
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.model_selection.gap import certain_gaps, kernel_samples_of, largest_certain_gap, residuals_of
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca.backend.namespace import to_host
-from gpukpca.decomposition.reading import samples_of, spectrum_of
+from gpukpca.decomposition.diagnostics import samples_of, spectrum_of
 from gpukpca.exceptions import InvalidParameterError
 
 

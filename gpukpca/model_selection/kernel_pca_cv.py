@@ -20,9 +20,9 @@ from gpukpca.backend.random import generator
 from gpukpca.backend.rows import gather_rows
 from gpukpca.decomposition._base import DevicePlacement
 from gpukpca.decomposition._session import fit_session
+from gpukpca.decomposition._validation import new_data, training_data
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.preimage.methods import METHODS
-from gpukpca.decomposition.validation import new_data, training_data
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.model_selection.folds import CandidateScore, CVFold
 from gpukpca.model_selection.grid import Candidate, candidates_of, grid_of, grouped

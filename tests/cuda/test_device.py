@@ -278,7 +278,7 @@ def test_dispatch_asks_for_the_place_of_the_data_of_fit(cuda: Any, monkeypatch: 
     X = data()
     fitted = model().fit(cuda.asarray(X))
     moved = model(device="cuda").fit(X)
-    monkeypatch.setattr("gpukpca.decomposition.validation.get_config", lambda: {"array_api_dispatch": True})
+    monkeypatch.setattr("gpukpca.decomposition._validation.get_config", lambda: {"array_api_dispatch": True})
     with pytest.raises(ValueError, match="must use the same namespace and the same device"):
         fitted.transform(X)
     with pytest.raises(ValueError, match="must use the same namespace and the same device"):

@@ -18,8 +18,8 @@ from sklearn.exceptions import NotFittedError
 
 import gpukpca
 from gpukpca import IncrementalPCA
+from gpukpca.algorithms.pca import batch_memory
 from gpukpca.algorithms.pca import streaming as two_pass
-from gpukpca.decomposition import batch_memory
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, MemoryBudgetError, RankWarning
 from tests import oracle, tolerances
 

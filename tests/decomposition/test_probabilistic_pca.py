@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 from gpukpca import PCA, BayesianPCA, ProbabilisticPCA
 from gpukpca.backend import blocking
 from gpukpca.backend.batched_linalg import SWEPT_UP_TO, definite_inverses, unpacked
-from gpukpca.decomposition.convergence import ConvergenceWarning
+from gpukpca.decomposition._base import ConvergenceWarning
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, MemoryBudgetError, RankWarning
 from tests import tolerances
 

@@ -34,9 +34,9 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.rows import dense_rows, take_columns, take_rows
 from gpukpca.decomposition._base import OnlyWhere
+from gpukpca.decomposition._validation import checked_scores, new_data
 from gpukpca.decomposition.lazy import mean_of, supports_dask
 from gpukpca.decomposition.preimage.methods import preimage_method
-from gpukpca.decomposition.validation import checked_scores, new_data
 from gpukpca.distributed import is_dask_array
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, warn_user
 from gpukpca.kernels import Kernel, Linear, Precomputed

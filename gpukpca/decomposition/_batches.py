@@ -1,4 +1,4 @@
-"""Data that come batch by batch: an array cut into pieces, a memory map read as it is needed, an iterable of arrays."""
+"""Batches of rows: of an array, of a memory map that is read piece by piece, or of an iterable of arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
 from gpukpca.backend.namespace import empty_like, is_foreign, is_memory_map, is_sparse, library_of, same_place
 from gpukpca.backend.rows import dense_rows
-from gpukpca.decomposition.validation import new_data, training_data
+from gpukpca.decomposition._validation import new_data, training_data
 from gpukpca.distributed import dask_kind
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 

@@ -1,6 +1,6 @@
-"""What `IncrementalPCA` takes, from shapes alone: an update by a batch, or the passes of the exact mode.
+"""Memory of incremental PCA, predicted from shapes alone: an update by a batch, or the passes of the exact mode.
 
-`tests/test_incremental_pca.py` holds the figures to what a fit allocates.
+`tests/decomposition/test_incremental_pca.py` compares the prediction with what a fit allocates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""To scikit-learn's estimators and back, fitted: for tools that know those alone, such as exporters."""
+"""Conversion of fitted estimators to those of scikit-learn and back, for tools that know those alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, is_sparse, overflow_allowed, to_host
 from gpukpca.backend.rows import gather_rows
 from gpukpca.decomposition._kernels import kernel_from
-from gpukpca.decomposition.reading import total_variance_of
+from gpukpca.decomposition.diagnostics import total_variance_of
 from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 from gpukpca.gram import kernel_matmat

@@ -34,7 +34,7 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.rows import as_rows, by_panels, dense_rows, feature_means, row_panels
-from gpukpca.decomposition.validation import new_data
+from gpukpca.decomposition._validation import new_data
 from gpukpca.exceptions import InvalidParameterError
 
 # A centered value of at most so many eps of the row's largest entry is the rounding of the mean, and counts as 0.
