@@ -10,7 +10,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import KernelCenterer, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca.algorithms.kernel_pca.model import MapArrays, inverse_roots
+from gpukpca.algorithms.kernel_pca.projection import AffineProjection
+from gpukpca.algorithms.kernel_pca.spectrum import inverse_roots
 from gpukpca.algorithms.pca.model import LinearProjection
 from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.backend.device import device_context
@@ -76,7 +77,7 @@ class KernelPeer:
         """
         check_is_fitted(self)
         model: Any = self
-        if hasattr(model, "landmarks_"):
+        if model._space.landmarks is not None:
             raise InvalidParameterError(
                 "a Nyström model has scores from landmarks, and scikit-learn's KernelPCA needs the eigenvectors of a "
                 "kernel matrix; use save for a file that keeps the model, or fit without Nyström."
@@ -99,7 +100,7 @@ class KernelPeer:
             peer.X_transformed_fit_ = to_host(ridge.scores).copy()
         rows = _some_rows(model.X_fit_)
         with device_context(model._map.like), overflow_allowed():
-            _check_scores(peer, peer.transform(rows), to_host(model._checked_scores(rows)))
+            _check_scores(peer, peer.transform(rows), to_host(model._space.checked_scores(rows)))
         _copy_features(model, peer)
         return peer
 
@@ -209,7 +210,7 @@ def _kernel_parameters(model: Any) -> dict[str, Any]:
 
 def _shared_inverse(model: Any) -> RidgeRegression | None:
     """The pre-image, where scikit-learn has the same: a ridge towards 0 on all scores, with the kernel of the model."""
-    ridge = getattr(model, "_preimage", None)
+    ridge = model._preimage
     if not isinstance(ridge, RidgeRegression) or ridge.kernel != model.kernel_:
         return None
     return ridge if ridge.mean is None and not ridge.rule.landmarks else None
@@ -259,7 +260,7 @@ def _set_eigenpairs(model: Any, peer: Any) -> None:
     model.offset_ = (rows @ alphas - mean * np.sum(alphas, axis=0)).astype(U.dtype)
     template = None if kernel.stored_only else kernel.template(X, centered=False).slice(0, 0)
     weights = np.full(len(rows), 1.0 / len(rows))
-    model._map = MapArrays(X, model.projection_, model.offset_, weights, mean, template)
+    model._map = AffineProjection(X, model.projection_, model.offset_, weights, mean, template)
     model.kernel_, model.gamma_, model.X_fit_ = kernel, float(peer.gamma_), X
     model.eigenvalues_, model.eigenvectors_ = values, U
     _set_variances(model, kernel, mean)

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpukpca import KernelPCA, Nystrom
 from gpukpca._formatting import format_bytes, pluralize
+from gpukpca.algorithms.kernel_pca.settings import is_nystrom
 from gpukpca.cli.method import (
     DEFAULT_COMPONENTS,
     RESIDUALS,
@@ -84,11 +85,12 @@ class KernelMethod(Method):
         """The spectrum."""
         names = ("eigenvalues", "explained_variance", "explained_variance_ratio", "residual_norms", "total_variance")
         arrays = {name: getattr(model, f"{name}_") for name in names}
-        return arrays | ({"certificate": model.certificate_} if hasattr(model, "certificate_") else {})
+        return arrays | ({"certificate": model.certificate_} if is_nystrom(model.eigen_solver) else {})
 
     def facts(self, model: KernelPCA) -> dict[str, Any]:
         """How often K was passed over, and the certificate of Nyström."""
-        return {"passes": model.n_passes_, "certificate": getattr(model, "certificate_", None)}
+        certificate = model.certificate_ if is_nystrom(model.eigen_solver) else None
+        return {"passes": model.n_passes_, "certificate": certificate}
 
     def lines(self, model: KernelPCA) -> list[tuple[str, str]]:
         """Kernel, storage, solver."""
@@ -116,7 +118,7 @@ def _landmark_parameters(wanted: SimpleNamespace) -> dict[str, Any]:
 
 
 def _certificate_in_words(model: KernelPCA) -> str:
-    if not hasattr(model, "certificate_"):
+    if not is_nystrom(model.eigen_solver):
         return ""
     largest = float(model.eigenvalues_[0]) if len(model.eigenvalues_) else 0.0
     share = f", {model.certificate_ / largest:.1e} of the largest" if largest > 0 else ""

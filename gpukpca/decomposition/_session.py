@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from gpukpca.algorithms.kernel_pca.fit import FitTools
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
 from gpukpca.algorithms.progress import listener_from
@@ -93,7 +92,7 @@ def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
         max_passes=e.max_iter,
         passes=None if e.iterated_power == "auto" else int(e.iterated_power),
         gram=e.gram,
-        drops_zeros=e.n_components is None or bool(e.remove_zero_eig),
+        remove_zeros=bool(e.remove_zero_eig),
         copies_data=bool(e.copy_X),
         has_memory_limit=e.memory_limit is not None,
         n_jobs=e.n_jobs,
@@ -102,9 +101,9 @@ def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
     )
 
 
-def fit_tools(estimator: Any, X: Any, kernel: Kernel, place: Placement) -> FitTools:
+def fit_tools(estimator: Any, X: Any, kernel: Kernel, place: Placement) -> dict[str, Any]:
     """Return the random numbers, the listener and the checkpoints of a fit of KernelPCA."""
     rng, listener = generator(estimator.random_state), listener_from(estimator.verbose)
     fingerprint = partial(kernel_job, estimator, X, kernel, place.work, rng)
     open_checkpoint = partial(checkpoint_for, estimator.checkpoint, job=fingerprint, rng=rng, listener=listener)
-    return FitTools(rng, listener, open_checkpoint)
+    return {"rng": rng, "progress": listener, "open_checkpoint": open_checkpoint}

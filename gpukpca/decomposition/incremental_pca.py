@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.kernel_pca.model import inverse_roots
+from gpukpca.algorithms.kernel_pca.spectrum import inverse_roots
 from gpukpca.algorithms.magnitude import ScaledBatches, check_variance, variances_of_data
 from gpukpca.algorithms.pca.batch_memory import check_update, exact_solver, rows_within, update_bytes
 from gpukpca.algorithms.pca.incremental import IncrementalState, checked_count, updated

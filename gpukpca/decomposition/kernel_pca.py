@@ -9,43 +9,34 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.kernel_pca.fit import fitted_model, planned
-from gpukpca.algorithms.kernel_pca.model import MapArrays, Model
+from gpukpca.algorithms.kernel_pca.feature_space import warn_of_far_rows
+from gpukpca.algorithms.kernel_pca.fit import fit_checked
+from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.plan import Plan
-from gpukpca.algorithms.placement import Placement, own_copy, panels_of, placement_for
-from gpukpca.algorithms.resources import MemoryBudget, memory_limit
-from gpukpca.backend import blocking
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
+from gpukpca.algorithms.kernel_pca.task import FitTask
+from gpukpca.algorithms.placement import Placement, own_copy, placement_for
+from gpukpca.algorithms.preimage.fit import fit_preimage
+from gpukpca.algorithms.preimage.result import FittedPreimage
+from gpukpca.algorithms.preimage.ridge import RidgeRegression
+from gpukpca.algorithms.resources import Resources, memory_limit
 from gpukpca.backend.device import device_context
-from gpukpca.backend.finite import check_finite
-from gpukpca.backend.namespace import (
-    cast,
-    dtype_name,
-    from_host,
-    is_numpy,
-    is_sparse,
-    move,
-    overflow_allowed,
-    same_place,
-    to_host,
-)
-from gpukpca.backend.rows import gather_rows, place_of, take_columns, take_rows
+from gpukpca.backend.namespace import dtype_name, is_numpy, is_sparse, overflow_allowed, same_place
+from gpukpca.backend.rows import gather_rows, place_of
 from gpukpca.decomposition._base import DevicePlacement
 from gpukpca.decomposition._kernels import kernel_from, kernel_gamma
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.decomposition._session import FitSession, fit_tools, run_fit, settings_of
 from gpukpca.decomposition._validation import checked_out, new_data, training_data
 from gpukpca.decomposition.cluster import accumulate, cluster_rows, compute_dask, local_placement
-from gpukpca.decomposition.cluster_route import cluster_plan, model_from_cluster
 from gpukpca.decomposition.lazy import check_no_data_frames, supports_dask
-from gpukpca.decomposition.locality import far_rows, warn_of_far_rows
 from gpukpca.decomposition.preimage.estimator import WithPreimages
-from gpukpca.decomposition.preimage.methods import check_preimage_suits, preimage_method
+from gpukpca.decomposition.preimage.methods import check_preimage_suits
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import KERNEL_PCA_LAYOUT
 from gpukpca.distributed import ClusterRows, is_dask_array
 from gpukpca.distributed.lazy import in_chunks_of
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.product import prepared_matmat
 from gpukpca.interop import KernelPeer
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.user_defined import check_symmetry
@@ -284,37 +275,35 @@ class KernelPCA(
     def _fitted(self, given: Any, session: FitSession, wants_scores: bool) -> Array | None:
         """One attempt; the scores in the library of the data."""
         if (rows := cluster_rows(self, given)) is not None:
-            return self._fitted_on_cluster(rows, given, session.budget, wants_scores)
+            return self._fitted_on_cluster(rows, given, session, wants_scores)
         remote, given = given, compute_dask(self, given)
         data = training_data(self, given)
         place = session.place(data)
         with session.on(place, data) as limit:
             X = place.brought(data)
-            kernel = self._resolved_kernel(X)
+            kernel, settings = self._resolved(X)
             data = own_copy(data, given) if self.copy_X and not isinstance(kernel, Precomputed) else data
             X = X if place.moved else data
-            tools = fit_tools(self, X, kernel, place)
-            plan, model = fitted_model(settings_of(self, kernel), X, kernel, place, limit, tools)
-            self._commit(data, X, kernel, plan, model, place, session.budget.story)
+            fit = fit_checked(X, kernel, settings, Resources(place, limit), **fit_tools(self, X, kernel, place))
+            self._publish(fit, fit_preimage(X, fit, settings.preimage), place, session.budget.story, data)
             if not wants_scores:
                 return None
-            scores = self._delivered(model.scores, given)
+            scores = self._delivered(fit.scores, given)
             return in_chunks_of(scores, remote) if is_dask_array(remote) else scores
 
-    def _fitted_on_cluster(self, rows: ClusterRows, given: Any, budget: MemoryBudget, wants_scores: bool) -> Any:
+    def _fitted_on_cluster(self, rows: ClusterRows, given: Any, session: FitSession, wants_scores: bool) -> Any:
         """One attempt with rows on the workers of a cluster."""
         place = local_placement(rows)
-        limit = budget.limit(place.work)
-        kernel = self._resolved_kernel(rows)
-        settings = settings_of(self, kernel)
-        landmarks_do = settings.is_nystrom and settings.preimage is None
-        basis = rows if landmarks_do else accumulate(rows, limit, settings.copies_data)
+        limit = session.budget.limit(place.work)
+        kernel, settings = self._resolved(rows)
+        needs_all = not settings.is_nystrom or settings.preimage is not None
+        basis = accumulate(rows, limit, settings.copies_data) if needs_all else rows
         tools = fit_tools(self, basis, kernel, place)
-        plan, model = model_from_cluster(settings, rows, basis, kernel, limit, tools)
-        self._commit(basis, basis, kernel, plan, model, place, budget.story)
+        fit = fit_checked(rows, kernel, settings, Resources(place, limit), basis=basis, **tools)
+        self._publish(fit, fit_preimage(basis, fit, settings.preimage), place, session.budget.story, basis)
         if not wants_scores:
             return None
-        return rows.as_dask(model.scores) if is_dask_array(given) else self._delivered(model.scores, given)
+        return rows.as_dask(fit.scores) if is_dask_array(given) else self._delivered(fit.scores, given)
 
     def plan(self, X: Any) -> Plan:
         """What `fit` of X would do, and what memory it would take; nothing is fitted, and the estimator stays as it is.
@@ -342,59 +331,64 @@ class KernelPCA(
         with device_context(X), overflow_allowed():
             check_parameters(self)
             twin = clone(self)
-            if (rows := cluster_rows(twin, X)) is not None:
-                kernel, limit = self._resolved_kernel(rows), memory_limit(self.memory_limit, rows.like)
-                return cluster_plan(settings_of(self, kernel), rows, kernel, limit)
-            X = training_data(twin, compute_dask(self, X))
-            kernel, place = self._resolved_kernel(X), placement_for(self.device, X)
-            limit = memory_limit(self.memory_limit, place.work)
-            return planned(settings_of(self, kernel), X, kernel, place, limit)[0]
+            if (X_given := cluster_rows(twin, X)) is not None:
+                resources = Resources(local_placement(X_given), memory_limit(self.memory_limit, X_given.like))
+            else:
+                X_given = training_data(twin, compute_dask(self, X))
+                place = placement_for(self.device, X_given)
+                resources = Resources(place, memory_limit(self.memory_limit, place.work))
+            return FitTask.of(X_given, *self._resolved(X_given), resources).first_plan()
 
-    def _resolved_kernel(self, X: Array) -> Kernel:
-        kernel = kernel_from(self)
-        method = preimage_method(self, kernel)
-        if method is not None and is_sparse(X):
-            raise InvalidParameterError("Inverse transform not implemented for sparse matrices!")
-        resolved = kernel.resolve(X)
-        check_symmetry(resolved, X)
-        if method is not None:
-            check_preimage_suits(method, resolved, by_flag=self.preimage is None)
-        return resolved
+    def _resolved(self, X: Any) -> tuple[Kernel, KernelPCASettings]:
+        """Return the kernel with numbers in place of rules, and the parameters that the algorithm needs."""
+        kernel = kernel_from(self).resolve(X)
+        check_symmetry(kernel, X)
+        settings = settings_of(self, kernel)
+        if settings.preimage is not None:
+            if is_sparse(X):
+                raise InvalidParameterError("Inverse transform not implemented for sparse matrices!")
+            check_preimage_suits(settings.preimage, kernel, by_flag=self.preimage is None)
+        return kernel, settings
 
-    def _commit(
-        self, data: Any, X: Any, kernel: Kernel, plan: Plan, model: Model, place: Placement, story: tuple[str, ...]
+    def _publish(
+        self, fit: KernelPCAFit, preimage: FittedPreimage | None, place: Placement, story: tuple[str, ...], data: Any
     ) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
-        eigen, spectrum, home = model.eigen, model.spectrum, place.returned
-        degrees = max(int(X.shape[0]) - 1, 1)
-        like = home(model.projection)
-        self._map = MapArrays.of(model)
-        self._set_preimage(X, kernel, model, place, plan)
-        self.eigenvalues_ = from_host(spectrum.eigenvalues, like)
-        self.eigenvectors_ = home(eigen.eigenvectors)
-        self.explained_variance_ = from_host(spectrum.eigenvalues / degrees, like)
-        self.explained_variance_ratio_ = from_host(spectrum.ratios, like)
-        self.total_variance_ = spectrum.total_variance / degrees
-        self.residual_norms_ = home(eigen.residual_norms)
-        self.converged_ = bool(np.all(eigen.converged))
-        self.gap_ = eigen.gap
-        self.n_passes_ = eigen.n_passes
-        self.n_products_ = eigen.n_products
-        self.solver_seconds_ = eigen.seconds
-        self.projection_ = like
-        self.offset_ = home(model.offset)
-        self.kernel_ = kernel
-        self.gamma_ = kernel_gamma(kernel, X)
-        self.plan_ = plan
-        self.solver_ = eigen.solver
-        self.device_ = plan.device
-        self.fallbacks_ = (*place.notes, *story, *eigen.fallbacks)
-        self.X_fit_ = model.basis
+        home, landmarks = place.returned, fit.landmarks
+        self._map, self._axes, self._preimage = fit.map, fit.axes, preimage
+        self.eigenvalues_ = home(fit.eigenvalues)
+        self.eigenvectors_ = home(fit.eigenvectors)
+        self.explained_variance_ = home(fit.explained_variance)
+        self.explained_variance_ratio_ = home(fit.explained_variance_ratio)
+        self.total_variance_ = fit.total_variance
+        self.residual_norms_ = home(fit.residual_norms)
+        self.converged_ = bool(np.all(fit.converged))
+        self.gap_ = fit.gap
+        self.n_passes_ = fit.n_passes
+        self.n_products_ = fit.n_products
+        self.solver_seconds_ = fit.seconds
+        self.projection_ = home(fit.map.projection)
+        self.offset_ = home(fit.map.offset)
+        self.kernel_ = fit.kernel
+        self.gamma_ = kernel_gamma(fit.kernel, data)
+        self.plan_ = fit.plan
+        self.solver_ = fit.solver
+        self.device_ = fit.plan.device
+        self.fallbacks_ = (*place.notes, *story, *fit.fallbacks)
+        self.X_fit_ = fit.map.basis
         if place.moved:
-            self.X_fit_ = data if model.landmarks is None else gather_rows(data, model.landmarks)
-        for name in ("certificate_", "landmarks_", "total_variance_interval_"):
+            self.X_fit_ = data if landmarks is None else gather_rows(data, landmarks)
+        optional = {
+            "certificate_": fit.certificate,
+            "landmarks_": landmarks,
+            "total_variance_interval_": None if fit.certificate is None else fit.total_variance_interval,
+            "dual_coef_": home(preimage.dual_coef) if isinstance(preimage, RidgeRegression) else None,
+            "X_transformed_fit_": None if preimage is None else home(fit.scores),
+        }
+        for name, value in optional.items():
             self.__dict__.pop(name, None)
-        self.__dict__.update(model.bounds(degrees))
+            if value is not None:
+                setattr(self, name, value)
 
     # -- new points ------------------------------------------------------------------------------------------------
 
@@ -422,46 +416,18 @@ class KernelPCA(
         Cost: m n kernel values, made tile by tile and never held together: memory O(m p) and one tile a thread.
         """
         check_is_fitted(self)
-        work = self._map.like
-        Y = new_data(self, X, self.X_fit_, "transform")
+        work, space = self._map.like, self._space
+        with device_context(X), overflow_allowed():
+            Y = new_data(self, X, self.X_fit_, "transform")
         with device_context(work), overflow_allowed():
             shape = (int(Y.shape[0]), self._n_features_out)
             if out is not None:
-                return self._write_scores(Y, checked_out(out, shape))
+                return space.write_scores(Y, checked_out(out, shape))
             if not same_place(place_of(Y), work) and is_numpy(Y):
-                return self._delivered(self._write_scores(Y, np.empty(shape, dtype_name(work.dtype))), X)
-            scores = self._checked_scores(Y)
-            warn_of_far_rows(far_rows(self, Y, scores), shape[0])
+                return self._delivered(space.write_scores(Y, np.empty(shape, dtype_name(work.dtype))), X)
+            scores = space.checked_scores(Y)
+            warn_of_far_rows(space.far_rows(Y, scores), shape[0])
             return self._delivered(scores, X)
-
-    def _checked_scores(self, Y: Array) -> Array:
-        scores = self._scores(Y if is_sparse(Y) else move(Y, self._map.like))
-        check_finite(scores, "The kernel overflows on the new points.", "The array of scores")
-        return scores
-
-    def _write_scores(self, Y: Array, out: Any) -> Any:
-        """The scores of Y, written to a host array a panel at a time."""
-        far = []
-        for start, stop in panels_of(Y, blocking.SCORES_PANEL):
-            rows = take_rows(Y, start, stop)
-            scores = self._checked_scores(rows)
-            out[start:stop] = to_host(scores)
-            far.append(start + far_rows(self, rows, scores))
-        warn_of_far_rows(np.concatenate(far), len(out))
-        return out
-
-    def _scores(self, Y: Array) -> Array:
-        """k(y, X) A - b for every row y."""
-        model = self._map
-        if isinstance(self.kernel_, Precomputed):
-            K = cast(Y, model.projection.dtype)
-            K = take_columns(K, self.landmarks_) if hasattr(self, "landmarks_") else K
-            return K @ model.projection - model.offset[None, :]
-        if hasattr(self, "_axes") and not is_sparse(Y):
-            return self._axes.scores(Y)
-        rows = model.prepared(self.kernel_)
-        products = prepared_matmat(self.kernel_, Y, model.basis, rows, model.projection, n_jobs=self.n_jobs)
-        return products - model.offset[None, :]
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 

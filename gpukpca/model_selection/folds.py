@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,10 +19,10 @@ import numpy as np
 from sklearn.base import clone
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.kernel_pca.model import MapArrays, exact_model
+from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
+from gpukpca.algorithms.kernel_pca.projection import AffineProjection
 from gpukpca.algorithms.kernel_pca.settings import is_nystrom
-from gpukpca.algorithms.kernel_pca.spectrum import Spectrum, checked_spectrum, truncates_cluster
-from gpukpca.algorithms.preimage.feature_space import FeatureSpace, square_sums
+from gpukpca.algorithms.kernel_pca.spectrum import checked_spectrum, truncates_cluster
 from gpukpca.algorithms.solver_warnings import warn_of_convergence
 from gpukpca.backend.device import is_on_gpu, synchronize
 from gpukpca.backend.finite import check_finite
@@ -248,8 +248,11 @@ class _Shared:
         self.seconds = 0.0
         self.error: Exception | None = None
         self._one_at_a_time, self._decomposed = threading.Lock(), False
-        # The model with the most components, the scores of the rows held out, and what is known of the centered matrix.
-        self.model: Any = None
+        # Of the most components: eigenpairs, map of new points, scores of the rows trained on and held out; and what is
+        # known of the centered matrix.
+        self.eigen: Any = None
+        self.map: Any = None
+        self.scores: Array = None
         self.Z_new: Array = None
         self.op: Any = None
 
@@ -276,12 +279,12 @@ class _Shared:
         eigen = self._eigenpairs(op)
         # Every member is checked by itself: what is wrong with the last components may be right for fewer.
         values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
-        model = exact_model(self.X, op, None, eigen, Spectrum(values, op.total_variance))
+        found, scores = AffineProjection.of_eigenpairs(op, eigen, values, self.X, template.slice(0, 0))
         K_new = from_common(self.kernel, family.common, family.across, self.X, flat=template.shifted)
-        Z_new = namespace_of(K_new).matrix_transpose(K_new) @ model.projection - model.offset[None, :]
+        Z_new = namespace_of(K_new).matrix_transpose(K_new) @ found.projection - found.offset[None, :]
         check_finite(Z_new, "The kernel overflows on the rows held out.", "The array of scores")
         synchronize(Z_new)
-        self.model, self.Z_new = replace(model, template=template.slice(0, 0)), Z_new
+        self.eigen, self.map, self.scores, self.Z_new = eigen, found, scores, Z_new
         self.op = _Known(op.shape, op.dtype, op.total_variance, op.noise_scale)
 
     def _eigenpairs(self, op: CenteredGram) -> EigenResult:
@@ -302,7 +305,7 @@ class _Shared:
             return CandidateScore(fit_seconds=self.seconds, error=self.error)
         started = time.perf_counter()
         try:
-            eigen = self.model.eigen.truncated(member.p)
+            eigen = self.eigen.truncated(member.p)
             checked_spectrum(eigen, self.op, self.kernel.positive_definite, None)
             preimage = self._preimage(member)
             fitted = time.perf_counter()
@@ -324,10 +327,9 @@ class _Shared:
         """The pre-image that the member asks for, learned from as many components as it has."""
         method = preimage_method(member.estimator, self.kernel)
         check_preimage_suits(method, self.kernel, by_flag=False)
-        model = self.model.truncated(member.p)
-        space = FeatureSpace(self.kernel, MapArrays.of(model), self.n_jobs)
+        space = FeatureSpace(self.kernel, self.map.truncated(member.p), self.n_jobs)
         landmarks = method.landmarks_for(int(self.X.shape[0]), fits=True) if isinstance(method, RidgePreimage) else 0
-        return method.learned(self.X, space, model, landmarks)
+        return method.learn(self.X, space, self.scores[:, : member.p], landmarks)
 
     def _score(self, preimage: Any, Z: Array) -> tuple[float, int]:
         """Minus the mean squared error, and how many pre-images have not converged."""

@@ -1,41 +1,42 @@
-"""From data and a kernel to a model, by the way that the plan chose: tiles, a stored matrix, a factor, or landmarks."""
+"""From data and a kernel to a fit: resolve, plan, build K, center it, find eigenpairs, make the result."""
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.kernel_pca.model import Model, exact_model, nystrom_model, warn_of_certificate
+from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
+from gpukpca.algorithms.kernel_pca.nystrom import nystrom_fit
 from gpukpca.algorithms.kernel_pca.plan import Plan
-from gpukpca.algorithms.kernel_pca.planning import make_plan
-from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, is_share
+from gpukpca.algorithms.kernel_pca.projection import AffineProjection
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.kernel_pca.spectrum import (
     Spectrum,
     checked_spectrum,
     is_unresolved,
-    nonzero_components,
     warn_of_gap,
     warn_of_identity,
     warn_of_lost_components,
     warn_of_rank,
 )
+from gpukpca.algorithms.kernel_pca.task import FitTask
+from gpukpca.algorithms.kernel_pca.underflow import check_underflow
 from gpukpca.algorithms.kernel_pca.warm_start import components_of_sample
-from gpukpca.algorithms.magnitude import row_bounds, scaled_rows
-from gpukpca.algorithms.placement import Placement
-from gpukpca.algorithms.progress import Listener, Progress, pass_report, rank_report, tile_report, timed
+from gpukpca.algorithms.placement import own_copy
+from gpukpca.algorithms.progress import Listener, Progress, pass_report, tile_report, timed
+from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_fallbacks, warn_of_tolerance
-from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.finite import check_finite
-from gpukpca.backend.namespace import dtype_name, overflow_allowed, to_host
-from gpukpca.backend.rows import half_range, place_of, power_of_two_scale, take_rows, total_range
-from gpukpca.eigen import BlockKrylov, EigenResult, Nystrom, top_eigh
+from gpukpca.backend.device import device_context, is_on_gpu
+from gpukpca.backend.finite import FINITE, check_finite
+from gpukpca.backend.namespace import overflow_allowed
+from gpukpca.backend.random import generator
+from gpukpca.backend.rows import as_rows
+from gpukpca.eigen import BlockKrylov, EigenResult, top_eigh
 from gpukpca.exceptions import (
     ConvergenceError,
     IndefiniteKernelError,
@@ -44,32 +45,175 @@ from gpukpca.exceptions import (
     warn_user,
 )
 from gpukpca.gram import CenteredGram
-from gpukpca.gram.storage import GramOperator
 from gpukpca.kernels import Kernel, Precomputed
+from gpukpca.kernels.base import resolved_on
 from gpukpca.kernels.prepared import PreparedRows
+from gpukpca.kernels.user_defined import check_symmetry
 
-# Components asked for first where a share of the variance is wanted.
-FIRST_GUESS = 16
-# Rows that say whether a kernel that is 0 is so by underflow.
-SEEN_ROWS = 16
-
-
-def planned(
-    settings: KernelPCASettings, X: Array, kernel: Kernel, place: Placement, limit: int
-) -> tuple[Plan, PreparedRows | None]:
-    """Return the plan for the components of the settings, and what the kernel learned from X."""
-    template = None if kernel.stored_only else kernel.template(X, centered=True)
-    p = initial_n_components(settings.n_components, int(X.shape[0]))
-    return make_plan(settings, X, kernel, p, template, limit, place), template
+# From a solver to a context with the checkpointer of the fit; None inside where there is none.
+CheckpointOpener = Callable[[Any], AbstractContextManager[Any]]
 
 
-def initial_n_components(wanted: Any, n: int) -> int:
-    """Components that the first plan is made for."""
-    return min(n, FIRST_GUESS if is_share(wanted) else n if wanted is None else int(wanted))
+def fit_kernel_pca(
+    X: Any,
+    kernel: Kernel,
+    settings: KernelPCASettings | None = None,
+    resources: Resources | None = None,
+    *,
+    n_components: int | float | None = None,
+    rng: np.random.Generator | int | None = None,
+    progress: Listener | None = None,
+    open_checkpoint: CheckpointOpener | None = None,
+) -> KernelPCAFit:
+    """Compute the leading eigenpairs of the centered kernel matrix and the map that projects new points.
+
+    The numbers are those of `gpukpca.KernelPCA`, without an estimator: arrays in, a frozen result out.
+
+    Parameters
+    ----------
+    X : array or CSR matrix, shape (n, d)
+        In any library that follows the Array API standard; not written to. With `gpukpca.kernels.Precomputed` the
+        kernel matrix, shape (n, n).
+    kernel : Kernel
+        An object of `gpukpca.kernels`; gamma may be a rule such as "scale".
+    settings : KernelPCASettings, optional
+        Components, solver, tolerance, storage of K.
+    resources : Resources, optional
+        Device and memory. Default: where X is, 85 % of the memory that is free there.
+    n_components : int >= 1, float in (0, 1), or None
+        Short for ``settings=KernelPCASettings(n_components=...)``. A fraction is a share of the variance; None keeps
+        every component with a nonzero eigenvalue.
+    rng : numpy.random.Generator, int, or None
+        For the random start of block Krylov and the landmarks of Nyström.
+    progress : callable, optional
+        Receives `gpukpca.algorithms.progress.Progress` events.
+    open_checkpoint : callable, optional
+        Takes the solver and returns a context with a checkpointer, or None inside.
+
+    Returns
+    -------
+    KernelPCAFit
+        Frozen; its arrays live where the fit computed.
+
+    Raises
+    ------
+    InvalidParameterError
+        Not a two-dimensional X, not a kernel object, n_components out of range or given twice.
+    ValueError
+        NaN or infinity in X.
+    IndefiniteKernelError
+        Significant negative eigenvalues among the components.
+    MemoryBudgetError
+        No plan fits into the memory.
+    ConvergenceError
+        No component was found in the passes allowed.
+
+    Warns
+    -----
+    ConvergenceWarning, RankWarning, IndefiniteKernelWarning, PrecisionWarning, DeviceFallbackWarning
+
+    See Also
+    --------
+    gpukpca.KernelPCA : The estimator, with names of kernels, pre-images, Dask and checkpoints.
+
+    Notes
+    -----
+    Cost: O(n² d) for K once if it fits into memory, else in every pass; O(n² p) a pass; O(n³) for the dense solver.
+    Schölkopf, Smola & Müller, Neural Computation 10 (1998) 1299.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.algorithms import fit_kernel_pca
+    >>> from gpukpca.kernels import RBF
+    >>> X = np.random.default_rng(0).standard_normal((200, 5))
+    >>> fit = fit_kernel_pca(X, RBF(gamma=0.1), n_components=2)
+    >>> fit.scores.shape, fit.transform(X[:3]).shape
+    ((200, 2), (3, 2))
+    >>> bool(np.all(fit.residual_norms <= 1e-6 * fit.eigenvalues[0]))
+    True
+    """
+    if n_components is not None:
+        if settings is not None and settings.n_components is not None:
+            raise InvalidParameterError("n_components is given twice; give it in settings or by itself.")
+        settings = replace(settings or KernelPCASettings(), n_components=n_components)
+    settings, given = settings or KernelPCASettings(), X
+    with device_context(X), overflow_allowed():
+        X = as_rows(X)
+        if 0 in X.shape:
+            raise InvalidParameterError(f"X has shape {tuple(X.shape)}; at least one row and one column are needed.")
+        check_finite(X, FINITE)
+        resources = resources or Resources.for_data(X)
+    with device_context(resources.place.work), overflow_allowed():
+        resources.place.check_size(X, resources.limit)
+        X = resources.place.brought(X)
+        if settings.copies_data and not resources.place.moved and not isinstance(kernel, Precomputed):
+            X = own_copy(X, given)
+        kernel = resolved_on(kernel, X)
+        check_symmetry(kernel, X)
+        return fit_checked(
+            X, kernel, settings, resources, rng=generator(rng), progress=progress, open_checkpoint=open_checkpoint
+        )
 
 
-def warn_of_clamping(wanted: Any, n: int) -> None:
-    """More components were asked for than there are samples."""
+def fit_checked(
+    X: Any,
+    kernel: Kernel,
+    settings: KernelPCASettings,
+    resources: Resources,
+    *,
+    rng: np.random.Generator,
+    progress: Listener | None = None,
+    open_checkpoint: CheckpointOpener | None = None,
+    basis: Any = None,
+) -> KernelPCAFit:
+    """Return the fit of checked data, within the memory of `resources`.
+
+    Parameters
+    ----------
+    X : array, CSR matrix or ClusterRows, shape (n, d)
+        Finite, and where `resources` say that the fit computes.
+    kernel : Kernel
+        With numbers in place of rules.
+    open_checkpoint : callable, optional
+        Takes the solver and returns a context with the checkpointer, or None inside.
+    basis : array, CSR matrix or ClusterRows, optional
+        What the model takes its rows from; default: X.
+    """
+    _warn_of_clamping(settings.n_components, int(X.shape[0]))
+    task = FitTask.of(X, kernel, settings, resources, basis)
+    plan = task.first_plan()
+    if progress is not None:
+        progress(Progress("plan", str(plan)))
+    try:
+        fit = _solve(task, plan, rng, timed(progress), open_checkpoint or _no_checkpoint)
+        return fit.with_axes()  # K is released by now
+    except (ConvergenceError, IndefiniteKernelError, InvalidParameterError):
+        check_underflow(task.basis, kernel)  # K then seems indefinite, or its products overflow
+        raise
+
+
+def _solve(
+    task: FitTask, plan: Plan, rng: np.random.Generator, listener: Listener | None, open_checkpoint: CheckpointOpener
+) -> KernelPCAFit:
+    """Return the fit by a plan: build K, center it, find eigenpairs, make the result."""
+    report = tile_report(listener)
+    if plan.is_approximate:
+        return nystrom_fit(task, plan, task.gram(plan, report), rng, listener)
+    with open_checkpoint(plan.solver) as checkpointer:
+        gram = task.gram(plan, report)
+        op = CenteredGram(gram)
+        plan, eigen, spectrum = _eigenpairs(task, plan, op, gram.rows, rng, listener, checkpointer)
+    return _exact_fit(task, plan, op, gram.rows, eigen, spectrum)
+
+
+def _no_checkpoint(solver: Any) -> AbstractContextManager[None]:
+    """Return a context without a checkpointer."""
+    return nullcontext()
+
+
+def _warn_of_clamping(wanted: int | float | None, n: int) -> None:
+    """Warn where more components are requested than there are samples."""
     if wanted is not None and wanted > n:
         warn_user(
             f"n_components={wanted} is more than the {n} sample(s); {n} components are computed.",
@@ -77,211 +221,105 @@ def warn_of_clamping(wanted: Any, n: int) -> None:
         )
 
 
-def fitted_model(
-    settings: KernelPCASettings, X: Array, kernel: Kernel, place: Placement, limit: int, tools: FitTools
-) -> tuple[Plan, Model]:
-    """Return the model for the components of the settings, within `limit` bytes, and the plan that was carried out."""
-    warn_of_clamping(settings.n_components, int(X.shape[0]))
-    plan, template = planned(settings, X, kernel, place, limit)
-    if tools.listener is not None:
-        tools.listener(Progress("plan", str(plan)))
-    route = Route(settings, X, kernel, template, place, tools)
-    try:
-        return route.approximate(plan) if isinstance(plan.solver, Nystrom) else route.exact(plan)
-    except (ConvergenceError, IndefiniteKernelError, InvalidParameterError):
-        route.check_underflow()  # K then seems indefinite, or its products overflow
-        raise
+# -- eigenpairs --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class FitTools:
-    """Hold the random numbers, the listener and the checkpoints of a fit.
+def _eigenpairs(
+    task: FitTask,
+    plan: Plan,
+    op: CenteredGram,
+    rows: PreparedRows | None,
+    rng: np.random.Generator,
+    listener: Listener | None,
+    checkpointer: Any,
+) -> tuple[Plan, EigenResult, Spectrum]:
+    """Return the eigenpairs of the centered kernel matrix, checked, and the plan for as many."""
 
-    Attributes
-    ----------
-    rng : numpy.random.Generator
-    listener : callable or None
-        Gets `Progress` events.
-    open_checkpoint : callable or None
-        Takes the solver and returns a context with the checkpointer of the fit, or None inside.
-    """
-
-    rng: np.random.Generator
-    listener: Listener | None = None
-    open_checkpoint: Callable[[Any], AbstractContextManager[Any]] | None = None
-
-    def checkpoint_of(self, solver: Any) -> AbstractContextManager[Any]:
-        """Return the context with the checkpointer of the fit; None inside where there is none."""
-        return nullcontext() if self.open_checkpoint is None else self.open_checkpoint(solver)
-
-
-class Route:
-    """One fit under way."""
-
-    def __init__(
-        self,
-        settings: KernelPCASettings,
-        X: Array,
-        kernel: Kernel,
-        template: PreparedRows | None,
-        place: Placement,
-        tools: FitTools,
-    ) -> None:
-        self.settings, self.X, self.kernel, self.template, self.tools = settings, X, kernel, template, tools
-        self.place, self.rng = place, tools.rng
-        self.source = X  # the rows that K is made from
-        self.n = int(X.shape[0])
-        self.listener = timed(tools.listener)
-        self.checkpointer: Any = None
-
-    # -- exact -----------------------------------------------------------------------------------------------------
-
-    def exact(self, plan: Plan) -> tuple[Plan, Model]:
-        """Eigenpairs of the centered kernel matrix, each with its residual."""
-        with self.tools.checkpoint_of(plan.solver) as self.checkpointer:
-            gram = self._gram(plan)
-            op = CenteredGram(gram)
-            start = self._start(gram, plan)
-            if self.settings.is_share:
-                plan, eigen, spectrum = self._grown(op, plan, start)
-            else:
-                eigen = self._solve(op, plan, start)
-                spectrum = checked_spectrum(eigen, op, self.kernel.positive_definite, None)
-        self.check_underflow(np.max(spectrum.eigenvalues, initial=0.0))
-        warn_of_convergence(eigen, fixed=getattr(plan.solver, "passes", None) is not None)
-        warn_of_fallbacks(eigen)
-        if not is_unresolved(spectrum.eigenvalues, eigen, op):
-            warn_of_tolerance(eigen, float(getattr(plan.solver, "tol", 0.0)), op.noise_scale)
-        keep = self._kept(spectrum)
-        warn_of_lost_components(spectrum.eigenvalues, eigen, op, self._is_constant)
-        warn_of_rank(spectrum, keep, self.n)
-        if not warn_of_identity(self.kernel, op.base, spectrum) and not self.settings.drops_zeros:
-            warn_of_gap(eigen, keep)
-        model = exact_model(self.X, op, gram.rows, eigen.truncated(keep), spectrum.truncated(keep))
-        if self.settings.is_nystrom:  # the exact low-rank way took its place
-            model = replace(model, certificate=eigen.null_threshold)
-        return plan, replace(model, template=self._empty_template())
-
-    @property
-    def _resumed(self) -> int | None:
-        """How many components the solution is for that a checkpoint goes on with."""
-        return None if self.checkpointer is None else self.checkpointer.components
-
-    def _is_constant(self) -> bool:
-        """Whether all rows of the data are the same; a kernel matrix says so itself."""
-        return isinstance(self.kernel, Precomputed) or total_range(self.X) == 0.0
-
-    def check_underflow(self, largest: float | None = None) -> None:
-        """Raise where kernel values underflow that do not for the same rows times a constant.
-
-        `largest` is an eigenvalue: nothing is evaluated where it is a normal number. None: the fit failed, and values
-        without all of their digits are the cause.
-        """
-        limits = np.finfo(dtype_name(place_of(self.X).dtype))
-        least = float(limits.tiny) / (float(limits.eps) if largest is None else 1.0)
-        if isinstance(self.kernel, Precomputed) or (largest is not None and largest >= self.n * least):
-            return
-        size = half_range(*row_bounds([self.X]))
-        rows = take_rows(self.X, 0, min(self.n, SEEN_ROWS))
-        with overflow_allowed():
-            known, scaled = (
-                float(np.max(np.abs(to_host(self.kernel.diagonal(Y)))))
-                for Y in (rows, scaled_rows(rows, power_of_two_scale(size, np.float64)))
-            )
-        if size > 0.0 and known < least <= scaled:
-            raise InvalidParameterError(
-                f"the kernel matrix underflows: features range over at most {2.0 * size:.0e}, and {limits.dtype} does "
-                f"not hold values of {self.kernel!r} so small. Multiply the data by 2**{-math.frexp(size)[1]}."
-            )
-
-    def _kept(self, spectrum: Spectrum) -> int:
-        """How many components remain."""
-        if not self.settings.drops_zeros:
-            return len(spectrum.eigenvalues)
-        return int(np.sum(nonzero_components(spectrum.eigenvalues, spectrum.dtype)))
-
-    def _grown(self, op: CenteredGram, first: Plan, start: Array | None) -> tuple[Plan, EigenResult, Spectrum]:
-        """Eigenpairs that reach the share of variance asked for, by growing p."""
-        fraction = self.settings.share
-        # The other solvers' work hardly depends on p: they are asked for everything, once.
-        p = first.n_components if isinstance(first.solver, BlockKrylov) else first.storage.rank_bound
-        p = p if self._resumed is None else self._resumed
-        while True:
-            plan = self._replanned(first, p)
-            eigen = self._solve(op, plan, start)
-            spectrum = checked_spectrum(eigen, op, self.kernel.positive_definite, fraction)
-            enough = spectrum.components_for(fraction)
-            if enough is None and p < self.n and isinstance(first.solver, BlockKrylov):
-                start, p = eigen.eigenvectors, 2 * p if 10 * p <= self.n else self.n
-                continue
-            # No variance at all: one component of eigenvalue zero.
-            keep = enough or max(1, int(np.sum(spectrum.eigenvalues > 0)))
-            return replace(plan, n_components=keep), eigen.truncated(keep), spectrum.truncated(keep)
-
-    def _replanned(self, first: Plan, p: int) -> Plan:
-        """The plan for another p; the operator stays what it is, whatever the solver needs beside it."""
-        if p == first.n_components or not isinstance(first.solver, BlockKrylov):
-            return replace(first, n_components=p)
-        plan = make_plan(self.settings, self.X, self.kernel, p, self.template, first.available_bytes, self.place)
-        return replace(plan, storage=first.storage)
-
-    def _gram(self, plan: Plan) -> GramOperator:
-        """Return the operator of the uncentered kernel matrix."""
-        report = tile_report(self.listener)
-        n_jobs = self.settings.n_jobs
-        return plan.storage.build(self.kernel, self.source, self.template, n_jobs=n_jobs, report=report)
-
-    def _start(self, gram: GramOperator, plan: Plan) -> Array | None:
-        """Return the directions that the iteration starts from where a pass is expensive."""
-        if not plan.start_landmarks or gram.rows is None or self._resumed is not None:
-            return None
-        width = plan.solver.width(self.n, plan.n_components, on_gpu=is_on_gpu(gram.like))
-        # A centered sample of m rows has m - 1 components, of which the leading ones are worth something.
-        columns = min(width, plan.start_landmarks // 2)
-        n_jobs = plan.storage.workers
-        return components_of_sample(self.kernel, self.X, gram.rows, plan.start_landmarks, columns, self.rng, n_jobs)
-
-    def _solve(self, op: CenteredGram, plan: Plan, start: Array | None) -> EigenResult:
+    def solve(plan: Plan, start: Array | None) -> EigenResult:
         solver = plan.solver
         if start is not None and isinstance(solver, BlockKrylov):
             solver = replace(solver, start=start)
-        report = pass_report(self.listener)
-        eigen = top_eigh(
-            op, plan.n_components, solver=solver, rng=self.rng, report=report, checkpointer=self.checkpointer
-        )
+        report = pass_report(listener)
+        eigen = top_eigh(op, plan.n_components, solver=solver, rng=rng, report=report, checkpointer=checkpointer)
         check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
         return eigen
 
-    # -- approximate -----------------------------------------------------------------------------------------------
-
-    def approximate(self, plan: Plan) -> tuple[Plan, Model]:
-        """The Nyström model."""
-        settings = self.settings
-        p = None if settings.n_components is None or settings.is_share else plan.n_components
-        op = self._gram(plan)
-        started = time.perf_counter()
-        model = nystrom_model(self.X, op, plan.solver, p, self.rng, rank_report(self.listener))
-        model = replace(model, eigen=replace(model.eigen, seconds=time.perf_counter() - started))
-        self.check_underflow(np.max(model.spectrum.eigenvalues, initial=0.0))
-        spectrum = model.spectrum
-        keep = _certain_components(settings.share, spectrum) if settings.is_share else self._kept(spectrum)
-        model = model.truncated(keep)
-        warn_of_certificate(model, plan.solver, self._is_constant)
-        if keep == 0:
-            warn_of_rank(model.spectrum, keep, self.n)
-        return replace(plan, n_components=keep), replace(model, template=self._empty_template())
-
-    def _empty_template(self) -> PreparedRows | None:
-        """What the kernel learned, without rows: a kernel of the user's may answer with all of them."""
-        return None if self.template is None else self.template.slice(0, 0)
+    resumed = None if checkpointer is None else checkpointer.components
+    start = None if resumed is not None else _start(task, plan, op, rows, rng)
+    if task.settings.is_share:
+        return _eigenpairs_for_share(task, plan, op, solve, start, resumed)
+    eigen = solve(plan, start)
+    return plan, eigen, checked_spectrum(eigen, op, task.kernel.positive_definite, None)
 
 
-def _certain_components(fraction: float, spectrum: Spectrum) -> int:
-    """Components that hold a share of the variance for certain, or an error that says what the landmarks hold."""
-    enough = spectrum.components_for(fraction)
-    if enough is None:
-        raise InvalidParameterError(
-            f"n_components={fraction}: the approximation is known to hold {float(np.sum(spectrum.ratios)):.4f} of the "
-            "variance. Allow a larger rank, Nystrom(rank=...), or use an exact solver."
-        )
-    return enough
+def _start(
+    task: FitTask, plan: Plan, op: CenteredGram, rows: PreparedRows | None, rng: np.random.Generator
+) -> Array | None:
+    """Return the directions that the iteration starts from where a pass is expensive."""
+    if not plan.start_landmarks or rows is None:
+        return None
+    width = plan.solver.width(task.n, plan.n_components, on_gpu=is_on_gpu(op.like))
+    # A centered sample of m rows has m - 1 components, of which the leading ones are worth something.
+    columns = min(width, plan.start_landmarks // 2)
+    n_jobs = plan.storage.workers
+    return components_of_sample(task.kernel, task.X, rows, plan.start_landmarks, columns, rng, n_jobs)
+
+
+def _eigenpairs_for_share(
+    task: FitTask,
+    first: Plan,
+    op: CenteredGram,
+    solve: Callable[[Plan, Array | None], EigenResult],
+    start: Array | None,
+    resumed: int | None,
+) -> tuple[Plan, EigenResult, Spectrum]:
+    """Return eigenpairs that reach the requested share of the variance, by growing p.
+
+    `resumed` is the number of components of the solution that a checkpoint holds.
+    """
+    fraction, n, grows = task.settings.share, task.n, isinstance(first.solver, BlockKrylov)
+    # The other solvers' work hardly depends on p: they are asked for everything, once.
+    p = first.n_components if grows else first.storage.rank_bound
+    p = p if resumed is None else resumed
+    while True:
+        plan = replace(first, n_components=p)
+        if grows and p != first.n_components:  # the operator stays what it is, whatever the solver needs beside it
+            plan = replace(task.plan(p), storage=first.storage)
+        eigen = solve(plan, start)
+        spectrum = checked_spectrum(eigen, op, task.kernel.positive_definite, fraction)
+        enough = spectrum.components_for(fraction)
+        if enough is None and p < n and grows:
+            start, p = eigen.eigenvectors, 2 * p if 10 * p <= n else n
+            continue
+        # No variance at all: one component of eigenvalue zero.
+        keep = enough or max(1, int(np.sum(spectrum.eigenvalues > 0)))
+        return replace(plan, n_components=keep), eigen.truncated(keep), spectrum.truncated(keep)
+
+
+# -- result ------------------------------------------------------------------------------------------------------------
+
+
+def _exact_fit(
+    task: FitTask, plan: Plan, op: CenteredGram, rows: PreparedRows | None, eigen: EigenResult, spectrum: Spectrum
+) -> KernelPCAFit:
+    """Return the fit of eigenpairs of K itself, with warnings of what they lack."""
+    settings = task.settings
+    check_underflow(task.basis, task.kernel, np.max(spectrum.eigenvalues, initial=0.0))
+    warn_of_convergence(eigen, fixed=getattr(plan.solver, "passes", None) is not None)
+    warn_of_fallbacks(eigen)
+    if not is_unresolved(spectrum.eigenvalues, eigen, op):
+        warn_of_tolerance(eigen, float(getattr(plan.solver, "tol", 0.0)), op.noise_scale)
+    keep = task.n_kept(spectrum)
+    warn_of_lost_components(spectrum.eigenvalues, eigen, op, task.is_constant)
+    warn_of_rank(spectrum, keep, task.n)
+    if not warn_of_identity(task.kernel, op.base, spectrum) and not settings.drops_zeros:
+        warn_of_gap(eigen, keep)
+    eigen, spectrum = eigen.truncated(keep), spectrum.truncated(keep)
+    affine, scores = AffineProjection.of_eigenpairs(
+        op, eigen, spectrum.eigenvalues, task.basis, task.empty_template, rows
+    )
+    # A Nyström fit that the exact low-rank solution took the place of has a certificate too: rounding.
+    certificate = eigen.null_threshold if settings.is_nystrom else None
+    return KernelPCAFit.of_eigenpairs(
+        task.kernel, plan, eigen, spectrum, scores, affine, n_jobs=settings.n_jobs, certificate=certificate
+    )

@@ -55,6 +55,11 @@ class Plan:
     notes: tuple[str, ...] = ()
     estimated_seconds: float | None = None
 
+    @property
+    def is_approximate(self) -> bool:
+        """Return whether K is approximated from landmarks."""
+        return isinstance(self.solver, Nystrom)
+
     def __repr__(self) -> str:
         lines = [
             f"data      {self.n_samples} x {self.n_features}, {self.dtype}, on {self.device}",

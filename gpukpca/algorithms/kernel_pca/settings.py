@@ -25,8 +25,8 @@ class KernelPCASettings:
     max_passes, passes : int or None
         The most passes of block Krylov, and exactly so many.
     gram : "auto", "dense" or "tiled"
-    drops_zeros : bool
-        Whether components without variance are left out.
+    remove_zeros : bool
+        Whether components without variance are left out; with all components they always are.
     copies_data : bool
         Whether the fit keeps a copy of the data.
     has_memory_limit : bool
@@ -44,12 +44,17 @@ class KernelPCASettings:
     max_passes: int | None = None
     passes: int | None = None
     gram: str = "auto"
-    drops_zeros: bool = False
+    remove_zeros: bool = False
     copies_data: bool = True
     has_memory_limit: bool = False
     n_jobs: int | None = None
     has_checkpoint: bool = False
     preimage: Any = None
+
+    @property
+    def drops_zeros(self) -> bool:
+        """Return whether components without variance are left out."""
+        return self.n_components is None or self.remove_zeros
 
     @property
     def is_share(self) -> bool:

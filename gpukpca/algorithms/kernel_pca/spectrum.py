@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import dtype_name, to_host
 from gpukpca.eigen import EigenResult
 from gpukpca.exceptions import (
@@ -71,6 +72,11 @@ class Spectrum:
         # A share that is reached but for rounding is reached.
         reached = np.flatnonzero(np.cumsum(self.ratios) >= fraction * (1 - 1e-12))
         return int(reached[0]) + 1 if reached.size else None
+
+
+def inverse_roots(values: np.ndarray) -> np.ndarray:
+    """Return 1 / sqrt(value), 0 where the value is 0."""
+    return reciprocals(np.sqrt(values))
 
 
 def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fraction: float | None) -> Spectrum:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.preimage.feature_space import FeatureSpace, square_sums
+from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
 from gpukpca.algorithms.preimage.result import Found, PreimageInfo
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import is_integer
 from gpukpca._typing import Array
-from gpukpca.algorithms.kernel_pca.model import Model
-from gpukpca.algorithms.kernel_pca.plan import Plan
-from gpukpca.algorithms.placement import Placement, panels_of
-from gpukpca.algorithms.preimage.feature_space import FeatureSpace, square_sums
-from gpukpca.algorithms.preimage.linear import LinearPreimage
+from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
+from gpukpca.algorithms.kernel_pca.linear_axes import LinearAxes
+from gpukpca.algorithms.kernel_pca.projection import AffineProjection
+from gpukpca.algorithms.placement import panels_of
 from gpukpca.algorithms.preimage.result import FittedPreimage, Found, PreimageInfo
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
 from gpukpca.backend import blocking
@@ -24,7 +22,6 @@ from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
     dtype_name,
-    from_host,
     is_foreign,
     is_sparse,
     move,
@@ -32,14 +29,13 @@ from gpukpca.backend.namespace import (
     overflow_allowed,
     to_host,
 )
-from gpukpca.backend.rows import dense_rows, take_columns, take_rows
+from gpukpca.backend.rows import dense_rows, take_rows
 from gpukpca.decomposition._base import OnlyWhere
 from gpukpca.decomposition._validation import checked_scores, new_data
 from gpukpca.decomposition.lazy import mean_of, supports_dask
-from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.distributed import is_dask_array
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, warn_user
-from gpukpca.kernels import Kernel, Linear, Precomputed
+from gpukpca.kernels import Precomputed
 
 
 def _without_inverse(estimator: Any) -> str:
@@ -77,14 +73,24 @@ _EXAMPLES = {"kernel": "gpukpca.kernels.RBF()", "preimage": "gpukpca.decompositi
 
 
 class WithPreimages:
-    """The way back of a fitted kernel PCA, with `kernel_`, `_map`, `_scores` and, where there is one, `_preimage`."""
+    """The way back of a fitted kernel PCA, with `kernel_`, `_map`, `_space` and, where there is one, `_preimage`."""
 
     kernel_: Any
     n_jobs: Any
     X_fit_: Any
-    _map: Any
     eigenvalues_: Array
-    _scores: Callable[[Any], Array]
+    _map: AffineProjection
+    plan_: Any  # a Plan; None after from_sklearn
+    landmarks_: np.ndarray
+    # Files of models without them have none.
+    _axes: LinearAxes | None = None
+    _preimage: FittedPreimage | None = None
+
+    @property
+    def _space(self) -> FeatureSpace:
+        """Return the affine space of the components in feature space."""
+        landmarks = self.landmarks_ if self.plan_ is not None and self.plan_.is_approximate else None
+        return FeatureSpace(self.kernel_, self._map, self.n_jobs, landmarks, self._axes)
 
     # -- parameters ------------------------------------------------------------------------------------------------
 
@@ -111,30 +117,6 @@ class WithPreimages:
                     f"set {owner} to an object first, such as {_EXAMPLES[owner]}."
                 )
         return super().set_params(**params)  # type: ignore[misc]
-
-    # -- fitting ---------------------------------------------------------------------------------------------------
-
-    def _set_preimage(self, X: Array, kernel: Kernel, model: Model, place: Placement, plan: Plan) -> None:
-        """Set what the way back needs, once the map of new points is known."""
-        for name in ("dual_coef_", "X_transformed_fit_", "_preimage", "_axes"):
-            self.__dict__.pop(name, None)
-        if isinstance(kernel, Linear) and not is_sparse(X) and model.landmarks is None:
-            self._axes = LinearPreimage.fitted(X, model.projection)
-        method = preimage_method(self, kernel)
-        if method is None:
-            return
-        self._preimage: Any = self._learned_preimage(method, X, kernel, model, plan)
-        if isinstance(self._preimage, RidgeRegression):
-            self.dual_coef_ = place.returned(self._preimage.dual_coef)
-        self.X_transformed_fit_ = place.returned(model.scores)
-
-    def _learned_preimage(self, method: Any, X: Array, kernel: Kernel, model: Model, plan: Plan) -> Any:
-        if not isinstance(kernel, Linear):
-            return method.learned(X, FeatureSpace(kernel, self._map, self.n_jobs), model, plan.preimage_landmarks)
-        if hasattr(self, "_axes"):
-            return self._axes
-        center = self._map.prepared(kernel).mean
-        return LinearPreimage.on_landmarks(model.basis, center, model.projection, model.mean_weights)
 
     # -- data space ------------------------------------------------------------------------------------------------
 
@@ -312,10 +294,10 @@ class WithPreimages:
         if given:
             diagonal = _checked_diagonal(diagonal, int(Y.shape[0]))
         with device_context(self._map.like), overflow_allowed():
-            parts = []
+            parts, space = [], self._space
             for start, stop in panels_of(Y, blocking.PREIMAGE_PANEL):
                 own = None if diagonal is None else diagonal[start:stop]
-                errors = cast(self._feature_errors(self._brought(Y, start, stop), q, own), self._map.projection.dtype)
+                errors = cast(space.errors(self._brought(Y, start, stop), q, own), space.map.projection.dtype)
                 check_finite(errors[:, None], "The kernel overflows on the new points.", "The array of errors")
                 parts.append(_returned(errors, X))
             return namespace_of(parts[0]).concat(parts, axis=0)
@@ -345,7 +327,7 @@ class WithPreimages:
 
     def _check_has_preimage(self) -> None:
         check_is_fitted(self)
-        if not hasattr(self, "_preimage"):
+        if self._preimage is None:
             raise NotFittedError(
                 "this KernelPCA was fitted without preimage or fit_inverse_transform=True, so it has no inverse; fit "
                 "it again."
@@ -378,7 +360,7 @@ class WithPreimages:
         return fitted.of_first(q) if isinstance(fitted, RidgeRegression) else fitted
 
     def _denoised(self, back: FittedPreimage, rows: Any, q: int, X: Any) -> Found:
-        Z = self._scores(rows)
+        Z = self._space.scores(rows)
         check_finite(Z, "The kernel overflows on the new points.", "The array of scores")
         return _points(back, Z[:, :q], dense_rows(rows), X)
 
@@ -399,18 +381,6 @@ class WithPreimages:
                 check_finite(errors[:, None], advice, "The array of errors")
                 parts.append((_returned(errors, X), info))
         return _joined(parts, return_info=False)
-
-    def _feature_errors(self, rows: Any, q: int, diagonal: np.ndarray | None) -> Array:
-        m = self._map
-        space = FeatureSpace(self.kernel_, m, self.n_jobs)
-        if diagonal is not None:
-            K = take_columns(rows, self.landmarks_) if hasattr(self, "landmarks_") else rows
-            means = K @ cast(m.mean_weights, K.dtype)[:, None]
-            own = from_host(diagonal, rows, m.mean_weights.dtype)
-            return space.remaining(own, means[:, 0], self._scores(rows)[:, :q])
-        if hasattr(self, "_axes") and not is_sparse(rows):
-            return self._axes.square_distances(rows, self._axes.scores(rows)[:, :q])
-        return space.square_distances(rows, q)
 
 
 def _points(back: FittedPreimage, Z: Array, start: Array | None, X: Any) -> Found:

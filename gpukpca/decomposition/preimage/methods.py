@@ -9,14 +9,12 @@ from sklearn.base import BaseEstimator, clone
 
 from gpukpca._rules import is_integer
 from gpukpca._typing import Array
-from gpukpca.algorithms.kernel_pca.model import Model
+from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
-from gpukpca.algorithms.preimage.feature_space import FeatureSpace
 from gpukpca.algorithms.preimage.fixed_point import FixedPoint
 from gpukpca.algorithms.preimage.linear import LinearPreimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.algorithms.work import Work
-from gpukpca.backend.rows import gather_rows
 from gpukpca.decomposition._kernels import NAMED_KERNELS
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Linear, Precomputed
@@ -106,12 +104,12 @@ class RidgePreimage(_PreimageMethod):
             return Work(products=2 * n * landmarks * (p + d) + 4 * n * landmarks**2, functions=n * landmarks)
         return Work(products=n * n * p + n**3 / 3 + 2 * n * n * d, functions=n * n / 2)
 
-    def learned(self, X: Array, space: FeatureSpace, model: Model, landmarks: int) -> RidgeRegression | LinearPreimage:
-        """The regression of X on the scores of the model; on no scores every point is the mean."""
-        if not model.scores.shape[1]:
-            return LinearPreimage.fitted(X, model.scores)
+    def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> RidgeRegression | LinearPreimage:
+        """Return the regression of X on the scores (n, p); on no scores every point is the mean."""
+        if not scores.shape[1]:
+            return LinearPreimage.of_rows(X, scores)
         rule = RidgeRule(self.latent_kernel(), float(self.alpha), self.centered, landmarks, space.n_jobs)
-        return RidgeRegression.fitted(X, model.scores, rule)
+        return RidgeRegression.fitted(X, scores, rule)
 
     def latent_kernel(self) -> Kernel:
         """The kernel between scores, its gamma still a rule."""
@@ -155,9 +153,9 @@ class FixedPointPreimage(_PreimageMethod):
         """What fit allocates for it: a centered copy of the basis."""
         return n * (d + p + 1) * item
 
-    def learned(self, X: Array, space: FeatureSpace, model: Model, landmarks: int) -> FixedPoint:
-        """What the iteration needs: the basis, centered."""
-        return FixedPoint.fitted(space, _basis_scores(model), int(self.max_iter), float(self.tol))
+    def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> FixedPoint:
+        """Return the iteration with the basis, centered."""
+        return FixedPoint.fitted(space, space.basis_rows(scores), int(self.max_iter), float(self.tol))
 
 
 class DistanceConstraintPreimage(_PreimageMethod):
@@ -193,9 +191,9 @@ class DistanceConstraintPreimage(_PreimageMethod):
         """What fit allocates for it: a centered copy of the basis, and what makes it ready for the kernel."""
         return n * (2 * d + p + 8) * item
 
-    def learned(self, X: Array, space: FeatureSpace, model: Model, landmarks: int) -> DistanceConstraint:
-        """What the positions are made from: scores of the basis, and how far it is from the mean."""
-        return DistanceConstraint.fitted(space, _basis_scores(model), int(self.n_neighbors))
+    def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> DistanceConstraint:
+        """Return the method with the scores of the basis, and how far it is from the mean."""
+        return DistanceConstraint.fitted(space, space.basis_rows(scores), int(self.n_neighbors))
 
 
 METHODS = {
@@ -256,7 +254,3 @@ _WANTED = {
     FixedPointPreimage: "the kernel must be a function of the Euclidean distance with a slope also at distance 0",
     DistanceConstraintPreimage: "its values must tell the Euclidean distance or the inner product of two points",
 }
-
-
-def _basis_scores(model: Model) -> Array:
-    return model.scores if model.landmarks is None else gather_rows(model.scores, model.landmarks)

@@ -43,7 +43,7 @@ def check_kernel_pca(model: Any) -> None:
         raise ModelFormatError("a precomputed kernel matrix has as many columns as samples")
     with device_context(model._map.like), overflow_allowed():
         # Raises where kernel and template do not belong together.
-        scores = model._scores(take_rows(model._map.basis, 0, 1))
+        scores = model._space.scores(take_rows(model._map.basis, 0, 1))
         _check_finite(scores)
         _check_range(model)
         _check_preimage(model, scores)
@@ -51,7 +51,7 @@ def check_kernel_pca(model: Any) -> None:
 
 def _check_range(model: Any) -> None:
     """Raise where scores of training rows could overflow: |k(x, y)| is at most the largest k(x, x)."""
-    mapping, kernel, axes = model._map, model.kernel_, getattr(model, "_axes", None)
+    mapping, kernel, axes = model._map, model.kernel_, model._axes
     values = mapping.basis if isinstance(kernel, Precomputed) else kernel.tile_diagonal(mapping.prepared(kernel))
     bound = _largest(values) * _column_sums(mapping.projection) + _largest(mapping.offset)
     if axes is not None:
@@ -73,9 +73,9 @@ def _column_sums(weights: Array) -> np.ndarray:
 
 def _check_preimage(model: Any, scores: Array) -> None:
     """The way back, with one row of scores for a trial."""
-    preimage: Any = getattr(model, "_preimage", None)
+    preimage, names = model._preimage, vars(model)
     is_ridge = isinstance(preimage, RidgeRegression)
-    if hasattr(model, "X_transformed_fit_") != (preimage is not None) or hasattr(model, "dual_coef_") != is_ridge:
+    if ("X_transformed_fit_" in names) != (preimage is not None) or ("dual_coef_" in names) != is_ridge:
         raise ModelFormatError("it has half of a pre-image")
     if is_ridge:
         _check_ridge(preimage)

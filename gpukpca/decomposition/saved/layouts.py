@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gpukpca.algorithms.kernel_pca.model import MapArrays
+from gpukpca.algorithms.kernel_pca.linear_axes import LinearAxes
 from gpukpca.algorithms.kernel_pca.plan import Plan
+from gpukpca.algorithms.kernel_pca.projection import AffineProjection
 from gpukpca.algorithms.latent.model import LatentModel
 from gpukpca.algorithms.mixture.model import LocalModel
 from gpukpca.algorithms.pca.incremental import IncrementalState
@@ -107,9 +108,9 @@ KERNEL_PCA_LAYOUT = Layout(
         "solver_": TEXT,
         "device_": TEXT,
         "fallbacks_": TEXTS,
-        "_map": of(MapArrays),
-        "_axes": of(LinearPreimage).maybe,
-        "_preimage": of(LinearPreimage, RidgeRegression, FixedPoint, DistanceConstraint).maybe,
+        "_map": of(AffineProjection),
+        "_axes": of(LinearAxes).or_none.maybe,
+        "_preimage": of(LinearPreimage, RidgeRegression, FixedPoint, DistanceConstraint).or_none.maybe,
     },
     home="X_fit_",
     check=check_kernel_pca,

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca.algorithms.kernel_pca.model import MapArrays
+from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
+from gpukpca.algorithms.kernel_pca.linear_axes import LinearAxes
 from gpukpca.algorithms.kernel_pca.plan import Plan
+from gpukpca.algorithms.kernel_pca.projection import AffineProjection
 from gpukpca.algorithms.latent.model import LatentModel
 from gpukpca.algorithms.mixture.component import Cluster
 from gpukpca.algorithms.mixture.fit import ASSIGNMENTS
@@ -23,7 +25,6 @@ from gpukpca.algorithms.pca.model import LinearProjection
 from gpukpca.algorithms.pca.plan import WORDS, PCAPlan
 from gpukpca.algorithms.pca.streaming import Moments
 from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
-from gpukpca.algorithms.preimage.feature_space import FeatureSpace
 from gpukpca.algorithms.preimage.fixed_point import FixedPoint
 from gpukpca.algorithms.preimage.linear import LinearPreimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
@@ -95,7 +96,7 @@ class Entry:
         Whether other objects may have the same one. Not for classes whose objects hold others of their kind: a few
         lines could then tell of 2^60 of them.
     former : dict
-        Names of fields in files of 0.8 and before.
+        Names of fields in files of 0.9 and before.
     """
 
     cls: type
@@ -131,6 +132,7 @@ def _euclidean_rows(cls: type[EuclideanRows]) -> Entry:
 KERNEL = of(Kernel)
 STORAGE = of(Storage)
 SOLVER = of(Dense, BlockKrylov, LowRank, Nystrom)
+AXES = {"components": floats("p", "d"), "mean": floats("d"), "wide_mean": floats("d")}
 NOTHING = rows("0", "*")  # of a data set what was learned from it, without its rows
 
 ENTRIES = (
@@ -240,7 +242,7 @@ ENTRIES = (
     ),
     # maps of new points, pre-images, what goes on with the next batch
     Entry(
-        MapArrays,
+        AffineProjection,
         {
             "basis": rows("m", "d"),
             "projection": floats("m", "p"),
@@ -262,7 +264,8 @@ ENTRIES = (
         },
         host=("offset", "inverse_roots"),
     ),
-    Entry(LinearPreimage, {"components": floats("p", "d"), "mean": floats("d"), "wide_mean": floats("d")}),
+    Entry(LinearAxes, AXES),
+    Entry(LinearPreimage, AXES),
     Entry(
         RidgeRule,
         {"kernel": KERNEL, "alpha": POSITIVE, "centered": FLAG, "landmarks": COUNT, "n_jobs": INTEGER.or_none},
@@ -279,7 +282,7 @@ ENTRIES = (
             "mean": floats("d").or_none,
         },
     ),
-    Entry(FeatureSpace, {"kernel": KERNEL, "map": of(MapArrays), "n_jobs": INTEGER.or_none}),
+    Entry(FeatureSpace, {"kernel": KERNEL, "map": of(AffineProjection), "n_jobs": INTEGER.or_none}),
     Entry(
         FixedPoint,
         {
@@ -388,6 +391,7 @@ BY_NAME |= {
         },
         make=_rows_of_flags,
     ),
+    "MapArrays": BY_NAME["AffineProjection"],
     "Residence": Entry(
         Storage,
         {

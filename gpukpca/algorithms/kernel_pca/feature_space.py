@@ -1,0 +1,205 @@
+"""The affine space of a fitted model in feature space: scores of points, and how far they are from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.algorithms.kernel_pca.linear_axes import LinearAxes
+from gpukpca.algorithms.kernel_pca.projection import AffineProjection
+from gpukpca.algorithms.placement import panels_of
+from gpukpca.backend import blocking
+from gpukpca.backend.finite import check_finite
+from gpukpca.backend.linalg import row_products
+from gpukpca.backend.namespace import (
+    accumulation_dtype,
+    cast,
+    epsilon,
+    from_host,
+    is_sparse,
+    move,
+    namespace_of,
+    to_host,
+)
+from gpukpca.backend.rows import by_panels, gather_rows, row_panels, take_columns, take_rows
+from gpukpca.exceptions import PrecisionWarning, warn_user
+from gpukpca.gram.product import prepared_matmat
+from gpukpca.kernels import Kernel, Precomputed
+
+# Squared distances below so many eps of the numbers that cancel in them are rounding.
+ROUNDING = 1e3
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSpace:
+    """The points m + z V of feature space, with m = Σ c_j φ(b_j) and orthonormal axes V = Aᵀ Φ(b) over a basis b.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    map : AffineProjection
+        Basis, A, c, ‖m‖² and Vᵀ m, for kernel values as tiles of the prepared basis have them.
+    n_jobs : int, optional
+    landmarks : host array of int, shape (m,), or None
+        Which training rows the basis consists of; None: all of them.
+    axes : LinearAxes or None
+        The axes themselves, where data space is the feature space.
+    """
+
+    kernel: Kernel
+    map: AffineProjection
+    n_jobs: int | None = None
+    landmarks: np.ndarray | None = None
+    axes: LinearAxes | None = None
+
+    def scores(self, Y: Any) -> Array:
+        """Return k(y, basis) A - b of every row, shape (rows, p); rows of a precomputed kernel are K(Y, X)."""
+        m = self.map
+        if isinstance(self.kernel, Precomputed):
+            return self._basis_columns(cast(Y, m.projection.dtype)) @ m.projection - m.offset[None, :]
+        if self.axes is not None and not is_sparse(Y):
+            return self.axes.scores(Y)
+        rows = m.prepared(self.kernel)
+        products = prepared_matmat(self.kernel, Y, m.basis, rows, m.projection, n_jobs=self.n_jobs)
+        return products - m.offset[None, :]
+
+    def checked_scores(self, Y: Any) -> Array:
+        """Return the scores of rows that may live elsewhere, finite."""
+        scores = self.scores(Y if is_sparse(Y) else move(Y, self.map.like))
+        check_finite(scores, "The kernel overflows on the new points.", "The array of scores")
+        return scores
+
+    def write_scores(self, Y: Any, out: Any) -> Any:
+        """Write the scores of Y to a host array (rows, p), a panel at a time, and return it; warn of far rows."""
+        far = []
+        for start, stop in panels_of(Y, blocking.SCORES_PANEL):
+            rows = take_rows(Y, start, stop)
+            scores = self.checked_scores(rows)
+            out[start:stop] = to_host(scores)
+            far.append(start + self.far_rows(rows, scores))
+        warn_of_far_rows(np.concatenate(far), len(out))
+        return out
+
+    def basis_rows(self, scores: Array) -> Array:
+        """Return the rows of the basis among the scores of the training rows (n, p)."""
+        return scores if self.landmarks is None else gather_rows(scores, self.landmarks)
+
+    def errors(self, Y: Any, q: int, diagonal: np.ndarray | None = None) -> Array:
+        """Return squared distances from the space of the first q axes in the widest type, shape (rows,).
+
+        `diagonal` is k(y, y), which the rows of a precomputed kernel do not hold.
+        """
+        if diagonal is not None:
+            K = self._basis_columns(Y)
+            means = K @ cast(self.map.mean_weights, K.dtype)[:, None]
+            own = from_host(diagonal, Y, self.map.mean_weights.dtype)
+            return self.remaining(own, means[:, 0], self.scores(Y)[:, :q])
+        if self.axes is not None and not is_sparse(Y):
+            return self.axes.square_distances(Y, self.axes.scores(Y)[:, :q])
+        return self.square_distances(Y, q)
+
+    def _basis_columns(self, K: Array) -> Array:
+        """Return the columns of K(Y, X) that belong to the basis."""
+        return K if self.landmarks is None else take_columns(K, self.landmarks)
+
+    def far_rows(self, Y: Any, scores: Array) -> np.ndarray:
+        """Return the numbers of new rows that have no kernel value above rounding with any training row.
+
+        Their k(y, X) A is 0 to rounding, which is cheap to see; the few rows where it is so are evaluated again.
+        Landmarks are not all training rows: then there are none.
+        """
+        kernel, m = self.kernel, self.map
+        if not kernel.depends_on_distance or self.landmarks is not None or not int(scores.shape[1]):
+            return np.zeros(0, dtype=np.int64)
+        rows = m.prepared(kernel)
+        if rows.shifted:
+            return np.zeros(0, dtype=np.int64)
+        eps, xp = epsilon(scores), namespace_of(scores)
+        offset = float(m.offset[0])
+        size = float(xp.sum(xp.abs(m.projection[:, 0]))) + 8.0 * abs(offset)
+        candidates = np.flatnonzero(to_host(xp.abs(scores[:, 0] + offset)) <= 2.0 * eps * size)
+        if not candidates.size:
+            return candidates
+        Z = gather_rows(Y, candidates)
+        Z = Z if is_sparse(Z) else move(Z, m.like)
+        ones = xp.ones_like(m.projection[:, :1])
+        sums = to_host(prepared_matmat(kernel, Z, m.basis, rows, ones, n_jobs=self.n_jobs))[:, 0]
+        own = to_host(kernel.diagonal(cast(gather_rows(Z, [0]), m.projection.dtype)))[0]
+        return candidates[sums <= eps * own]
+
+    def weights(self, Z: Array) -> Array:
+        """γ with m + z V = Σ γ_j φ(b_j) for every row z, shape (rows, m): A z + c."""
+        A = self.map.projection[:, : Z.shape[1]]
+        return row_products(Z, A) + cast(self.map.mean_weights, Z.dtype)[None, :]
+
+    def square_distances(self, Y: Any, q: int) -> Array:
+        """Squared distances of φ(y) from the space of the first q axes, in the widest type, shape (rows,).
+
+        ‖φ(y) - m‖² - ‖z‖² with ‖φ(y) - m‖² = k(y, y) - 2 Σ c_j k(y, b_j) + ‖m‖²; c is one more column beside A.
+        """
+        m = self.map
+        xp = namespace_of(m.projection)
+        column = cast(m.mean_weights, m.projection.dtype)[:, None]
+        V = xp.concat([m.projection[:, :q], column], axis=1)
+        rows = m.prepared(self.kernel)
+        products = prepared_matmat(self.kernel, Y, m.basis, rows, V, n_jobs=self.n_jobs)
+        Z = products[:, :q] - m.offset[None, :q]
+        return self.remaining(self._diagonal(Y), products[:, q], Z)
+
+    def remaining(self, diagonal: Array, means: Array, Z: Array) -> Array:
+        """The squared distances from k(y, y), Σ c_j k(y, b_j) and scores (rows, q)."""
+        wide = self.map.mean_weights.dtype
+        diagonal, means = cast(diagonal, wide), cast(means, wide)
+        distances = diagonal - 2.0 * means + self.map.mean_norm - square_sums(Z)
+        return self._above_rounding(distances, diagonal, epsilon(Z))
+
+    def _diagonal(self, Y: Any) -> Array:
+        """k(y, y), a panel of rows at a time."""
+        template = self.map.prepared(self.kernel).template
+        dtype = self.map.projection.dtype
+        parts = [
+            self.kernel.tile_diagonal(self.kernel.prepare(cast(take_rows(Y, *bounds), dtype), like=template))
+            for bounds in row_panels(Y)
+        ]
+        return parts[0] if len(parts) == 1 else namespace_of(parts[0]).concat(parts, axis=0)
+
+    def _above_rounding(self, distances: Array, diagonal: Array, eps: float) -> Array:
+        """0 for negative squared distances that rounding made; for all where the kernel allows no others."""
+        xp = namespace_of(distances)
+        made = distances < 0
+        if self.kernel.positive_definite is not True:
+            size = xp.abs(diagonal) + abs(self.map.mean_norm)
+            made = xp.logical_and(made, distances > -ROUNDING * eps * size)
+        return xp.where(made, xp.zeros_like(distances), distances)
+
+
+def warn_of_far_rows(far: np.ndarray, n_rows: int) -> None:
+    """Warn once of all new rows that are far from all training rows."""
+    if far.size:
+        warn_user(
+            f"{far.size} of {n_rows} row(s), the first is row {far[0]}, are so far from all training rows that every "
+            "kernel value is below rounding: their scores are the same wherever they are. Check their units, or fit "
+            "with a smaller gamma.",
+            PrecisionWarning,
+        )
+
+
+def square_sums(Z: Array) -> Array:
+    """‖z‖² of every row in the widest type, shape (rows,)."""
+    wide = accumulation_dtype(Z)
+
+    def panel(rows: Array, *_: int) -> Array:
+        rows = cast(rows, wide)
+        return namespace_of(rows).sum(rows * rows, axis=1)
+
+    return by_panels(Z, panel)
+
+
+def nearest(rows: Array, among: Array) -> np.ndarray:
+    """Which row of `among` is nearest to every row, on the host; the first of several."""
+    # ‖r - a‖² less what does not depend on a, halved.
+    distances = 0.5 * cast(square_sums(among), rows.dtype)[None, :] - row_products(rows, among)
+    return to_host(namespace_of(rows).argmin(distances, axis=1))

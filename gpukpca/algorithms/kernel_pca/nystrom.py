@@ -1,0 +1,213 @@
+"""Nyström: the model of K ≈ F Fᵀ whose basis is the landmarks."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from gpukpca._typing import SymmetricOperator
+from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
+from gpukpca.algorithms.kernel_pca.plan import Plan
+from gpukpca.algorithms.kernel_pca.projection import AffineProjection
+from gpukpca.algorithms.kernel_pca.spectrum import UNRESOLVED, Spectrum, inverse_roots, warn_of_rank
+from gpukpca.algorithms.kernel_pca.task import FitTask
+from gpukpca.algorithms.kernel_pca.underflow import check_underflow
+from gpukpca.algorithms.progress import Listener, rank_report
+from gpukpca.backend.elementwise import add
+from gpukpca.backend.linalg import column_sums, inner_products, solve_triangular
+from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from_host, to_host
+from gpukpca.backend.random import random_subset
+from gpukpca.backend.rows import gather_rows
+from gpukpca.eigen import EigenResult, LowRank, PivotedCholesky
+from gpukpca.eigen.residuals import default_tolerance
+from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, RankWarning, warn_user
+from gpukpca.gram import BasePointGram, FactoredGram
+from gpukpca.gram.storage import GramOperator
+
+BASE_POINT_CANDIDATES = 32
+
+
+def nystrom_fit(
+    task: FitTask, plan: Plan, op: GramOperator, rng: np.random.Generator, listener: Listener | None
+) -> KernelPCAFit:
+    """Return the fit of a plan with a `Nystrom` solver; `op` is K, shape (n, n).
+
+    With F = K(X, S) L⁻ᵀ, S the landmarks and K(S, S) = L Lᵀ, a point x has the features f(x) = L⁻¹ k(S, x). Their PCA
+    with axes V gives A = L⁻ᵀ V and b = mean(f) V; the mean of what the features have in the span of the landmarks is
+    Σ c_j φ(s_j) with c = L⁻ᵀ mean(f), and its squared norm ‖mean(f)‖².
+    """
+    settings, solver, rows, n = task.settings, plan.solver, op.rows, task.n
+    p = None if settings.n_components is None or settings.is_share else plan.n_components
+    started = time.perf_counter()
+    shifted = BasePointGram(op, _central_row(op, rng)) if rows is not None and rows.shifted else None
+    factor = solver.factor(shifted or op, p or 1, rng, rank_report(listener))
+    F, means = factor.F, column_sums(factor.F) / n
+    mean = to_host(means).astype(np.float64)
+    F = add(F, -cast(means, F.dtype)[None, :])  # in place where the library can: F is as large as memory allows
+    cancelled = factor.uncancelled_trace - factor.trace + n * float(mean @ mean)
+    eigen = LowRank().solve(FactoredGram(F, cancelled), p or max(1, factor.rank), rng)
+    values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
+    spectrum, interval = _total(factor, mean, values)
+    scale = inverse_roots(values)
+    host = _host_map(factor, mean, inner_products(F, eigen.eigenvectors) * scale[None, :])
+    if shifted is not None:
+        host = _without_base_point(host, shifted)
+    eigen = _certified(eigen, factor, solver.tol)
+    fit = KernelPCAFit.of_eigenpairs(
+        task.kernel,
+        plan,
+        replace(eigen, seconds=time.perf_counter() - started),
+        spectrum,
+        scores=eigen.products * from_host(scale, op.like)[None, :],
+        map=AffineProjection(
+            basis=gather_rows(task.basis, host.landmarks),
+            projection=from_host(host.A, op.like),
+            offset=from_host(host.b, op.like),
+            mean_weights=from_host(host.c, op.like, accumulation_dtype(op.like)),
+            mean_norm=host.mean_norm,
+            template=task.empty_template,
+            rows=None if rows is None else rows.take(host.landmarks),
+        ),
+        n_jobs=settings.n_jobs,
+        landmarks=host.landmarks,
+        certificate=factor.certificate,
+        total_interval=interval,
+    )
+    check_underflow(task.basis, task.kernel, np.max(values, initial=0.0))
+    keep = _certain_components(settings.share, spectrum) if settings.is_share else task.n_kept(spectrum)
+    fit = replace(fit.truncated(keep), plan=replace(plan, n_components=keep))
+    _warn_of_certificate(fit, eigen, task)
+    if keep == 0:
+        warn_of_rank(fit.spectrum, keep, n)
+    return fit
+
+
+class _HostMap(NamedTuple):
+    """The affine map over landmarks on the host: A (m, p), b (p,), c (m,), ‖Σ c_j φ(s_j)‖², and the landmarks (m,)."""
+
+    A: np.ndarray
+    b: np.ndarray
+    c: np.ndarray
+    mean_norm: float
+    landmarks: np.ndarray
+
+
+def _host_map(factor: PivotedCholesky, mean: np.ndarray, axes: np.ndarray) -> _HostMap:
+    """Return A = L⁻ᵀ V, b = mean(f) V and c = L⁻ᵀ mean(f) of the axes V (r, p)."""
+    A = solve_triangular(factor.pivot_factor, axes, transposed=True)
+    b = mean @ axes
+    c = solve_triangular(factor.pivot_factor, mean[:, None], transposed=True)[:, 0]
+    if len(factor.pivots):
+        return _HostMap(A, b, c, float(mean @ mean), factor.pivots)
+    # K is zero, and so are the scores; a basis needs a row
+    return _HostMap(np.zeros((1, A.shape[1])), b, np.zeros(1), float(mean @ mean), np.zeros(1, dtype=np.int64))
+
+
+def _without_base_point(host: _HostMap, shifted: BasePointGram) -> _HostMap:
+    """Return the same map in terms of k itself, with the base point x₀ as one more landmark.
+
+    k'(x, s) = k(x, s) - k(x, x₀) - k(x₀, s) + k(x₀, x₀), so A gets a row -1ᵀA, and b the constant terms. The mean is
+    φ(x₀) + Σ c_j (φ(s_j) - φ(x₀)).
+    """
+    A, b, c, mean_norm, landmarks = host
+    x0 = np.asarray([shifted.anchor])
+    own = to_host(shifted.base.columns(x0))[:, 0].astype(np.float64)
+    itself = float(own[shifted.anchor])
+    above = own[landmarks] - itself
+    return _HostMap(
+        np.concatenate([A, -A.sum(axis=0, keepdims=True)]),
+        b + above @ A,
+        np.append(c, 1.0 - c.sum()),
+        mean_norm + itself + 2.0 * float(above @ c),
+        np.concatenate([landmarks, x0]),
+    )
+
+
+def _central_row(op: SymmetricOperator, rng: np.random.Generator) -> int:
+    """Return the most central of a few random rows. A base point far from the data would lose digits."""
+    candidates = random_subset(rng, op.shape[0], min(op.shape[0], BASE_POINT_CANDIDATES))
+    return int(candidates[int(np.argmax(to_host(column_sums(op.columns(candidates)))))])
+
+
+def _total(factor: PivotedCholesky, means: np.ndarray, values: np.ndarray) -> tuple[Spectrum, tuple[float, float]]:
+    """Return the eigenvalues with the total variance, and an interval that holds it.
+
+    The total is at least that of F, and exceeds it by at most what the factor leaves. The upper end is reported, so
+    that shares of the variance are not too large. It is also the better estimate: the rest has hardly any mean.
+    """
+    n = factor.F.shape[0]
+    held = factor.trace - factor.residual_trace - n * float(means @ means)
+    low = max(0.0, held - factor.rounding)
+    high = max(held + factor.certificate, float(np.sum(values)))
+    nothing = float(np.max(values, initial=0.0)) == 0.0 and factor.residual_trace <= factor.rounding
+    return Spectrum(values, 0.0 if nothing else high, dtype_name(factor.F.dtype)), (low, high)
+
+
+def _certified(eigen: EigenResult, factor: PivotedCholesky, tol: float) -> EigenResult:
+    """Return the result with bounds on the residuals of K itself in place of those of F Fᵀ."""
+    norms = from_host(to_host(eigen.residual_norms).astype(np.float64) + factor.certificate, eigen.residual_norms)
+    largest = float(np.max(to_host(eigen.eigenvalues), initial=0.0))
+    tolerance = tol or default_tolerance(factor.F.dtype)
+    converged = to_host(norms).astype(np.float64) <= tolerance * largest
+    why = f"; not converged: the certificate {factor.certificate:.1e} is above tol = {tolerance:.0e} of {largest:.3g}"
+    return replace(
+        eigen,
+        residual_norms=norms,
+        converged=converged,
+        tolerance=tolerance,
+        rounding=factor.rounding,
+        next_eigenvalue=None if eigen.next_eigenvalue is None else eigen.next_eigenvalue + factor.certificate,
+        n_passes=0,
+        n_products=factor.n_columns,
+        solver=f"Nyström (rank {factor.rank}, stopped: {factor.stopped}{'' if np.all(converged) else why})",
+    )
+
+
+def _warn_of_certificate(fit: KernelPCAFit, eigen: EigenResult, task: FitTask) -> None:
+    """Warn where rounding hides the components, the tolerance was not met, or there are fewer components than `p`."""
+    values, solver = fit.spectrum.eigenvalues, fit.plan.solver
+    largest = float(np.max(values, initial=0.0))
+    if eigen.null_threshold > UNRESOLVED * largest and not task.is_constant():
+        warn_user(
+            f"{fit.spectrum.dtype} cannot resolve these components: eigenvalues below "
+            f"{eigen.null_threshold:.3g} are lost in the rounding of what centering cancels, and the largest is "
+            f"{largest:.3g}. Subtract the feature means, or take a large, nearly constant term out of the kernel"
+            f"{', or pass float64' if fit.spectrum.dtype == 'float32' else ''}.",
+            PrecisionWarning,
+        )
+    if solver.tol and fit.certificate is not None and fit.certificate > solver.tol * largest:
+        why, remedy = "the rank was spent before the tolerance was met", "a larger rank, or a larger tol"
+        if eigen.rounding > solver.tol * largest:
+            why, remedy = "the kernel's rounding exceeds the tolerance", "a larger tol"
+        warn_user(
+            f"{why}: eigenvalues may be too small by up to {fit.certificate:.3g}, and the largest is {largest:.3g} "
+            f"(tol = {solver.tol:.0e}). Allow {remedy}.",
+            ConvergenceWarning,
+        )
+    missing = int(np.sum(values <= 0))
+    if missing:
+        warn_user(
+            f"only {len(values) - missing} of the {len(values)} components carry variance in an approximation of this "
+            "rank. The others have eigenvalue 0 and zero scores.",
+            RankWarning,
+        )
+
+
+def _certain_components(fraction: float, spectrum: Spectrum) -> int:
+    """Return how many components hold a share of the variance for certain.
+
+    Raises
+    ------
+    InvalidParameterError
+        Not even all of them do; the text says what share the landmarks hold.
+    """
+    enough = spectrum.components_for(fraction)
+    if enough is None:
+        raise InvalidParameterError(
+            f"n_components={fraction}: the approximation is known to hold {float(np.sum(spectrum.ratios)):.4f} of the "
+            "variance. Allow a larger rank, Nystrom(rank=...), or use an exact solver."
+        )
+    return enough
