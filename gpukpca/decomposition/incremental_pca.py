@@ -16,7 +16,7 @@ from gpukpca.algorithms.kernel_pca.spectrum import inverse_roots
 from gpukpca.algorithms.magnitude import ScaledBatches, check_variance, variances_of_data
 from gpukpca.algorithms.pca.batch_memory import check_update, exact_solver, rows_within, update_bytes
 from gpukpca.algorithms.pca.incremental import IncrementalState, checked_count, updated
-from gpukpca.algorithms.pca.streaming import Moments, components_of, safe_moments
+from gpukpca.algorithms.pca.streaming import components_of, safe_moments
 from gpukpca.algorithms.placement import placement_for
 from gpukpca.algorithms.progress import Listener, Progress, listener_from
 from gpukpca.algorithms.resources import MemoryBudget, parsed_bytes, retry_on_oom
@@ -40,6 +40,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.rows import by_panels, dense_rows, power_of_two_scale
+from gpukpca.covariance.moments import Moments
 from gpukpca.decomposition._base import DevicePlacement
 from gpukpca.decomposition._batches import Batches, batches_of, is_stream
 from gpukpca.decomposition._session import fit_session

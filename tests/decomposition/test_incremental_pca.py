@@ -19,7 +19,9 @@ from sklearn.exceptions import NotFittedError
 import gpukpca
 from gpukpca import IncrementalPCA
 from gpukpca.algorithms.pca import batch_memory
-from gpukpca.algorithms.pca import streaming as two_pass
+from gpukpca.covariance.moments import moments_of
+from gpukpca.covariance.scatter import ScatterOperator
+from gpukpca.covariance.streamed import StreamedRows
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, MemoryBudgetError, RankWarning
 from tests import oracle, tolerances
 
@@ -289,7 +291,7 @@ def test_the_order_of_batches_matters_only_in_the_incremental_mode(X, exact):
 
 def test_block_krylov_reads_batches_and_keeps_no_matrix(xp, rng, monkeypatch):
     monkeypatch.setattr(batch_memory, "COVARIANCE_UP_TO", 20)
-    monkeypatch.setattr(two_pass.Scatter, "to_dense", lambda *_: pytest.fail("the d × d matrix was formed"))
+    monkeypatch.setattr(ScatterOperator, "to_dense", lambda *_: pytest.fail("the d × d matrix was formed"))
     X = rng.standard_normal((150, 80)) * 1.5 ** -np.arange(80.0)
     source = Again(*(xp.array(batch) for batch in cut(X, 50, 51, 120)))
     model = IncrementalPCA(4, exact=True).fit(source)
@@ -302,7 +304,7 @@ def test_block_krylov_reads_batches_and_keeps_no_matrix(xp, rng, monkeypatch):
 
 
 def test_the_operator_is_its_matrix(X):
-    op = two_pass.Scatter(cut(X, 20), two_pass.moments_of(cut(X, 20)))
+    op = ScatterOperator(StreamedRows(cut(X, 20), moments_of(cut(X, 20))), of_samples=False)
     S = np.cov(X, rowvar=False) * (N - 1)
     np.testing.assert_allclose(op.to_dense(), S, atol=1e-11)
     np.testing.assert_allclose(op @ np.eye(D)[:, :3], S[:, :3], atol=1e-11)
@@ -393,7 +395,7 @@ def test_a_larger_limit_changes_no_digit(rng):
 
 def test_the_covariance_matrix_is_not_formed_where_it_does_not_fit(rng, monkeypatch):
     X = rng.standard_normal((900, 400)) * np.linspace(5, 1, 400)
-    monkeypatch.setattr(two_pass.Scatter, "to_dense", lambda *_: pytest.fail("the d × d matrix was formed"))
+    monkeypatch.setattr(ScatterOperator, "to_dense", lambda *_: pytest.fail("the d × d matrix was formed"))
     model = IncrementalPCA(2, exact=True, memory_limit="2.5 MB").fit(X)
     assert_whole(model, X, 2, factor=1e4)
 

@@ -10,10 +10,12 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.algorithms.latent.e_step import Parameters
 from gpukpca.algorithms.magnitude import ScaledBatches, are_safe, row_bounds, safe_scale
-from gpukpca.algorithms.pca.streaming import Moments, Scatter
 from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, namespace_of, to_host
 from gpukpca.backend.rows import row_panels
+from gpukpca.covariance.moments import Moments
+from gpukpca.covariance.scatter import ScatterOperator
+from gpukpca.covariance.streamed import StreamedRows
 from gpukpca.eigen import BlockKrylov, top_eigh
 
 # Products with the data that the start may cost; EM does the rest.
@@ -149,8 +151,8 @@ def start_of(
     The variances have a positive sum, and p < d.
     """
     n, d = moments.rows, int(moments.means.shape[0])
-    scatter = Scatter(Imputed(batches, moments.means), Moments(n, moments.means, moments.squares))
-    eigen = top_eigh(scatter, p, BlockKrylov(passes=PASSES), rng=rng)
+    rows = StreamedRows(Imputed(batches, moments.means), Moments(n, moments.means, moments.squares))
+    eigen = top_eigh(ScatterOperator(rows, of_samples=False), p, BlockKrylov(passes=PASSES), rng=rng)
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0) / n
     largest = max(float(values[0]), float(np.max(moments.variances)))
     floor = max(NOISE_FLOOR, 8.0 * epsilon(moments.means)) * largest

@@ -13,13 +13,13 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.magnitude import check_entries, row_bounds
-from gpukpca.algorithms.pca.streaming import moments_of
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, full, move, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.backend.rows import gather_rows, half_range, power_of_two_scale, row_panels, take_rows
+from gpukpca.covariance.moments import moments_of
 
 Result = TypeVar("Result")
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.magnitude import are_safe, row_bounds, safe_scale, scaled_rows
-from gpukpca.algorithms.pca.streaming import Moments, moments_and_rows
 from gpukpca.backend.namespace import from_host, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors, triangular_factor
+from gpukpca.covariance.moments import Moments, moments_and_rows
 from gpukpca.eigen.residuals import signs
 from gpukpca.exceptions import InvalidParameterError
 

@@ -23,12 +23,12 @@ from gpukpca.algorithms.mixture.scaled_rows import RowScaling
 from gpukpca.algorithms.pca.incremental import IncrementalState
 from gpukpca.algorithms.pca.model import LinearProjection
 from gpukpca.algorithms.pca.plan import WORDS, PCAPlan
-from gpukpca.algorithms.pca.streaming import Moments
 from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
 from gpukpca.algorithms.preimage.fixed_point import FixedPoint
 from gpukpca.algorithms.preimage.linear import LinearPreimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.backend.namespace import dtype_name
+from gpukpca.covariance.moments import Moments
 from gpukpca.decomposition.preimage import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
 from gpukpca.decomposition.saved.kinds import (
     ANY_NUMBER,

@@ -1,0 +1,67 @@
+"""Count, mean and centered sums of squares of rows that come batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.linalg import column_sums
+from gpukpca.backend.namespace import cast, from_host, namespace_of
+from gpukpca.backend.rows import feature_means
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean and centered sums of squares of rows.
+
+    Attributes
+    ----------
+    count : int
+    mean, squares : array, shape (d,)
+        In the widest floating type; `squares` is Σ (x - mean)².
+    """
+
+    count: int
+    mean: Array
+    squares: Array
+
+    def merged(self, other: Moments) -> Moments:
+        """The moments of both sets of rows (Chan, Golub & LeVeque, The American Statistician 37 (1983) 242)."""
+        total = self.count + other.count
+        step = other.mean - self.mean
+        return Moments(
+            total,
+            self.mean + step * (other.count / total),
+            self.squares + other.squares + step * step * (self.count * other.count / total),
+        )
+
+
+def moments_and_rows(X: Array, constant: np.ndarray | None = None) -> tuple[Moments, Array]:
+    """Return the moments of the rows of one batch, and the centered rows in the widest floating type.
+
+    Columns that are known to be `constant`, a host array (d,), have variance 0, whatever the rounding of a huge mean.
+    """
+    mean = feature_means(X)
+    if constant is not None:
+        mean = namespace_of(mean).where(from_host(constant, mean) > 0.5, cast(X[0, :], mean.dtype), mean)
+    rows = cast(X, mean.dtype) - mean[None, :]
+    # The mean was rounded, so the rows do not quite sum to zero.
+    left = column_sums(rows)
+    squares = column_sums(rows * rows) - left * left / X.shape[0]
+    xp = namespace_of(squares)
+    # Overflow is NaN here, which must not become 0.
+    return Moments(int(X.shape[0]), mean, xp.where(squares < 0, xp.zeros_like(squares), squares)), rows
+
+
+def moments_of(batches: Iterable[Array], constant: np.ndarray | None = None) -> Moments:
+    """Return the moments of all rows, in one pass; see `moments_and_rows` for `constant`."""
+    total: Moments | None = None
+    for batch in batches:
+        part, _ = moments_and_rows(batch, constant)
+        total = part if total is None else total.merged(part)
+    if total is None:
+        raise ValueError("the iterable of batches gave nothing when it was gone through.")
+    return total

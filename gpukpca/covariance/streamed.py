@@ -1,0 +1,112 @@
+"""The centered rows of batches that are read again in every pass; nothing is kept between batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.linalg import column_sums, inner_panel
+from gpukpca.backend.namespace import cast, empty_like, namespace_of, to_host
+from gpukpca.backend.parallel import row_slices
+from gpukpca.backend.rows import feature_bounds
+from gpukpca.covariance.centered_matrix import CenteredRows
+from gpukpca.covariance.moments import Moments
+
+
+class StreamedRows(CenteredRows):
+    """The rows of batches less their mean, in the widest type; see `CenteredRows`.
+
+    Parameters
+    ----------
+    batches : iterable of arrays, each (rows, d)
+        Gives the same batches every time it is iterated.
+    moments : Moments
+
+    Raises
+    ------
+    ValueError
+        From every product: the batches changed.
+    """
+
+    by_rows = True
+    workers = 1
+
+    def __init__(self, batches: Iterable[Array], moments: Moments) -> None:
+        self.batches = batches
+        self.shape = (moments.count, int(moments.mean.shape[0]))
+        self.dtype = self.wide = moments.mean.dtype
+        self.like = empty_like(moments.mean)
+        self.shift, self.rest = moments.mean, namespace_of(moments.mean).zeros_like(moments.mean)
+        self.squares = to_host(moments.squares).astype(np.float64)
+
+    def _panels(self) -> Iterator[Array]:
+        """Yield panels of centered rows; few rows at a time, as BLAS fails on a large A with its own Aᵀ."""
+        seen = 0
+        for batch in self.batches:
+            seen += int(batch.shape[0])
+            for start, stop in row_slices(int(batch.shape[0]), inner_panel(batch, is_wide=True)):
+                rows = cast(batch[start:stop, :], self.wide) - self.shift[None, :]
+                yield rows if self.weights is None else rows * self.weights[None, :]
+        if seen != self.shape[0]:
+            raise ValueError(
+                f"the batches changed between passes: the first pass gave {self.shape[0]} rows, a later one {seen}. "
+                "exact=True needs an iterable that gives the same batches every time it is gone through."
+            )
+
+    def _summed(self, part: Callable[[Array], Array]) -> Array:
+        total = None
+        for rows in self._panels():
+            share = part(rows)
+            total = share if total is None else total + share
+        return total
+
+    def moments(self) -> Array:
+        """Return sums and sums of squares of the centered, weighted columns, shape (2, d)."""
+        xp = namespace_of(self.like)
+        return self._summed(lambda rows: xp.stack([column_sums(rows), column_sums(rows * rows)]))
+
+    def bounds(self) -> tuple[Array, Array]:
+        """Return the smallest and the largest entry of every column, shapes (d,)."""
+        xp = namespace_of(self.like)
+        low, high = zip(*(feature_bounds(batch) for batch in self.batches), strict=True)
+        return xp.min(xp.stack(low), axis=0), xp.max(xp.stack(high), axis=0)
+
+    def times(self, V: Array) -> Array:
+        """Return Z V for V (d, b), shape (n, b)."""
+        return namespace_of(self.like).concat([rows @ V for rows in self._panels()], axis=0)
+
+    def adjoint(self, U: Array) -> Array:
+        """Return Zᵀ U for U (n, b), shape (d, b)."""
+        start, total = 0, None
+        for rows in self._panels():
+            stop = start + int(rows.shape[0])
+            share = namespace_of(rows).matrix_transpose(rows) @ U[start:stop, :]
+            start, total = stop, share if total is None else total + share
+        return total
+
+    def scatter_times(self, V: Array) -> Array:
+        """Return ZᵀZ V, shape (d, b), in one pass."""
+        return self._summed(lambda rows: namespace_of(rows).matrix_transpose(rows) @ (rows @ V))
+
+    def scatter_and_sums(self) -> tuple[Array, Array]:
+        """Return ZᵀZ, shape (d, d), and the sums of the columns, which are rounding, shape (d,)."""
+        return self.scatter(), self.moments()[0, :]
+
+    def scatter(self) -> Array:
+        """Return ZᵀZ in one pass, shape (d, d), exactly symmetric."""
+        return _symmetric(self._summed(lambda rows: namespace_of(rows).matrix_transpose(rows) @ rows))
+
+    def shifted_gram(self) -> Array:
+        """Return Z Zᵀ, shape (n, n), exactly symmetric."""
+        Z = self.materialized()
+        return _symmetric(Z @ namespace_of(Z).matrix_transpose(Z))
+
+    def materialized(self) -> Array:
+        """Return Z itself, shape (n, d)."""
+        return namespace_of(self.like).concat(list(self._panels()), axis=0)
+
+
+def _symmetric(A: Array) -> Array:
+    return 0.5 * (A + namespace_of(A).matrix_transpose(A))
