@@ -4,11 +4,15 @@ from gpukpca.algorithms.latent.fit import fit_bayesian_pca, fit_probabilistic_pc
 from gpukpca.algorithms.latent.model import LatentFit
 from gpukpca.algorithms.latent.settings import LatentSettings
 from gpukpca.algorithms.pca.fit import fit_pca
+from gpukpca.algorithms.pca.incremental import IncrementalFit, IncrementalState, update_pca
 from gpukpca.algorithms.pca.model import PCAFit
 from gpukpca.algorithms.pca.settings import PCASettings
+from gpukpca.algorithms.pca.streaming import fit_pca_batches
 from gpukpca.algorithms.resources import Resources
 
 __all__ = [
+    "IncrementalFit",
+    "IncrementalState",
     "LatentFit",
     "LatentSettings",
     "PCAFit",
@@ -16,5 +20,7 @@ __all__ = [
     "Resources",
     "fit_bayesian_pca",
     "fit_pca",
+    "fit_pca_batches",
     "fit_probabilistic_pca",
+    "update_pca",
 ]

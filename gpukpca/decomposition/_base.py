@@ -19,7 +19,6 @@ from gpukpca import exceptions
 from gpukpca._typing import Array
 from gpukpca._version import __version__
 from gpukpca.algorithms.fields import attributes_of, map_arrays
-from gpukpca.algorithms.placement import Placement
 from gpukpca.backend.namespace import is_cupy, is_foreign, is_numpy, move, to_host
 from gpukpca.exceptions import VersionWarning, warn_user
 
@@ -89,13 +88,18 @@ class DevicePlacement:
 
 
 def publish(
-    estimator: Any, fit: Any, place: Placement, *, without: tuple[str, ...] = (), optional: tuple[str, ...] = ()
+    estimator: Any,
+    fit: Any,
+    home: Callable[[Array], Array],
+    *,
+    without: tuple[str, ...] = (),
+    optional: tuple[str, ...] = (),
 ) -> None:
-    """Set the fitted attributes of a result where the data came from; `optional` ones are deleted where they are None.
+    """Set the fitted attributes of a result, every array moved by `home`.
 
-    The fields named `without` are no attributes.
+    The fields named `without` are no attributes; an `optional` attribute is deleted where its field is None.
     """
-    for name, value in attributes_of(map_arrays(fit, place.returned), *without).items():
+    for name, value in attributes_of(map_arrays(fit, home), *without).items():
         if value is not None or name.removesuffix("_") not in optional:
             setattr(estimator, name, value)
         elif name in vars(estimator):

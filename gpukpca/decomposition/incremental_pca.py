@@ -1,9 +1,9 @@
-"""PCA of data that come in batches: updated batch by batch, or exact in two passes or a few more."""
+"""PCA of batches as an estimator of scikit-learn: updated batch by batch, or exact in two passes or a few more."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,36 +12,31 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.kernel_pca.spectrum import inverse_roots
-from gpukpca.algorithms.magnitude import ScaledBatches, check_variance, variances_of_data
-from gpukpca.algorithms.pca.batch_memory import check_update, exact_solver, rows_within, update_bytes
-from gpukpca.algorithms.pca.incremental import IncrementalState, checked_count, updated
-from gpukpca.algorithms.pca.streaming import components_of, safe_moments
+from gpukpca.algorithms.pca.batch_memory import check_update, rows_within, update_bytes
+from gpukpca.algorithms.pca.incremental import (
+    BatchProjection,
+    IncrementalFit,
+    IncrementalState,
+    checked_count,
+    few_threads,
+    updated,
+)
+from gpukpca.algorithms.pca.streaming import fit_exact
 from gpukpca.algorithms.placement import placement_for
-from gpukpca.algorithms.progress import Listener, Progress, listener_from
+from gpukpca.algorithms.progress import Progress, listener_from
 from gpukpca.algorithms.resources import MemoryBudget, parsed_bytes, retry_on_oom
-from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_fallbacks
 from gpukpca.backend import blocking
-from gpukpca.backend.device import describe_device, device_context
+from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
-    cast,
-    empty_like,
-    epsilon,
-    from_host,
     is_foreign,
     is_sparse,
     item_size,
     move,
-    namespace_of,
     overflow_allowed,
     same_place,
-    to_host,
 )
-from gpukpca.backend.parallel import single_threaded_blas
-from gpukpca.backend.rows import by_panels, dense_rows, power_of_two_scale
-from gpukpca.covariance.moments import Moments
-from gpukpca.decomposition._base import DevicePlacement
+from gpukpca.decomposition._base import DevicePlacement, publish
 from gpukpca.decomposition._batches import Batches, batches_of, is_stream
 from gpukpca.decomposition._session import fit_session
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
@@ -49,7 +44,6 @@ from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import supports_dask
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import INCREMENTAL_PCA_LAYOUT
-from gpukpca.eigen import EigenResult
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning, warn_user
 
 # scikit-learn's rule for the rows of a batch.
@@ -57,7 +51,7 @@ ROWS_A_FEATURE = 5
 # With memory_limit=None smaller updates are not compared with what is free: to ask for that takes as long as they do.
 NEVER_TOO_BIG = 2**24
 # Attributes that only an exact fit has.
-CERTIFICATE = ("residual_norms_", "converged_", "n_passes_", "solver_")
+CERTIFICATE = ("residual_norms", "converged", "n_passes", "solver")
 
 
 class IncrementalPCA(
@@ -143,6 +137,7 @@ class IncrementalPCA(
     """
 
     _layout = INCREMENTAL_PCA_LAYOUT
+    _state: Any = None  # an IncrementalState after the first batch
 
     def __init__(
         self,
@@ -186,62 +181,34 @@ class IncrementalPCA(
             batches = batches_of(self, X, self._rows_of_a_batch, 0 if self.exact else self.n_components or 0)
             with device_context(batches.like), self._few_threads():
                 if self.exact:
-                    retry_on_oom(lambda budget: self._fit_exact(batches, budget), self.memory_limit, batches.like)
+                    fit = retry_on_oom(lambda budget: self._exact(batches, budget), self.memory_limit, batches.like)
                 else:
-                    self._fit_running(batches)
-                if not self._state.total > 0:
+                    fit = self._updated_by_all(batches)
+                self._publish(fit, batches.place.home)
+                if not fit.state.total > 0:
                     warn_user("all rows are equal: every variance is 0, and the components mean nothing.", RankWarning)
         return self
 
-    def _fit_running(self, batches: Batches) -> None:
+    def _updated_by_all(self, batches: Batches) -> IncrementalFit:
         listener, state = listener_from(self.verbose), None
         for number, batch in enumerate(batches):
             state = self._next_state(state, batch)
-            _tell(listener, "batch", f"batch {number}: {state.moments.count} rows", state.moments.count, batches.n_rows)
+            if listener is not None:
+                count = state.moments.count
+                listener(Progress("batch", f"batch {number}: {count} rows", count, batches.n_rows or 0))
         if state is None:
             raise InvalidParameterError("the iterable of batches gave nothing when it was gone through.")
-        self._commit(state, batches.like, batches.place.home)
+        return IncrementalFit.of(state, batches.like.dtype)
 
-    def _fit_exact(self, batches: Batches, budget: MemoryBudget) -> None:
+    def _exact(self, batches: Batches, budget: MemoryBudget) -> IncrementalFit:
         if batches.once:
             raise InvalidParameterError(
                 "exact=True goes through the batches more than once, and an iterator or generator gives them only "
                 "once. Pass an array, a memory map, a list of arrays, or an object whose __iter__ starts again; or use "
                 "exact=False."
             )
-        moments, scale, eigen = self._passes(batches, budget.limit(batches.like))
-        p, most = int(eigen.eigenvalues.shape[0]), min(moments.count, int(self.n_features_in_))
-        warn_of_convergence(eigen)
-        warn_of_fallbacks(eigen)
-        values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
-        axes = namespace_of(eigen.eigenvectors).matrix_transpose(eigen.eigenvectors)
-        state = IncrementalState(moments, axes, np.sqrt(values), 0.0, scale)
-        left = (state.total - float(np.sum(values))) / max(moments.count - 1, 1)
-        noise = max(left, 0.0) / (most - p) if p < most else 0.0
-        self._commit(replace(state, noise=noise), batches.like, batches.place.home, eigen)
-
-    def _passes(self, batches: Batches, limit: int) -> tuple[Moments, float, EigenResult]:
-        """Return moments, scale and components of the scaled rows; check `limit` bytes before the first pass."""
-        listener, d = listener_from(self.verbose), int(self.n_features_in_)
-        fewest = min(d, self.n_components or batches.n_rows or 1)
-        exact_solver(d, fewest, batches.largest, limit, batches.like)
-        moments, scale = safe_moments(batches)
-        _tell(listener, "pass", f"pass 1: mean of {moments.count} rows", 1)
-        most = min(moments.count, d)
-        p = most if self.n_components is None else int(self.n_components)
-        if p > most:
-            raise InvalidParameterError(
-                f"n_components={p} must be at most min(n_samples, n_features) = {most} with exact=True."
-            )
-        solver = exact_solver(d, p, batches.largest, limit, batches.like)
-        rows = ScaledBatches(batches, scale)
-        return (
-            moments,
-            scale,
-            components_of(
-                rows, moments, p, solver, lambda done, what: _tell(listener, "pass", f"pass {done}: {what}", done)
-            ),
-        )
+        d, limit = int(self.n_features_in_), budget.limit(batches.like)
+        return fit_exact(batches, d, self.n_components, limit, listener_from(self.verbose))
 
     def _can_go_on(self) -> bool:
         if self.exact:
@@ -274,15 +241,13 @@ class IncrementalPCA(
                     "IncrementalPCA.partial_fit does not support sparse input. Either convert data to dense or use "
                     "IncrementalPCA.fit to do so in batches."
                 )
-            state: IncrementalState | None = getattr(self, "_state", None)
-            batch = training_data(self, X) if state is None else self._following(X)
+            first = self._state is None
+            batch = training_data(self, X) if first else self._following(X)
             place = placement_for(self.device, batch)
             with device_context(place.work), self._few_threads():
-                batch = place.brought(batch)
-                state = self._next_state(state, batch)
-                like = empty_like(batch) if not hasattr(self, "components_") else self.components_
-                home = place.home if not hasattr(self, "components_") else self.components_[:0, 0]
-                self._commit(state, like, home)
+                state = self._next_state(self._state, place.brought(batch))
+                home = place.home if first else self.components_[:0, 0]
+                self._publish(IncrementalFit.of(state, home.dtype), home)
         return self
 
     def _following(self, X: Any) -> Array:
@@ -311,9 +276,8 @@ class IncrementalPCA(
         return retry_on_oom(attempt, self.memory_limit, batch)
 
     def _few_threads(self) -> AbstractContextManager[None]:
-        """One BLAS thread where the factors are small: the second one's waiting costs more than its work."""
-        few = blocking.EXACT_ONE_THREAD_UP_TO if self.exact else blocking.BATCH_ONE_THREAD_UP_TO
-        return single_threaded_blas() if int(self.n_features_in_) <= few else nullcontext()
+        most = blocking.EXACT_ONE_THREAD_UP_TO if self.exact else blocking.BATCH_ONE_THREAD_UP_TO
+        return few_threads(int(self.n_features_in_), most)
 
     def _rows_of_a_batch(self, n: int, d: int) -> int:
         """Rows that are read together; by no free memory, which differs from run to run, as the last digits then do."""
@@ -326,38 +290,16 @@ class IncrementalPCA(
             return usual
         return min(usual, rows_within(parsed_bytes(self.memory_limit), d, min(d, self.n_components or n)))
 
-    def _commit(self, state: IncrementalState, like: Array, home: Array, eigen: EigenResult | None = None) -> None:
+    def _publish(self, fit: IncrementalFit, home: Array) -> None:
         """Set the fitted attributes, in the library of the data; the only place that does."""
-        p, count = int(state.axes.shape[0]), state.moments.count
-        degrees, scale = max(count - 1, 1), state.scale
-        values = state.singular_values[:p]
-        total = state.total
-        variances = variances_of_data(values**2 / degrees, scale, like.dtype)
-        check_variance(total / degrees, scale, np.float64)
-        self._state = state
-        self.components_ = move(cast(state.axes, like.dtype), home)
-        self.singular_values_ = from_host(values / scale, home)
-        self.explained_variance_ = from_host(variances, home)
-        self.explained_variance_ratio_ = from_host(values**2 / total if total > 0 else 0.0 * values, home)
-        self.mean_ = move(state.mean, home)
-        self.var_ = move(state.moments.squares / count / scale / scale, home)
-        self.noise_variance_ = state.noise / scale / scale
-        self.total_variance_ = total / degrees / scale / scale
-        self.n_components_ = p
-        self.n_samples_seen_ = count
-        self.device_ = describe_device(state.axes)
-        self.batch_size_ = self._rows_of_a_batch(count, int(self.n_features_in_))
-        self._set_certificate(eigen, degrees, scale, home)
+        publish(self, fit, partial(move, like=home), without=("state",), optional=CERTIFICATE)
+        self.n_components_, self.device_ = fit.n_components, fit.device
+        self.batch_size_ = self._rows_of_a_batch(fit.n_samples_seen, int(self.n_features_in_))
+        self._state = fit.state
 
-    def _set_certificate(self, eigen: EigenResult | None, degrees: int, scale: float, home: Array) -> None:
-        for name in CERTIFICATE:
-            self.__dict__.pop(name, None)
-        if eigen is None:
-            return
-        self.residual_norms_ = from_host(to_host(eigen.residual_norms) / degrees / scale / scale, home)
-        self.converged_ = bool(np.all(eigen.converged))
-        self.n_passes_ = 1 + eigen.n_passes
-        self.solver_ = eigen.solver
+    @property
+    def _projection(self) -> BatchProjection:
+        return self._state.projection(self.components_, self.mean_)
 
     # -- new points ------------------------------------------------------------------------------------------------
 
@@ -389,29 +331,9 @@ class IncrementalPCA(
             )
         Y = new_data(self, X, self.components_, "transform")
         with device_context(self.components_), overflow_allowed():
-            scores = by_panels(Y if is_sparse(Y) else move(Y, self.components_), self._scores)
+            scores = self._projection.transform(Y, whiten=self.whiten)
             check_finite(scores, "The new points are too large.", "The array of scores")
             return self._delivered(scores, X)
-
-    def _scores(self, rows: Array, *_: int) -> Array:
-        """(x - mean) Vᵀ, the difference in the widest type."""
-        xp, wide = namespace_of(self.components_), self.mean_.dtype
-        centered = cast(cast(dense_rows(rows), wide) - self.mean_[None, :], self.components_.dtype)
-        scores = centered @ xp.matrix_transpose(self.components_)
-        return scores * self._inverse_deviations()[None, :] if self.whiten else scores
-
-    def _safe_variances(self) -> tuple[np.ndarray, float]:
-        """Return `explained_variance_` of the data times a power of two with which none underflows, and that number."""
-        state, p = self._state, self.n_components_
-        unit = power_of_two_scale(float(np.max(state.singular_values[:p], initial=0.0)), np.float64)
-        variances = (state.singular_values[:p] * unit) ** 2 / max(state.moments.count - 1, 1)
-        return to_host(from_host(variances, self.components_)).astype(np.float64), unit * state.scale
-
-    def _inverse_deviations(self) -> Array:
-        """What whitening multiplies by: 0 where a standard deviation is the rounding of the largest."""
-        variances, unit = self._safe_variances()
-        smallest = (int(self.mean_.shape[0]) * epsilon(self.components_)) ** 2 * np.max(variances, initial=0.0)
-        return from_host(inverse_roots(np.where(variances > smallest, variances, 0.0)) * unit, self.components_)
 
     @supports_dask("points", of="scores")
     def inverse_transform(self, X: Any) -> Array:
@@ -432,10 +354,7 @@ class IncrementalPCA(
         check_is_fitted(self)
         with device_context(self.components_), overflow_allowed():
             Z = checked_scores(X, self.components_, self.n_components_)
-            if self.whiten:
-                variances, unit = self._safe_variances()
-                Z = Z * from_host(np.sqrt(variances) / unit, self.components_)[None, :]
-            points = cast(cast(Z @ self.components_, self.mean_.dtype) + self.mean_[None, :], self.components_.dtype)
+            points = self._projection.inverse_transform(Z, whiten=self.whiten)
             check_finite(points, "The scores are too large.", "The array of points")
             return self._delivered(points, X)
 
@@ -451,8 +370,3 @@ class IncrementalPCA(
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.array_api_support = True
         return tags
-
-
-def _tell(listener: Listener | None, stage: str, text: str, done: int, total: int | None = 0) -> None:
-    if listener is not None:
-        listener(Progress(stage, text, done, total or 0))

@@ -103,7 +103,7 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
 
     def _publish(self, fit: LatentFit, place: Placement, session: FitSession) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
-        publish(self, fit, place, without=("model",), optional=("log_likelihoods", "precisions"))
+        publish(self, fit, place.returned, without=("model",), optional=("log_likelihoods", "precisions"))
         self.n_components_, self.device_ = fit.n_components, fit.device
         self.fallbacks_ = (*place.notes, *session.budget.story, *fit.fallbacks)
         self._latent = fit.model

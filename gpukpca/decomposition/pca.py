@@ -284,7 +284,7 @@ class PCA(
 
     def _publish(self, fit: PCAFit, place: Placement, story: tuple[str, ...]) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
-        publish(self, fit, place, without=("projection", "scores"))
+        publish(self, fit, place.returned, without=("projection", "scores"))
         self.n_components_, self.n_samples_, self.device_ = fit.n_components, fit.n_samples, fit.device
         self.fallbacks_ = (*place.notes, *story, *fit.fallbacks)
         self._map = fit.projection

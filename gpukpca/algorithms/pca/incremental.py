@@ -1,48 +1,116 @@
-"""The incremental update: moments, axes and singular values of the rows so far, and the same with a batch more."""
+"""PCA that takes one batch of rows after another: state, update, result and map of new points."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.magnitude import are_safe, row_bounds, safe_scale, scaled_rows
-from gpukpca.backend.namespace import from_host, namespace_of, to_host
+from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.magnitude import (
+    are_safe,
+    check_variance,
+    row_bounds,
+    safe_scale,
+    scaled_rows,
+    variances_of_data,
+)
+from gpukpca.backend import blocking
+from gpukpca.backend.device import describe_device, device_context
+from gpukpca.backend.finite import FINITE, check_finite
+from gpukpca.backend.linalg import reciprocals
+from gpukpca.backend.namespace import (
+    cast,
+    epsilon,
+    from_host,
+    is_sparse,
+    move,
+    namespace_of,
+    overflow_allowed,
+    to_host,
+)
 from gpukpca.backend.orthogonalization import orthonormal_factors, triangular_factor
+from gpukpca.backend.parallel import single_threaded_blas
+from gpukpca.backend.rows import as_rows, by_panels, dense_rows, power_of_two_scale
 from gpukpca.covariance.moments import Moments, moments_and_rows
+from gpukpca.eigen import EigenResult
 from gpukpca.eigen.residuals import signs
 from gpukpca.exceptions import InvalidParameterError
 
 
+@documented
+@dataclass(frozen=True)
+class BatchProjection:
+    """The map of new points of a PCA of batches: scores(x) = V (x - mean), the difference in the widest type."""
+
+    components: Array = field_of("p d", "V, unit rows")
+    mean: Array = field_of("d", "in the widest type")
+    variances: np.ndarray = field_of("p", "of the scores times the unit, which keeps them in range; on the host")
+    unit: float = field_of("", "a power of two")
+
+    def transform(self, Y: Array, *, whiten: bool = False) -> Array:
+        """Return the scores (m, p) of new rows (m, d), with `whiten` over their standard deviations, by panels."""
+        xp, wide, dtype = namespace_of(self.components), self.mean.dtype, self.components.dtype
+        scale = self.inverse_deviations[None, :] if whiten else None
+
+        def scores_of(rows: Array, *_: int) -> Array:
+            centered = cast(cast(dense_rows(rows), wide) - self.mean[None, :], dtype)
+            scores = centered @ xp.matrix_transpose(self.components)
+            return scores if scale is None else scores * scale
+
+        return by_panels(Y if is_sparse(Y) else move(Y, self.components), scores_of)
+
+    def inverse_transform(self, Z: Array, *, whiten: bool = False) -> Array:
+        """Return the points (m, d) of data space with given scores (m, p), of which `whiten` says the units."""
+        if whiten:
+            Z = Z * from_host(np.sqrt(self.variances) / self.unit, self.components)[None, :]
+        points = cast(Z @ self.components, self.mean.dtype) + self.mean[None, :]
+        return cast(points, self.components.dtype)
+
+    @property
+    def inverse_deviations(self) -> Array:
+        """Return the factors (p,) of whitening: 0 where a standard deviation is the rounding of the largest."""
+        smallest = (int(self.mean.shape[0]) * epsilon(self.components)) ** 2 * np.max(self.variances, initial=0.0)
+        kept = np.where(self.variances > smallest, self.variances, 0.0)
+        return from_host(reciprocals(np.sqrt(kept)) * self.unit, self.components)
+
+
+@documented
 @dataclass(frozen=True)
 class IncrementalState:
-    """What is known of the rows so far.
+    """Moments, axes and singular values of the rows so far, in the widest type; all that the next batch needs."""
 
-    Attributes
-    ----------
-    moments : Moments
-    axes : array, shape (p, d)
-        Unit rows in the widest floating type, in descending order of singular value.
-    singular_values : host array, shape (q,), q >= p
-        Of the last stack of rows, in float64: those kept and those given up.
-    noise : float
-        Mean variance of what was given up, over n - 1.
-    scale : float
-        The power of two that the rows are multiplied by: all of the above is in these units.
-    """
+    moments: Moments = field_of("", "count, mean and sums of squares")
+    axes: Array = field_of("p d", "unit rows, in descending order of singular value")
+    singular_values: np.ndarray = field_of("q", "of the last stack of rows on the host, q >= p: retained or left out")
+    noise: float = field_of("", "the mean variance of those left out, over n - 1")
+    scale: float = field_of(
+        "", "the power of two that the rows are multiplied by; all fields are in its units", default=1.0
+    )
 
-    moments: Moments
-    axes: Array
-    singular_values: np.ndarray
-    noise: float
-    scale: float = 1.0
+    @property
+    def n_components(self) -> int:
+        """Return the number p of retained components."""
+        return int(self.axes.shape[0])
 
     @property
     def mean(self) -> Array:
         """Return the mean in the units of the data, shape (d,)."""
         return self.moments.mean / self.scale
+
+    @property
+    def total(self) -> float:
+        """Return the sum over the features of Σ (x - mean)², exact."""
+        return float(namespace_of(self.moments.squares).sum(self.moments.squares))
+
+    @property
+    def degrees(self) -> int:
+        """Return the degrees of freedom of the variances."""
+        return max(self.moments.count - 1, 1)
 
     def rescaled(self, scale: float) -> IncrementalState:
         """Return the same for rows that are multiplied by another power of two."""
@@ -50,10 +118,151 @@ class IncrementalState:
         moments = Moments(moments.count, moments.mean * factor, moments.squares * factor * factor)
         return IncrementalState(moments, self.axes, self.singular_values * factor, self.noise * factor * factor, scale)
 
+    def projection(self, components: Array, mean: Array) -> BatchProjection:
+        """Return the map of new points by components (p, d) in the dtype of the data and a wide mean (d,)."""
+        values = self.singular_values[: self.n_components]
+        unit = power_of_two_scale(float(np.max(values, initial=0.0)), np.float64)
+        variances = to_host(from_host((values * unit) ** 2 / self.degrees, components)).astype(np.float64)
+        return BatchProjection(components, mean, variances, unit * self.scale)
+
+
+@documented
+@dataclass(frozen=True)
+class IncrementalFit:
+    """Result of a PCA of batches, in the library of the data."""
+
+    components: Array = field_of("p d", "unit rows; the entry of largest modulus is positive")
+    singular_values: Array = field_of("p", "norms of the columns of scores")
+    explained_variance: Array = field_of("p", "variances of the scores, n - 1 degrees of freedom, descending")
+    explained_variance_ratio: Array = field_of("p", "exact shares of the total variance")
+    mean: Array = field_of("d", "of the features, in the widest type")
+    var: Array = field_of("d", "variances of the features over n, in the widest type")
+    noise_variance: float = field_of("", "the mean of the variances left out")
+    total_variance: float = field_of("", "the sum of the variances of the features")
+    n_samples_seen: int = field_of("", "rows so far")
+    state: IncrementalState = field_of("", "all that the next batch needs")
+    residual_norms: Array | None = field_of("p", "||S v - λ v|| with the covariance matrix S; exact fits", default=None)
+    converged: bool | None = field_of("", "whether all residuals are small; exact fits", default=None)
+    n_passes: int | None = field_of("", "passes over the batches; exact fits", default=None)
+    solver: str | None = field_of("", "the solver that ran; exact fits", default=None)
+
+    @classmethod
+    def of(cls, state: IncrementalState, dtype: Any, eigen: EigenResult | None = None) -> IncrementalFit:
+        """Return the result in the dtype of the data; `eigen` are the eigenpairs of an exact fit.
+
+        Raises
+        ------
+        InvalidParameterError
+            A variance is larger than `dtype` holds.
+        """
+        p, degrees, scale, total = state.n_components, state.degrees, state.scale, state.total
+        values = state.singular_values[:p]
+        variances = variances_of_data(values**2 / degrees, scale, dtype)
+        check_variance(total / degrees, scale, np.float64)
+        V = cast(state.axes, dtype)
+        fit = cls(
+            components=V,
+            singular_values=from_host(values / scale, V),
+            explained_variance=from_host(variances, V),
+            explained_variance_ratio=from_host(values**2 / total if total > 0 else 0.0 * values, V),
+            mean=state.mean,
+            var=state.moments.squares / state.moments.count / scale / scale,
+            noise_variance=state.noise / scale / scale,
+            total_variance=total / degrees / scale / scale,
+            n_samples_seen=state.moments.count,
+            state=state,
+        )
+        if eigen is None:
+            return fit
+        return replace(
+            fit,
+            residual_norms=from_host(to_host(eigen.residual_norms) / degrees / scale / scale, V),
+            converged=bool(np.all(eigen.converged)),
+            n_passes=1 + eigen.n_passes,
+            solver=eigen.solver,
+        )
+
     @property
-    def total(self) -> float:
-        """Sum over the features of Σ (x - mean)², exact."""
-        return float(namespace_of(self.moments.squares).sum(self.moments.squares))
+    def n_components(self) -> int:
+        """Return the number p of components."""
+        return self.state.n_components
+
+    @property
+    def device(self) -> str:
+        """Return the name of the device of the computation."""
+        return describe_device(self.state.axes)
+
+    def transform(self, X_new: Array, *, whiten: bool = False) -> Array:
+        """Return the scores (m, p) of new rows (m, d); with `whiten` in units of their standard deviations."""
+        with device_context(self.components), overflow_allowed():
+            return self.state.projection(self.components, self.mean).transform(X_new, whiten=whiten)
+
+    def inverse_transform(self, Z: Array, *, whiten: bool = False) -> Array:
+        """Return the points (m, d) of data space with given scores (m, p), of which `whiten` says the units."""
+        with device_context(self.components), overflow_allowed():
+            return self.state.projection(self.components, self.mean).inverse_transform(Z, whiten=whiten)
+
+
+def update_pca(state: IncrementalState | None, X: Array, n_components: int | None = None) -> IncrementalState:
+    """Add a batch of rows to a PCA.
+
+    Parameters
+    ----------
+    state : IncrementalState or None
+        None: the first batch.
+    X : array, shape (m, d)
+        Of any library of the Array API standard; always of the same one. Not changed.
+    n_components : int, optional
+        p, the same for all batches, and at most m for the first one. None: min(m, d) of the first batch.
+
+    Returns
+    -------
+    IncrementalState
+        ``IncrementalFit.of(state, X.dtype)`` has the variances, and maps new points.
+
+    Raises
+    ------
+    ValueError
+        X is not two-dimensional, is empty or holds NaN or infinity; n_components is out of range, or has changed.
+
+    See Also
+    --------
+    gpukpca.IncrementalPCA : The same as an estimator of scikit-learn.
+    fit_pca_batches : The exact PCA of batches that can be read again.
+
+    Notes
+    -----
+    Cost O(m d min(m, d)), memory O((m + p) d). What a batch leaves out is lost: the result depends on the batches.
+
+    Ross, Lim, Lin & Yang, Int. J. Computer Vision 77 (2008) 125.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.algorithms import IncrementalFit, update_pca
+    >>> X = np.random.default_rng(0).standard_normal((300, 5)) * [3.0, 2.0, 1.0, 0.1, 0.1]
+    >>> state = None
+    >>> for start in range(0, 300, 100):
+    ...     state = update_pca(state, X[start : start + 100], n_components=2)
+    >>> fit = IncrementalFit.of(state, X.dtype)
+    >>> fit.n_samples_seen, fit.transform(X[:4]).shape
+    (300, (4, 2))
+    """
+    with device_context(X), overflow_allowed():
+        X = as_rows(X)
+        if is_sparse(X) or not all(X.shape):
+            raise ValueError("a batch must be a dense array with at least one row and one column; use X.toarray().")
+        check_finite(X, FINITE)
+        if state is not None and X.shape[1] != state.axes.shape[1]:
+            raise ValueError(f"the batch has {X.shape[1]} features, and the ones before had {state.axes.shape[1]}.")
+        p = checked_count(n_components, state, *map(int, X.shape))
+        with few_threads(int(X.shape[1]), blocking.BATCH_ONE_THREAD_UP_TO):
+            return updated(state, X, p)
+
+
+def few_threads(d: int, most: int) -> AbstractContextManager[None]:
+    """Return a context with one BLAS thread for up to `most` features: waiting for a second one costs more."""
+    return single_threaded_blas() if d <= most else nullcontext()
 
 
 def updated(before: IncrementalState | None, X: Array, p: int) -> IncrementalState:
@@ -97,7 +306,7 @@ def _bounds(before: IncrementalState | None, X: Array) -> tuple[np.ndarray, np.n
 
 
 def _noise(values: np.ndarray, p: int, rows: int, d: int, count: int) -> float:
-    """Mean of the variances left out; 0 where scikit-learn says so."""
+    """Return the mean of the variances left out; 0 where scikit-learn has 0."""
     left = values[p:]
     if p in (rows, d) or not len(left) or count < 2:
         return 0.0
@@ -105,7 +314,7 @@ def _noise(values: np.ndarray, p: int, rows: int, d: int, count: int) -> float:
 
 
 def right_singular_pairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
-    """All min(m, d) singular values of A (m, d) on the host, and the p leading right singular vectors as rows.
+    """Return all min(m, d) singular values of A (m, d) on the host, and the p leading right singular vectors as rows.
 
     By QR of the longer side and the small factor on the host: the standard's `svd` would make the long vectors as well.
     Every row has its entry of largest modulus positive.
@@ -134,7 +343,7 @@ def right_singular_pairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
 
 
 def checked_count(wanted: int | None, before: IncrementalState | None, rows: int, d: int) -> int:
-    """How many components a batch of so many rows gives.
+    """Return the number of components after a batch of so many rows.
 
     Raises
     ------

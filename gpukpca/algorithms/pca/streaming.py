@@ -5,18 +5,167 @@ Nothing but d numbers, a d × d matrix or a block of d-vectors is kept between b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.magnitude import ScaledBatches, are_safe, row_bounds, safe_scale
+from gpukpca.algorithms.pca.batch_memory import exact_solver
+from gpukpca.algorithms.pca.incremental import IncrementalFit, IncrementalState, few_threads
+from gpukpca.algorithms.progress import Listener, Progress
+from gpukpca.algorithms.resources import Resources
+from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_fallbacks
+from gpukpca.backend import blocking
+from gpukpca.backend.device import device_context
+from gpukpca.backend.finite import FINITE, check_finite
+from gpukpca.backend.namespace import empty_like, namespace_of, overflow_allowed, to_host
+from gpukpca.backend.rows import as_rows, dense_rows
 from gpukpca.covariance.moments import Moments, moments_of
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.covariance.streamed import StreamedRows
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
+from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import DenseGram
 
-# Called after every pass with its number and what it was for.
+# Called after every pass with its number and its purpose.
 PassReport = Callable[[int, str], None]
+
+
+class BatchSource(Protocol):
+    """Batches of checked, dense rows (b, d) where they are computed."""
+
+    @property
+    def like(self) -> Array:
+        """Return an array of size 0 in the library and dtype of the rows."""
+
+    @property
+    def n_rows(self) -> int | None:
+        """Return the number of rows; None where it is known after a pass only."""
+
+    @property
+    def largest(self) -> int:
+        """Return the rows of the largest batch so far."""
+
+    def __iter__(self) -> Iterator[Array]:
+        """Read all batches once more."""
+
+
+@dataclass(frozen=True)
+class HeldBatches:
+    """Batches in memory; see `BatchSource`."""
+
+    batches: tuple[Array, ...]
+    like: Array
+    n_rows: int
+    largest: int
+
+    def __iter__(self) -> Iterator[Array]:
+        return iter(self.batches)
+
+
+def fit_pca_batches(
+    batches: Iterable[Array],
+    n_components: int | None = None,
+    *,
+    resources: Resources | None = None,
+    progress: Listener | None = None,
+) -> IncrementalFit:
+    """Compute the exact PCA of all rows of some batches, which are never joined.
+
+    Parameters
+    ----------
+    batches : iterable of arrays, each (m, d)
+        In memory; memory maps are read as they are used. Of one library of the Array API standard. Not changed.
+    n_components : int, optional
+        p, at most min(n, d) of all n rows. None: min(n, d).
+    resources : Resources, optional
+        Device and bytes that may be allocated; see `fit_pca`.
+    progress : callable, optional
+        Called with a `Progress` after every pass.
+
+    Returns
+    -------
+    IncrementalFit
+        With the residuals of all components.
+
+    Raises
+    ------
+    ValueError
+        There is no batch; one is not two-dimensional, is empty or holds NaN or infinity; n_components is too large.
+    MemoryBudgetError
+        The passes do not fit into the memory.
+    ConvergenceError
+        No component was found.
+
+    Warns
+    -----
+    ConvergenceWarning, PrecisionWarning, DeviceFallbackWarning
+
+    See Also
+    --------
+    gpukpca.IncrementalPCA : The same with ``exact=True`` as an estimator of scikit-learn.
+
+    Notes
+    -----
+    O(n d²) in two passes and memory O(d²) for d <= 4096 or p > d/5; else O(n d p) in each of about a dozen passes.
+
+    Chan, Golub & LeVeque, The American Statistician 37 (1983) 242 (moments by batches).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.algorithms import fit_pca, fit_pca_batches
+    >>> X = np.random.default_rng(0).standard_normal((300, 5)) * [3.0, 2.0, 1.0, 0.1, 0.1]
+    >>> fit = fit_pca_batches([X[:100], X[100:]], n_components=2)
+    >>> bool(np.allclose(fit.components, fit_pca(X, 2).components))
+    True
+    """
+    checked = tuple(as_rows(batch) for batch in batches)
+    if not checked or not all(map(all, (batch.shape for batch in checked))):
+        raise ValueError("a fit needs at least one batch, and every batch at least one row and one column.")
+    with device_context(checked[0]), overflow_allowed():
+        for batch in checked:
+            check_finite(batch, FINITE)
+        resources = Resources.for_data(checked[0]) if resources is None else resources
+        place, d = resources.place, int(checked[0].shape[1])
+        with device_context(place.work), few_threads(d, blocking.EXACT_ONE_THREAD_UP_TO):
+            sizes = [int(batch.shape[0]) for batch in checked]
+            dense = tuple(place.brought(dense_rows(batch)) for batch in checked)
+            source = HeldBatches(dense, empty_like(dense[0]), sum(sizes), max(sizes))
+            return fit_exact(source, d, n_components, resources.limit, progress)
+
+
+def fit_exact(
+    batches: BatchSource, d: int, n_components: int | None, limit: int, progress: Listener | None = None
+) -> IncrementalFit:
+    """Return the exact PCA of checked batches of d features; `limit` bytes are checked before the first pass."""
+
+    def report(done: int, purpose: str) -> None:
+        if progress is not None:
+            progress(Progress("pass", f"pass {done}: {purpose}", done, 0))
+
+    exact_solver(d, min(d, n_components or batches.n_rows or 1), batches.largest, limit, batches.like)
+    moments, scale = safe_moments(batches)
+    report(1, f"mean of {moments.count} rows")
+    most = min(moments.count, d)
+    p = most if n_components is None else int(n_components)
+    if p > most:
+        raise InvalidParameterError(
+            f"n_components={p} must be at most min(n_samples, n_features) = {most} with exact=True."
+        )
+    solver = exact_solver(d, p, batches.largest, limit, batches.like)
+    eigen = components_of(ScaledBatches(batches, scale), moments, p, solver, report)
+    warn_of_convergence(eigen)
+    warn_of_fallbacks(eigen)
+    values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
+    axes = namespace_of(eigen.eigenvectors).matrix_transpose(eigen.eigenvectors)
+    total = float(namespace_of(moments.squares).sum(moments.squares))
+    left = (total - float(np.sum(values))) / max(moments.count - 1, 1)
+    noise = max(left, 0.0) / (most - p) if p < most else 0.0
+    return IncrementalFit.of(IncrementalState(moments, axes, np.sqrt(values), noise, scale), batches.like.dtype, eigen)
 
 
 def safe_moments(batches: Iterable[Array]) -> tuple[Moments, float]:
@@ -32,7 +181,7 @@ def safe_moments(batches: Iterable[Array]) -> tuple[Moments, float]:
 def components_of(
     batches: Iterable[Array], moments: Moments, p: int, solver: Dense | BlockKrylov, report: PassReport
 ) -> EigenResult:
-    """The p largest eigenpairs of the scatter matrix.
+    """Return the p largest eigenpairs of the scatter matrix.
 
     Notes
     -----

@@ -142,7 +142,7 @@ def check_incremental_pca(model: Any) -> None:
     state = model._state
     _check_scale(state.scale, state.total / max(model.n_samples_seen_ - 1, 1), model.total_variance_)
     with overflow_allowed():
-        _check_finite(model._scores(_trial(model)))
+        _check_finite(model._projection.transform(_trial(model), whiten=model.whiten))
 
 
 def check_latent(model: Any) -> None:
