@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -15,6 +15,18 @@ Indices = Any
 PassReport = Callable[[int, int, float | None, float], None]
 # Called after every block of landmarks with (columns of F so far, most columns, share of the trace that is left).
 RankReport = Callable[[int, int, float], None]
+
+
+class HasShape(Protocol):
+    """An array of any library, a sparse matrix, or a data frame."""
+
+    @property
+    def shape(self) -> Any:
+        """Return the number of rows and columns."""
+
+
+# Rows of numbers as users pass them.
+ArrayLike = HasShape | Sequence[Sequence[float]]
 
 
 class SymmetricOperator(Protocol):

@@ -17,6 +17,9 @@ from gpukpca.backend.elementwise import add, multiply
 from gpukpca.backend.namespace import cast, device_of, from_host, namespace_of
 from gpukpca.exceptions import InvalidParameterError
 
+# The values of random_state.
+Seed = int | np.random.RandomState | np.random.Generator | None
+
 
 def generator(random_state: Any) -> np.random.Generator:
     """A generator from None, an int in [0, 2**32), a `RandomState` or a `Generator`.

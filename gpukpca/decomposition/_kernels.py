@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import Kernel as ProcessKernel
@@ -26,6 +26,9 @@ from gpukpca.kernels import (
     Sigmoid,
 )
 
+KernelName = Literal[
+    "linear", "poly", "rbf", "sigmoid", "cosine", "laplacian", "matern", "rational_quadratic", "precomputed"
+]
 # Classes of kernels that hold their own options.
 KERNELS = (Kernel, ProcessKernel)
 

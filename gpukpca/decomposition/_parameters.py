@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol, get_args
 
 from sklearn.base import BaseEstimator
 
@@ -27,22 +29,53 @@ from gpukpca._rules import (
     sequence_of,
     word,
 )
-from gpukpca.algorithms.mixture.fit import ASSIGNMENTS
 from gpukpca.algorithms.pca.settings import SVDSolver
+from gpukpca.algorithms.progress import Listener
 from gpukpca.algorithms.resources import parsed_bytes
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.random import check_random_state
-from gpukpca.decomposition._kernels import KERNELS, NAMED_KERNELS
-from gpukpca.decomposition.preimage.methods import METHODS
+from gpukpca.decomposition._kernels import KERNELS, NAMED_KERNELS, KernelName
+from gpukpca.decomposition.preimage.methods import (
+    METHODS,
+    DistanceConstraintPreimage,
+    FixedPointPreimage,
+    PreimageName,
+    RidgePreimage,
+)
 from gpukpca.distributed import client_for
 from gpukpca.eigen import Nystrom
-from gpukpca.eigen.solve import SOLVER_NAMES
+from gpukpca.eigen.solve import Solver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.bandwidth import GAMMA_RULES
 
-# Names of eigen_solver; Nyström is a model, not a solver of a given operator.
-EIGEN_SOLVERS = (*SOLVER_NAMES, "nystrom")
+# -- types ---------------------------------------------------------------------------------------------------------
+
+# Nyström is a model, not a solver of a given operator.
+EigenSolverName = Literal["auto", "dense", "randomized", "arpack", "nystrom"]
+EigenSolver = EigenSolverName | Solver | Nystrom
+KernelLike = KernelName | Kernel | Callable[..., Any]
+Preimage = PreimageName | RidgePreimage | FixedPointPreimage | DistanceConstraintPreimage | None
+GramStorageName = Literal["auto", "dense", "tiled"]
+Power = Literal["auto"] | int
+Normalizer = Literal["auto", "QR", "LU", "none"]
+MixtureMethod = Literal["mixture", "hard"]
+Counts = int | Sequence[int] | Literal["bic"]
+MemoryLimit = int | str | None
+Checkpoint = str | os.PathLike[str] | None
+Verbose = int | Listener
+
+
+class Client(Protocol):
+    """A `distributed.Client`."""
+
+    def submit(self, func: Callable[..., Any], *args: Any, **settings: Any) -> Any:
+        """Submit a function to the workers."""
+
+
+# -- rules ---------------------------------------------------------------------------------------------------------
+
+EIGEN_SOLVERS = get_args(EigenSolverName)
 
 COUNT = integer(at_least=1)
 GAMMA = one_of(NONE, number(at_least=0), word(*GAMMA_RULES), text='None, a number >= 0, or one of "scale", "median"')
@@ -79,7 +112,7 @@ RULES: dict[str, Rule | Checked] = {
     "fit_inverse_transform": FLAG,
     "gamma": GAMMA,
     "gammas": LATER,
-    "gram": word("auto", "dense", "tiled"),
+    "gram": word(*get_args(GramStorageName)),
     "iterated_power": one_of(word("auto"), integer(at_least=0)),
     "kernel": Rule(
         "a name, a kernel object or a callable",
@@ -95,7 +128,7 @@ RULES: dict[str, Rule | Checked] = {
     "kernel_params": one_of(NONE, instance_of(dict, text="a dict")),
     "max_iter": COUNT,
     "memory_limit": Checked(lambda value: value is None or parsed_bytes(value)),
-    "method": word(*ASSIGNMENTS),
+    "method": word(*get_args(MixtureMethod)),
     "n_clusters": COUNTS,
     "n_components": one_of(NONE, COUNT),
     "n_init": COUNT,
@@ -104,7 +137,7 @@ RULES: dict[str, Rule | Checked] = {
     "n_neighbors": COUNT,
     "n_oversamples": COUNT,
     "param_grid": LATER,
-    "power_iteration_normalizer": any_word("auto", "QR", "LU", "none"),
+    "power_iteration_normalizer": any_word(*get_args(Normalizer)),
     "preimage": one_of(
         NONE,
         any_word(*METHODS),

@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import is_integer
-from gpukpca._typing import Array
+from gpukpca._typing import Array, ArrayLike
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context, on_its_device
 from gpukpca.backend.finite import check_finite
@@ -179,7 +179,7 @@ def samples_of(model: Any) -> int:
 # -- points ------------------------------------------------------------------------------------------------------------
 
 
-def squared_cosines(model: Any, X: Any, *, residual: bool = False) -> Array:
+def squared_cosines(model: Any, X: ArrayLike, *, residual: bool = False) -> Array:
     """How well every component represents every point: cos² of the angle between x - mean and the axis.
 
     Parameters
@@ -201,7 +201,7 @@ def squared_cosines(model: Any, X: Any, *, residual: bool = False) -> Array:
     return _by_rows(model, X, lambda rows: _cosines(model, rows, residual), "squared_cosines")
 
 
-def plane_cosines(model: Any, X: Any, i: int, j: int) -> Array:
+def plane_cosines(model: Any, X: ArrayLike, i: int, j: int) -> Array:
     """How well a plane of two components represents every point: cos² of the angle between x - mean and the plane.
 
     Parameters
@@ -264,7 +264,7 @@ def _sizes(model: Any, rows: Array) -> Array:
 # -- reconstruction ----------------------------------------------------------------------------------------------------
 
 
-def reconstruction(model: Any, X: Any, n_components: int | None = None) -> Array:
+def reconstruction(model: Any, X: ArrayLike, n_components: int | None = None) -> Array:
     """The points of the subspace of the first components that are nearest to X.
 
     Parameters
@@ -295,7 +295,7 @@ def reconstruction(model: Any, X: Any, n_components: int | None = None) -> Array
     return _by_rows(model, X, nearest, "reconstruction")
 
 
-def reconstruction_error(model: Any, X: Any, n_components: int | None = None, per_sample: bool = False) -> Any:
+def reconstruction_error(model: Any, X: ArrayLike, n_components: int | None = None, per_sample: bool = False) -> Any:
     """Squared distance of the points from the subspace of the first components, the mean of them or each.
 
     Parameters
@@ -334,7 +334,7 @@ def reconstruction_error(model: Any, X: Any, n_components: int | None = None, pe
 
 
 @on_its_device
-def inertia(X: Any, about: Any = None) -> float:
+def inertia(X: ArrayLike, about: Any = None) -> float:
     """Sum of squared distances of points from a point or a subspace.
 
     Parameters
@@ -428,7 +428,7 @@ class IntrinsicDimension:
     median: float
 
 
-def intrinsic_dimension(X: Any, n_neighbors: int = 20, threshold: float = 0.05) -> IntrinsicDimension:
+def intrinsic_dimension(X: ArrayLike, n_neighbors: int = 20, threshold: float = 0.05) -> IntrinsicDimension:
     """Local intrinsic dimension, by PCA of the neighborhood of every sample.
 
     Parameters

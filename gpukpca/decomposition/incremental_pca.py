@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.pca.batch_memory import check_update, rows_within, update_bytes
 from gpukpca.algorithms.pca.incremental import (
     BatchProjection,
@@ -38,6 +39,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.decomposition._base import DevicePlacement, publish
 from gpukpca.decomposition._batches import Batches, batches_of, is_stream
+from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import fit_session
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.decomposition.gaussian import WithGaussianModel
@@ -141,15 +143,15 @@ class IncrementalPCA(
 
     def __init__(
         self,
-        n_components: Any = None,
+        n_components: int | None = None,
         *,
-        whiten: Any = False,
-        copy: Any = True,
-        batch_size: Any = None,
-        exact: Any = False,
-        device: Any = None,
-        memory_limit: Any = None,
-        verbose: Any = 0,
+        whiten: bool = False,
+        copy: bool = True,
+        batch_size: int | None = None,
+        exact: bool = False,
+        device: str | None = None,
+        memory_limit: MemoryLimit = None,
+        verbose: Verbose = 0,
     ) -> None:
         self.n_components = n_components
         self.whiten = whiten
@@ -162,7 +164,7 @@ class IncrementalPCA(
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> IncrementalPCA:
+    def fit(self, X: ArrayLike | Iterable[ArrayLike], y: Any = None) -> IncrementalPCA:
         """Forget what was fitted, and go through all batches of X.
 
         Parameters
@@ -219,7 +221,7 @@ class IncrementalPCA(
         return True
 
     @available_if(_can_go_on)
-    def partial_fit(self, X: Any, y: Any = None, check_input: bool = True) -> IncrementalPCA:
+    def partial_fit(self, X: ArrayLike, y: Any = None, check_input: bool = True) -> IncrementalPCA:
         """Take one batch more; not with ``exact=True``.
 
         Parameters
@@ -304,7 +306,7 @@ class IncrementalPCA(
     # -- new points ------------------------------------------------------------------------------------------------
 
     @supports_dask("scores")
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: ArrayLike) -> Array:
         """Scores of new points.
 
         Parameters
@@ -336,7 +338,7 @@ class IncrementalPCA(
             return self._delivered(scores, X)
 
     @supports_dask("points", of="scores")
-    def inverse_transform(self, X: Any) -> Array:
+    def inverse_transform(self, X: ArrayLike) -> Array:
         """Points of data space for given scores.
 
         Parameters

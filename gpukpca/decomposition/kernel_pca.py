@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.kernel_pca.feature_space import warn_of_far_rows
 from gpukpca.algorithms.kernel_pca.fit import fit_checked
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
@@ -22,10 +22,22 @@ from gpukpca.algorithms.preimage.ridge import RidgeRegression
 from gpukpca.algorithms.resources import Resources, memory_limit
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import dtype_name, is_numpy, is_sparse, overflow_allowed, same_place
+from gpukpca.backend.random import Seed
 from gpukpca.backend.rows import gather_rows, place_of
 from gpukpca.decomposition._base import DevicePlacement
 from gpukpca.decomposition._kernels import kernel_from, kernel_gamma
-from gpukpca.decomposition._parameters import check_parameters
+from gpukpca.decomposition._parameters import (
+    Checkpoint,
+    Client,
+    EigenSolver,
+    GramStorageName,
+    KernelLike,
+    MemoryLimit,
+    Power,
+    Preimage,
+    Verbose,
+    check_parameters,
+)
 from gpukpca.decomposition._session import FitSession, fit_tools, run_fit, settings_of
 from gpukpca.decomposition._validation import checked_out, new_data, training_data
 from gpukpca.decomposition.cluster import accumulate, cluster_rows, compute_dask, local_placement
@@ -39,6 +51,7 @@ from gpukpca.distributed.lazy import in_chunks_of
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.interop import KernelPeer
 from gpukpca.kernels import Kernel, Precomputed
+from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.user_defined import check_symmetry
 
 
@@ -191,30 +204,30 @@ class KernelPCA(
 
     def __init__(
         self,
-        n_components: Any = None,
+        n_components: float | None = None,
         *,
-        kernel: Any = "linear",
-        gamma: Any = None,
-        degree: Any = 3,
-        coef0: Any = 1,
-        kernel_params: Any = None,
-        alpha: Any = 1.0,
-        fit_inverse_transform: Any = False,
-        preimage: Any = None,
-        eigen_solver: Any = "auto",
-        tol: Any = 0,
-        max_iter: Any = None,
-        iterated_power: Any = "auto",
-        remove_zero_eig: Any = False,
-        random_state: Any = None,
-        copy_X: Any = True,
-        n_jobs: Any = None,
-        device: Any = None,
-        client: Any = None,
-        gram: Any = "auto",
-        memory_limit: Any = None,
-        checkpoint: Any = None,
-        verbose: Any = 0,
+        kernel: KernelLike = "linear",
+        gamma: Gamma = None,
+        degree: float = 3,
+        coef0: float = 1,
+        kernel_params: dict[str, Any] | None = None,
+        alpha: float = 1.0,
+        fit_inverse_transform: bool = False,
+        preimage: Preimage = None,
+        eigen_solver: EigenSolver = "auto",
+        tol: float = 0,
+        max_iter: int | None = None,
+        iterated_power: Power = "auto",
+        remove_zero_eig: bool = False,
+        random_state: Seed = None,
+        copy_X: bool = True,
+        n_jobs: int | None = None,
+        device: str | None = None,
+        client: Client | Literal["active"] | None = None,
+        gram: GramStorageName = "auto",
+        memory_limit: MemoryLimit = None,
+        checkpoint: Checkpoint = None,
+        verbose: Verbose = 0,
     ) -> None:
         self.n_components = n_components
         self.kernel = kernel
@@ -242,7 +255,7 @@ class KernelPCA(
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> KernelPCA:
+    def fit(self, X: ArrayLike, y: Any = None) -> KernelPCA:
         """Find the components of X.
 
         Parameters
@@ -258,7 +271,7 @@ class KernelPCA(
         self._fit(X, wants_scores=False)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None) -> Array:
+    def fit_transform(self, X: ArrayLike, y: Any = None) -> Array:
         """Fit, and return the scores of X, shape (n, p): the same as ``fit(X).transform(X)`` to rounding, for free.
 
         Those of a Dask array are a Dask array, with its chunks; of a single one where their lengths are unknown and no
@@ -305,7 +318,7 @@ class KernelPCA(
             return None
         return rows.as_dask(fit.scores) if is_dask_array(given) else self._delivered(fit.scores, given)
 
-    def plan(self, X: Any) -> Plan:
+    def plan(self, X: ArrayLike) -> Plan:
         """What `fit` of X would do, and what memory it would take; nothing is fitted, and the estimator stays as it is.
 
         Parameters
@@ -393,7 +406,7 @@ class KernelPCA(
     # -- new points ------------------------------------------------------------------------------------------------
 
     @supports_dask("scores")
-    def transform(self, X: Any, out: Any = None) -> Array:
+    def transform(self, X: ArrayLike, out: np.ndarray | None = None) -> Array:
         """Scores of new points.
 
         Parameters

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.latent.fit import fit_em, fit_spectrum, is_direct
 from gpukpca.algorithms.latent.model import LatentFit
 from gpukpca.algorithms.latent.priors import LatentPrior
@@ -48,7 +48,7 @@ class LatentVariableEstimator(Saved, WithLatentVariables):
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> Any:
+    def fit(self, X: ArrayLike | Iterable[ArrayLike], y: Any = None) -> Any:
         """Fit the model to X.
 
         Parameters

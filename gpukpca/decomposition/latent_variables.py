@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import is_integer
-from gpukpca._typing import Array
+from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.latent.model import LatentModel, filled
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
@@ -22,7 +22,7 @@ from gpukpca.backend.namespace import (
     overflow_allowed,
     to_host,
 )
-from gpukpca.backend.random import generator
+from gpukpca.backend.random import Seed, generator
 from gpukpca.backend.rows import dense_rows
 from gpukpca.decomposition._base import DevicePlacement
 from gpukpca.decomposition._batches import is_stream
@@ -46,7 +46,7 @@ class WithLatentVariables(
     # -- the latent variables --------------------------------------------------------------------------------------
 
     @supports_dask("scores")
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: ArrayLike) -> Array:
         """Posterior means of z: ``M⁻¹ Wᵀ (x - μ)``, for rows with missing entries those of their observed part.
 
         Parameters
@@ -95,7 +95,7 @@ class WithLatentVariables(
             return self._returned(self._latent.posterior_covariances(Y), X)
 
     @supports_dask("points", of="scores")
-    def inverse_transform(self, X: Any) -> Array:
+    def inverse_transform(self, X: ArrayLike) -> Array:
         """The mean of x for given z: ``W z + μ``.
 
         Parameters
@@ -118,7 +118,7 @@ class WithLatentVariables(
             return self._finite(self._latent.points(Z), X, "The array of points")
 
     @supports_dask("points")
-    def denoise(self, X: Any) -> Array:
+    def denoise(self, X: ArrayLike) -> Array:
         """The mean of x without its noise, given what was observed: ``W ⟨z⟩ + μ``, missing entries included.
 
         Parameters
@@ -138,7 +138,7 @@ class WithLatentVariables(
             points = self._latent.points(self._latent.posterior_means(Y))
             return self._finite(points, X, "The array of points")
 
-    def impute(self, X: Any) -> Array:
+    def impute(self, X: ArrayLike) -> Array:
         """X with missing entries replaced by their means given the others; observed entries stay as they are.
 
         Parameters
@@ -164,7 +164,7 @@ class WithLatentVariables(
     # -- the density -----------------------------------------------------------------------------------------------
 
     @supports_dask("numbers")
-    def score_samples(self, X: Any) -> Array:
+    def score_samples(self, X: ArrayLike) -> Array:
         """Log-likelihood of every row, of its observed part where entries are missing.
 
         Parameters
@@ -191,7 +191,7 @@ class WithLatentVariables(
             found = cast(found, self.components_.dtype)
             return move(found, X) if is_foreign(X) else to_host(found)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: ArrayLike, y: Any = None) -> float:
         """The mean of `score_samples`.
 
         Parameters
@@ -205,7 +205,7 @@ class WithLatentVariables(
         """
         return mean_of(self.score_samples(X))
 
-    def sample(self, n_samples: int = 1, *, random_state: Any = None) -> Array:
+    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> Array:
         """Rows drawn from the model; the numbers are drawn on the host.
 
         Parameters

@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -20,6 +20,8 @@ from gpukpca.distributed import is_dask_array
 from gpukpca.distributed.lazy import known_width, mapped_rows
 from gpukpca.exceptions import InvalidParameterError
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
 # How wide the answer is, by what it is.
 WIDTHS: dict[str, Callable[[Any], int | None]] = {
     "scores": lambda model: int(model._n_features_out),
@@ -30,7 +32,7 @@ WIDTHS: dict[str, Callable[[Any], int | None]] = {
 OF_ALL_ROWS = ("out", "return_info", "labels")
 
 
-def supports_dask(answer: str, *, of: str = "points") -> Callable[[Any], Any]:
+def supports_dask(answer: str, *, of: str = "points") -> Callable[[Method], Method]:
     """A method of rows that takes Dask arrays too.
 
     Parameters
@@ -41,7 +43,7 @@ def supports_dask(answer: str, *, of: str = "points") -> Callable[[Any], Any]:
         What rows it takes.
     """
 
-    def decorated(method: Any) -> Any:
+    def decorated(method: Method) -> Method:
         @wraps(method)
         def wrapper(self: Any, X: Any, *arguments: Any, **settings: Any) -> Any:
             if not is_dask_array(X):
@@ -54,7 +56,7 @@ def supports_dask(answer: str, *, of: str = "points") -> Callable[[Any], Any]:
             model, width = _as_it_is_now(self), WIDTHS[answer](self)
             return mapped_rows(X, partial(_asked, method.__name__, settings), model, width, _dtype(self))
 
-        return wrapper
+        return cast(Method, wrapper)
 
     return decorated
 

@@ -11,7 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import is_integer
-from gpukpca._typing import Array
+from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.magnitude import variances_of_data
 from gpukpca.algorithms.mixture.component import fix_signs
 from gpukpca.algorithms.mixture.model import LocalModel, rotated_back
@@ -34,8 +34,9 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
-from gpukpca.backend.random import generator
+from gpukpca.backend.random import Seed, generator
 from gpukpca.decomposition._base import DevicePlacement
+from gpukpca.decomposition._parameters import Counts, MemoryLimit, MixtureMethod, Verbose
 from gpukpca.decomposition._session import FitSession, run_fit
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.decomposition.lazy import mean_of, supports_dask
@@ -149,19 +150,19 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
 
     def __init__(
         self,
-        n_clusters: Any = 2,
-        n_components: Any = 1,
+        n_clusters: Counts = 2,
+        n_components: Counts = 1,
         *,
-        method: Any = "mixture",
-        n_init: Any = 4,
-        tol: Any = 1e-4,
-        max_iter: Any = 300,
-        reg: Any = 1e-6,
-        random_state: Any = None,
-        device: Any = None,
-        memory_limit: Any = None,
-        n_jobs: Any = None,
-        verbose: Any = 0,
+        method: MixtureMethod = "mixture",
+        n_init: int = 4,
+        tol: float = 1e-4,
+        max_iter: int = 300,
+        reg: float = 1e-6,
+        random_state: Seed = None,
+        device: str | None = None,
+        memory_limit: MemoryLimit = None,
+        n_jobs: int | None = None,
+        verbose: Verbose = 0,
     ) -> None:
         self.n_clusters = n_clusters
         self.n_components = n_components
@@ -178,7 +179,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> LocalPCA:
+    def fit(self, X: ArrayLike, y: Any = None) -> LocalPCA:
         """Find the clusters of X and their planes.
 
         Parameters
@@ -276,7 +277,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
 
     # -- rows and clusters -----------------------------------------------------------------------------------------
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: ArrayLike) -> Array:
         """The cluster of every row: the most probable one, or with "hard" the one with the nearest plane.
 
         Parameters
@@ -298,7 +299,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         """
         return _labels_at(self._answer(X, "predict", lambda model, Y: model.labels(Y, self.n_jobs)), X)
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: ArrayLike) -> Array:
         """The probability of every cluster given the row; with "hard" 1 for its own cluster and 0 for the others.
 
         Parameters
@@ -316,7 +317,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         return self._numbers(X, "predict_proba", lambda model, Y: model.memberships(Y, self.n_jobs))
 
     @supports_dask("scores")
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: ArrayLike) -> Array:
         """Local coordinates: of each row in the plane of the cluster that `predict` gives it.
 
         Plain projections on the components of that cluster, so that `inverse_transform` gives the nearest point of the
@@ -336,7 +337,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         """
         return self._numbers(X, "transform", lambda model, Y: model.coordinates(Y, self.n_jobs))
 
-    def inverse_transform(self, X: Any, labels: Any = None) -> Array:
+    def inverse_transform(self, X: ArrayLike, labels: Any = None) -> Array:
         """Points of data space for local coordinates.
 
         Parameters
@@ -377,7 +378,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
             return self._delivered(points, X)
 
     @supports_dask("points")
-    def denoise(self, X: Any) -> Array:
+    def denoise(self, X: ArrayLike) -> Array:
         """Each row's nearest point in the plane of its cluster: ``inverse_transform(transform(X), predict(X))``.
 
         Parameters
@@ -395,7 +396,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         return self._numbers(X, "denoise", lambda model, Y: model.projected(Y, self.n_jobs))
 
     @supports_dask("numbers")
-    def score_samples(self, X: Any) -> Array:
+    def score_samples(self, X: ArrayLike) -> Array:
         """The log-likelihood of every row; with "hard" minus its squared distance from the nearest plane.
 
         Parameters
@@ -412,7 +413,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         """
         return self._numbers(X, "score_samples", lambda model, Y: model.values(Y, self.n_jobs))
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: ArrayLike, y: Any = None) -> float:
         """The mean of `score_samples`: log-likelihood of a row, or with "hard" minus the mean squared error.
 
         Parameters
@@ -461,7 +462,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         return bool(self.method == "mixture")
 
     @available_if(_has_density)
-    def sample(self, n_samples: int = 1, *, random_state: Any = None) -> tuple[Array, Array]:
+    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> tuple[Array, Array]:
         """Rows drawn from the mixture; not with "hard", which has no density.
 
         Parameters

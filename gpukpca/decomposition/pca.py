@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, ArrayLike, HasShape
 from gpukpca.algorithms.pca.fit import fit_rows, plan_pca
 from gpukpca.algorithms.pca.model import PCAFit, deviations_of, points_of
 from gpukpca.algorithms.pca.plan import PCAPlan
-from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
+from gpukpca.algorithms.pca.settings import PCASettings, RankRequest, SVDSolver
 from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
 from gpukpca.algorithms.progress import listener_from
 from gpukpca.algorithms.resources import MemoryBudget, Resources
@@ -28,9 +29,17 @@ from gpukpca.backend.namespace import (
     overflow_allowed,
     to_host,
 )
-from gpukpca.backend.random import generator
+from gpukpca.backend.random import Seed, generator
 from gpukpca.decomposition._base import DevicePlacement, publish
-from gpukpca.decomposition._parameters import check_parameters
+from gpukpca.decomposition._parameters import (
+    Checkpoint,
+    Client,
+    MemoryLimit,
+    Normalizer,
+    Power,
+    Verbose,
+    check_parameters,
+)
 from gpukpca.decomposition._session import FitSession, run_fit
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.decomposition.checkpoint import checkpoint_for
@@ -154,23 +163,23 @@ class PCA(
 
     def __init__(
         self,
-        n_components: Any = None,
+        n_components: float | Literal["mle"] | None = None,
         *,
-        copy: Any = True,
-        whiten: Any = False,
-        svd_solver: Any = "auto",
-        tol: Any = 0.0,
-        iterated_power: Any = "auto",
-        n_oversamples: Any = 10,
-        power_iteration_normalizer: Any = "auto",
-        random_state: Any = None,
-        scale: Any = False,
-        device: Any = None,
-        client: Any = None,
-        memory_limit: Any = None,
-        n_jobs: Any = None,
-        checkpoint: Any = None,
-        verbose: Any = 0,
+        copy: bool = True,
+        whiten: bool = False,
+        svd_solver: SVDSolver = "auto",
+        tol: float = 0.0,
+        iterated_power: Power = "auto",
+        n_oversamples: int = 10,
+        power_iteration_normalizer: Normalizer = "auto",
+        random_state: Seed = None,
+        scale: bool | HasShape | Sequence[float] = False,
+        device: str | None = None,
+        client: Client | Literal["active"] | None = None,
+        memory_limit: MemoryLimit = None,
+        n_jobs: int | None = None,
+        checkpoint: Checkpoint = None,
+        verbose: Verbose = 0,
     ) -> None:
         self.n_components = n_components
         self.copy = copy
@@ -191,7 +200,7 @@ class PCA(
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> PCA:
+    def fit(self, X: ArrayLike, y: Any = None) -> PCA:
         """Find the components of X.
 
         Parameters
@@ -208,14 +217,14 @@ class PCA(
         self._fit(X, with_scores=False)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None) -> Array:
+    def fit_transform(self, X: ArrayLike, y: Any = None) -> Array:
         """Fit, and return the scores of X, shape (n, p): the same as ``fit(X).transform(X)`` to rounding.
 
         Those of a Dask array are a Dask array, with its chunks, computed when they are asked for.
         """
         return self._fit(X, with_scores=True)
 
-    def plan(self, X: Any) -> PCAPlan:
+    def plan(self, X: ArrayLike) -> PCAPlan:
         """What `fit` of X would do, and what memory it would take; nothing is fitted.
 
         Parameters
@@ -292,7 +301,7 @@ class PCA(
     # -- new points ------------------------------------------------------------------------------------------------
 
     @supports_dask("scores")
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: ArrayLike) -> Array:
         """Scores of new points.
 
         Parameters
@@ -320,7 +329,7 @@ class PCA(
             return self._delivered(self._map.whitened(scores) if self.whiten else scores, X)
 
     @supports_dask("points", of="scores")
-    def inverse_transform(self, X: Any) -> Array:
+    def inverse_transform(self, X: ArrayLike) -> Array:
         """Points of data space for given scores: exact where all components were kept, else the nearest in their space.
 
         Parameters
@@ -353,7 +362,7 @@ class PCA(
     # -- the Gaussian model ----------------------------------------------------------------------------------------
 
     @supports_dask("numbers")
-    def score_samples(self, X: Any) -> Array:
+    def score_samples(self, X: ArrayLike) -> Array:
         """Log-likelihood of every row under the Gaussian model.
 
         Parameters
@@ -383,7 +392,7 @@ class PCA(
             found = cast(self._map.log_density(Y, model, self.n_jobs), components.dtype)
             return move(found, X) if is_foreign(X) else to_host(found)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: ArrayLike, y: Any = None) -> float:
         """The mean of `score_samples`.
 
         Parameters

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 from gpukpca.algorithms.latent.priors import FlatPrior
+from gpukpca.backend.random import Seed
+from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition.latent_estimator import LatentVariableEstimator
 from gpukpca.decomposition.saved.layouts import PROBABILISTIC_PCA_LAYOUT
 
@@ -101,18 +103,18 @@ class ProbabilisticPCA(LatentVariableEstimator):
 
     def __init__(
         self,
-        n_components: Any = None,
+        n_components: int | None = None,
         *,
-        solver: Any = "auto",
-        ddof: Any = 1,
-        tol: Any = 1e-10,
-        max_iter: Any = 1000,
-        batch_size: Any = None,
-        random_state: Any = None,
-        device: Any = None,
-        memory_limit: Any = None,
-        n_jobs: Any = None,
-        verbose: Any = 0,
+        solver: Literal["auto", "closed_form", "em"] = "auto",
+        ddof: Literal[0, 1] = 1,
+        tol: float = 1e-10,
+        max_iter: int = 1000,
+        batch_size: int | None = None,
+        random_state: Seed = None,
+        device: str | None = None,
+        memory_limit: MemoryLimit = None,
+        n_jobs: int | None = None,
+        verbose: Verbose = 0,
     ) -> None:
         self.n_components = n_components
         self.solver = solver

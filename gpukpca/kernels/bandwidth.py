@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
@@ -14,7 +14,9 @@ from gpukpca.backend.rows import place_of, sampled_panels, total_range, variance
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.validation import checked_number
 
-GAMMA_RULES = ("scale", "median")
+GammaRule = Literal["scale", "median"]
+Gamma = float | GammaRule | None
+GAMMA_RULES = get_args(GammaRule)
 MEDIAN_SAMPLE = 1000
 # Rows nearer to each other than so many eps of their distance from the middle are one row, told apart by rounding.
 SAME_ROW = 1e3

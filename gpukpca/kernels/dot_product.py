@@ -27,6 +27,7 @@ from gpukpca.backend.rows import (
     take_rows,
 )
 from gpukpca.exceptions import InvalidParameterError, RankWarning
+from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.validation import checked_number
@@ -151,8 +152,9 @@ class Polynomial(_DotKernel):
 
     exponentials = 1
 
-    def __init__(self, degree: float = 3, gamma: Any = None, coef0: float = 1.0) -> None:
-        self.degree, self.gamma, self.coef0 = degree, gamma, coef0
+    def __init__(self, degree: float = 3, gamma: Gamma = None, coef0: float = 1.0) -> None:
+        self.gamma: Any = gamma
+        self.degree, self.coef0 = degree, coef0
 
     @property
     def positive_definite(self) -> bool | None:  # type: ignore[override]
@@ -229,8 +231,9 @@ class Sigmoid(_DotKernel):
     positive_definite = None
     exponentials = 2
 
-    def __init__(self, gamma: Any = None, coef0: float = 1.0) -> None:
-        self.gamma, self.coef0 = gamma, coef0
+    def __init__(self, gamma: Gamma = None, coef0: float = 1.0) -> None:
+        self.gamma: Any = gamma
+        self.coef0 = coef0
 
     def check(self) -> None:
         checked_number("Sigmoid", "coef0", self.coef0)

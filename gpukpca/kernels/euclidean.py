@@ -39,6 +39,7 @@ from gpukpca.backend.rows import (
     take_rows,
 )
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.euclidean_rows import (
     DifferenceRows,
@@ -74,8 +75,8 @@ class _EuclideanKernel(Kernel):
     # The largest |dk / dT| with T = -gamma ‖x - y‖².
     steepness = 1.0
 
-    def __init__(self, gamma: Any = None) -> None:
-        self.gamma = gamma
+    def __init__(self, gamma: Gamma = None) -> None:
+        self.gamma: Any = gamma
 
     @classmethod
     def from_sigma(cls, sigma: float, **parameters: Any) -> Any:
@@ -254,7 +255,7 @@ class RationalQuadratic(_EuclideanKernel):
     can_be_flat = True
     exponentials = 4
 
-    def __init__(self, gamma: Any = None, alpha: float = 1.0) -> None:
+    def __init__(self, gamma: Gamma = None, alpha: float = 1.0) -> None:
         self.gamma, self.alpha = gamma, alpha
 
     def check(self) -> None:
@@ -295,7 +296,7 @@ class Matern(_EuclideanKernel):
     exponentials = 3
     smoothness = (0.5, 1.5, 2.5, math.inf)
 
-    def __init__(self, gamma: Any = None, nu: float = 1.5) -> None:
+    def __init__(self, gamma: Gamma = None, nu: float = 1.5) -> None:
         self.gamma, self.nu = gamma, nu
 
     @property

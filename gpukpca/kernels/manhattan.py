@@ -9,6 +9,7 @@ from gpukpca.backend import elementwise, linalg
 from gpukpca.backend.elementwise import from_strips
 from gpukpca.backend.namespace import cast, full
 from gpukpca.backend.rows import dense_rows, gather_rows, place_of, take_rows, total_range
+from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.euclidean import FLAT
 from gpukpca.kernels.prepared import PreparedRows
@@ -56,8 +57,8 @@ class Laplacian(Kernel):
     densifies = True
     depends_on_distance = True
 
-    def __init__(self, gamma: Any = None) -> None:
-        self.gamma = gamma
+    def __init__(self, gamma: Gamma = None) -> None:
+        self.gamma: Any = gamma
 
     def check(self) -> None:
         checked_number("Laplacian", "gamma", self.gamma, low=0, what="a number >= 0")

@@ -25,7 +25,7 @@ from gpukpca.backend.namespace import (
     overflow_allowed,
     to_host,
 )
-from gpukpca.backend.random import generator, standard_normal
+from gpukpca.backend.random import Seed, generator, standard_normal
 from gpukpca.backend.rows import as_rows, dense_rows, feature_means
 from gpukpca.decomposition.diagnostics import samples_of, spectrum_of, total_variance_of, whole_rank
 from gpukpca.exceptions import InvalidParameterError
@@ -146,7 +146,7 @@ def n_components_for(
     quantile: float = 0.95,
     n_draws: int = 100,
     null: str = "permutation",
-    random_state: Any = 0,
+    random_state: Seed = 0,
     return_report: bool = False,
 ) -> Any:
     """How many principal components to keep, by a rule.
@@ -229,7 +229,7 @@ def compare_rules(
     error: float | None = None,
     quantile: float = 0.95,
     n_draws: int = 100,
-    random_state: Any = 0,
+    random_state: Seed = 0,
 ) -> list[RuleResult]:
     """What all rules choose, beside each other.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,19 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.progress import Progress, listener_from
 from gpukpca.backend.namespace import is_sparse
-from gpukpca.backend.random import generator
+from gpukpca.backend.random import Seed, generator
 from gpukpca.backend.rows import gather_rows
 from gpukpca.decomposition._base import DevicePlacement
+from gpukpca.decomposition._parameters import EigenSolver, KernelLike, MemoryLimit, Preimage, Verbose
 from gpukpca.decomposition._session import fit_session
 from gpukpca.decomposition._validation import new_data, training_data
 from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.preimage.methods import METHODS
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.model_selection.folds import CandidateScore, CVFold
 from gpukpca.model_selection.grid import Candidate, candidates_of, grid_of, grouped
 from gpukpca.model_selection.results import (
@@ -133,20 +135,20 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: KernelLike = "rbf",
         *,
-        gammas: Any = None,
-        n_components: Any = None,
-        param_grid: Any = None,
-        preimage: Any = "ridge",
+        gammas: Gamma | Sequence[Gamma] = None,
+        n_components: float | Sequence[float] | None = None,
+        param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]] | None = None,
+        preimage: Preimage = "ridge",
         cv: Any = 5,
-        refit: Any = True,
-        eigen_solver: Any = "auto",
-        random_state: Any = None,
-        device: Any = None,
-        memory_limit: Any = None,
-        n_jobs: Any = None,
-        verbose: Any = 0,
+        refit: bool = True,
+        eigen_solver: EigenSolver = "auto",
+        random_state: Seed = None,
+        device: str | None = None,
+        memory_limit: MemoryLimit = None,
+        n_jobs: int | None = None,
+        verbose: Verbose = 0,
     ) -> None:
         self.kernel = kernel
         self.gammas = gammas
@@ -162,7 +164,7 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> KernelPCACV:
+    def fit(self, X: ArrayLike, y: Any = None, *, groups: Any = None) -> KernelPCACV:
         """Score every candidate on every fold, and fit the best to all rows.
 
         Parameters
@@ -280,27 +282,27 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
             new_data(self, X, self.best_estimator_.X_fit_, method)
         return self.best_estimator_
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: ArrayLike) -> Array:
         """Scores of new points by the best model, shape (m, p); see `KernelPCA.transform`."""
         return self._best(X, "transform").transform(X)
 
     @available_if(_is_refitted)
-    def inverse_transform(self, X: Any, n_components: int | None = None) -> Array:
+    def inverse_transform(self, X: ArrayLike, n_components: int | None = None) -> Array:
         """Points of data space for scores, shape (m, d), by the best model; see `KernelPCA.inverse_transform`."""
         return self._best().inverse_transform(X, n_components)
 
     @available_if(_is_refitted)
-    def denoise(self, X: Any, n_components: int | None = None) -> Array:
+    def denoise(self, X: ArrayLike, n_components: int | None = None) -> Array:
         """Points projected and brought back by the best model; see `KernelPCA.denoise`."""
         return self._best(X, "denoise").denoise(X, n_components)
 
     @available_if(_is_refitted)
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: ArrayLike, y: Any = None) -> float:
         """Minus the mean squared reconstruction error by the best model; see `KernelPCA.score`."""
         return self._best(X, "score").score(X)
 
     @available_if(_is_refitted)
-    def score_samples(self, X: Any) -> Array:
+    def score_samples(self, X: ArrayLike) -> Array:
         """Minus the squared error in feature space by the best model; see `KernelPCA.score_samples`."""
         return self._best(X, "score_samples").score_samples(X)
 

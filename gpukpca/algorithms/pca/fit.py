@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import numpy as np
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, HasShape
 from gpukpca.algorithms.pca.components import Components, SolverTools, principal_components
 from gpukpca.algorithms.pca.model import LinearProjection, PCAFit, scores_of_panel
 from gpukpca.algorithms.pca.plan import PCAPlan, PCAPlanRequest, make_pca_plan
@@ -168,7 +168,7 @@ def centered_rows(X: Array | ClusterRows, plan: PCAPlan, n_jobs: int | None) -> 
     return SparseRows(X, by_rows) if is_sparse(X) else FeatureRows(X, by_rows, n_jobs)
 
 
-def feature_scale(scale: bool | np.ndarray, Z: CenteredRows) -> np.ndarray | None:
+def feature_scale(scale: bool | HasShape | Sequence[float], Z: CenteredRows) -> np.ndarray | None:
     """Return the divisors (d,) of the features on the host in float64; None where they stay as they are.
 
     Raises

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Literal
 
-import numpy as np
+from gpukpca._typing import HasShape
 
 SVDSolver = Literal["auto", "covariance_eigh", "dual", "full", "randomized", "arpack"]
 
@@ -39,7 +40,7 @@ class PCASettings:
     passes: int | None = None
     oversampling: int | None = None
     tol: float = 0.0
-    scale: bool | np.ndarray = False
+    scale: bool | HasShape | Sequence[float] = False
     has_checkpoint: bool = False
     warns_of_rounding: bool = True
 

@@ -9,7 +9,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import is_integer
-from gpukpca._typing import Array
+from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
 from gpukpca.algorithms.kernel_pca.linear_axes import LinearAxes
 from gpukpca.algorithms.kernel_pca.projection import AffineProjection
@@ -122,7 +122,7 @@ class WithPreimages:
 
     @OnlyWhere(_without_inverse)
     @supports_dask("points", of="scores")
-    def inverse_transform(self, X: Any, n_components: int | None = None, return_info: bool = False) -> Any:
+    def inverse_transform(self, X: ArrayLike, n_components: int | None = None, return_info: bool = False) -> Any:
         """Points of data space for given scores, by the fitted pre-image; exact for the linear kernel.
 
         Parameters
@@ -161,7 +161,7 @@ class WithPreimages:
 
     @OnlyWhere(_without_inverse)
     @supports_dask("points")
-    def denoise(self, X: Any, n_components: int | None = None, return_info: bool = False) -> Any:
+    def denoise(self, X: ArrayLike, n_components: int | None = None, return_info: bool = False) -> Any:
         """Project points onto the components in feature space, and go back to data space.
 
         The fixed-point iteration starts from the points themselves; other methods give what `inverse_transform` gives
@@ -203,7 +203,7 @@ class WithPreimages:
 
     @OnlyWhere(_without_inverse)
     @supports_dask("numbers")
-    def reconstruction_error(self, X: Any, n_components: int | None = None) -> Array:
+    def reconstruction_error(self, X: ArrayLike, n_components: int | None = None) -> Array:
         """‖x - x̂‖² of every point and its pre-image x̂, as `denoise` gives it.
 
         Parameters
@@ -228,7 +228,7 @@ class WithPreimages:
         return self._square_errors(X, n_components)
 
     @OnlyWhere(_without_score)
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: ArrayLike, y: Any = None) -> float:
         """Minus the mean over the points of `reconstruction_error`: higher is better.
 
         In the units of the data whatever the kernel, so kernels, their parameters and methods can be compared on data
@@ -254,7 +254,7 @@ class WithPreimages:
 
     # -- feature space ---------------------------------------------------------------------------------------------
 
-    def feature_space_error(self, X: Any, n_components: int | None = None, diagonal: Any = None) -> Array:
+    def feature_space_error(self, X: ArrayLike, n_components: int | None = None, diagonal: Any = None) -> Array:
         """Squared distance in feature space from the space of the components: k̃(x, x) - ‖z‖². Needs no pre-image.
 
         k̃(x, x) = k(x, x) - 2 mean_j k(x, x_j) + mean_ij k(x_i, x_j) is the squared distance from the mean. With
@@ -304,7 +304,7 @@ class WithPreimages:
 
     @OnlyWhere(_without_diagonal)
     @supports_dask("numbers")
-    def score_samples(self, X: Any) -> Array:
+    def score_samples(self, X: ArrayLike) -> Array:
         """Minus `feature_space_error`: higher is more like the data of fit (Hoffmann, Pattern Recognition 40 (2007)).
 
         Parameters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 from sklearn.base import BaseEstimator, clone
 
@@ -15,9 +15,10 @@ from gpukpca.algorithms.preimage.fixed_point import FixedPoint
 from gpukpca.algorithms.preimage.linear import LinearPreimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.algorithms.work import Work
-from gpukpca.decomposition._kernels import NAMED_KERNELS
+from gpukpca.decomposition._kernels import NAMED_KERNELS, KernelName
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Linear, Precomputed
+from gpukpca.kernels.bandwidth import Gamma
 
 # Rows up to which the ridge of "auto" uses all of them; the landmarks it uses beyond, and at most what share of rows.
 ALL_ROWS_UP_TO = 10_000
@@ -70,11 +71,16 @@ class RidgePreimage(_PreimageMethod):
     """
 
     def __init__(
-        self, kernel: Any = None, gamma: Any = None, alpha: Any = None, centered: Any = True, n_landmarks: Any = "auto"
+        self,
+        kernel: KernelName | Kernel | None = None,
+        gamma: Gamma = None,
+        alpha: float | None = None,
+        centered: bool = True,
+        n_landmarks: int | Literal["auto"] | None = "auto",
     ) -> None:
         self.kernel = kernel
         self.gamma = gamma
-        self.alpha = alpha
+        self.alpha: Any = alpha
         self.centered = centered
         self.n_landmarks = n_landmarks
 
@@ -141,7 +147,7 @@ class FixedPointPreimage(_PreimageMethod):
     Mika, Schölkopf, Smola, Müller, Scholz & Rätsch, NIPS 11 (1999).
     """
 
-    def __init__(self, max_iter: Any = 200, tol: Any = 1e-5) -> None:
+    def __init__(self, max_iter: int = 200, tol: float = 1e-5) -> None:
         self.max_iter = max_iter
         self.tol = tol
 
@@ -180,7 +186,7 @@ class DistanceConstraintPreimage(_PreimageMethod):
     Kwok & Tsang, IEEE Trans. Neural Networks 15 (2004) 1517.
     """
 
-    def __init__(self, n_neighbors: Any = 10) -> None:
+    def __init__(self, n_neighbors: int = 10) -> None:
         self.n_neighbors = n_neighbors
 
     def suits(self, kernel: Kernel) -> bool:
@@ -196,7 +202,8 @@ class DistanceConstraintPreimage(_PreimageMethod):
         return DistanceConstraint.fitted(space, space.basis_rows(scores), int(self.n_neighbors))
 
 
-METHODS = {
+PreimageName = Literal["ridge", "fixed_point", "distance_constraint"]
+METHODS: dict[str, type[BaseEstimator]] = {
     "ridge": RidgePreimage,
     "fixed_point": FixedPointPreimage,
     "distance_constraint": DistanceConstraintPreimage,
