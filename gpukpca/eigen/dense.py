@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array, SymmetricOperator
+from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import host_free_bytes, is_on_gpu
 from gpukpca.backend.linalg import (
@@ -67,7 +66,9 @@ class Dense:
         # Centering works by blocks of rows, before LAPACK needs its own.
         return squares * n * n + max(4 * p + 40, blocking.CENTERING_ROWS) * n
 
-    def solve(self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: Any = None) -> EigenResult:
+    def solve(
+        self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None
+    ) -> EigenResult:
         """See `gpukpca.eigen.top_eigh`."""
         if is_on_gpu(op.like):
             return self._on_device(op, p, rng)

@@ -362,7 +362,7 @@ def _size(op: SymmetricOperator, state: KrylovState) -> float:
 
     What centering cancels errs entry by entry with random signs, which costs a factor of sqrt(n) less.
     """
-    noise = float(np.ldexp(operator_size(op, np.zeros(0)), -(state.exponent or 0))) / op.shape[0] ** 0.5
+    noise = float(np.ldexp(operator_size(op, np.zeros(0)), -(state.exponent or 0))) / float(op.shape[0] ** 0.5)
     return max(noise, -state.smallest, float(np.max(np.abs(np.diag(state.T)), initial=0.0)))
 
 

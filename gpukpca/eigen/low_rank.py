@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array, SymmetricOperator
+from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import inner_products, ritz_pairs
@@ -49,7 +48,9 @@ class LowRank:
         """Items beside what the operator itself holds."""
         return 6 * n * (p + 1)
 
-    def solve(self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: Any = None) -> EigenResult:
+    def solve(
+        self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None
+    ) -> EigenResult:
         """See `gpukpca.eigen.top_eigh`."""
         few = op.shape[0] <= blocking.LOW_RANK_ONE_THREAD_UP_TO and not is_on_gpu(op.like)
         with single_threaded_blas() if few else nullcontext():

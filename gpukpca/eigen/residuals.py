@@ -45,7 +45,7 @@ def entry_rounding(op: SymmetricOperator, largest: float) -> float:
     The entries err by up to ``op.rounding`` eps of their size. Their signs are random along the rows, so of the part
     that centering cancels, `noise_scale`, a share of 1/sqrt(n) is left.
     """
-    noise = op.noise_scale / max(op.shape[0], 1) ** 0.5
+    noise = op.noise_scale / float(max(op.shape[0], 1) ** 0.5)
     return op.rounding * epsilon(op.like) * (largest + noise)
 
 

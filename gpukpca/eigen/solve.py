@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -27,33 +27,31 @@ DENSE_SHARE_CPU = 12
 DENSE_SHARE_GPU = 5
 
 
+@runtime_checkable
 class Solver(Protocol):
-    """What `top_eigh` needs of a solver object."""
+    """An eigensolver. It may state its memory by `workspace_items`, as `Dense` does."""
 
     def solve(
         self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None
     ) -> EigenResult:
-        """The `p` largest eigenpairs."""
-
-    def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
-        """Items of memory beside what the operator holds."""
+        """Return the `p` largest eigenpairs."""
 
 
 SOLVER_NAMES = ("auto", "dense", "randomized", "arpack")
 
 
 def choose_solver(n: int, p: int, *, on_gpu: bool = False, tol: float = 0.0) -> Dense | BlockKrylov:
-    """The solver that "auto" means: dense for small n or many components, else block Krylov.
+    """Return the solver that "auto" means: dense for small n or many components, else block Krylov.
 
     Parameters
     ----------
     n : int
         Size of the operator.
     p : int
-        Eigenpairs wanted.
+        Number of eigenpairs.
     on_gpu : bool
     tol : float
-        Handed to the solver.
+        Passed to the solver.
 
     Returns
     -------
@@ -65,7 +63,7 @@ def choose_solver(n: int, p: int, *, on_gpu: bool = False, tol: float = 0.0) -> 
 
 
 def are_many(n: int, p: int, on_gpu: bool) -> bool:
-    """Whether p components of n are so many that the dense solver is the faster one, however large n is."""
+    """Return whether p components of n are so many that the dense solver is the faster one, however large n is."""
     return (DENSE_SHARE_GPU if on_gpu else DENSE_SHARE_CPU) * p > n
 
 
@@ -79,7 +77,7 @@ def top_eigh(
     report: PassReport | None = None,
     checkpointer: Checkpointer | None = None,
 ) -> EigenResult:
-    """Largest `p` eigenpairs of a symmetric operator, with a residual for each.
+    """Compute the largest `p` eigenpairs of a symmetric operator, with a residual for each.
 
     Parameters
     ----------
@@ -116,7 +114,7 @@ def top_eigh(
     Notes
     -----
     Work is O(n^3) for `Dense`, and (number of passes) x (one product with a block) for `BlockKrylov`. Residuals above
-    the tolerance are told by `EigenResult.converged`; estimators turn them into a warning.
+    the tolerance are flagged in `EigenResult.converged`; estimators turn them into a warning.
     """
     if not isinstance(op, MatrixOperator):
         raise InvalidParameterError(
@@ -127,15 +125,17 @@ def top_eigh(
         raise InvalidParameterError(f"p={p!r} is not allowed; it must be an integer with 1 <= p <= n = {n}.")
     chosen = as_solver(solver, n, int(p), on_gpu=is_on_gpu(op.like))
     started = time.perf_counter()
-    more = {"checkpointer": checkpointer} if checkpointer is not None and isinstance(chosen, BlockKrylov) else {}
-    result = chosen.solve(op, int(p), generator(rng), report, **more)
+    if checkpointer is not None and isinstance(chosen, BlockKrylov):
+        result = chosen.solve(op, int(p), generator(rng), report, checkpointer)
+    else:
+        result = chosen.solve(op, int(p), generator(rng), report)
     synchronize(result.eigenvalues)
     return replace(result, seconds=time.perf_counter() - started)
 
 
-def as_solver(solver: str | Solver, n: int, p: int, *, on_gpu: bool) -> Any:
-    """A solver object from a name or an object."""
-    if hasattr(solver, "solve") and not isinstance(solver, str):
+def as_solver(solver: str | Solver, n: int, p: int, *, on_gpu: bool) -> Solver:
+    """Return the solver object of a name, or the object itself."""
+    if isinstance(solver, Solver):
         return solver
     if solver == "auto":
         return choose_solver(n, p, on_gpu=on_gpu)
