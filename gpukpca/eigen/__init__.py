@@ -3,10 +3,9 @@
 from gpukpca.eigen.block_krylov import BlockKrylov
 from gpukpca.eigen.dense import Dense
 from gpukpca.eigen.krylov_state import Checkpointer, KrylovState
-from gpukpca.eigen.landmarks import Nystrom, landmark_cholesky, spread_cholesky
+from gpukpca.eigen.landmarks import Nystrom, landmark_cholesky, pivoted_cholesky, spread_cholesky
 from gpukpca.eigen.low_rank import LowRank
 from gpukpca.eigen.partial_cholesky import PivotedCholesky
-from gpukpca.eigen.pivoted_cholesky import pivoted_cholesky
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solve import choose_solver, top_eigh
 

@@ -74,7 +74,7 @@ class BlockKrylov:
                 raise InvalidParameterError(f"BlockKrylov: {name}={value!r} is not allowed; it must be at least 1.")
 
     def width(self, n: int, p: int, on_gpu: bool) -> int:
-        """Columns of a block."""
+        """Return the columns of a block."""
         if on_gpu:
             usual = rounded_up(max(blocking.GPU_BLOCK_COLUMNS, p + blocking.CPU_EXTRA_COLUMNS), blocking.GPU_COLUMNS)
         else:
@@ -82,21 +82,21 @@ class BlockKrylov:
         return max(1, min(n, self.block_size or usual))
 
     def basis_columns(self, n: int, p: int, on_gpu: bool) -> int:
-        """Most columns that the basis ever has."""
+        """Return the most columns that the basis ever has."""
         b = self.width(n, p, on_gpu)
         blocks = self.max_blocks * b if self.max_blocks else MAX_BLOCKS * max(b, p + blocking.CPU_EXTRA_COLUMNS)
         # A restart keeps up to p + b columns, and the block after it may be as wide again and half as wide.
         return min(n, max(blocks, 2 * p + 3 * b + 2 * PROBES))
 
     def most_passes(self, p: int, b: int) -> int:
-        """Passes after which the iteration ends whatever the residuals."""
+        """Return the passes after which the iteration ends whatever the residuals."""
         if self.passes is not None:
             return max(1, self.passes)
         # A narrow block needs more passes for as many columns.
         return self.max_passes or MAX_PASSES * -(-p // b)
 
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
-        """Items beside what the operator itself holds: basis, products, and a few blocks of temporaries."""
+        """Return the items in addition to those of the operator: basis, products, a few blocks of temporaries."""
         return n * (2 * self.basis_columns(n, p, on_gpu) + 8 * self.width(n, p, on_gpu))
 
     def solve(
@@ -161,5 +161,5 @@ class BlockKrylov:
 
 
 def rounded_up(number: int, multiple: int) -> int:
-    """The next multiple."""
+    """Return the next multiple."""
     return -(-number // multiple) * multiple

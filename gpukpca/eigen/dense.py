@@ -1,4 +1,4 @@
-"""The whole matrix to LAPACK or cuSOLVER; what is done when cuSOLVER fails is decided here."""
+"""The dense solver: LAPACK or cuSOLVER on the whole matrix, and the fallbacks where cuSOLVER fails."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Dense:
     `EigenResult.fallbacks` says so.
 
     Work O(n³) whatever p is. Memory: the matrix and LAPACK's workspace, about 1.2 n² items for p < n and 3 n² for
-    p = n on a CPU, beside what the operator holds.
+    p = n on a CPU, in addition to the operator's.
     """
 
     tol: float = 0.0
@@ -59,8 +59,8 @@ class Dense:
         check_tolerance(self.tol)
 
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
-        """Items beside what the operator itself holds."""
-        if on_gpu:  # cuSOLVER's own, and vectors beside their moduli and signs
+        """Return the items in addition to those of the operator."""
+        if on_gpu:  # cuSOLVER's own, vectors, and their moduli and signs
             return 6 * n * n + 4 * n * p
         squares = 2 if self.full_spectrum else 1
         # Centering works by blocks of rows, before LAPACK needs its own.
@@ -100,7 +100,7 @@ class Dense:
     def _result(
         self, op: SymmetricOperator, p: int, values: np.ndarray, vectors: Array, spectrum: np.ndarray | None
     ) -> EigenResult:
-        """From eigenvalues (host, descending, at least p + 1 of them if there are) and vectors in their order."""
+        """Return the result of eigenvalues (host, descending, at least p + 1 if there are) and their vectors."""
         U = namespace_of(vectors).asarray(vectors[:, :p], copy=True)  # a slice would be copied by every product
         return make_result(
             op,
@@ -119,7 +119,7 @@ class Dense:
     # -- on a device, where the library's answer is verified and others stand by -----------------------------------
 
     def _on_device(self, op: SymmetricOperator, p: int, rng: np.random.Generator) -> EigenResult:
-        """cuSOLVER; again with the norm scaled to one; block Krylov; LAPACK on the host: the first that is right."""
+        """Return the first right answer of cuSOLVER, cuSOLVER on a scaled norm, block Krylov and LAPACK on the host."""
         from gpukpca.eigen.block_krylov import BlockKrylov
 
         ways: list[tuple[str, Callable[[], EigenResult]]] = [
@@ -138,7 +138,7 @@ class Dense:
         raise ConvergenceError(f"no dense solution: {'; '.join(fallbacks)}")
 
     def _by_library(self, op: SymmetricOperator, p: int, scaled: Callable[[Array], tuple[Array, int]]) -> EigenResult:
-        """All eigenpairs from the library of the array, verified."""
+        """Compute all eigenpairs by the library of the array, and verify them."""
         A, exponent = scaled(op.to_dense())
         trace = float(column_sums(namespace_of(A).linalg.diagonal(A)[:, None])[0])
         values, vectors = all_eigenpairs(A)
@@ -150,7 +150,7 @@ class Dense:
         return result
 
     def _by_host(self, op: SymmetricOperator, p: int) -> EigenResult:
-        """LAPACK on a copy of the matrix; only the vectors go back."""
+        """Call LAPACK on a copy of the matrix; only the vectors go back."""
         n = op.shape[0]
         if HOST_SQUARES * n * n * item_size(op.dtype) > host_free_bytes():
             raise np.linalg.LinAlgError("the host has not enough memory for it")
@@ -200,7 +200,7 @@ def check_tolerance(tol: float) -> None:
 
 
 def scaled_to_unit(A: Array) -> tuple[Array, int]:
-    """A divided by a power of two so that its largest modulus is about 1, and the exponent (0 for a zero matrix).
+    """Return A divided by a power of two so that its largest modulus is about 1, and the exponent (0 for zeros).
 
     LAPACK rescales by itself, cuSOLVER fails on huge entries; a power of two costs no digit either way.
     """
@@ -215,7 +215,7 @@ def scaled_to_unit(A: Array) -> tuple[Array, int]:
 
 
 def scaled_to_norm(A: Array) -> tuple[Array, int]:
-    """A divided by a power of two so that its norm is about 1, and the exponent (0 for a zero matrix)."""
+    """Return A divided by a power of two so that its norm is about 1, and the exponent (0 for a zero matrix)."""
     xp = namespace_of(A)
     A, first = scaled_to_unit(A)
     norm = float(xp.max(column_sums(xp.abs(A))))  # no eigenvalue exceeds it

@@ -310,7 +310,7 @@ def _first_block(
     parts.append(random_directions(rng, (n, missing), op.like) * n**-0.5)
     block = op.project(parts[0] if len(parts) == 1 else namespace_of(op.like).concat(parts, axis=1))
     block = orthonormal_directions(block, floor=0.0)
-    # A centered problem on so few points that nothing is left beside the constant vector.
+    # A centered problem on so few points that nothing but the constant vector is left.
     return block if block is not None else from_host(np.eye(n, 1), op.like)
 
 

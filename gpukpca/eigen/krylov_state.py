@@ -15,7 +15,7 @@ from gpukpca.backend.random import format_generator, restore_generator
 
 
 class Phase(Enum):
-    """What the next pass of an iteration does."""
+    """The task of the next pass of an iteration."""
 
     EXTEND = "extend the basis"
     VERIFY = "multiply the Ritz vectors themselves"
@@ -128,7 +128,7 @@ class KrylovState:
 
     @property
     def is_done(self) -> bool:
-        """Whether no pass is left."""
+        """Return whether no pass is left."""
         return self.phase is Phase.DONE
 
     def completed(self, op: SymmetricOperator, rng: np.random.Generator) -> KrylovState:
@@ -148,7 +148,7 @@ class KrylovState:
 
 
 class Checkpointer(Protocol):
-    """Where an iteration stores its state, and where it finds that of an earlier run."""
+    """A store of the states of iterations, in this run and in later ones."""
 
     def resumed(self, p: int) -> KrylovState | None:
         """Return the state to resume from with p eigenpairs, with arrays on the host; None to begin."""

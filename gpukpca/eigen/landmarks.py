@@ -1,4 +1,4 @@
-"""Nyström: which rows are the landmarks, and how many."""
+"""Nyström: rules of choosing the rows that are landmarks, and their number."""
 
 from __future__ import annotations
 
@@ -9,26 +9,96 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array, RankReport, SymmetricOperator
+from gpukpca.backend.device import on_its_device
 from gpukpca.backend.linalg import pivot_order
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, namespace_of, to_host
 from gpukpca.backend.random import random_subset, uniform, weighted_draws
 from gpukpca.backend.rows import by_panels, gather_rows
 from gpukpca.eigen.partial_cholesky import PartialCholeskyBuilder, PivotedCholesky, default_block
-from gpukpca.eigen.pivoted_cholesky import pivoted_cholesky
 from gpukpca.eigen.validation import checked_count, checked_tolerance
 from gpukpca.exceptions import InvalidParameterError
 
 # Landmarks where nobody says how many: ten a component, and a number that costs little.
 LANDMARKS_A_COMPONENT, FEWEST_LANDMARKS = 10, 500
 # A candidate whose residual falls below this share within one block waits for a later one: what rounding left of it
-# cannot be told before the pass over all rows.
+# is unknown before the pass over all rows.
 INDEPENDENT = 1e-3
+# Candidates for one accepted pivot, and in all, where most are rejected.
+MOST_A_PIVOT, MOST_CANDIDATES = 4, 512
+
+
+# -- rules of choosing landmarks ---------------------------------------------------------------------------------------
+
+
+@on_its_device
+def pivoted_cholesky(
+    op: SymmetricOperator,
+    rank: int,
+    rng: np.random.Generator,
+    *,
+    tol: float = 0.0,
+    block_size: int | None = None,
+    report: RankReport | None = None,
+) -> PivotedCholesky:
+    """Compute the randomly pivoted Cholesky factor of a positive semidefinite operator, in blocks with rejection.
+
+    Every pivot is drawn with probability proportional to the diagonal of what is left, K - F Fᵀ. A block of
+    candidates is drawn at once from the diagonal before the block; each is then accepted with the ratio of its
+    residual now to its residual then, which gives pivots with the law of the one-by-one method.
+
+    Parameters
+    ----------
+    op : SymmetricOperator, shape (n, n)
+        Not centered. Only ``diagonal()``, ``columns(indices)`` and, where it exists, ``block(rows, columns)`` are used.
+    rank : int
+        Most columns of F; n at most.
+    rng : numpy.random.Generator
+    tol : float
+        Stop as soon as the certificate is at most `tol` times the largest eigenvalue of H F Fᵀ H. 0: use up the rank.
+    block_size : int, optional
+        Candidates a round, and most columns of K in memory (128 at most). Default: a tenth of the rank, from 8 to 128,
+        with up to four times as many candidates while most are rejected. The law of the pivots does not depend on it.
+    report : callable, optional
+        Called after every round with (columns of F, most columns, share of the trace that is left).
+
+    Returns
+    -------
+    PivotedCholesky
+        With fewer than `rank` columns where the tolerance is met, or where no residual is above rounding: an operator
+        of rank r gives r columns.
+
+    Raises
+    ------
+    IndefiniteKernelError
+        A diagonal entry, or a residual of one, is negative beyond rounding.
+    InvalidParameterError
+        Entries are NaN or infinite; rank, tol or block_size is out of range.
+
+    Notes
+    -----
+    Cost: k columns of K and n k² operations in the widest floating type; with `tol` about 3 n k² more. Memory: F, one
+    block of columns, and O(n) on the host. F is written column by column, so what a tolerance saves is never touched.
+
+    Chen, Epperly, Tropp & Webber, Comm. Pure Appl. Math. 78 (2025), arXiv 2207.06503 (the method and its error);
+    Epperly, Tropp & Webber, arXiv 2410.03969, algorithm 2 (rejection inside blocks).
+    """
+    rank = min(checked_count("rank", rank), op.shape[0])
+    block = default_block(rank) if block_size is None else checked_count("block_size", block_size)
+    builder, size = PartialCholeskyBuilder(op, rank, block, tol, report), block
+    while builder.should_continue():
+        # Among few candidates a row may be drawn twice: if it was rejected, it has another chance.
+        candidates, draws = np.unique(weighted_draws(rng, builder.weights(), size), return_inverse=True)
+        K, columns = builder.submatrix(candidates)
+        accepted, _ = builder.append_pivots(candidates, draws, uniform(rng, size), K, columns)
+        if block_size is None and columns is None:  # else a rejected candidate costs a column
+            size = min(MOST_CANDIDATES, MOST_A_PIVOT * block, max(block, block * size // max(len(accepted), 1)))
+    return builder.result()
 
 
 def landmark_cholesky(
     op: SymmetricOperator, landmarks: Any, *, tol: float = 0.0, report: RankReport | None = None
 ) -> PivotedCholesky:
-    """The factor F of K ≈ F Fᵀ whose columns belong to given landmarks.
+    """Compute the factor F of K ≈ F Fᵀ whose columns belong to given landmarks.
 
     Parameters
     ----------
@@ -59,33 +129,33 @@ def landmark_cholesky(
     """
     chosen = checked_landmarks(landmarks, op.shape[0])
     block = default_block(len(chosen))
-    growing = PartialCholeskyBuilder(op, len(chosen), block, tol, report)
-    floor = float(np.min(growing.floors()[chosen]))
-    order = chosen[pivot_order(_among(growing, chosen, block), floor)]
+    builder = PartialCholeskyBuilder(op, len(chosen), block, tol, report)
+    floor = float(np.min(builder.floors()[chosen]))
+    order = chosen[pivot_order(_among(builder, chosen, block), floor)]
     start = 0
-    while growing.goes_on():
+    while builder.should_continue():
         part, start = order[start : start + block], start + block
         if not len(part):
-            growing.stopped = "rank"
+            builder.stopped = "rank"
             break
-        growing.absorb(part, np.arange(len(part)), np.zeros(len(part)), *growing.submatrix(part))
-    return growing.result()
+        builder.append_pivots(part, np.arange(len(part)), np.zeros(len(part)), *builder.submatrix(part))
+    return builder.result()
 
 
-def _among(growing: PartialCholeskyBuilder, chosen: np.ndarray, block: int) -> np.ndarray:
+def _among(builder: PartialCholeskyBuilder, chosen: np.ndarray, block: int) -> np.ndarray:
     """Return K[chosen, chosen] on the host; from a few columns at a time where the operator has no cheaper way."""
-    direct = growing.block_of(chosen)
+    direct = builder.block_of(chosen)
     if direct is not None:
         return direct
     pieces = [chosen[start : start + block] for start in range(0, len(chosen), block)]
-    K = np.concatenate([to_host(gather_rows(growing.columns(piece), chosen)) for piece in pieces], axis=1)
+    K = np.concatenate([to_host(gather_rows(builder.columns(piece), chosen)) for piece in pieces], axis=1)
     return K.astype(np.float64)
 
 
 def spread_cholesky(
     op: SymmetricOperator, rank: int, rng: np.random.Generator, *, tol: float = 0.0, report: RankReport | None = None
 ) -> PivotedCholesky:
-    """The factor whose landmarks are drawn as k-means++ draws its seeds, in feature space.
+    """Compute the factor whose landmarks are drawn as k-means++ draws its seeds, in feature space.
 
     Every landmark is drawn with probability proportional to the squared distance to the nearest one before it,
     ``k(x, x) - 2 k(x, s) + k(s, s)``; blocks of candidates and rejection give that law as in `pivoted_cholesky`.
@@ -106,28 +176,28 @@ def spread_cholesky(
     Arthur & Vassilvitskii, SODA 2007 (the seeds); Oglic & Gärtner, ICML 2017 (as landmarks).
     """
     rank = min(checked_count("rank", rank), op.shape[0])
-    growing = PartialCholeskyBuilder(op, rank, default_block(rank), tol, report)
+    builder = PartialCholeskyBuilder(op, rank, default_block(rank), tol, report)
     # No two points are further apart; equal, so the first landmark is drawn evenly.
-    distances = np.full(growing.n, 4.0 * growing.size)
+    distances = np.full(builder.n, 4.0 * builder.size)
     size = 1
-    while growing.goes_on():
+    while builder.should_continue():
         # What F explains to rounding is no landmark, however far it is.
-        weights = np.where(growing.weights() > 0, distances, 0.0)
+        weights = np.where(builder.weights() > 0, distances, 0.0)
         if not np.any(weights):
-            growing.stopped = "exhausted"
+            builder.stopped = "exhausted"
             break
         candidates, draws = np.unique(weighted_draws(rng, weights, size), return_inverse=True)
-        K, columns = growing.submatrix(candidates)
+        K, columns = builder.submatrix(candidates)
         far = _far_candidates(K, distances[candidates], draws, uniform(rng, size))
-        chosen, columns = growing.absorb(candidates, far, np.full(len(far), INDEPENDENT), K, columns)
+        chosen, columns = builder.append_pivots(candidates, far, np.full(len(far), INDEPENDENT), K, columns)
         if len(chosen):
-            distances = np.minimum(distances, _nearest(columns, growing.diagonal, chosen))
-        size = growing.block
-    return growing.result()
+            distances = np.minimum(distances, _nearest(columns, builder.diagonal, chosen))
+        size = builder.block
+    return builder.result()
 
 
 def _far_candidates(K: np.ndarray, distances: np.ndarray, draws: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Positions accepted, one draw after another, by how much nearer the accepted ones have come."""
+    """Return the positions accepted, one draw after another, by how much nearer the accepted ones have come."""
     diagonal, now = np.diagonal(K), distances.copy()
     accepted: list[int] = []
     for j, level in zip(draws.tolist(), levels.tolist(), strict=True):
@@ -138,7 +208,7 @@ def _far_candidates(K: np.ndarray, distances: np.ndarray, draws: np.ndarray, lev
 
 
 def _nearest(columns: Array, diagonal: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Squared distance of every row to the nearest of the chosen ones, on the host; `columns` are K[:, chosen]."""
+    """Return the squared distance of every row to the nearest chosen one, on the host; `columns` are K[:, chosen]."""
     xp, wide = namespace_of(columns), accumulation_dtype(columns)
     own, others = from_host(diagonal[chosen], columns, wide), from_host(diagonal, columns, wide)
 
@@ -154,7 +224,7 @@ def _nearest(columns: Array, diagonal: np.ndarray, chosen: np.ndarray) -> np.nda
 def _even_cholesky(
     op: SymmetricOperator, rank: int, rng: np.random.Generator, *, tol: float, report: RankReport | None
 ) -> PivotedCholesky:
-    """`landmark_cholesky` of rows drawn evenly without repetition."""
+    """Return the factor of rows drawn evenly without repetition."""
     return landmark_cholesky(op, random_subset(rng, op.shape[0], rank), tol=tol, report=report)
 
 
@@ -203,18 +273,18 @@ class Nystrom:
             )
 
     def rank_for(self, n: int, p: int) -> int:
-        """Landmarks for `p` components of `n` rows."""
+        """Return the number of landmarks for `p` components of `n` rows."""
         return min(n, self.rank or max(LANDMARKS_A_COMPONENT * p, FEWEST_LANDMARKS))
 
     def factor(
         self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: RankReport | None = None
     ) -> PivotedCholesky:
-        """The factor of an operator that is not centered; see `pivoted_cholesky`."""
+        """Return the factor of an operator that is not centered; see `pivoted_cholesky`."""
         return LANDMARKS[self.landmarks](op, self.rank_for(op.shape[0], p), rng, tol=self.tol, report=report)
 
 
 def checked_landmarks(landmarks: Any, n: int) -> np.ndarray:
-    """Different row numbers, ascending, or an error."""
+    """Return the different row numbers, ascending; raise where one is no row."""
     chosen = np.asarray(landmarks).reshape(-1)
     if not chosen.size or chosen.dtype.kind not in "iu" or np.min(chosen) < 0 or np.max(chosen) >= n:
         raise InvalidParameterError(

@@ -45,7 +45,7 @@ class LowRank:
         check_tolerance(self.tol)
 
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
-        """Items beside what the operator itself holds."""
+        """Return the items in addition to those of the operator."""
         return 6 * n * (p + 1)
 
     def solve(
@@ -61,9 +61,9 @@ class LowRank:
         if F is None:
             raise InvalidParameterError("LowRank needs an operator that is known by a factor, such as FactoredGram(F).")
         n, k = F.shape
-        wanted = min(p + 1, n)
-        theta, V = _small_eigenpairs(F, min(wanted, k))
-        U = orthonormal_columns(self._spanning(op, F, theta, V, wanted, rng))
+        count = min(p + 1, n)
+        theta, V = _small_eigenpairs(F, min(count, k))
+        U = orthonormal_columns(self._spanning(op, F, theta, V, count, rng))
         W = op @ U
         if not bool(namespace_of(W).all(namespace_of(W).isfinite(W))):
             raise overflow(op, "a product with it is infinite")
@@ -77,19 +77,19 @@ class LowRank:
             tolerance=self.tol or default_tolerance(op.dtype),
             next_eigenvalue=float(values[p]) if p < n else None,
             n_passes=1,
-            n_products=wanted,
+            n_products=count,
             solver=f"low rank ({k} columns)",
             smallest_seen=0.0,
         )
 
     def _spanning(
-        self, op: SymmetricOperator, F: Array, theta: np.ndarray, V: np.ndarray, wanted: int, rng: np.random.Generator
+        self, op: SymmetricOperator, F: Array, theta: np.ndarray, V: np.ndarray, count: int, rng: np.random.Generator
     ) -> Array:
-        """F V with columns of length about 1; random ones where F has no direction left."""
+        """Return F V with columns of length about 1; random ones where F has no direction left."""
         n = F.shape[0]
         kept = theta > epsilon(F) ** 2 * max(float(theta[0]), 0.0) if len(theta) else np.zeros(0, dtype=bool)
         U = F @ from_host(V[:, kept] / np.sqrt(theta[kept]), F)
-        missing = wanted - int(kept.sum())
+        missing = count - int(kept.sum())
         if missing == 0:
             return U
         random = random_directions(rng, (n, missing), op.like)
@@ -97,7 +97,7 @@ class LowRank:
 
 
 def _small_eigenpairs(F: Array, keep: int) -> tuple[np.ndarray, np.ndarray]:
-    """The largest eigenpairs of Fᵀ F on the host, descending."""
+    """Return the largest eigenpairs of Fᵀ F on the host, descending."""
     if keep == 0:
         return np.zeros(0), np.zeros((F.shape[1], 0))
     gram = inner_products(F, F)

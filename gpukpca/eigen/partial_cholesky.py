@@ -1,4 +1,4 @@
-"""A partial Cholesky factor while it grows, and what it is in the end.
+"""Partial Cholesky factors: the builder of one, and the result.
 
 Every way of choosing pivots shares one round: a block of candidates, their small submatrix of K - F Fᵀ on the host in
 float64, which of them are accepted, and then one pass over n rows for the accepted ones alone.
@@ -89,12 +89,12 @@ class PivotedCholesky:
 
     @property
     def rank(self) -> int:
-        """Columns of F."""
+        """Return the number of columns of F."""
         return len(self.pivots)
 
     @property
     def certificate(self) -> float:
-        """A bound on every eigenvalue that F misses: lambda_i(H K H) - theta_i <= certificate.
+        """Return a bound on every eigenvalue that F misses: lambda_i(H K H) - theta_i <= certificate.
 
         theta_i are the eigenvalues of H F Fᵀ H, H = I - 11ᵀ/n. K - F Fᵀ is positive semidefinite in exact arithmetic,
         so no eigenvalue of it exceeds its trace, and centering only lowers eigenvalues: the first term. The second
@@ -108,7 +108,7 @@ class PivotedCholesky:
 
 
 class PartialCholeskyBuilder:
-    """A factor F while it grows, with the diagonal of K - F Fᵀ for F as it is stored."""
+    """A factor F under construction, with the diagonal of K - F Fᵀ for F as it is stored."""
 
     def __init__(
         self, op: SymmetricOperator, rank: int, block: int, tol: float = 0.0, report: RankReport | None = None
@@ -142,26 +142,26 @@ class PartialCholeskyBuilder:
     # -- when to stop ----------------------------------------------------------------------------------------------
 
     def _noise(self) -> float:
-        """How far a residual that can only be rounding exceeds what is expected: a negative one, or one of a pivot."""
-        if self._noise_of != len(self.pivots):  # nothing changes in between, and it is asked for several times
+        """Return by how much residuals that can only be rounding, of pivots or negative, exceed the expected size."""
+        if self._noise_of != len(self.pivots):  # several callers need it between two changes
             known = np.where(self.is_pivot, np.abs(self.residuals), -self.residuals)
             self._noise_of, self._noise_now = len(self.pivots), float(np.max(known - self.expected, initial=0.0))
         return self._noise_now
 
     def floors(self) -> np.ndarray:
-        """Residuals up to here are rounding, shape (n,)."""
+        """Return the size up to which residuals are rounding, shape (n,)."""
         return self.expected + NOISE * self._noise()
 
     def rounding(self) -> float:
-        """See `PivotedCholesky.rounding`."""
+        """Return `PivotedCholesky.rounding`."""
         return float(np.sum(self.expected)) + self.n * NOISE * self._noise()
 
     def weights(self) -> np.ndarray:
-        """The residuals that may become pivots, 0 elsewhere."""
+        """Return the residuals that may become pivots, 0 elsewhere."""
         return np.where(self.is_pivot | (self.residuals <= self.floors()), 0.0, self.residuals)
 
-    def goes_on(self) -> bool:
-        """Whether another round makes sense; sets `stopped` where it does not."""
+    def should_continue(self) -> bool:
+        """Return whether another round makes sense; set `stopped` where it does not."""
         if len(self.pivots) >= self.rank:
             self.stopped = "rank"
         elif not np.any(self.weights()):
@@ -182,7 +182,7 @@ class PartialCholeskyBuilder:
         return certificate <= self.tol * self._largest_eigenvalue()
 
     def _largest_eigenvalue(self) -> float:
-        """Of H F Fᵀ H, from the small matrix Fᵀ H F; each worker adds up its share of the panels."""
+        """Return that of H F Fᵀ H, from the small matrix Fᵀ H F; each worker sums its share of the panels."""
         xp, parts, panels = namespace_of(self.op.like), self.parts_so_far(), self._panels()
         means = [cast(column_sums(part) / self.n, self.wide)[None, :] for part in parts]
         workers = min(self.workers, len(panels))
@@ -226,63 +226,55 @@ class PartialCholeskyBuilder:
         return K + K.T + np.diag(self.diagonal[chosen])
 
     def columns(self, chosen: np.ndarray) -> Array:
-        """K[:, chosen], counted."""
+        """Return K[:, chosen], and count the columns."""
         self.n_columns += len(chosen)
         with overflow_allowed():
             return self.op.columns(chosen)
 
-    def absorb(
+    def append_pivots(
         self, candidates: np.ndarray, draws: np.ndarray, levels: np.ndarray, K: np.ndarray, columns: Array | None
     ) -> tuple[np.ndarray, Array | None]:
-        """Accept some of the candidates and let F grow by their columns; returns the new pivots and K[:, pivots].
+        """Accept some of the candidates, append their columns to F, and return the new pivots and K[:, pivots].
 
-        ``candidates[draws]`` are asked one after another. One is accepted where its residual, given those accepted
-        before it, exceeds `levels` times its residual before the round. K and perhaps the columns of the candidates
-        are those of `submatrix`.
+        ``candidates[draws]`` are examined one after another. One is accepted where its residual, given those accepted
+        before it, exceeds `levels` times its residual before the round. K, and where they are known the columns of the
+        candidates, are those of `submatrix`.
         """
-        # The panels have threads of their own, and what else there is to do is small.
-        with single_threaded_blas():
-            chosen, columns = self._absorbed(candidates, draws, levels, K, columns)
+        with single_threaded_blas():  # the panels have threads of their own, and the rest is small
+            rows = self.rows(candidates)
+            residual = K - rows @ rows.T
+            np.fill_diagonal(residual, self.residuals[candidates])
+            levels = np.maximum(levels * np.diagonal(residual)[draws], self.floors()[candidates][draws])
+            most = min(self.block, self.rank - len(self.pivots))
+            accepted, L, lowest = sequential_pivots(residual, draws, levels, most)
+            self._check_definite(lowest, "of a candidate")
+            chosen = candidates[accepted]
+            if len(chosen):
+                columns = self.columns(chosen) if columns is None else _columns_at(columns, accepted)
+                self._append(chosen, rows[accepted], L, columns)
         if self.report is not None:
             self.report(len(self.pivots), self.rank, float(np.sum(self.residuals)) / self.trace)
         return chosen, columns
 
-    def _absorbed(
-        self, candidates: np.ndarray, draws: np.ndarray, levels: np.ndarray, K: np.ndarray, columns: Array | None
-    ) -> tuple[np.ndarray, Array | None]:
-        """See `absorb`."""
-        rows = self.rows(candidates)
-        residual = K - rows @ rows.T
-        np.fill_diagonal(residual, self.residuals[candidates])
-        levels = np.maximum(levels * np.diagonal(residual)[draws], self.floors()[candidates][draws])
-        most = min(self.block, self.rank - len(self.pivots))
-        accepted, L, lowest = sequential_pivots(residual, draws, levels, most)
-        self._check_definite(lowest, "of a candidate")
-        chosen = candidates[accepted]
-        if len(chosen):
-            columns = self.columns(chosen) if columns is None else picked_columns(columns, accepted)
-            self._grow(chosen, rows[accepted], L, columns)
-        return chosen, columns
-
     def rows(self, chosen: np.ndarray) -> np.ndarray:
-        """F[chosen] on the host in float64."""
+        """Return F[chosen] on the host in float64."""
         parts = [to_host(gather_rows(part, chosen)).astype(np.float64) for part in self.parts_so_far()]
         return np.concatenate(parts, axis=1) if parts else np.zeros((len(chosen), 0))
 
     def parts_so_far(self) -> list[Array]:
-        """F as arrays side by side; none while it has no column."""
+        """Return F as arrays side by side; none while it has no column."""
         if self.storage is None or not len(self.pivots):
             return self.parts
         return [self.storage[: len(self.pivots), :].T]
 
     def factors(self) -> list[Array]:
-        """F as at least one array."""
+        """Return F as at least one array."""
         return self.parts_so_far() or [full((self.n, 0), 0.0, self.op.like)]
 
     # -- the pass over n rows --------------------------------------------------------------------------------------
 
-    def _grow(self, chosen: np.ndarray, rows: np.ndarray, L: np.ndarray, columns: Array) -> None:
-        """Append the columns (K[:, chosen] - F F[chosen]ᵀ) L⁻ᵀ to F, and take them off the residuals."""
+    def _append(self, chosen: np.ndarray, rows: np.ndarray, L: np.ndarray, columns: Array) -> None:
+        """Append the columns (K[:, chosen] - F F[chosen]ᵀ) L⁻ᵀ to F, and subtract their squares from the residuals."""
         k, b = len(self.pivots), len(chosen)
         target = None if self.storage is None else self.storage[k : k + b, :].T
         parts, squares = self._new_columns(rows, L, columns, target)
@@ -300,7 +292,7 @@ class PartialCholeskyBuilder:
     def _new_columns(
         self, rows: np.ndarray, L: np.ndarray, columns: Array, target: Array | None
     ) -> tuple[Array | None, np.ndarray]:
-        """The new columns of F (written to `target` where there is one) and the sums of their squares by row."""
+        """Return the new columns of F (written to `target` where there is one) and the sums of their squares by row."""
         xp, like = namespace_of(self.op.like), self.op.like
         old = self.parts_so_far()
         widths = np.cumsum([0] + [part.shape[1] for part in old])
@@ -339,7 +331,7 @@ class PartialCholeskyBuilder:
             )
 
     def _check_zero(self) -> None:
-        """A zero diagonal leaves no choice but a zero matrix."""
+        """Raise unless the matrix is zero, as its diagonal is."""
         column = to_host(self.columns(np.zeros(1, dtype=np.int64))) if self.n else np.zeros(0)
         if np.any(column != 0):
             raise indefinite(self.op, "its diagonal is 0, and K[:, 0] is not")
@@ -370,7 +362,7 @@ class PartialCholeskyBuilder:
 def sequential_pivots(
     residual: np.ndarray, draws: np.ndarray, levels: np.ndarray, most: int
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Which candidates are accepted, one after another, and the Cholesky factor of their residual matrix.
+    """Accept candidates one after another; return them and the Cholesky factor of their residual matrix.
 
     Draw t is accepted where the residual of candidate draws[t], given those accepted before it, exceeds levels[t].
     Returns positions, the lower factor, and the lowest residual of any candidate on the way.
@@ -393,12 +385,12 @@ def sequential_pivots(
 
 
 def default_block(rank: int) -> int:
-    """Columns of F that are made in one round: few passes over n rows, few columns in memory."""
+    """Return the columns of F of one round: few passes over n rows, few columns in memory."""
     return min(blocking.LARGEST_PIVOT_BLOCK, max(blocking.SMALLEST_PIVOT_BLOCK, rank // 10))
 
 
-def picked_columns(columns: Array, positions: np.ndarray) -> Array:
-    """The columns at the given positions; all of them as they are."""
+def _columns_at(columns: Array, positions: np.ndarray) -> Array:
+    """Return the columns at the given positions; without a copy where these are all."""
     if np.array_equal(positions, np.arange(columns.shape[1])):
         return columns
     return namespace_of(columns).take(columns, indices(positions, columns), axis=1)

@@ -29,12 +29,12 @@ DEFAULT_TOLERANCE = {"float64": 1e-8, "float32": 1e-5}
 
 
 def default_tolerance(dtype: object) -> float:
-    """Relative residual asked for by default: 1e-8 in float64, 1e-5 in float32."""
+    """Return the relative residual that solvers stop at by default: 1e-8 in float64, 1e-5 in float32."""
     return DEFAULT_TOLERANCE[dtype_name(dtype)]
 
 
 def operator_size(op: SymmetricOperator, eigenvalues: np.ndarray) -> float:
-    """max(|lambda|, noise scale): rounding errors are u times this."""
+    """Return max(|lambda|, noise scale): rounding errors are u times this."""
     largest = float(np.max(np.abs(eigenvalues))) if eigenvalues.size else 0.0
     return max(largest, op.noise_scale)
 
@@ -60,7 +60,7 @@ def allowed_residual(op: SymmetricOperator, tol: float, largest: float, exponent
 
 
 def rayleigh_ritz(U: Array, W: Array) -> tuple[np.ndarray, Array, Array]:
-    """Rayleigh–Ritz on an orthonormal block U with W = op @ U: Ritz values descending, U and W turned to match."""
+    """Return the Ritz values of an orthonormal block U, descending, with U and W = op @ U turned to match."""
     T = inner_products(U, W)
     theta, S = np.linalg.eigh((T + T.T) / 2.0)
     S = from_host(S[:, ::-1], U)
@@ -77,7 +77,7 @@ def orthonormalized(U: Array, W: Array) -> tuple[Array, Array]:
 
 
 def residuals(U: Array, W: Array, eigenvalues: np.ndarray) -> np.ndarray:
-    """Norms of ``W - U diag(eigenvalues)``, W = op @ U, on the host."""
+    """Return the norms of ``W - U diag(eigenvalues)``, W = op @ U, on the host."""
     wide = accumulation_dtype(U)
     values = from_host(eigenvalues, U, wide)
     norms = [np.zeros(0)]
@@ -88,7 +88,7 @@ def residuals(U: Array, W: Array, eigenvalues: np.ndarray) -> np.ndarray:
 
 
 def signs(U: Array) -> Array:
-    """+1 or -1 for every column, so that its entry of largest modulus becomes positive.
+    """Return +1 or -1 for every column, so that its entry of largest modulus becomes positive.
 
     Among moduli within 8 sqrt(eps) of the largest the first decides: on symmetric data many entries are equal but for
     rounding, and the sign must not depend on it.
@@ -115,7 +115,7 @@ def estimated_residual(S: np.ndarray, outside: np.ndarray, p: int) -> float:
 
 
 def ldexp(W: Array, exponent: int) -> Array:
-    """W times 2**exponent, in two exact steps where one would leave the range."""
+    """Return W times 2**exponent, in two exact steps where one would leave the range."""
     if exponent == 0:
         return W
     first = exponent // 2
@@ -136,7 +136,7 @@ def make_result(
     smallest_seen: float,
     spectrum: np.ndarray | None = None,
 ) -> EigenResult:
-    """The result made of eigenvalues (host, descending), vectors U and W = op @ U."""
+    """Return the result of eigenvalues (host, descending), vectors U and W = op @ U."""
     threshold = NULL_FACTOR * epsilon(U) * operator_size(op, np.append(eigenvalues, smallest_seen))
     eigenvalues = np.where(np.abs(eigenvalues) <= threshold, 0.0, eigenvalues)
     largest = float(np.max(np.abs(eigenvalues))) if eigenvalues.size else 0.0

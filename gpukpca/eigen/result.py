@@ -1,4 +1,4 @@
-"""What every solver returns."""
+"""The result of every solver."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class EigenResult:
     n_products : int
         Columns multiplied in all passes.
     solver : str
-        What ran, and why if it is not what was asked for.
+        The solver that ran, and why if another one was requested.
     smallest_seen : float
         The smallest eigenvalue (`Dense` with the full spectrum) or an upper bound on it.
     spectrum : array of shape (n,) on the host, or None
@@ -71,13 +71,13 @@ class EigenResult:
 
     @property
     def gap(self) -> float | None:
-        """Eigenvalue p minus eigenvalue p + 1; small means that the two are not separately determined."""
+        """Return eigenvalue p minus eigenvalue p + 1; where it is small, the two are not separately determined."""
         if self.next_eigenvalue is None or self.eigenvalues.shape[0] == 0:
             return None
         return float(self.eigenvalues[-1]) - self.next_eigenvalue
 
     def truncated(self, keep: int) -> EigenResult:
-        """The result with the first `keep` pairs only."""
+        """Return the result with the first `keep` pairs only."""
         if keep == self.eigenvalues.shape[0]:
             return self
         return replace(

@@ -1,4 +1,4 @@
-"""Choosing and calling a solver."""
+"""The choice and the call of a solver."""
 
 from __future__ import annotations
 

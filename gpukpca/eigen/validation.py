@@ -1,4 +1,4 @@
-"""What a factor of K cannot be made from, in words."""
+"""Checks of an operator and of settings before a factor of K is made, and the errors of such factors."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ REMEDY = (
 
 
 def checked_count(name: str, value: Any) -> int:
-    """A positive integer, or an error."""
+    """Return a positive integer; raise for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise InvalidParameterError(f"{name}={value!r} is not allowed; it must be an integer >= 1.")
     return int(value)
 
 
 def checked_tolerance(tol: float) -> float:
-    """A number in [0, 1), or an error."""
+    """Return a number in [0, 1); raise for anything else."""
     if isinstance(tol, bool) or not isinstance(tol, (int, float, np.number)) or not 0 <= tol < 1:
         raise InvalidParameterError(f"tol={tol!r} is not allowed; it must be a number in [0, 1) (0: no stop).")
     return float(tol)
@@ -56,19 +56,19 @@ def checked_diagonal(op: SymmetricOperator) -> tuple[np.ndarray, np.ndarray]:
 
 
 def indefinite(op: SymmetricOperator, why: str) -> IndefiniteKernelError:
-    """The error for a matrix that shows a negative eigenvalue."""
+    """Return the error for a matrix that shows a negative eigenvalue."""
     return IndefiniteKernelError(f"{op.name} is not positive semidefinite on these data: {why}. {REMEDY}")
 
 
 def not_finite(op: SymmetricOperator, i: int, j: int, value: float) -> InvalidParameterError:
-    """The error for an entry that is NaN or infinite, or whose products are."""
+    """Return the error for an entry that is NaN or infinite, or whose products are."""
     if np.isnan(value):
         return InvalidParameterError(f"{op.name} returned NaN at ({i}, {j}).")
     return overflow(op, f"infinity at ({i}, {j})")
 
 
 def overflow(op: SymmetricOperator, where: str) -> InvalidParameterError:
-    """The error for numbers beyond the range of the dtype."""
+    """Return the error for numbers beyond the range of the dtype."""
     kind = dtype_name(op.dtype)
     return InvalidParameterError(
         f"{op.name} overflows {kind} on these data: {where}. Scale the features, or choose a smaller gamma, coef0 or "
