@@ -20,7 +20,7 @@ USELESS_RESIDUAL = 0.1
 
 
 def warn_of_fallbacks(eigen: EigenResult) -> None:
-    """A device's solver failed, and another one stood in for it."""
+    """Warn where a device's solver failed, and another one took its place."""
     if eigen.fallbacks:
         n = eigen.eigenvectors.shape[0]
         warn_user(
@@ -28,10 +28,10 @@ def warn_of_fallbacks(eigen: EigenResult) -> None:
         )
 
 
-def warn_of_tolerance(eigen: EigenResult, tol: float, noise_scale: float = 0.0) -> None:
+def warn_of_tolerance(eigen: EigenResult, noise_scale: float = 0.0) -> None:
     """Warn where rounding keeps residuals above the tolerance; `noise_scale` is the size that centering cancels."""
     dtype = dtype_name(eigen.eigenvalues.dtype)
-    tol = tol or default_tolerance(dtype)
+    tol = eigen.requested_tolerance or default_tolerance(dtype)
     largest = float(np.max(to_host(eigen.eigenvalues), initial=0.0))
     if eigen.tolerance <= tol or largest == 0.0:
         return
@@ -48,14 +48,14 @@ def warn_of_tolerance(eigen: EigenResult, tol: float, noise_scale: float = 0.0) 
     )
 
 
-def warn_of_convergence(eigen: EigenResult, fixed: bool = False) -> None:
-    """Residuals above the tolerance; an error where nothing was found, unless the passes were `fixed`."""
+def warn_of_convergence(eigen: EigenResult) -> None:
+    """Warn of residuals above the tolerance; raise where nothing was found, unless the number of passes was fixed."""
     if bool(np.all(eigen.converged)):
         return
     norms = to_host(eigen.residual_norms).astype(np.float64)
     largest = float(np.max(np.abs(to_host(eigen.eigenvalues)), initial=0.0))
-    more = "iterated_power" if fixed else "max_iter"
-    if not fixed and not eigen.converged.any() and float(np.min(norms)) > USELESS_RESIDUAL * largest:
+    more = "iterated_power" if eigen.has_fixed_passes else "max_iter"
+    if not eigen.has_fixed_passes and not eigen.converged.any() and float(np.min(norms)) > USELESS_RESIDUAL * largest:
         raise ConvergenceError(
             f"no component was found in {eigen.n_passes} passes: every residual is above {USELESS_RESIDUAL} of the "
             f'largest eigenvalue {largest:.4g}. Allow more passes (max_iter), or use eigen_solver="dense".',

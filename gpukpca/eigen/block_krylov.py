@@ -112,7 +112,7 @@ class BlockKrylov:
         if 5 * p > n:
             dense = Dense(tol=self.tol).solve(op, p, rng)
             why = f"dense (block Krylov was requested, but p = {p} is more than a fifth of n = {n})"
-            return replace(dense, solver=why)
+            return replace(dense, solver=why, has_fixed_passes=self.passes is not None)
         # Small blocks are not worth a second BLAS thread, whose waiting costs more than its work.
         # On a device BLAS has only the eigenproblem of the basis to do.
         few = n <= blocking.KRYLOV_ONE_THREAD_UP_TO.on(is_on_gpu(op.like))

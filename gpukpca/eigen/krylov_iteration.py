@@ -96,6 +96,7 @@ def result(op: SymmetricOperator, state: KrylovState, settings: KrylovSettings) 
         n_passes=state.n_passes,
         n_products=state.n_products,
         smallest_seen=float(np.ldexp(state.smallest, exponent)),
+        has_fixed_passes=settings.is_fixed,
         solver=f"block Krylov (block of {settings.b}, {pluralize(state.restarts, 'restart')})",
     )
 

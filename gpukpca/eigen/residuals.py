@@ -135,6 +135,7 @@ def make_result(
     solver: str,
     smallest_seen: float,
     spectrum: np.ndarray | None = None,
+    has_fixed_passes: bool = False,
 ) -> EigenResult:
     """Return the result of eigenvalues (host, descending), vectors U and W = op @ U."""
     threshold = NULL_FACTOR * epsilon(U) * operator_size(op, np.append(eigenvalues, smallest_seen))
@@ -170,4 +171,6 @@ def make_result(
         solver=solver,
         smallest_seen=smallest_seen,
         spectrum=spectrum,
+        requested_tolerance=tolerance,
+        has_fixed_passes=has_fixed_passes,
     )

@@ -50,6 +50,10 @@ class EigenResult:
         Wall time of the solution, products included.
     fallbacks : tuple of str
         What failed on a device before this way was taken, in order.
+    requested_tolerance : float
+        The tolerance of the solver.
+    has_fixed_passes : bool
+        The solver made the passes that it was set to, whatever the residuals.
     """
 
     eigenvalues: Array
@@ -68,6 +72,8 @@ class EigenResult:
     rounding: float = 0.0
     seconds: float = 0.0
     fallbacks: tuple[str, ...] = ()
+    requested_tolerance: float = 0.0
+    has_fixed_passes: bool = False
 
     @property
     def gap(self) -> float | None:

@@ -295,7 +295,7 @@ class _Shared:
             solver = Dense(tol=solver.tol)
         eigen = top_eigh(op, p, solver=solver, rng=generator(self.estimator.random_state))
         check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
-        warn_of_convergence(eigen, fixed=getattr(solver, "passes", None) is not None)
+        warn_of_convergence(eigen)
         return eigen
 
     def outcome(self, member: Candidate, family: _Family) -> CandidateScore:

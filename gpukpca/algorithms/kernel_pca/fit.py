@@ -305,10 +305,10 @@ def _exact_fit(
     """Return the fit of eigenpairs of K itself, with warnings of what they lack."""
     settings = task.settings
     check_underflow(task.basis, task.kernel, np.max(spectrum.eigenvalues, initial=0.0))
-    warn_of_convergence(eigen, fixed=getattr(plan.solver, "passes", None) is not None)
+    warn_of_convergence(eigen)
     warn_of_fallbacks(eigen)
     if not is_unresolved(spectrum.eigenvalues, eigen, op):
-        warn_of_tolerance(eigen, float(getattr(plan.solver, "tol", 0.0)), op.noise_scale)
+        warn_of_tolerance(eigen, op.noise_scale)
     keep = task.n_kept(spectrum)
     warn_of_lost_components(spectrum.eigenvalues, eigen, op, task.is_constant)
     warn_of_rank(spectrum, keep, task.n)
