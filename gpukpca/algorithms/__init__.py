@@ -1,5 +1,8 @@
 """Numerical work as functions of arrays and frozen settings: nothing here knows scikit-learn or an estimator."""
 
+from gpukpca.algorithms.kernel_pca.fit import fit_kernel_pca
+from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.latent.fit import fit_bayesian_pca, fit_probabilistic_pca
 from gpukpca.algorithms.latent.model import LatentFit
 from gpukpca.algorithms.latent.settings import LatentSettings
@@ -13,12 +16,15 @@ from gpukpca.algorithms.resources import Resources
 __all__ = [
     "IncrementalFit",
     "IncrementalState",
+    "KernelPCAFit",
+    "KernelPCASettings",
     "LatentFit",
     "LatentSettings",
     "PCAFit",
     "PCASettings",
     "Resources",
     "fit_bayesian_pca",
+    "fit_kernel_pca",
     "fit_pca",
     "fit_pca_batches",
     "fit_probabilistic_pca",

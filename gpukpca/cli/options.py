@@ -9,11 +9,11 @@ from typing import Any, get_args
 
 import click
 
+from gpukpca.algorithms.kernel_pca.settings import EIGEN_SOLVERS
 from gpukpca.algorithms.pca.settings import SVDSolver
 from gpukpca.cli.method import DEFAULT_COMPONENTS
 from gpukpca.cli.methods import METHODS
 from gpukpca.decomposition._kernels import NAMED_KERNELS
-from gpukpca.decomposition._parameters import EIGEN_SOLVERS
 from gpukpca.decomposition.preimage.methods import METHODS as PREIMAGES
 from gpukpca.eigen.landmarks import LANDMARKS
 

@@ -29,6 +29,7 @@ from gpukpca._rules import (
     sequence_of,
     word,
 )
+from gpukpca.algorithms.kernel_pca.settings import RULES as SETTINGS_RULES
 from gpukpca.algorithms.pca.settings import SVDSolver
 from gpukpca.algorithms.progress import Listener
 from gpukpca.algorithms.resources import parsed_bytes
@@ -43,20 +44,14 @@ from gpukpca.decomposition.preimage.methods import (
     RidgePreimage,
 )
 from gpukpca.distributed import client_for
-from gpukpca.eigen import Nystrom
-from gpukpca.eigen.solve import Solver
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel
 from gpukpca.kernels.bandwidth import GAMMA_RULES
 
 # -- types ---------------------------------------------------------------------------------------------------------
 
-# Nyström is a model, not a solver of a given operator.
-EigenSolverName = Literal["auto", "dense", "randomized", "arpack", "nystrom"]
-EigenSolver = EigenSolverName | Solver | Nystrom
 KernelLike = KernelName | Kernel | Callable[..., Any]
 Preimage = PreimageName | RidgePreimage | FixedPointPreimage | DistanceConstraintPreimage | None
-GramStorageName = Literal["auto", "dense", "tiled"]
 Power = Literal["auto"] | int
 Normalizer = Literal["auto", "QR", "LU", "none"]
 MixtureMethod = Literal["mixture", "hard"]
@@ -74,8 +69,6 @@ class Client(Protocol):
 
 
 # -- rules ---------------------------------------------------------------------------------------------------------
-
-EIGEN_SOLVERS = get_args(EigenSolverName)
 
 COUNT = integer(at_least=1)
 GAMMA = one_of(NONE, number(at_least=0), word(*GAMMA_RULES), text='None, a number >= 0, or one of "scale", "median"')
@@ -97,22 +90,12 @@ RULES: dict[str, Rule | Checked] = {
     "ddof": Rule("0 or 1", lambda value: is_integer(value) and value in (0, 1)),
     "degree": number(at_least=0),
     "device": Checked(parsed_device),
-    "eigen_solver": Rule(
-        "a name or a solver object",
-        lambda value: (
-            value in EIGEN_SOLVERS
-            if isinstance(value, str)
-            else not isinstance(value, type) and (hasattr(value, "solve") or isinstance(value, Nystrom))
-        ),
-        EIGEN_SOLVERS,
-        "{name}={value!r} is not a solver; give a name or an object such as gpukpca.eigen.BlockKrylov(tol=1e-6).",
-        "{name}={value!r} is not known; give one of {known}, or a solver object.{near}",
-    ),
+    "eigen_solver": SETTINGS_RULES["eigen_solver"],
     "exact": FLAG,
     "fit_inverse_transform": FLAG,
     "gamma": GAMMA,
     "gammas": LATER,
-    "gram": word(*get_args(GramStorageName)),
+    "gram": SETTINGS_RULES["gram"],
     "iterated_power": one_of(word("auto"), integer(at_least=0)),
     "kernel": Rule(
         "a name, a kernel object or a callable",
@@ -165,13 +148,7 @@ RULES: dict[str, Rule | Checked] = {
 RULES_OF: dict[str, dict[str, Rule | Checked]] = {
     "KernelPCA": {
         "max_iter": one_of(NONE, COUNT),
-        "n_components": one_of(
-            NONE,
-            COUNT,
-            SHARE,
-            message="{name}={value!r} is not allowed; give None (all), an integer >= 1, or a fraction of the variance "
-            "strictly between 0 and 1.",
-        ),
+        "n_components": SETTINGS_RULES["n_components"],
         "tol": TOLERANCE,
     },
     "PCA": {

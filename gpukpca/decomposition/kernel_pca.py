@@ -10,10 +10,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.kernel_pca.feature_space import warn_of_far_rows
-from gpukpca.algorithms.kernel_pca.fit import fit_checked
+from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.plan import Plan
-from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
+from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorageName, KernelPCASettings
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.placement import Placement, own_copy, placement_for
 from gpukpca.algorithms.preimage.fit import fit_preimage
@@ -29,8 +29,6 @@ from gpukpca.decomposition._kernels import kernel_from, kernel_gamma
 from gpukpca.decomposition._parameters import (
     Checkpoint,
     Client,
-    EigenSolver,
-    GramStorageName,
     KernelLike,
     MemoryLimit,
     Power,
@@ -297,7 +295,7 @@ class KernelPCA(
             kernel, settings = self._resolved(X)
             data = own_copy(data, given) if self.copy_X and not isinstance(kernel, Precomputed) else data
             X = X if place.moved else data
-            fit = fit_checked(X, kernel, settings, Resources(place, limit), **fit_tools(self, X, kernel, place))
+            fit = fit_rows(X, kernel, settings, Resources(place, limit), **fit_tools(self, X, kernel, place))
             self._publish(fit, fit_preimage(X, fit, settings.preimage), place, session.budget.story, data)
             if not wants_scores:
                 return None
@@ -312,7 +310,7 @@ class KernelPCA(
         needs_all = not settings.is_nystrom or settings.preimage is not None
         basis = accumulate(rows, limit, settings.copies_data) if needs_all else rows
         tools = fit_tools(self, basis, kernel, place)
-        fit = fit_checked(rows, kernel, settings, Resources(place, limit), basis=basis, **tools)
+        fit = fit_rows(rows, kernel, settings, Resources(place, limit), basis=basis, **tools)
         self._publish(fit, fit_preimage(basis, fit, settings.preimage), place, session.budget.story, basis)
         if not wants_scores:
             return None

@@ -14,12 +14,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike
+from gpukpca.algorithms.kernel_pca.settings import EigenSolver
 from gpukpca.algorithms.progress import Progress, listener_from
 from gpukpca.backend.namespace import is_sparse
 from gpukpca.backend.random import Seed, generator
 from gpukpca.backend.rows import gather_rows
 from gpukpca.decomposition._base import DevicePlacement
-from gpukpca.decomposition._parameters import EigenSolver, KernelLike, MemoryLimit, Preimage, Verbose
+from gpukpca.decomposition._parameters import KernelLike, MemoryLimit, Preimage, Verbose
 from gpukpca.decomposition._session import fit_session
 from gpukpca.decomposition._validation import new_data, training_data
 from gpukpca.decomposition.kernel_pca import KernelPCA

@@ -57,10 +57,10 @@ CheckpointOpener = Callable[[Any], AbstractContextManager[Any]]
 def fit_kernel_pca(
     X: Any,
     kernel: Kernel,
-    settings: KernelPCASettings | None = None,
-    resources: Resources | None = None,
-    *,
     n_components: int | float | None = None,
+    *,
+    settings: KernelPCASettings = KernelPCASettings(),
+    resources: Resources | None = None,
     rng: np.random.Generator | int | None = None,
     progress: Listener | None = None,
     open_checkpoint: CheckpointOpener | None = None,
@@ -76,13 +76,14 @@ def fit_kernel_pca(
         kernel matrix, shape (n, n).
     kernel : Kernel
         An object of `gpukpca.kernels`; gamma may be a rule such as "scale".
-    settings : KernelPCASettings, optional
-        Components, solver, tolerance, storage of K.
-    resources : Resources, optional
-        Device and memory. Default: where X is, 85 % of the memory that is free there.
     n_components : int >= 1, float in (0, 1), or None
-        Short for ``settings=KernelPCASettings(n_components=...)``. A fraction is a share of the variance; None keeps
-        every component with a nonzero eigenvalue.
+        A fraction keeps the fewest components that hold that share of the variance. None: as the settings say, and by
+        default every component with a nonzero eigenvalue.
+    settings : KernelPCASettings
+        Solver, tolerance, storage of K.
+    resources : Resources, optional
+        Device, bytes that may be allocated, and threads: ``Resources.for_data(X, device="cuda", memory="4GiB")``.
+        Default: where X is, 85 % of the memory that is free there.
     rng : numpy.random.Generator, int, or None
         For the random start of block Krylov and the landmarks of Nyström.
     progress : callable, optional
@@ -98,7 +99,7 @@ def fit_kernel_pca(
     Raises
     ------
     InvalidParameterError
-        Not a two-dimensional X, not a kernel object, n_components out of range or given twice.
+        X is not two-dimensional or has no rows, the kernel is no kernel object, n_components is out of range.
     ValueError
         NaN or infinity in X.
     IndefiniteKernelError
@@ -133,17 +134,15 @@ def fit_kernel_pca(
     >>> bool(np.all(fit.residual_norms <= 1e-6 * fit.eigenvalues[0]))
     True
     """
-    if n_components is not None:
-        if settings is not None and settings.n_components is not None:
-            raise InvalidParameterError("n_components is given twice; give it in settings or by itself.")
-        settings = replace(settings or KernelPCASettings(), n_components=n_components)
-    settings, given = settings or KernelPCASettings(), X
+    settings = settings if n_components is None else replace(settings, n_components=n_components)
     with device_context(X), overflow_allowed():
-        X = as_rows(X)
-        if 0 in X.shape:
-            raise InvalidParameterError(f"X has shape {tuple(X.shape)}; at least one row and one column are needed.")
+        given, X = X, as_rows(X)
+        if not all(X.shape):
+            raise InvalidParameterError(
+                f"X has shape {tuple(X.shape)}; kernel PCA needs at least one row and one column."
+            )
         check_finite(X, FINITE)
-        resources = resources or Resources.for_data(X)
+        resources = Resources.for_data(X) if resources is None else resources
     with device_context(resources.place.work), overflow_allowed():
         resources.place.check_size(X, resources.limit)
         X = resources.place.brought(X)
@@ -151,12 +150,12 @@ def fit_kernel_pca(
             X = own_copy(X, given)
         kernel = resolved_on(kernel, X)
         check_symmetry(kernel, X)
-        return fit_checked(
+        return fit_rows(
             X, kernel, settings, resources, rng=generator(rng), progress=progress, open_checkpoint=open_checkpoint
         )
 
 
-def fit_checked(
+def fit_rows(
     X: Any,
     kernel: Kernel,
     settings: KernelPCASettings,

@@ -3,12 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
+from gpukpca._rules import NONE, SHARE, Rule, integer, number, one_of, word
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, choose_solver
-from gpukpca.eigen.solve import are_many
+from gpukpca.eigen.solve import Solver, are_many
+
+# Nyström is a model, not a solver of a given operator.
+EigenSolverName = Literal["auto", "dense", "randomized", "arpack", "nystrom"]
+EigenSolver = EigenSolverName | Solver | Nystrom
+GramStorageName = Literal["auto", "dense", "tiled"]
+
+EIGEN_SOLVERS = get_args(EigenSolverName)
+RULES = {
+    "n_components": one_of(
+        NONE,
+        integer(at_least=1),
+        SHARE,
+        message="{name}={value!r} is not allowed; give None (all), an integer >= 1, or a fraction of the variance "
+        "strictly between 0 and 1.",
+    ),
+    "eigen_solver": Rule(
+        "a name or a solver object",
+        lambda value: (
+            value in EIGEN_SOLVERS
+            if isinstance(value, str)
+            else not isinstance(value, type) and (hasattr(value, "solve") or isinstance(value, Nystrom))
+        ),
+        EIGEN_SOLVERS,
+        "{name}={value!r} is not a solver; give a name or an object such as gpukpca.eigen.BlockKrylov(tol=1e-6).",
+        "{name}={value!r} is not known; give one of {known}, or a solver object.{near}",
+    ),
+    "tol": number(at_least=0),
+    "max_passes": one_of(NONE, integer(at_least=1)),
+    "passes": one_of(NONE, integer(at_least=0)),
+    "gram": word(*get_args(GramStorageName)),
+}
 
 
 @dataclass(frozen=True)
@@ -39,17 +71,21 @@ class KernelPCASettings:
     """
 
     n_components: int | float | None = None
-    eigen_solver: Any = "auto"
+    eigen_solver: EigenSolver = "auto"
     tol: float = 0.0
     max_passes: int | None = None
     passes: int | None = None
-    gram: str = "auto"
+    gram: GramStorageName = "auto"
     remove_zeros: bool = False
     copies_data: bool = True
     has_memory_limit: bool = False
     n_jobs: int | None = None
     has_checkpoint: bool = False
     preimage: Any = None
+
+    def __post_init__(self) -> None:
+        for name, rule in RULES.items():
+            rule.check("KernelPCASettings", name, getattr(self, name))
 
     @property
     def drops_zeros(self) -> bool:
