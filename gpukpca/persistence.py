@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from gpukpca._archive import read_archive
 from gpukpca.backend.device import parsed_device
 from gpukpca.decomposition.bayesian_pca import BayesianPCA
 from gpukpca.decomposition.incremental_pca import IncrementalPCA
@@ -12,7 +13,6 @@ from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.local_pca import LocalPCA
 from gpukpca.decomposition.pca import PCA
 from gpukpca.decomposition.probabilistic_pca import ProbabilisticPCA
-from gpukpca.decomposition.saved.archive import read_archive
 from gpukpca.decomposition.saved.mixin import check_version, restored, write_model
 from gpukpca.exceptions import ModelFormatError
 

@@ -15,8 +15,8 @@ import scipy.sparse
 from sklearn.base import clone
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA, kernels
+from gpukpca._archive import read_archive
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
-from gpukpca.decomposition.saved.archive import read_archive
 from gpukpca.decomposition.saved.mixin import check_version, restored
 from gpukpca.eigen import BlockKrylov
 from gpukpca.persistence import ESTIMATORS

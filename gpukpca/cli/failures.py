@@ -138,7 +138,7 @@ def _left_in(checkpoint: Path | None) -> str:
     if checkpoint is None:
         return NOTHING
     # By now it is in memory; the help of the program should not wait for it.
-    from gpukpca.decomposition.checkpoint import has_generations
+    from gpukpca.checkpoint import has_generations
 
     if not has_generations(checkpoint):
         return NOTHING

@@ -13,6 +13,7 @@ from rich.console import Console
 from gpukpca._files import replaced_whole
 from gpukpca.algorithms.progress import NO_CHECKPOINT
 from gpukpca.algorithms.resources import parsed_bytes
+from gpukpca.checkpoint import has_generations
 from gpukpca.cli.inputs import how_to_read, read_input
 from gpukpca.cli.machine import versions
 from gpukpca.cli.method import Method
@@ -24,7 +25,6 @@ from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.scheduler import shared_out
 from gpukpca.cli.table import Table, abbreviated
 from gpukpca.cli.terminal import say
-from gpukpca.decomposition.checkpoint import has_generations
 from gpukpca.persistence import save_with_notes
 
 

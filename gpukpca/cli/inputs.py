@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._archive import HEADER
 from gpukpca._rules import closest
 from gpukpca.cli.table import Choice, Table, check_memory, with_columns
 from gpukpca.cli.text import SPACED, read_text
-from gpukpca.decomposition.saved.archive import HEADER
 
 # Of scikit-learn, then simulated: the same numbers every time.
 BUNDLED = ("digits", "iris", "wine", "breast_cancer", "genotypes", "clusters")

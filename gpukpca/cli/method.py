@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca.checkpoint import check_folder
 from gpukpca.cli.scaling import Prepared
 from gpukpca.cli.table import Table
-from gpukpca.decomposition.checkpoint import check_folder
 from gpukpca.exceptions import InvalidParameterError
 
 DEFAULT_COMPONENTS = 10

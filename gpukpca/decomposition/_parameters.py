@@ -57,7 +57,7 @@ Normalizer = Literal["auto", "QR", "LU", "none"]
 MixtureMethod = Literal["mixture", "hard"]
 Counts = int | Sequence[int] | Literal["bic"]
 MemoryLimit = int | str | None
-Checkpoint = str | os.PathLike[str] | None
+CheckpointFolder = str | os.PathLike[str] | None
 Verbose = int | Listener
 
 

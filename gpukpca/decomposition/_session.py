@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
+
+import numpy as np
 
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
-from gpukpca.algorithms.progress import listener_from
+from gpukpca.algorithms.progress import Listener, Progress, listener_from
 from gpukpca.algorithms.resources import ENDS_WITHOUT_LOCALS, MemoryBudget, clear_traceback_frames, retry_on_oom
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import generator
+from gpukpca.checkpoint.checkpoint import Checkpoint
+from gpukpca.checkpoint.fingerprint import Fingerprint
+from gpukpca.checkpoint.folder import check_folder
+from gpukpca.decomposition._fingerprint import kernel_job
 from gpukpca.decomposition._parameters import check_parameters
-from gpukpca.decomposition.checkpoint import check_folder, checkpoint_for
-from gpukpca.decomposition.checkpoint.job import kernel_job
 from gpukpca.decomposition.preimage.methods import preimage_method
+from gpukpca.eigen import BlockKrylov
 from gpukpca.kernels import Kernel
 
 Result = TypeVar("Result")
@@ -82,6 +89,25 @@ def restore_on_error(estimator: Any) -> Iterator[None]:
         raise
 
 
+def open_checkpoint(
+    path: str | os.PathLike[str] | None,
+    solver: Any,
+    job: Callable[[], Fingerprint],
+    rng: np.random.Generator,
+    listener: Listener | None = None,
+) -> AbstractContextManager[Checkpoint | None]:
+    """Return the checkpoint in a folder; None inside where there is none, or the solver makes no passes."""
+    if path is None or not isinstance(solver, BlockKrylov):
+        return nullcontext()
+    folder = Path(os.path.realpath(path))
+
+    def on_resume(done: int) -> None:
+        if listener is not None:
+            listener(Progress("resumed", f"resumed at pass {done} from {folder}", done))
+
+    return Checkpoint(folder, job(), rng, on_resume)
+
+
 def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
     """Return the checked parameters of a KernelPCA that the algorithm needs; the kernel has numbers for rules."""
     e = estimator
@@ -105,5 +131,5 @@ def fit_tools(estimator: Any, X: Any, kernel: Kernel, place: Placement) -> dict[
     """Return the random numbers, the listener and the checkpoints of a fit of KernelPCA."""
     rng, listener = generator(estimator.random_state), listener_from(estimator.verbose)
     fingerprint = partial(kernel_job, estimator, X, kernel, place.work, rng)
-    open_checkpoint = partial(checkpoint_for, estimator.checkpoint, job=fingerprint, rng=rng, listener=listener)
-    return {"rng": rng, "progress": listener, "open_checkpoint": open_checkpoint}
+    opener = partial(open_checkpoint, estimator.checkpoint, job=fingerprint, rng=rng, listener=listener)
+    return {"rng": rng, "progress": listener, "open_checkpoint": opener}

@@ -27,7 +27,7 @@ from gpukpca.backend.rows import gather_rows, place_of
 from gpukpca.decomposition._base import DevicePlacement
 from gpukpca.decomposition._kernels import kernel_from, kernel_gamma
 from gpukpca.decomposition._parameters import (
-    Checkpoint,
+    CheckpointFolder,
     Client,
     KernelLike,
     MemoryLimit,
@@ -224,7 +224,7 @@ class KernelPCA(
         client: Client | Literal["active"] | None = None,
         gram: GramStorageName = "auto",
         memory_limit: MemoryLimit = None,
-        checkpoint: Checkpoint = None,
+        checkpoint: CheckpointFolder = None,
         verbose: Verbose = 0,
     ) -> None:
         self.n_components = n_components

@@ -31,8 +31,9 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.random import Seed, generator
 from gpukpca.decomposition._base import DevicePlacement, publish
+from gpukpca.decomposition._fingerprint import pca_job
 from gpukpca.decomposition._parameters import (
-    Checkpoint,
+    CheckpointFolder,
     Client,
     MemoryLimit,
     Normalizer,
@@ -40,10 +41,8 @@ from gpukpca.decomposition._parameters import (
     Verbose,
     check_parameters,
 )
-from gpukpca.decomposition._session import FitSession, run_fit
+from gpukpca.decomposition._session import FitSession, open_checkpoint, run_fit
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
-from gpukpca.decomposition.checkpoint import checkpoint_for
-from gpukpca.decomposition.checkpoint.job import pca_job
 from gpukpca.decomposition.cluster import cluster_rows, compute_dask, local_placement
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import check_no_data_frames, mean_of, supports_dask
@@ -178,7 +177,7 @@ class PCA(
         client: Client | Literal["active"] | None = None,
         memory_limit: MemoryLimit = None,
         n_jobs: int | None = None,
-        checkpoint: Checkpoint = None,
+        checkpoint: CheckpointFolder = None,
         verbose: Verbose = 0,
     ) -> None:
         self.n_components = n_components
@@ -272,7 +271,7 @@ class PCA(
                 Resources(place, limit, self.n_jobs),
                 rng,
                 progress=listener,
-                open_checkpoint=lambda plan: checkpoint_for(
+                open_checkpoint=lambda plan: open_checkpoint(
                     self.checkpoint, plan.solver, partial(pca_job, self, data, plan, place.work, rng), rng, listener
                 ),
                 with_scores=with_scores and not is_dask_array(X),

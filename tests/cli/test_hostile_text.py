@@ -18,10 +18,10 @@ import pytest
 import gpukpca
 from gpukpca import PCA
 from gpukpca._formatting import printable
+from gpukpca.checkpoint.fingerprint import difference
 from gpukpca.cli import inputs
 from gpukpca.cli.inputs import read_input
 from gpukpca.cli.text import quoted, unquoted
-from gpukpca.decomposition.checkpoint.job import difference
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.persistence import save_with_notes
 from tests.cli_runs import fit, run, text

@@ -26,17 +26,19 @@ from sklearn.model_selection import cross_val_score
 
 from gpukpca import PCA, KernelPCA, Progress, load
 from gpukpca import _files as files
+from gpukpca._archive import read_archive, write_archive
 from gpukpca.algorithms.kernel_pca import planning
 from gpukpca.algorithms.progress import ETAListener
 from gpukpca.backend import blocking
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.namespace import to_host
 from gpukpca.backend.random import format_generator, restore_generator
+from gpukpca.checkpoint import generations
+from gpukpca.checkpoint.checkpoint import Checkpoint
+from gpukpca.checkpoint.fingerprint import described, digest_of
 from gpukpca.cli.app import gpukpca
 from gpukpca.cli.failures import failures_in_one_line
-from gpukpca.decomposition.checkpoint import generations, job
-from gpukpca.decomposition.checkpoint.checkpoint import Checkpoint
-from gpukpca.decomposition.saved.archive import read_archive, write_archive
+from gpukpca.decomposition import _fingerprint
 from gpukpca.eigen import BlockKrylov, KrylovState, Nystrom, top_eigh
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, ClusterError, InvalidParameterError
 from gpukpca.gram import CenteredGram, TiledGram
@@ -260,9 +262,9 @@ def test_another_fit_is_refused_by_the_field_that_differs(
     interrupted(tmp_path, 3, **SETTINGS)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     if field == "version":
-        monkeypatch.setattr(job, "__version__", "99.0")
+        monkeypatch.setattr(_fingerprint, "__version__", "99.0")
     if field == "format":
-        monkeypatch.setattr(job, "FORMAT", 3)
+        monkeypatch.setattr(_fingerprint, "FORMAT", 3)
     changed = X.copy()
     changed[299, 4] = np.nextafter(changed[299, 4], 9.0)
     data = {"data": changed, "shape": X[:299], "dtype": X.astype(np.float32)}.get(field, X)
@@ -323,24 +325,24 @@ def test_what_bounds_memory_and_time_may_differ(tmp_path: Path) -> None:
 
 def test_a_field_tells_all_digits_and_is_the_same_in_every_process() -> None:
     third = 1.0 / 3.0
-    assert repr(third) in job.described(RBF(gamma=third) + Matern(nu=1.5))
-    assert job.described(rows) == f"{rows.__module__}.rows"
-    assert job.described(BlockKrylov(start=X)) != job.described(BlockKrylov(start=2 * X))
-    assert job.described(np.float64(0.5)) == "0.5"
+    assert repr(third) in described(RBF(gamma=third) + Matern(nu=1.5))
+    assert described(rows) == f"{rows.__module__}.rows"
+    assert described(BlockKrylov(start=X)) != described(BlockKrylov(start=2 * X))
+    assert described(np.float64(0.5)) == "0.5"
 
 
 def test_the_hash_of_data_is_that_of_their_entries(xp: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
     import scipy.sparse
 
     monkeypatch.setattr(blocking, "HASHED_BYTES", 2000)
-    wanted = job.digest_of(X)
-    assert job.digest_of(xp.array(X)) == job.digest_of(np.asfortranarray(X)) == job.digest_of(X, 2) == wanted
-    assert job.digest_of(X[::-1]) != wanted
+    wanted = digest_of(X)
+    assert digest_of(xp.array(X)) == digest_of(np.asfortranarray(X)) == digest_of(X, 2) == wanted
+    assert digest_of(X[::-1]) != wanted
     sparse = scipy.sparse.csr_matrix(np.where(X > 1, X, 0.0))
     moved = sparse.copy()
-    assert job.digest_of(sparse) == job.digest_of(moved)
+    assert digest_of(sparse) == digest_of(moved)
     moved.indices[0] = (moved.indices[0] + 1) % 5
-    assert job.digest_of(sparse) != job.digest_of(moved)
+    assert digest_of(sparse) != digest_of(moved)
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------

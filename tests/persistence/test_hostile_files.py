@@ -14,8 +14,8 @@ import scipy.sparse
 
 import gpukpca
 from gpukpca import PCA, KernelPCA
+from gpukpca._archive import write_archive
 from gpukpca.backend.csr import csr_from_parts
-from gpukpca.decomposition.saved.archive import write_archive
 from gpukpca.decomposition.saved.mixin import restored
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.kernels import RBF

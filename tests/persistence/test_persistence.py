@@ -32,8 +32,8 @@ from sklearn.gaussian_process.kernels import RBF as ProcessRBF
 
 import gpukpca
 from gpukpca import PCA, IncrementalPCA, KernelPCA, kernels
+from gpukpca._archive import LARGEST_HEADER, MOST_MEMBERS
 from gpukpca.decomposition.saved import mixin
-from gpukpca.decomposition.saved.archive import LARGEST_HEADER, MOST_MEMBERS
 from gpukpca.decomposition.saved.mixin import FORMAT
 from gpukpca.decomposition.saved.table import ENTRIES
 from gpukpca.eigen import BlockKrylov

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._archive import SKEW
 from gpukpca._typing import Array
 from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
 from gpukpca.algorithms.preimage.fixed_point import FixedPoint
@@ -20,7 +21,6 @@ from gpukpca.backend.namespace import cast, dtype_name, overflow_allowed, to_hos
 from gpukpca.backend.rows import place_of, take_rows
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.decomposition.preimage.methods import preimage_method
-from gpukpca.decomposition.saved.kinds import SKEW
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.kernels import Kernel, Precomputed
 

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._archive import seen
 from gpukpca._formatting import printable
 from gpukpca.backend.namespace import is_numpy, is_sparse
 from gpukpca.exceptions import ModelFormatError
 
 # Letter -> number; `layouts` says what they stand for. What is met first binds.
 Sizes = dict[str, int]
-# How far from orthonormal vectors, and from 1 a sum of weights, may be: rounding leaves 1e-5, damage does not.
-SKEW = 1e-3
 # Columns of sparse rows: a file need not hold them, and products take memory for each.
 WIDEST = 2**31 - 1
 
@@ -62,16 +61,6 @@ def check_fields(owner: str, fields: dict[str, Any], kinds: dict[str, Kind], siz
         elif not kind.holds(fields[name], sizes):
             known = ", ".join(f"{letter} = {size}" for letter, size in sizes.items())
             raise ModelFormatError(f"{owner}: {name} must be {kind.what} ({known}); it is {seen(fields[name])}")
-
-
-def seen(value: Any) -> str:
-    """A value in a few words."""
-    if is_numpy(value) and value.dtype == object:
-        return f"{value.size} entries: {', '.join(map(repr, value[:5]))[:80]}"
-    if is_numpy(value) or is_sparse(value):
-        finite = bool(np.all(np.isfinite(value.data if is_sparse(value) else value)))
-        return f"{value.dtype} of shape {value.shape}" + ("" if finite else " with NaN or infinity")
-    return repr(value)[:80]
 
 
 # -- arrays ------------------------------------------------------------------------------------------------------------

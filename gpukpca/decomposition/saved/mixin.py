@@ -11,6 +11,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from gpukpca._archive import MOST_MEMBERS, Arrays, Header, write_archive
 from gpukpca._files import plain_target
 from gpukpca._formatting import printable
 from gpukpca._typing import Array
@@ -18,7 +19,6 @@ from gpukpca._version import __version__
 from gpukpca.algorithms.placement import placement_for
 from gpukpca.backend.namespace import move
 from gpukpca.backend.random import generator
-from gpukpca.decomposition.saved.archive import MOST_MEMBERS, Arrays, Header, write_archive
 from gpukpca.decomposition.saved.kinds import Sizes, check_fields
 from gpukpca.decomposition.saved.layouts import Layout
 from gpukpca.decomposition.saved.tree import Flattened, Rebuilt

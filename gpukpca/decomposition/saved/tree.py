@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._archive import DTYPES, LARGEST_INTEGER, NAME, Arrays, Header
 from gpukpca._typing import Array
 from gpukpca.backend.csr import CSR, csr_from_parts
 from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, to_host
-from gpukpca.decomposition.saved.archive import DTYPES, LARGEST_INTEGER, NAME, Arrays, Header
 from gpukpca.decomposition.saved.kinds import Sizes, check_fields
 from gpukpca.decomposition.saved.table import BY_NAME, entry_for
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError

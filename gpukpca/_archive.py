@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import IO, Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from gpukpca._files import plain_target, replaced_whole
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
@@ -46,6 +47,8 @@ MOST_MEMBERS = 2000
 END = struct.Struct("<4s4H2IH")
 LARGEST_DIRECTORY = 2**20
 LARGEST_HEADER = 10**6
+# How far from orthonormal vectors, and from 1 a sum of weights, may be: rounding leaves 1e-5, damage does not.
+SKEW = 1e-3
 CHUNK = 2**22
 LARGEST_INTEGER = 2**63 - 1
 EPOCH = (1980, 1, 1, 0, 0, 0)  # of every member, so that equal models make equal files
@@ -54,6 +57,16 @@ DAMAGE = (zipfile.BadZipFile, ValueError, RuntimeError, struct.error, EOFError, 
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def seen(value: Any) -> str:
+    """Describe a value in a few words."""
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return f"{value.size} entries: {', '.join(map(repr, value[:5]))[:80]}"
+    if isinstance(value, np.ndarray) or issparse(value):
+        finite = bool(np.all(np.isfinite(value.data if issparse(value) else value)))
+        return f"{value.dtype} of shape {value.shape}" + ("" if finite else " with NaN or infinity")
+    return repr(value)[:80]
 
 
 def write_archive(path: str | os.PathLike[str], header: Header, arrays: Arrays) -> None:

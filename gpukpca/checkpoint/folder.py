@@ -12,7 +12,8 @@ import numpy as np
 
 from gpukpca._files import check_writable
 from gpukpca.backend.random import restore_generator
-from gpukpca.decomposition.checkpoint.generations import (
+from gpukpca.checkpoint.fingerprint import Fingerprint, difference
+from gpukpca.checkpoint.generations import (
     DRAFT,
     FILE,
     DamagedFileError,
@@ -20,7 +21,6 @@ from gpukpca.decomposition.checkpoint.generations import (
     generation_at,
     state_at,
 )
-from gpukpca.decomposition.checkpoint.job import Fingerprint, difference
 from gpukpca.eigen.krylov_state import KrylovState
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatError, warn_user
 

@@ -1,4 +1,4 @@
-"""What must agree for one fit to go on from the checkpoint of another: named fields, each a line of text."""
+"""Fingerprints of fits: named lines of text that must agree where one fit resumes from the checkpoint of another."""
 
 from __future__ import annotations
 
@@ -10,63 +10,16 @@ from typing import Any
 import numpy as np
 
 from gpukpca._formatting import printable
-from gpukpca._rules import is_integer
-from gpukpca._typing import Array
-from gpukpca._version import __version__
-from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.backend import blocking
-from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.namespace import dtype_name, is_foreign, is_sparse, to_host
+from gpukpca.backend.namespace import is_foreign, is_sparse, to_host
 from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.backend.partitioned_rows import PartitionedRows
-from gpukpca.backend.random import kind_of_generator
-from gpukpca.backend.rows import gather_rows, take_rows
-from gpukpca.kernels import Kernel
+from gpukpca.backend.rows import take_rows
 
 # Of the files; another number is another layout of them.
 FORMAT = 2
-# Rows whose kernel values tell one function of the user's from another of the same name.
-SAMPLE = 16
 
 Fingerprint = dict[str, str]
-
-
-KERNEL_PARAMETERS = ("n_components", "eigen_solver", "tol", "max_iter", "iterated_power")
-PCA_PARAMETERS = ("n_components", "tol", "iterated_power", "n_oversamples", "scale")
-
-
-def kernel_job(estimator: Any, X: Any, kernel: Kernel, like: Array, rng: np.random.Generator) -> Fingerprint:
-    """The fields of a `KernelPCA`, its kernel with numbers in place of rules."""
-    job = job_of(estimator, X, like, rng, KERNEL_PARAMETERS, kernel=kernel)
-    return job | {"kernel_values": _values_of(kernel, X)} if _is_of_user(kernel) else job
-
-
-def pca_job(estimator: Any, X: Any, plan: PCAPlan, like: Array, rng: np.random.Generator) -> Fingerprint:
-    """The fields of a `PCA`, with the way that was planned."""
-    return job_of(estimator, X, like, rng, PCA_PARAMETERS, method=plan.method, by_samples=plan.by_samples)
-
-
-def job_of(
-    estimator: Any, X: Any, like: Array, rng: np.random.Generator, names: tuple[str, ...], **more: Any
-) -> Fingerprint:
-    """The fields of a fit of X, computed where `like` is.
-
-    `names` are parameters of the estimator, `more` what was resolved from others. What bounds memory and time alone
-    (limits, threads, how K is held) is none of them. Cost: one reading of X.
-    """
-    seed = estimator.random_state
-    return {
-        "format": str(FORMAT),
-        "version": __version__,
-        "estimator": type(estimator).__name__,
-        "dtype": dtype_name(X.dtype),
-        "shape": " x ".join(str(int(size)) for size in X.shape),
-        "data": digest_of(X, estimator.n_jobs),
-        "device": "cuda" if is_on_gpu(like) else "cpu",
-        **{name: described(getattr(estimator, name)) for name in names},
-        "random_state": str(int(seed)) if is_integer(seed) else f"no integer, {kind_of_generator(rng)}",
-        **{name: described(value) for name, value in more.items()},
-    }
 
 
 def difference(found: Mapping[str, Any], wanted: Fingerprint) -> str:
@@ -89,7 +42,7 @@ def described(value: Any) -> str:
         return f"({', '.join(map(described, value))})"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key}: {described(part)}' for key, part in sorted(value.items()))}}}"
-    fields = _fields(value)
+    fields = fields_of(value)
     if fields is not None:
         return f"{type(value).__name__}({', '.join(f'{key}={described(part)}' for key, part in fields.items())})"
     if callable(value):
@@ -97,21 +50,7 @@ def described(value: Any) -> str:
     return repr(value)
 
 
-def _is_of_user(value: Any) -> bool:
-    """Whether a kernel is made of anybody's code, whose name and parameters need not tell what it does."""
-    if callable(value) and not type(value).__module__.startswith("gpukpca."):
-        return True
-    return any(map(_is_of_user, (_fields(value) or {}).values()))
-
-
-def _values_of(kernel: Kernel, X: Any) -> str:
-    """A hash of the kernel matrix of a few rows, spread over all."""
-    n = int(X.shape[0])
-    rows = gather_rows(X, np.unique(np.linspace(0, n - 1, SAMPLE).astype(np.int64)))
-    return digest_of(kernel(rows))
-
-
-def _fields(value: Any) -> dict[str, Any] | None:
+def fields_of(value: Any) -> dict[str, Any] | None:
     """What an object is made of, where it says so."""
     if isinstance(value, type):
         return None

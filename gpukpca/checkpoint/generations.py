@@ -15,11 +15,10 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
+from gpukpca._archive import SKEW, Arrays, Header, read_archive, read_header, seen
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.namespace import overflow_allowed, to_host
-from gpukpca.decomposition.checkpoint.job import Fingerprint
-from gpukpca.decomposition.saved.archive import Arrays, Header, read_archive, read_header
-from gpukpca.decomposition.saved.kinds import SKEW, seen
+from gpukpca.checkpoint.fingerprint import Fingerprint
 from gpukpca.eigen.krylov_state import KrylovState, Phase
 from gpukpca.exceptions import ModelFormatError
 
@@ -107,7 +106,7 @@ class Generation:
     before : tuple of str
         Files of the row before, which are kept in case that this one is damaged.
     job : dict
-        See `gpukpca.decomposition.checkpoint.job`.
+        See `gpukpca.checkpoint.fingerprint`.
     generator : str
         State of the random numbers.
     """

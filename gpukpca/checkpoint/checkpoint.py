@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gpukpca.algorithms.progress import Listener, Progress
+from gpukpca._archive import Arrays, Header, read_header, write_archive
 from gpukpca.backend.random import format_generator, restore_generator
-from gpukpca.decomposition.checkpoint.folder import latest_valid_checkpoint, remove
-from gpukpca.decomposition.checkpoint.generations import (
+from gpukpca.checkpoint.fingerprint import Fingerprint
+from gpukpca.checkpoint.folder import latest_valid_checkpoint, remove
+from gpukpca.checkpoint.generations import (
     BEGINNING,
     Generation,
     Key,
@@ -24,9 +24,6 @@ from gpukpca.decomposition.checkpoint.generations import (
     header_of,
     key_of,
 )
-from gpukpca.decomposition.checkpoint.job import Fingerprint
-from gpukpca.decomposition.saved.archive import Arrays, Header, read_header, write_archive
-from gpukpca.eigen import BlockKrylov
 from gpukpca.eigen.krylov_state import KrylovState, Phase
 from gpukpca.exceptions import CheckpointWarning, warn_user
 
@@ -56,8 +53,8 @@ class Checkpoint:
     job : Job
     rng : numpy.random.Generator
         Of the fit; put where it was.
-    listener : callable, optional
-        Gets an event where the fit resumes.
+    on_resume : callable, optional
+        Called with the passes done where the fit resumes.
 
     Attributes
     ----------
@@ -71,7 +68,7 @@ class Checkpoint:
     """
 
     def __init__(
-        self, folder: Path, job: Fingerprint, rng: np.random.Generator, listener: Listener | None = None
+        self, folder: Path, job: Fingerprint, rng: np.random.Generator, on_resume: Callable[[int], None] | None = None
     ) -> None:
         self.folder, self.job, self.rng = folder, job, rng
         self._run = os.urandom(4).hex()
@@ -86,8 +83,8 @@ class Checkpoint:
         if found.generation is not None:
             self._go_on(found.generation)
             done = found.generation.key.n_passes
-            if listener is not None and found.state is not None:
-                listener(Progress("resumed", f"resumed at pass {done} from {folder}", done))
+            if on_resume is not None and found.state is not None:
+                on_resume(done)
 
     def _go_on(self, generation: Generation) -> None:
         """Take a generation for the last file that was written."""
@@ -176,17 +173,3 @@ def _columns_of(state: KrylovState) -> tuple[int, int]:
     """Columns of the basis, the next block included, and of the products."""
     k = int(state.T.shape[0])
     return k + (0 if state.block is None else int(state.block.shape[1])), k
-
-
-def checkpoint_for(
-    path: Any,
-    solver: Any,
-    job: Callable[[], Fingerprint],
-    rng: np.random.Generator,
-    listener: Listener | None = None,
-) -> AbstractContextManager[Checkpoint | None]:
-    """Return the checkpoint in the folder `path`; None inside where there is none, or the solver makes no passes."""
-    if path is None or not isinstance(solver, BlockKrylov):
-        return nullcontext()
-    folder = Path(os.path.realpath(path))
-    return Checkpoint(folder, job(), rng, listener)
