@@ -16,7 +16,7 @@ from gpukpca.algorithms.magnitude import variances_of_data
 from gpukpca.algorithms.mixture.component import fix_signs
 from gpukpca.algorithms.mixture.model import LocalModel, rotated_back
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotated_into_span
-from gpukpca.algorithms.mixture.selection import BICSelection, SelectionSettings, candidates, check_memory, smallest_bic
+from gpukpca.algorithms.mixture.selection import BICSelection, MixtureSettings, candidates, check_memory, smallest_bic
 from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.progress import listener_from
 from gpukpca.backend.device import describe_device, device_context
@@ -208,7 +208,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
             check_memory(points, max(k for k, _ in pairs), limit)
             if points.shape[1] > points.shape[0]:
                 points, basis = rotated_into_span(points, max(p for _, p in pairs))
-            settings = SelectionSettings(self.method, self.n_init, self.max_iter, self.tol, self.reg)
+            settings = MixtureSettings(self.method, self.n_init, self.max_iter, self.tol, self.reg)
             rng, listener = generator(self.random_state), listener_from(self.verbose)
             chosen = smallest_bic(points, pairs, frame.factor, settings, rng, listener)
             clusters = sorted(chosen.run.clusters, key=lambda cluster: -cluster.weight)

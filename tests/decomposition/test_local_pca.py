@@ -16,8 +16,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.mixture import GaussianMixture
 
 from gpukpca import PCA, LocalPCA
+from gpukpca.algorithms.mixture.alternation import Alternation, AlternationSettings, best_of
 from gpukpca.algorithms.mixture.component import fitted_cluster, free_parameters
-from gpukpca.algorithms.mixture.fit import Alternation, MixtureSettings, best_of
 from gpukpca.algorithms.mixture.initialization import seed_rows, start_labels
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotated_into_span
 from gpukpca.backend import blocking
@@ -91,7 +91,7 @@ def test_em_is_that_of_explicit_covariances(xp, rng):
     rows = xp.array(X)
     frame = RowScaling.of(rows, rows[:0, 0])
     labels = rng.integers(0, 3, 90)
-    run = Alternation(ScaledRows(rows, frame), MixtureSettings("mixture", 2, 1e-9, 0.0), labels)
+    run = Alternation(ScaledRows(rows, frame), AlternationSettings("mixture", 2, 1e-9, 0.0), labels)
     R = np.eye(3)[labels]
     weights, means = R.mean(axis=0), (R.T @ X) / R.sum(axis=0)[:, None]
     covs = []
@@ -185,7 +185,7 @@ def test_wide_data_are_the_same_by_way_of_their_span(xp, rng, method):
     direct = ScaledRows(rows, frame)
     spanned, Q = rotated_into_span(direct, 2)
     assert spanned.shape[1] < 40
-    task = MixtureSettings(method, 2, 1e-6 * frame.variance, 0.0)
+    task = AlternationSettings(method, 2, 1e-6 * frame.variance, 0.0)
     runs = [Alternation(way, task, np.repeat([0, 1], 12)) for way in (direct, spanned)]
     for run in runs:
         run.advance(5)
@@ -324,7 +324,9 @@ def test_a_lost_cluster_is_put_to_the_worst_row_once_and_then_dropped(X, method)
     frame = RowScaling.of(X, X[:0, 0])
     rows = ScaledRows(X, frame)
     run = Alternation(
-        rows, MixtureSettings(method, 2, 1e-6 * frame.variance, 0.0), start_labels(rows, 3, np.random.default_rng(0))
+        rows,
+        AlternationSettings(method, 2, 1e-6 * frame.variance, 0.0),
+        start_labels(rows, 3, np.random.default_rng(0)),
     )
     away = replace(run.clusters[0], mean=run.clusters[0].mean + 1e3, weight=1e-9)
     run.clusters = [*run.clusters[:2], away]
@@ -428,7 +430,9 @@ def test_a_mixture_is_at_least_as_likely_as_em_from_the_hard_answer(seed):
     X, _ = misleading_clusters(200, 3, rng=seed)
     frame = RowScaling.of(X, X[:0])
     labels = LocalPCA(3, 1, method="hard", random_state=seed).fit(X).labels_
-    run = best_of(ScaledRows(X, frame, None), MixtureSettings("mixture", 1, 1e-6 * frame.variance, 1e-4), [labels], 300)
+    run = best_of(
+        ScaledRows(X, frame, None), AlternationSettings("mixture", 1, 1e-6 * frame.variance, 1e-4), [labels], 300
+    )
     model = LocalPCA(3, 1, random_state=seed).fit(X)
     assert model.log_likelihoods_[-1] >= run.value + 2 * np.log(frame.factor) - 1e-3
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.mixture.alternation import ASSIGNMENTS
 from gpukpca.algorithms.mixture.component import Cluster
-from gpukpca.algorithms.mixture.fit import ASSIGNMENTS
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import cast, from_host, full, index_dtype, indices, namespace_of

@@ -10,8 +10,8 @@ import numpy as np
 
 from gpukpca._formatting import format_bytes
 from gpukpca._rules import is_integer
+from gpukpca.algorithms.mixture.alternation import Alternation, AlternationSettings, Report, best_of
 from gpukpca.algorithms.mixture.component import free_parameters
-from gpukpca.algorithms.mixture.fit import Alternation, MixtureSettings, Report, best_of
 from gpukpca.algorithms.mixture.hard_assignment import classification_log_likelihood
 from gpukpca.algorithms.mixture.initialization import start_labels
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
@@ -26,7 +26,7 @@ WEIGHTS_HELD, SQUARES_HELD, ROTATED_HELD = 6, 5, 4
 
 
 @dataclass(frozen=True)
-class SelectionSettings:
+class MixtureSettings:
     """The parameters of every fit of a pair, checked.
 
     Attributes
@@ -107,7 +107,7 @@ def smallest_bic(
     points: ScaledRows,
     pairs: list[tuple[int, int]],
     factor: float,
-    settings: SelectionSettings,
+    settings: MixtureSettings,
     rng: np.random.Generator,
     listener: Listener | None = None,
 ) -> BICSelection:
@@ -119,7 +119,7 @@ def smallest_bic(
     pairs : list of (k, p), not empty
     factor : float
         What the data were multiplied by: BIC is that of the data in their own units.
-    settings : SelectionSettings
+    settings : MixtureSettings
     rng : numpy.random.Generator
         One number is drawn.
     listener : callable, optional
@@ -144,7 +144,7 @@ def smallest_bic(
 
 
 def _best_fit(
-    settings: SelectionSettings, points: ScaledRows, p: int, starts: list[np.ndarray], report: Report | None
+    settings: MixtureSettings, points: ScaledRows, p: int, starts: list[np.ndarray], report: Report | None
 ) -> Alternation:
     """Return the best of the starts; a mixture also starts from the clusters of the nearest planes.
 
@@ -157,11 +157,11 @@ def _best_fit(
     return best_of(points, _task(settings, points, settings.method, p), starts, settings.max_iter, report)
 
 
-def _task(settings: SelectionSettings, points: ScaledRows, method: str, p: int) -> MixtureSettings:
+def _task(settings: MixtureSettings, points: ScaledRows, method: str, p: int) -> AlternationSettings:
     """Return floor and least gain in the units of the points."""
     variance = points.frame.variance
     unit = 1.0 if method == "mixture" else variance * points.true_width
-    return MixtureSettings(method, p, settings.reg * (variance or 1.0), settings.tol * unit)
+    return AlternationSettings(method, p, settings.reg * (variance or 1.0), settings.tol * unit)
 
 
 def _bic(points: ScaledRows, run: Alternation, factor: float) -> float:

@@ -28,7 +28,7 @@ Report = Callable[[int, int, float], None]
 
 
 @dataclass(frozen=True)
-class MixtureSettings:
+class AlternationSettings:
     """What is fitted to the rows.
 
     Attributes
@@ -94,7 +94,7 @@ class Alternation:
     converged : bool
     """
 
-    def __init__(self, points: ScaledRows, task: MixtureSettings, labels: np.ndarray) -> None:
+    def __init__(self, points: ScaledRows, task: AlternationSettings, labels: np.ndarray) -> None:
         self.points, self.task = points, task
         self.history: list[float] = []
         self.n_iter, self.converged = 0, False
@@ -196,7 +196,7 @@ class Alternation:
 
 
 def best_of(
-    points: ScaledRows, task: MixtureSettings, starts: list[np.ndarray], max_iter: int, report: Report | None = None
+    points: ScaledRows, task: AlternationSettings, starts: list[np.ndarray], max_iter: int, report: Report | None = None
 ) -> Alternation:
     """The best of several starts, labels on the host: each gets some iterations, and the best goes on to the end."""
     best: Alternation | None = None
