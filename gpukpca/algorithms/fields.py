@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from gpukpca._typing import Array
 
 T = TypeVar("T", bound=type)
-Result = TypeVar("Result")
 
 
 def field_of(shape: str, meaning: str, **options: Any) -> Any:
@@ -39,16 +38,15 @@ def _lines_of(field: dataclasses.Field[Any]) -> list[str]:
     return [f"    {field.name} : {kind}", *([f"        {meaning}"] if meaning else [])]
 
 
-def attributes_of(result: Any, *without: str) -> dict[str, Any]:
-    """Return every field but those named `without` under the name of a fitted attribute, with an underscore."""
-    names = (field.name for field in dataclasses.fields(result) if field.name not in without)
-    return {f"{name}_": getattr(result, name) for name in names}
+def attributes_of(result: Any, *without: str, home: Callable[[Array], Array] = lambda array: array) -> dict[str, Any]:
+    """Return the fields under the names of fitted attributes, with an underscore, but those named `without`.
 
-
-def map_arrays(result: Result, function: Callable[[Array], Array]) -> Result:
-    """Return the result with ``function(array)`` in place of every array among its fields."""
-    named = {field.name for field in dataclasses.fields(result) if field.metadata.get("shape")}  # type: ignore[arg-type]
-    arrays = {name: getattr(result, name) for name in named}
-    return dataclasses.replace(  # type: ignore[type-var]
-        result, **{name: function(array) for name, array in arrays.items() if array is not None}
-    )
+    Every array is moved by `home`.
+    """
+    found = {}
+    for field in dataclasses.fields(result):
+        if field.name not in without:
+            value = getattr(result, field.name)
+            is_array = field.metadata.get("shape") and value is not None
+            found[f"{field.name}_"] = home(value) if is_array else value
+    return found

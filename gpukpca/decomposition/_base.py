@@ -18,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 from gpukpca import exceptions
 from gpukpca._typing import Array
 from gpukpca._version import __version__
-from gpukpca.algorithms.fields import attributes_of, map_arrays
+from gpukpca.algorithms.fields import attributes_of
 from gpukpca.backend.namespace import is_cupy, is_foreign, is_numpy, move, to_host
 from gpukpca.exceptions import VersionWarning, warn_user
 
@@ -99,7 +99,7 @@ def publish(
 
     The fields named `without` are no attributes; an `optional` attribute is deleted where its field is None.
     """
-    for name, value in attributes_of(map_arrays(fit, home), *without).items():
+    for name, value in attributes_of(fit, *without, home=home).items():
         if value is not None or name.removesuffix("_") not in optional:
             setattr(estimator, name, value)
         elif name in vars(estimator):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, Protocol, get_args
 
 from sklearn.base import BaseEstimator
@@ -54,8 +54,6 @@ KernelLike = KernelName | Kernel | Callable[..., Any]
 Preimage = PreimageName | RidgePreimage | FixedPointPreimage | DistanceConstraintPreimage | None
 Power = Literal["auto"] | int
 Normalizer = Literal["auto", "QR", "LU", "none"]
-MixtureMethod = Literal["mixture", "hard"]
-Counts = int | Sequence[int] | Literal["bic"]
 MemoryLimit = int | str | None
 CheckpointFolder = str | os.PathLike[str] | None
 Verbose = int | Listener

@@ -1,4 +1,4 @@
-"""LocalPCA: orchestration only. Data -> rows in common units -> clusters, each with a plane -> local coordinates."""
+"""Local PCA as an estimator of scikit-learn over `gpukpca.algorithms.mixture`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import is_integer
 from gpukpca._typing import Array, ArrayLike
-from gpukpca.algorithms.magnitude import variances_of_data
-from gpukpca.algorithms.mixture.component import fix_signs
-from gpukpca.algorithms.mixture.model import LocalModel, rotated_back
-from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotated_into_span
-from gpukpca.algorithms.mixture.selection import BICSelection, MixtureSettings, candidates, check_memory, smallest_bic
+from gpukpca.algorithms.mixture.fit import fit_clusters
+from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
+from gpukpca.algorithms.mixture.settings import Counts, MixtureMethod, MixtureSettings
 from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.progress import listener_from
-from gpukpca.backend.device import describe_device, device_context
+from gpukpca.algorithms.resources import Resources
+from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
     dtype_name,
-    from_host,
     indices,
     is_foreign,
     is_sparse,
@@ -35,14 +33,14 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.random import Seed, generator
-from gpukpca.decomposition._base import DevicePlacement
-from gpukpca.decomposition._parameters import Counts, MemoryLimit, MixtureMethod, Verbose
+from gpukpca.decomposition._base import DevicePlacement, publish
+from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, run_fit
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.decomposition.lazy import mean_of, supports_dask
 from gpukpca.decomposition.saved import Saved
 from gpukpca.decomposition.saved.layouts import LOCAL_PCA_LAYOUT
-from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, RankWarning, warn_user
+from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 
 TOO_LARGE = "The new points are too large."
 
@@ -196,84 +194,29 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         run_fit(self, X, lambda session: self._fit(X, session))
         return self
 
-    def _fit(self, given: Any, session: FitSession) -> None:
-        _refuse_sparse(given)
-        data = training_data(self, given)
-        pairs = candidates(self.n_clusters, self.n_components, *data.shape)
+    def _fit(self, X: Any, session: FitSession) -> None:
+        _check_dense(X)
+        data = training_data(self, X)
         place = session.place(data)
         with session.on(place, data) as limit:
-            X = place.brought(data)
-            frame = RowScaling.of(X, place.work)
-            points, basis = ScaledRows(X, frame, self.n_jobs), None
-            check_memory(points, max(k for k, _ in pairs), limit)
-            if points.shape[1] > points.shape[0]:
-                points, basis = rotated_into_span(points, max(p for _, p in pairs))
-            settings = MixtureSettings(self.method, self.n_init, self.max_iter, self.tol, self.reg)
-            rng, listener = generator(self.random_state), listener_from(self.verbose)
-            chosen = smallest_bic(points, pairs, frame.factor, settings, rng, listener)
-            clusters = sorted(chosen.run.clusters, key=lambda cluster: -cluster.weight)
-            clusters = clusters if basis is None else rotated_back(clusters, basis)
-            model = LocalModel(self.method, frame, [fix_signs(cluster) for cluster in clusters])
-            self._commit(model, X, chosen, place, session.budget.story)
-            self._warn(chosen, frame)
+            fit = fit_clusters(
+                data,
+                self.n_clusters,
+                self.n_components,
+                MixtureSettings(self.method, self.n_init, self.max_iter, self.tol, self.reg),
+                Resources(place, limit, self.n_jobs),
+                generator(self.random_state),
+                listener_from(self.verbose),
+            )
+        self._publish(fit, place, session)
 
-    def _commit(
-        self,
-        model: LocalModel,
-        X: Any,
-        chosen: BICSelection,
-        place: Placement,
-        story: tuple[str, ...],
-    ) -> None:
+    def _publish(self, fit: MixtureFit, place: Placement, session: FitSession) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
-        xp, clusters, dtype = namespace_of(model.frame.shift), model.clusters, X.dtype
-        home = place.returned
-        wide = model.frame.shift.dtype
-        factor = model.frame.factor
-        variances = np.asarray([[*cluster.variances, cluster.noise] for cluster in clusters])
-        variances = variances_of_data(variances, factor, dtype)
-        history = np.asarray(model.in_data_units(np.asarray(chosen.run.history)))
-        found = {
-            "weights_": from_host([cluster.weight for cluster in clusters], model.frame.shift, dtype),
-            "means_": model.frame.restored(xp.stack([cluster.mean for cluster in clusters], axis=0)),
-            "components_": cast(xp.stack([cluster.axes for cluster in clusters], axis=0), dtype),
-            "explained_variance_": from_host(variances[:, :-1], model.frame.shift, dtype),
-            "noise_variance_": from_host(variances[:, -1], model.frame.shift, dtype),
-        }
-        for name in ("log_likelihoods_", "errors_"):
-            self.__dict__.pop(name, None)
-        name = "log_likelihoods_" if self.method == "mixture" else "errors_"
-        found[name] = from_host(history if self.method == "mixture" else -history, model.frame.shift, wide)
-        for name, value in found.items():
-            setattr(self, name, home(value))
-        self.labels_ = _labels_at(model.labels(X, self.n_jobs), place.home)
-        self.n_clusters_, self.n_components_ = len(clusters), chosen.p
-        self.n_iter_, self.converged_ = chosen.run.n_iter, chosen.run.converged
-        self.bic_ = chosen.table
-        self.device_ = describe_device(model.frame.shift)
-        self.fallbacks_ = (*place.notes, *story, *(text for cluster in clusters for text in cluster.fallbacks))
-        self._model = model
-
-    def _warn(self, chosen: BICSelection, frame: RowScaling) -> None:
-        """What the caller should know of a fit that succeeded."""
-        if frame.variance == 0.0:
-            warn_user(
-                "all rows are equal, or there is 1 sample: every variance is 0, and the components mean nothing.",
-                RankWarning,
-            )
-        if self.n_clusters_ < chosen.k:
-            warn_user(
-                f"{self.n_clusters_} of {chosen.k} clusters are left: the others had no more rows than their planes "
-                f"have dimensions ({chosen.p}), or the data have fewer different rows. Ask for fewer clusters or "
-                "components.",
-                RankWarning,
-            )
-        if not self.converged_:
-            warn_user(
-                f"max_iter={self.max_iter} came before tol={self.tol}: an iteration still gains more. Raise one of "
-                "them.",
-                ConvergenceWarning,
-            )
+        publish(self, fit, place.returned, without=("labels", "model"), optional=("log_likelihoods", "errors"))
+        self.labels_ = _labels_at(fit.labels, place.home)
+        self.n_clusters_, self.n_components_, self.device_ = fit.n_clusters, fit.n_components, fit.device
+        self.fallbacks_ = (*place.notes, *session.budget.story, *fit.fallbacks)
+        self._model = fit.model
 
     # -- rows and clusters -----------------------------------------------------------------------------------------
 
@@ -430,7 +373,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
     def _answer(self, X: Any, method: str, work: Callable[[LocalModel, Any], Array]) -> Array:
         """``work(model, rows)`` for checked rows, where the model is."""
         check_is_fitted(self)
-        _refuse_sparse(X)
+        _check_dense(X)
         Y = new_data(self, X, self.components_, method)
         with device_context(self._model.frame.shift), overflow_allowed():
             return work(self._model, Y)
@@ -502,8 +445,8 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         return tags
 
 
-def _refuse_sparse(X: Any) -> None:
-    """Sparse rows would have to be made dense, cluster by cluster and in every iteration."""
+def _check_dense(X: Any) -> None:
+    """Raise TypeError for sparse rows: less the mean of their cluster they are dense."""
     if is_sparse(X):
         raise TypeError(
             "LocalPCA does not support sparse input. Pass X.toarray(), or reduce the rows first: "
@@ -512,7 +455,7 @@ def _refuse_sparse(X: Any) -> None:
 
 
 def _labels_at(labels: Array, like: Any) -> Array:
-    """Labels in the library of `like`; on the host where that is none. `move` is for floating-point numbers."""
+    """Return labels in the library of `like`; on the host where that is none. `move` is for floating-point numbers."""
     if not is_foreign(like):
         return to_host(labels)
     return labels if same_place(labels, like) else indices(to_host(labels), like)

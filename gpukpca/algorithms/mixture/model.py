@@ -1,4 +1,4 @@
-"""What LocalPCA has learned, where it is computed: clusters in the units of the fit, and what they say of rows."""
+"""Fit results of local PCA: clusters in the units of the fit, and labels, coordinates and densities of rows."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.mixture.alternation import ASSIGNMENTS
+from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.magnitude import variances_of_data
+from gpukpca.algorithms.mixture.alternation import ASSIGNMENTS, Alternation
 from gpukpca.algorithms.mixture.component import Cluster
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows
+from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.finite import check_finite
-from gpukpca.backend.namespace import cast, from_host, full, index_dtype, indices, namespace_of
+from gpukpca.backend.namespace import cast, from_host, full, index_dtype, indices, namespace_of, overflow_allowed
 from gpukpca.backend.random import standard_normal, weighted_draws
 
 
@@ -25,7 +28,7 @@ class LocalModel:
     Attributes
     ----------
     method : "mixture" or "hard"
-    frame : Frame
+    frame : RowScaling
     clusters : list of Cluster
         In the units of the frame, in all d directions.
     """
@@ -122,6 +125,94 @@ class LocalModel:
             start = full(part.shape, 0.0, part) if result is None else result
             result = xp.where((labels == number)[:, None], part, start)
         return result
+
+
+@documented
+@dataclass(frozen=True)
+class MixtureFit:
+    """Result of a local PCA, in the library of the data; clusters are in descending order of weight."""
+
+    weights: Array = field_of("k", "shares of the rows")
+    means: Array = field_of("k d", "in the widest type")
+    components: Array = field_of("k p d", "orthonormal rows; the entry of largest modulus is positive")
+    explained_variance: Array = field_of("k p", "along the components; none below the noise")
+    noise_variance: Array = field_of("k", "in each direction off the plane")
+    labels: Array = field_of("n", "the cluster of every row of the fit")
+    n_iter: int = field_of("", "iterations of the start that won")
+    converged: bool = field_of("", "whether the last iteration gained no more than the tolerance")
+    bic: dict[tuple[int, int], float] = field_of("", "BIC by clusters and components that were tried")
+    fallbacks: tuple[str, ...] = field_of("", "what a device could not do at first")
+    model: LocalModel = field_of("", "the clusters in the units of the fit, in the widest type")
+    log_likelihoods: Array | None = field_of("n_iter+1", "mean log-likelihoods of a row; mixtures", default=None)
+    errors: Array | None = field_of("n_iter+1", 'mean squared distances from the plane; "hard"', default=None)
+
+    @classmethod
+    def of(
+        cls, model: LocalModel, X: Array, run: Alternation, bic: dict[tuple[int, int], float], n_jobs: int | None
+    ) -> MixtureFit:
+        """Return the result of the start that won, with the labels of the rows X (n, d).
+
+        Raises
+        ------
+        InvalidParameterError
+            A variance is larger than the dtype of X holds.
+        """
+        xp, like, clusters, dtype = namespace_of(model.frame.shift), model.frame.shift, model.clusters, X.dtype
+        variances = np.asarray([[*cluster.variances, cluster.noise] for cluster in clusters])
+        variances = variances_of_data(variances, model.frame.factor, dtype)
+        history = np.asarray(model.in_data_units(np.asarray(run.history)))
+        is_mixture = model.method == "mixture"
+        return cls(
+            weights=from_host([cluster.weight for cluster in clusters], like, dtype),
+            means=model.frame.restored(xp.stack([cluster.mean for cluster in clusters], axis=0)),
+            components=cast(xp.stack([cluster.axes for cluster in clusters], axis=0), dtype),
+            explained_variance=from_host(variances[:, :-1], like, dtype),
+            noise_variance=from_host(variances[:, -1], like, dtype),
+            labels=model.labels(X, n_jobs),
+            n_iter=run.n_iter,
+            converged=run.converged,
+            bic=bic,
+            fallbacks=tuple(text for cluster in clusters for text in cluster.fallbacks),
+            model=model,
+            log_likelihoods=from_host(history, like) if is_mixture else None,
+            errors=None if is_mixture else from_host(-history, like),
+        )
+
+    @property
+    def n_clusters(self) -> int:
+        """Return the number k of clusters that are left."""
+        return len(self.model.clusters)
+
+    @property
+    def n_components(self) -> int:
+        """Return the dimension p of every plane."""
+        return self.model.dimension
+
+    @property
+    def device(self) -> str:
+        """Return the name of the device of the computation."""
+        return describe_device(self.model.frame.shift)
+
+    def predict(self, X_new: Array) -> Array:
+        """Return the cluster of every new row, shape (m,), in `index_dtype`."""
+        with device_context(self.components), overflow_allowed():
+            return self.model.labels(X_new, None)
+
+    def transform(self, X_new: Array) -> Array:
+        """Return the coordinates (m, p) of new rows (m, d) in the planes of their clusters."""
+        return self._computed(lambda: self.model.coordinates(X_new, None))
+
+    def inverse_transform(self, scores: Array, labels: Array) -> Array:
+        """Return the points (m, d) with coordinates (m, p) in the planes of the labeled clusters, shape (m,)."""
+        return self._computed(lambda: self.model.placed(scores, labels))
+
+    def log_density(self, X_new: Array) -> Array:
+        """Return the log-likelihood (m,) of new rows (m, d); with "hard" minus the squared distances."""
+        return self._computed(lambda: self.model.values(X_new, None))
+
+    def _computed(self, work: Callable[[], Array]) -> Array:
+        with device_context(self.components), overflow_allowed():
+            return cast(work(), self.components.dtype)
 
 
 def rotated_back(clusters: list[Cluster], Q: Array) -> list[Cluster]:

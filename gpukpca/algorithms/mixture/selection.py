@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from gpukpca._formatting import format_bytes
-from gpukpca._rules import is_integer
 from gpukpca.algorithms.mixture.alternation import Alternation, AlternationSettings, Report, best_of
 from gpukpca.algorithms.mixture.component import free_parameters
 from gpukpca.algorithms.mixture.hard_assignment import classification_log_likelihood
 from gpukpca.algorithms.mixture.initialization import start_labels
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
+from gpukpca.algorithms.mixture.settings import Counts, MixtureSettings
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.backend.namespace import item_size
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
@@ -23,27 +22,6 @@ from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 MOST_CLUSTERS, MOST_COMPONENTS = 8, 10
 # Arrays of the size of the weights (n, k), of d x d a worker, and of the data where they are rotated, that a fit holds.
 WEIGHTS_HELD, SQUARES_HELD, ROTATED_HELD = 6, 5, 4
-
-
-@dataclass(frozen=True)
-class MixtureSettings:
-    """The parameters of every fit of a pair, checked.
-
-    Attributes
-    ----------
-    method : "mixture" or "hard"
-    n_init, max_iter : int
-    tol : float
-        Least gain of an iteration: in log-likelihood of a row, or with "hard" as a share of the total variance.
-    reg : float
-        Least noise variance of a cluster, as a share of the mean variance of a feature.
-    """
-
-    method: str
-    n_init: int
-    max_iter: int
-    tol: float
-    reg: float
 
 
 @dataclass(frozen=True)
@@ -67,7 +45,7 @@ class BICSelection:
     table: dict[tuple[int, int], float]
 
 
-def candidates(n_clusters: Any, n_components: Any, n: int, d: int) -> list[tuple[int, int]]:
+def candidates(n_clusters: Counts, n_components: Counts, n: int, d: int) -> list[tuple[int, int]]:
     """Return the pairs (k, p) that are fitted to n rows of d features, each once, smallest first.
 
     Raises
@@ -96,11 +74,11 @@ def candidates(n_clusters: Any, n_components: Any, n: int, d: int) -> list[tuple
     return [(k, p) for k in clusters for p in components]
 
 
-def _counts(value: Any, most: int) -> list[int]:
+def _counts(value: Counts, most: int) -> list[int]:
     """Return different numbers, ascending."""
     if isinstance(value, str):
         return list(range(1, most + 1))
-    return [int(value)] if is_integer(value) else sorted({int(count) for count in value})
+    return [int(value)] if isinstance(value, (int, np.integer)) else sorted({int(count) for count in value})
 
 
 def smallest_bic(
@@ -139,7 +117,7 @@ def smallest_bic(
         if best is None or table[k, p] < best.bic:
             best = BICSelection(k, p, run, table[k, p], {})
     if best is None:
-        raise ValueError("there is no pair to be tried.")
+        raise ValueError("there is no pair of clusters and components.")
     return replace(best, table=table)
 
 
@@ -165,7 +143,7 @@ def _task(settings: MixtureSettings, points: ScaledRows, method: str, p: int) ->
 
 
 def _bic(points: ScaledRows, run: Alternation, factor: float) -> float:
-    """-2 log L + q log n, of the data in their own units."""
+    """Return -2 log L + q log n of the data in their own units."""
     n, d, k = points.shape[0], points.true_width, len(run.clusters)
     hard = run.task.method == "hard"
     total = classification_log_likelihood(points, run.clusters) if hard else n * run.value
@@ -173,7 +151,7 @@ def _bic(points: ScaledRows, run: Alternation, factor: float) -> float:
 
 
 def _report(listener: Listener | None, k: int, p: int) -> Report | None:
-    """What is called after an iteration of the start that won."""
+    """Return what is called after an iteration of the start that won."""
     if listener is None:
         return None
 

@@ -1,0 +1,147 @@
+"""Local PCA: rows in common units, the pair of clusters and components with the smallest BIC, and the result."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.algorithms.mixture.component import fix_signs
+from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit, rotated_back
+from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotated_into_span
+from gpukpca.algorithms.mixture.selection import BICSelection, candidates, check_memory, smallest_bic
+from gpukpca.algorithms.mixture.settings import Counts, MixtureSettings
+from gpukpca.algorithms.progress import Listener
+from gpukpca.algorithms.resources import Resources
+from gpukpca.backend.device import device_context
+from gpukpca.backend.finite import FINITE, check_finite
+from gpukpca.backend.namespace import is_sparse, overflow_allowed
+from gpukpca.backend.random import generator
+from gpukpca.backend.rows import as_rows
+from gpukpca.exceptions import ConvergenceWarning, RankWarning, warn_user
+
+
+def fit_local_pca(
+    X: Array,
+    n_clusters: Counts = 2,
+    n_components: Counts = 1,
+    *,
+    settings: MixtureSettings = MixtureSettings(),
+    resources: Resources | None = None,
+    rng: np.random.Generator | int | None = None,
+    progress: Listener | None = None,
+) -> MixtureFit:
+    """Fit several PCAs, each to its cluster of the rows: a mixture of probabilistic PCAs, or the nearest planes.
+
+    Parameters
+    ----------
+    X : array, shape (n, d)
+        Of any library of the Array API standard; a memory map is read by panels. Not changed. The result lives where
+        X lives.
+    n_clusters : int, sequence of int, or "bic"
+        k. Of several, or of 1 to 8 with "bic", the pair of k and p with the smallest BIC is fitted.
+    n_components : int, sequence of int, or "bic"
+        p < d, the dimension of every plane. "bic": 1 to min(d - 1, 10).
+    settings : MixtureSettings
+        Method, starts, and the end of the iteration.
+    resources : Resources, optional
+        Device, bytes that may be allocated, and threads; see `fit_pca`.
+    rng : numpy.random.Generator or int, optional
+        For the starts.
+    progress : callable, optional
+        Called with a `Progress` after every iteration.
+
+    Returns
+    -------
+    MixtureFit
+        Clusters, heaviest first, and `transform`, `inverse_transform`, `predict`, `log_density` for new points.
+
+    Raises
+    ------
+    ValueError
+        X is not two-dimensional, is sparse or empty, or holds NaN or infinity; k > n, p >= d or p > n.
+    MemoryBudgetError
+        The fit does not fit into the memory.
+
+    Warns
+    -----
+    RankWarning
+        All rows are equal, or clusters were lost.
+    ConvergenceWarning, PrecisionWarning, DeviceFallbackWarning
+
+    See Also
+    --------
+    gpukpca.LocalPCA : The same fit as an estimator of scikit-learn.
+
+    Notes
+    -----
+    Cost of an iteration: O(n d k p + n d² + k d³), with n in place of d for d > n. Memory O(n k + d²).
+
+    Tipping & Bishop, Neural Computation 11 (1999) 443 (mixture); Kambhatla & Leen, Neural Computation 9 (1997) 1493
+    (hard).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpukpca.algorithms import fit_local_pca
+    >>> rng = np.random.default_rng(0)
+    >>> lines = rng.standard_normal((200, 1)) * np.repeat([[1.0, 0.0], [0.0, 1.0]], 100, axis=0)
+    >>> X = lines + np.repeat([[0.0, 0.0], [9.0, 9.0]], 100, axis=0) + 0.1 * rng.standard_normal((200, 2))
+    >>> fit = fit_local_pca(X, n_clusters=2, rng=0)
+    >>> fit.n_clusters, np.bincount(fit.labels).tolist()
+    (2, [100, 100])
+    """
+    with device_context(X), overflow_allowed():
+        X = as_rows(X)
+        if is_sparse(X) or not all(X.shape):
+            raise ValueError("X must be a dense array with at least one row and one column; use X.toarray().")
+        check_finite(X, FINITE)
+        resources = Resources.for_data(X) if resources is None else resources
+        with device_context(resources.place.work):
+            return fit_clusters(X, n_clusters, n_components, settings, resources, generator(rng), progress)
+
+
+def fit_clusters(
+    X: Array,
+    n_clusters: Counts,
+    n_components: Counts,
+    settings: MixtureSettings,
+    resources: Resources,
+    rng: np.random.Generator,
+    progress: Listener | None = None,
+) -> MixtureFit:
+    """Return the fit of checked, dense rows (n, d); see `fit_local_pca`."""
+    pairs = candidates(n_clusters, n_components, *X.shape)
+    X = resources.place.brought(X)
+    frame = RowScaling.of(X, resources.place.work)
+    rows, basis = ScaledRows(X, frame, resources.n_jobs), None
+    check_memory(rows, max(k for k, _ in pairs), resources.limit)
+    if rows.shape[1] > rows.shape[0]:
+        rows, basis = rotated_into_span(rows, max(p for _, p in pairs))
+    chosen = smallest_bic(rows, pairs, frame.factor, settings, rng, progress)
+    clusters = sorted(chosen.run.clusters, key=lambda cluster: -cluster.weight)
+    clusters = clusters if basis is None else rotated_back(clusters, basis)
+    model = LocalModel(settings.method, frame, [fix_signs(cluster) for cluster in clusters])
+    fit = MixtureFit.of(model, X, chosen.run, chosen.table, resources.n_jobs)
+    _warn(fit, chosen, settings)
+    return fit
+
+
+def _warn(fit: MixtureFit, chosen: BICSelection, settings: MixtureSettings) -> None:
+    """Warn of rows that are all equal, of lost clusters, and of an iteration that has not converged."""
+    if fit.model.frame.variance == 0.0:
+        warn_user(
+            "all rows are equal, or there is 1 sample: every variance is 0, and the components mean nothing.",
+            RankWarning,
+        )
+    if fit.n_clusters < chosen.k:
+        warn_user(
+            f"{fit.n_clusters} of {chosen.k} clusters are left: the others had no more rows than their planes have "
+            f"dimensions ({chosen.p}), or the data have fewer different rows. Ask for fewer clusters or components.",
+            RankWarning,
+        )
+    if not fit.converged:
+        warn_user(
+            f"max_iter={settings.max_iter} came before tol={settings.tol}: an iteration still gains more. Raise one "
+            "of them.",
+            ConvergenceWarning,
+        )
