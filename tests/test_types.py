@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 
+from gpukpca.algorithms.kernel_pca.settings import EIGEN_SOLVERS
 from gpukpca.decomposition._kernels import NAMED_KERNELS, KernelName
-from gpukpca.decomposition._parameters import EIGEN_SOLVERS
 from gpukpca.decomposition.preimage.methods import METHODS, PreimageName
 from gpukpca.eigen.solve import SOLVER_NAMES
 
