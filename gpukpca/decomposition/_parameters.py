@@ -30,6 +30,7 @@ from gpukpca._rules import (
     word,
 )
 from gpukpca.algorithms.kernel_pca.settings import RULES as SETTINGS_RULES
+from gpukpca.algorithms.mixture.settings import MixtureMethod
 from gpukpca.algorithms.pca.settings import SVDSolver
 from gpukpca.algorithms.progress import Listener
 from gpukpca.algorithms.resources import parsed_bytes
