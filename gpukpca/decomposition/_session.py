@@ -26,7 +26,7 @@ from gpukpca.checkpoint.folder import check_folder
 from gpukpca.decomposition._fingerprint import kernel_job
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.decomposition.preimage.methods import preimage_method
-from gpukpca.eigen import BlockKrylov
+from gpukpca.eigen.solver import complete_solver
 from gpukpca.kernels import Kernel
 
 Result = TypeVar("Result")
@@ -97,7 +97,7 @@ def open_checkpoint(
     listener: Listener | None = None,
 ) -> AbstractContextManager[Checkpoint | None]:
     """Return the checkpoint in a folder; None inside where there is none, or the solver makes no passes."""
-    if path is None or not isinstance(solver, BlockKrylov):
+    if path is None or not complete_solver(solver).grows_with_p:
         return nullcontext()
     folder = Path(os.path.realpath(path))
 

@@ -8,6 +8,7 @@ from gpukpca.eigen.low_rank import LowRank
 from gpukpca.eigen.partial_cholesky import PivotedCholesky
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solve import choose_solver, top_eigh
+from gpukpca.eigen.solver import Solver
 
 __all__ = [
     "BlockKrylov",
@@ -18,6 +19,7 @@ __all__ = [
     "LowRank",
     "Nystrom",
     "PivotedCholesky",
+    "Solver",
     "choose_solver",
     "landmark_cholesky",
     "pivoted_cholesky",

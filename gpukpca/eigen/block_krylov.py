@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -17,15 +18,22 @@ from gpukpca.eigen.krylov_iteration import PROBES, first_state, result, step
 from gpukpca.eigen.krylov_state import Checkpointer, KrylovSettings
 from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.eigen.result import EigenResult
+from gpukpca.eigen.solver import Solver
 from gpukpca.exceptions import InvalidParameterError
 
 MAX_PASSES = 300
 # Blocks in the basis before it is compressed. Measured on real data: with 8 or 10 blocks as many passes as with 24.
 MAX_BLOCKS = 10
+# Blocks of a basis that must be small, and of one whose blocks are wide.
+FEWEST_BLOCKS, WIDE_BLOCKS = 4, 6
+# Passes to the default tolerance (1e-8 in float64, 1e-5 in float32): 6 to 9 from a random start on real data.
+# SPARE_COLUMNS more than those of the components save two passes, a start from the components of some rows one.
+PASSES, FEWEST_PASSES = 7, 3
+SPARE_COLUMNS, SAVED_BY_COLUMNS, SAVED_BY_START = 30, 2, 1
 
 
 @dataclass(frozen=True)
-class BlockKrylov:
+class BlockKrylov(Solver):
     """Block Krylov solver for the algebraically largest eigenpairs; the operator is only multiplied with blocks.
 
     Parameters
@@ -59,6 +67,8 @@ class BlockKrylov:
     (2000) (thick restart); Chen et al., arXiv 2508.06486 (the choice of the block size).
     """
 
+    name = "block Krylov"
+    grows_with_p = True
     tol: float = 0.0
     block_size: int | None = None
     max_passes: int | None = None
@@ -72,6 +82,15 @@ class BlockKrylov:
             value = getattr(self, name)
             if value is not None and value < (0 if name == "passes" else 1):
                 raise InvalidParameterError(f"BlockKrylov: {name}={value!r} is not allowed; it must be at least 1.")
+
+    @property
+    def is_default(self) -> bool:
+        """Whether the user fixed neither the passes nor the start nor the size of the basis."""
+        return self.passes is None and self.start is None and self.max_blocks is None
+
+    def iterates(self, n: int, p: int) -> bool:
+        """Return whether `p` of n eigenpairs are few enough for passes; else the dense solver takes over."""
+        return 5 * p <= n
 
     def width(self, n: int, p: int, on_gpu: bool) -> int:
         """Return the columns of a block."""
@@ -99,6 +118,47 @@ class BlockKrylov:
         """Return the items in addition to those of the operator: basis, products, a few blocks of temporaries."""
         return n * (2 * self.basis_columns(n, p, on_gpu) + 8 * self.width(n, p, on_gpu))
 
+    def checkpoint_items(self, n: int, p: int, on_gpu: bool) -> int:
+        """Return the items of the whole basis after a restart, which is copied and written during the next pass."""
+        return n * (2 * p + 3 * self.width(n, p, on_gpu))
+
+    def widened_items(self, n: int, p: int, panel: int, on_gpu: bool) -> int:
+        """Return the items of a panel of the basis and of a block."""
+        return (self.basis_columns(n, p, on_gpu) + self.width(n, p, on_gpu)) * min(n, panel)
+
+    def expected_passes(self, n: int, p: int, item_size: int, on_gpu: bool, with_start: bool = False) -> int:
+        """Return the fixed number of passes, or that of most problems."""
+        if self.passes is not None:
+            return max(1, self.passes)
+        width = self.width(n, p, on_gpu)
+        saved = SAVED_BY_COLUMNS if width >= p + SPARE_COLUMNS else 0
+        saved += SAVED_BY_START if with_start else 0
+        usual = 1e-8 if item_size == 8 else 1e-5
+        share = math.log(self.tol) / math.log(usual) if self.tol else 1.0
+        return min(max(FEWEST_PASSES, round((PASSES - saved) * share)), self.most_passes(p, width))
+
+    def direct_work(self, n: int, p: int) -> float:
+        """Return the work of the dense solver, which takes over where the iteration does not pay."""
+        return Dense(tol=self.tol).direct_work(n, p)
+
+    def with_start(self, start: Array) -> BlockKrylov:
+        """Return the solver that starts from given directions, shape (n, k)."""
+        return replace(self, start=start)
+
+    def with_wide_block(self, n: int, p: int, on_gpu: bool) -> BlockKrylov | None:
+        """Return the solver with `SPARE_COLUMNS` extra columns and a shorter basis."""
+        if not self.is_default or self.block_size:
+            return None
+        columns = max(self.width(n, p, on_gpu), p + SPARE_COLUMNS)
+        columns = rounded_up(columns, blocking.GPU_COLUMNS) if on_gpu else columns
+        return replace(self, block_size=min(n, columns), max_blocks=WIDE_BLOCKS)
+
+    def with_small_basis(self, n: int, p: int) -> BlockKrylov | None:
+        """Return the solver whose basis has `FEWEST_BLOCKS` blocks."""
+        if self.max_blocks is not None or not self.iterates(n, p):
+            return None
+        return replace(self, max_blocks=FEWEST_BLOCKS)
+
     def solve(
         self,
         op: SymmetricOperator,
@@ -109,7 +169,7 @@ class BlockKrylov:
     ) -> EigenResult:
         """See `gpukpca.eigen.top_eigh`."""
         n = op.shape[0]
-        if 5 * p > n:
+        if not self.iterates(n, p):
             dense = Dense(tol=self.tol).solve(op, p, rng)
             why = f"dense (block Krylov was requested, but p = {p} is more than a fifth of n = {n})"
             return replace(dense, solver=why, has_fixed_passes=self.passes is not None)

@@ -22,16 +22,19 @@ from gpukpca.backend.namespace import epsilon, from_host, item_size, namespace_o
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.eigen.residuals import default_tolerance, make_result
 from gpukpca.eigen.result import EigenResult
+from gpukpca.eigen.solver import Solver
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 
 # In units of sqrt(n) eps: what no correct answer of a device's solver is off by.
 WRONG = 100.0
 # Matrices of the size of K that LAPACK holds on the host.
 HOST_SQUARES = 4
+# The share of the work of all eigenpairs that a few of them take.
+FEW_PAIRS = 0.4
 
 
 @dataclass(frozen=True)
-class Dense:
+class Dense(Solver):
     """Full eigensolver: forms the matrix and calls LAPACK (cuSOLVER on a GPU).
 
     Parameters
@@ -52,6 +55,8 @@ class Dense:
     p = n on a CPU, in addition to the operator's.
     """
 
+    name = "dense"
+    forms_matrix = True
     tol: float = 0.0
     full_spectrum: bool = False
 
@@ -65,6 +70,18 @@ class Dense:
         squares = 2 if self.full_spectrum else 1
         # Centering works by blocks of rows, before LAPACK needs its own.
         return squares * n * n + max(4 * p + 40, blocking.CENTERING_ROWS) * n
+
+    def widened_items(self, n: int, p: int, panel: int, on_gpu: bool) -> int:
+        """Return the items of the vectors when they are verified."""
+        return 2 * p * min(n, panel) if on_gpu else 0
+
+    def direct_work(self, n: int, p: int) -> float:
+        """Return the share of the work of all eigenpairs, and as much as that of a few for the other eigenvalues."""
+        return (1.0 if 2 * p > n else FEW_PAIRS) + (FEW_PAIRS if self.full_spectrum else 0.0)
+
+    def with_full_spectrum(self) -> Dense:
+        """Return the solver that also computes all eigenvalues."""
+        return replace(self, full_spectrum=True)
 
     def solve(
         self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None

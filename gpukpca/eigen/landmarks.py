@@ -272,6 +272,11 @@ class Nystrom:
                 f"landmarks={self.landmarks!r} is not allowed; give one of {', '.join(map(repr, LANDMARKS))}."
             )
 
+    @property
+    def name(self) -> str:
+        """The name in a plan."""
+        return f"Nyström ({self.landmarks} landmarks, rank {self.rank})"
+
     def rank_for(self, n: int, p: int) -> int:
         """Return the number of landmarks for `p` components of `n` rows."""
         return min(n, self.rank or max(LANDMARKS_A_COMPONENT * p, FEWEST_LANDMARKS))

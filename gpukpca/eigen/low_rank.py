@@ -18,12 +18,13 @@ from gpukpca.backend.random import random_directions
 from gpukpca.eigen.dense import check_tolerance
 from gpukpca.eigen.residuals import default_tolerance, make_result, orthonormalized, rayleigh_ritz
 from gpukpca.eigen.result import EigenResult
+from gpukpca.eigen.solver import Solver
 from gpukpca.eigen.validation import overflow
 from gpukpca.exceptions import InvalidParameterError
 
 
 @dataclass(frozen=True)
-class LowRank:
+class LowRank(Solver):
     """Exact solver for operators that are known by a factor, op = F Fᵀ with F of shape (n, k).
 
     Parameters
@@ -39,6 +40,7 @@ class LowRank:
     Memory: a few blocks of p columns, and k² on the host.
     """
 
+    name = "low rank"
     tol: float = 0.0
 
     def __post_init__(self) -> None:
@@ -47,6 +49,10 @@ class LowRank:
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
         """Return the items in addition to those of the operator."""
         return 6 * n * (p + 1)
+
+    def widened_items(self, n: int, p: int, panel: int, on_gpu: bool) -> int:
+        """Return the items of the vectors and their products."""
+        return 2 * n * (p + 1)
 
     def solve(
         self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None

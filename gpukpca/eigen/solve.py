@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from gpukpca._typing import MatrixOperator, PassReport, SymmetricOperator, complete_operator
+from gpukpca._typing import MatrixOperator, PassReport, complete_operator
 from gpukpca.backend.device import is_on_gpu, on_its_device, synchronize
 from gpukpca.backend.random import generator
 from gpukpca.eigen.block_krylov import BlockKrylov
 from gpukpca.eigen.dense import Dense
 from gpukpca.eigen.krylov_state import Checkpointer
 from gpukpca.eigen.result import EigenResult
+from gpukpca.eigen.solver import MinimalSolver, Solver, complete_solver
 from gpukpca.exceptions import InvalidParameterError
 
 # Up to here LAPACK on the whole matrix is the faster one (measured on two cores).
@@ -25,16 +25,6 @@ DENSE_UP_TO_GPU = 1000
 # long (spectra that fall fast, n = 4000) to a sixth of the time. On GPUs not measured.
 DENSE_SHARE_CPU = 12
 DENSE_SHARE_GPU = 5
-
-
-@runtime_checkable
-class Solver(Protocol):
-    """An eigensolver. It may state its memory by `workspace_items`, as `Dense` does."""
-
-    def solve(
-        self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None
-    ) -> EigenResult:
-        """Return the `p` largest eigenpairs."""
 
 
 SOLVER_NAMES = ("auto", "dense", "randomized", "arpack")
@@ -71,7 +61,7 @@ def are_many(n: int, p: int, on_gpu: bool) -> bool:
 def top_eigh(
     op: MatrixOperator,
     p: int,
-    solver: str | Solver = "auto",
+    solver: str | MinimalSolver = "auto",
     *,
     rng: np.random.Generator | int | None = None,
     report: PassReport | None = None,
@@ -125,18 +115,16 @@ def top_eigh(
         raise InvalidParameterError(f"p={p!r} is not allowed; it must be an integer with 1 <= p <= n = {n}.")
     chosen = as_solver(solver, n, int(p), on_gpu=is_on_gpu(op.like))
     started = time.perf_counter()
-    if checkpointer is not None and isinstance(chosen, BlockKrylov):
-        result = chosen.solve(op, int(p), generator(rng), report, checkpointer)
-    else:
-        result = chosen.solve(op, int(p), generator(rng), report)
+    more = {"checkpointer": checkpointer} if checkpointer is not None and chosen.iterates(n, int(p)) else {}
+    result = chosen.solve(op, int(p), generator(rng), report, **more)
     synchronize(result.eigenvalues)
     return replace(result, seconds=time.perf_counter() - started)
 
 
-def as_solver(solver: str | Solver, n: int, p: int, *, on_gpu: bool) -> Solver:
-    """Return the solver object of a name, or the object itself."""
-    if isinstance(solver, Solver):
-        return solver
+def as_solver(solver: str | MinimalSolver, n: int, p: int, *, on_gpu: bool) -> Solver:
+    """Return the solver for a name or an object."""
+    if isinstance(solver, MinimalSolver):
+        return complete_solver(solver)
     if solver == "auto":
         return choose_solver(n, p, on_gpu=on_gpu)
     if solver == "dense":

@@ -33,7 +33,7 @@ from gpukpca.backend.random import generator
 from gpukpca.decomposition._kernels import kernel_from
 from gpukpca.decomposition._session import settings_of
 from gpukpca.decomposition.preimage.methods import RidgePreimage, check_preimage_suits, preimage_method
-from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
+from gpukpca.eigen import Dense, EigenResult, top_eigh
 from gpukpca.exceptions import ConvergenceWarning, DeviceLostError, InvalidParameterError
 from gpukpca.gram import CenteredGram, DenseGram, gram_matrix
 from gpukpca.kernels import Kernel
@@ -291,7 +291,7 @@ class _Shared:
         n, p, on_gpu = op.shape[0], self.group.members[0].p, is_on_gpu(op.like)
         solver, _ = settings_of(self.estimator, self.kernel).solver_for(n, p, on_gpu)
         asked = self.estimator.eigen_solver
-        if isinstance(solver, BlockKrylov) and asked == "auto" and not on_gpu and DENSE_FROM * p >= n:
+        if asked == "auto" and not solver.forms_matrix and not on_gpu and DENSE_FROM * p >= n:
             solver = Dense(tol=solver.tol)
         eigen = top_eigh(op, p, solver=solver, rng=generator(self.estimator.random_state))
         check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")

@@ -11,9 +11,10 @@ import pytest
 import scipy.sparse
 
 from gpukpca import PCA, KernelPCA, Nystrom, load
-from gpukpca.algorithms.kernel_pca.planning import PlanRequest
+from gpukpca.algorithms.kernel_pca.plan import PlanRequest
+from gpukpca.algorithms.kernel_pca.work import kernel_pca_work
 from gpukpca.algorithms.placement import Placement
-from gpukpca.algorithms.work import CARD, CORE, SHARED_BY, Work, estimate_seconds, kernel_pca_work, time_line
+from gpukpca.algorithms.work import CARD, CORE, SHARED_BY, Work, estimate_seconds, time_line
 from gpukpca.backend.namespace import empty_like
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.kernels import RBF

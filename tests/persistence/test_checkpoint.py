@@ -39,7 +39,7 @@ from gpukpca.checkpoint.fingerprint import described, digest_of
 from gpukpca.cli.app import gpukpca
 from gpukpca.cli.failures import failures_in_one_line
 from gpukpca.decomposition import _fingerprint
-from gpukpca.eigen import BlockKrylov, KrylovState, Nystrom, top_eigh
+from gpukpca.eigen import BlockKrylov, KrylovState, Nystrom, block_krylov, top_eigh
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, ClusterError, InvalidParameterError
 from gpukpca.gram import CenteredGram, TiledGram
 from gpukpca.kernels import RBF, Matern
@@ -182,7 +182,7 @@ def test_a_fit_goes_on_after_every_pass_to_the_same_bits(
     data = rows(30 if "by samples" in name else 600 if "warm" in name else 300, 5 if cls is KernelPCA else 60, dtype)
     if "warm" in name:
         monkeypatch.setattr(planning, "START_LANDMARKS", 40)
-        monkeypatch.setattr(planning, "SPARE_COLUMNS", 6)
+        monkeypatch.setattr(block_krylov, "SPARE_COLUMNS", 6)
         monkeypatch.setattr(planning, "tile_edge_for", lambda *_: 100)
         assert KernelPCA(**settings).plan(data).start_landmarks == 40
     passes: list[int] = []

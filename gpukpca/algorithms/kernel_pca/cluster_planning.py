@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gpukpca._formatting import format_bytes
-from gpukpca.algorithms.kernel_pca.plan import Plan
-from gpukpca.algorithms.kernel_pca.planning import PlanRequest, plan_of, ranked
+from gpukpca.algorithms.kernel_pca.plan import Plan, PlanRequest, plan_of
+from gpukpca.algorithms.kernel_pca.planning import ranked
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.placement import Placement
 from gpukpca.backend.namespace import item_size
 from gpukpca.distributed import ClusterRows
 from gpukpca.distributed.gram import ClusterStorage
-from gpukpca.eigen import BlockKrylov, Dense, Nystrom
+from gpukpca.eigen import Nystrom
 from gpukpca.eigen.partial_cholesky import default_block
+from gpukpca.eigen.solver import Solver, complete_solver
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram.storage import LowRankStorage, Storage
 from gpukpca.kernels import Kernel
@@ -52,38 +51,33 @@ def cluster_plan(
         What this process must hold is more than the limit.
     """
     n, d = rows.shape
-    solver, why = settings.solver_for(n, p, False)
-    if isinstance(solver, Nystrom):
-        solver, _, p = ranked(solver, settings, kernel, n, p)
-    if isinstance(solver, Dense) and kernel.positive_definite is not True:
-        solver = Dense(tol=solver.tol, full_spectrum=True)
-    item = item_size(rows.dtype)
-    needed = _solver_bytes(solver, n, p, item) + (n * d * item if holds_rows else 0)
+    workers, item = len(rows.cluster.workers), item_size(rows.dtype)
+    storage: Storage = ClusterStorage(n, workers)
+    given, why = settings.solver_for(n, p, False)
+    if isinstance(given, Nystrom):
+        given, rank, p = ranked(given, settings, kernel, n, p)
+        storage = LowRankStorage(n, workers, rank, storage)
+        needed = n * (rank + 2 * default_block(rank)) * item + 5 * 8 * rank**2
+        solver = complete_solver(given)
+    else:
+        solver = complete_solver(given)
+        solver = solver if kernel.positive_definite else solver.with_full_spectrum()
+        needed = _solver_bytes(solver, n, p, item)
+    needed += n * d * item if holds_rows else 0
     if needed > limit:
-        other = ', or eigen_solver="randomized"' if isinstance(solver, Dense) else ""
+        other = ', or eigen_solver="randomized"' if solver.forms_matrix else ""
         raise MemoryBudgetError(
             f"this process needs {format_bytes(needed)} for the eigenvectors of {n} rows, and "
             f"{format_bytes(limit)} are allowed or free. Ask for fewer components, use float32 data{other}."
         )
-    workers = len(rows.cluster.workers)
     job = PlanRequest(settings, rows, kernel, template, p, limit, place, workers)
     note = f"cluster: {rows.cluster.describe()}"
-    return plan_of(job, solver, why, _storage(solver, n, workers), needed, notes=(note,))
+    return plan_of(job, solver, why, storage, needed, notes=(note,))
 
 
-def _storage(solver: Any, n: int, workers: int) -> Storage:
-    """Return the storage on the workers, or the factor of landmarks in this process."""
-    tiles = ClusterStorage(n, workers)
-    return LowRankStorage(n, workers, solver.rank or 0, tiles) if isinstance(solver, Nystrom) else tiles
-
-
-def _solver_bytes(solver: Any, n: int, p: int, item: int) -> int:
+def _solver_bytes(solver: Solver, n: int, p: int, item: int) -> int:
     """Return what the solver and its blocks take in this process at the peak."""
-    if isinstance(solver, Nystrom):
-        rank = solver.rank_for(n, p)
-        return n * (rank + 2 * default_block(rank)) * item + 5 * 8 * rank**2
-    workspace = solver.workspace_items(n, p, False) if hasattr(solver, "workspace_items") else 0
-    if isinstance(solver, Dense):
+    workspace = solver.workspace_items(n, p, False)
+    if solver.forms_matrix:
         return (2 * n * n + workspace) * item
-    width = solver.width(n, p, False) if isinstance(solver, BlockKrylov) else p
-    return workspace * item + BLOCKS_ON_THE_WAY * 8 * n * width
+    return workspace * item + BLOCKS_ON_THE_WAY * 8 * n * solver.width(n, p, False)

@@ -36,7 +36,8 @@ from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import generator
 from gpukpca.backend.rows import as_rows
-from gpukpca.eigen import BlockKrylov, EigenResult, top_eigh
+from gpukpca.eigen import EigenResult, top_eigh
+from gpukpca.eigen.solver import complete_solver
 from gpukpca.exceptions import (
     ConvergenceError,
     IndefiniteKernelError,
@@ -235,9 +236,8 @@ def _eigenpairs(
     """Return the eigenpairs of the centered kernel matrix, checked, and the plan for as many."""
 
     def solve(plan: Plan, start: Array | None) -> EigenResult:
-        solver = plan.solver
-        if start is not None and isinstance(solver, BlockKrylov):
-            solver = replace(solver, start=start)
+        solver = complete_solver(plan.solver)
+        solver = solver if start is None else solver.with_start(start)
         report = pass_report(listener)
         eigen = top_eigh(op, plan.n_components, solver=solver, rng=rng, report=report, checkpointer=checkpointer)
         check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
@@ -276,8 +276,8 @@ def _eigenpairs_for_share(
 
     `resumed` is the number of components of the solution that a checkpoint holds.
     """
-    fraction, n, grows = task.settings.share, task.n, isinstance(first.solver, BlockKrylov)
-    # The other solvers' work hardly depends on p: they are asked for everything, once.
+    fraction, n, grows = task.settings.share, task.n, complete_solver(first.solver).grows_with_p
+    # The work of other solvers hardly depends on p: they compute all eigenpairs at once.
     p = first.n_components if grows else first.storage.rank_bound
     p = p if resumed is None else resumed
     while True:

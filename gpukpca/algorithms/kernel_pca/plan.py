@@ -1,4 +1,4 @@
-"""What a fit will do and what memory it takes: decided before anything large is allocated, and printable."""
+"""The plan of a fit, decided before anything large is allocated, and the request that it answers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,108 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpukpca._formatting import format_bytes
+from gpukpca._typing import Array
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
+from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.work import time_line
-from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
+from gpukpca.backend.device import describe_device, is_on_gpu
+from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE
+from gpukpca.backend.namespace import dtype_name, is_memory_map, is_sparse, item_size
+from gpukpca.eigen import Nystrom
+from gpukpca.eigen.solver import Solver, complete_solver
 from gpukpca.gram.storage import Storage
+from gpukpca.kernels import Kernel
+from gpukpca.kernels.prepared import PreparedRows
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """The facts of a fit that no choice of a plan changes.
+
+    Attributes
+    ----------
+    settings : KernelPCASettings
+    X : array or CSR matrix
+    kernel : Kernel
+        With numbers in place of rules.
+    template : PreparedRows or None
+        What the kernel learned from X; None for stored kernels.
+    p : int
+    limit : int
+        Bytes that may be allocated.
+    place : Placement
+        The device of the fit; X may not be there yet.
+    workers : int
+    """
+
+    settings: KernelPCASettings
+    X: Array
+    kernel: Kernel
+    template: PreparedRows | None
+    p: int
+    limit: int
+    place: Placement
+    workers: int
+
+    @property
+    def n(self) -> int:
+        """Samples."""
+        return int(self.X.shape[0])
+
+    @property
+    def item(self) -> int:
+        """Bytes of an item."""
+        return item_size(self.X.dtype)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the fit computes on a GPU."""
+        return is_on_gpu(self.place.work)
+
+    def components_for(self, solver: Solver, rank: int = 0) -> int:
+        """Return how many eigenpairs a solver computes: all where a share of the variance is requested at once.
+
+        `rank` is the number of columns of a factor of K, where there is one.
+        """
+        return (rank or self.n) if self.settings.is_share and not solver.grows_with_p else self.p
+
+    @property
+    def maps_file(self) -> bool:
+        """Whether X is read from its file during the fit."""
+        return is_memory_map(self.X) and not self.place.moved
+
+    @property
+    def copy_bytes(self) -> int:
+        """Bytes of the fit's own copy of X, where it has one."""
+        own = self.place.moved or (self.settings.copies_data and not self.maps_file)
+        return self.data_bytes if own else 0
+
+    @property
+    def tile_limit(self) -> int:
+        """Return the bytes that cached tiles may take: a share of what is free, or all of a limit that was set."""
+        share = 1.0 if self.settings.has_memory_limit else SHARE_FOR_TILES / SHARE_OF_FREE
+        return int(share * self.limit)
+
+    @property
+    def d(self) -> int:
+        """Features."""
+        return int(self.X.shape[1])
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of X."""
+        if is_sparse(self.X):
+            return int(self.X.data.nbytes + self.X.indices.nbytes + self.X.indptr.nbytes)
+        return self.n * self.d * self.item
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row made ready for the kernel."""
+        if self.template is None:
+            return 0
+        if is_sparse(self.X):  # in float64, and its norm
+            return -(-self.data_bytes * 12 // (4 + self.item) // max(self.n, 1)) + 8
+        return self.template.row_bytes
 
 
 @dataclass(frozen=True)
@@ -61,19 +160,19 @@ class Plan:
         return isinstance(self.solver, Nystrom)
 
     def __repr__(self) -> str:
+        solver = complete_solver(self.solver)
         lines = [
             f"data      {self.n_samples} x {self.n_features}, {self.dtype}, on {self.device}",
             f"kernel    {self.kernel}",
-            f"solver    {solver_name(self.solver)} for {self.n_components} components ({self.solver_reason})",
+            f"solver    {solver.name} for {self.n_components} components ({self.solver_reason})",
             f"K         {self.storage}",
             f"memory    {format_bytes(self.predicted_bytes)} predicted, {format_bytes(self.available_bytes)} allowed",
             *time_line(self.estimated_seconds),
             f"workers   {self.storage.workers}",
         ]
-        if isinstance(self.solver, BlockKrylov):
-            n, p, on_gpu = self.n_samples, self.n_components, self.device.startswith("cuda")
-            width, most = self.solver.width(n, p, on_gpu), self.solver.basis_columns(n, p, on_gpu)
-            lines.append(f"block     {width} columns a pass, at most {most} kept")
+        n, p, on_gpu = self.n_samples, self.n_components, self.device.startswith("cuda")
+        if most := solver.basis_columns(n, p, on_gpu):
+            lines.append(f"block     {solver.width(n, p, on_gpu)} columns a pass, at most {most} kept")
         if self.start_landmarks:
             lines.append(f"start     components of {self.start_landmarks} random rows")
         if self.bytes_read:
@@ -81,8 +180,19 @@ class Plan:
         return "\n".join(lines + [f"note      {note}" for note in self.notes])
 
 
-def solver_name(solver: Any) -> str:
-    """«dense», «block Krylov» or the class of a solver object."""
-    if isinstance(solver, Nystrom):
-        return f"Nyström ({solver.landmarks} landmarks, rank {solver.rank})"
-    return {Dense: "dense", BlockKrylov: "block Krylov", LowRank: "low rank"}.get(type(solver), type(solver).__name__)
+def plan_of(job: PlanRequest, solver: Any, why: str, storage: Storage, needed: int, **more: Any) -> Plan:
+    """Return the plan of a request with a solver, a storage and the bytes that they need."""
+    return Plan(
+        n_samples=job.n,
+        n_features=job.d,
+        n_components=job.p,
+        dtype=dtype_name(job.X.dtype),
+        device=describe_device(job.place.work),
+        kernel=repr(job.kernel),
+        solver=complete_solver(solver).given,
+        solver_reason=why,
+        storage=storage,
+        predicted_bytes=needed,
+        available_bytes=job.limit,
+        **more,
+    )

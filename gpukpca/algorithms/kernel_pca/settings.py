@@ -9,11 +9,12 @@ import numpy as np
 
 from gpukpca._rules import NONE, SHARE, Rule, integer, number, one_of, word
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, choose_solver
-from gpukpca.eigen.solve import Solver, are_many
+from gpukpca.eigen.solve import are_many
+from gpukpca.eigen.solver import MinimalSolver
 
 # Nyström is a model, not a solver of a given operator.
 EigenSolverName = Literal["auto", "dense", "randomized", "arpack", "nystrom"]
-EigenSolver = EigenSolverName | Solver | Nystrom
+EigenSolver = EigenSolverName | MinimalSolver | Nystrom
 GramStorageName = Literal["auto", "dense", "tiled"]
 
 EIGEN_SOLVERS = get_args(EigenSolverName)
@@ -111,25 +112,27 @@ class KernelPCASettings:
         """Return whether the solver is given by one of these names."""
         return isinstance(self.eigen_solver, str) and self.eigen_solver in names
 
+    def requests(self, solver_class: type, *names: str) -> bool:
+        """Return whether the user gave a solver of this class or one of these names."""
+        return isinstance(self.eigen_solver, solver_class) or self.names_solver(*names)
+
     def solver_for(self, n: int, p: int, on_gpu: bool) -> tuple[Any, str]:
         """Return the solver object for p of n components and the reason for it."""
         tol, chosen = self.tol, self.eigen_solver
         iterative = BlockKrylov(tol=tol, max_passes=self.max_passes, passes=self.passes)
-        if isinstance(chosen, Nystrom):
-            return chosen, "requested: an approximation with a certificate"
+        if self.is_nystrom:
+            solver = Nystrom(tol=tol) if chosen == "nystrom" else chosen
+            return solver, "requested: an approximation with a certificate"
         if not isinstance(chosen, str):
             return chosen, "solver object given"
         if chosen == "dense":
             return Dense(tol=tol), "requested"
         if chosen in ("randomized", "arpack"):
             return iterative, "requested"
-        if chosen == "nystrom":
-            return Nystrom(tol=tol), "requested: an approximation with a certificate"
         count = f"p = {p}" + (", where a share of the variance begins," if self.is_share else "")
-        if isinstance(choose_solver(n, p, on_gpu=on_gpu), Dense):
-            return Dense(tol=tol), f"{count} is large compared with n = {n}" if are_many(
-                n, p, on_gpu
-            ) else f"n = {n} is small"
+        if choose_solver(n, p, on_gpu=on_gpu).forms_matrix:
+            is_large = are_many(n, p, on_gpu)
+            return Dense(tol=tol), f"{count} is large compared with n = {n}" if is_large else f"n = {n} is small"
         return iterative, f"{count} is small compared with n = {n}"
 
 

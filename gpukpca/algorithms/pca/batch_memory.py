@@ -105,4 +105,4 @@ def rows_within(limit: int, d: int, p: int) -> int:
 def _matrices(solver: Dense | BlockKrylov, d: int, p: int, on_gpu: bool) -> tuple[int, int]:
     """Items beside the rows while a pass runs, and afterwards."""
     work = solver.workspace_items(d, p, on_gpu)
-    return (3 * d * d, 2 * d * d + work + p * d) if isinstance(solver, Dense) else (work, work)
+    return (3 * d * d, 2 * d * d + work + p * d) if solver.forms_matrix else (work, work)

@@ -24,7 +24,7 @@ from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.random import random_directions
 from gpukpca.covariance.centered_matrix import CenteredRows
 from gpukpca.covariance.scatter import ScatterOperator
-from gpukpca.eigen import Checkpointer, Dense, EigenResult, top_eigh
+from gpukpca.eigen import Checkpointer, EigenResult, top_eigh
 from gpukpca.eigen.residuals import residuals, signs
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import DenseGram
@@ -158,7 +158,7 @@ def _top_pairs(
 ) -> EigenResult:
     """Return the leading eigenpairs; all of them where the last ones are within the rounding of the matrix."""
     n, p = op.shape[0], min(requested, op.shape[0])
-    is_dense = isinstance(plan.solver, Dense)
+    is_dense = plan.solver.forms_matrix
     alone = is_dense and n <= (blocking.PCA_ONE_THREAD_FOR_ALL if p == n else blocking.PCA_ONE_THREAD_UP_TO)
     with single_threaded_blas() if alone else nullcontext():
         eigen = top_eigh(op, p, solver=plan.solver, rng=tools.rng, report=tools.report, checkpointer=tools.checkpointer)

@@ -9,9 +9,10 @@ from typing import Any
 from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
 from gpukpca.algorithms.pca.settings import PCASettings
+from gpukpca.algorithms.pca.work import pca_work
 from gpukpca.algorithms.progress import NO_CHECKPOINT
 from gpukpca.algorithms.resources import Resources
-from gpukpca.algorithms.work import estimate_seconds, pca_work, time_line
+from gpukpca.algorithms.work import estimate_seconds, time_line
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, hidden_memory, is_on_gpu
 from gpukpca.backend.namespace import dtype_name, is_sparse, item_size
@@ -100,7 +101,7 @@ class PCAPlan:
         if self.solver is None:
             return "gesdd"
         side = "samples" if self.by_samples else "features"
-        return f"{'dense' if isinstance(self.solver, Dense) else 'block Krylov'} on the side of the {side}"
+        return f"{self.solver.name} on the side of the {side}"
 
 
 @dataclass(frozen=True)
@@ -226,7 +227,7 @@ def _plan(job: PCAPlanRequest, method: str, reason: str, refused: PCAPlan | None
         notes = (f"cluster: {job.cluster.describe()}",)
     if refused is not None:
         notes = (*notes, f"{refused.method} would need {format_bytes(refused.predicted_bytes)}")
-    if job.settings.has_checkpoint and not isinstance(solver, BlockKrylov):
+    if job.settings.has_checkpoint and (solver is None or not solver.grows_with_p):
         notes = (*notes, NO_CHECKPOINT)
     return PCAPlan(
         n_samples=job.n,
@@ -287,7 +288,7 @@ def _bytes(job: PCAPlanRequest, method: str, solver: Any, by_samples: bool) -> i
     private = workers if size <= blocking.PRIVATE_SCATTER_UP_TO or method == "covariance_eigh" else 0
     matrix = size * size * 8 * (1 + private) + size * size * item * (2 if private else 0)
     work = solver.workspace_items(size, min(wanted, size), job.on_gpu) * 8 + 2 * size * size * 8
-    work = work if isinstance(solver, Dense) else solver.workspace_items(size, wanted, job.on_gpu) * 8
+    work = work if solver.forms_matrix else solver.workspace_items(size, wanted, job.on_gpu) * 8
     return copy + max(matrix, size * size * 8 + work) + blocks + results
 
 

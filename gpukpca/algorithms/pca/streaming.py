@@ -188,7 +188,7 @@ def components_of(
     `Dense`: the matrix, O(n d²) in one pass, and O(d³). `BlockKrylov`: O(n d p) a pass.
     """
     op = ScatterOperator(StreamedRows(batches, moments), of_samples=False)
-    if isinstance(solver, BlockKrylov):
+    if not solver.forms_matrix:
         # A fixed start: the answer does not depend on it, and the last digits are the same in every run.
         return top_eigh(op, p, solver, rng=0, report=lambda done, *_: report(done + 1, "product"))
     matrix = DenseGram(op.to_dense())

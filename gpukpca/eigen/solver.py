@@ -1,0 +1,137 @@
+"""The base class of eigensolvers: the answers that a plan needs, with defaults for solvers of other classes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Protocol, cast, runtime_checkable
+
+import numpy as np
+
+from gpukpca._typing import Array, PassReport, SymmetricOperator
+from gpukpca.eigen.result import EigenResult
+
+
+class Solver(ABC):
+    """An algorithm for the largest eigenpairs of a symmetric operator of shape (n, n).
+
+    A subclass defines `solve`; the other members have defaults. `top_eigh` and the estimators also take objects of
+    other classes that have `solve`, which get the same defaults.
+    """
+
+    @abstractmethod
+    def solve(
+        self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None
+    ) -> EigenResult:
+        """Return the `p` largest eigenpairs; a solver that `iterates` also takes a keyword `checkpointer`."""
+
+    @property
+    def given(self) -> Any:
+        """The object that the user passed."""
+        return self
+
+    @property
+    def name(self) -> str:
+        """The name in a plan."""
+        return type(self.given).__name__
+
+    @property
+    def forms_matrix(self) -> bool:
+        """Whether the whole matrix is formed."""
+        return False
+
+    @property
+    def grows_with_p(self) -> bool:
+        """Whether fewer eigenpairs cost less. Where a share of the variance is requested, p then grows step by step."""
+        return False
+
+    @property
+    def is_default(self) -> bool:
+        """Whether a plan may add a start and change the size of the blocks."""
+        return False
+
+    def iterates(self, n: int, p: int) -> bool:
+        """Return whether `p` eigenpairs take several passes, between which a checkpoint is written."""
+        return False
+
+    # -- sizes -----------------------------------------------------------------------------------------------------
+
+    def width(self, n: int, p: int, on_gpu: bool) -> int:
+        """Return the columns that are multiplied in a pass."""
+        return p
+
+    def basis_columns(self, n: int, p: int, on_gpu: bool) -> int:
+        """Return the most columns of a basis that grows over the passes; 0: there is none."""
+        return 0
+
+    def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
+        """Return the items of memory beside what the operator holds."""
+        return 0
+
+    def checkpoint_items(self, n: int, p: int, on_gpu: bool) -> int:
+        """Return the items beside the workspace while a checkpoint is written."""
+        return 0
+
+    def widened_items(self, n: int, p: int, panel: int, on_gpu: bool) -> int:
+        """Return the float64 items that narrower ones become for a while, by panels of so many rows."""
+        return 0
+
+    # -- work ------------------------------------------------------------------------------------------------------
+
+    def expected_passes(self, n: int, p: int, item_size: int, on_gpu: bool, with_start: bool = False) -> int:
+        """Return how many passes most problems take."""
+        return 1
+
+    def direct_work(self, n: int, p: int) -> float | None:
+        """Return the work of a direct solution, 1 for all eigenpairs of the matrix; None: it is not known."""
+        return None
+
+    # -- variants --------------------------------------------------------------------------------------------------
+
+    def with_start(self, start: Array) -> Solver:
+        """Return the solver that starts from given directions (n, k), where it takes a start."""
+        return self
+
+    def with_full_spectrum(self) -> Solver:
+        """Return the solver that also computes all eigenvalues, where it can."""
+        return self
+
+    def with_wide_block(self, n: int, p: int, on_gpu: bool) -> Solver | None:
+        """Return the solver with fewer, more expensive passes; None where there is none or the user chose a size."""
+        return None
+
+    def with_small_basis(self, n: int, p: int) -> Solver | None:
+        """Return the solver with less memory and more passes; None where there is none or the user chose a size."""
+        return None
+
+
+@runtime_checkable
+class MinimalSolver(Protocol):
+    """The least that `top_eigh` and the estimators need of a solver; see `Solver`."""
+
+    def solve(
+        self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None
+    ) -> EigenResult:
+        """Return the `p` largest eigenpairs."""
+
+
+def complete_solver(solver: Any) -> Solver:
+    """Return `solver`, or where its class is no `Solver` a view of it with the defaults that it lacks."""
+    if isinstance(solver, _CompleteSolver | Solver):
+        return cast(Solver, solver)
+    return cast(Solver, _CompleteSolver(solver))
+
+
+class _CompleteSolver:
+    """A solver of any class, with the defaults of `Solver` for the members that it lacks."""
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def solve(self, *arguments: Any, **named: Any) -> EigenResult:
+        """Return the `p` largest eigenpairs."""
+        return cast(EigenResult, self.given.solve(*arguments, **named))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in dir(self.given):
+            return getattr(self.given, name)
+        return getattr(Solver, name).__get__(self)
