@@ -17,9 +17,9 @@ from sklearn.base import clone
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA, kernels
 from gpukpca._archive import read_archive
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
-from gpukpca.decomposition.saved.mixin import check_version, restored
 from gpukpca.eigen import BlockKrylov
 from gpukpca.persistence import ESTIMATORS
+from gpukpca.persistence.save_load import check_version, restored
 
 
 def data(n: int = 30, d: int = 4, seed: int = 0) -> np.ndarray:

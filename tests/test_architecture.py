@@ -32,14 +32,14 @@ LEVELS = {
     "checkpoint": 5,
     "distributed": 5,
     "algorithms": 6,
-    "decomposition": 7,
-    "interop": 7,
-    "__main__": 8,
-    "cli": 8,
-    "datasets": 8,
-    "model_selection": 8,
-    "persistence": 8,
-    "plotting": 8,
+    "persistence": 7,
+    "decomposition": 8,
+    "interop": 8,
+    "__main__": 9,
+    "cli": 9,
+    "datasets": 9,
+    "model_selection": 9,
+    "plotting": 9,
 }
 ESTIMATORS = LEVELS["decomposition"]
 TOP = max(LEVELS.values())
@@ -66,6 +66,7 @@ ALGORITHMS = {
 # Imports inside a function that close a cycle of modules, each for the reason given.
 LATE_IMPORTS = {
     ("kernels/base.py", "kernels.algebra"),  # k1 + k2 makes a node, and a node is a kernel
+    ("persistence/save_load.py", "decomposition"),  # classes of estimators register when they are imported
     ("eigen/dense.py", "eigen.block_krylov"),  # each solver hands over to the other what it cannot do
 }
 # Where a foreign library may be imported: rooms, or files.
@@ -171,7 +172,7 @@ def test_imports_go_down(path):
         if other == "":  # «from gpukpca import ...» of the package itself: only those above everything else may
             assert LEVELS[own] == TOP, f"{short(path)} imports {name}: import from the room and file instead"
             continue
-        if other == own:
+        if other == own or (short(path), module) in LATE_IMPORTS:
             continue
         # Rooms of one level may use each other, without cycles of modules: the innermost, and from the estimators on.
         peers = LEVELS[other] == LEVELS[own] and (LEVELS[own] == 0 or LEVELS[own] >= ESTIMATORS)

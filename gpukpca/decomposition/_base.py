@@ -20,6 +20,7 @@ from gpukpca._typing import Array
 from gpukpca._version import __version__
 from gpukpca.algorithms.fields import attributes_of
 from gpukpca.backend.namespace import is_cupy, is_foreign, is_numpy, move, to_host
+from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.exceptions import VersionWarning, warn_user
 
 # What scikit-learn's `set_output` and `set_fit_request` leave on an estimator.
@@ -38,6 +39,9 @@ exceptions.raise_as(exceptions.ConvergenceWarning, ConvergenceWarning)
 
 class DevicePlacement:
     """What estimators share whose arrays may live on a device: to be named before scikit-learn's own bases."""
+
+    def _check_parameters(self) -> None:
+        check_parameters(self)
 
     def _delivered(self, result: Array, X: Any) -> Array:
         """A result in the library of the input; on the host where a data frame will be made of it."""

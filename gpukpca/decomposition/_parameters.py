@@ -195,6 +195,8 @@ def check_parameters(estimator: BaseEstimator) -> None:
         if isinstance(value, tuple(METHODS.values())):
             check_parameters(value)
     _check_options(parameters)
+    if parameters.get("fit_inverse_transform"):
+        _check_ridge(parameters["preimage"])
 
 
 def _check_options(parameters: dict[str, Any]) -> None:
@@ -209,3 +211,12 @@ def _check_options(parameters: dict[str, Any]) -> None:
                     f"{option} was given together with a {name.removeprefix('eigen_')} object; set it on the object: "
                     f"{type(thing).__name__}(...)."
                 )
+
+
+def _check_ridge(preimage: Any) -> None:
+    """Raise where fit_inverse_transform=True, which means ridge, stands beside another method."""
+    if preimage not in (None, "ridge") and not isinstance(preimage, RidgePreimage):
+        raise InvalidParameterError(
+            f"KernelPCA: fit_inverse_transform=True means the ridge pre-image, and preimage={preimage!r} is another "
+            "one. Set one of the two."
+        )

@@ -8,7 +8,7 @@ from gpukpca.algorithms.latent.priors import RelevancePrior
 from gpukpca.backend.random import Seed
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition.latent_estimator import LatentVariableEstimator
-from gpukpca.decomposition.saved.layouts import BAYESIAN_PCA_LAYOUT
+from gpukpca.persistence.layouts import BAYESIAN_PCA_LAYOUT
 
 
 class BayesianPCA(LatentVariableEstimator):

@@ -44,9 +44,9 @@ from gpukpca.decomposition._session import fit_session
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import supports_dask
-from gpukpca.decomposition.saved import Saved
-from gpukpca.decomposition.saved.layouts import INCREMENTAL_PCA_LAYOUT
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning, warn_user
+from gpukpca.persistence.layouts import INCREMENTAL_PCA_LAYOUT
+from gpukpca.persistence.save_load import Saved
 
 # scikit-learn's rule for the rows of a batch.
 ROWS_A_FEATURE = 5

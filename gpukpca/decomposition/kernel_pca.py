@@ -42,8 +42,6 @@ from gpukpca.decomposition.cluster import accumulate, cluster_rows, compute_dask
 from gpukpca.decomposition.lazy import check_no_data_frames, supports_dask
 from gpukpca.decomposition.preimage.estimator import WithPreimages
 from gpukpca.decomposition.preimage.methods import check_preimage_suits
-from gpukpca.decomposition.saved import Saved
-from gpukpca.decomposition.saved.layouts import KERNEL_PCA_LAYOUT
 from gpukpca.distributed import ClusterRows, is_dask_array
 from gpukpca.distributed.lazy import in_chunks_of
 from gpukpca.exceptions import InvalidParameterError
@@ -51,6 +49,8 @@ from gpukpca.interop import KernelPeer
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.user_defined import check_symmetry
+from gpukpca.persistence.layouts import KERNEL_PCA_LAYOUT
+from gpukpca.persistence.save_load import Saved
 
 
 class KernelPCA(

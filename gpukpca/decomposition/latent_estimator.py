@@ -24,8 +24,8 @@ from gpukpca.decomposition._batches import Batches, batches_of, is_stream
 from gpukpca.decomposition._session import FitSession, fit_session
 from gpukpca.decomposition._validation import training_data
 from gpukpca.decomposition.latent_variables import WithLatentVariables
-from gpukpca.decomposition.saved import Saved
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.persistence.save_load import Saved
 
 
 class LatentVariableEstimator(Saved, WithLatentVariables):

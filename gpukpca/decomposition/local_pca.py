@@ -38,9 +38,9 @@ from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, run_fit
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.decomposition.lazy import mean_of, supports_dask
-from gpukpca.decomposition.saved import Saved
-from gpukpca.decomposition.saved.layouts import LOCAL_PCA_LAYOUT
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
+from gpukpca.persistence.layouts import LOCAL_PCA_LAYOUT
+from gpukpca.persistence.save_load import Saved
 
 TOO_LARGE = "The new points are too large."
 

@@ -46,10 +46,10 @@ from gpukpca.decomposition._validation import checked_scores, new_data, training
 from gpukpca.decomposition.cluster import cluster_rows, compute_dask, local_placement
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import check_no_data_frames, mean_of, supports_dask
-from gpukpca.decomposition.saved import Saved
-from gpukpca.decomposition.saved.layouts import PCA_LAYOUT
 from gpukpca.distributed import is_dask_array
 from gpukpca.interop import PCAPeer
+from gpukpca.persistence.layouts import PCA_LAYOUT
+from gpukpca.persistence.save_load import Saved
 
 # scikit-learn's default, which stands for the solver's own.
 DEFAULT_OVERSAMPLES = 10

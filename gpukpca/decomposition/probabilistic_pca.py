@@ -8,7 +8,7 @@ from gpukpca.algorithms.latent.priors import FlatPrior
 from gpukpca.backend.random import Seed
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition.latent_estimator import LatentVariableEstimator
-from gpukpca.decomposition.saved.layouts import PROBABILISTIC_PCA_LAYOUT
+from gpukpca.persistence.layouts import PROBABILISTIC_PCA_LAYOUT
 
 
 class ProbabilisticPCA(LatentVariableEstimator):

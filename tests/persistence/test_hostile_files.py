@@ -16,10 +16,10 @@ import gpukpca
 from gpukpca import PCA, KernelPCA
 from gpukpca._archive import write_archive
 from gpukpca.backend.csr import csr_from_parts
-from gpukpca.decomposition.saved.mixin import restored
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.kernels import RBF
 from gpukpca.persistence import ESTIMATORS
+from gpukpca.persistence.save_load import restored
 from tests.model_files import DIVERSE, MODELS, changed, parts
 
 

@@ -33,12 +33,11 @@ from sklearn.gaussian_process.kernels import RBF as ProcessRBF
 import gpukpca
 from gpukpca import PCA, IncrementalPCA, KernelPCA, kernels
 from gpukpca._archive import LARGEST_HEADER, MOST_MEMBERS
-from gpukpca.decomposition.saved import mixin
-from gpukpca.decomposition.saved.mixin import FORMAT
-from gpukpca.decomposition.saved.table import ENTRIES
 from gpukpca.eigen import BlockKrylov
 from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError, ModelFormatError
-from gpukpca.persistence import ESTIMATORS, load_with_notes, save_with_notes
+from gpukpca.persistence import ESTIMATORS, load_with_notes, save_load, save_with_notes
+from gpukpca.persistence.save_load import FORMAT
+from gpukpca.persistence.table import ENTRIES
 from tests.model_files import DIVERSE, MODELS, changed, data, fitted, parts
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -423,7 +422,7 @@ def test_the_table_has_every_part_of_an_object(entry):
 
 
 def test_a_model_of_more_arrays_than_are_read_is_not_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(mixin, "MOST_MEMBERS", 12)
+    monkeypatch.setattr(save_load, "MOST_MEMBERS", 12)
     with pytest.raises(InvalidParameterError, match=r"cannot be saved: it has \d+ arrays"):
         fitted("local")[0].save(tmp_path / "m.npz")
     assert os.listdir(tmp_path) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -19,6 +20,8 @@ from gpukpca.decomposition._kernels import NAMED_KERNELS, KernelName
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.bandwidth import Gamma
+from gpukpca.persistence.kinds import ANYTHING
+from gpukpca.persistence.table import Entry, join
 
 # Rows up to which the ridge of "auto" uses all of them; the landmarks it uses beyond, and at most what share of rows.
 ALL_ROWS_UP_TO = 10_000
@@ -208,27 +211,18 @@ METHODS: dict[str, type[BaseEstimator]] = {
     "fixed_point": FixedPointPreimage,
     "distance_constraint": DistanceConstraintPreimage,
 }
+for _method in METHODS.values():  # model files hold their options, which are checked as parameters
+    join(Entry(_method, dict.fromkeys(signature(_method).parameters, ANYTHING)))
 
 
 def preimage_method(estimator: Any, kernel: Kernel | None = None) -> Any:
     """Return the method that checked parameters of an estimator mean; None without a pre-image.
 
     `kernel` is that of the estimator with numbers in place of rules.
-
-    Raises
-    ------
-    InvalidParameterError
-        A method beside ``fit_inverse_transform=True`` that is not ridge; the options of a ridge beside it hold.
     """
-    flag = bool(estimator.fit_inverse_transform)
     if estimator.preimage is None:
-        return RidgePreimage(kernel, None, estimator.alpha, False, None) if flag else None
+        return RidgePreimage(kernel, None, estimator.alpha, False, None) if estimator.fit_inverse_transform else None
     method = METHODS[estimator.preimage]() if isinstance(estimator.preimage, str) else estimator.preimage
-    if flag and not isinstance(method, RidgePreimage):
-        raise InvalidParameterError(
-            f"KernelPCA: fit_inverse_transform=True means the ridge pre-image, and preimage={estimator.preimage!r} is "
-            "another one. Set one of the two."
-        )
     if isinstance(method, RidgePreimage) and method.alpha is None:
         method = clone(method).set_params(alpha=estimator.alpha)
     return method

@@ -11,9 +11,9 @@ import numpy as np
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA
 from gpukpca.decomposition import RidgePreimage
-from gpukpca.decomposition.saved.mixin import FORMAT
 from gpukpca.kernels import RBF, Linear, Polynomial
 from gpukpca.persistence import save_with_notes
+from gpukpca.persistence.save_load import FORMAT
 
 MODELS = {
     "kernel_pca": KernelPCA(2, kernel="rbf", fit_inverse_transform=True),

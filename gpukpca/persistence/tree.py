@@ -17,10 +17,10 @@ from gpukpca._archive import DTYPES, LARGEST_INTEGER, NAME, Arrays, Header
 from gpukpca._typing import Array
 from gpukpca.backend.csr import CSR, csr_from_parts
 from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, to_host
-from gpukpca.decomposition.saved.kinds import Sizes, check_fields
-from gpukpca.decomposition.saved.table import BY_NAME, entry_for
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 from gpukpca.kernels import Kernel
+from gpukpca.persistence.kinds import Sizes, check_fields
+from gpukpca.persistence.table import BY_NAME, entry_for
 
 # Keys that are no name of a field: Python's own words are none.
 CLASS, SAME_AS = "class", "as"

@@ -23,14 +23,15 @@ from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
 from gpukpca.algorithms.preimage.fixed_point import FixedPoint
 from gpukpca.algorithms.preimage.linear import LinearPreimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
-from gpukpca.decomposition.saved.checks import (
+from gpukpca.kernels import Kernel
+from gpukpca.persistence.checks import (
     check_incremental_pca,
     check_kernel_pca,
     check_latent,
     check_local_pca,
     check_pca,
 )
-from gpukpca.decomposition.saved.kinds import (
+from gpukpca.persistence.kinds import (
     BIC,
     COUNT,
     FLAG,
@@ -48,7 +49,6 @@ from gpukpca.decomposition.saved.kinds import (
     rows,
     size_of,
 )
-from gpukpca.kernels import Kernel
 
 
 @dataclass(frozen=True)

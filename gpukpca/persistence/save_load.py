@@ -1,4 +1,4 @@
-"""The method `save` of estimators, and the way back from a file to a fitted estimator."""
+"""Save fitted estimators to files, and load them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._archive import MOST_MEMBERS, Arrays, Header, write_archive
+from gpukpca._archive import MOST_MEMBERS, Arrays, Header, read_archive, write_archive
 from gpukpca._files import plain_target
 from gpukpca._formatting import printable
 from gpukpca._typing import Array
 from gpukpca._version import __version__
 from gpukpca.algorithms.placement import placement_for
+from gpukpca.backend.device import parsed_device
 from gpukpca.backend.namespace import move
 from gpukpca.backend.random import generator
-from gpukpca.decomposition.saved.kinds import Sizes, check_fields
-from gpukpca.decomposition.saved.layouts import Layout
-from gpukpca.decomposition.saved.tree import Flattened, Rebuilt
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
+from gpukpca.persistence.kinds import Sizes, check_fields
+from gpukpca.persistence.layouts import Layout
+from gpukpca.persistence.tree import Flattened, Rebuilt
 
 # Of the files written, and the oldest that is read.
 FORMAT = OLDEST = 1
@@ -36,13 +37,24 @@ NEVER_NONE = {"n": "samples", "m": "rows of the basis", "d": "features", "r": "r
 CONTRADICTIONS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
-class Saved:
-    """An estimator that can be written to a file and read by `gpukpca.load`: to be named before scikit-learn's bases.
+# The classes of estimators by name; each registers when its module is imported.
+ESTIMATORS: dict[str, Any] = {}
 
-    `_layout` says what the file holds.
+
+class Saved:
+    """Base of estimators that can be saved and loaded; stands before the bases of scikit-learn.
+
+    `_layout` names the parts of the file; `_check_parameters` raises where a parameter is out of range.
     """
 
     _layout: Layout
+    _check_parameters: Callable[[], None]
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        layout = vars(cls).get("_layout")
+        if layout is not None:
+            ESTIMATORS[layout.estimator] = cls
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file that `gpukpca.load` reads, on any machine.
@@ -158,6 +170,7 @@ def restored(
     model, notes = _rebuilt(header, arrays, estimators, device)
     with _meant():
         generator(getattr(model, "random_state", None))
+        model._check_parameters()
         model._layout.check(model)
     return model, notes
 
@@ -239,3 +252,79 @@ def _placing(model: Any, layout: Layout) -> Callable[[Array], Array] | None:
     """What brings an array to where the model computes; None for the host."""
     place = placement_for(model.device, getattr(model, layout.home))
     return partial(move, like=place.work) if place.moved else None
+
+
+# -- public functions --------------------------------------------------------------------------------------------------
+
+
+def _estimators() -> dict[str, Any]:
+    """Return the classes that a file may name, once all have registered."""
+    from gpukpca import decomposition  # noqa: F401
+
+    return ESTIMATORS
+
+
+def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
+    """Return the fitted estimator that ``model.save(path)`` wrote.
+
+    Parameters
+    ----------
+    path : str or path
+        Its name does not matter, only what is in it.
+    device : None, "auto", "cpu", "cuda" or "cuda:N"
+        The estimator's parameter `device`. None: new points are computed on the host, wherever the model was fitted.
+        "cuda": what they need goes to the GPU now.
+
+    Returns
+    -------
+    KernelPCA, PCA, IncrementalPCA, ProbabilisticPCA, BayesianPCA or LocalPCA
+        Its arrays are NumPy's, in memory of their own.
+
+    Raises
+    ------
+    ModelFormatError
+        No model file, damaged, cut off, its parts contradict each other, or written by a newer version.
+    OSError
+        No such file, a directory, no permission.
+    InvalidParameterError, DeviceUnavailableError
+        About `device`.
+
+    Notes
+    -----
+    Safe for files from anywhere: nothing in them is run, objects are made from a fixed table of classes, and no more
+    memory is taken than the file has bytes, and what the checks need (p² items, and the basis made ready for the
+    kernel and the pre-image). Cost: one reading of the file, and n p² operations.
+    """
+    return load_with_notes(path, device)[0]
+
+
+def save_with_notes(model: Any, path: str | os.PathLike[str], notes: dict[str, Any]) -> None:
+    """Save a model with values of the caller beside it.
+
+    Parameters
+    ----------
+    model : fitted estimator with a method `save`
+    path : str or path
+    notes : dict
+        Identifiers to numbers, text, None, arrays, and tuples, lists and dictionaries of those.
+    """
+    write_model(model, path, notes)
+
+
+def load_with_notes(path: str | os.PathLike[str], device: str | None = None) -> tuple[Any, dict[str, Any]]:
+    """Return the estimator of `load` and the notes of `save_with_notes`; without any, an empty dictionary.
+
+    Parameters
+    ----------
+    path : str or path
+    device : as for `load`
+
+    Returns
+    -------
+    (estimator, dict)
+    """
+    parsed_device(device)
+    try:
+        return restored(*read_archive(os.fspath(path), check_version), _estimators(), device)
+    except ModelFormatError as error:
+        raise ModelFormatError(f"{os.fspath(path)} is no model file of gpukpca that can be read: {error}.") from error

@@ -19,8 +19,6 @@ from gpukpca.backend.device import device_context
 from gpukpca.backend.linalg import inner_products
 from gpukpca.backend.namespace import cast, dtype_name, overflow_allowed, to_host
 from gpukpca.backend.rows import place_of, take_rows
-from gpukpca.decomposition._parameters import check_parameters
-from gpukpca.decomposition.preimage.methods import preimage_method
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.kernels import Kernel, Precomputed
 
@@ -34,8 +32,6 @@ NOT_FINITE = "its numbers are so large that scores would not be finite"
 
 def check_kernel_pca(model: Any) -> None:
     """Raise `ModelFormatError`, or what else parts lead to that do not belong together."""
-    check_parameters(model)
-    preimage_method(model, model.kernel_)
     _check_kernel(model.kernel_)
     _check_spectrum(model.eigenvalues_)
     _check_orthonormal("eigenvectors_", model.eigenvectors_)
@@ -121,7 +117,6 @@ def _check_distance_constraint(preimage: DistanceConstraint) -> None:
 
 def check_pca(model: Any) -> None:
     """Of a PCA."""
-    check_parameters(model)
     _check_spectrum(model.explained_variance_)
     _check_orthonormal("components_", model.components_.T)
     weights = model._map.weights
@@ -136,7 +131,6 @@ def check_pca(model: Any) -> None:
 
 def check_incremental_pca(model: Any) -> None:
     """Of an IncrementalPCA."""
-    check_parameters(model)
     _check_spectrum(model.explained_variance_)
     _check_orthonormal("components_", model.components_.T)
     state = model._state
@@ -147,7 +141,6 @@ def check_incremental_pca(model: Any) -> None:
 
 def check_latent(model: Any) -> None:
     """Of a ProbabilisticPCA or BayesianPCA."""
-    check_parameters(model)
     _check_spectrum(model.explained_variance_)
     _check_orthonormal("components_", model.components_.T)
     latent = model._latent
@@ -165,7 +158,6 @@ def check_latent(model: Any) -> None:
 
 def check_local_pca(model: Any) -> None:
     """Of a LocalPCA."""
-    check_parameters(model)
     for axes in model.components_:
         _check_orthonormal("components_", axes.T)
     local = model._model

@@ -29,27 +29,6 @@ from gpukpca.algorithms.preimage.linear import LinearPreimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.backend.namespace import dtype_name
 from gpukpca.covariance.moments import Moments
-from gpukpca.decomposition.preimage import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
-from gpukpca.decomposition.saved.kinds import (
-    ANY_NUMBER,
-    ANYTHING,
-    AT_LEAST_ONE,
-    COUNT,
-    FLAG,
-    FREE,
-    INTEGER,
-    NUMBER,
-    POSITIVE,
-    TEXT,
-    TEXTS,
-    Kind,
-    floats,
-    indices,
-    many,
-    of,
-    one_of,
-    rows,
-)
 from gpukpca.distributed.gram import ClusterStorage
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.gram.storage import DenseStorage, LowRankStorage, Storage, TiledStorage
@@ -75,6 +54,25 @@ from gpukpca.kernels.dot_product import DotRows
 from gpukpca.kernels.euclidean_rows import DifferenceRows, EuclideanRows, Geometry, ProductRows, SparseProductRows
 from gpukpca.kernels.manhattan import CityBlockRows
 from gpukpca.kernels.prepared import PreparedRows
+from gpukpca.persistence.kinds import (
+    ANY_NUMBER,
+    AT_LEAST_ONE,
+    COUNT,
+    FLAG,
+    FREE,
+    INTEGER,
+    NUMBER,
+    POSITIVE,
+    TEXT,
+    TEXTS,
+    Kind,
+    floats,
+    indices,
+    many,
+    of,
+    one_of,
+    rows,
+)
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,7 @@ SOLVER = of(Dense, BlockKrylov, LowRank, Nystrom)
 AXES = {"components": floats("p", "d"), "mean": floats("d"), "wide_mean": floats("d")}
 NOTHING = rows("0", "*")  # of a data set what was learned from it, without its rows
 
-ENTRIES = (
+ENTRIES = [
     # kernels: what their parameters may be they check by themselves
     _kernel(Linear),
     _kernel(Polynomial, degree=FREE, gamma=FREE, coef0=FREE),
@@ -338,10 +336,6 @@ ENTRIES = (
         fields=lambda model: vars(model) | {"clusters": tuple(model.clusters)},
         make=lambda clusters, **fields: LocalModel(clusters=list(clusters), **fields),
     ),
-    # options of pre-images check themselves
-    Entry(RidgePreimage, dict.fromkeys(("kernel", "gamma", "alpha", "centered", "n_landmarks"), ANYTHING)),
-    Entry(FixedPointPreimage, dict.fromkeys(("max_iter", "tol"), ANYTHING)),
-    Entry(DistanceConstraintPreimage, {"n_neighbors": ANYTHING}),
     Entry(Moments, {"count": COUNT, "mean": floats("d"), "squares": floats("d")}),
     Entry(
         IncrementalState,
@@ -354,7 +348,7 @@ ENTRIES = (
         },
         host=("singular_values",),
     ),
-)
+]
 
 
 def _storage_of_kind(kind: str, n: int, tile_edge: int, workers: int, **sizes: int) -> Storage:
@@ -412,3 +406,9 @@ def entry_for(thing: Any) -> Entry | None:
     """The entry of an object's own class; a subclass may be more than its base writes."""
     entry = BY_NAME.get(type(thing).__name__)
     return entry if entry is not None and type(thing) is entry.cls else None
+
+
+def join(entry: Entry) -> None:
+    """Add the entry of a class from above this room."""
+    ENTRIES.append(entry)
+    BY_NAME[entry.cls.__name__] = entry
