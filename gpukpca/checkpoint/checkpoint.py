@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +13,20 @@ import numpy as np
 
 from gpukpca._archive import Arrays, Header, read_header, write_archive
 from gpukpca.backend.random import format_generator, restore_generator
+from gpukpca.checkpoint.file import (
+    CheckpointFile,
+    arrays_of,
+    columns_of,
+    first_header,
+    header_of,
+    prefix_of,
+    progress_of,
+    row_of,
+)
 from gpukpca.checkpoint.fingerprint import Fingerprint
 from gpukpca.checkpoint.folder import latest_valid_checkpoint, remove
-from gpukpca.checkpoint.generations import (
-    BEGINNING,
-    Generation,
-    Key,
-    Row,
-    fields_of,
-    header_of,
-    key_of,
-)
-from gpukpca.eigen.krylov_state import KrylovState, Phase
+from gpukpca.eigen.krylov_state import KrylovState
 from gpukpca.exceptions import CheckpointWarning, warn_user
-
-
-@dataclass(frozen=True)
-class _Draft:
-    """A file that is being written."""
-
-    key: Key
-    name: str
-    row: Row
-    q: int
-    w: int
-    checksum: Future[int]
 
 
 class Checkpoint:
@@ -72,26 +61,20 @@ class Checkpoint:
     ) -> None:
         self.folder, self.job, self.rng = folder, job, rng
         self._run = os.urandom(4).hex()
-        self._key: Key | None = None
-        self._row = Row()
-        self._before: tuple[str, ...] = ()
         self._warned = False
-        self._pending: _Draft | None = None
-        found = latest_valid_checkpoint(folder, job, rng)
-        self._superseded, self._state = found.leftovers, found.state
-        self.components = None if found.state is None else found.state.p
-        if found.generation is not None:
-            self._go_on(found.generation)
-            done = found.generation.key.n_passes
-            if on_resume is not None and found.state is not None:
-                on_resume(done)
-
-    def _go_on(self, generation: Generation) -> None:
-        """Take a generation for the last file that was written."""
-        restore_generator(self.rng, generation.generator)
-        self._key, self._before = generation.key, generation.before
-        q, w = _columns_of(self._state) if self._state is not None else (0, 0)
-        self._row = replace(generation.row, q=q, w=w)
+        # The last file on the disk, and the columns of the bases that its row holds; the same of the one being written.
+        self._last: CheckpointFile | None = None
+        self._columns: dict[str, int] = {}
+        self._pending: tuple[CheckpointFile, dict[str, int], Future[int]] | None = None
+        scan = latest_valid_checkpoint(folder, job, rng)
+        self._superseded, self._state, self._last = scan.leftovers, scan.state, scan.file
+        self.components = None if scan.state is None else scan.state.p
+        if scan.file is not None:
+            restore_generator(rng, scan.file.header["generator"])
+        if scan.state is not None:
+            self._columns = columns_of(scan.state)
+            if on_resume is not None:
+                on_resume(scan.state.n_passes)
 
     # -- what the solver calls -----------------------------------------------------------------------------------------
 
@@ -103,19 +86,19 @@ class Checkpoint:
     def record(self, state: KrylovState) -> None:
         """Begin to write the state; the one before it is on the disk when this returns."""
         self._settle()
-        key = key_of(state)
-        if self._key is not None and key <= self._key:
-            return  # what was gone on from
-        row = self._row if self._key is not None and key.of_row == self._key.of_row else Row()
-        self._begin(key, row, *fields_of(state, row), *_columns_of(state))
+        header = header_of(state)
+        if self._last is not None and progress_of(header) <= progress_of(self._last.header):
+            return  # the state that this run resumed from
+        continues = self._last is not None and row_of(header) == row_of(self._last.header)
+        arrays = arrays_of(state, self._columns if continues else {})
+        self._begin(header, arrays, columns_of(state), continues)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Checkpoint:
         self._pool = ThreadPoolExecutor(1)
-        if self._key is None:
-            start = {"p": 0, "n_passes": 0, "restarts": 0, "phase": Phase.EXTEND.name}
-            self._begin(BEGINNING, Row(), {**start, "generator": format_generator(self.rng)}, {}, 0, 0)
+        if self._last is None:
+            self._begin(first_header(format_generator(self.rng)), {}, {}, continues=False)
         return self
 
     def __exit__(self, kind: Any, *_: object) -> None:
@@ -125,51 +108,49 @@ class Checkpoint:
         finally:
             self._pool.shutdown()
 
-    def _begin(self, key: Key, row: Row, state: Header, arrays: Arrays, q: int, w: int) -> None:
-        """Start to write the file that follows those of `row`."""
-        before = self._before if row.names else self._row.names
-        header = header_of(state, self.job, row, before)
-        name = key.name(self._run)
-        self._pending = _Draft(key, name, row, q, w, self._pool.submit(_written, self.folder / name, header, arrays))
+    def _begin(self, state: Header, arrays: Arrays, columns: dict[str, int], continues: bool) -> None:
+        """Start to write a file, which continues the row of the last one or begins another."""
+        last = self._last
+        files: Header = {"files": [], "checksums": [], "before": [] if last is None else last.names}
+        if last is not None and continues:
+            files = {"files": last.names, "checksums": last.checksums, "before": last.before}
+        header = {f"job.{name}": value for name, value in self.job.items()} | files | state
+        file = CheckpointFile(f"{prefix_of(state)}{self._run}.npz", header)
+        written = self._pool.submit(_write, self.folder / file.name, header, arrays)
+        self._pending = (file, columns, written)
 
     def _settle(self) -> None:
         """Wait for the file that is being written; where that fails, the next one holds what it would have."""
-        draft, self._pending = self._pending, None
-        if draft is None:
+        if self._pending is None:
             return
+        (file, columns, written), self._pending = self._pending, None
         try:
-            checksum = draft.checksum.result()
+            checksum = written.result()
         except OSError as error:
-            self._warn(draft, error)
+            self._warn(file, error)
             if not self.folder.is_dir():
-                self._key, self._row, self._before = None, Row(), ()
+                self._last, self._columns = None, {}
             return
-        self._superseded = self._superseded.union(self._before)
-        self._before = self._before if draft.row.names else self._row.names
-        self._key, self._row = draft.key, draft.row.followed_by(draft.name, checksum, draft.q, draft.w)
-        remove(self.folder, self._superseded.difference(self._before, self._row.names))
+        if self._last is not None:
+            self._superseded = self._superseded.union(self._last.before)
+        self._last, self._columns = replace(file, checksum=checksum), columns
+        remove(self.folder, self._superseded.difference(file.before, file.names))
         self._superseded = frozenset()
 
-    def _warn(self, draft: _Draft, error: OSError) -> None:
+    def _warn(self, file: CheckpointFile, error: OSError) -> None:
         """Once: whether later files can be written, every pass tries."""
         if not self._warned:
             self._warned = True
             warn_user(
-                f"checkpoint {self.folder / draft.name} could not be written ({error.strerror or error}). The fit goes "
+                f"checkpoint {self.folder / file.name} could not be written ({error.strerror or error}). The fit goes "
                 "on, and files that were written before are intact.",
                 CheckpointWarning,
             )
 
 
-def _written(path: Path, header: Header, arrays: Arrays) -> int:
+def _write(path: Path, header: Header, arrays: Arrays) -> int:
     """Write a file and return its checksum; only one that needs no others makes the folder, should that have gone."""
     if not header["files"]:
         path.parent.mkdir(exist_ok=True)
     write_archive(path, header, arrays)
     return read_header(path)[1]
-
-
-def _columns_of(state: KrylovState) -> tuple[int, int]:
-    """Columns of the basis, the next block included, and of the products."""
-    k = int(state.T.shape[0])
-    return k + (0 if state.block is None else int(state.block.shape[1])), k

@@ -1,4 +1,4 @@
-"""The folder of a checkpoint: whether it can be used, and the furthest generation in it that is whole."""
+"""The folder of a checkpoint: whether it can be used, and the furthest file in it that is whole."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import numpy as np
 
 from gpukpca._files import check_writable
 from gpukpca.backend.random import restore_generator
-from gpukpca.checkpoint.fingerprint import Fingerprint, difference
-from gpukpca.checkpoint.generations import (
+from gpukpca.checkpoint.file import (
     DRAFT,
     FILE,
+    CheckpointFile,
     DamagedFileError,
-    Generation,
-    generation_at,
+    file_at,
+    progress_of,
     state_at,
 )
+from gpukpca.checkpoint.fingerprint import Fingerprint, difference
 from gpukpca.eigen.krylov_state import KrylovState
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatError, warn_user
 
@@ -34,15 +35,15 @@ class CheckpointScan:
 
     Attributes
     ----------
-    generation : Generation or None
-        The furthest that is whole.
+    file : CheckpointFile or None
+        The furthest one that is whole.
     state : KrylovState or None
         Of it; None before any solution.
     leftovers : frozenset of str
         Files of this job, or of no readable one.
     """
 
-    generation: Generation | None
+    file: CheckpointFile | None
     state: KrylovState | None
     leftovers: frozenset[str]
 
@@ -68,13 +69,13 @@ def check_folder(path: str | os.PathLike[str] | None) -> None:
     check_writable(parent, f"checkpoint={os.fspath(path)!r}")
 
 
-def has_generations(folder: Path) -> bool:
-    """Whether there is anything in a folder to go on from."""
+def has_checkpoint(folder: Path) -> bool:
+    """Return whether a folder holds a file to resume from."""
     return folder.is_dir() and any(FILE.fullmatch(path.name) for path in folder.iterdir())
 
 
 def latest_valid_checkpoint(folder: Path, job: Fingerprint, rng: np.random.Generator) -> CheckpointScan:
-    """The furthest whole generation of a job.
+    """Return the furthest whole file of a job, and its state.
 
     Raises
     ------
@@ -84,25 +85,25 @@ def latest_valid_checkpoint(folder: Path, job: Fingerprint, rng: np.random.Gener
     Warns
     -----
     CheckpointWarning
-        A damaged generation was passed over.
+        A damaged file was passed over.
     """
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    own: list[Generation] = []
+    own: list[CheckpointFile] = []
     damage: list[str] = []
     others: dict[str, str] = {}
     for name in filter(FILE.fullmatch, names):
         try:
-            generation = generation_at(folder / name)
+            file = file_at(folder / name)
         except FileNotFoundError:  # another process has cleaned up
             continue
         except (ModelFormatError, OSError) as error:
             damage.append(f"{name} cannot be used: {error}")
         else:
-            if apart := difference(generation.job, job):
+            if apart := difference(file.job, job):
                 others[name] = apart
             else:
-                own.append(generation)
-    found = _first_whole(sorted(own, key=lambda generation: generation.key, reverse=True), damage, rng)
+                own.append(file)
+    found = _first_whole(folder, sorted(own, key=lambda file: progress_of(file.header), reverse=True), damage, rng)
     if found is None and others:
         raise CheckpointError(
             f"{folder} is the checkpoint of another fit: {next(iter(others.values()))}. {AGAIN}. {ONE_FIT}."
@@ -113,30 +114,30 @@ def latest_valid_checkpoint(folder: Path, job: Fingerprint, rng: np.random.Gener
     leftovers = frozenset(ours.difference(others))
     if found is None:
         return CheckpointScan(None, None, leftovers)
-    generation, state = found
+    file, state = found
     if damage:
         warn_user(
-            f"checkpoint {folder}: {_told(damage)}. Going on from pass {generation.key.n_passes}.",
+            f"checkpoint {folder}: {_told(damage)}. Going on from pass {file.header['n_passes']}.",
             CheckpointWarning,
         )
-    return CheckpointScan(generation, state, leftovers)
+    return CheckpointScan(file, state, leftovers)
 
 
 def _first_whole(
-    own: list[Generation], damage: list[str], rng: np.random.Generator
-) -> tuple[Generation, KrylovState | None] | None:
-    """The first generation that is whole, and its state; what is wrong with those before it is added to `damage`."""
-    for generation in own:
+    folder: Path, own: list[CheckpointFile], damage: list[str], rng: np.random.Generator
+) -> tuple[CheckpointFile, KrylovState | None] | None:
+    """Return the first file that is whole, and its state; add to `damage` what is wrong with those before it."""
+    for file in own:
         try:
-            state = state_at(generation)
-            restore_generator(copy.deepcopy(rng), generation.generator)
+            state = state_at(folder, file)
+            restore_generator(copy.deepcopy(rng), file.header["generator"])
         except DamagedFileError as error:
             if str(error) not in damage:
                 damage.append(str(error))
         except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
-            damage.append(f"{generation.path.name} cannot be used: {error}")
+            damage.append(f"{file.name} cannot be used: {error}")
         else:
-            return generation, state
+            return file, state
     return None
 
 

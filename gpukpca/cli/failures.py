@@ -138,9 +138,9 @@ def _left_in(checkpoint: Path | None) -> str:
     if checkpoint is None:
         return NOTHING
     # By now it is in memory; the help of the program should not wait for it.
-    from gpukpca.checkpoint import has_generations
+    from gpukpca.checkpoint import has_checkpoint
 
-    if not has_generations(checkpoint):
+    if not has_checkpoint(checkpoint):
         return NOTHING
     return f"the checkpoint is in {checkpoint}: the same command goes on from it"
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from gpukpca._files import replaced_whole
 from gpukpca.algorithms.progress import NO_CHECKPOINT
 from gpukpca.algorithms.resources import parsed_bytes
-from gpukpca.checkpoint import has_generations
+from gpukpca.checkpoint import has_checkpoint
 from gpukpca.cli.inputs import how_to_read, read_input
 from gpukpca.cli.machine import versions
 from gpukpca.cli.method import Method
@@ -79,7 +79,7 @@ def run_fit(wanted: SimpleNamespace) -> None:
 def _checkpoint_in_words(wanted: SimpleNamespace, resumed: str, plan: Any) -> str:
     """Where the state of the fit is, and whether it was gone on from; files of another fit are none of this one's."""
     none_of_it = plan is not None and NO_CHECKPOINT in plan.notes
-    if resumed or none_of_it or wanted.checkpoint is None or not has_generations(wanted.checkpoint):
+    if resumed or none_of_it or wanted.checkpoint is None or not has_checkpoint(wanted.checkpoint):
         return resumed
     return f"in {wanted.checkpoint}"
 

@@ -33,7 +33,6 @@ from gpukpca.backend import blocking
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.namespace import to_host
 from gpukpca.backend.random import format_generator, restore_generator
-from gpukpca.checkpoint import generations
 from gpukpca.checkpoint.checkpoint import Checkpoint
 from gpukpca.checkpoint.fingerprint import described, digest_of
 from gpukpca.cli.app import gpukpca
@@ -529,7 +528,7 @@ def test_what_a_kill_leaves_behind_is_cleaned_up_and_other_files_stay(tmp_path: 
     resumed(tmp_path, **SETTINGS)
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left[0] == "notes.txt"
-    assert all(generations.FILE.fullmatch(name) for name in left[1:])
+    assert all(FILE.fullmatch(name) for name in left[1:])
 
 
 def test_the_folder_does_not_grow(tmp_path: Path) -> None:

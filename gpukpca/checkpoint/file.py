@@ -1,7 +1,7 @@
-"""The state of an iteration as a row of files: each holds what one pass added, and names the files before it.
+"""One file of a checkpoint: what a pass added to the state of an iteration, and the names of the files before it.
 
-A generation is the last file of such a row. It is whole when every file that it names is there with the checksum that
-it names; whatever else has happened to the folder, it then gives back the state to the last bit.
+Files that follow one another without a restart make a row. A file is whole when every file that it names is there with
+the checksum that it names; whatever else has happened to the folder, it then gives back the state to the last bit.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -18,7 +18,6 @@ import numpy as np
 from gpukpca._archive import SKEW, Arrays, Header, read_archive, read_header, seen
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.namespace import overflow_allowed, to_host
-from gpukpca.checkpoint.fingerprint import Fingerprint
 from gpukpca.eigen.krylov_state import KrylovState, Phase
 from gpukpca.exceptions import ModelFormatError
 
@@ -30,143 +29,116 @@ FIELDS = {name: kind for name, kind in get_type_hints(KrylovState).items() if na
 LARGEST_EXPONENT = 2200
 
 
-@dataclass(frozen=True, order=True)
-class Key:
-    """How far a generation has come.
+@dataclass(frozen=True)
+class CheckpointFile:
+    """A file of a checkpoint by its header.
 
     Attributes
     ----------
-    p : int
-        Components; a share of the variance is reached by solving for more and more. 0 before any solution.
-    n_passes : int
-    finished : bool
-    restarts : int
-        What the basis was begun anew for; files of one row have the same number.
+    name : str
+    header : dict
+        The fields of the state that are no arrays; ``job.*``; `files` and `checksums` of the row up to this file, and
+        the files of the row `before`, which are kept in case that this one is damaged.
+    checksum : int
+        That of the file itself.
     """
 
-    p: int
-    n_passes: int
-    finished: bool
-    restarts: int = field(compare=False)
+    name: str
+    header: Header
+    checksum: int = 0
 
     @property
-    def of_row(self) -> tuple[int, int, bool]:
-        """What all files of one row share."""
-        return self.p, self.restarts, self.finished
+    def names(self) -> list[str]:
+        """The files of the row up to this one."""
+        return [*self.header["files"], self.name]
 
     @property
-    def prefix(self) -> str:
-        """The beginning of the name of a file."""
-        return f"p{self.p}_pass{self.n_passes:04d}{'_end' if self.finished else ''}_"
+    def checksums(self) -> list[int]:
+        """The checksums of `names`."""
+        return [*self.header["checksums"], self.checksum]
 
-    def name(self, run: str) -> str:
-        """Return the name of the file that a run writes."""
-        return f"{self.prefix}{run}.npz"
+    @property
+    def before(self) -> list[str]:
+        """The files of the row before."""
+        return list(self.header["before"])
 
+    @property
+    def job(self) -> dict[str, Any]:
+        """The fields that must agree with those of a fit that resumes."""
+        return {name.removeprefix("job."): value for name, value in self.header.items() if name.startswith("job.")}
 
-BEGINNING = Key(0, 0, False, 0)
-
-
-@dataclass(frozen=True)
-class Row:
-    """The files that a generation is made of.
-
-    Attributes
-    ----------
-    names, checksums : tuple
-        In order; the last is the generation itself.
-    q, w : int
-        Columns of the basis and of the products in them.
-    """
-
-    names: tuple[str, ...] = ()
-    checksums: tuple[int, ...] = ()
-    q: int = 0
-    w: int = 0
-
-    def columns(self, name: str) -> int:
-        """Return the columns of the basis ("Q") or of the products ("W") in the files."""
-        return {"Q": self.q, "W": self.w}[name]
-
-    def followed_by(self, name: str, checksum: int, q: int, w: int) -> Row:
-        """With one more file, which brings the columns to q and w."""
-        return Row((*self.names, name), (*self.checksums, checksum), q, w)
+    @property
+    def has_state(self) -> bool:
+        """Whether it was written after the first solution began."""
+        return bool(self.header["p"])
 
 
-@dataclass(frozen=True)
-class Generation:
-    """One file of the folder whose header could be read.
+def progress_of(header: Header) -> tuple[int, int, bool]:
+    """Return how far a file is: components (a share of the variance takes more and more), passes, and the end."""
+    return header["p"], header["n_passes"], _is_done(header)
 
-    Attributes
-    ----------
-    path : Path
-    key : Key
-    row : Row
-        Up to this file; without its columns.
-    before : tuple of str
-        Files of the row before, which are kept in case that this one is damaged.
-    job : dict
-        See `gpukpca.checkpoint.fingerprint`.
-    generator : str
-        State of the random numbers.
-    """
 
-    path: Path
-    key: Key
-    row: Row
-    before: tuple[str, ...]
-    job: dict[str, Any]
-    generator: str
+def row_of(header: Header) -> tuple[int, int, bool]:
+    """Return the values that all files of a row share."""
+    return header["p"], header["restarts"], _is_done(header)
+
+
+def _is_done(header: Header) -> bool:
+    return bool(header.get("phase") == Phase.DONE.name)
+
+
+def prefix_of(header: Header) -> str:
+    """Return the beginning of the name of a file."""
+    return f"p{header['p']}_pass{header['n_passes']:04d}{'_end' if _is_done(header) else ''}_"
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def key_of(state: KrylovState) -> Key:
-    """Return how far a state has come."""
-    return Key(state.p, state.n_passes, state.is_done, state.restarts)
+def first_header(generator: str) -> Header:
+    """Return the fields of a file before any solution."""
+    return {"p": 0, "n_passes": 0, "restarts": 0, "phase": Phase.EXTEND.name, "generator": generator}
 
 
-def header_of(state: Header, job: Fingerprint, row: Row, before: tuple[str, ...]) -> Header:
-    """Return the header of a file that follows those of `row`; `state` holds the fields that are no arrays."""
-    files = {"files": list(row.names), "checksums": list(row.checksums), "before": list(before)}
-    return {f"job.{name}": value for name, value in job.items()} | files | state
-
-
-def fields_of(state: KrylovState, row: Row) -> tuple[Header, Arrays]:
-    """Return the fields of a state that are no arrays, and the arrays that the files of `row` do not hold yet.
-
-    The arrays are on the host, in memory of their own.
-    """
+def header_of(state: KrylovState) -> Header:
+    """Return the fields of a state that are no arrays."""
     header: Header = {}
-    arrays: Arrays = {}
     for name in FIELDS:
         value = getattr(state, name)
-        if isinstance(value, ColumnBasis):
-            start = row.columns(name)
-            if value.count > start:
-                arrays[name] = _copied(value.array[:, start:])
-        elif isinstance(value, Phase):
+        if isinstance(value, Phase):
             header[name] = value.name
         elif isinstance(value, float):  # JSON has no infinity
             header[name] = value.hex()
         elif value is None or isinstance(value, (int, str)):
             header[name] = value
-        else:
-            arrays[name] = _copied(value)
-    return header, arrays
+    return header
 
 
-def _copied(array: Any) -> np.ndarray:
-    """A copy on the host; the order of the entries in memory stays, as products depend on it to the last bit."""
-    return np.array(to_host(array), order="K")
+def arrays_of(state: KrylovState, held: Mapping[str, int]) -> Arrays:
+    """Return the arrays of a state on the host, in memory of their own; of the bases without the columns `held`."""
+    arrays: Arrays = {}
+    for name in FIELDS:
+        value = getattr(state, name)
+        if isinstance(value, ColumnBasis):
+            start = held.get(name, 0)
+            value = value.array[:, start:] if value.count > start else None
+        if value is not None and not isinstance(value, (int, float, str, Phase)):
+            # The order of the entries in memory stays, as products depend on it to the last bit.
+            arrays[name] = np.array(to_host(value), order="K")
+    return arrays
+
+
+def columns_of(state: KrylovState) -> dict[str, int]:
+    """Return the columns that the files of a state hold: of the basis with the next block, and of the products."""
+    b = 0 if state.block is None else int(state.block.shape[1])
+    return {"Q": state.Q.count + b, "W": state.W.count}
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def generation_at(path: Path) -> Generation:
-    """What a file says of itself.
+def file_at(path: Path) -> CheckpointFile:
+    """Return the file at a path, its header checked.
 
     Raises
     ------
@@ -176,39 +148,35 @@ def generation_at(path: Path) -> Generation:
         It cannot be read.
     """
     header, checksum = read_header(path)
-    p, n_passes, restarts = (_natural(header, name) for name in ("p", "n_passes", "restarts"))
+    for name in ("p", "n_passes", "restarts"):
+        _check_natural(header, name)
     names, checksums = _list_of(header, "files", str), _list_of(header, "checksums", int)
-    before = _list_of(header, "before", str)
-    if not all(FILE.fullmatch(name) for name in (*names, *before)) or len(names) != len(checksums):
+    if not all(FILE.fullmatch(name) for name in (*names, *_list_of(header, "before", str))):
         raise ModelFormatError("it names files that this library does not write")
-    if len({*names, path.name}) <= len(names):
+    if len({*names, path.name}) <= len(names) or len(names) != len(checksums):
         raise ModelFormatError("it names a file twice")
-    generator = header.get("generator")
-    if not isinstance(generator, str):
+    if not isinstance(header.get("generator"), str):
         raise ModelFormatError("it has no state of the random numbers")
-    key = Key(p, n_passes, header.get("phase") == Phase.DONE.name, restarts)
-    if not path.name.startswith(key.prefix):
+    if not path.name.startswith(prefix_of(header)):
         raise ModelFormatError("its counters are those of another pass")
-    job = {name.removeprefix("job."): value for name, value in header.items() if name.startswith("job.")}
-    return Generation(path, key, Row((*names, path.name), (*checksums, checksum)), before, job, generator)
+    return CheckpointFile(path.name, header, checksum)
 
 
-def state_at(generation: Generation) -> KrylovState | None:
-    """The state of a generation; None for one before any solution.
+def state_at(folder: Path, file: CheckpointFile) -> KrylovState | None:
+    """Return the state of a file; None for one before any solution.
 
     Raises
     ------
     DamagedFileError
-        One of its files is missing or damaged, or they make no state.
+        One of the files of its row is missing or damaged, or they make no state.
     """
-    parts = [
-        _part(generation.path.parent / name, checksum)
-        for name, checksum in zip(generation.row.names, generation.row.checksums, strict=True)
-    ]
-    if generation.key.p == 0:
+    parts = [_part(folder / name, checksum) for name, checksum in zip(file.names, file.checksums, strict=True)]
+    if not file.has_state:
         return None
-    with _blamed(generation.path.name):
-        return _state(generation, parts)
+    with _blamed(file.name):
+        state = _state(parts)
+        _check(state, file.job)
+        return state
 
 
 class DamagedFileError(Exception):
@@ -217,7 +185,7 @@ class DamagedFileError(Exception):
 
 @contextmanager
 def _blamed(name: str) -> Iterator[None]:
-    """What goes wrong inside is the fault of the file that is named."""
+    """Turn errors inside into those of the named file."""
     try:
         yield
     except FileNotFoundError as error:
@@ -227,14 +195,15 @@ def _blamed(name: str) -> Iterator[None]:
 
 
 def _part(path: Path, checksum: int) -> tuple[Header, Arrays]:
-    """Header and arrays of a file that has this checksum."""
+    """Return header and arrays of a file that has this checksum."""
     with _blamed(path.name):
         if read_header(path)[1] != checksum:
             raise ModelFormatError("it is another file than the one that was written")
         return read_archive(path, lambda header: None)
 
 
-def _state(generation: Generation, parts: list[tuple[Header, Arrays]]) -> KrylovState:
+def _state(parts: list[tuple[Header, Arrays]]) -> KrylovState:
+    """Return the state that the files of a row make together."""
     header, last = parts[-1]
     values: dict[str, Any] = {}
     for name, kind in FIELDS.items():
@@ -246,9 +215,7 @@ def _state(generation: Generation, parts: list[tuple[Header, Arrays]]) -> Krylov
             values[name] = _scalar(header, name, kind)
         else:
             values[name] = last[name]
-    state = KrylovState(**values)
-    _check(state, generation.job)
-    return state
+    return KrylovState(**values)
 
 
 def _column_parts(name: str, parts: list[tuple[Header, Arrays]]) -> Iterator[np.ndarray]:
@@ -311,11 +278,10 @@ def _order(job: Mapping[str, Any]) -> int:
     return d if job.get("by_samples") == "False" else n
 
 
-def _natural(header: Mapping[str, Any], name: str) -> int:
+def _check_natural(header: Header, name: str) -> None:
     value = header.get(name)
     if type(value) is not int or value < 0:
         raise ModelFormatError(f"its {name} is {str(value)[:80]!r}")
-    return value
 
 
 def _scalar(header: Header, name: str, kind: Any) -> Any:
@@ -331,8 +297,8 @@ def _scalar(header: Header, name: str, kind: Any) -> Any:
     return value
 
 
-def _list_of(header: Mapping[str, Any], name: str, kind: type) -> tuple[Any, ...]:
+def _list_of(header: Header, name: str, kind: type) -> list[Any]:
     values = header.get(name)
     if not isinstance(values, list) or not all(type(value) is kind for value in values):
         raise ModelFormatError(f"its {name} are no list of {kind.__name__}")
-    return tuple(values)
+    return values
