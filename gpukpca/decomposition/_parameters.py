@@ -52,7 +52,7 @@ from gpukpca.kernels.bandwidth import GAMMA_RULES
 # -- types ---------------------------------------------------------------------------------------------------------
 
 KernelLike = KernelName | Kernel | Callable[..., Any]
-Preimage = PreimageName | RidgePreimage | FixedPointPreimage | DistanceConstraintPreimage | None
+PreimageLike = PreimageName | RidgePreimage | FixedPointPreimage | DistanceConstraintPreimage | None
 Power = Literal["auto"] | int
 Normalizer = Literal["auto", "QR", "LU", "none"]
 MemoryLimit = int | str | None

@@ -17,7 +17,7 @@ from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorageName,
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.placement import Placement, own_copy, placement_for
 from gpukpca.algorithms.preimage.fit import fit_preimage
-from gpukpca.algorithms.preimage.result import FittedPreimage
+from gpukpca.algorithms.preimage.result import Preimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
 from gpukpca.algorithms.resources import Resources, memory_limit
 from gpukpca.backend.device import device_context
@@ -32,7 +32,7 @@ from gpukpca.decomposition._parameters import (
     KernelLike,
     MemoryLimit,
     Power,
-    Preimage,
+    PreimageLike,
     Verbose,
     check_parameters,
 )
@@ -211,7 +211,7 @@ class KernelPCA(
         kernel_params: dict[str, Any] | None = None,
         alpha: float = 1.0,
         fit_inverse_transform: bool = False,
-        preimage: Preimage = None,
+        preimage: PreimageLike = None,
         eigen_solver: EigenSolver = "auto",
         tol: float = 0,
         max_iter: int | None = None,
@@ -362,7 +362,7 @@ class KernelPCA(
         return kernel, settings
 
     def _publish(
-        self, fit: KernelPCAFit, preimage: FittedPreimage | None, place: Placement, story: tuple[str, ...], data: Any
+        self, fit: KernelPCAFit, preimage: Preimage | None, place: Placement, story: tuple[str, ...], data: Any
     ) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
         home, landmarks = place.returned, fit.landmarks

@@ -20,7 +20,7 @@ from gpukpca.backend.namespace import is_sparse
 from gpukpca.backend.random import Seed, generator
 from gpukpca.backend.rows import gather_rows
 from gpukpca.decomposition._base import DevicePlacement
-from gpukpca.decomposition._parameters import KernelLike, MemoryLimit, Preimage, Verbose
+from gpukpca.decomposition._parameters import KernelLike, MemoryLimit, PreimageLike, Verbose
 from gpukpca.decomposition._session import fit_session
 from gpukpca.decomposition._validation import new_data, training_data
 from gpukpca.decomposition.kernel_pca import KernelPCA
@@ -141,7 +141,7 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
         gammas: Gamma | Sequence[Gamma] = None,
         n_components: float | Sequence[float] | None = None,
         param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]] | None = None,
-        preimage: Preimage = "ridge",
+        preimage: PreimageLike = "ridge",
         cv: Any = 5,
         refit: bool = True,
         eigen_solver: EigenSolver = "auto",

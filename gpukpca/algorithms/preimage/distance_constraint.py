@@ -13,7 +13,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
-from gpukpca.algorithms.preimage.result import Found, PreimageInfo
+from gpukpca.algorithms.preimage.result import PreimageInfo, Preimages
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import row_products, smallest_in_rows
@@ -58,7 +58,7 @@ class DistanceConstraint:
     n_neighbors: int
 
     @classmethod
-    def fitted(cls, space: FeatureSpace, scores: Array, n_neighbors: int) -> DistanceConstraint:
+    def learn(cls, space: FeatureSpace, scores: Array, n_neighbors: int) -> DistanceConstraint:
         """m² kernel values for the distances of the basis from the mean."""
         basis, wide = space.map.basis, space.map.mean_weights.dtype
         by_distances = space.kernel.inverts_to == "distances"
@@ -75,7 +75,11 @@ class DistanceConstraint:
         """With what follows from the basis: the points."""
         return cls(space, _points(space.map.basis, mean), mean, **fields)
 
-    def __call__(self, Z: Array, start: Array | None = None) -> Found:
+    def of_first(self, count: int) -> DistanceConstraint:
+        """Return the pre-image itself, which takes fewer scores as they are."""
+        return self
+
+    def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
         """Cost: 2 m q operations a point, and k² d for k neighbors."""
         widest = max(int(self.points.shape[0]), self.n_neighbors * int(self.points.shape[1]))
         panels = row_slices(int(Z.shape[0]), max(1, blocking.PREIMAGE_ENTRIES.on(is_on_gpu(Z)) // widest))

@@ -6,11 +6,11 @@ from typing import Any
 
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.preimage.linear import LinearPreimage
-from gpukpca.algorithms.preimage.result import FittedPreimage
+from gpukpca.algorithms.preimage.result import Preimage
 from gpukpca.kernels import Linear
 
 
-def fit_preimage(X: Any, fit: KernelPCAFit, method: Any) -> FittedPreimage | None:
+def fit_preimage(X: Any, fit: KernelPCAFit, method: Any) -> Preimage | None:
     """Return the pre-image of a fit by a method; None for no method. That of the linear kernel is exact.
 
     Parameters

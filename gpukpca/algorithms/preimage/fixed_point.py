@@ -15,7 +15,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, nearest, square_sums
-from gpukpca.algorithms.preimage.result import Found, PreimageInfo
+from gpukpca.algorithms.preimage.result import PreimageInfo, Preimages
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import multiply
@@ -65,7 +65,7 @@ class FixedPoint:
     tol: float
 
     @classmethod
-    def fitted(cls, space: FeatureSpace, scores: Array, max_iter: int, tol: float) -> FixedPoint:
+    def learn(cls, space: FeatureSpace, scores: Array, max_iter: int, tol: float) -> FixedPoint:
         """One centered copy of the basis; nothing is computed with the kernel."""
         basis = space.map.basis
         mean = feature_means(basis)
@@ -85,7 +85,11 @@ class FixedPoint:
             slope = slope.k
         return cls(space, points, mean, scores, spread, slope, max_iter, tol)
 
-    def __call__(self, Z: Array, start: Array | None = None) -> Found:
+    def of_first(self, count: int) -> FixedPoint:
+        """Return the pre-image itself, which takes fewer scores as they are."""
+        return self
+
+    def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
         """The pre-images, and how they were found; cost: m kernel values and 4 m d operations a point and look."""
         slope, kernel = (_Prepared.of(k, self.points) for k in (self.slope, self.space.kernel))
         values = None if self.slope == self.space.kernel else kernel
@@ -93,7 +97,7 @@ class FixedPoint:
         rows = max(1, blocking.PREIMAGE_ENTRIES.on(is_on_gpu(Z)) // int(self.points.shape[0]))
         panels = row_slices(count, rows)
 
-        def panel(bounds: tuple[int, int]) -> Found:
+        def panel(bounds: tuple[int, int]) -> Preimages:
             Zp = Z[slice(*bounds), :]
             begin = self._begin(Zp, None if start is None else start[slice(*bounds), :])
             return _Search(self, slope, values, self.space.weights(Zp)).run(begin)
@@ -102,7 +106,7 @@ class FixedPoint:
         points = namespace_of(Z).concat([part for part, _ in found], axis=0)
         wide = self.mean.dtype
         restored = by_panels(points, lambda part, *_: cast(cast(part, wide) + self.mean[None, :], part.dtype))
-        return restored, PreimageInfo.joined([info for _, info in found])
+        return restored, PreimageInfo.concatenate([info for _, info in found])
 
     def _begin(self, Z: Array, start: Array | None) -> Array:
         if start is None:
@@ -157,7 +161,7 @@ class _Search:
         self.xp = namespace_of(weights)
         self.enough = task.tol * task.spread
 
-    def run(self, start: Array) -> Found:
+    def run(self, start: Array) -> Preimages:
         """Points that have converged leave; the others go on until `max_iter`."""
         count = int(start.shape[0])
         state, restarted = self._first(start)

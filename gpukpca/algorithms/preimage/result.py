@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
@@ -31,16 +31,25 @@ class PreimageInfo:
 
     @classmethod
     def direct(cls, count: int) -> PreimageInfo:
-        """Of so many points that were found without iterating."""
+        """Return the information about points that were found without iterating."""
         return cls(np.ones(count, dtype=bool), np.zeros(count, dtype=np.int64), np.zeros(count, dtype=bool))
 
     @classmethod
-    def joined(cls, parts: Sequence[PreimageInfo]) -> PreimageInfo:
-        """Of all points of the parts, in order."""
+    def concatenate(cls, parts: Sequence[PreimageInfo]) -> PreimageInfo:
+        """Return the information about all points of the parts, in order."""
         names = ("converged", "n_iter", "restarted")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-# Pre-images of scores (m, q), q at most the number of components fitted, from points (m, d) to begin with, if any.
-FittedPreimage = Any
-Found = tuple[Array, PreimageInfo]
+# Points (m, d) of data space, and how each was found.
+Preimages = tuple[Array, PreimageInfo]
+
+
+class Preimage(Protocol):
+    """A learned map from scores back to data space."""
+
+    def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
+        """Return the pre-images of scores (m, q); an iteration begins at the points `start` (m, d), where given."""
+
+    def of_first(self, count: int) -> Preimage:
+        """Return the pre-image of scores of the first components, at most as many as were fitted."""

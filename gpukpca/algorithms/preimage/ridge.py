@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.preimage.result import Found, PreimageInfo
+from gpukpca.algorithms.preimage.result import PreimageInfo, Preimages
 from gpukpca.backend.linalg import add_to_diagonal, inner_products, solve_positive_definite, solve_triangular
 from gpukpca.backend.namespace import cast, from_host, namespace_of
 from gpukpca.backend.rows import feature_means, gather_rows, row_panels, shifted_rows
@@ -68,7 +68,7 @@ class RidgeRegression:
     mean: Array | None
 
     @classmethod
-    def fitted(cls, X: Array, scores: Array, rule: RidgeRule) -> RidgeRegression:
+    def learn(cls, X: Array, scores: Array, rule: RidgeRule) -> RidgeRegression:
         """Solve once: O(n³/3 + n² d) and one n × n matrix; with r landmarks O(n r (r + d)) and n r items."""
         kernel = rule.kernel.resolve(scores)
         mean = feature_means(X) if rule.centered else None
@@ -81,7 +81,7 @@ class RidgeRegression:
             raise _not_solvable(rule.alpha)
         return cls(rule, X, scores, kernel, knots, dual_coef, mean)
 
-    def __call__(self, Z: Array, start: Array | None = None) -> Found:
+    def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
         """Z must have as many columns as the scores; see `of_first`."""
         points = kernel_matmat(self.kernel, Z, self.knots, self.dual_coef, n_jobs=self.rule.n_jobs)
         if self.mean is not None:
@@ -93,7 +93,7 @@ class RidgeRegression:
         if count == self.scores.shape[1]:
             return self
         xp = namespace_of(self.scores)
-        return RidgeRegression.fitted(self.X, xp.asarray(self.scores[:, :count], copy=True), self.rule)
+        return RidgeRegression.learn(self.X, xp.asarray(self.scores[:, :count], copy=True), self.rule)
 
 
 def _by_all(X: Array, scores: Array, kernel: Kernel, mean: Array | None, rule: RidgeRule) -> tuple[Array, Array]:

@@ -10,31 +10,27 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import is_integer
 from gpukpca._typing import Array, ArrayLike
-from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
+from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.kernel_pca.linear_axes import LinearAxes
 from gpukpca.algorithms.kernel_pca.projection import AffineProjection
-from gpukpca.algorithms.placement import panels_of
-from gpukpca.algorithms.preimage.result import FittedPreimage, Found, PreimageInfo
-from gpukpca.algorithms.preimage.ridge import RidgeRegression
-from gpukpca.backend import blocking
+from gpukpca.algorithms.preimage.apply import (
+    denoised_points,
+    feature_space_errors,
+    points_of_scores,
+    reconstruction_errors,
+)
+from gpukpca.algorithms.preimage.result import Preimage
 from gpukpca.backend.device import device_context
-from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
-    cast,
-    dtype_name,
     is_foreign,
-    is_sparse,
-    move,
-    namespace_of,
     overflow_allowed,
     to_host,
 )
-from gpukpca.backend.rows import dense_rows, take_rows
 from gpukpca.decomposition._base import OnlyWhere
 from gpukpca.decomposition._validation import checked_scores, new_data
 from gpukpca.decomposition.lazy import mean_of, supports_dask
 from gpukpca.distributed import is_dask_array
-from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, warn_user
+from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Precomputed
 
 
@@ -84,7 +80,7 @@ class WithPreimages:
     landmarks_: np.ndarray
     # Files of models without them have none.
     _axes: LinearAxes | None = None
-    _preimage: FittedPreimage | None = None
+    _preimage: Preimage | None = None
 
     @property
     def _space(self) -> FeatureSpace:
@@ -150,14 +146,13 @@ class WithPreimages:
         ConvergenceWarning
             Some points have not converged; they are where the last step led.
         """
-        self._check_has_preimage()
+        preimage = self._checked_preimage()
         q = self._first(n_components, lowest=1)
         like = self._map.like
         with device_context(like), overflow_allowed():
             Z = checked_scores(X, like, int(self.eigenvalues_.shape[0]))[:, :q]
-            back = self._way_back(q)
-            parts = [_points(back, Z[start:stop, :], None, X) for start, stop in panels_of(Z, blocking.PREIMAGE_PANEL)]
-            return _joined(parts, return_info)
+            points, info = points_of_scores(preimage, Z, X)
+        return (points, info) if return_info else points
 
     @OnlyWhere(_without_inverse)
     @supports_dask("points")
@@ -192,14 +187,12 @@ class WithPreimages:
         -----
         By panels of rows: beside the result, memory does not grow with m.
         """
-        self._check_has_preimage()
+        preimage = self._checked_preimage()
         q = self._first(n_components, lowest=1)
-        Y = self._new_rows(X, "denoise")
+        Y = new_data(self, X, self.X_fit_, "denoise")
         with device_context(self._map.like), overflow_allowed():
-            back = self._way_back(q)
-            panels = panels_of(Y, blocking.PREIMAGE_PANEL)
-            parts = [self._denoised(back, self._brought(Y, *bounds), q, X) for bounds in panels]
-            return _joined(parts, return_info)
+            points, info = denoised_points(self._space, preimage, Y, q, X)
+        return (points, info) if return_info else points
 
     @OnlyWhere(_without_inverse)
     @supports_dask("numbers")
@@ -290,17 +283,11 @@ class WithPreimages:
                 "feature_space_error needs diagonal = k(x, x) of the new points with a precomputed kernel, whose rows "
                 f"do not hold it, and takes none with others; the kernel is {self.kernel_!r}."
             )
-        Y = self._new_rows(X, "feature_space_error")
+        Y = new_data(self, X, self.X_fit_, "feature_space_error")
         if given:
             diagonal = _checked_diagonal(diagonal, int(Y.shape[0]))
         with device_context(self._map.like), overflow_allowed():
-            parts, space = [], self._space
-            for start, stop in panels_of(Y, blocking.PREIMAGE_PANEL):
-                own = None if diagonal is None else diagonal[start:stop]
-                errors = cast(space.errors(self._brought(Y, start, stop), q, own), space.map.projection.dtype)
-                check_finite(errors[:, None], "The kernel overflows on the new points.", "The array of errors")
-                parts.append(_returned(errors, X))
-            return namespace_of(parts[0]).concat(parts, axis=0)
+            return feature_space_errors(self._space, Y, q, X, diagonal)
 
     @OnlyWhere(_without_diagonal)
     @supports_dask("numbers")
@@ -325,16 +312,18 @@ class WithPreimages:
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
-    def _check_has_preimage(self) -> None:
+    def _checked_preimage(self) -> Preimage:
+        """Return the pre-image, or raise `NotFittedError` where the fit has none."""
         check_is_fitted(self)
         if self._preimage is None:
             raise NotFittedError(
                 "this KernelPCA was fitted without preimage or fit_inverse_transform=True, so it has no inverse; fit "
                 "it again."
             )
+        return self._preimage
 
     def _first(self, n_components: Any, lowest: int) -> int:
-        """How many components are meant."""
+        """Return how many components are used: all, or the number given."""
         p = int(self.eigenvalues_.shape[0])
         if n_components is None:
             return p
@@ -345,73 +334,17 @@ class WithPreimages:
             )
         return int(n_components)
 
-    def _new_rows(self, X: Any, method: str) -> Any:
-        return new_data(self, X, self.X_fit_, method)
-
-    def _brought(self, Y: Any, start: int, stop: int) -> Any:
-        """Some rows where the map is computed, in the dtype of fit."""
-        rows = take_rows(Y, start, stop)
-        rows = rows if is_sparse(rows) else move(rows, self._map.like)
-        return cast(rows, self._map.projection.dtype)
-
-    def _way_back(self, q: int) -> FittedPreimage:
-        """The pre-image for the first q components; a regression is solved for them, once for all panels."""
-        fitted = self._preimage
-        return fitted.of_first(q) if isinstance(fitted, RidgeRegression) else fitted
-
-    def _denoised(self, back: FittedPreimage, rows: Any, q: int, X: Any) -> Found:
-        Z = self._space.scores(rows)
-        check_finite(Z, "The kernel overflows on the new points.", "The array of scores")
-        return _points(back, Z[:, :q], dense_rows(rows), X)
-
     def _square_errors(self, X: Any, n_components: Any = None, wide: bool = False) -> Array:
-        """`reconstruction_error`, in the dtype of fit or in the widest, shape (m,)."""
-        self._check_has_preimage()
+        """Return `reconstruction_error`, in the dtype of fit or in the widest, shape (m,)."""
+        preimage = self._checked_preimage()
         q = self._first(n_components, lowest=1)
-        Y = self._new_rows(X, "reconstruction_error")
-        m, parts = self._map, []
-        with device_context(m.like), overflow_allowed():
-            back = self._way_back(q)
-            for bounds in panels_of(Y, blocking.PREIMAGE_PANEL):
-                rows = dense_rows(self._brought(Y, *bounds))
-                points, info = self._denoised(back, rows, q, rows)
-                squares = square_sums(cast(rows, m.mean_weights.dtype) - cast(points, m.mean_weights.dtype))
-                errors = squares if wide else cast(squares, m.projection.dtype)
-                advice = f"Squares of these data are beyond {dtype_name(errors.dtype)}: scale them, or take float64."
-                check_finite(errors[:, None], advice, "The array of errors")
-                parts.append((_returned(errors, X), info))
-        return _joined(parts, return_info=False)
-
-
-def _points(back: FittedPreimage, Z: Array, start: Array | None, X: Any) -> Found:
-    """The pre-images, in the library of X."""
-    points, info = back(Z, start)
-    check_finite(points, "The kernel overflows on these scores.", "The array of points")
-    return _returned(points, X), info
-
-
-def _returned(result: Array, X: Any) -> Array:
-    """A result in the library of the input."""
-    return move(result, X) if is_foreign(X) else to_host(result)
-
-
-def _joined(parts: list[Found], return_info: bool) -> Any:
-    """The points of all panels, with a warning where some have not converged."""
-    first = parts[0][0]
-    points = first if len(parts) == 1 else namespace_of(first).concat([points for points, _ in parts], axis=0)
-    info = PreimageInfo.joined([info for _, info in parts])
-    missing = int(np.sum(~info.converged))
-    if missing:
-        warn_user(
-            f"{missing} of {len(info.converged)} pre-images have not converged after {int(info.n_iter.max())} looks at "
-            "most. Allow more (max_iter) or a larger tol of FixedPointPreimage; return_info=True says which.",
-            ConvergenceWarning,
-        )
-    return (points, info) if return_info else points
+        Y = new_data(self, X, self.X_fit_, "reconstruction_error")
+        with device_context(self._map.like), overflow_allowed():
+            return reconstruction_errors(self._space, preimage, Y, q, X, wide=wide)
 
 
 def _checked_diagonal(diagonal: Any, count: int) -> np.ndarray:
-    """k(x, x) of so many points, on the host."""
+    """Return k(x, x) of the new points on the host, checked, shape (count,)."""
     values = np.asarray(to_host(diagonal) if is_foreign(diagonal) else diagonal, dtype=np.float64)
     if values.shape != (count,) or not np.all(np.isfinite(values)):
         raise InvalidParameterError(

@@ -118,7 +118,7 @@ class RidgePreimage(_PreimageMethod):
         if not scores.shape[1]:
             return LinearPreimage.of_rows(X, scores)
         rule = RidgeRule(self.latent_kernel(), float(self.alpha), self.centered, landmarks, space.n_jobs)
-        return RidgeRegression.fitted(X, scores, rule)
+        return RidgeRegression.learn(X, scores, rule)
 
     def latent_kernel(self) -> Kernel:
         """The kernel between scores, its gamma still a rule."""
@@ -164,7 +164,7 @@ class FixedPointPreimage(_PreimageMethod):
 
     def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> FixedPoint:
         """Return the iteration with the basis, centered."""
-        return FixedPoint.fitted(space, space.basis_rows(scores), int(self.max_iter), float(self.tol))
+        return FixedPoint.learn(space, space.basis_rows(scores), int(self.max_iter), float(self.tol))
 
 
 class DistanceConstraintPreimage(_PreimageMethod):
@@ -202,7 +202,7 @@ class DistanceConstraintPreimage(_PreimageMethod):
 
     def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> DistanceConstraint:
         """Return the method with the scores of the basis, and how far it is from the mean."""
-        return DistanceConstraint.fitted(space, space.basis_rows(scores), int(self.n_neighbors))
+        return DistanceConstraint.learn(space, space.basis_rows(scores), int(self.n_neighbors))
 
 
 PreimageName = Literal["ridge", "fixed_point", "distance_constraint"]
