@@ -34,6 +34,7 @@ from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.namespace import to_host
 from gpukpca.backend.random import format_generator, restore_generator
 from gpukpca.checkpoint.checkpoint import Checkpoint
+from gpukpca.checkpoint.file import FILE
 from gpukpca.checkpoint.fingerprint import described, digest_of
 from gpukpca.cli.app import gpukpca
 from gpukpca.cli.failures import failures_in_one_line
