@@ -222,10 +222,9 @@ class ClusterStorage(Storage):
         self,
         kernel: Kernel,
         X: ClusterRows,
-        template: PreparedRows | None = None,
-        *,
-        n_jobs: int | None = None,
-        report: TileReport | None = None,
+        template: PreparedRows | None,
+        n_jobs: int | None,
+        report: TileReport | None,
     ) -> DaskGram:
         return DaskGram(kernel, X, report=report, template=template or kernel.template(X, centered=True))
 

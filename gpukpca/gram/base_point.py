@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
-from gpukpca._typing import Array, SymmetricOperator, complete_operator
+from gpukpca._typing import Array, Indices, SymmetricOperator, complete_operator
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import column_sums, subtract_outer_sum
 from gpukpca.backend.namespace import accumulation_dtype, cast, namespace_of
@@ -72,11 +71,11 @@ class BasePointGram(SymmetricOperator):
         xp = namespace_of(self.like)
         return xp.abs(cast(self.base.diagonal(), self._column.dtype)) + 2.0 * xp.abs(self._column)
 
-    def columns(self, indices: Any) -> Array:
+    def columns(self, indices: Indices) -> Array:
         """The columns named by `indices`, shape (n, len(indices))."""
         return subtract_outer_sum(self.base.columns(indices), self._column, gather_rows(self._column, indices))
 
-    def block(self, rows: Any, columns: Any) -> Array | None:
+    def block(self, rows: Indices, columns: Indices) -> Array | None:
         """Return the entries in the named rows and columns; None where the base returns None."""
         K = self.base.block(rows, columns)
         return (

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array, SymmetricOperator, complete_operator
+from gpukpca._typing import Array, Indices, SymmetricOperator, complete_operator
 from gpukpca.backend.device import missing_columns, on_its_device, operator_on_its_device
 from gpukpca.backend.linalg import column_sums, largest_asymmetry, subtract_outer_sum
 from gpukpca.backend.namespace import (
@@ -226,7 +225,7 @@ class CenteredGram(SymmetricOperator):
         wide = cast(self.base.diagonal(), means.dtype) - 2.0 * means + self._grand_sum / self.shape[0]
         return cast(wide, self.dtype)
 
-    def columns(self, indices: Any) -> Array:
+    def columns(self, indices: Indices) -> Array:
         """The columns of H K H named by `indices`."""
         means = self.column_means
         chosen = from_host(to_host(means)[list(indices)], means)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from gpukpca._typing import Array, SymmetricOperator
+from gpukpca._typing import Array, Indices, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.namespace import empty_like, namespace_of, writes_in_place
@@ -55,11 +53,11 @@ class DenseGram(SymmetricOperator):
         """The diagonal, shape (n,)."""
         return namespace_of(self.K).linalg.diagonal(self.K)
 
-    def columns(self, indices: Any) -> Array:
+    def columns(self, indices: Indices) -> Array:
         """The columns named by `indices`, shape (n, len(indices))."""
         return take_columns(self.K, indices)
 
-    def block(self, rows: Any, columns: Any) -> Array:
+    def block(self, rows: Indices, columns: Indices) -> Array:
         """The entries in the named rows and columns."""
         return take_columns(gather_rows(self.K, rows), columns)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from gpukpca._typing import Array, SymmetricOperator
+from gpukpca._typing import Array, Indices, SymmetricOperator
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import inner_products, symmetric_from_upper
 from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, from_host, namespace_of
@@ -61,11 +59,11 @@ class FactoredGram(SymmetricOperator):
 
         return by_panels(self.F, squares)
 
-    def columns(self, indices: Any) -> Array:
+    def columns(self, indices: Indices) -> Array:
         """The columns of F Fᵀ named by `indices`, shape (n, len(indices))."""
         return self.F @ namespace_of(self.F).matrix_transpose(gather_rows(self.F, indices))
 
-    def block(self, rows: Any, columns: Any) -> Array:
+    def block(self, rows: Indices, columns: Indices) -> Array:
         """The entries of F Fᵀ in the named rows and columns."""
         right = gather_rows(self.F, columns)
         return gather_rows(self.F, rows) @ namespace_of(right).matrix_transpose(right)

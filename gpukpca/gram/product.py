@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, Indices
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu, on_its_device
 from gpukpca.backend.elementwise import add, place_for, put
@@ -283,7 +283,7 @@ def _rectangle(kernel: Kernel, X: Array, Y: Array, n_jobs: int | None) -> Array:
 
 
 def kernel_columns(
-    kernel: Kernel, rows: PreparedRows, chosen: Sequence[int], like: Array, *, tile_edge: int, workers: int
+    kernel: Kernel, rows: PreparedRows, chosen: Indices, like: Array, *, tile_edge: int, workers: int
 ) -> Array:
     """Return K[:, chosen] from prepared rows, by panels of rows with threads.
 

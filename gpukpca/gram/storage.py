@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from gpukpca._typing import SymmetricOperator
+from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.parallel import TileReport
 from gpukpca.gram.dense import DenseGram
 from gpukpca.gram.low_rank import FactoredGram
@@ -46,13 +46,7 @@ class Storage(ABC):
 
     @abstractmethod
     def build(
-        self,
-        kernel: Kernel,
-        X: Any,
-        template: PreparedRows | None = None,
-        *,
-        n_jobs: int | None = None,
-        report: TileReport | None = None,
+        self, kernel: Kernel, X: Array, template: PreparedRows | None, n_jobs: int | None, report: TileReport | None
     ) -> GramOperator:
         """Return the operator of K, for use inside a `CenteredGram`.
 
@@ -61,10 +55,10 @@ class Storage(ABC):
         kernel : Kernel
             With numbers in place of rules (`Kernel.resolve`).
         X : array or CSR matrix, shape (n, d)
-        template : PreparedRows, optional
-            ``kernel.template(X, centered=True)``, where it is at hand.
-        n_jobs : int, optional
-        report : callable, optional
+        template : PreparedRows or None
+            ``kernel.template(X, centered=True)``; None computes it, unless the kernel is stored only.
+        n_jobs : int or None
+        report : callable or None
             Called with (tiles done, tiles in all) during a product.
         """
 
@@ -106,13 +100,7 @@ class DenseStorage(Storage):
         return self.n * self.n * item_size
 
     def build(
-        self,
-        kernel: Kernel,
-        X: Any,
-        template: PreparedRows | None = None,
-        *,
-        n_jobs: int | None = None,
-        report: TileReport | None = None,
+        self, kernel: Kernel, X: Array, template: PreparedRows | None, n_jobs: int | None, report: TileReport | None
     ) -> DenseGram:
         if isinstance(kernel, Precomputed):
             return DenseGram(training_matrix(X), n_jobs=n_jobs)
@@ -180,13 +168,7 @@ class TiledStorage(Storage):
         return sum(min(start + width, self.n) for start in range(0, self.n, width))
 
     def build(
-        self,
-        kernel: Kernel,
-        X: Any,
-        template: PreparedRows | None = None,
-        *,
-        n_jobs: int | None = None,
-        report: TileReport | None = None,
+        self, kernel: Kernel, X: Array, template: PreparedRows | None, n_jobs: int | None, report: TileReport | None
     ) -> TiledGram:
         return shifted_gram(
             kernel,
@@ -228,17 +210,11 @@ class LowRankStorage(Storage):
         return self.n * self.rank * item_size
 
     def build(
-        self,
-        kernel: Kernel,
-        X: Any,
-        template: PreparedRows | None = None,
-        *,
-        n_jobs: int | None = None,
-        report: TileReport | None = None,
+        self, kernel: Kernel, X: Array, template: PreparedRows | None, n_jobs: int | None, report: TileReport | None
     ) -> GramOperator:
         """Return F Fᵀ of the features of the kernel, or the operator of K that landmarks are taken from."""
         if self.source is not None:
-            return self.source.build(kernel, X, template, n_jobs=n_jobs, report=report)
+            return self.source.build(kernel, X, template, n_jobs, report)
         return FactoredGram(kernel.features(X, template or kernel.template(X, centered=True)))
 
     def __str__(self) -> str:

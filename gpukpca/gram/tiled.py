@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from gpukpca._typing import Array, SymmetricOperator
+from gpukpca._typing import Array, Indices, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import free_bytes, is_on_gpu, on_its_device, operator_on_its_device
 from gpukpca.backend.limits import SHARE_ALONE
@@ -136,12 +136,12 @@ class TiledGram(SymmetricOperator):
         parts = [self.kernel.tile_diagonal(self.rows.slice(*bounds)) for bounds in self._bounds]
         return namespace_of(self.like).concat(parts, axis=0)
 
-    def columns(self, indices: Sequence[int]) -> Array:
+    def columns(self, indices: Indices) -> Array:
         """Return the columns of K named by `indices`, shape (n, len(indices)), computed with threads."""
         edge, workers = self.tile_edge, self.workers
         return kernel_columns(self.kernel, self.rows, indices, self.like, tile_edge=edge, workers=workers)
 
-    def block(self, rows: Sequence[int], columns: Sequence[int]) -> Array:
+    def block(self, rows: Indices, columns: Indices) -> Array:
         """Return the entries of K in the named rows and columns."""
         return compute_tile(self.kernel, self.rows.take(rows), self.rows.take(columns), self.like, False)
 

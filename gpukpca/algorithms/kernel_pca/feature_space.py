@@ -128,7 +128,8 @@ class FeatureSpace:
         ones = xp.ones_like(m.projection[:, :1])
         sums = to_host(prepared_matmat(kernel, Z, m.basis, rows, ones, n_jobs=self.n_jobs))[:, 0]
         own = to_host(kernel.diagonal(cast(gather_rows(Z, [0]), m.projection.dtype)))[0]
-        return candidates[sums <= eps * own]
+        near: np.ndarray = candidates[sums <= eps * own]
+        return near
 
     def weights(self, Z: Array) -> Array:
         """γ with m + z V = Σ γ_j φ(b_j) for every row z, shape (rows, m): A z + c."""

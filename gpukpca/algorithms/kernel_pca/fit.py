@@ -257,7 +257,7 @@ def _start(
     """Return the directions that the iteration starts from where a pass is expensive."""
     if not plan.start_landmarks or rows is None:
         return None
-    width = plan.solver.width(task.n, plan.n_components, on_gpu=is_on_gpu(op.like))
+    width = complete_solver(plan.solver).width(task.n, plan.n_components, on_gpu=is_on_gpu(op.like))
     # A centered sample of m rows has m - 1 components, of which the leading ones are worth something.
     columns = min(width, plan.start_landmarks // 2)
     n_jobs = plan.storage.workers

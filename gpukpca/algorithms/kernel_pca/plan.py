@@ -180,7 +180,7 @@ class Plan:
         return "\n".join(lines + [f"note      {note}" for note in self.notes])
 
 
-def plan_of(job: PlanRequest, solver: Any, why: str, storage: Storage, needed: int, **more: Any) -> Plan:
+def plan_of(job: PlanRequest, solver: Solver | Nystrom, why: str, storage: Storage, needed: int, **more: Any) -> Plan:
     """Return the plan of a request with a solver, a storage and the bytes that they need."""
     return Plan(
         n_samples=job.n,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
 from gpukpca._rules import NONE, SHARE, Rule, integer, number, one_of, word
+from gpukpca.algorithms.work import Work
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, choose_solver
 from gpukpca.eigen.solve import are_many
 from gpukpca.eigen.solver import MinimalSolver
@@ -42,6 +43,19 @@ RULES = {
     "passes": one_of(NONE, integer(at_least=0)),
     "gram": word(*get_args(GramStorageName)),
 }
+
+
+class PreimageOptions(Protocol):
+    """The answers of a pre-image's options that a plan needs."""
+
+    def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
+        """Return the bytes that its fit allocates."""
+
+    def landmarks_for(self, n: int, fits: bool) -> int:
+        """Return the landmarks for n rows, 0 for none, given whether an n x n matrix fits into memory."""
+
+    def fit_work(self, n: int, d: int, p: int, landmarks: int) -> Work:
+        """Return the work of its fit."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +96,7 @@ class KernelPCASettings:
     has_memory_limit: bool = False
     n_jobs: int | None = None
     has_checkpoint: bool = False
-    preimage: Any = None
+    preimage: PreimageOptions | None = None
 
     def __post_init__(self) -> None:
         for name, rule in RULES.items():

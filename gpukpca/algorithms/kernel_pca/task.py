@@ -85,7 +85,7 @@ class FitTask:
 
     def gram(self, plan: Plan, report: Callable[[int, int], None] | None) -> GramOperator:
         """Return the operator of the uncentered kernel matrix."""
-        return plan.storage.build(self.kernel, self.X, self.template, n_jobs=self.settings.n_jobs, report=report)
+        return plan.storage.build(self.kernel, self.X, self.template, self.settings.n_jobs, report)
 
     def n_kept(self, spectrum: Spectrum) -> int:
         """Return how many components remain: all, or those that are not zero."""
