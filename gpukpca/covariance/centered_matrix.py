@@ -24,7 +24,7 @@ SAMPLED, FEWEST_SAMPLED, SAMPLED_ENTRIES = 1000, 16, 2**19
 MOST_CANCELLED = 20.0
 
 
-class CenteredRows:
+class CenteredMatrix:
     """Rows less their mean, times a weight for every feature; a subclass knows where they are.
 
     Attributes
@@ -165,7 +165,7 @@ class CenteredRows:
         return float(np.sum(self.squares))
 
     @property
-    def size(self) -> float:
+    def noise_scale(self) -> float:
         """n ‖m‖² in the units of Z: the size of what is cancelled if the data are given with their mean."""
         mean = to_host(self.weighted(self.mean)).astype(np.float64)
         with np.errstate(over="ignore"):

@@ -24,14 +24,14 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.backend.rows import feature_bounds, gather_rows
-from gpukpca.covariance.centered_matrix import CenteredRows, mean_of_sample, sampled_places
+from gpukpca.covariance.centered_matrix import CenteredMatrix, mean_of_sample, sampled_places
 
 # Rows of a block of which a d x d product is made, in units of d.
 SQUARES = 3
 
 
-class FeatureRows(CenteredRows):
-    """The rows of a dense X less their mean, weighted; see `gpukpca.covariance.centered_matrix.CenteredRows`.
+class DenseCenteredMatrix(CenteredMatrix):
+    """The rows of a dense X less their mean, weighted; see `gpukpca.covariance.centered_matrix.CenteredMatrix`.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ class FeatureRows(CenteredRows):
         shared = self.shape[0] > blocking.PRIVATE_SCATTER_UP_TO and is_numpy(self.like)
         return self._gram_by_tiles() if shared else _symmetric(self.products_with(self))
 
-    def products_with(self, other: FeatureRows) -> Array:
+    def products_with(self, other: DenseCenteredMatrix) -> Array:
         """The products of the shifted rows with others about the same shift, shape (n, m), in the widest type."""
 
         def part(start: int, stop: int) -> Array:

@@ -8,7 +8,7 @@ from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import column_sums, with_entries
 from gpukpca.backend.namespace import cast, full, namespace_of
-from gpukpca.covariance.centered_matrix import CenteredRows
+from gpukpca.covariance.centered_matrix import CenteredMatrix
 
 
 @operator_on_its_device
@@ -17,7 +17,7 @@ class ScatterOperator(SymmetricOperator):
 
     Parameters
     ----------
-    rows : CenteredRows
+    rows : CenteredMatrix
     of_samples : bool
         Z Zᵀ rather than ZᵀZ.
 
@@ -34,7 +34,7 @@ class ScatterOperator(SymmetricOperator):
     accumulated in the widest floating type.
     """
 
-    def __init__(self, rows: CenteredRows, of_samples: bool) -> None:
+    def __init__(self, rows: CenteredMatrix, of_samples: bool) -> None:
         self.rows, self.of_samples = rows, of_samples
         size = rows.shape[0 if of_samples else 1]
         self.shape = (size, size)

@@ -5,13 +5,13 @@ where they are; ``cuda=True`` moves panels to the GPU of their worker. What come
 """
 
 from gpukpca.distributed.client import Cluster, client_for, cluster_for
-from gpukpca.distributed.covariance import ClusterFeatureRows
+from gpukpca.distributed.covariance import ClusterCenteredMatrix
 from gpukpca.distributed.gram import DaskGram
 from gpukpca.distributed.partitions import ClusterRows, dask_kind, is_dask_array
 
 __all__ = [
     "Cluster",
-    "ClusterFeatureRows",
+    "ClusterCenteredMatrix",
     "ClusterRows",
     "DaskGram",
     "client_for",

@@ -1,4 +1,4 @@
-"""The centered rows of a cluster: every panel is a `FeatureRows` about one shift, and what they give is added up there.
+"""The centered rows of a cluster: every panel is a `DenseCenteredMatrix` about one shift, and what they give is added up there.
 
 Sums are made in float64 and in a fixed order: the panels are dealt out to chains of consecutive ones, each of which
 adds its panels to one sum, and the sums of the chains are joined few by few. So the workers hold a few matrices a
@@ -17,8 +17,8 @@ from gpukpca._typing import Array
 from gpukpca.backend.namespace import cast, from_host, move, overflow_allowed, to_host
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.rows import feature_bounds
-from gpukpca.covariance.centered_matrix import CenteredRows, mean_of_sample, sampled_places
-from gpukpca.covariance.dense import FeatureRows
+from gpukpca.covariance.centered_matrix import CenteredMatrix, mean_of_sample, sampled_places
+from gpukpca.covariance.dense import DenseCenteredMatrix
 from gpukpca.distributed.partitions import ClusterRows
 from gpukpca.distributed.tiles import as_it_is, assign_tiles
 from gpukpca.exceptions import InvalidParameterError
@@ -34,24 +34,24 @@ Merged = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class CenteringSpec:
-    """What all panels must agree on, on the host; see `gpukpca.covariance.centered_matrix.CenteredRows`."""
+    """What all panels must agree on, on the host; see `gpukpca.covariance.centered_matrix.CenteredMatrix`."""
 
     by_rows: bool
     shift: np.ndarray
     rest: np.ndarray | None
     weights: np.ndarray | None
 
-    def rows(self, panel: Array) -> FeatureRows:
+    def rows(self, panel: Array) -> DenseCenteredMatrix:
         """The centered rows of a panel, where that is."""
         # One thread: there are more panels than threads, and Dask has one for each.
-        rows = FeatureRows(panel, self.by_rows, 1, from_host(self.shift, panel))
+        rows = DenseCenteredMatrix(panel, self.by_rows, 1, from_host(self.shift, panel))
         rows.rest = None if self.rest is None else from_host(self.rest, panel, rows.wide)
         rows.weights = None if self.weights is None else from_host(self.weights, panel, rows.wide)
         return rows
 
 
-class ClusterFeatureRows(CenteredRows):
-    """The rows on a cluster less their mean, in units of a scale; see `CenteredRows`.
+class ClusterCenteredMatrix(CenteredMatrix):
+    """The rows on a cluster less their mean, in units of a scale; see `CenteredMatrix`.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ class ClusterFeatureRows(CenteredRows):
 
 
 def asked(panel: Array, frame: CenteringSpec, method: str, *blocks: np.ndarray) -> Any:
-    """What a method of `FeatureRows` gives of a panel, on the host."""
+    """What a method of `DenseCenteredMatrix` gives of a panel, on the host."""
     with overflow_allowed():
         found = getattr(frame.rows(panel), method)(*(move(block, panel) for block in blocks))
     return tuple(map(to_host, found)) if isinstance(found, tuple) else to_host(found)

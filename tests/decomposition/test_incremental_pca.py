@@ -21,7 +21,7 @@ from gpukpca import IncrementalPCA
 from gpukpca.algorithms.pca import batch_memory
 from gpukpca.covariance.moments import moments_of
 from gpukpca.covariance.scatter import ScatterOperator
-from gpukpca.covariance.streamed import StreamedRows
+from gpukpca.covariance.streamed import StreamedCenteredMatrix
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, MemoryBudgetError, RankWarning
 from tests import oracle, tolerances
 
@@ -304,7 +304,7 @@ def test_block_krylov_reads_batches_and_keeps_no_matrix(xp, rng, monkeypatch):
 
 
 def test_the_operator_is_its_matrix(X):
-    op = ScatterOperator(StreamedRows(cut(X, 20), moments_of(cut(X, 20))), of_samples=False)
+    op = ScatterOperator(StreamedCenteredMatrix(cut(X, 20), moments_of(cut(X, 20))), of_samples=False)
     S = np.cov(X, rowvar=False) * (N - 1)
     np.testing.assert_allclose(op.to_dense(), S, atol=1e-11)
     np.testing.assert_allclose(op @ np.eye(D)[:, :3], S[:, :3], atol=1e-11)

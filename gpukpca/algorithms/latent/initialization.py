@@ -15,7 +15,7 @@ from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_ho
 from gpukpca.backend.rows import row_panels
 from gpukpca.covariance.moments import Moments
 from gpukpca.covariance.scatter import ScatterOperator
-from gpukpca.covariance.streamed import StreamedRows
+from gpukpca.covariance.streamed import StreamedCenteredMatrix
 from gpukpca.eigen import BlockKrylov, top_eigh
 
 # Products with the data that the start may cost; EM does the rest.
@@ -151,7 +151,7 @@ def start_of(
     The variances have a positive sum, and p < d.
     """
     n, d = moments.rows, int(moments.means.shape[0])
-    rows = StreamedRows(Imputed(batches, moments.means), Moments(n, moments.means, moments.squares))
+    rows = StreamedCenteredMatrix(Imputed(batches, moments.means), Moments(n, moments.means, moments.squares))
     eigen = top_eigh(ScatterOperator(rows, of_samples=False), p, BlockKrylov(passes=PASSES), rng=rng)
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0) / n
     largest = max(float(values[0]), float(np.max(moments.variances)))

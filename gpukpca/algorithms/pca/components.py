@@ -22,7 +22,7 @@ from gpukpca.backend.namespace import cast, dtype_name, epsilon, from_host, name
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.random import random_directions
-from gpukpca.covariance.centered_matrix import CenteredRows
+from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.eigen import Checkpointer, EigenResult, top_eigh
 from gpukpca.eigen.residuals import residuals, signs
@@ -72,12 +72,12 @@ class SolverTools:
     checkpointer: Checkpointer | None = None
 
 
-def principal_components(Z: CenteredRows, plan: PCAPlan, tools: SolverTools, whole: bool = False) -> Components:
+def principal_components(Z: CenteredMatrix, plan: PCAPlan, tools: SolverTools, whole: bool = False) -> Components:
     """Return the principal components of centered rows by the method of the plan.
 
     Parameters
     ----------
-    Z : CenteredRows, shape (n, d)
+    Z : CenteredMatrix, shape (n, d)
         Scaled already.
     plan : PCAPlan
         Its method, its solver, and the number of components.
@@ -115,13 +115,13 @@ def principal_components(Z: CenteredRows, plan: PCAPlan, tools: SolverTools, who
 # -- the methods -------------------------------------------------------------------------------------------------------
 
 
-def _of_features(Z: CenteredRows, eigen: EigenResult) -> Components:
+def _of_features(Z: CenteredMatrix, eigen: EigenResult) -> Components:
     """Return the components from the eigenvectors of ZᵀZ."""
     vectors = cast(eigen.eigenvectors, Z.dtype)
     return _sharpened(Z, Components(vectors, _host(eigen.eigenvalues), _host(eigen.residual_norms), eigen=eigen))
 
 
-def _of_stored_gram(Z: CenteredRows, plan: PCAPlan, requested: int, tools: SolverTools) -> Components:
+def _of_stored_gram(Z: CenteredMatrix, plan: PCAPlan, requested: int, tools: SolverTools) -> Components:
     """Return the components from the eigenvectors of the stored matrix Z Zᵀ."""
     G = DenseGram(_checked(Z.gram()))
     eigen = _top_pairs(Z, G, plan, requested, tools)
@@ -133,7 +133,7 @@ def _of_stored_gram(Z: CenteredRows, plan: PCAPlan, requested: int, tools: Solve
     return _of_samples(Z, eigen, np.sqrt(squares) * largest, tools.rng)
 
 
-def _of_svd(Z: CenteredRows, requested: int, most: int) -> Components:
+def _of_svd(Z: CenteredMatrix, requested: int, most: int) -> Components:
     """Return the components by an SVD of Z, or of its triangular factor where no process holds Z."""
     matrix = Z.materialized()
     if matrix is None:
@@ -154,7 +154,7 @@ def _of_svd(Z: CenteredRows, requested: int, most: int) -> Components:
 
 
 def _top_pairs(
-    Z: CenteredRows, op: SymmetricOperator, plan: PCAPlan, requested: int, tools: SolverTools
+    Z: CenteredMatrix, op: SymmetricOperator, plan: PCAPlan, requested: int, tools: SolverTools
 ) -> EigenResult:
     """Return the leading eigenpairs; all of them where the last ones are within the rounding of the matrix."""
     n, p = op.shape[0], min(requested, op.shape[0])
@@ -177,7 +177,7 @@ def _remainders(eigen: EigenResult) -> Array:
 # -- from eigenvectors of the samples to components --------------------------------------------------------------------
 
 
-def _of_samples(Z: CenteredRows, eigen: EigenResult, products: np.ndarray, rng: np.random.Generator) -> Components:
+def _of_samples(Z: CenteredMatrix, eigen: EigenResult, products: np.ndarray, rng: np.random.Generator) -> Components:
     """Return v = Zᵀu / σ of the eigenvectors u of Z Zᵀ; `products` are the norms ‖Zᵀ(Z Zᵀu - σ²u)‖, shape (p,)."""
     squares = np.maximum(_host(eigen.eigenvalues), 0.0)
     roots = np.sqrt(squares)
@@ -224,12 +224,12 @@ def _orthonormal(V: Array, clear: int, lost: np.ndarray, rng: np.random.Generato
 # -- small singular values ---------------------------------------------------------------------------------------------
 
 
-def _clear_count(Z: CenteredRows, squares: np.ndarray) -> int:
+def _clear_count(Z: CenteredMatrix, squares: np.ndarray) -> int:
     """Return how many eigenvalues of a squared matrix keep at least half of their digits."""
     return int(np.sum(squares > BLURRED[dtype_name(Z.dtype)] * float(np.max(squares, initial=0.0))))
 
 
-def _sharpened(Z: CenteredRows, found: Components) -> Components:
+def _sharpened(Z: CenteredMatrix, found: Components) -> Components:
     """Recompute the components of small singular values from Z itself: an SVD of Z V, V those of the squared matrix."""
     clear, p = _clear_count(Z, found.squares), len(found.squares)
     if clear == p:
@@ -259,7 +259,7 @@ def _sharpened(Z: CenteredRows, found: Components) -> Components:
 # -- the last steps ----------------------------------------------------------------------------------------------------
 
 
-def _without_noise(Z: CenteredRows, found: Components, complete: int | None) -> Components:
+def _without_noise(Z: CenteredMatrix, found: Components, complete: int | None) -> Components:
     """Set rounding noise to 0 and fix the signs; `complete` is the length of a spectrum of which all is known."""
     floor = _noise_floor(Z, found.squares)
     squares = np.where(found.squares <= floor, 0.0, found.squares)
@@ -276,10 +276,10 @@ def _without_noise(Z: CenteredRows, found: Components, complete: int | None) -> 
     )
 
 
-def _noise_floor(Z: CenteredRows, squares: np.ndarray) -> float:
+def _noise_floor(Z: CenteredMatrix, squares: np.ndarray) -> float:
     """Return the squared singular value up to which all are rounding noise."""
     eps = epsilon(Z.like)
-    if Z.total <= CONSTANT * eps**2 * Z.size:
+    if Z.total <= CONSTANT * eps**2 * Z.noise_scale:
         return max(float(np.max(squares, initial=0.0)), 0.0)
     return (NULL_FACTOR * eps) ** 2 * Z.total
 

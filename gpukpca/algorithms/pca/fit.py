@@ -22,10 +22,10 @@ from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.namespace import cast, epsilon, from_host, is_sparse, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.random import generator
 from gpukpca.backend.rows import as_rows
-from gpukpca.covariance.centered_matrix import CenteredRows
-from gpukpca.covariance.dense import FeatureRows
-from gpukpca.covariance.sparse import SparseRows
-from gpukpca.distributed import ClusterFeatureRows, ClusterRows
+from gpukpca.covariance.centered_matrix import CenteredMatrix
+from gpukpca.covariance.dense import DenseCenteredMatrix
+from gpukpca.covariance.sparse import SparseCenteredMatrix
+from gpukpca.distributed import ClusterCenteredMatrix, ClusterRows
 from gpukpca.eigen import Checkpointer
 from gpukpca.exceptions import InvalidParameterError
 
@@ -137,7 +137,7 @@ def fit_rows(
     if listener is not None:
         listener(Progress("plan", str(plan)))
     X = resources.place.brought(X)
-    Z = centered_rows(X, plan, resources.n_jobs)
+    Z = centered_matrix(X, plan, resources.n_jobs)
     scale = feature_scale(settings.scale, Z)
     if scale is not None:
         Z.rescale(scale)
@@ -158,17 +158,17 @@ def plan_pca(X: Array | ClusterRows, rank: RankRequest, settings: PCASettings, r
     return make_pca_plan(PCAPlanRequest(settings, X, rank.most, rank.whole, resources))
 
 
-def centered_rows(X: Array | ClusterRows, plan: PCAPlan, n_jobs: int | None) -> CenteredRows:
+def centered_matrix(X: Array | ClusterRows, plan: PCAPlan, n_jobs: int | None) -> CenteredMatrix:
     """Return the rows of X less their mean, in blocks along the side that the method of the plan reads."""
     by_rows = plan.method == "covariance_eigh" or (plan.method != "dual" and not plan.by_samples)
     if plan.method == "full":
         by_rows = plan.n_samples >= plan.n_features
     if isinstance(X, ClusterRows):
-        return ClusterFeatureRows(X, by_rows)
-    return SparseRows(X, by_rows) if is_sparse(X) else FeatureRows(X, by_rows, n_jobs)
+        return ClusterCenteredMatrix(X, by_rows)
+    return SparseCenteredMatrix(X, by_rows) if is_sparse(X) else DenseCenteredMatrix(X, by_rows, n_jobs)
 
 
-def feature_scale(scale: bool | HasShape | Sequence[float], Z: CenteredRows) -> np.ndarray | None:
+def feature_scale(scale: bool | HasShape | Sequence[float], Z: CenteredMatrix) -> np.ndarray | None:
     """Return the divisors (d,) of the features on the host in float64; None where they stay as they are.
 
     Raises
@@ -192,7 +192,7 @@ def feature_scale(scale: bool | HasShape | Sequence[float], Z: CenteredRows) -> 
     return given
 
 
-def _deviations(Z: CenteredRows) -> np.ndarray:
+def _deviations(Z: CenteredMatrix) -> np.ndarray:
     """Return standard deviations with n - 1 degrees of freedom; 1 for columns that are constant but for rounding."""
     Z.measure()
     deviations = np.sqrt(Z.squares / max(Z.shape[0] - 1, 1)) / Z.unit
@@ -201,7 +201,7 @@ def _deviations(Z: CenteredRows) -> np.ndarray:
 
 
 def _fit_of(
-    Z: CenteredRows, plan: PCAPlan, found: Components, variances: Variances, scale: np.ndarray | None
+    Z: CenteredMatrix, plan: PCAPlan, found: Components, variances: Variances, scale: np.ndarray | None
 ) -> PCAFit:
     """Return the result with the retained components."""
     xp, p, eigen = namespace_of(found.vectors), variances.kept, found.eigen
@@ -224,10 +224,10 @@ def _fit_of(
     )
 
 
-def _scores_of_fit(X: Array, Z: CenteredRows, found: Components, fit: PCAFit, n_jobs: int | None) -> Array:
+def _scores_of_fit(X: Array, Z: CenteredMatrix, found: Components, fit: PCAFit, n_jobs: int | None) -> Array:
     """Return the scores of the rows of a fit, where they are computed."""
     if found.scores is not None:
         return found.scores[:, : fit.n_components] * (1.0 / Z.unit)
-    if isinstance(Z, ClusterFeatureRows):
+    if isinstance(Z, ClusterCenteredMatrix):
         return Z.joined(scores_of_panel, fit.projection)
     return fit.projection.transform(X, n_jobs)

@@ -27,7 +27,7 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.rows import less_full_columns, take_rows
-from gpukpca.covariance.centered_matrix import CenteredRows
+from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import projected_rows
 
 
@@ -43,7 +43,7 @@ class LinearProjection:
     inverse_roots: np.ndarray = field_of("p", "1 / standard deviation of the scores, 0 where that is 0; on the host")
 
     @classmethod
-    def of(cls, Z: CenteredRows, V: Array, deviations: np.ndarray) -> LinearProjection:
+    def of(cls, Z: CenteredMatrix, V: Array, deviations: np.ndarray) -> LinearProjection:
         """Return the map of a fit of centered rows with the axes V (d, p) and the standard deviations of the scores."""
         xp = namespace_of(V)
         weights = None if Z.scale is None else from_host(1.0 / Z.scale, V)

@@ -13,7 +13,7 @@ from gpukpca.algorithms.pca.model import PCAFit
 from gpukpca.algorithms.pca.settings import RankRequest
 from gpukpca.algorithms.solver_warnings import warn_of_fallbacks
 from gpukpca.backend.namespace import dtype_name, epsilon, from_host, namespace_of, to_host
-from gpukpca.covariance.centered_matrix import CenteredRows
+from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.exceptions import ConvergenceError, ConvergenceWarning, PrecisionWarning, RankWarning, warn_user
 
 USELESS_RESIDUAL = 0.1
@@ -56,7 +56,7 @@ class Variances:
         return self.singular_values / np.sqrt(self.degrees)
 
 
-def variances_of(found: Components, Z: CenteredRows, wanted: RankRequest) -> Variances:
+def variances_of(found: Components, Z: CenteredMatrix, wanted: RankRequest) -> Variances:
     """Return the variances of a fit. The total is the trace, so the ratios are exact with few components too.
 
     Raises

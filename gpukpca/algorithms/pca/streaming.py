@@ -25,7 +25,7 @@ from gpukpca.backend.namespace import empty_like, namespace_of, overflow_allowed
 from gpukpca.backend.rows import as_rows, dense_rows
 from gpukpca.covariance.moments import Moments, moments_of
 from gpukpca.covariance.scatter import ScatterOperator
-from gpukpca.covariance.streamed import StreamedRows
+from gpukpca.covariance.streamed import StreamedCenteredMatrix
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import DenseGram
@@ -187,7 +187,7 @@ def components_of(
     -----
     `Dense`: the matrix, O(n d²) in one pass, and O(d³). `BlockKrylov`: O(n d p) a pass.
     """
-    op = ScatterOperator(StreamedRows(batches, moments), of_samples=False)
+    op = ScatterOperator(StreamedCenteredMatrix(batches, moments), of_samples=False)
     if not solver.forms_matrix:
         # A fixed start: the answer does not depend on it, and the last digits are the same in every run.
         return top_eigh(op, p, solver, rng=0, report=lambda done, *_: report(done + 1, "product"))
