@@ -1,4 +1,4 @@
-"""Z = (X - 1 mᵀ) W, rows less their mean times a weight for every feature: the part that no container of rows changes.
+"""Mean, unit and scale of centered matrices Z = (X - 1 mᵀ) W: the part that no container of rows changes.
 
 Data are shifted before anything is multiplied, so that a large offset cancels exactly. The shift is the mean of some
 rows in the dtype of X; its distance from the true mean is measured in the widest type and corrected. Deviations beyond
@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, CenteredMatrix
 from gpukpca.backend.linalg import column_sums, subtract_outer_product, subtract_outer_sum
 from gpukpca.backend.namespace import cast, from_host, namespace_of, to_host
+from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.rows import half_range, power_of_two_scale, scale_for_squares
 
 # Most and fewest rows whose mean is the shift, and entries of them.
@@ -24,43 +25,24 @@ SAMPLED, FEWEST_SAMPLED, SAMPLED_ENTRIES = 1000, 16, 2**19
 MOST_CANCELLED = 20.0
 
 
-class CenteredMatrix:
-    """Rows less their mean, times a weight for every feature; a subclass knows where they are.
+class MeasuredMatrix(CenteredMatrix):
+    """A centered matrix that finds its mean, unit and squares by sweeps over its rows.
+
+    A subclass knows where the rows are. It defines `times`, `adjoint`, `materialized`, and the four sweeps below.
 
     Attributes
     ----------
-    shape : (n, d)
-    dtype, like
-        Of X; what is small is computed where `like` is.
-    wide : dtype
-        The widest floating type there.
-    shift : array, shape (d,)
-        In the dtype of X.
-    rest : array, shape (d,), wide, or None
-        Mean minus shift, once it is known; in the units of X.
-    unit : float
-        A power of two that brings the deviations near 1; exactly 1 for ordinary data.
-    scale : host array, shape (d,), or None
-        Divisors of the features.
     weights : array, shape (d,), wide, or None
         unit / scale; None stands for ones.
-    mean : array, shape (d,), wide
-    squares : host array, shape (d,)
-        Sums of squares of the columns of Z.
     """
 
-    shape: tuple[int, int]
-    dtype: Any
-    like: Array
-    wide: Any
     shift: Array
-    rest: Array = None
+    rest: Array | None = None
     unit: float = 1.0
     scale: np.ndarray | None = None
     weights: Array = None
-    squares: np.ndarray
 
-    # -- what a subclass defines ---------------------------------------------------------------------------------------
+    # -- sweeps --------------------------------------------------------------------------------------------------------
 
     def moments(self) -> Array:
         """Return sums and sums of squares of the shifted, weighted columns, shape (2, d), wide."""
@@ -78,39 +60,31 @@ class CenteredMatrix:
         """Return the smallest and the largest entry of every column of X, or of X less a constant row, shapes (d,)."""
         raise NotImplementedError
 
-    def times(self, V: Array) -> Array:
-        """Return Z V for V (d, b), shape (n, b)."""
-        raise NotImplementedError
-
-    def adjoint(self, U: Array) -> Array:
-        """Return Zᵀ U for U (n, b), shape (d, b)."""
-        raise NotImplementedError
+    # -- products ------------------------------------------------------------------------------------------------------
 
     def scatter_times(self, V: Array) -> Array:
         """Return ZᵀZ V for V (d, b), shape (d, b)."""
-        raise NotImplementedError
+        return self.adjoint(self.times(V))
 
     def gram_times(self, U: Array) -> Array:
         """Return Z ZᵀU for columns U (n, b) that sum to zero, shape (n, b)."""
-        raise NotImplementedError
+        return self.times(self.adjoint(U))
 
     def triangle(self, V: Array) -> tuple[np.ndarray, Array | None]:
-        """Return R of Z V = Q R on the host in float64, shape (b, b), and Z V where it was held as a whole."""
-        raise NotImplementedError
-
-    def materialized(self) -> Array | None:
-        """Return Z itself, shape (n, d), in the dtype of X; None where no process holds it."""
-        raise NotImplementedError
+        """Return R of Z V = Q R, and Z V, which is of the size of the scores."""
+        T = self.times(V)
+        return orthonormal_factors(T)[1], T
 
     # -- mean, unit and scale ------------------------------------------------------------------------------------------
 
     @property
     def mean(self) -> Array:
+        """Return the mean in the units of X, shape (d,), wide."""
         self.measure()
         return cast(self.shift, self.wide) + self.rest
 
     def measure(self) -> None:
-        """Find mean, unit and squares in one sweep over X, a second one where the first shows that digits are lost."""
+        """Find mean, unit and squares in one sweep over X; in two where the first one loses digits."""
         if self.rest is None:
             self._settle(self._swept_moments)
 
@@ -138,7 +112,7 @@ class CenteredMatrix:
         return product
 
     def _rescaled_to_unit(self, squares: np.ndarray) -> bool:
-        """Return whether the deviations needed a power of two, which is set then."""
+        """Set the power of two that the deviations need; return whether they needed one."""
         deviation = math.sqrt(float(np.max(squares, initial=0.0)) / self.shape[0])
         if 0.0 < deviation < math.inf and scale_for_squares(deviation, self.dtype) == 1.0:
             return False
@@ -160,13 +134,13 @@ class CenteredMatrix:
 
     @property
     def total(self) -> float:
-        """The sum of the squares of all entries of Z."""
+        """Return the sum of the squares of all entries of Z."""
         self.measure()
         return float(np.sum(self.squares))
 
     @property
     def noise_scale(self) -> float:
-        """n ‖m‖² in the units of Z: the size of what is cancelled if the data are given with their mean."""
+        """Return n ‖m‖² in the units of Z: the size of the numbers that cancel where data come with their mean."""
         mean = to_host(self.weighted(self.mean)).astype(np.float64)
         with np.errstate(over="ignore"):
             return self.shape[0] * float(np.sum(mean**2))
@@ -201,17 +175,17 @@ class CenteredMatrix:
 
 
 def sampled_places(n: int, d: int) -> np.ndarray:
-    """The rows whose mean is the shift, evenly spread; of wide rows a few are enough."""
+    """Return the rows whose mean is the shift, evenly spread; of wide rows a few are enough."""
     most = min(SAMPLED, max(FEWEST_SAMPLED, SAMPLED_ENTRIES // max(1, d)))
     return np.arange(n) if n <= most else np.linspace(0, n - 1, most).astype(np.int64)
 
 
 def mean_of_sample(rows: Array, wide: Any) -> Array:
-    """The mean of some rows in the type `wide`."""
+    """Return the mean of some rows in the type `wide`."""
     # Divided first: a sum of huge numbers would overflow.
     return namespace_of(rows).sum(cast(rows, wide) / int(rows.shape[0]), axis=0)
 
 
 def _cancelled(raw: np.ndarray, found: np.ndarray) -> bool:
-    """Whether the shift was so far from the mean that digits are lost."""
+    """Return whether the shift was so far from the mean that digits are lost."""
     return bool(np.any((raw > MOST_CANCELLED * found) & (found > 0)))

@@ -1,4 +1,4 @@
-"""The centered rows of one dense array: products, block by block; Z itself is never made."""
+"""The centered matrix of one dense array: products by blocks, without Z itself."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
 from gpukpca.backend.rows import feature_bounds, gather_rows
-from gpukpca.covariance.centered_matrix import CenteredMatrix, mean_of_sample, sampled_places
+from gpukpca.covariance.centered_matrix import MeasuredMatrix, mean_of_sample, sampled_places
 
 # Rows of a block of which a d x d product is made, in units of d.
 SQUARES = 3
 
 
-class DenseCenteredMatrix(CenteredMatrix):
-    """The rows of a dense X less their mean, weighted; see `gpukpca.covariance.centered_matrix.CenteredMatrix`.
+class DenseCenteredMatrix(MeasuredMatrix):
+    """The rows of a dense X less their mean, weighted; see `gpukpca._typing.CenteredMatrix`.
 
     Parameters
     ----------
@@ -57,11 +57,11 @@ class DenseCenteredMatrix(CenteredMatrix):
     # -- mean ----------------------------------------------------------------------------------------------------------
 
     def moments(self) -> Array:
-        """Sums and sums of squares of the shifted columns, shape (2, d), in one sweep."""
+        """Return sums and sums of squares of the shifted columns, shape (2, d), in one sweep."""
         return self._summed(self._moments) if self.by_rows else self._joined(self._moments)
 
     def _moments(self, start: int, stop: int) -> Array:
-        """Sums and sums of squares of the shifted columns, shape (2, ...)."""
+        """Return sums and sums of squares of the shifted columns of a block, shape (2, ...)."""
         xp = namespace_of(self.like)
         block = cast(self._shifted(start, stop), self.wide)
         return xp.stack([xp.sum(block, axis=0), xp.sum(block * block, axis=0)])
@@ -69,7 +69,7 @@ class DenseCenteredMatrix(CenteredMatrix):
     # -- products ------------------------------------------------------------------------------------------------------
 
     def times(self, V: Array) -> Array:
-        """Z V for V (d, b), shape (n, b)."""
+        """Return Z V for V (d, b), shape (n, b)."""
         self.measure()
         W, constant = cast(V, self.dtype), self._product_of_rest(V)
         if self.by_rows:
@@ -83,11 +83,11 @@ class DenseCenteredMatrix(CenteredMatrix):
         return namespace_of(V).sum(rest[:, None] * cast(V, self.wide), axis=0)[None, :]
 
     def adjoint(self, U: Array) -> Array:
-        """Zᵀ U for U (n, b), shape (d, b)."""
+        """Return Zᵀ U for U (n, b), shape (d, b)."""
         return cast(self.wide_adjoint(U), self.dtype)
 
     def wide_adjoint(self, U: Array) -> Array:
-        """Zᵀ U in the widest type."""
+        """Return Zᵀ U in the widest type."""
         self.measure()
         xp = namespace_of(self.like)
         sums = column_sums(U)
@@ -99,11 +99,11 @@ class DenseCenteredMatrix(CenteredMatrix):
         return Y - self.weighted(self.rest)[:, None] * sums[None, :]
 
     def scatter_times(self, V: Array) -> Array:
-        """ZᵀZ V, shape (d, b): one sweep over X where blocks are rows."""
+        """Return ZᵀZ V, shape (d, b), in one sweep over X where blocks are rows."""
         return cast(self.wide_scatter_times(V), self.dtype) if self.by_rows else self.adjoint(self.times(V))
 
     def wide_scatter_times(self, V: Array) -> Array:
-        """ZᵀZ V in the widest type, where blocks are rows."""
+        """Return ZᵀZ V in the widest type, where blocks are rows."""
         self.measure()
         xp = namespace_of(self.like)
         W, lost = cast(V, self.dtype), cast(self._product_of_rest(V), self.dtype)
@@ -116,7 +116,7 @@ class DenseCenteredMatrix(CenteredMatrix):
         return self._summed(part)
 
     def gram_times(self, U: Array) -> Array:
-        """Z ZᵀU, shape (n, b), for columns U that sum to zero: one sweep over X where blocks are columns."""
+        """Return Z ZᵀU, shape (n, b), for columns U that sum to zero; in one sweep where blocks are columns."""
         if self.by_rows:
             return self.times(self.adjoint(U))
         xp = namespace_of(self.like)
@@ -148,7 +148,7 @@ class DenseCenteredMatrix(CenteredMatrix):
     # -- matrices ------------------------------------------------------------------------------------------------------
 
     def scatter_and_sums(self) -> tuple[Array, Array]:
-        """The scatter matrix about the shift, shape (d, d), and the sums of the shifted columns, shape (d,)."""
+        """Return the scatter matrix about the shift, shape (d, d), and the sums of the shifted columns, shape (d,)."""
         xp, d = namespace_of(self.like), self.shape[1]
         # Products of tall blocks: beside them, adding up d x d matrices should cost nothing.
         rows = max(self.block_length(by_rows=True), min(SQUARES * d, blocking.LONGEST_SCATTER_PANEL.cpu))
@@ -167,12 +167,12 @@ class DenseCenteredMatrix(CenteredMatrix):
         return _symmetric(S), sums
 
     def shifted_gram(self) -> Array:
-        """The products of the shifted rows in units of the scale, shape (n, n)."""
+        """Return the products of the shifted rows in units of the scale, shape (n, n)."""
         shared = self.shape[0] > blocking.PRIVATE_SCATTER_UP_TO and is_numpy(self.like)
         return self._gram_by_tiles() if shared else _symmetric(self.products_with(self))
 
     def products_with(self, other: DenseCenteredMatrix) -> Array:
-        """The products of the shifted rows with others about the same shift, shape (n, m), in the widest type."""
+        """Return the products of the shifted rows with others about the same shift, shape (n, m), wide."""
 
         def part(start: int, stop: int) -> Array:
             own = self._shifted(start, stop, by_rows=False)
@@ -182,7 +182,7 @@ class DenseCenteredMatrix(CenteredMatrix):
         return self._summed(part, by_rows=False)
 
     def _gram_by_tiles(self) -> Array:
-        """Upper tiles of one sum, shared by all workers; a block of columns is copied once for all of them."""
+        """Compute upper tiles of one sum, shared by all workers, which share the copy of a block of columns too."""
         n, d = self.shape
         G = np.zeros((n, n), dtype=np.float64)
         rows = row_slices(n, blocking.SCATTER_TILE_EDGE)
@@ -203,7 +203,7 @@ class DenseCenteredMatrix(CenteredMatrix):
         return symmetric_from_upper(G, np.diagonal(G).copy())
 
     def materialized(self) -> Array:
-        """Z itself, in the dtype of X."""
+        """Return Z itself, in the dtype of X."""
         self.measure()
         return self._joined(self._centered_block, axis=0 if self.by_rows else 1)
 
@@ -218,7 +218,7 @@ class DenseCenteredMatrix(CenteredMatrix):
     # -- blocks --------------------------------------------------------------------------------------------------------
 
     def block_length(self, by_rows: bool | None = None) -> int:
-        """Rows, or columns, of a block."""
+        """Return the number of rows, or of columns, of a block."""
         by_rows = self.by_rows if by_rows is None else by_rows
         length, other = self.shape if by_rows else self.shape[::-1]
         if is_on_gpu(self.like):
@@ -244,11 +244,11 @@ class DenseCenteredMatrix(CenteredMatrix):
         return block if self.weights is None else multiply(block, cast(self.weights[columns], self.dtype)[None, :])
 
     def _summed(self, part: Callable[[int, int], Array], by_rows: bool | None = None) -> Array:
-        """The sum of ``part(start, stop)`` over all blocks in the widest type."""
+        """Return the sum of ``part(start, stop)`` over all blocks in the widest type."""
         return self._folded(part, add, lambda piece: cast(piece, self.wide), self._blocks(by_rows))
 
     def _folded(self, part: Any, merged: Any, first: Any, blocks: list[tuple[int, int]]) -> Any:
-        """``merged(... merged(first(part 0), part 1) ...)`` over all blocks; each worker has a result of its own."""
+        """Return ``merged(... merged(first(part 0), part 1) ...)`` over all blocks; each worker starts a result."""
         workers = min(self.workers, len(blocks))
         totals: list[Any] = [None] * workers
 
@@ -264,7 +264,7 @@ class DenseCenteredMatrix(CenteredMatrix):
         return total
 
     def _joined(self, part: Callable[[int, int], Array], axis: int = 1) -> Array:
-        """``part(start, stop)`` of all blocks side by side."""
+        """Join ``part(start, stop)`` of all blocks."""
         blocks = self._blocks()
         parts = restore_order(map_tiles(lambda block: part(*block), blocks, self.workers), len(blocks))
         return parts[0] if len(parts) == 1 else namespace_of(self.like).concat(parts, axis=axis)
@@ -276,13 +276,13 @@ def _symmetric(S: Array) -> Array:
 
 
 def _sampled_mean(X: Array, wide: Any) -> Array:
-    """The mean of some rows."""
+    """Return the mean of some rows."""
     places = sampled_places(int(X.shape[0]), int(X.shape[1]))
     return mean_of_sample(X if len(places) == X.shape[0] else gather_rows(X, places), wide)
 
 
 def projected_rows(Y: Array, shift: Array, axes: Array, offset: Array, n_jobs: int | None = None) -> Array:
-    """(Y - shift) axes - offset for new rows, by panels with threads.
+    """Return (Y - shift) axes - offset for new rows, by panels with threads.
 
     Parameters
     ----------

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpukpca._typing import Array, SymmetricOperator
+from gpukpca._typing import Array, CenteredMatrix, SymmetricOperator
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import column_sums, with_entries
 from gpukpca.backend.namespace import cast, full, namespace_of
-from gpukpca.covariance.centered_matrix import CenteredMatrix
 
 
 @operator_on_its_device
@@ -25,8 +24,6 @@ class ScatterOperator(SymmetricOperator):
     ----------
     shape, dtype, like
         See `gpukpca._typing.SymmetricOperator`.
-    trace : float
-        The sum of all eigenvalues.
 
     Notes
     -----
@@ -42,25 +39,25 @@ class ScatterOperator(SymmetricOperator):
         self.like = rows.like
 
     def __matmul__(self, V: Array) -> Array:
-        """The product with a block (n, b) or (d, b)."""
+        """Return the product with a block (n, b) or (d, b)."""
         return self.rows.gram_times(self.project(V)) if self.of_samples else self.rows.scatter_times(V)
 
     def project(self, V: Array) -> Array:
-        """The projection onto vectors whose entries sum to zero, for Z Zᵀ; V itself for ZᵀZ."""
+        """Return the projection onto vectors whose entries sum to zero, for Z Zᵀ; V itself for ZᵀZ."""
         if not self.of_samples:
             return V
         return V - cast(column_sums(V) / V.shape[0], V.dtype)[None, :]
 
     def diagonal(self) -> Array:
-        """The diagonal, from the whole matrix."""
+        """Return the diagonal, from the whole matrix."""
         return namespace_of(self.like).linalg.diagonal(self.to_dense())
 
     def columns(self, indices: Any) -> Array:
-        """The columns named by `indices`."""
+        """Return the columns named by `indices`."""
         chosen = list(indices)
         unit = full((self.shape[0], len(chosen)), 0.0, self.like)
         return self @ with_entries(unit, chosen, full((len(chosen),), 1.0, self.like))
 
     def to_dense(self, overwrite: bool = False) -> Array:
-        """The matrix itself."""
+        """Return the matrix itself."""
         return cast(self.rows.gram() if self.of_samples else self.rows.scatter(), self.dtype)

@@ -8,15 +8,14 @@ import numpy as np
 
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import cast
-from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.rows import feature_bounds, less_full_columns
-from gpukpca.covariance.centered_matrix import CenteredMatrix
+from gpukpca.covariance.centered_matrix import MeasuredMatrix
 from gpukpca.exceptions import InvalidParameterError
 
 
-class SparseCenteredMatrix(CenteredMatrix):
-    """The rows of a CSR matrix less their mean, weighted; see `gpukpca.covariance.centered_matrix.CenteredMatrix`.
+class SparseCenteredMatrix(MeasuredMatrix):
+    """The rows of a CSR matrix less their mean, weighted; see `gpukpca._typing.CenteredMatrix`.
 
     Columns stored in more than half of the rows are shifted by their mean. In every other column at least half of the
     rows are 0, so that n mean² is at most the sum of squared deviations: subtracting the mean from products costs no
@@ -59,29 +58,16 @@ class SparseCenteredMatrix(CenteredMatrix):
         return np.stack([np.bincount(places, weights, minlength=self.shape[1]) for weights in (data, data * data)])
 
     def times(self, V: Any) -> np.ndarray:
-        """Z V."""
+        """Return Z V for V (d, b), shape (n, b)."""
         self.measure()
         V = cast(V, np.float64)
         return cast(self.X @ V - (self.weighted(self.rest) @ V)[None, :], self.dtype)
 
     def adjoint(self, U: Any) -> np.ndarray:
-        """Zᵀ U."""
+        """Return Zᵀ U for U (n, b), shape (d, b)."""
         self.measure()
         U = cast(U, np.float64)
         return cast(self.X.T @ U - self.weighted(self.rest)[:, None] * U.sum(axis=0)[None, :], self.dtype)
-
-    def scatter_times(self, V: Any) -> np.ndarray:
-        """ZᵀZ V."""
-        return self.adjoint(self.times(V))
-
-    def gram_times(self, U: Any) -> np.ndarray:
-        """Z ZᵀU."""
-        return self.times(self.adjoint(U))
-
-    def triangle(self, V: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return R of Z V = Q R, and Z V: of the size of the scores, small beside the rows of a fit."""
-        T = self.times(V)
-        return orthonormal_factors(T)[1], T
 
     def materialized(self) -> np.ndarray:
         """Raise `InvalidParameterError`: Z is dense."""
@@ -100,7 +86,7 @@ class SparseCenteredMatrix(CenteredMatrix):
 
 
 def _by_blocks(A: Any, B: Any) -> np.ndarray:
-    """A B as a dense array, a block of rows at a time."""
+    """Return A B as a dense array, computed by blocks of rows."""
     product = np.empty((A.shape[0], B.shape[1]))
     for start, stop in row_slices(A.shape[0], blocking.SPARSE_PANEL_ROWS):
         product[start:stop, :] = (A[start:stop] @ B).toarray()

@@ -1,8 +1,8 @@
-"""The centered rows of a cluster: every panel is a `DenseCenteredMatrix` about one shift, and what they give is added up there.
+"""The centered matrix of rows on a cluster: every panel is a `DenseCenteredMatrix` about one shift.
 
-Sums are made in float64 and in a fixed order: the panels are dealt out to chains of consecutive ones, each of which
-adds its panels to one sum, and the sums of the chains are joined few by few. So the workers hold a few matrices a
-thread, however many panels there are, and one comes to this machine.
+Sums are made in float64 and in a fixed order. Chains of consecutive panels are summed on the workers, and a tree joins
+the sums of the chains. So the workers hold a few matrices a thread, however many panels there are, and this machine
+receives one.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from gpukpca._typing import Array
 from gpukpca.backend.namespace import cast, from_host, move, overflow_allowed, to_host
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.rows import feature_bounds
-from gpukpca.covariance.centered_matrix import CenteredMatrix, mean_of_sample, sampled_places
+from gpukpca.covariance.centered_matrix import MeasuredMatrix, mean_of_sample, sampled_places
 from gpukpca.covariance.dense import DenseCenteredMatrix
 from gpukpca.distributed.partitions import ClusterRows
 from gpukpca.distributed.tiles import as_it_is, assign_tiles
 from gpukpca.exceptions import InvalidParameterError
 
-# Chains for every thread: a panel is added where it is, so with one a thread some would wait for others.
+# Chains for every thread: a panel is sum_partials where it is, so with one a thread some would wait for others.
 CHAINS_A_THREAD = 2
 # Sums that one task joins.
 JOINED = 4
@@ -34,7 +34,7 @@ Merged = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class CenteringSpec:
-    """What all panels must agree on, on the host; see `gpukpca.covariance.centered_matrix.CenteredMatrix`."""
+    """The shift, mean and weights that all panels share, on the host; see `gpukpca._typing.CenteredMatrix`."""
 
     by_rows: bool
     shift: np.ndarray
@@ -42,7 +42,7 @@ class CenteringSpec:
     weights: np.ndarray | None
 
     def rows(self, panel: Array) -> DenseCenteredMatrix:
-        """The centered rows of a panel, where that is."""
+        """Return the centered matrix of a panel, where that is."""
         # One thread: there are more panels than threads, and Dask has one for each.
         rows = DenseCenteredMatrix(panel, self.by_rows, 1, from_host(self.shift, panel))
         rows.rest = None if self.rest is None else from_host(self.rest, panel, rows.wide)
@@ -50,8 +50,8 @@ class CenteringSpec:
         return rows
 
 
-class ClusterCenteredMatrix(CenteredMatrix):
-    """The rows on a cluster less their mean, in units of a scale; see `CenteredMatrix`.
+class ClusterCenteredMatrix(MeasuredMatrix):
+    """The rows on a cluster less their mean, in units of a scale; see `gpukpca._typing.CenteredMatrix`.
 
     Parameters
     ----------
@@ -87,25 +87,25 @@ class ClusterCenteredMatrix(CenteredMatrix):
     # -- products ------------------------------------------------------------------------------------------------------
 
     def times(self, V: Array) -> Array:
-        """Z V for V (d, b), shape (n, b)."""
+        """Return Z V for V (d, b), shape (n, b)."""
         self.measure()
-        return self.joined(asked, self._frame, "times", self._sent(V))
+        return self.joined(panel_result, self._frame, "times", self._sent(V))
 
     def adjoint(self, U: Array) -> Array:
-        """Zᵀ U for U (n, b), shape (d, b)."""
+        """Return Zᵀ U for U (n, b), shape (d, b)."""
         return cast(self._result(self._adjoint(U), "the product with the adjoint"), self.dtype)
 
     def scatter_times(self, V: Array) -> Array:
-        """ZᵀZ V, shape (d, b)."""
+        """Return ZᵀZ V, shape (d, b)."""
         self.measure()
         if not self.by_rows:
             return self.adjoint(self.times(V))
         return cast(self._result(self._sum("wide_scatter_times", self._sent(V)), "the product"), self.dtype)
 
     def gram_times(self, U: Array) -> Array:
-        """Z ZᵀU, shape (n, b); ZᵀU stays on the cluster."""
+        """Return Z ZᵀU, shape (n, b); ZᵀU stays on the cluster."""
         Y = self._adjoint(U)
-        return self.joined(asked, self._frame, "times", Y)
+        return self.joined(panel_result, self._frame, "times", Y)
 
     def triangle(self, V: Array) -> tuple[np.ndarray, None]:
         """Return R of Z V = Q R, by QR of the panels and of their R."""
@@ -123,7 +123,7 @@ class ClusterCenteredMatrix(CenteredMatrix):
             )
 
     def _adjoint(self, U: Array) -> Any:
-        """A future of Zᵀ U in float64."""
+        """Return a future of Zᵀ U in float64."""
         self.measure()
         U = to_host(U)
         blocks = [self._sent(U[start:stop, :]) for start, stop in self.source.bounds]
@@ -132,15 +132,15 @@ class ClusterCenteredMatrix(CenteredMatrix):
     # -- matrices ------------------------------------------------------------------------------------------------------
 
     def moments(self) -> np.ndarray:
-        """Sums and sums of squares of the shifted columns, shape (2, d)."""
+        """Return sums and sums of squares of the shifted columns, shape (2, d)."""
         return self._result(self._sum("moments"), "mean and variances")
 
     def scatter_and_sums(self) -> tuple[np.ndarray, np.ndarray]:
-        """The scatter matrix about the shift, shape (d, d), and the sums of the shifted columns, shape (d,)."""
+        """Return the scatter matrix about the shift, shape (d, d), and the sums of the shifted columns, shape (d,)."""
         return self._result(self._sum("scatter_and_sums"), "the scatter matrix")
 
     def shifted_gram(self) -> np.ndarray:
-        """The products of the shifted rows in units of the scale, shape (n, n): pairs of panels, each made once."""
+        """Return the products of the shifted rows in units of the scale, shape (n, n), by pairs of panels."""
         bounds, panels, frame = self.source.bounds, self.source.panels, self._shared(self._frame)
         sizes = [stop - start for start, stop in bounds]
         futures, places = [], []
@@ -160,11 +160,11 @@ class ClusterCenteredMatrix(CenteredMatrix):
     # -- round trips ---------------------------------------------------------------------------------------------------
 
     def _sent(self, V: Array) -> Any:
-        """A future of a block."""
+        """Return a future of a block."""
         return self._shared(np.ascontiguousarray(to_host(V)))
 
     def _shared(self, thing: Any) -> Any:
-        """A future of something that goes out once, and which workers take from each other."""
+        """Return a future of an object that is sent once, and that workers copy from each other."""
         return self.cluster.submit(as_it_is, thing, name="shared")
 
     @property
@@ -172,14 +172,14 @@ class ClusterCenteredMatrix(CenteredMatrix):
         return CenteringSpec(self.by_rows, self.shift, self.rest, self.weights)
 
     def joined(self, function: Callable[..., Any], shared: Any, *arguments: Any) -> np.ndarray:
-        """``function(panel, shared, *arguments)`` of every panel, one under the other; `shared` goes out once."""
+        """Join ``function(panel, shared, *arguments)`` of all panels; `shared` is sent once."""
         return np.concatenate(self.source.over_panels(function, self._shared(shared), *arguments))
 
     def _sum(
         self, method: str, *arguments: Any, each: Sequence[Any] | None = None, merged: Merged | None = None
     ) -> Any:
-        """A future of what a method gives of every panel, merged; `each` is one argument more for each panel."""
-        frame, panels, merged = self._shared(self._frame), self.source.panels, merged or added
+        """Return a future of the merged results of a method of all panels; `each` adds an argument for each panel."""
+        frame, panels, merged = self._shared(self._frame), self.source.panels, merged or sum_partials
         chains = CHAINS_A_THREAD * sum(worker.threads for worker in self.cluster.workers)
         sums = []
         for start, stop in row_slices(len(panels), -(-len(panels) // chains)):
@@ -187,11 +187,11 @@ class ClusterCenteredMatrix(CenteredMatrix):
             for k in range(start, stop):
                 own = () if each is None else (each[k],)
                 given = (merged, total, panels[k], frame, method, *arguments, *own)
-                total = self.cluster.submit(merged_with, *given, name=f"{method}-{k}")
+                total = self.cluster.submit(merge_panel, *given, name=f"{method}-{k}")
             sums.append(total)
         while len(sums) > 1:
             groups = row_slices(len(sums), JOINED)
-            sums = [self.cluster.submit(joined, merged, *sums[a:b], name=method) for a, b in groups]
+            sums = [self.cluster.submit(merge_sums, merged, *sums[a:b], name=method) for a, b in groups]
         return sums[0]
 
     def _result(self, future: Any, name: str) -> Any:
@@ -201,44 +201,44 @@ class ClusterCenteredMatrix(CenteredMatrix):
 # -- what runs on the workers ------------------------------------------------------------------------------------------
 
 
-def asked(panel: Array, frame: CenteringSpec, method: str, *blocks: np.ndarray) -> Any:
-    """What a method of `DenseCenteredMatrix` gives of a panel, on the host."""
+def panel_result(panel: Array, frame: CenteringSpec, method: str, *blocks: np.ndarray) -> Any:
+    """Return the result of a method of `DenseCenteredMatrix` of a panel, on the host."""
     with overflow_allowed():
         found = getattr(frame.rows(panel), method)(*(move(block, panel) for block in blocks))
     return tuple(map(to_host, found)) if isinstance(found, tuple) else to_host(found)
 
 
 def products_of(frame: CenteringSpec, panel: Array, other: Array) -> np.ndarray:
-    """The products of the rows of two panels."""
+    """Return the products of the rows of two panels."""
     rows = frame.rows(panel)
     with overflow_allowed():
         return to_host(rows.products_with(rows if other is panel else frame.rows(other)))
 
 
-def merged_with(merged: Merged, total: Any, panel: Array, *question: Any) -> Any:
-    """What a panel gives, merged with what came before it."""
-    found = asked(panel, *question)
+def merge_panel(merged: Merged, total: Any, panel: Array, *question: Any) -> Any:
+    """Return the result of a panel, merged with the total of those before it."""
+    found = panel_result(panel, *question)
     return found if total is None else merged(total, found)
 
 
-def joined(merged: Merged, *sums: Any) -> Any:
-    """Several sums as one."""
+def merge_sums(merged: Merged, *sums: Any) -> Any:
+    """Merge several sums."""
     total = sums[0]
     for other in sums[1:]:
         total = merged(total, other)
     return total
 
 
-def added(a: Any, b: Any) -> Any:
-    """The sum of two arrays, or of two tuples of them."""
+def sum_partials(a: Any, b: Any) -> Any:
+    """Return the sum of two arrays, or of two tuples of them."""
     if isinstance(a, tuple):
-        return tuple(map(added, a, b))
+        return tuple(map(sum_partials, a, b))
     with overflow_allowed():
         return a + b
 
 
 def triangle_of(R: np.ndarray, S: np.ndarray) -> np.ndarray:
-    """R of two triangular factors, one above the other."""
+    """Return R of two triangular factors, one above the other."""
     return np.asarray(np.linalg.qr(np.concatenate([R, S]), mode="r"))
 
 
