@@ -139,10 +139,10 @@ class DenseCenteredMatrix(MeasuredMatrix):
         W, lost = cast(V, self.dtype), cast(self._product_of_rest(V), self.dtype)
 
         def part(start: int, stop: int) -> np.ndarray:
-            return orthonormal_factors(add(self._shifted(start, stop) @ W, -lost))[1]
+            return orthonormal_factors(add(self._shifted(start, stop, by_rows=True) @ W, -lost))[1]
 
         return self._folded(
-            part, lambda R, S: np.linalg.qr(np.concatenate([R, S]), mode="r"), lambda R: R, self._blocks()
+            part, lambda R, S: np.linalg.qr(np.concatenate([R, S]), mode="r"), lambda R: R, self._blocks(by_rows=True)
         )
 
     # -- matrices ------------------------------------------------------------------------------------------------------

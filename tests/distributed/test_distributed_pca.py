@@ -19,7 +19,9 @@ from sklearn.decomposition import PCA as SklearnPCA
 import gpukpca
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, exceptions
 from gpukpca.cli.app import gpukpca as program
+from gpukpca.distributed import ClusterCenteredMatrix, ClusterRows, cluster_for
 from gpukpca.distributed.connection import connected
+from tests.covariance import twins
 from tests.tolerances import eps
 
 dask = pytest.importorskip("dask")
@@ -75,6 +77,16 @@ def test_the_unit_of_data_on_a_cluster_does_not_matter(active, solver, dtype, ex
     np.testing.assert_allclose(there.explained_variance_ratio_, here.explained_variance_ratio_, rtol=50 * eps(dtype))
     scores, expected = (model.transform(Y) for model, Y in ((there, X * factor), (here, X)))
     np.testing.assert_allclose(scores / factor, expected, atol=2000 * eps(dtype))
+
+
+@pytest.mark.parametrize("scaled", [False, True], ids=["centered", "scaled"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("offset", twins.OFFSETS)
+@pytest.mark.parametrize(("shape", "by_rows"), [((63, 5), True), ((5, 63), False), ((1, 3), True)], ids=str)
+def test_every_member_of_rows_on_a_cluster_agrees_with_the_matrix(client, shape, by_rows, offset, dtype, scaled):
+    X = twins.rows(shape, offset, dtype)
+    Z = ClusterCenteredMatrix(ClusterRows.of_array(X, cluster_for(client)), by_rows)
+    twins.check_twin(Z, X, np.linspace(0.5, 2.0, shape[1]) if scaled else None)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -1,0 +1,57 @@
+"""Dense, sparse and streamed centered matrices are one matrix; the cluster's twin is in tests/distributed."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from gpukpca.covariance.dense import DenseCenteredMatrix
+from gpukpca.covariance.moments import moments_of
+from gpukpca.covariance.sparse import SparseCenteredMatrix
+from gpukpca.covariance.streamed import StreamedCenteredMatrix
+from tests.covariance.twins import OFFSETS, SHAPES, check_twin, rows
+
+
+def streamed(X):
+    """Three batches of unequal size, or one."""
+    n = int(X.shape[0])
+    cuts = sorted({0, n // 3, n // 2, n})
+    batches = [X[a:b, :] for a, b in pairwise(cuts)]
+    return StreamedCenteredMatrix(batches, moments_of(batches))
+
+
+MAKERS = {
+    "rows": lambda X: DenseCenteredMatrix(X, by_rows=True, n_jobs=2),
+    "columns": lambda X: DenseCenteredMatrix(X, by_rows=False, n_jobs=2),
+    "streamed": streamed,
+}
+CASES = [
+    pytest.mark.parametrize("scaled", [False, True], ids=["centered", "scaled"]),
+    pytest.mark.parametrize("dtype", ["float32", "float64"]),
+    pytest.mark.parametrize("offset", OFFSETS),
+    pytest.mark.parametrize("shape", SHAPES, ids=str),
+]
+
+
+def over_cases(test):
+    """Run a test for all shapes, offsets, dtypes, with and without divisors of the features."""
+    for mark in CASES:
+        test = mark(test)
+    return test
+
+
+@over_cases
+@pytest.mark.parametrize("maker", MAKERS)
+def test_every_member_agrees_with_the_matrix(xp, maker, shape, offset, dtype, scaled):
+    X = rows(shape, offset, dtype)
+    check_twin(MAKERS[maker](xp.array(X)), X, np.linspace(0.5, 2.0, shape[1]) if scaled else None)
+
+
+@over_cases
+def test_every_member_of_csr_rows_agrees_with_the_matrix(shape, offset, dtype, scaled):
+    X = rows(shape, offset, dtype)
+    Z = SparseCenteredMatrix(scipy.sparse.csr_array(X), by_rows=True)
+    check_twin(Z, X, np.linspace(0.5, 2.0, shape[1]) if scaled else None)
