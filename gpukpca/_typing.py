@@ -27,6 +27,8 @@ class HasShape(Protocol):
         """Return the number of rows and columns."""
 
 
+# One number, name or class for every row or component, as users pass them.
+Vector = HasShape | Sequence[Any]
 # Rows of numbers as users pass them.
 ArrayLike = HasShape | Sequence[Sequence[float]]
 

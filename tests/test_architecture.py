@@ -54,6 +54,7 @@ MAY_IMPORT = {
     "checkpoint": {"eigen", "backend"},
     "distributed": {"covariance", "gram", "kernels", "backend"},
     "algorithms": {"distributed", "covariance", "eigen", "gram", "kernels", "backend"},
+    "persistence": {"algorithms", "distributed", "covariance", "eigen", "gram", "kernels", "backend"},
 }
 # What a folder of `algorithms` may import of the others; every folder may import the modules beside the folders.
 ALGORITHMS = {

@@ -10,7 +10,9 @@ import pytest
 from gpukpca.algorithms.kernel_pca.settings import EIGEN_SOLVERS
 from gpukpca.decomposition._kernels import NAMED_KERNELS, KernelName
 from gpukpca.decomposition.preimage.methods import METHODS, PreimageName
+from gpukpca.eigen.landmarks import LANDMARKS, LandmarkRule
 from gpukpca.eigen.solve import SOLVER_NAMES
+from gpukpca.model_selection.dimension import RULES, RuleName
 
 # Every line that ends with «# wrong» must be an error, and no other.
 CALLS = """
@@ -18,7 +20,10 @@ import numpy as np
 
 from gpukpca import PCA, IncrementalPCA, KernelPCA, KernelPCACV, LocalPCA, ProbabilisticPCA, kernels
 from gpukpca.decomposition import RidgePreimage
-from gpukpca.eigen import BlockKrylov, Nystrom
+from gpukpca.eigen import BlockKrylov, Nystrom, top_eigh
+from gpukpca.gram import DenseGram
+from gpukpca.model_selection import n_components_for
+from gpukpca.plotting import plot_scores
 
 X = np.eye(5)
 KernelPCA(2, kernel="rbf", gamma="median", random_state=0, device="cuda:1", memory_limit="4GiB").fit(X).transform(X)
@@ -48,12 +53,21 @@ PCA().fit(X).transform(3)  # wrong
 KernelPCACV(refit="yes")  # wrong
 RidgePreimage(kernel="rbff")  # wrong
 kernels.RBF("wide")  # wrong
+n_components_for(X, "variance", 0.9)
+n_components_for(X, "varience")  # wrong
+Nystrom(100, "evenly")  # wrong
+top_eigh(DenseGram(X), 2, solver="dense")
+top_eigh(DenseGram(X), 2, solver="lapack")  # wrong
+plot_scores(X, labels=["a", "b"])
+plot_scores(3)  # wrong
 """
 
 
 def test_names_of_types_are_those_of_the_tables() -> None:
     assert set(get_args(KernelName)) == set(NAMED_KERNELS)
     assert set(get_args(PreimageName)) == set(METHODS)
+    assert set(get_args(LandmarkRule)) == set(LANDMARKS)
+    assert set(get_args(RuleName)) == set(RULES)
     assert (*SOLVER_NAMES, "nystrom") == EIGEN_SOLVERS
 
 

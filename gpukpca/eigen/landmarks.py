@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -228,6 +228,7 @@ def _even_cholesky(
     return landmark_cholesky(op, random_subset(rng, op.shape[0], rank), tol=tol, report=report)
 
 
+LandmarkRule = Literal["rpcholesky", "uniform", "kmeans++"]
 LANDMARKS: dict[str, Callable[..., PivotedCholesky]] = {
     "rpcholesky": pivoted_cholesky,
     "uniform": _even_cholesky,
@@ -260,7 +261,7 @@ class Nystrom:
     """
 
     rank: int | None = None
-    landmarks: str = "rpcholesky"
+    landmarks: LandmarkRule = "rpcholesky"
     tol: float = 0.0
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -27,7 +28,8 @@ DENSE_SHARE_CPU = 12
 DENSE_SHARE_GPU = 5
 
 
-SOLVER_NAMES = ("auto", "dense", "randomized", "arpack")
+SolverName = Literal["auto", "dense", "randomized", "arpack"]
+SOLVER_NAMES = get_args(SolverName)
 
 
 def choose_solver(n: int, p: int, *, on_gpu: bool = False, tol: float = 0.0) -> Dense | BlockKrylov:
@@ -61,7 +63,7 @@ def are_many(n: int, p: int, on_gpu: bool) -> bool:
 def top_eigh(
     op: MatrixOperator,
     p: int,
-    solver: str | MinimalSolver = "auto",
+    solver: SolverName | MinimalSolver = "auto",
     *,
     rng: np.random.Generator | int | None = None,
     report: PassReport | None = None,
@@ -121,7 +123,7 @@ def top_eigh(
     return replace(result, seconds=time.perf_counter() - started)
 
 
-def as_solver(solver: str | MinimalSolver, n: int, p: int, *, on_gpu: bool) -> Solver:
+def as_solver(solver: SolverName | MinimalSolver, n: int, p: int, *, on_gpu: bool) -> Solver:
     """Return the solver for a name or an object."""
     if isinstance(solver, MinimalSolver):
         return complete_solver(solver)

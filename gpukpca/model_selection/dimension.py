@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from gpukpca._rules import is_integer, is_real
-from gpukpca._typing import Array
+from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.latent.ard import relevance_in_span, rounding_of, span_rank
 from gpukpca.algorithms.pca.evidence import log_evidence, most_evident
 from gpukpca.algorithms.pca.fit import fit_pca
@@ -53,6 +54,9 @@ OF_ANY_SPECTRUM = ("fixed", "variance", "error", "gap")
 USUAL_SHARE = 0.95
 # Of the total: what a cumulative sum of shares may lack of a share asked for.
 ROUNDING = 1e-12
+
+
+RuleName = Literal["fixed", "variance", "error", "mle", "bayesian", "parallel", "broken_stick", "gap"]
 
 
 @dataclass(frozen=True)
@@ -138,14 +142,14 @@ class _Settings:
 
 
 def n_components_for(
-    model_or_X: Any,
-    rule: str = "variance",
-    value: Any = None,
+    model_or_X: ArrayLike | BaseEstimator,
+    rule: RuleName = "variance",
+    value: float | None = None,
     *,
-    per: str = "sample",
+    per: Literal["sample", "total"] = "sample",
     quantile: float = 0.95,
     n_draws: int = 100,
-    null: str = "permutation",
+    null: Literal["permutation", "normal"] = "permutation",
     random_state: Seed = 0,
     return_report: bool = False,
 ) -> Any:
@@ -223,7 +227,7 @@ def n_components_for(
 
 
 def compare_rules(
-    model_or_X: Any,
+    model_or_X: ArrayLike | BaseEstimator,
     *,
     share: float = 0.95,
     error: float | None = None,

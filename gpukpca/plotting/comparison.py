@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._typing import ArrayLike, Vector
 from gpukpca.backend.namespace import to_host
 from gpukpca.plotting.scores import draw_points
 from gpukpca.plotting.style import (
@@ -26,9 +27,9 @@ BINS = 40
 
 
 def plot_comparison(
-    scores: Mapping[str, Any],
-    ratios: Mapping[str, Any] | None = None,
-    labels: Any = None,
+    scores: Mapping[str, ArrayLike],
+    ratios: Mapping[str, Vector] | None = None,
+    labels: Vector | None = None,
     title: str | None = None,
     same_scale: bool = False,
 ) -> Any:

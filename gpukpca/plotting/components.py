@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._typing import ArrayLike, Vector
 from gpukpca.backend.namespace import to_host
 from gpukpca.plotting.scores import draw_points
 from gpukpca.plotting.style import INK, TITLE, check_lengths, classes_of, legend_of, new_figure, tidy
@@ -18,7 +19,9 @@ LEVELS = 13
 WIDTH = 2.6
 
 
-def plot_components(model: Any, X: Any, labels: Any = None, n_components: int = 3, title: str | None = None) -> Any:
+def plot_components(
+    model: Any, X: ArrayLike, labels: Vector | None = None, n_components: int = 3, title: str | None = None
+) -> Any:
     """Contours of the first components over the plane, with the samples on top.
 
     What a component tells apart lies on different sides of its zero line, which is drawn darker. The contours of PCA

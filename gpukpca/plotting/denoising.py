@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._typing import ArrayLike
 from gpukpca.backend.namespace import to_host
 from gpukpca.plotting.images import GRAY, check_image_shape, show_image
 from gpukpca.plotting.style import SMALL, new_figure
@@ -16,7 +17,7 @@ NARROW = {"w_pad": 0.02, "h_pad": 0.02, "wspace": 0.0, "hspace": 0.0}
 
 
 def plot_denoised(
-    rows: Mapping[str, Any],
+    rows: Mapping[str, ArrayLike],
     image_shape: tuple[int, int],
     errors: Mapping[str, float] | None = None,
     title: str | None = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gpukpca._typing import ArrayLike, Vector
 from gpukpca.plotting.scores import plot_scores
 from gpukpca.plotting.spectrum import plot_spectrum
 from gpukpca.plotting.style import new_figure
@@ -12,8 +13,8 @@ from gpukpca.plotting.style import new_figure
 
 def plot_fit(
     model: Any,
-    scores: Any,
-    labels: Any = None,
+    scores: ArrayLike,
+    labels: Vector | None = None,
     names: Sequence[str] | None = None,
     title: str | None = None,
 ) -> Any:

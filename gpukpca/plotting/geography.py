@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial import procrustes
 
+from gpukpca._typing import ArrayLike, Vector
 from gpukpca.backend.namespace import to_host
 from gpukpca.plotting.style import TITLE, axis_label, check_lengths, marks, new_figure, shuffled, tidy, zero_lines
 
@@ -14,7 +15,7 @@ from gpukpca.plotting.style import TITLE, axis_label, check_lengths, marks, new_
 CORNERS = np.array([[0x1B, 0x2A, 0x6B], [0x8A, 0x4B, 0x00], [0x7F, 0xC4, 0xF5], [0xF5, 0xCF, 0x45]]) / 255.0
 
 
-def plot_map(positions: Any, scores: Any, ratios: Any = None, title: str | None = None) -> Any:
+def plot_map(positions: ArrayLike, scores: ArrayLike, ratios: Vector | None = None, title: str | None = None) -> Any:
     """Where samples live, beside where they lie in the first plane; the same color is the same sample.
 
     Components have signs by convention; here each has the one that makes it rise with the direction of the map that it

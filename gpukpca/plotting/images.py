@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._typing import Array, ArrayLike, Vector
 from gpukpca.backend.namespace import to_host
 from gpukpca.plotting.scores import plot_scores
 from gpukpca.plotting.style import SMALL, TITLE, classes_of, new_figure
@@ -61,11 +62,11 @@ def plot_eigenimages(model: Any, image_shape: tuple[int, int], n_images: int = 1
 
 def plot_reconstructions(
     model: Any,
-    X: Any,
+    X: Array,
     image_shape: tuple[int, int],
     counts: Sequence[int] = COUNTS,
     samples: Sequence[int] | None = None,
-    labels: Any = None,
+    labels: Vector | None = None,
     figure: Any = None,
 ) -> Any:
     """A few samples, each beside what its first K components say of it.
@@ -114,10 +115,10 @@ def plot_reconstructions(
 
 def plot_images(
     model: Any,
-    X: Any,
+    X: Array,
     image_shape: tuple[int, int],
-    scores: Any = None,
-    labels: Any = None,
+    scores: ArrayLike | None = None,
+    labels: Vector | None = None,
     counts: Sequence[int] = COUNTS,
     title: str | None = None,
 ) -> Any:

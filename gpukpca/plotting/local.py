@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._typing import ArrayLike, Vector
 from gpukpca.backend.namespace import to_host
 from gpukpca.decomposition import PCA, LocalPCA, reconstruction_error
 from gpukpca.plotting.style import (
@@ -23,7 +24,7 @@ from gpukpca.plotting.style import (
 DEVIATIONS = 2.0
 
 
-def plot_local(model: LocalPCA, X: Any, ax: Any = None, labels: Any = None) -> Any:
+def plot_local(model: LocalPCA, X: ArrayLike, ax: Any = None, labels: Vector | None = None) -> Any:
     """Rows colored by cluster, the first axis of every cluster, and that of PCA; the title has the errors of both.
 
     The plane is that of the features where there are two, else the first principal plane, on which means and axes are

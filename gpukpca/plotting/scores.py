@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._typing import ArrayLike, Vector
 from gpukpca.backend.namespace import to_host
 from gpukpca.plotting.names import write_classes, write_names, write_slanted_names
 from gpukpca.plotting.style import (
@@ -32,9 +33,9 @@ BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "b
 
 
 def plot_scores(
-    scores: Any,
-    ratios: Any = None,
-    labels: Any = None,
+    scores: ArrayLike,
+    ratios: Vector | None = None,
+    labels: Vector | None = None,
     names: Sequence[str] | None = None,
     ax: Any = None,
 ) -> Any:
