@@ -107,5 +107,5 @@ def test_a_basis_of_more_entries_than_32_bits_count(on_device: Any) -> None:
     last = basis.array[:, -1:]
     products = basis.products_with(last)
     np.testing.assert_allclose(products[:, 0], n * 10.0 * np.repeat(np.arange(1.0, 11.0), b), rtol=1e-12)
-    combined = basis.combined(np.ones((10 * b, 2)))
+    combined = basis.combine(np.ones((10 * b, 2)))
     np.testing.assert_allclose(on_device.host(combined[-3:, :]), 55.0 * b, rtol=1e-6)

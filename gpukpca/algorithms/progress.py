@@ -10,18 +10,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpukpca._formatting import format_seconds, printable
+from gpukpca._typing import PassReport, RankReport
+from gpukpca.backend.parallel import TileReport
 
 
 @dataclass(frozen=True)
 class Progress:
-    """One event of a fit, given to ``KernelPCA(verbose=callable)``.
+    """One event of a fit, passed to ``KernelPCA(verbose=callable)``.
 
     Attributes
     ----------
     stage : "plan", "resumed", "waiting", "tiles", "pass", "rank", "batch" or "fold"
         "waiting": for a worker of a cluster.
     text : str
-        The event in words.
+        The event as a line of text.
     done, total : int
         Tiles of this pass, passes, landmarks, or fits of a search; the total of passes is an upper limit.
     residual, tolerance : float or None
@@ -41,12 +43,12 @@ class Progress:
 
 
 Listener = Callable[[Progress], None]
-# Passes whose residuals tell how fast they fall.
+# Passes whose residuals show how fast they fall.
 RECENT = 3
 
 
 def listener_from(verbose: Any) -> Listener | None:
-    """None for 0, a printer of plan and passes for a number, the callable itself for a callable."""
+    """Return None for 0, a printer of plan and passes for a number, the callable itself for a callable."""
     if callable(verbose):
         return verbose
     return _print_line if verbose else None
@@ -58,12 +60,12 @@ def _print_line(event: Progress) -> None:
 
 
 class ETAListener:
-    """A listener that is told how long an iteration will still take.
+    """A listener that passes events on with the time that an iteration will still take.
 
     Parameters
     ----------
     listener : callable
-        Given every event; those of tiles and passes with `seconds_left`, and a pass says it in words.
+        Called with every event; those of tiles and passes have `seconds_left`, and the text of a pass states it.
     clock : callable
         Seconds.
     """
@@ -84,7 +86,7 @@ class ETAListener:
             self._left = self._after_pass(event)
             words = "" if self._left is None else f", about {format_seconds(self._left)} left"
             event = replace(event, seconds_left=self._left, text=event.text + words)
-        else:  # what came before the first tile is no part of a pass
+        else:  # work before the first tile is no part of a pass
             self._ended = self.clock()
         self.listener(event)
 
@@ -108,7 +110,7 @@ class ETAListener:
         return None if passes is None else min(passes, max(0, event.total - event.done)) * self._seconds
 
     def _passes_left(self, tolerance: float) -> int | None:
-        """Passes until the residual is at the tolerance, if it goes on to fall as it did in the last few."""
+        """Return the passes until the residual is at the tolerance, if it falls on as in the last few passes."""
         (first, high), (last, low) = self._residuals[0], self._residuals[-1]
         if low <= tolerance:
             return 0
@@ -116,19 +118,19 @@ class ETAListener:
 
 
 def timed(listener: Listener | None) -> Listener | None:
-    """The listener of an iteration, told how long that will take."""
+    """Return the listener of an iteration, whose events state the time left."""
     return None if listener is None else ETAListener(listener)
 
 
-def tile_report(listener: Listener | None) -> Callable[[int, int], None] | None:
-    """What an operator calls during a product."""
+def tile_report(listener: Listener | None) -> TileReport | None:
+    """Return the callback of an operator during a product."""
     if listener is None:
         return None
     return lambda done, total: listener(Progress("tiles", f"{done} of {total} tiles", done, total))
 
 
-def pass_report(listener: Listener | None) -> Callable[[int, int, float | None, float], None] | None:
-    """What a solver calls after a pass."""
+def pass_report(listener: Listener | None) -> PassReport | None:
+    """Return the callback of a solver after a pass."""
     if listener is None:
         return None
 
@@ -139,8 +141,8 @@ def pass_report(listener: Listener | None) -> Callable[[int, int, float | None, 
     return report
 
 
-def rank_report(listener: Listener | None) -> Callable[[int, int, float], None] | None:
-    """What a factorization calls after a block of landmarks."""
+def rank_report(listener: Listener | None) -> RankReport | None:
+    """Return the callback of a factorization after a block of landmarks."""
     if listener is None:
         return None
 
@@ -151,7 +153,7 @@ def rank_report(listener: Listener | None) -> Callable[[int, int, float], None] 
 
 
 def waiting_report(listener: Listener | None) -> Callable[[str], None] | None:
-    """What a cluster calls that waits for a worker."""
+    """Return the callback of a cluster that waits for a worker."""
     if listener is None:
         return None
     return lambda text: listener(Progress("waiting", text))

@@ -18,7 +18,7 @@ from gpukpca.backend.namespace import from_host, namespace_of, writable
 class ColumnBasis:
     """Columns of length n; in one piece of memory they are contiguous, so that slices of them go into BLAS as they are.
 
-    `append` writes behind the columns of the basis, and `replaced` over them: of all that were made from one basis,
+    `append` writes behind the columns of the basis, and `replace_all` over them: of all that were made from one basis,
     only the last is valid.
 
     Attributes
@@ -56,11 +56,11 @@ class ColumnBasis:
         self.store[:, self.count : stop] = block
         return replace(self, parts=(self.store[:, :stop],))
 
-    def replaced(self, block: Array) -> ColumnBasis:
+    def replace_all(self, block: Array) -> ColumnBasis:
         """Return a basis of the columns of a new block, which may have been made of the old ones."""
         return replace(self, parts=()).append(block)
 
-    def combined(self, S: np.ndarray) -> Array:
+    def combine(self, S: np.ndarray) -> Array:
         """Return the columns times a small host matrix (count, k)."""
         return self.array @ from_host(S, self.array)
 

@@ -1,4 +1,4 @@
-"""Checkpoints of long fits: what they belong to, the files, and who writes and reads them."""
+"""Checkpoints of long fits: the fingerprint of a fit, the files, and the checkpointer that writes and reads them."""
 
 from gpukpca.checkpoint.checkpoint import Checkpoint
 from gpukpca.checkpoint.folder import check_folder, has_checkpoint

@@ -1,4 +1,4 @@
-"""A fit's checkpoint while it runs: writes every state beside the next pass, and keeps two rows of files."""
+"""The checkpoint of a running fit: every state is written during the next pass, and two rows of files are kept."""
 
 from __future__ import annotations
 
@@ -39,16 +39,17 @@ class Checkpoint:
     Parameters
     ----------
     folder : Path
-    job : Job
+    job : dict of str
+        The fingerprint of the fit.
     rng : numpy.random.Generator
-        Of the fit; put where it was.
+        That of the fit; it continues from its stored state.
     on_resume : callable, optional
         Called with the passes done where the fit resumes.
 
     Attributes
     ----------
     components : int or None
-        How many the solution is for that is gone on with.
+        The components of the solution that is resumed.
 
     Raises
     ------
@@ -79,7 +80,7 @@ class Checkpoint:
     # -- what the solver calls -----------------------------------------------------------------------------------------
 
     def resumed(self, p: int) -> KrylovState | None:
-        """The state to go on from with p components, once."""
+        """Return the state to resume from with p components, once."""
         state, self._state = self._state, None
         return state if state is not None and state.p == p else None
 
@@ -120,7 +121,7 @@ class Checkpoint:
         self._pending = (file, columns, written)
 
     def _settle(self) -> None:
-        """Wait for the file that is being written; where that fails, the next one holds what it would have."""
+        """Wait for the file that is being written; where that failed, the next file holds its arrays too."""
         if self._pending is None:
             return
         (file, columns, written), self._pending = self._pending, None
@@ -138,7 +139,7 @@ class Checkpoint:
         self._superseded = frozenset()
 
     def _warn(self, file: CheckpointFile, error: OSError) -> None:
-        """Once: whether later files can be written, every pass tries."""
+        """Warn once; every pass tries again to write its file."""
         if not self._warned:
             self._warned = True
             warn_user(
@@ -149,7 +150,7 @@ class Checkpoint:
 
 
 def _write(path: Path, header: Header, arrays: Arrays) -> int:
-    """Write a file and return its checksum; only one that needs no others makes the folder, should that have gone."""
+    """Write a file and return its checksum; one that needs no other file creates the folder if that is missing."""
     if not header["files"]:
         path.parent.mkdir(exist_ok=True)
     write_archive(path, header, arrays)

@@ -23,7 +23,7 @@ Fingerprint = dict[str, str]
 
 
 def difference(found: Mapping[str, Any], wanted: Fingerprint) -> str:
-    """The first field in which two jobs differ, in words; empty where they are one."""
+    """Return the first field in which two jobs differ, as text; empty where there is none."""
     for name, value in wanted.items():
         if name == "data" and name in found and found[name] != value:
             return "the data differ (their hashes do)"
@@ -33,7 +33,7 @@ def difference(found: Mapping[str, Any], wanted: Fingerprint) -> str:
 
 
 def described(value: Any) -> str:
-    """A parameter in text that tells all digits of its numbers and is the same in every process."""
+    """Return a parameter as text with all digits of its numbers, the same in every process."""
     if is_foreign(value) or isinstance(value, np.ndarray):
         return f"array {tuple(value.shape)} {digest_of(np.atleast_2d(to_host(value)))}"
     if isinstance(value, (np.bool_, np.number)):
@@ -51,7 +51,7 @@ def described(value: Any) -> str:
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
-    """What an object is made of, where it says so."""
+    """Return the fields of a dataclass, or the parameters of an object that has `get_params`; None for others."""
     if isinstance(value, type):
         return None
     if dataclasses.is_dataclass(value):
@@ -60,7 +60,7 @@ def fields_of(value: Any) -> dict[str, Any] | None:
 
 
 def digest_of(X: Any, n_jobs: int | None = None) -> str:
-    """A hash of the entries of X, by panels of rows and with threads; the same wherever X is.
+    """Return a hash of the entries of X, by panels of rows and with threads; the same wherever X is.
 
     Rows on a cluster are hashed where they are, panel by panel, so that there the panels must agree as well.
     """
@@ -75,7 +75,7 @@ def digest_of(X: Any, n_jobs: int | None = None) -> str:
 
 
 def _digests(part: Any, n_jobs: int | None) -> list[bytes]:
-    """Of the panels of an array of two dimensions, in order."""
+    """Return the hashes of the panels of an array of two dimensions, in order."""
     width = max(1, int(part.shape[1])) * 8
     panels = row_slices(int(part.shape[0]), max(1, blocking.HASHED_BYTES // width))
 

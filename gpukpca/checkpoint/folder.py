@@ -1,4 +1,4 @@
-"""The folder of a checkpoint: whether it can be used, and the furthest file in it that is whole."""
+"""The folder of a checkpoint: checks before a fit, and the furthest file in it that is whole."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ONE_FIT = "A folder is for one fit: cross-validation and searches make many, whi
 
 @dataclass(frozen=True)
 class CheckpointScan:
-    """What a folder holds of a job.
+    """The files of a job in a folder.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class CheckpointScan:
 
 
 def check_folder(path: str | os.PathLike[str] | None) -> None:
-    """Raise where no checkpoint could be written, before any work; makes nothing.
+    """Raise where no checkpoint could be written, before any work; create nothing.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def latest_valid_checkpoint(folder: Path, job: Fingerprint, rng: np.random.Gener
             f"{folder} is the checkpoint of another fit: {next(iter(others.values()))}. {AGAIN}. {ONE_FIT}."
         )
     if found is None and damage:
-        raise CheckpointError(f"{folder} has no checkpoint that is whole: {_told(damage)}. {AGAIN}.")
+        raise CheckpointError(f"{folder} has no checkpoint that is whole: {_format_damage(damage)}. {AGAIN}.")
     ours = {name for name in names if FILE.fullmatch(name) or DRAFT.fullmatch(name)}
     leftovers = frozenset(ours.difference(others))
     if found is None:
@@ -117,7 +117,7 @@ def latest_valid_checkpoint(folder: Path, job: Fingerprint, rng: np.random.Gener
     file, state = found
     if damage:
         warn_user(
-            f"checkpoint {folder}: {_told(damage)}. Going on from pass {file.header['n_passes']}.",
+            f"checkpoint {folder}: {_format_damage(damage)}. Going on from pass {file.header['n_passes']}.",
             CheckpointWarning,
         )
     return CheckpointScan(file, state, leftovers)
@@ -141,8 +141,8 @@ def _first_whole(
     return None
 
 
-def _told(damage: list[str]) -> str:
-    """What is wrong with the first file, and of how many more something is: the reason is mostly the same."""
+def _format_damage(damage: list[str]) -> str:
+    """Return the fault of the first file, and the number of other damaged files: the reason is mostly the same."""
     more = len({text.split()[0] for text in damage}) - 1
     return f"{damage[0]} (and {more} more)" if more else damage[0]
 

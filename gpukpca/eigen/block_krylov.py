@@ -192,15 +192,15 @@ class BlockKrylov(Solver):
         if state is None:
             state = first_state(op, settings, self.start, rng)
         else:
-            state = state.restored(op, rng, settings.max_columns)
+            state = state.resume(op, rng, settings.max_columns)
         while not state.is_done:
             if checkpointer is not None:
-                checkpointer.record(state.completed(op, rng))
+                checkpointer.record(state.for_checkpoint(op, rng))
             state = step(op, state, settings, rng)
             if report is not None:
                 report(state.n_passes, settings.limit, state.residual, settings.tol)
         if checkpointer is not None:
-            checkpointer.record(state.completed(op, rng))
+            checkpointer.record(state.for_checkpoint(op, rng))
         return result(op, state, settings)
 
     def _resolved(self, op: SymmetricOperator, p: int, looks_late: bool) -> KrylovSettings:

@@ -144,7 +144,7 @@ def _append_product(op: SymmetricOperator, state: KrylovState) -> tuple[KrylovSt
     T[k:, k:] = (coefficients[k:] + coefficients[k:].T) / 2.0
     smallest = min(state.smallest, float(np.min(np.diag(T))))
     state = replace(state, Q=Q, W=state.W.append(W), T=T, smallest=smallest, block=None)
-    return state, W - Q.combined(coefficients)
+    return state, W - Q.combine(coefficients)
 
 
 def _multiply(op: SymmetricOperator, state: KrylovState, V: Array) -> tuple[KrylovState, Array]:
@@ -195,7 +195,7 @@ def _stop(
     target = _target(op, state, settings, theta)
     rounding = NULL_FACTOR * settings.eps * max(_size(op, state), _largest(theta, settings))
     if settings.b >= settings.p and target >= SUMMED_PRODUCTS * rounding:
-        U, W = state.Q.combined(S), state.W.combined(S)
+        U, W = state.Q.combine(S), state.W.combine(S)
         if _worst(U, W, theta, settings) <= target:
             smallest = min(state.smallest, smallest_eigenvalue(state.T))
             return _done(replace(state, smallest=smallest), theta, U, W)
@@ -215,7 +215,7 @@ def _restart(state: KrylovState, settings: KrylovSettings) -> KrylovState:
     """Return the state with the best Ritz vectors for a basis; their residuals all lie in the block that comes next."""
     state, theta, S = _ritz(state, settings)
     keep = min(settings.p + settings.b, state.Q.count - settings.b)
-    Q, W = (basis.replaced(basis.combined(S[:, :keep])) for basis in (state.Q, state.W))
+    Q, W = (basis.replace_all(basis.combine(S[:, :keep])) for basis in (state.Q, state.W))
     return replace(state, Q=Q, W=W, T=np.diag(theta[:keep]), restarts=state.restarts + 1)
 
 
@@ -223,7 +223,7 @@ def _end_of_basis(state: KrylovState, settings: KrylovSettings) -> KrylovState:
     """Return the end with the best of the basis when no pass is left: products of Ritz vectors by linearity."""
     state, theta, S = _ritz(state, settings)
     keep = min(settings.p + 1, state.Q.count)
-    return _done(state, theta[:keep], state.Q.combined(S[:, :keep]), state.W.combined(S[:, :keep]))
+    return _done(state, theta[:keep], state.Q.combine(S[:, :keep]), state.W.combine(S[:, :keep]))
 
 
 def _done(state: KrylovState, values: np.ndarray, U: Array, W: Array) -> KrylovState:
@@ -253,7 +253,7 @@ def _verify(
     state, _, S = _ritz(state, settings)
     keep = min(p + max(1, b // 2), state.Q.count)
     probes = random_directions(rng, (n, PROBES), op.like)
-    U = namespace_of(probes).concat([state.Q.combined(S[:, :keep]), probes], axis=1)
+    U = namespace_of(probes).concat([state.Q.combine(S[:, :keep]), probes], axis=1)
     U = orthonormal_directions(op.project(U), floor=0.0)
     state, W = _multiply(op, state, U)
     values, U, W = rayleigh_ritz(U, W)
@@ -266,7 +266,7 @@ def _verify(
             return _done(state, values, U, W)
         state = _probe(state, values[:p])
     remainder = W - U * from_host(values, U)[None, :]
-    Q, products = state.Q.replaced(U), state.W.replaced(W)
+    Q, products = state.Q.replace_all(U), state.W.replace_all(W)
     state = replace(state, Q=Q, W=products, T=np.diag(values), restarts=state.restarts + 1)
     if state.n_passes < state.probe_until:
         fresh = random_directions(rng, (n, b), op.like)
@@ -352,7 +352,7 @@ def _next_block(
 
 def _outside(Q: ColumnBasis, V: Array) -> Array:
     """Return V minus its projection on the basis."""
-    return V - Q.combined(Q.products_with(V))
+    return V - Q.combine(Q.products_with(V))
 
 
 # -- sizes, all divided by 2**exponent ---------------------------------------------------------------------------------

@@ -131,11 +131,11 @@ class KrylovState:
         """Return whether no pass is left."""
         return self.phase is Phase.DONE
 
-    def completed(self, op: SymmetricOperator, rng: np.random.Generator) -> KrylovState:
+    def for_checkpoint(self, op: SymmetricOperator, rng: np.random.Generator) -> KrylovState:
         """Return the state with that of the operator and of the random numbers, as a checkpoint stores it."""
         return replace(self, means=op.known_means, generator=format_generator(rng))
 
-    def restored(self, op: SymmetricOperator, rng: np.random.Generator, capacity: int) -> KrylovState:
+    def resume(self, op: SymmetricOperator, rng: np.random.Generator, capacity: int) -> KrylovState:
         """Return the state, read from a checkpoint, where `op` computes; the operator and `rng` take theirs from it."""
         like = op.like
         if self.means is not None:

@@ -218,9 +218,9 @@ def test_columns_grow_and_are_replaced(xp) -> None:
         columns = columns.append(xp.array(block))
     whole, S = np.concatenate(blocks, axis=1), np.random.default_rng(9).standard_normal((9, 2))
     np.testing.assert_array_equal(xp.host(columns.array), whole)
-    np.testing.assert_allclose(xp.host(columns.combined(S)), whole @ S, rtol=1e-13)
+    np.testing.assert_allclose(xp.host(columns.combine(S)), whole @ S, rtol=1e-13)
     np.testing.assert_allclose(columns.products_with(xp.array(whole)), whole.T @ whole, rtol=1e-12, atol=1e-13)
-    columns = columns.replaced(columns.combined(S))
+    columns = columns.replace_all(columns.combine(S))
     assert columns.count == 2
     np.testing.assert_allclose(xp.host(columns.array), whole @ S, rtol=1e-13)
 
