@@ -1,4 +1,4 @@
-"""Estimates of the time of a fit: how often it does what, and how often a core or a card does that in a second.
+"""Estimates of the time of a fit, from counts of its operations and the rates of a core or a card.
 
 Nothing is measured when a plan is made, so that the same job has the same plan. Estimates hold to a factor of a few.
 """
@@ -16,7 +16,7 @@ from gpukpca.eigen.solver import Solver
 
 @dataclass(frozen=True)
 class Work:
-    """How often a fit does each kind of work, or how often it can be done in a second.
+    """Counts of a fit's operations of each kind, or the rates at which a device does them.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ SHARED_BY = {"eigenproblems": 4, "bytes": 4}
 
 # Operations a pass for each entry of the basis and each column of a block: two projections, and what they subtract.
 PER_BASIS_ENTRY = 8
-# Copies of the data while they are made ready, and steps of a fit outside of its passes.
+# Copies of the data while they are prepared, and steps of a fit outside of its passes.
 COPIES, STEPS, STEPS_A_PASS = 6, 30, 10
 # A tile of two CSR matrices is made dense, which costs as much as moving so many bytes an entry.
 SPARSE_ENTRY_BYTES = 60

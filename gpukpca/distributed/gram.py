@@ -1,4 +1,4 @@
-"""K of rows on the workers of a cluster as an operator: V goes out once a product, sums of tiles come back."""
+"""K of rows on the workers of a cluster as an operator, and its storage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._formatting import pluralize
-from gpukpca._typing import Array, SymmetricOperator
+from gpukpca._typing import Array, Indices, SymmetricOperator
 from gpukpca.backend.linalg import mirror_upper, with_entries
 from gpukpca.backend.namespace import cast, to_host
 from gpukpca.backend.parallel import TileReport, worker_count
@@ -53,7 +53,6 @@ class DaskGram(SymmetricOperator):
         See `gpukpca._typing.SymmetricOperator`; blocks are NumPy arrays.
     rows : Rows
         ``rows.take(chosen)`` makes rows ready on this machine.
-    products : int
 
     Raises
     ------
@@ -93,14 +92,14 @@ class DaskGram(SymmetricOperator):
         self._shares = [self._share(spec, home) for spec, home in zip(self.specs, self._homes, strict=True)]
 
     def _share(self, spec: ShareSpec, home: Worker) -> Any:
-        """The future of a share, at home on a worker."""
+        """Return the future of a share on its worker."""
         panels = [self.source.panels[k] for k in spec.panels]
         return self.cluster.submit(
             TileAssignment, self.kernel, self.template, spec, *panels, name="tiles", worker=home.address
         )
 
     def _settle(self) -> None:
-        """Give shares whose worker is gone a home with a worker that has fewest."""
+        """Move shares whose worker is gone to the worker that has fewest."""
         there = self.cluster.workers_now()
         gone = {home.address for home in self._homes} - {worker.address for worker in there}
         candidates = [worker for worker in there if worker.running]
@@ -112,7 +111,7 @@ class DaskGram(SymmetricOperator):
                 self._shares[k] = self._share(self.specs[k], self._homes[k])
 
     def __matmul__(self, V: Array) -> Array:
-        """K @ V, shape (n, b), in the dtype of K."""
+        """Return K @ V, shape (n, b), in the dtype of K."""
         if V.ndim != 2 or V.shape[0] != self.shape[0]:
             raise InvalidParameterError(f"expected a block of shape ({self.shape[0]}, b), got {tuple(V.shape)}.")
         V = cast(to_host(V), self.dtype)
@@ -136,16 +135,16 @@ class DaskGram(SymmetricOperator):
         return np.concatenate(sums, axis=0)
 
     def _added_by_workers(self, products: list[Any]) -> list[np.ndarray]:
-        """The sums for each panel; each worker adds up what belongs to the panels it owns."""
+        """Return the sum of each panel; each worker adds the parts of the panels that it owns."""
         futures, names = [], []
         for owner, home in enumerate(self._homes):
-            wanted = [[k for k in spec.panels if self._owners[k] == owner] for spec in self.specs]
+            owned = [[k for k in spec.panels if self._owners[k] == owner] for spec in self.specs]
             parts = [
                 self.cluster.submit(some, product, list(map(spec.panels.index, mine)), name="part", worker=at.address)
-                for product, spec, mine, at in zip(products, self.specs, wanted, self._homes, strict=True)
+                for product, spec, mine, at in zip(products, self.specs, owned, self._homes, strict=True)
                 if mine
             ]
-            mine = [panels for panels in wanted if panels]
+            mine = [panels for panels in owned if panels]
             futures.append(self.cluster.submit(added, str(self.dtype), mine, *parts, name="sum", worker=home.address))
             names.append(f"the sum for the panels of {home.address}")
         return [block for blocks in self.cluster.results(futures, names) for block in blocks]
@@ -153,38 +152,38 @@ class DaskGram(SymmetricOperator):
     # -- the rest of the protocol --------------------------------------------------------------------------------------
 
     def diagonal(self) -> Array:
-        """k(x, x) of every row, shape (n,).
+        """Return k(x, x) of every row, shape (n,).
 
         Warns
         -----
         UserWarning
-            What the kernel warns of when rows are made ready.
+            The warnings of the kernel about the rows.
         """
         answers = self.source.over_panels(panel_diagonal, self.kernel, self.template)
         tell([warned for _, warned in answers])
         return np.concatenate([diagonal for diagonal, _ in answers])
 
-    def columns(self, indices: Any) -> Array:
-        """The columns of K named by `indices`, shape (n, len(indices))."""
+    def columns(self, indices: Indices) -> Array:
+        """Return the columns of K named by `indices`, shape (n, len(indices))."""
         chosen = self.source.take(indices)
         shared = self.cluster.submit(as_it_is, chosen, name="rows")  # or every panel's task would carry them
         C = np.concatenate(self.source.over_panels(panel_columns, self.kernel, self.template, shared))
         picked, _ = prepared(self.kernel, chosen, self.template)
         return with_entries(C, indices, self.kernel.tile_diagonal(picked))
 
-    def block(self, rows: Any, columns: Any) -> Array:
-        """The entries of K in the named rows and columns, made on this machine."""
+    def block(self, rows: Indices, columns: Indices) -> Array:
+        """Return the entries of K in the named rows and columns, computed on this machine."""
         return compute_tile(self.kernel, self.rows.take(rows), self.rows.take(columns), self.like, False)
 
     def to_dense(self, overwrite: bool = False) -> Array:
-        """K as a new square array on this machine, exactly symmetric."""
+        """Return K as a new square array on this machine, exactly symmetric."""
         K = self.columns(np.arange(self.shape[0]))
         mirror_upper(K)
         return K
 
 
 class _TakenRows(LazyRows):
-    """Rows of a cluster, made ready on this machine by `take`."""
+    """Rows of a cluster that `take` prepares on this machine."""
 
     is_local = False
 
@@ -192,12 +191,12 @@ class _TakenRows(LazyRows):
         super().__init__(kernel, source.shape[0], template)
         self.source = source
 
-    def take(self, indices: Any) -> PreparedRows:
+    def take(self, indices: Indices) -> PreparedRows:
         return prepared(self.kernel, self.source.take(indices), self._template)[0]
 
 
 def _specs(rows: ClusterRows, cache: bool) -> tuple[list[ShareSpec], list[Worker]]:
-    """One share for every worker, with as many threads as it has; none where there are too few panels."""
+    """Return one share for every worker, with its threads; none where there are too few panels."""
     workers = rows.cluster.workers
     hosts = Counter(worker.host for worker in workers)
     sizes = [stop - start for start, stop in rows.bounds]

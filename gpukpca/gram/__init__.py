@@ -1,4 +1,4 @@
-"""Gram matrices: built, centered, factored, and multiplied without being stored."""
+"""Gram matrices: dense, in tiles or as a factor, centered, and multiplied without storage."""
 
 from gpukpca.gram.base_point import BasePointGram
 from gpukpca.gram.centered import CenteredGram, double_center

@@ -1,4 +1,4 @@
-"""K seen from one of its points: the same centered matrix, positive semidefinite where K is so only conditionally."""
+"""K relative to one of its points: the centered matrix is the same, and K may be conditionally definite only."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BasePointGram(SymmetricOperator):
 
     Notes
     -----
-    One column of the base is computed once and kept: n items. The rest costs what it costs in the base.
+    One column of the base is computed once and kept: n items. Everything else costs as much as in the base.
     Schoenberg, Trans. Amer. Math. Soc. 44 (1938).
     """
 
@@ -55,7 +55,7 @@ class BasePointGram(SymmetricOperator):
         return wide - 0.5 * float(wide[self.anchor])
 
     def __matmul__(self, V: Array) -> Array:
-        """The product with a block V, shape (n, b)."""
+        """Return the product with a block V, shape (n, b)."""
         xp = namespace_of(self.like, V)
         V = cast(V, self.dtype)
         c, wide = self._column, self._column.dtype
@@ -67,12 +67,12 @@ class BasePointGram(SymmetricOperator):
         return cast(cast(self.base.diagonal(), self._column.dtype) - 2.0 * self._column, self.dtype)
 
     def sizes(self) -> Array:
-        """Return the sizes of the numbers that cancel in the diagonal, shape (n,): it errs by u times these."""
+        """Return the sizes of the numbers that cancel in the diagonal, shape (n,); its error is u times these."""
         xp = namespace_of(self.like)
         return xp.abs(cast(self.base.diagonal(), self._column.dtype)) + 2.0 * xp.abs(self._column)
 
     def columns(self, indices: Indices) -> Array:
-        """The columns named by `indices`, shape (n, len(indices))."""
+        """Return the columns named by `indices`, shape (n, len(indices))."""
         return subtract_outer_sum(self.base.columns(indices), self._column, gather_rows(self._column, indices))
 
     def block(self, rows: Indices, columns: Indices) -> Array | None:
@@ -85,10 +85,10 @@ class BasePointGram(SymmetricOperator):
         )
 
     def to_dense(self, overwrite: bool = False) -> Array:
-        """The matrix as a square array; with `overwrite` it may take the storage of the base."""
+        """Return the matrix as a square array; with `overwrite` it may take the storage of the base."""
         return subtract_outer_sum(self.base.to_dense(overwrite), self._column, self._column)
 
     def factor(self) -> Array | None:
-        """F minus its row of the anchor, where the base is known by a factor F."""
+        """Return F minus its row of the anchor, where the base has a factor F."""
         F = self.base.factor()
         return None if F is None else F - F[self.anchor : self.anchor + 1, :]

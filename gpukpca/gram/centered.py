@@ -31,7 +31,7 @@ from gpukpca.kernels.base import Kernel
 
 @on_its_device
 def double_center(K: Array, *, overwrite: bool = False) -> Array:
-    """H K H = K - row means - column means + mean of all, H = I - 11ᵀ/n.
+    """Return H K H = K - row means - column means + mean of all, H = I - 11ᵀ/n.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def double_center(K: Array, *, overwrite: bool = False) -> Array:
 
 
 def checked_means(means: Array, base: SymmetricOperator) -> Array:
-    """The column means of a kernel matrix, or an error that says where they show NaN or infinity in it."""
+    """Return the column means of a kernel matrix; raise where they show NaN or infinity in it."""
     xp = namespace_of(means)
     finite = xp.isfinite(means)
     if bool(xp.all(finite)):
@@ -91,10 +91,10 @@ def checked_means(means: Array, base: SymmetricOperator) -> Array:
 
 @operator_on_its_device
 class CenteredGram(SymmetricOperator):
-    """H op H as an operator, H = I - 11ᵀ/n.
+    """The centered matrix H op H as an operator, H = I - 11ᵀ/n.
 
     ``H (K (H V))`` is two mean subtractions around a product. The column means of K ride along as one more column of
-    the first product, so centering costs no pass of its own.
+    the first product, so centering costs no further pass.
 
     Parameters
     ----------
@@ -175,12 +175,12 @@ class CenteredGram(SymmetricOperator):
         )
 
     def project(self, V: Array) -> Array:
-        """H V: the projection onto vectors whose entries sum to zero, which hold the range."""
+        """Return H V, the projection onto vectors whose entries sum to zero; they hold the range."""
         means = column_sums(V) / V.shape[0]
         return V - cast(means, V.dtype)[None, :]
 
     def __matmul__(self, V: Array) -> Array:
-        """H (K (H V))."""
+        """Return H (K (H V))."""
         V = self.project(V)
         if self.known_means is not None:
             return self.project(self.base @ V)
@@ -220,20 +220,20 @@ class CenteredGram(SymmetricOperator):
         return abs(self._grand_sum)
 
     def diagonal(self) -> Array:
-        """The diagonal of H K H."""
+        """Return the diagonal of H K H."""
         means = self.column_means
         wide = cast(self.base.diagonal(), means.dtype) - 2.0 * means + self._grand_sum / self.shape[0]
         return cast(wide, self.dtype)
 
     def columns(self, indices: Indices) -> Array:
-        """The columns of H K H named by `indices`."""
+        """Return the columns of H K H named by `indices`."""
         means = self.column_means
         chosen = from_host(to_host(means)[list(indices)], means)
         wide = cast(self.base.columns(indices), means.dtype) - means[:, None] - chosen[None, :]
         return cast(wide + self._grand_sum / self.shape[0], self.dtype)
 
     def to_dense(self, overwrite: bool = False) -> Array:
-        """H K H as a square array of its own; with `overwrite` it may take the storage of `base`."""
+        """Return H K H as a new square array; with `overwrite` it may take the storage of `base`."""
         K = self.base.to_dense(overwrite)
         xp = namespace_of(K)
         if self.known_means is None:
@@ -243,6 +243,6 @@ class CenteredGram(SymmetricOperator):
         return subtract_outer_sum(K, means - half, means - half)
 
     def factor(self) -> Array | None:
-        """F - mean of its rows, where the base is known by a factor F."""
+        """Return F minus the mean of its rows, where the base has a factor F."""
         F = self.base.factor()
         return None if F is None else self.project(F)

@@ -1,4 +1,4 @@
-"""K as a stored square matrix: precomputed kernels, callables, and whoever wants it so."""
+"""K as a stored square matrix."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DenseGram(SymmetricOperator):
         self.rounding, self.rows = rounding, rows
 
     def __matmul__(self, V: Array) -> Array:
-        """K @ V, by panels of rows with threads."""
+        """Return K @ V, by panels of rows with threads."""
         workers = worker_count(self.like, self.n_jobs)
         n = self.shape[0]
         panels = row_slices(n, n if workers == 1 else max(blocking.SMALLEST_PRODUCT_PANEL, -(-n // (4 * workers))))
@@ -50,19 +50,19 @@ class DenseGram(SymmetricOperator):
         return namespace_of(self.K).concat(restore_order(by_worker, len(panels)), axis=0)
 
     def diagonal(self) -> Array:
-        """The diagonal, shape (n,)."""
+        """Return the diagonal, shape (n,)."""
         return namespace_of(self.K).linalg.diagonal(self.K)
 
     def columns(self, indices: Indices) -> Array:
-        """The columns named by `indices`, shape (n, len(indices))."""
+        """Return the columns named by `indices`, shape (n, len(indices))."""
         return take_columns(self.K, indices)
 
     def block(self, rows: Indices, columns: Indices) -> Array:
-        """The entries in the named rows and columns."""
+        """Return the entries in the named rows and columns."""
         return take_columns(gather_rows(self.K, rows), columns)
 
     def to_dense(self, overwrite: bool = False) -> Array:
-        """The matrix: a copy, or with `overwrite` the stored array itself where it can be written to."""
+        """Return a copy of the matrix, or with `overwrite` the stored array itself where it is writable."""
         if overwrite and writes_in_place(self.K):
             return self.K
         return namespace_of(self.K).asarray(self.K, copy=True)

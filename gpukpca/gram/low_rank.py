@@ -1,4 +1,4 @@
-"""K known by a factor: K = F Fᵀ."""
+"""K as a factor: K = F Fᵀ."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class FactoredGram(SymmetricOperator):
         self.like = empty_like(F)
 
     def __matmul__(self, V: Array) -> Array:
-        """F (Fᵀ V), shape (n, b)."""
+        """Return F (Fᵀ V), shape (n, b)."""
         V = cast(V, self.dtype)
         return self.F @ from_host(inner_products(self.F, V), self.F)
 
     def diagonal(self) -> Array:
-        """Squared norms of the rows of F, shape (n,)."""
+        """Return the squared norms of the rows of F, shape (n,)."""
         wide = accumulation_dtype(self.F)
         xp = namespace_of(self.F)
 
@@ -60,21 +60,21 @@ class FactoredGram(SymmetricOperator):
         return by_panels(self.F, squares)
 
     def columns(self, indices: Indices) -> Array:
-        """The columns of F Fᵀ named by `indices`, shape (n, len(indices))."""
+        """Return the columns of F Fᵀ named by `indices`, shape (n, len(indices))."""
         return self.F @ namespace_of(self.F).matrix_transpose(gather_rows(self.F, indices))
 
     def block(self, rows: Indices, columns: Indices) -> Array:
-        """The entries of F Fᵀ in the named rows and columns."""
+        """Return the entries of F Fᵀ in the named rows and columns."""
         right = gather_rows(self.F, columns)
         return gather_rows(self.F, rows) @ namespace_of(right).matrix_transpose(right)
 
     def to_dense(self, overwrite: bool = False) -> Array:
-        """F Fᵀ as a new square array, exactly symmetric. Cost 2 n² k."""
+        """Return F Fᵀ as a new square array, exactly symmetric. Cost 2 n² k."""
         transposed = namespace_of(self.F).matrix_transpose(self.F)
         # By panels: one buffer times its own transpose takes BLAS's syrk path, which crashes for large shapes.
         K = by_panels(self.F, lambda panel, *_: panel @ transposed)
         return symmetric_from_upper(K, self.diagonal())
 
     def factor(self) -> Array:
-        """F."""
+        """Return F."""
         return self.F

@@ -334,5 +334,5 @@ def panel_rows(kernel: Kernel, n: int, columns: int, tile_edge: int, workers: in
     """Return the rows of a panel of few columns: the entries of a square tile, but some panels for every worker."""
     if kernel.densifies:
         return tile_edge
-    wanted = max(tile_edge, tile_edge * tile_edge // max(columns, 1))
-    return max(1, min(wanted, max(tile_edge, -(-n // (4 * workers)))))
+    rows = max(tile_edge, tile_edge * tile_edge // max(columns, 1))
+    return max(1, min(rows, max(tile_edge, -(-n // (4 * workers)))))

@@ -1,4 +1,4 @@
-"""Ways to hold K: what each takes in memory, the line of the plan, and the operator."""
+"""Storages of K: each states its bytes and its line in a plan, and builds its operator."""
 
 from __future__ import annotations
 
@@ -73,17 +73,17 @@ class Storage(ABC):
 
     @property
     def tiles(self) -> int:
-        """Pieces that K is made in."""
+        """Pieces in which K is computed."""
         return 1
 
     @property
     def entries(self) -> int:
-        """Entries of K that are evaluated to have all of them once."""
+        """Entries that are evaluated to compute all of K once."""
         return full_cache_bytes(self.n, 1, 1)
 
     @property
     def recomputed_tiles(self) -> int:
-        """Pieces that every further pass makes again."""
+        """Pieces that every further pass recomputes."""
         return 0
 
     @property
@@ -156,7 +156,7 @@ class TiledStorage(Storage):
 
     @property
     def rows_held(self) -> int:
-        """Most rows made ready at once."""
+        """Most rows that are prepared at once."""
         return rows_at_once(self.n, self.tile_edge, self.workers, self.panel)
 
     @property

@@ -82,7 +82,7 @@ class TiledGram(SymmetricOperator):
         report: TileReport | None,
         panel: int,
     ) -> None:
-        """Set all attributes from rows X (n, d), a kernel with numbers in place of rules, and what it learned of X."""
+        """Set all attributes from rows X (n, d), a resolved kernel and what it learned from X."""
         self.name = f"the kernel {type(kernel).__name__}"
         n = int(X.shape[0])
         self.kernel, self.shape, self.dtype, self.like = kernel, (n, n), X.dtype, empty_like(X)
@@ -203,7 +203,7 @@ def shifted_gram(
 
 
 class UpperTiles:
-    """Tiles T = K[I, J], I <= J, each used twice in a product: ``out[I] += T @ V[J]`` and ``out[J] += T.T @ V[I]``.
+    """Tiles T = K[I, J] with I <= J, each used twice in a product: ``out[I] += T @ V[J]`` and ``out[J] += T.T @ V[I]``.
 
     Parameters
     ----------

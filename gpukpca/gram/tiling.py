@@ -12,9 +12,9 @@ from gpukpca.backend.parallel import row_slices
 
 
 def tile_edge_for(n: int, workers: int, on_gpu: bool, row_bytes: int = 0) -> int:
-    """Edge of a tile: 640 on a CPU, 8192 or 4096 on a GPU; smaller where the workers would have too few to share.
+    """Return the edge of a tile: 640 on a CPU, 8192 or 4096 on a GPU; smaller where workers have too few.
 
-    `row_bytes` is what one row takes once it is made dense; slices of such rows are held to 64 MiB.
+    `row_bytes` are the bytes of a CSR row once it is dense; slices of such rows take at most 64 MiB.
     """
     edge = _tile_edge(n, workers, on_gpu)
     return min(edge, max(1, blocking.ROW_SLICE_BYTES // row_bytes)) if row_bytes else edge
@@ -33,13 +33,13 @@ def _tile_edge(n: int, workers: int, on_gpu: bool) -> int:
 
 
 def upper_tiles(n: int, edge: int) -> int:
-    """Tiles of the upper triangle, the diagonal ones included."""
+    """Return the number of tiles of the upper triangle, the diagonal ones included."""
     side = -(-n // edge)
     return side * (side + 1) // 2
 
 
 def full_cache_bytes(n: int, edge: int, item_size: int) -> int:
-    """Bytes of all upper tiles."""
+    """Return the bytes of all upper tiles."""
     full, rest = divmod(n, edge)
     entries = full * (full + 1) // 2 * edge * edge + full * edge * rest + rest * rest
     return entries * item_size
@@ -54,12 +54,12 @@ def tiles_within(budget: int, n: int, edge: int, item_size: int) -> int:
 
 
 def rows_at_once(n: int, edge: int, workers: int, panel: int) -> int:
-    """Return the most rows made ready at once: a panel, and two slices a worker, where X is read from a file."""
+    """Return the most rows that are prepared at once: where X is read, a panel and two slices a worker."""
     return min(n, (panel + 2 * workers) * edge) if panel else n
 
 
 def tile_order(count: int, panel: int) -> list[tuple[int, int]]:
-    """Upper tiles (i, j) of a grid of `count` edges, by panels of columns; inside a panel row by row.
+    """Return the upper tiles (i, j) of a grid of `count` edges, by panels of columns; inside a panel row by row.
 
     A panel of one column uses a right operand for all its tiles in turn; a wider one reads each left operand once.
     """

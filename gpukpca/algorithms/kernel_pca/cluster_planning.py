@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpukpca._formatting import format_bytes
 from gpukpca.algorithms.kernel_pca.plan import Plan, PlanRequest, plan_of
-from gpukpca.algorithms.kernel_pca.planning import ranked
+from gpukpca.algorithms.kernel_pca.planning import with_rank
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.placement import Placement
 from gpukpca.backend.namespace import item_size
@@ -55,7 +55,7 @@ def cluster_plan(
     storage: Storage = ClusterStorage(n, workers)
     given, why = settings.solver_for(n, p, False)
     if isinstance(given, Nystrom):
-        given, rank, p = ranked(given, settings, kernel, n, p)
+        given, rank, p = with_rank(given, settings, kernel, n, p)
         storage = LowRankStorage(n, workers, rank, storage)
         needed = n * (rank + 2 * default_block(rank)) * item + 5 * 8 * rank**2
         solver = complete_solver(given)

@@ -73,7 +73,7 @@ def panel_for(job: PlanRequest, edge: int) -> int:
 
 def row_bytes(job: PlanRequest, rows: int) -> int:
     """Return the bytes of the model's copy of the data and of so many prepared rows."""
-    # Slices that are kept while X is read keep the operand that was made of them, as wide again.
+    # While X is read, cached slices also hold the operand that a product made of them, as wide again.
     return job.copy_bytes + rows * job.row_bytes * (2 if rows < job.n else 1)
 
 

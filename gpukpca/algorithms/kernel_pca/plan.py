@@ -102,7 +102,7 @@ class PlanRequest:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row made ready for the kernel."""
+        """Bytes of a prepared row."""
         if self.template is None:
             return 0
         if is_sparse(self.X):  # in float64, and its norm

@@ -214,7 +214,7 @@ def _feature_plan(job: PlanRequest, count: int) -> Plan:
 
 def _nystrom_plans(job: PlanRequest, requested: Nystrom, why: str) -> Iterator[Plan]:
     """Yield plans by landmarks, with the requested rank."""
-    solver, rank, p = ranked(requested, job.settings, job.kernel, job.n, job.p)
+    solver, rank, p = with_rank(requested, job.settings, job.kernel, job.n, job.p)
     for edge in _edges_to_try(job):
         panel = panel_for(job, edge)
         needed = max(landmark_bytes(job, rank, p, edge, panel), preimage_bytes(job))
@@ -230,16 +230,18 @@ def _source(job: PlanRequest, edge: int, panel: int) -> Storage:
     return TiledStorage(job.n, job.workers, edge, 0, panel)
 
 
-def ranked(wanted: Nystrom, settings: KernelPCASettings, kernel: Kernel, n: int, p: int) -> tuple[Nystrom, int, int]:
+def with_rank(
+    requested: Nystrom, settings: KernelPCASettings, kernel: Kernel, n: int, p: int
+) -> tuple[Nystrom, int, int]:
     """Return the approximation of K (n, n) with its rank as a number, that rank, and p or the rank if that is less."""
     check_not_indefinite(kernel)
-    rank = wanted.rank_for(n, p)
+    rank = requested.rank_for(n, p)
     if isinstance(settings.n_components, Integral) and rank < p:
         raise InvalidParameterError(
-            f"n_components={settings.n_components} needs at least as many landmarks, and rank={wanted.rank} was "
+            f"n_components={settings.n_components} needs at least as many landmarks, and rank={requested.rank} was "
             "given to Nystrom; raise the rank."
         )
-    return replace(wanted, rank=rank), rank, min(p, rank)
+    return replace(requested, rank=rank), rank, min(p, rank)
 
 
 def _too_big(job: PlanRequest, needed: int) -> str:

@@ -1,4 +1,4 @@
-"""Where the iteration starts when a pass over K is dear: from the components of a sample."""
+"""The start of the iteration from the components of a sample, for expensive passes over K."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def components_of_sample(
 ) -> Array:
     """Return scores of all rows on the components of `size` random rows, (n, columns): Nyström with even landmarks.
 
-    `rows` are those of X made ready for centering. Cost: n size kernel values, which is 2 size / n of a pass.
+    `rows` are those of X prepared for centering. Cost: n size kernel values, which is 2 size / n of a pass.
     """
     chosen = np.sort(random_subset(rng, rows.n_rows, size))
     sample = rows.take(chosen)

@@ -1,0 +1,89 @@
+"""Solvers answer for themselves: a class with `solve` alone gets the defaults of `Solver`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpukpca import KernelPCA
+from gpukpca.eigen import BlockKrylov, Dense, EigenResult, LowRank, Nystrom, Solver, top_eigh
+from gpukpca.eigen.solver import complete_solver
+from gpukpca.gram import DenseGram
+
+
+class Minimal:
+    def solve(self, op: Any, p: int, rng: Any, report: Any = None) -> EigenResult:
+        return Dense().solve(op, p, rng)
+
+
+class Roomy(Minimal):
+    name = "roomy"
+
+    def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
+        return 50 * n * p
+
+
+def test_a_class_with_solve_alone_gets_the_defaults():
+    solver = complete_solver(given := Minimal())
+    assert solver.given is given
+    assert solver.name == "Minimal"
+    assert (solver.width(100, 7, False), solver.basis_columns(100, 7, False)) == (7, 0)
+    assert (solver.workspace_items(100, 7, False), solver.checkpoint_items(100, 7, False)) == (0, 0)
+    assert not solver.iterates(100, 7)
+    assert not solver.grows_with_p
+    assert solver.direct_work(100, 7) is None
+    assert solver.with_full_spectrum() is solver
+    assert complete_solver(solver) is solver
+
+
+def test_members_that_a_class_has_win_over_the_defaults():
+    solver = complete_solver(Roomy())
+    assert solver.name == "roomy"
+    assert solver.workspace_items(10, 2, False) == 1000
+
+
+@pytest.mark.parametrize("solver", [Dense(), BlockKrylov(), LowRank()], ids=lambda solver: solver.name)
+def test_the_solvers_of_the_package_are_complete(solver):
+    assert isinstance(solver, Solver)
+    assert complete_solver(solver) is solver
+
+
+def test_top_eigh_takes_a_completed_solver():
+    A = np.diag(np.arange(1.0, 31.0))
+    found = top_eigh(DenseGram(A), 3, complete_solver(Minimal()), rng=0)
+    np.testing.assert_allclose(found.eigenvalues, [30.0, 29.0, 28.0])
+
+
+def test_an_estimator_fits_with_a_solver_of_another_class():
+    X = np.random.default_rng(0).standard_normal((80, 4))
+    own, roomy, dense = (
+        KernelPCA(3, kernel="rbf", eigen_solver=solver, gram="tiled").fit(X) for solver in (Minimal(), Roomy(), "dense")
+    )
+    assert isinstance(own.plan_.solver, Minimal)
+    assert "solver    Minimal for 3 components" in str(own.plan_)
+    assert roomy.plan_.predicted_bytes - own.plan_.predicted_bytes == 50 * 80 * 3 * 8
+    np.testing.assert_array_equal(own.eigenvalues_, dense.eigenvalues_)
+
+
+@pytest.mark.parametrize(("n", "p", "is_iteration"), [(50, 10, True), (50, 11, False)])
+def test_block_krylov_leaves_many_components_to_the_dense_solver(n, p, is_iteration):
+    solver = BlockKrylov()
+    assert solver.iterates(n, p) == is_iteration
+    assert (solver.with_small_basis(n, p) is not None) == is_iteration
+    assert top_eigh(DenseGram(np.diag(np.arange(1.0, n + 1.0))), p, solver, rng=0).solver.startswith(
+        "block Krylov" if is_iteration else "dense"
+    )
+
+
+def test_a_plan_changes_no_size_that_the_user_chose():
+    for solver in (BlockKrylov(block_size=12), BlockKrylov(max_blocks=5), BlockKrylov(passes=3)):
+        assert solver.with_wide_block(1000, 3, False) is None
+    wide = BlockKrylov().with_wide_block(1000, 3, False)
+    assert wide is not None
+    assert wide.width(1000, 3, False) > BlockKrylov().width(1000, 3, False)
+
+
+def test_landmarks_have_a_name_for_the_plan():
+    assert complete_solver(Nystrom(rank=40)).name == "Nyström (rpcholesky landmarks, rank 40)"
