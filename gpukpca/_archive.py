@@ -186,7 +186,7 @@ def _check_ends(file: IO[bytes]) -> None:
 
 @contextmanager
 def _understood() -> Iterator[None]:
-    """What goes wrong inside is the file's fault."""
+    """Report errors inside as `ModelFormatError`."""
     try:
         yield
     except ModelFormatError:

@@ -1,4 +1,4 @@
-"""Where an estimator computes and where its results go: the parameter `device`, and what is done without one.
+"""The parameter `device`: the place of a computation, and the place of its results.
 
 Data stay where they are with ``device=None``. Elsewhere they are copied once, in batches, and what the user sees goes
 back to the library of the data.
@@ -27,6 +27,7 @@ from gpukpca.backend.namespace import (
     dtype_name,
     empty_like,
     is_cupy,
+    is_foreign,
     is_memory_map,
     is_numpy,
     is_sparse,
@@ -49,7 +50,7 @@ from gpukpca.exceptions import (
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a fit computes, and where its results go.
+    """The place of a fit, and the place of its results.
 
     Attributes
     ----------
@@ -65,7 +66,7 @@ class Placement:
 
     @property
     def moved(self) -> bool:
-        """Whether the computation is elsewhere than the data."""
+        """Return whether the computation is elsewhere than the data."""
         return not same_place(self.work, self.home)
 
     @property
@@ -154,6 +155,11 @@ def _copied(X: Any, like: Array) -> Array:
     """X in new memory on another device; a memory map is read as it is copied."""
     host = X if is_memory_map(X) else to_host(X)
     return placed_rows(host, like) if is_cupy(like) else move(host, like)
+
+
+def to_caller(result: Array, X: Any) -> Array:
+    """Return a result in the library of an argument; on the host where that is a host container."""
+    return move(result, X) if is_foreign(X) else to_host(result)
 
 
 def own_copy(X: Array, given: Any) -> Array:

@@ -33,7 +33,7 @@ ENDS_WITHOUT_LOCALS = (MemoryError, KeyboardInterrupt, DeviceLostError)
 
 @dataclass(frozen=True)
 class Resources:
-    """Where a fit computes, and what it may use.
+    """The place of a fit and what it may use.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Resources:
 
 
 class MemoryBudget:
-    """What an attempt may allocate, and what became of those before it.
+    """The bytes that an attempt may allocate, and the failures of earlier attempts.
 
     Attributes
     ----------

@@ -38,13 +38,13 @@ exceptions.raise_as(exceptions.ConvergenceWarning, ConvergenceWarning)
 
 
 class DevicePlacement:
-    """What estimators share whose arrays may live on a device: to be named before scikit-learn's own bases."""
+    """Base of estimators whose arrays may live on a device; stands before the bases of scikit-learn."""
 
     def _check_parameters(self) -> None:
         check_parameters(self)
 
     def _delivered(self, result: Array, X: Any) -> Array:
-        """A result in the library of the input; on the host where a data frame will be made of it."""
+        """Return a result in the library of the input; on the host if scikit-learn makes a data frame of it."""
         default = output_of_transform(self) == "default"
         return move(result, X) if default and is_foreign(X) else to_host(result)
 
@@ -66,7 +66,7 @@ class DevicePlacement:
         super().__setstate__(state)  # type: ignore[misc]
 
     def __sklearn_clone__(self) -> Any:
-        """As scikit-learn clones; a Dask client, which cannot be copied, is shared."""
+        """Clone as scikit-learn does; a Dask client, which cannot be copied, is shared."""
         client = getattr(self, "client", None)
         if client is None or isinstance(client, str):
             return super().__sklearn_clone__()  # type: ignore[misc]
@@ -77,13 +77,13 @@ class DevicePlacement:
         return twin
 
     def __copy__(self) -> Any:
-        """A second name for the same arrays, where they are."""
+        """Return a copy that shares the arrays."""
         twin = clone(self)
         twin.__dict__.update(self.__dict__)
         return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """A copy stays where it is, and shares a Dask client."""
+        """Return a copy on the same device that shares a Dask client."""
         twin = clone(self)
         if (client := vars(self).get("client")) is not None:
             memo[id(client)] = client
@@ -111,7 +111,7 @@ def publish(
 
 
 def output_of_transform(estimator: Any) -> str:
-    """ "default", or the kind of data frame that scikit-learn's `set_output` asks for."""
+    """Return "default", or the kind of data frame that scikit-learn's `set_output` names."""
     return getattr(estimator, "_sklearn_output_config", {}).get("transform") or get_config()["transform_output"]
 
 
@@ -170,7 +170,7 @@ class _FromHost(pickle.Unpickler):
 
 
 class OnlyWhere:
-    """A method that an estimator has only with some parameters.
+    """Descriptor of a method that an estimator has only with some parameters.
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ class Batches:
 def batches_of(
     estimator: Any, X: Any, rows: Callable[[int, int], int], smallest: int, *, missing: bool = False
 ) -> Batches:
-    """The batches that X means; sets `n_features_in_` and the feature names of the estimator.
+    """Return the batches of X; set `n_features_in_` and the feature names of the estimator.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def batches_of(
 
 
 def is_stream(X: Any) -> bool:
-    """Whether X is an iterable of batches rather than one set of rows."""
+    """Return whether X is an iterable of batches rather than one set of rows."""
     if isinstance(X, (str, bytes, dict)) or any(hasattr(X, mark) for mark in ARRAY_MARKS) or dask_kind(X):
         return False
     if isinstance(X, (list, tuple)):
@@ -101,7 +101,7 @@ def _cut(data: Any, cut: slice) -> Any:
 
 
 def _mapped(estimator: Any, X: np.ndarray, size: int, smallest: int, missing: bool) -> Batches:
-    """Of a memory map only the batch that is looked at is read and, where it must be, turned into floating point."""
+    """Return the batches of a memory map; each is read, and converted if necessary, when it is used."""
     cuts = list(gen_batches(len(X), size, min_batch_size=smallest))
     first = empty_like(training_data(estimator, X[cuts[0]], missing=missing))
 
@@ -114,7 +114,7 @@ def _mapped(estimator: Any, X: np.ndarray, size: int, smallest: int, missing: bo
 
 
 def _stream(estimator: Any, X: Iterable[Any], missing: bool) -> Batches:
-    """An iterable of batches, each of them checked when it comes."""
+    """Return the batches of an iterable; each is checked when it arrives."""
     iterator = iter(X)
     once = iterator is X
     nothing = object()
@@ -141,7 +141,7 @@ def _first(estimator: Any, batch: Any, missing: bool) -> Any:
 
 
 def _checked(estimator: Any, batch: Any, first: Array, name: str, missing: bool) -> Any:
-    """A batch with the width of the first, from the same library and device."""
+    """Check that a batch has the width, library and device of the first."""
     place = batch if is_foreign(batch) else np.empty(0)
     if not same_place(place, first):
         raise DeviceMismatchError(
@@ -155,6 +155,6 @@ def _checked(estimator: Any, batch: Any, first: Array, name: str, missing: bool)
 
 
 def _named(name: str, error: Exception) -> Exception:
-    """The same kind of error, with the batch named."""
+    """Return an error of the same kind that names the batch."""
     kind = ValueError if isinstance(error, ValueError) else TypeError
     return kind(f"{name}: {error}")

@@ -24,20 +24,20 @@ PCA_PARAMETERS = ("n_components", "tol", "iterated_power", "n_oversamples", "sca
 
 
 def kernel_job(estimator: Any, X: Any, kernel: Kernel, like: Array, rng: np.random.Generator) -> Fingerprint:
-    """The fields of a `KernelPCA`, its kernel with numbers in place of rules."""
+    """Return the fields of a `KernelPCA`, its kernel with numbers in place of rules."""
     job = job_of(estimator, X, like, rng, KERNEL_PARAMETERS, kernel=kernel)
     return job | {"kernel_values": _values_of(kernel, X)} if _is_of_user(kernel) else job
 
 
 def pca_job(estimator: Any, X: Any, plan: PCAPlan, like: Array, rng: np.random.Generator) -> Fingerprint:
-    """The fields of a `PCA`, with the way that was planned."""
+    """Return the fields of a `PCA` with its planned method."""
     return job_of(estimator, X, like, rng, PCA_PARAMETERS, method=plan.method, by_samples=plan.by_samples)
 
 
 def job_of(
     estimator: Any, X: Any, like: Array, rng: np.random.Generator, names: tuple[str, ...], **more: Any
 ) -> Fingerprint:
-    """The fields of a fit of X, computed where `like` is.
+    """Return the fields of a fit of X, computed where `like` is.
 
     `names` are parameters of the estimator, `more` what was resolved from others. What bounds memory and time alone
     (limits, threads, how K is held) is none of them. Cost: one reading of X.
@@ -58,14 +58,14 @@ def job_of(
 
 
 def _is_of_user(value: Any) -> bool:
-    """Whether a kernel is made of anybody's code, whose name and parameters need not tell what it does."""
+    """Return whether a kernel holds code of the user, whose name and parameters do not determine its values."""
     if callable(value) and not type(value).__module__.startswith("gpukpca."):
         return True
     return any(map(_is_of_user, (fields_of(value) or {}).values()))
 
 
 def _values_of(kernel: Kernel, X: Any) -> str:
-    """A hash of the kernel matrix of a few rows, spread over all."""
+    """Return a hash of the kernel matrix of a few rows, spread over all."""
     n = int(X.shape[0])
     rows = gather_rows(X, np.unique(np.linspace(0, n - 1, SAMPLE).astype(np.int64)))
     return digest_of(kernel(rows))

@@ -1,4 +1,4 @@
-"""From whatever the user passes to an array the algorithms can trust: container, shape, dtype, finiteness.
+"""Checks of rows that users pass: container, shape, dtype, finiteness.
 
 Host containers go through scikit-learn's own checks. Arrays of other libraries never do: without dispatch those
 checks would turn them into float64 NumPy arrays silently.
@@ -38,7 +38,7 @@ from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_use
 
 
 def training_data(estimator: Any, X: Any, *, missing: bool = False) -> Array:
-    """X of `fit` as a floating-point array (n, d) or CSR matrix; sets `n_features_in_` and the feature names.
+    """Return X of `fit` as a floating-point array (n, d) or CSR matrix; set `n_features_in_` and the feature names.
 
     With `missing`, NaN and masked entries are missing values, and come out as NaN. Raises ValueError or TypeError as
     scikit-learn does, infinity and else NaN included.
@@ -48,7 +48,7 @@ def training_data(estimator: Any, X: Any, *, missing: bool = False) -> Array:
 
 
 def new_data(estimator: Any, X: Any, fitted: Array, method: str, *, missing: bool = False) -> Array:
-    """X of `transform`, checked, with the width seen in fit; still where it came from. `missing` as in fit.
+    """Return X of `transform`, checked, with the width of fit, where it came from. `missing` as in fit.
 
     Under scikit-learn's ``array_api_dispatch=True`` an input from another library or device than the data of fit is a
     ValueError.
@@ -94,7 +94,7 @@ def _checked(estimator: Any, X: Any, reset: bool, missing: bool) -> Array:
 
 
 def _refuse_dask(estimator: Any, X: Any) -> None:
-    """What of Dask came so far is not taken as it is."""
+    """Reject Dask collections that no earlier step handled."""
     if kind := dask_kind(X):
         raise TypeError(
             f"{_name(estimator)} does not take a Dask {kind} here; "
@@ -104,7 +104,7 @@ def _refuse_dask(estimator: Any, X: Any) -> None:
 
 
 def _host(estimator: Any, X: Any) -> Array:
-    """A host container as a floating-point array or CSR matrix."""
+    """Return a host container as a floating-point array or CSR matrix."""
     kinds = [np.float64, np.float32]
     given = X
     if isinstance(X, np.ndarray) and X.dtype.kind == "f" and not X.dtype.isnative:
@@ -148,7 +148,7 @@ def _converts(entries: np.ndarray) -> bool:
 
 
 def _foreign(estimator: Any, X: Array) -> Array:
-    """An array of another library, checked without leaving it."""
+    """Check an array of another library without moving it."""
     known = (
         array_api_compat.is_cupy_array,
         array_api_compat.is_torch_array,
@@ -209,7 +209,7 @@ def _refuse_device_sparse(X: Any) -> None:
 
 
 def _with_nan(X: Any) -> Any:
-    """Masked entries, and pandas' own missing values, as NaN."""
+    """Return masked entries, and missing values of pandas, as NaN."""
     if isinstance(X, np.ma.MaskedArray):
         kind = X.dtype if X.dtype.kind == "f" else np.dtype(np.float64)
         return np.ma.filled(X.astype(kind), np.nan)
@@ -245,7 +245,7 @@ def _is_time(dtype: Any) -> bool:
 
 
 def _warn_of_lost_digits(X: Any) -> None:
-    """Types that float64 cannot hold exactly."""
+    """Warn of types that float64 cannot hold exactly."""
     dtype = getattr(X, "dtype", None)
     if not isinstance(dtype, np.dtype):
         return
@@ -258,7 +258,7 @@ def _warn_of_lost_digits(X: Any) -> None:
 
 
 def checked_out(out: Any, shape: tuple[int, int]) -> np.ndarray:
-    """An array on the host that scores can be written to, or an error."""
+    """Return an array on the host that scores can be written to; raise for anything else."""
     if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype.kind != "f" or not out.flags.writeable:
         what = f"{out.dtype} of shape {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
         raise InvalidParameterError(
@@ -269,7 +269,7 @@ def checked_out(out: Any, shape: tuple[int, int]) -> np.ndarray:
 
 
 def checked_scores(Z: Any, like: Array, p: int) -> Array:
-    """Scores (m, p) for `inverse_transform`, in the library, dtype and device of `like`."""
+    """Return scores (m, p) for `inverse_transform` in the library, dtype and device of `like`."""
     if is_sparse(Z):
         raise TypeError("sparse scores are not supported; pass Z.toarray().")
     if not is_foreign(Z):

@@ -111,7 +111,7 @@ def accumulate(rows: ClusterRows, limit: int, copied: bool) -> Array:
 
 
 def local_placement(rows: ClusterRows) -> Placement:
-    """What is small is computed on the host of this process."""
+    """Return the placement of small computations: the host of this process."""
     like = rows.like[:, 0]
     return Placement(like, like)
 

@@ -1,4 +1,4 @@
-"""Reading a fitted PCA: shares of the variance, quality of points and planes, reconstruction, inertia, dimension.
+"""Diagnostics of a fitted PCA: shares of variance, quality of points and planes, reconstruction, inertia, dimension.
 
 Every function takes a fitted PCA, of this library or of scikit-learn: anything with `components_` (unit rows), `mean_`
 and `explained_variance_`. Where a model has standardized its data (`scale_`), lengths are those of standardized data.
@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import is_integer
 from gpukpca._typing import Array, ArrayLike
+from gpukpca.algorithms.placement import to_caller
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context, on_its_device
 from gpukpca.backend.finite import check_finite
@@ -105,7 +106,7 @@ def total_variance_of(model: Any) -> float:
 
 
 def eckart_young(model: Any, K: int) -> tuple[float, float]:
-    """What the best approximation of rank K leaves out, in both senses.
+    """Return the errors of the best approximation of rank K, in both senses.
 
     Parameters
     ----------
@@ -144,7 +145,7 @@ def eckart_young(model: Any, K: int) -> tuple[float, float]:
 
 
 def whole_rank(model: Any) -> int:
-    """How many variances can differ from zero: min(n - 1, d).
+    """Return the number of variances that can differ from zero, min(n - 1, d).
 
     Parameters
     ----------
@@ -180,7 +181,7 @@ def samples_of(model: Any) -> int:
 
 
 def squared_cosines(model: Any, X: ArrayLike, *, residual: bool = False) -> Array:
-    """How well every component represents every point: cos² of the angle between x - mean and the axis.
+    """Return how well components represent points: cos² of the angle between x - mean and each axis.
 
     Parameters
     ----------
@@ -202,7 +203,7 @@ def squared_cosines(model: Any, X: ArrayLike, *, residual: bool = False) -> Arra
 
 
 def plane_cosines(model: Any, X: ArrayLike, i: int, j: int) -> Array:
-    """How well a plane of two components represents every point: cos² of the angle between x - mean and the plane.
+    """Return how well a plane of two components represents points: cos² of the angle between x - mean and the plane.
 
     Parameters
     ----------
@@ -494,7 +495,7 @@ def _by_rows(model: Any, X: Any, function: Callable[[Array], Array], name: str, 
         result = by_panels(Y, lambda rows, *_: function(dense_rows(rows)))
         result = cast(result, like.dtype) if narrow else result
         check_finite(result[:, None] if result.ndim == 1 else result, "The points are too large.", f"The {name}")
-        return move(result, X) if is_foreign(X) else to_host(result)
+        return to_caller(result, X)
 
 
 def _centered(model: Any, rows: Array) -> Array:

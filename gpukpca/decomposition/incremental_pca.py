@@ -264,7 +264,7 @@ class IncrementalPCA(
         return new_data(self, X, self.components_, "partial_fit")
 
     def _next_state(self, state: IncrementalState | None, batch: Array) -> IncrementalState:
-        """What is known with one batch more, within the memory allowed."""
+        """Return the state after one more batch, within the memory allowed."""
         wanted = None if self.n_components is None else int(self.n_components)
         rows, d = map(int, batch.shape)
         p, fewest = checked_count(wanted, state, rows, d), 1 if state is not None else wanted or 1

@@ -317,7 +317,7 @@ class KernelPCA(
         return rows.as_dask(fit.scores) if is_dask_array(given) else self._delivered(fit.scores, given)
 
     def plan(self, X: ArrayLike) -> Plan:
-        """What `fit` of X would do, and what memory it would take; nothing is fitted, and the estimator stays as it is.
+        """Return the plan of `fit` for X, with its predicted memory; nothing is fitted.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What a fitted latent variable model says of rows: the posterior of z, points, densities, samples."""
+"""Methods of a fitted latent variable model: posterior of z, points, densities, samples."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._rules import is_integer
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.latent.model import LatentModel, filled
+from gpukpca.algorithms.placement import to_caller
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
     from_host,
-    is_foreign,
     move,
     overflow_allowed,
-    to_host,
 )
 from gpukpca.backend.random import Seed, generator
 from gpukpca.backend.rows import dense_rows
@@ -189,7 +188,7 @@ class WithLatentVariables(
         with device_context(self._latent.axes), overflow_allowed():
             found = self._latent.log_likelihood(Y)
             found = cast(found, self.components_.dtype)
-            return move(found, X) if is_foreign(X) else to_host(found)
+            return to_caller(found, X)
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """The mean of `score_samples`.
@@ -250,7 +249,7 @@ class WithLatentVariables(
 
     def _returned(self, found: Array, X: Any) -> Array:
         found = cast(found, self.components_.dtype)
-        return move(found, X) if is_foreign(X) else to_host(found)
+        return to_caller(found, X)
 
     @property
     def _n_features_out(self) -> int:

@@ -1,4 +1,4 @@
-"""Methods of new rows that answer a Dask array with a Dask array: nothing is computed before somebody asks for it."""
+"""Methods of new rows that return a lazy Dask array for a Dask array."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OF_ALL_ROWS = ("out", "return_info", "labels")
 
 
 def supports_dask(answer: str, *, of: str = "points") -> Callable[[Method], Method]:
-    """A method of rows that takes Dask arrays too.
+    """Return a decorator of methods of rows that makes them take Dask arrays too.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def supports_dask(answer: str, *, of: str = "points") -> Callable[[Method], Meth
 
 
 def mean_of(numbers: Array) -> float:
-    """The mean of one number a row; those of a Dask array are computed now."""
+    """Return the mean of one number a row; those of a Dask array are computed now."""
     if is_dask_array(numbers):
         return float(numbers.mean(dtype="float64").compute())
     values = to_host(numbers).astype(np.float64)
@@ -91,7 +91,7 @@ def check_no_data_frames(estimator: Any) -> None:
 
 
 def _check_rows(estimator: Any, X: Any, method: str, of: str) -> None:
-    """What can be said of the rows before they are there; their entries are checked block by block."""
+    """Check shape and dtype of rows before they are computed; entries are checked block by block."""
     if X.ndim != 2:
         raise ValueError(f"Expected 2D array, got {X.ndim}D array instead: a Dask array of shape {X.shape}.")
     if X.dtype.kind == "c":
@@ -109,7 +109,7 @@ def _check_rows(estimator: Any, X: Any, method: str, of: str) -> None:
 
 
 def _as_it_is_now(estimator: Any) -> Any:
-    """The fitted estimator for the workers: a later fit of it does not change what was asked before."""
+    """Return a copy of the fitted estimator for the workers, which a later fit does not change."""
     model = copy.copy(estimator)
     for name, usual in (("client", None), ("verbose", 0)):  # what a worker could not be sent
         if hasattr(model, name):

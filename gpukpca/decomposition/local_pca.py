@@ -15,7 +15,7 @@ from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.mixture.fit import fit_clusters
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.settings import Counts, MixtureMethod, MixtureSettings
-from gpukpca.algorithms.placement import Placement
+from gpukpca.algorithms.placement import Placement, to_caller
 from gpukpca.algorithms.progress import listener_from
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
@@ -386,7 +386,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
             check_finite(found if found.ndim == 2 else found[:, None], TOO_LARGE, "The result")
             if method == "transform":
                 return self._delivered(found, X)
-            return move(found, X) if is_foreign(X) else to_host(found)
+            return to_caller(found, X)
 
     def _checked_labels(self, labels: Any, m: int) -> Array:
         """Labels of m rows where the model is."""

@@ -16,7 +16,7 @@ from gpukpca.algorithms.pca.fit import fit_rows, plan_pca
 from gpukpca.algorithms.pca.model import PCAFit, deviations_of, points_of
 from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest, SVDSolver
-from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
+from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for, to_caller
 from gpukpca.algorithms.progress import listener_from
 from gpukpca.algorithms.resources import MemoryBudget, Resources
 from gpukpca.backend.device import device_context
@@ -24,10 +24,8 @@ from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     cast,
     from_host,
-    is_foreign,
     move,
     overflow_allowed,
-    to_host,
 )
 from gpukpca.backend.random import Seed, generator
 from gpukpca.decomposition._base import DevicePlacement, publish
@@ -224,7 +222,7 @@ class PCA(
         return self._fit(X, with_scores=True)
 
     def plan(self, X: ArrayLike) -> PCAPlan:
-        """What `fit` of X would do, and what memory it would take; nothing is fitted.
+        """Return the plan of `fit` for X, with its predicted memory; nothing is fitted.
 
         Parameters
         ----------
@@ -389,7 +387,7 @@ class PCA(
             scale = None if self.scale_ is None else move(self.scale_, components)
             model = replace(self._model, components=components, scale=scale)
             found = cast(self._map.log_density(Y, model, self.n_jobs), components.dtype)
-            return move(found, X) if is_foreign(X) else to_host(found)
+            return to_caller(found, X)
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """The mean of `score_samples`.

@@ -1,4 +1,4 @@
-"""How many components: the rules of the literature, each with its source, alone or beside each other."""
+"""Rules for the number of components from the literature, each with its source."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ RuleName = Literal["fixed", "variance", "error", "mle", "bayesian", "parallel", 
 
 @dataclass(frozen=True)
 class RankSelection:
-    """What a rule chose, with what it compared.
+    """The choice of a rule, with the numbers it compared.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ def n_components_for(
     random_state: Seed = 0,
     return_report: bool = False,
 ) -> Any:
-    """How many principal components to keep, by a rule.
+    """Return the number of principal components to keep, by a rule.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ def compare_rules(
     n_draws: int = 100,
     random_state: Seed = 0,
 ) -> list[RuleResult]:
-    """What all rules choose, beside each other.
+    """Return the choices of all rules.
 
     Parameters
     ----------
@@ -460,7 +460,7 @@ RULES: dict[str, Callable[[_Spectrum, _Settings], RankSelection]] = {
 
 
 def _leading(passes: np.ndarray) -> int:
-    """How many pass before the first that does not."""
+    """Return the number of leading entries that pass."""
     return int(np.argmin(passes)) if not np.all(passes) else len(passes)
 
 

@@ -51,7 +51,7 @@ DENSE_FROM = 32
 
 @dataclass(frozen=True)
 class CandidateScore:
-    """What became of a candidate on a fold.
+    """The result of a candidate on a fold.
 
     Attributes
     ----------
@@ -340,7 +340,7 @@ class _Shared:
 
 @dataclass(frozen=True)
 class _Known:
-    """What is asked of the centered matrix after it has gone."""
+    """The facts about a centered matrix that outlive it."""
 
     shape: tuple[int, int]
     dtype: Any
@@ -356,7 +356,7 @@ def _score_of(points: Array, X_new: Array) -> float:
 
 
 def _done(jobs: list[Callable[[], Any]], workers: int, told: Report) -> list[Any]:
-    """What the jobs return, in their order: by threads, or one after another with all threads of BLAS."""
+    """Return the results of jobs in their order, by threads or one after another with all threads of BLAS."""
     if workers > 1:
         return map_tasks(lambda job: job(), jobs, workers, lambda done, total: told(done))
     found = []
@@ -367,11 +367,11 @@ def _done(jobs: list[Callable[[], Any]], workers: int, told: Report) -> list[Any
 
 
 def _shares(group: Group) -> bool:
-    """Whether the members may take their eigenpairs from a stored matrix."""
+    """Return whether the members may take their eigenpairs from a stored matrix."""
     return group.counts_components and not is_nystrom(group.estimator.eigen_solver)
 
 
 def _one_fit(one: Candidate, other: Candidate) -> bool:
-    """Whether two members of a group differ in their number of components only."""
+    """Return whether two members of a group differ in their number of components only."""
     a, b = one.estimator, other.estimator
     return one.p > 0 < other.p and same_setting(a.preimage, b.preimage) and same_setting(a.alpha, b.alpha)

@@ -1,4 +1,4 @@
-"""What a search tries: parameters of `KernelPCA`, and which of them share a decomposition."""
+"""Candidates of a search: parameters of `KernelPCA`, grouped by shared decompositions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Group:
 
     @property
     def counts_components(self) -> bool:
-        """Whether every member asks for a number of components."""
+        """Return whether every member has a number of components."""
         return all(member.p for member in self.members)
 
 
@@ -153,7 +153,7 @@ def automatic_gammas(X: Array, of_distances: bool = True) -> list[float]:
 
 
 def candidates_of(template: Any, grid: list[dict[str, Any]]) -> list[Candidate]:
-    """An estimator for every combination, its parameters checked before any work.
+    """Return an estimator for every combination, its parameters checked before any work.
 
     Raises
     ------

@@ -209,7 +209,7 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
             )
 
     def _splits(self, data: Array, y: Any, groups: Any) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Training rows and held-out rows of every fold, as integers."""
+        """Return training rows and held-out rows of every fold, as integers."""
         splits = list(check_cv(self.cv, y, classifier=False).split(data, y, groups))
         n = int(data.shape[0])
         pairs = [(_as_integers(train, n), _as_integers(test, n)) for train, test in splits]
@@ -218,7 +218,7 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
         return pairs
 
     def _template(self) -> KernelPCA:
-        """What all candidates have in common, on the rows where they are."""
+        """Return the estimator from which all candidates are cloned."""
         seed = self.random_state
         if seed is not None and not isinstance(seed, (int, np.integer)):
             seed = int(generator(seed).integers(2**31))
@@ -277,7 +277,7 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
     # -- the best model --------------------------------------------------------------------------------------------
 
     def _best(self, X: Any = None, method: str = "") -> KernelPCA:
-        """The best model; new rows are checked in the name of the search."""
+        """Return the best model; check new rows in the name of the search."""
         check_is_fitted(self)
         if X is not None:
             new_data(self, X, self.best_estimator_.X_fit_, method)

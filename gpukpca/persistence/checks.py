@@ -1,4 +1,4 @@
-"""What must be true of a model beyond kinds and shapes: parts that contradict each other make none."""
+"""Checks of loaded models beyond kinds and shapes: parts must not contradict each other."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOT_FINITE = "its numbers are so large that scores would not be finite"
 
 
 def check_kernel_pca(model: Any) -> None:
-    """Raise `ModelFormatError`, or what else parts lead to that do not belong together."""
+    """Check a KernelPCA; raise `ModelFormatError`, or the errors of parts that do not belong together."""
     _check_kernel(model.kernel_)
     _check_spectrum(model.eigenvalues_)
     _check_orthonormal("eigenvectors_", model.eigenvectors_)
@@ -68,7 +68,7 @@ def _column_sums(weights: Array) -> np.ndarray:
 
 
 def _check_preimage(model: Any, scores: Array) -> None:
-    """The way back, with one row of scores for a trial."""
+    """Check the pre-image, with one row of scores for a trial."""
     preimage, names = model._preimage, vars(model)
     is_ridge = isinstance(preimage, RidgeRegression)
     if ("X_transformed_fit_" in names) != (preimage is not None) or ("dual_coef_" in names) != is_ridge:
@@ -116,7 +116,7 @@ def _check_distance_constraint(preimage: DistanceConstraint) -> None:
 
 
 def check_pca(model: Any) -> None:
-    """Of a PCA."""
+    """Check a PCA."""
     _check_spectrum(model.explained_variance_)
     _check_orthonormal("components_", model.components_.T)
     weights = model._map.weights
@@ -130,7 +130,7 @@ def check_pca(model: Any) -> None:
 
 
 def check_incremental_pca(model: Any) -> None:
-    """Of an IncrementalPCA."""
+    """Check an IncrementalPCA."""
     _check_spectrum(model.explained_variance_)
     _check_orthonormal("components_", model.components_.T)
     state = model._state
@@ -140,7 +140,7 @@ def check_incremental_pca(model: Any) -> None:
 
 
 def check_latent(model: Any) -> None:
-    """Of a ProbabilisticPCA or BayesianPCA."""
+    """Check a ProbabilisticPCA or BayesianPCA."""
     _check_spectrum(model.explained_variance_)
     _check_orthonormal("components_", model.components_.T)
     latent = model._latent
@@ -157,7 +157,7 @@ def check_latent(model: Any) -> None:
 
 
 def check_local_pca(model: Any) -> None:
-    """Of a LocalPCA."""
+    """Check a LocalPCA."""
     for axes in model.components_:
         _check_orthonormal("components_", axes.T)
     local = model._model
@@ -180,7 +180,7 @@ def check_local_pca(model: Any) -> None:
 
 
 def _check_kernel(kernel: Kernel) -> None:
-    """Numbers in place of rules, and in range, in every part."""
+    """Check that every part has numbers in place of rules, and in range."""
     kernel.check()
     for part in kernel.get_params(deep=False).values():
         if isinstance(part, Kernel):
@@ -222,7 +222,7 @@ def _check_weights(weights: Sequence[float]) -> None:
 
 
 def _check_orthonormal(name: str, vectors: Array) -> None:
-    """Columns (n, p): unit, and at right angles."""
+    """Check that columns (n, p) are orthonormal."""
     with device_context(vectors), overflow_allowed():
         skew = np.max(np.abs(inner_products(vectors, vectors) - np.eye(vectors.shape[1])), initial=0.0)
     if not skew <= SKEW:

@@ -1,4 +1,4 @@
-"""What a value in a model file may be: its type, its shape in letters that mean one number each, its range."""
+"""Kinds of values in model files: type, range, and shape in letters that each stand for one number."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WIDEST = 2**31 - 1
 
 @dataclass(frozen=True)
 class Kind:
-    """What a value must be.
+    """The type, shape and range of a value.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ def indices(*dims: str, below: str) -> Kind:
 
 
 def _fits(value: Any, dims: tuple[str, ...], sizes: Sizes) -> bool:
-    """Whether the shape is that of the letters; free letters are bound."""
+    """Return whether a shape fits the letters; bind the free ones."""
     if len(value.shape) != len(dims):
         return False
     for length, dim in zip(value.shape, dims, strict=True):

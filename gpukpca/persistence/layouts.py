@@ -1,4 +1,4 @@
-"""What a file holds of each estimator beside its parameters, and what must be true of it.
+"""Layouts: the fitted attributes in the file of each estimator, and the checks of their contents.
 
 An estimator joins by a `Layout`: the kinds of its fitted attributes, public ones and those private ones that its
 methods need, which come last. Letters: n samples, d features, p components, m rows of the map of new points, r rows of
@@ -53,7 +53,7 @@ from gpukpca.persistence.kinds import (
 
 @dataclass(frozen=True)
 class Layout:
-    """What a file holds of one estimator.
+    """The contents of the file of one estimator.
 
     Attributes
     ----------

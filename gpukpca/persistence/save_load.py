@@ -87,7 +87,7 @@ class Saved:
 
 
 def write_model(model: Any, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None) -> None:
-    """`Saved.save`, with notes of the caller's own beside the model: numbers, text, tuples and arrays by name."""
+    """Write a model and notes of the caller: numbers, text, tuples and arrays by name."""
     check_is_fitted(model)
     plain_target(path)  # before any work
     layout = model._layout
@@ -115,12 +115,12 @@ def write_model(model: Any, path: str | os.PathLike[str], notes: Mapping[str, An
 
 
 def _seed(random_state: Any) -> int | None:
-    """A generator has a state, which a fit has used up; a number says the same again."""
+    """Return an integer seed; None for a generator, whose state a fit has changed."""
     return int(random_state) if isinstance(random_state, Integral) else None
 
 
 def _fitted(model: Any, layout: Layout) -> dict[str, Any]:
-    """The fitted attributes that are there, in the order of the layout; none is left out in silence."""
+    """Return the fitted attributes in the order of the layout; raise for attributes that it does not know."""
     known = {*model.get_params(deep=False), *layout.fitted, *OF_SKLEARN}
     if unknown := sorted(set(vars(model)) - known):
         raise InvalidParameterError(
@@ -150,7 +150,7 @@ def check_version(header: Header) -> None:
 def restored(
     header: Header, arrays: Arrays, estimators: Mapping[str, Any], device: str | None = None
 ) -> tuple[Any, dict[str, Any]]:
-    """The fitted estimator that header and arrays tell, and the notes beside it.
+    """Return the fitted estimator of a header and arrays, and the notes.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def restored(
 def _rebuilt(
     header: Header, arrays: Arrays, estimators: Mapping[str, Any], device: str | None = None
 ) -> tuple[Any, dict[str, Any]]:
-    """The estimator with parts of the right kinds and shapes, and the notes."""
+    """Return the estimator with parts of the right kinds and shapes, and the notes."""
     sizes: Sizes = {}
     with _meant():
         built = Rebuilt(header, arrays, sizes)
@@ -201,7 +201,7 @@ def _check_sizes(sizes: Sizes) -> None:
 
 @contextmanager
 def _meant() -> Iterator[None]:
-    """What contradicts itself inside is the file's fault."""
+    """Report contradictions inside as `ModelFormatError`."""
     try:
         yield
     except ModelFormatError:
@@ -211,7 +211,7 @@ def _meant() -> Iterator[None]:
 
 
 def _with_parameters(built: Rebuilt, tree: dict[str, Any], estimators: Mapping[str, Any]) -> Any:
-    """The estimator, not fitted yet. Parameters that a file lacks, as an older one may, have their default."""
+    """Return the unfitted estimator; parameters that an older file lacks have their default."""
     for key in ("format", "version"):
         del tree[key]
     name = tree.pop("estimator", None)
@@ -239,7 +239,7 @@ def _set_fitted(
     private: bool,
     place: Callable[[Array], Array] | None = None,
 ) -> None:
-    """Set the public attributes, which say what letters mean, or the private ones, and with them all that is left."""
+    """Set the public attributes, which determine the sizes of letters, or the private ones and the rest."""
     kinds = {name: kind for name, kind in model._layout.fitted.items() if name.startswith("_") == private}
     taken = [name for name in kinds if name in tree]
     taken += sorted(set(tree) - set(taken)) if private else []
@@ -249,7 +249,7 @@ def _set_fitted(
 
 
 def _placing(model: Any, layout: Layout) -> Callable[[Array], Array] | None:
-    """What brings an array to where the model computes; None for the host."""
+    """Return the function that moves an array to the device of the model; None for the host."""
     place = placement_for(model.device, getattr(model, layout.home))
     return partial(move, like=place.work) if place.moved else None
 

@@ -1,4 +1,4 @@
-"""The fixed table of what objects a model file may hold: nothing else is ever made from a file.
+"""The fixed table of the classes in model files; no other object is ever made from a file.
 
 A class joins by one entry: its name, and the kinds of the constructor's arguments that tell all of it.
 """
@@ -77,7 +77,7 @@ from gpukpca.persistence.kinds import (
 
 @dataclass(frozen=True)
 class Entry:
-    """How objects of a class are written and made again.
+    """The fields of a class in a file, and its construction from them.
 
     Attributes
     ----------
@@ -403,7 +403,7 @@ BY_NAME |= {
 
 
 def entry_for(thing: Any) -> Entry | None:
-    """The entry of an object's own class; a subclass may be more than its base writes."""
+    """Return the entry of the exact class of an object; a subclass may hold more than its base writes."""
     entry = BY_NAME.get(type(thing).__name__)
     return entry if entry is not None and type(thing) is entry.cls else None
 

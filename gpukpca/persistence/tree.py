@@ -101,7 +101,7 @@ class Flattened:
 
 
 def _is_scalar(value: Any) -> bool:
-    """Whether JSON has a word for it."""
+    """Return whether JSON has a word for a value."""
     return (
         value is None
         or isinstance(value, (str, bool, np.bool_, Integral))
@@ -123,7 +123,7 @@ def _plain(path: str, value: Any) -> Any:
 
 
 def _identical(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays are the same to the last bit, in memory too."""
+    """Return whether two arrays are the same to the last bit, in memory too."""
     if a is b:
         return True
     alike = a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides

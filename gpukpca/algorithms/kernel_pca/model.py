@@ -15,9 +15,10 @@ from gpukpca.algorithms.kernel_pca.linear_axes import LinearAxes
 from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.kernel_pca.projection import AffineProjection
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
+from gpukpca.algorithms.placement import to_caller
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import FINITE, check_finite
-from gpukpca.backend.namespace import from_host, is_foreign, is_sparse, move, overflow_allowed, to_host
+from gpukpca.backend.namespace import from_host, is_sparse, overflow_allowed
 from gpukpca.backend.rows import as_rows
 from gpukpca.eigen import EigenResult
 from gpukpca.exceptions import InvalidParameterError
@@ -176,7 +177,7 @@ class KernelPCAFit:
             check_finite(Y, FINITE, "X_new")
             scores = self.space.checked_scores(Y)
             warn_of_far_rows(self.space.far_rows(Y, scores), int(Y.shape[0]))
-            return move(scores, X_new) if is_foreign(X_new) else to_host(scores)
+            return to_caller(scores, X_new)
 
     def truncated(self, keep: int) -> KernelPCAFit:
         """Return the fit with the first `keep` components only."""

@@ -57,7 +57,7 @@ def check_update(rows: int, d: int, p: int, fewest: int, item: int, limit: int) 
 
 
 def exact_solver(d: int, p: int, rows: int, limit: int, like: Array) -> Dense | BlockKrylov:
-    """How the p components of d features are found, of batches with so many rows, within `limit` bytes.
+    """Return the solver for p components of d features, of batches with so many rows, within `limit` bytes.
 
     Raises
     ------

@@ -12,11 +12,11 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
-from gpukpca.algorithms.placement import panels_of
+from gpukpca.algorithms.placement import panels_of, to_caller
 from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages
 from gpukpca.backend import blocking
 from gpukpca.backend.finite import check_finite
-from gpukpca.backend.namespace import cast, dtype_name, is_foreign, is_sparse, move, namespace_of, to_host
+from gpukpca.backend.namespace import cast, dtype_name, is_sparse, move, namespace_of
 from gpukpca.backend.rows import dense_rows, take_rows
 from gpukpca.exceptions import ConvergenceWarning, warn_user
 
@@ -49,7 +49,7 @@ def reconstruction_errors(
         errors = squares if wide else cast(squares, space.map.projection.dtype)
         advice = f"Squares of these data are beyond {dtype_name(errors.dtype)}: scale them, or take float64."
         check_finite(errors[:, None], advice, "The array of errors")
-        parts.append((_at(errors, like), info))
+        parts.append((to_caller(errors, like), info))
     return _concatenated(parts)[0]
 
 
@@ -63,7 +63,7 @@ def feature_space_errors(space: FeatureSpace, Y: Any, q: int, like: Any, diagona
         own = None if diagonal is None else diagonal[start:stop]
         errors = cast(space.errors(_rows_of_panel(space, Y, start, stop), q, own), space.map.projection.dtype)
         check_finite(errors[:, None], "The kernel overflows on the new points.", "The array of errors")
-        parts.append(_at(errors, like))
+        parts.append(to_caller(errors, like))
     return namespace_of(parts[0]).concat(parts, axis=0)
 
 
@@ -85,12 +85,7 @@ def _points(preimage: Preimage, Z: Array, start: Array | None, like: Any) -> Pre
     """Return the pre-images of scores, finite."""
     points, info = preimage(Z, start)
     check_finite(points, "The kernel overflows on these scores.", "The array of points")
-    return _at(points, like), info
-
-
-def _at(result: Array, like: Any) -> Array:
-    """Return a result where `like` lives; on the host for containers that are no arrays."""
-    return move(result, like) if is_foreign(like) else to_host(result)
+    return to_caller(points, like), info
 
 
 def _concatenated(parts: Sequence[Preimages]) -> Preimages:

@@ -1,4 +1,4 @@
-"""What a user says about pre-images: the options of every method, and which method an estimator means."""
+"""Options of the pre-image methods, and the method that an estimator means."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROWS_A_LANDMARK = 5
 
 
 class _PreimageMethod(BaseEstimator):
-    """What a plan asks of every method."""
+    """Base of the options of pre-image methods."""
 
     def landmarks_for(self, n: int, fits: bool) -> int:
         """Return the landmarks for n rows, 0 for none, given whether an n x n matrix fits into memory."""
@@ -100,7 +100,7 @@ class RidgePreimage(_PreimageMethod):
         return 0 if fits and n <= ALL_ROWS_UP_TO else min(AUTO_LANDMARKS, max(1, n // ROWS_A_LANDMARK))
 
     def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
-        """What fit allocates for it: the matrix of the scores, or the factor of it, and arrays like X."""
+        """Return the bytes that fit allocates: the matrix of the scores, or its factor, and arrays like X."""
         if landmarks:
             small = 8 * landmarks * (3 * landmarks + 3 * d)
             return n * (landmarks + 3 * d + 8 * p + 4) * item + small
@@ -159,7 +159,7 @@ class FixedPointPreimage(_PreimageMethod):
         return kernel.slope() is not None
 
     def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
-        """What fit allocates for it: a centered copy of the basis."""
+        """Return the bytes that fit allocates: a centered copy of the basis."""
         return n * (d + p + 1) * item
 
     def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> FixedPoint:
@@ -197,7 +197,7 @@ class DistanceConstraintPreimage(_PreimageMethod):
         return kernel.inverts_to is not None
 
     def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
-        """What fit allocates for it: a centered copy of the basis, and what makes it ready for the kernel."""
+        """Return the bytes that fit allocates: a centered copy of the basis, prepared for the kernel."""
         return n * (2 * d + p + 8) * item
 
     def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> DistanceConstraint:
