@@ -141,9 +141,10 @@ class DenseCenteredMatrix(MeasuredMatrix):
         def part(start: int, stop: int) -> np.ndarray:
             return orthonormal_factors(add(self._shifted(start, stop, by_rows=True) @ W, -lost))[1]
 
-        return self._folded(
+        R: np.ndarray = self._folded(
             part, lambda R, S: np.linalg.qr(np.concatenate([R, S]), mode="r"), lambda R: R, self._blocks(by_rows=True)
         )
+        return R
 
     # -- matrices ------------------------------------------------------------------------------------------------------
 

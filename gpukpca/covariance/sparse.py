@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import cast
 from gpukpca.backend.parallel import row_slices
@@ -34,7 +33,7 @@ class SparseCenteredMatrix(MeasuredMatrix):
     workers = 1
     wide = np.float64
 
-    def __init__(self, X: Any, by_rows: bool, n_jobs: int | None = None) -> None:
+    def __init__(self, X: Array, by_rows: bool, n_jobs: int | None = None) -> None:
         self.shape = (int(X.shape[0]), int(X.shape[1]))
         self.by_rows = by_rows
         self.dtype = X.dtype
@@ -57,13 +56,13 @@ class SparseCenteredMatrix(MeasuredMatrix):
         data, places = self.X.data, self.X.indices
         return np.stack([np.bincount(places, weights, minlength=self.shape[1]) for weights in (data, data * data)])
 
-    def times(self, V: Any) -> np.ndarray:
+    def times(self, V: Array) -> Array:
         """Return Z V for V (d, b), shape (n, b)."""
         self.measure()
         V = cast(V, np.float64)
         return cast(self.X @ V - (self.weighted(self.rest) @ V)[None, :], self.dtype)
 
-    def adjoint(self, U: Any) -> np.ndarray:
+    def adjoint(self, U: Array) -> Array:
         """Return Zᵀ U for U (n, b), shape (d, b)."""
         self.measure()
         U = cast(U, np.float64)
@@ -85,7 +84,7 @@ class SparseCenteredMatrix(MeasuredMatrix):
         return _by_blocks(self.X, self.X.T.tocsr())
 
 
-def _by_blocks(A: Any, B: Any) -> np.ndarray:
+def _by_blocks(A: Array, B: Array) -> np.ndarray:
     """Return A B as a dense array, computed by blocks of rows."""
     product = np.empty((A.shape[0], B.shape[1]))
     for start, stop in row_slices(A.shape[0], blocking.SPARSE_PANEL_ROWS):

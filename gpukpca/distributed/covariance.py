@@ -133,11 +133,13 @@ class ClusterCenteredMatrix(MeasuredMatrix):
 
     def moments(self) -> np.ndarray:
         """Return sums and sums of squares of the shifted columns, shape (2, d)."""
-        return self._result(self._sum("moments"), "mean and variances")
+        moments: np.ndarray = self._result(self._sum("moments"), "mean and variances")
+        return moments
 
     def scatter_and_sums(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the scatter matrix about the shift, shape (d, d), and the sums of the shifted columns, shape (d,)."""
-        return self._result(self._sum("scatter_and_sums"), "the scatter matrix")
+        found: tuple[np.ndarray, np.ndarray] = self._result(self._sum("scatter_and_sums"), "the scatter matrix")
+        return found
 
     def shifted_gram(self) -> np.ndarray:
         """Return the products of the shifted rows in units of the scale, shape (n, n), by pairs of panels."""

@@ -103,7 +103,7 @@ class LatentModel:
         nothing = self.variances <= 0
         return np.where(nothing, 1.0, self.noise / np.where(nothing, 1.0, self.variances))
 
-    def posterior_means(self, Y: Any) -> Array:
+    def posterior_means(self, Y: Array) -> Array:
         """⟨z⟩ of new rows, shape (m, p)."""
         weights = from_host(self.roots / np.where(self.variances > 0, self.variances, 1.0), self.axes)
         step = self._expectation()
@@ -113,7 +113,7 @@ class LatentModel:
 
         return self._by_rows(Y, step, lambda R: (R @ self.axes) * weights[None, :], incomplete)
 
-    def posterior_covariances(self, Y: Any) -> Array:
+    def posterior_covariances(self, Y: Array) -> Array:
         """cov z of new rows, shape (m, p, p)."""
         shared = from_host(np.diag(self.posterior_variances), self.axes)[None, :, :]
         step = self._expectation()
@@ -131,7 +131,7 @@ class LatentModel:
         """Return W z + μ for the rows of Z, in the units of the data."""
         return (Z @ namespace_of(Z).matrix_transpose(self.loadings) + self.mean[None, :]) / self.scale
 
-    def log_likelihood(self, Y: Any) -> Array:
+    def log_likelihood(self, Y: Array) -> Array:
         """Of the observed entries of every new row, shape (m,).
 
         Raises
@@ -168,7 +168,7 @@ class LatentModel:
         regular = noise if noise > GROWN * least else least
         return EStep(Parameters(self.loadings, self.mean, regular if regular > 0 else 1.0))
 
-    def _by_rows(self, Y: Any, step: EStep, complete: OfComplete, incomplete: OfIncomplete) -> Array:
+    def _by_rows(self, Y: Array, step: EStep, complete: OfComplete, incomplete: OfIncomplete) -> Array:
         """Panel by panel, which threads share; a row's result does not depend on whether others have holes."""
 
         def part(cut: tuple[int, int]) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,17 +48,17 @@ class LocalModel:
         check_finite(values[:, None], "The new points are too large.", "The array of distances")
         return weights, values
 
-    def labels(self, X: Any, n_jobs: int | None) -> Array:
+    def labels(self, X: Array, n_jobs: int | None) -> Array:
         """Return the cluster of every row of data, shape (m,), in `index_dtype`."""
         xp = namespace_of(self.frame.shift)
         found = self._joined(X, n_jobs, lambda rows: xp.argmax(self.assigned(rows)[0], axis=1))
         return xp.astype(found, index_dtype(found))
 
-    def memberships(self, X: Any, n_jobs: int | None) -> Array:
+    def memberships(self, X: Array, n_jobs: int | None) -> Array:
         """Responsibilities, shape (m, k)."""
         return self._joined(X, n_jobs, lambda rows: self.assigned(rows)[0])
 
-    def values(self, X: Any, n_jobs: int | None) -> Array:
+    def values(self, X: Array, n_jobs: int | None) -> Array:
         """Log-densities, or minus squared distances, in the units of the data, shape (m,)."""
         return self.in_data_units(self._joined(X, n_jobs, lambda rows: self.assigned(rows)[1]))
 
@@ -68,12 +68,12 @@ class LocalModel:
             return values + int(self.frame.shift.shape[0]) * math.log(self.frame.factor)
         return values / self.frame.factor / self.frame.factor
 
-    def coordinates(self, X: Any, n_jobs: int | None) -> Array:
+    def coordinates(self, X: Array, n_jobs: int | None) -> Array:
         """Of rows of data in the planes of their clusters, shape (m, p)."""
         scores = self._joined(X, n_jobs, lambda rows: self._chosen(rows, lambda cluster: cluster.split(rows)[0]))
         return scores / self.frame.factor
 
-    def projected(self, X: Any, n_jobs: int | None) -> Array:
+    def projected(self, X: Array, n_jobs: int | None) -> Array:
         """Rows of data on the planes of their clusters, shape (m, d)."""
 
         def part(rows: Array) -> Array:
@@ -109,7 +109,7 @@ class LocalModel:
             parts.append(cluster.point(along * roots[None, :]) + math.sqrt(cluster.noise) * around)
         return self.frame.restored(self._picked(labels, parts)), xp.astype(labels, index_dtype(labels))
 
-    def _joined(self, X: Any, n_jobs: int | None, work: Callable[[Array], Array]) -> Array:
+    def _joined(self, X: Array, n_jobs: int | None, work: Callable[[Array], Array]) -> Array:
         return ScaledRows(X, self.frame, n_jobs).joined(work)
 
     def _chosen(self, rows: Array, part: Callable[[Cluster], Array]) -> Array:
@@ -118,7 +118,7 @@ class LocalModel:
         labels = xp.argmax(self.assigned(rows)[0], axis=1)
         return self._picked(labels, (part(cluster) for cluster in self.clusters))
 
-    def _picked(self, labels: Array, parts: Any) -> Array:
+    def _picked(self, labels: Array, parts: Iterable[Array]) -> Array:
         """The row of the labeled part, for every row: one part at a time is held beside the result."""
         xp, result = namespace_of(labels), None
         for number, part in enumerate(parts):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, Indices
 from gpukpca.algorithms.magnitude import check_entries, row_bounds
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
@@ -43,7 +43,7 @@ class RowScaling:
     variance: float
 
     @classmethod
-    def of(cls, X: Any, like: Array) -> RowScaling:
+    def of(cls, X: Array, like: Array) -> RowScaling:
         """The frame of the rows X, for work where `like` is."""
         wide = accumulation_dtype(X)
         low, high = row_bounds(_panels(X))
@@ -53,7 +53,7 @@ class RowScaling:
         variance = float(np.sum(to_host(moments.squares).astype(np.float64))) / (moments.count * len(low))
         return cls(move(moments.mean, like), factor, variance)
 
-    def rows(self, X: Any) -> Array:
+    def rows(self, X: Array) -> Array:
         """Rows (m, d) of data in these units, where it is computed."""
         rows = cast(move(X, self.shift), self.shift.dtype)
         return rows * self.factor - self.shift[None, :]
@@ -63,7 +63,7 @@ class RowScaling:
         return (rows + self.shift[None, :]) / self.factor
 
 
-def _panels(X: Any) -> Iterator[Array]:
+def _panels(X: Array) -> Iterator[Array]:
     return (take_rows(X, start, stop) for start, stop in row_panels(X))
 
 
@@ -81,7 +81,7 @@ class ScaledRows:
         Directions beyond the d of X in which all rows are 0: they belong to the space all the same.
     """
 
-    def __init__(self, X: Any, frame: RowScaling, n_jobs: int | None = None, missing: int = 0) -> None:
+    def __init__(self, X: Array, frame: RowScaling, n_jobs: int | None = None, missing: int = 0) -> None:
         self.X, self.frame, self.missing = X, frame, missing
         self.shape = (int(X.shape[0]), int(X.shape[1]))
         self.workers = worker_count(frame.shift, n_jobs)
@@ -96,7 +96,7 @@ class ScaledRows:
         """Features of the data: d and the missing ones."""
         return self.shape[1] + self.missing
 
-    def some(self, chosen: Any) -> Array:
+    def some(self, chosen: Indices) -> Array:
         """The rows named by host integers."""
         return self.frame.rows(gather_rows(self.X, chosen))
 

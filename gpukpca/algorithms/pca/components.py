@@ -15,7 +15,7 @@ import numpy as np
 
 from gpukpca._typing import Array, CenteredMatrix, SymmetricOperator
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.pca.plan import PCAPlan
+from gpukpca.algorithms.pca.plan import PCAPlan, PCASolver
 from gpukpca.backend import blocking
 from gpukpca.backend.linalg import column_norms, inner_products, thin_svd, triangular_inverse
 from gpukpca.backend.namespace import cast, dtype_name, epsilon, from_host, namespace_of, to_host
@@ -91,15 +91,16 @@ def principal_components(Z: CenteredMatrix, plan: PCAPlan, tools: SolverTools, w
     """
     most = min(plan.n_samples, plan.n_features)
     requested = most if whole else max(1, plan.n_components)
-    if plan.method == "full":
+    solver = plan.solver
+    if solver is None:
         found = _of_svd(Z, requested, most)
     elif plan.method == "covariance_eigh":
-        found = _of_features(Z, _top_pairs(Z, DenseGram(_checked(Z.scatter())), plan, requested, tools))
+        found = _of_features(Z, _top_pairs(Z, DenseGram(_checked(Z.scatter())), solver, requested, tools))
     elif plan.method == "dual":
-        found = _of_stored_gram(Z, plan, requested, tools)
+        found = _of_stored_gram(Z, solver, requested, most, tools)
     else:
         Z.measure()
-        eigen = _top_pairs(Z, ScatterOperator(Z, of_samples=plan.by_samples), plan, requested, tools)
+        eigen = _top_pairs(Z, ScatterOperator(Z, of_samples=plan.by_samples), solver, requested, tools)
         if plan.by_samples:
             found = _of_samples(Z, eigen, column_norms(Z.adjoint(_remainders(eigen))), tools.rng)
         else:
@@ -120,10 +121,10 @@ def _of_features(Z: CenteredMatrix, eigen: EigenResult) -> Components:
     return _sharpened(Z, Components(vectors, _host(eigen.eigenvalues), _host(eigen.residual_norms), eigen=eigen))
 
 
-def _of_stored_gram(Z: CenteredMatrix, plan: PCAPlan, requested: int, tools: SolverTools) -> Components:
+def _of_stored_gram(Z: CenteredMatrix, solver: PCASolver, requested: int, most: int, tools: SolverTools) -> Components:
     """Return the components from the eigenvectors of the stored matrix Z Zᵀ."""
     G = DenseGram(_checked(Z.gram()))
-    eigen = _top_pairs(Z, G, plan, requested, tools)
+    eigen = _top_pairs(Z, G, solver, requested, tools, most)
     # ‖Zᵀr‖² = rᵀ Z Zᵀ r, of r over the largest eigenvalue: the cube of that may overflow.
     largest = float(np.max(_host(eigen.eigenvalues), initial=0.0)) or 1.0
     R = _remainders(eigen) * (1.0 / largest)
@@ -153,19 +154,24 @@ def _of_svd(Z: CenteredMatrix, requested: int, most: int) -> Components:
 
 
 def _top_pairs(
-    Z: CenteredMatrix, op: SymmetricOperator, plan: PCAPlan, requested: int, tools: SolverTools
+    Z: CenteredMatrix,
+    op: SymmetricOperator,
+    solver: PCASolver,
+    requested: int,
+    tools: SolverTools,
+    most: int | None = None,
 ) -> EigenResult:
-    """Return the leading eigenpairs; all of them where the last ones are within the rounding of the matrix."""
+    """Return the leading eigenpairs; `most` of them, or all, where the last are within the rounding of the matrix."""
     n, p = op.shape[0], min(requested, op.shape[0])
-    is_dense = plan.solver.forms_matrix
+    is_dense = solver.forms_matrix
     alone = is_dense and n <= (blocking.PCA_ONE_THREAD_FOR_ALL if p == n else blocking.PCA_ONE_THREAD_UP_TO)
     with single_threaded_blas() if alone else nullcontext():
-        eigen = top_eigh(op, p, solver=plan.solver, rng=tools.rng, report=tools.report, checkpointer=tools.checkpointer)
-    most = min(plan.n_samples, plan.n_features) if plan.method == "dual" else n
+        eigen = top_eigh(op, p, solver=solver, rng=tools.rng, report=tools.report, checkpointer=tools.checkpointer)
+    most = n if most is None else most
     values = _host(eigen.eigenvalues)
     unresolved = bool(values[-1] <= UNRESOLVED * epsilon(Z.like) * max(float(values[0]), 0.0))
     # Only the data show which of the vectors without digits belong to the small singular values.
-    return top_eigh(op, most, solver=plan.solver, rng=tools.rng) if p < most and is_dense and unresolved else eigen
+    return top_eigh(op, most, solver=solver, rng=tools.rng) if p < most and is_dense and unresolved else eigen
 
 
 def _remainders(eigen: EigenResult) -> Array:

@@ -147,7 +147,7 @@ def fit_rows(
     fit = _fit_of(Z, replace(plan, n_components=variances.kept), found, variances, scale)
     if settings.warns_of_rounding:
         warn_of_lost_variances(fit, by_count=rank.given or rank.whole)
-    if found.eigen is not None and plan.solver.tol == settings.tol:
+    if found.eigen is not None and plan.solver is not None and plan.solver.tol == settings.tol:
         warn_of_tolerance(found.eigen)
     return replace(fit, scores=_scores_of_fit(X, Z, found, fit, resources.n_jobs)) if with_scores else fit
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
@@ -18,7 +17,7 @@ from gpukpca.backend.device import describe_device, hidden_memory, is_on_gpu
 from gpukpca.backend.namespace import dtype_name, is_sparse, item_size
 from gpukpca.backend.parallel import worker_count
 from gpukpca.covariance.dense import SQUARES
-from gpukpca.distributed import ClusterRows
+from gpukpca.distributed import Cluster, ClusterRows
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import MemoryBudgetError
 
@@ -37,6 +36,8 @@ TIGHT = 100.0
 SVD_SQUARES = 8
 # Blocks of vectors in this process beside the solver's, where rows are on a cluster.
 BLOCKS_ON_THE_WAY = 6
+
+PCASolver = Dense | BlockKrylov
 
 WORDS = {
     "covariance_eigh": "eigenproblem of the features' covariance",
@@ -78,7 +79,7 @@ class PCAPlan:
     device: str
     method: str
     reason: str
-    solver: Any
+    solver: PCASolver | None
     by_samples: bool
     workers: int
     predicted_bytes: int
@@ -120,7 +121,7 @@ class PCAPlanRequest:
     """
 
     settings: PCASettings
-    X: Any
+    X: Array
     p: int
     whole: bool
     resources: Resources
@@ -146,7 +147,7 @@ class PCAPlanRequest:
         return is_on_gpu(self.like)
 
     @property
-    def cluster(self) -> Any:
+    def cluster(self) -> Cluster | None:
         """The cluster that has the rows, or None."""
         return self.X.cluster if isinstance(self.X, ClusterRows) else None
 
@@ -246,7 +247,7 @@ def _plan(job: PCAPlanRequest, method: str, reason: str, refused: PCAPlan | None
     )
 
 
-def solver_for(job: PCAPlanRequest, method: str) -> Any:
+def solver_for(job: PCAPlanRequest, method: str) -> PCASolver | None:
     """The solver of the eigenproblem of a method; None for the SVD."""
     settings = job.settings
     if method == "full":
@@ -260,7 +261,7 @@ def solver_for(job: PCAPlanRequest, method: str) -> Any:
     return Dense()
 
 
-def _bytes(job: PCAPlanRequest, method: str, solver: Any, by_samples: bool) -> int:
+def _bytes(job: PCAPlanRequest, method: str, solver: PCASolver | None, by_samples: bool) -> int:
     """Peak of what a method allocates: matrices, the solver's own, blocks of every worker, components and scores."""
     n, d, p, item = job.n, job.d, job.p, item_size(job.X.dtype)
     workers, blocks, scores = job.workers, job.workers * 3 * _block_bytes(job, method), n * p
@@ -272,7 +273,7 @@ def _bytes(job: PCAPlanRequest, method: str, solver: Any, by_samples: bool) -> i
     copy = n * d * item if job.resources.place.moved else 0
     if is_sparse(job.X):
         copy += 3 * int(job.X.nnz) * 12
-    if method == "full":
+    if solver is None:
         few, svd = min(n, d), SVD_SQUARES * min(n, d) ** 2
         whole = 2 * n * d + (n + d) * few + svd
         return copy + (whole * item if job.cluster is None else svd * 8) + blocks + results

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -53,7 +54,7 @@ class Variances:
     @property
     def deviations(self) -> np.ndarray:
         """Return the standard deviations of the scores (p,), with all digits even where their squares underflow."""
-        return self.singular_values / np.sqrt(self.degrees)
+        return np.asarray(self.singular_values / math.sqrt(self.degrees))
 
 
 def variances_of(found: Components, Z: CenteredMatrix, wanted: RankRequest) -> Variances:

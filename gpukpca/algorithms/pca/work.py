@@ -22,8 +22,8 @@ def pca_work(job: Any, plan: Any) -> Work:
     if plan.method == "full":
         return work + Work(eigenproblems=SVD * few**2 * max(n, d))
     if plan.method == "randomized" and solver is not None and solver.iterates(few, p):
-        passes = solver.expected_passes(few, p, item, job.on_gpu)
-        b = solver.width(few, p, job.on_gpu)
+        passes: int = solver.expected_passes(few, p, item, job.on_gpu)
+        b: int = solver.width(few, p, job.on_gpu)
         return work + _rows_times(job, stored, 2 * b) * passes + krylov_work(solver, few, p, passes, job.on_gpu)
     size = n if plan.by_samples else d
     if is_sparse(job.X):
