@@ -19,7 +19,7 @@ from gpukpca import exceptions
 from gpukpca._typing import Array
 from gpukpca._version import __version__
 from gpukpca.algorithms.fields import attributes_of
-from gpukpca.backend.namespace import is_cupy, is_foreign, is_numpy, move, to_host
+from gpukpca.backend.namespace import dtype_name, is_cupy, is_foreign, is_numpy, move, to_host
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.exceptions import VersionWarning, warn_user
 
@@ -42,6 +42,11 @@ class DevicePlacement:
 
     def _check_parameters(self) -> None:
         check_parameters(self)
+
+    @property
+    def _dtype_out(self) -> str:
+        """Return the dtype of the results of a fitted estimator."""
+        return dtype_name(self.components_.dtype)  # type: ignore[attr-defined]
 
     def _delivered(self, result: Array, X: Any) -> Array:
         """Return a result in the library of the input; on the host if scikit-learn makes a data frame of it."""

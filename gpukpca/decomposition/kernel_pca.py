@@ -443,6 +443,10 @@ class KernelPCA(
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 
     @property
+    def _dtype_out(self) -> str:
+        return dtype_name(self.projection_.dtype)
+
+    @property
     def _n_features_out(self) -> int:
         return int(self.eigenvalues_.shape[0])
 

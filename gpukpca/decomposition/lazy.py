@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gpukpca._typing import Array
 from gpukpca.backend.finite import NotFiniteError
-from gpukpca.backend.namespace import dtype_name, to_host
+from gpukpca.backend.namespace import to_host
 from gpukpca.decomposition._base import output_of_transform
 from gpukpca.decomposition._validation import Shape
 from gpukpca.distributed import is_dask_array
@@ -22,13 +22,13 @@ from gpukpca.exceptions import InvalidParameterError
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-# How wide the answer is, by what it is.
+# Columns of the result, by its kind.
 WIDTHS: dict[str, Callable[[Any], int | None]] = {
     "scores": lambda model: int(model._n_features_out),
     "points": lambda model: int(model.n_features_in_),
     "numbers": lambda model: None,
 }
-# Arguments that speak of all rows at once.
+# Arguments that concern all rows at once.
 OF_ALL_ROWS = ("out", "return_info", "labels")
 
 
@@ -38,9 +38,9 @@ def supports_dask(answer: str, *, of: str = "points") -> Callable[[Method], Meth
     Parameters
     ----------
     answer : "scores", "points" or "numbers"
-        What it gives for every row.
+        Its result for every row.
     of : "points" or "scores"
-        What rows it takes.
+        The rows that it takes.
     """
 
     def decorated(method: Method) -> Method:
@@ -53,8 +53,8 @@ def supports_dask(answer: str, *, of: str = "points") -> Callable[[Method], Meth
             settings = {name: value for name, value in list(given.items())[2:] if value is not None}
             _check_arguments(self, method.__name__, settings)
             _check_rows(self, X, method.__name__, of)
-            model, width = _as_it_is_now(self), WIDTHS[answer](self)
-            return mapped_rows(X, partial(_asked, method.__name__, settings), model, width, _dtype(self))
+            model, width = _copy_for_workers(self), WIDTHS[answer](self)
+            return mapped_rows(X, partial(_asked, method.__name__, settings), model, width, self._dtype_out)
 
         return cast(Method, wrapper)
 
@@ -108,22 +108,16 @@ def _check_rows(estimator: Any, X: Any, method: str, of: str) -> None:
         )
 
 
-def _as_it_is_now(estimator: Any) -> Any:
-    """Return a copy of the fitted estimator for the workers, which a later fit does not change."""
-    model = copy.copy(estimator)
-    for name, usual in (("client", None), ("verbose", 0)):  # what a worker could not be sent
-        if hasattr(model, name):
-            setattr(model, name, usual)
-    if hasattr(model, "n_jobs") and model.n_jobs is None:
-        model.n_jobs = 1  # Dask has a thread for every block already
-    # Blocks have no names of columns, which is said once, here.
+def _copy_for_workers(estimator: Any) -> Any:
+    """Return a copy of the fitted estimator, which a later fit does not change, with what workers can receive."""
+    model, parameters = copy.copy(estimator), estimator.get_params(deep=False)
+    settings = {"client": None, "verbose": 0}
+    if parameters.get("n_jobs") is None:
+        settings["n_jobs"] = 1  # Dask has a thread for every block already
+    model.set_params(**{name: value for name, value in settings.items() if name in parameters})
+    # Blocks have no names of columns; the warning about them comes once, from this process.
     vars(model).pop("feature_names_in_", None)
     return model
-
-
-def _dtype(estimator: Any) -> str:
-    fitted = estimator.projection_ if hasattr(estimator, "projection_") else estimator.components_
-    return dtype_name(fitted.dtype)
 
 
 def _asked(method: str, settings: dict[str, Any], model: Any, block: Any, k: int, first: int | None) -> Array:
