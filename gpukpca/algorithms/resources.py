@@ -43,11 +43,14 @@ class Resources:
         Bytes that may be allocated.
     n_jobs : int or None
         Threads on the host (NumPy); None: what BLAS, joblib and Slurm allow, -1: all CPUs.
+    is_limited : bool
+        Whether the limit was given: a fit may then use all of it, and otherwise leaves more to other programs.
     """
 
     place: Placement
     limit: int
     n_jobs: int | None = None
+    is_limited: bool = False
 
     @classmethod
     def for_data(
@@ -55,7 +58,7 @@ class Resources:
     ) -> Resources:
         """Return the resources of a fit of X; `memory` is what estimators call `memory_limit`."""
         place = at_full_precision(placement_for(device, X), X)
-        return cls(place, memory_limit(memory, place.work), n_jobs)
+        return cls(place, memory_limit(memory, place.work), n_jobs, is_limited=memory is not None)
 
 
 class MemoryBudget:

@@ -120,9 +120,6 @@ def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
         gram=e.gram,
         remove_zeros=bool(e.remove_zero_eig),
         copies_data=bool(e.copy_X),
-        has_memory_limit=e.memory_limit is not None,
-        n_jobs=e.n_jobs,
-        has_checkpoint=e.checkpoint is not None,
         preimage=preimage_method(e, kernel),
     )
 
@@ -132,4 +129,4 @@ def fit_tools(estimator: Any, X: Any, kernel: Kernel, place: Placement) -> dict[
     rng, listener = generator(estimator.random_state), listener_from(estimator.verbose)
     fingerprint = partial(kernel_job, estimator, X, kernel, place.work, rng)
     opener = partial(open_checkpoint, estimator.checkpoint, job=fingerprint, rng=rng, listener=listener)
-    return {"rng": rng, "progress": listener, "open_checkpoint": opener}
+    return {"rng": rng, "progress": listener, "open_checkpoint": None if estimator.checkpoint is None else opener}

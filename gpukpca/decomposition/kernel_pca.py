@@ -295,7 +295,7 @@ class KernelPCA(
             kernel, settings = self._resolved(X)
             data = own_copy(data, given) if self.copy_X and not isinstance(kernel, Precomputed) else data
             X = X if place.moved else data
-            fit = fit_rows(X, kernel, settings, Resources(place, limit), **fit_tools(self, X, kernel, place))
+            fit = fit_rows(X, kernel, settings, self._resources(place, limit), **fit_tools(self, X, kernel, place))
             self._publish(fit, fit_preimage(X, fit, settings.preimage), place, session.budget.story, data)
             if not wants_scores:
                 return None
@@ -310,7 +310,7 @@ class KernelPCA(
         needs_all = not settings.is_nystrom or settings.preimage is not None
         basis = accumulate(rows, limit, settings.copies_data) if needs_all else rows
         tools = fit_tools(self, basis, kernel, place)
-        fit = fit_rows(rows, kernel, settings, Resources(place, limit), basis=basis, **tools)
+        fit = fit_rows(rows, kernel, settings, self._resources(place, limit), basis=basis, **tools)
         self._publish(fit, fit_preimage(basis, fit, settings.preimage), place, session.budget.story, basis)
         if not wants_scores:
             return None
@@ -343,12 +343,16 @@ class KernelPCA(
             check_parameters(self)
             twin = clone(self)
             if (X_given := cluster_rows(twin, X)) is not None:
-                resources = Resources(local_placement(X_given), memory_limit(self.memory_limit, X_given.like))
+                place = local_placement(X_given)
             else:
                 X_given = training_data(twin, compute_dask(self, X))
                 place = placement_for(self.device, X_given)
-                resources = Resources(place, memory_limit(self.memory_limit, place.work))
-            return FitTask.of(X_given, *self._resolved(X_given), resources).first_plan()
+            resources = self._resources(place, memory_limit(self.memory_limit, place.work))
+            task = FitTask.of(X_given, *self._resolved(X_given), resources, has_checkpoint=self.checkpoint is not None)
+            return task.first_plan()
+
+    def _resources(self, place: Placement, limit: int) -> Resources:
+        return Resources(place, limit, self.n_jobs, is_limited=self.memory_limit is not None)
 
     def _resolved(self, X: Any) -> tuple[Kernel, KernelPCASettings]:
         """Return the kernel with numbers in place of rules, and the parameters that the algorithm needs."""

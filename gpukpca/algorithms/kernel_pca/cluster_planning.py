@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpukpca._formatting import format_bytes
 from gpukpca.algorithms.kernel_pca.plan import Plan, PlanRequest, plan_of
 from gpukpca.algorithms.kernel_pca.planning import with_rank
-from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
-from gpukpca.algorithms.placement import Placement
-from gpukpca.backend.namespace import item_size
-from gpukpca.distributed import ClusterRows
 from gpukpca.distributed.gram import ClusterStorage
 from gpukpca.eigen import Nystrom
 from gpukpca.eigen.partial_cholesky import default_block
@@ -16,7 +14,6 @@ from gpukpca.eigen.solver import Solver, complete_solver
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram.storage import LowRankStorage, Storage
 from gpukpca.kernels import Kernel
-from gpukpca.kernels.prepared import PreparedRows
 
 # Blocks of n rows in this process beside the solver's: V and its copies, what comes back, the sums in float64.
 BLOCKS_ON_THE_WAY = 6
@@ -31,17 +28,8 @@ def check_shareable(kernel: Kernel) -> None:
         )
 
 
-def cluster_plan(
-    settings: KernelPCASettings,
-    rows: ClusterRows,
-    kernel: Kernel,
-    p: int,
-    template: PreparedRows | None,
-    limit: int,
-    place: Placement,
-    holds_rows: bool,
-) -> Plan:
-    """Return the plan for `p` components within `limit` bytes of this process.
+def cluster_plan(job: PlanRequest, holds_rows: bool) -> Plan:
+    """Return the plan for the components of a request within the memory of this process.
 
     `holds_rows` says whether this process holds all rows beside the workers.
 
@@ -50,13 +38,12 @@ def cluster_plan(
     MemoryBudgetError
         What this process must hold is more than the limit.
     """
-    n, d = rows.shape
-    workers, item = len(rows.cluster.workers), item_size(rows.dtype)
-    storage: Storage = ClusterStorage(n, workers)
+    n, d, p, item, settings, kernel = job.n, job.d, job.p, job.item, job.settings, job.kernel
+    storage: Storage = ClusterStorage(n, job.workers)
     given, why = settings.solver_for(n, p, False)
     if isinstance(given, Nystrom):
         given, rank, p = with_rank(given, settings, kernel, n, p)
-        storage = LowRankStorage(n, workers, rank, storage)
+        storage = LowRankStorage(n, job.workers, rank, storage)
         needed = n * (rank + 2 * default_block(rank)) * item + 5 * 8 * rank**2
         solver = complete_solver(given)
     else:
@@ -64,15 +51,14 @@ def cluster_plan(
         solver = solver if kernel.positive_definite else solver.with_full_spectrum()
         needed = _solver_bytes(solver, n, p, item)
     needed += n * d * item if holds_rows else 0
-    if needed > limit:
+    if needed > job.limit:
         other = ', or eigen_solver="randomized"' if solver.forms_matrix else ""
         raise MemoryBudgetError(
             f"this process needs {format_bytes(needed)} for the eigenvectors of {n} rows, and "
-            f"{format_bytes(limit)} are allowed or free. Ask for fewer components, use float32 data{other}."
+            f"{format_bytes(job.limit)} are allowed or free. Ask for fewer components, use float32 data{other}."
         )
-    job = PlanRequest(settings, rows, kernel, template, p, limit, place, workers)
-    note = f"cluster: {rows.cluster.describe()}"
-    return plan_of(job, solver, why, storage, needed, notes=(note,))
+    note = f"cluster: {job.X.cluster.describe()}"
+    return plan_of(replace(job, p=p), solver, why, storage, needed, notes=(note,))
 
 
 def _solver_bytes(solver: Solver, n: int, p: int, item: int) -> int:

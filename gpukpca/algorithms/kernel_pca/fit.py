@@ -181,7 +181,7 @@ def fit_rows(
         What the model takes its rows from; default: X.
     """
     _warn_of_clamping(settings.n_components, int(X.shape[0]))
-    task = FitTask.of(X, kernel, settings, resources, basis)
+    task = FitTask.of(X, kernel, settings, resources, has_checkpoint=open_checkpoint is not None, basis=basis)
     plan = task.first_plan()
     if progress is not None:
         progress(Progress("plan", str(plan)))
@@ -320,5 +320,5 @@ def _exact_fit(
     # A Nyström fit that the exact low-rank solution took the place of has a certificate too: rounding.
     certificate = eigen.null_threshold if settings.is_nystrom else None
     return KernelPCAFit.of_eigenpairs(
-        task.kernel, plan, eigen, spectrum, scores, affine, n_jobs=settings.n_jobs, certificate=certificate
+        task.kernel, plan, eigen, spectrum, scores, affine, n_jobs=task.resources.n_jobs, certificate=certificate
     )

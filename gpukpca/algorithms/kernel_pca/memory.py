@@ -80,7 +80,7 @@ def row_bytes(job: PlanRequest, rows: int) -> int:
 def solver_bytes(job: PlanRequest, solver: Solver) -> int:
     """Return the bytes of a solver beside the operator."""
     items = solver.workspace_items(job.n, job.components_for(solver), job.on_gpu)
-    if job.settings.has_checkpoint:
+    if job.has_checkpoint:
         items += solver.checkpoint_items(job.n, job.p, job.on_gpu)
     return items * job.item
 

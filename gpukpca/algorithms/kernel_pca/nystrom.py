@@ -71,7 +71,7 @@ def nystrom_fit(
             template=task.empty_template,
             rows=None if rows is None else rows.take(host.landmarks),
         ),
-        n_jobs=settings.n_jobs,
+        n_jobs=task.resources.n_jobs,
         landmarks=host.landmarks,
         certificate=factor.certificate,
         total_interval=interval,

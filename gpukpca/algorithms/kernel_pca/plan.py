@@ -9,6 +9,7 @@ from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.placement import Placement
+from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.work import time_line
 from gpukpca.backend.device import describe_device, is_on_gpu
 from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE
@@ -33,11 +34,12 @@ class PlanRequest:
     template : PreparedRows or None
         What the kernel learned from X; None for stored kernels.
     p : int
-    limit : int
-        Bytes that may be allocated.
-    place : Placement
-        The device of the fit; X may not be there yet.
+    resources : Resources
+        X may not be at their place yet.
     workers : int
+        Threads, or machines of a cluster.
+    has_checkpoint : bool
+        Whether the fit writes checkpoints.
     """
 
     settings: KernelPCASettings
@@ -45,9 +47,19 @@ class PlanRequest:
     kernel: Kernel
     template: PreparedRows | None
     p: int
-    limit: int
-    place: Placement
+    resources: Resources
     workers: int
+    has_checkpoint: bool = False
+
+    @property
+    def place(self) -> Placement:
+        """Where the fit computes."""
+        return self.resources.place
+
+    @property
+    def limit(self) -> int:
+        """Bytes that may be allocated."""
+        return self.resources.limit
 
     @property
     def n(self) -> int:
@@ -85,7 +97,7 @@ class PlanRequest:
     @property
     def tile_limit(self) -> int:
         """Return the bytes that cached tiles may take: a share of what is free, or all of a limit that was set."""
-        share = 1.0 if self.settings.has_memory_limit else SHARE_FOR_TILES / SHARE_OF_FREE
+        share = 1.0 if self.resources.is_limited else SHARE_FOR_TILES / SHARE_OF_FREE
         return int(share * self.limit)
 
     @property

@@ -10,7 +10,6 @@ from dataclasses import replace
 from numbers import Integral
 
 from gpukpca._formatting import format_bytes
-from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.memory import (
     evaluated_bytes,
     factor_bytes,
@@ -23,13 +22,11 @@ from gpukpca.algorithms.kernel_pca.memory import (
 from gpukpca.algorithms.kernel_pca.plan import Plan, PlanRequest, plan_of
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.kernel_pca.work import kernel_pca_work
-from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.progress import NO_CHECKPOINT
 from gpukpca.algorithms.work import estimate_seconds
 from gpukpca.backend import blocking
 from gpukpca.backend.device import hidden_memory
 from gpukpca.backend.namespace import is_sparse
-from gpukpca.backend.parallel import worker_count
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.block_krylov import FEWEST_BLOCKS
 from gpukpca.eigen.solver import Solver, complete_solver
@@ -39,7 +36,6 @@ from gpukpca.gram.storage import DenseStorage, LowRankStorage, Storage, TiledSto
 from gpukpca.gram.tiling import rows_at_once, tile_edge_for
 from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.definiteness import check_not_indefinite
-from gpukpca.kernels.prepared import PreparedRows
 
 # When K is recomputed in every pass, extra columns cost little: p + 30 of them save two of seven passes (measured), and
 # a start from the components of 1000 rows saves one more. With more than this share of the tiles cached neither pays.
@@ -54,28 +50,17 @@ LARGEST_SMALL_PROBLEM = 2000
 MONOMIALS_PAY, FEW_MONOMIALS = 8, 200
 
 
-def make_plan(
-    settings: KernelPCASettings,
-    X: Array,
-    kernel: Kernel,
-    p: int,
-    template: PreparedRows | None,
-    limit: int,
-    place: Placement,
-) -> Plan:
-    """Return the storage of K and the solver for `p` components within `limit` bytes.
-
-    `place` is where the fit computes.
+def make_plan(job: PlanRequest) -> Plan:
+    """Return the storage of K and the solver for the components and the memory of a request.
 
     Raises
     ------
     MemoryBudgetError
         Not even the smallest candidate fits; names what is needed, what is allowed, and what to change.
     """
-    job = PlanRequest(settings, X, kernel, template, p, limit, place, worker_count(place.work, settings.n_jobs))
     fewest: int | None = None
     for plan in _candidates(job):
-        if plan.predicted_bytes <= limit:
+        if plan.predicted_bytes <= job.limit:
             return _completed(job, plan)
         fewest = plan.predicted_bytes if fewest is None else min(fewest, plan.predicted_bytes)
     raise MemoryBudgetError(_too_big(job, fewest or 0))
@@ -104,7 +89,7 @@ def _completed(job: PlanRequest, plan: Plan) -> Plan:
     if count := preimage_landmarks(job):
         note = f"the ridge pre-image uses {count} landmarks among the {job.n} scores"
         plan = replace(plan, preimage_landmarks=count, notes=(*plan.notes, note))
-    if job.settings.has_checkpoint and not complete_solver(plan.solver).iterates(job.n, job.p):
+    if job.has_checkpoint and not complete_solver(plan.solver).iterates(job.n, job.p):
         plan = replace(plan, notes=(*plan.notes, NO_CHECKPOINT))
     work = kernel_pca_work(job, plan)
     if work is None:

@@ -8,6 +8,8 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 
 from gpukpca._rules import NONE, SHARE, Rule, integer, number, one_of, word
+from gpukpca._typing import Array
+from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.work import Work
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, choose_solver
 from gpukpca.eigen.solve import are_many
@@ -46,7 +48,7 @@ RULES = {
 
 
 class PreimageOptions(Protocol):
-    """The answers of a pre-image's options that a plan needs."""
+    """The options of a pre-image: what a plan needs of them, and the pre-image itself."""
 
     def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
         """Return the bytes that its fit allocates."""
@@ -56,6 +58,9 @@ class PreimageOptions(Protocol):
 
     def fit_work(self, n: int, d: int, p: int, landmarks: int) -> Work:
         """Return the work of its fit."""
+
+    def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> Any:
+        """Return the pre-image of training rows X (n, d) with scores (n, p)."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +81,6 @@ class KernelPCASettings:
         Whether components without variance are left out; with all components they always are.
     copies_data : bool
         Whether the fit keeps a copy of the data.
-    has_memory_limit : bool
-        Whether the user set the limit.
-    n_jobs : int or None
-    has_checkpoint : bool
-        Whether the fit is to leave checkpoints.
     preimage : method or None
         The options of the pre-image.
     """
@@ -93,9 +93,6 @@ class KernelPCASettings:
     gram: GramStorageName = "auto"
     remove_zeros: bool = False
     copies_data: bool = True
-    has_memory_limit: bool = False
-    n_jobs: int | None = None
-    has_checkpoint: bool = False
     preimage: PreimageOptions | None = None
 
     def __post_init__(self) -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from gpukpca.algorithms.kernel_pca.cluster_planning import check_shareable, cluster_plan
-from gpukpca.algorithms.kernel_pca.plan import Plan
+from gpukpca.algorithms.kernel_pca.plan import Plan, PlanRequest
 from gpukpca.algorithms.kernel_pca.planning import make_plan
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum, nonzero_components
 from gpukpca.algorithms.kernel_pca.underflow import is_constant
 from gpukpca.algorithms.resources import Resources
+from gpukpca.backend.parallel import worker_count
 from gpukpca.distributed import ClusterRows
 from gpukpca.gram.storage import GramOperator
 from gpukpca.kernels import Kernel
@@ -36,6 +37,8 @@ class FitTask:
         With numbers in place of rules.
     settings : KernelPCASettings
     resources : Resources
+    has_checkpoint : bool
+        Whether the fit writes checkpoints.
     basis : array, CSR matrix or ClusterRows
         What the model takes its rows from: X, or the rows of a cluster in the memory of this process.
     template : PreparedRows or None
@@ -46,18 +49,26 @@ class FitTask:
     kernel: Kernel
     settings: KernelPCASettings
     resources: Resources
+    has_checkpoint: bool
     basis: Any
     template: PreparedRows | None
 
     @classmethod
     def of(
-        cls, X: Any, kernel: Kernel, settings: KernelPCASettings, resources: Resources, basis: Any = None
+        cls,
+        X: Any,
+        kernel: Kernel,
+        settings: KernelPCASettings,
+        resources: Resources,
+        *,
+        has_checkpoint: bool = False,
+        basis: Any = None,
     ) -> FitTask:
         """Return the task, with what the kernel learns from X."""
         if isinstance(X, ClusterRows):
             check_shareable(kernel)
         template = None if kernel.stored_only else kernel.template(X, centered=True)
-        return cls(X, kernel, settings, resources, X if basis is None else basis, template)
+        return cls(X, kernel, settings, resources, has_checkpoint, X if basis is None else basis, template)
 
     @property
     def n(self) -> int:
@@ -77,15 +88,16 @@ class FitTask:
 
     def plan(self, p: int) -> Plan:
         """Return the plan for p components."""
-        place, limit = self.resources.place, self.resources.limit
-        if isinstance(self.X, ClusterRows):
-            held = self.basis is not self.X
-            return cluster_plan(self.settings, self.X, self.kernel, p, self.template, limit, place, held)
-        return make_plan(self.settings, self.X, self.kernel, p, self.template, limit, place)
+        resources, on_cluster = self.resources, isinstance(self.X, ClusterRows)
+        workers = len(self.X.cluster.workers) if on_cluster else worker_count(resources.place.work, resources.n_jobs)
+        request = PlanRequest(
+            self.settings, self.X, self.kernel, self.template, p, resources, workers, self.has_checkpoint
+        )
+        return cluster_plan(request, self.basis is not self.X) if on_cluster else make_plan(request)
 
     def gram(self, plan: Plan, report: Callable[[int, int], None] | None) -> GramOperator:
         """Return the operator of the uncentered kernel matrix."""
-        return plan.storage.build(self.kernel, self.X, self.template, self.settings.n_jobs, report)
+        return plan.storage.build(self.kernel, self.X, self.template, self.resources.n_jobs, report)
 
     def n_kept(self, spectrum: Spectrum) -> int:
         """Return how many components remain: all, or those that are not zero."""

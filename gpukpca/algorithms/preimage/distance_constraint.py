@@ -134,12 +134,12 @@ class DistanceConstraint:
         drops = np.minimum(0.5 * distances, largest * (1.0 - np.finfo(np.float64).eps))
         with overflow_allowed():
             found = self.space.kernel.square_distances(drops)
-        return np.minimum(np.nan_to_num(found, nan=self.reach), self.reach)
+        return np.asarray(np.minimum(np.nan_to_num(found, nan=self.reach), self.reach))
 
     def _has_lost_digits(self, distances: np.ndarray, chosen: np.ndarray) -> np.ndarray:
         """Return for every row whether a kernel value, and so a distance, has lost half of its digits."""
         peaks = to_host(self.diagonal).astype(np.float64)[chosen]
-        return np.any(peaks - 0.5 * distances < np.sqrt(epsilon(self.scores)) * peaks, axis=1)
+        return np.asarray(np.any(peaks - 0.5 * distances < np.sqrt(epsilon(self.scores)) * peaks, axis=1))
 
     def _inner_products(self, Z: Array, distances: np.ndarray, chosen: np.ndarray) -> np.ndarray:
         """x·b for k(x, b) = (‖P‖² + k(b, b) - ‖φ(b) - P‖²) / 2."""
@@ -183,7 +183,7 @@ def _solved(gram: np.ndarray, wanted: np.ndarray, most: np.ndarray) -> np.ndarra
     along = np.einsum("ikj,ik->ij", vectors, (wanted - wanted.mean(axis=1, keepdims=True)) / largest)
     shift = _shift(values, along, np.maximum(most / largest[:, 0], 0.0) + FLAT)
     found = np.divide(along, values + shift[:, None], out=np.zeros_like(values), where=values > 0.0)
-    return np.einsum("ikj,ij->ik", vectors, found)
+    return np.asarray(np.einsum("ikj,ij->ik", vectors, found))
 
 
 def _shift(values: np.ndarray, along: np.ndarray, most: np.ndarray) -> np.ndarray:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
+from gpukpca.algorithms.kernel_pca.settings import PreimageOptions
 from gpukpca.algorithms.preimage.linear import LinearPreimage
 from gpukpca.algorithms.preimage.result import Preimage
 from gpukpca.kernels import Linear
 
 
-def fit_preimage(X: Any, fit: KernelPCAFit, method: Any) -> Preimage | None:
+def fit_preimage(X: Any, fit: KernelPCAFit, method: PreimageOptions | None) -> Preimage | None:
     """Return the pre-image of a fit by a method; None for no method. That of the linear kernel is exact.
 
     Parameters
@@ -24,7 +25,8 @@ def fit_preimage(X: Any, fit: KernelPCAFit, method: Any) -> Preimage | None:
         return None
     m = fit.map
     if not isinstance(fit.kernel, Linear):
-        return method.learn(X, fit.space, fit.scores, fit.plan.preimage_landmarks)
+        preimage: Preimage = method.learn(X, fit.space, fit.scores, fit.plan.preimage_landmarks)
+        return preimage
     if fit.axes is not None:
         return LinearPreimage(fit.axes.components, fit.axes.mean, fit.axes.wide_mean)
     rows: Any = m.prepared(fit.kernel)
