@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -191,22 +190,31 @@ class MatrixOperator(Protocol):
 
 def complete_operator(op: Any) -> SymmetricOperator:
     """Return `op`, or where its class is no `SymmetricOperator` a view of it with the defaults that it lacks."""
-    if isinstance(op, _CompleteOperator) or SymmetricOperator in type(op).__mro__:
+    if isinstance(op, ViewWithDefaults) or SymmetricOperator in type(op).__mro__:
         return cast(SymmetricOperator, op)
-    return cast(SymmetricOperator, _CompleteOperator(op))
+    return cast(SymmetricOperator, ViewWithDefaults(op, SymmetricOperator))
 
 
-class _CompleteOperator:
-    """An operator of any class, with the defaults of `SymmetricOperator` for the members that it lacks."""
+class ViewWithDefaults:
+    """An object of any class, with the members of a base class that it lacks.
 
-    def __init__(self, op: Any) -> None:
-        self.op = op
+    Parameters
+    ----------
+    given : object
+    base : class
+        Its members take nothing of an instance but other members.
+    """
+
+    def __init__(self, given: Any, base: type) -> None:
+        self.given, self._base = given, base
 
     def __matmul__(self, V: Array) -> Array:
-        return self.op @ V
+        return self.given @ V
 
     def __getattr__(self, name: str) -> Any:
-        if name in dir(self.op):
-            return getattr(self.op, name)
-        default = getattr(SymmetricOperator, name)
-        return partial(default, self) if callable(default) else default
+        if name in ("given", "_base") or name.startswith("__"):  # copies look for them before anything is set
+            raise AttributeError(name)
+        if name in dir(self.given):
+            return getattr(self.given, name)
+        default = getattr(self._base, name)
+        return default.__get__(self) if hasattr(default, "__get__") else default

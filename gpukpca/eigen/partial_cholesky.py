@@ -135,7 +135,7 @@ class PartialCholeskyBuilder:
         self.n_columns = 0
         self.stopped = ""
         self.next_look = 0
-        self._noise_of, self._noise_now = -1, 0.0
+        self.noise = self._noise()
         if self.size == 0.0:
             self._check_zero()
 
@@ -143,18 +143,16 @@ class PartialCholeskyBuilder:
 
     def _noise(self) -> float:
         """Return by how much residuals that can only be rounding, of pivots or negative, exceed the expected size."""
-        if self._noise_of != len(self.pivots):  # several callers need it between two changes
-            known = np.where(self.is_pivot, np.abs(self.residuals), -self.residuals)
-            self._noise_of, self._noise_now = len(self.pivots), float(np.max(known - self.expected, initial=0.0))
-        return self._noise_now
+        known = np.where(self.is_pivot, np.abs(self.residuals), -self.residuals)
+        return float(np.max(known - self.expected, initial=0.0))
 
     def floors(self) -> np.ndarray:
         """Return the size up to which residuals are rounding, shape (n,)."""
-        return self.expected + NOISE * self._noise()
+        return self.expected + NOISE * self.noise
 
     def rounding(self) -> float:
         """Return `PivotedCholesky.rounding`."""
-        return float(np.sum(self.expected)) + self.n * NOISE * self._noise()
+        return float(np.sum(self.expected)) + self.n * NOISE * self.noise
 
     def weights(self) -> np.ndarray:
         """Return the residuals that may become pivots, 0 elsewhere."""
@@ -283,6 +281,7 @@ class PartialCholeskyBuilder:
             raise self._not_finite(columns, chosen)
         self.pivots = np.concatenate([self.pivots, chosen])
         self.is_pivot[chosen] = True
+        self.noise = self._noise()
         self.L[k : k + b, :k], self.L[k : k + b, k : k + b] = rows, L
         if target is None:
             self.parts.append(parts)

@@ -7,7 +7,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from gpukpca._typing import Array, PassReport, SymmetricOperator
+from gpukpca._typing import Array, PassReport, SymmetricOperator, ViewWithDefaults
 from gpukpca.eigen.result import EigenResult
 
 
@@ -116,22 +116,6 @@ class MinimalSolver(Protocol):
 
 def complete_solver(solver: Any) -> Solver:
     """Return `solver`, or where its class is no `Solver` a view of it with the defaults that it lacks."""
-    if isinstance(solver, _CompleteSolver | Solver):
+    if isinstance(solver, ViewWithDefaults | Solver):
         return cast(Solver, solver)
-    return cast(Solver, _CompleteSolver(solver))
-
-
-class _CompleteSolver:
-    """A solver of any class, with the defaults of `Solver` for the members that it lacks."""
-
-    def __init__(self, given: Any) -> None:
-        self.given = given
-
-    def solve(self, *arguments: Any, **named: Any) -> EigenResult:
-        """Return the `p` largest eigenpairs."""
-        return cast(EigenResult, self.given.solve(*arguments, **named))
-
-    def __getattr__(self, name: str) -> Any:
-        if name in dir(self.given):
-            return getattr(self.given, name)
-        return getattr(Solver, name).__get__(self)
+    return cast(Solver, ViewWithDefaults(solver, Solver))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import scipy.sparse.linalg
@@ -584,6 +586,7 @@ def test_an_operator_has_the_defaults_for_what_it_does_not_define():
     assert noisy.project(V).sum() == 0.0
     assert np.array_equal(noisy @ V, V)
     assert complete_operator(noisy) is noisy
+    assert copy.deepcopy(noisy).noise_scale == 7.0
     with pytest.raises(AttributeError):
         _ = plain.nothing
 
