@@ -143,8 +143,9 @@ class Dense(Solver):
             ("the device's dense solver", lambda: self._by_library(op, p, scaled_to_unit)),
             ("the same after scaling the norm", lambda: self._by_library(op, p, scaled_to_norm)),
         ]
-        if 5 * p <= op.shape[0] and not self.full_spectrum:
-            ways.append(("block Krylov", lambda: BlockKrylov(tol=self.tol).solve(op, p, rng)))
+        krylov = BlockKrylov(tol=self.tol)
+        if krylov.iterates(op.shape[0], p) and not self.full_spectrum:
+            ways.append(("block Krylov", lambda: krylov.solve(op, p, rng)))
         ways.append(("LAPACK on the host", lambda: self._by_host(op, p)))
         fallbacks: list[str] = []
         for name, way in ways:

@@ -110,7 +110,7 @@ class CenteredGram(SymmetricOperator):
     base : SymmetricOperator
     column_means : array, shape (n,), in the widest floating type
         m = K 1 / n; costs one pass if no product has been made yet.
-    total_variance, trace : float
+    total_variance : float
         tr(H K H) = tr K - 1ᵀK1/n, the sum of all eigenvalues.
     noise_scale : float
         |1ᵀK1|/n: the size of what was cancelled, and so of the rounding noise over u.
@@ -210,10 +210,6 @@ class CenteredGram(SymmetricOperator):
     def total_variance(self) -> float:
         diagonal = cast(self.base.diagonal(), accumulation_dtype(self.like))
         return float(namespace_of(self.like).sum(diagonal)) - self._grand_sum
-
-    @property
-    def trace(self) -> float:
-        return self.total_variance
 
     @cached_property
     def noise_scale(self) -> float:  # type: ignore[override]

@@ -12,7 +12,7 @@ from gpukpca.gram.dense import DenseGram
 from gpukpca.gram.low_rank import FactoredGram
 from gpukpca.gram.product import gram_matrix
 from gpukpca.gram.tiled import TiledGram, shifted_gram
-from gpukpca.gram.tiling import full_cache_bytes, rows_at_once, tiles_within, upper_tiles
+from gpukpca.gram.tiling import full_cache_bytes, tiles_within, upper_tiles
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.user_defined import Precomputed, training_matrix
@@ -153,11 +153,6 @@ class TiledStorage(Storage):
         if self.is_fully_cached:
             return self.entries * item_size
         return self.cached_tiles * self.tile_edge**2 * item_size
-
-    @property
-    def rows_held(self) -> int:
-        """Most rows that are prepared at once."""
-        return rows_at_once(self.n, self.tile_edge, self.workers, self.panel)
 
     @property
     def rows_read(self) -> int:

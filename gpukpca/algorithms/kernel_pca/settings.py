@@ -107,7 +107,7 @@ class KernelPCASettings:
     @property
     def is_share(self) -> bool:
         """Return whether `n_components` is a share of the variance."""
-        return is_share(self.n_components)
+        return isinstance(self.n_components, (float, np.floating))
 
     @property
     def share(self) -> float:
@@ -145,11 +145,6 @@ class KernelPCASettings:
             is_large = are_many(n, p, on_gpu)
             return Dense(tol=tol), f"{count} is large compared with n = {n}" if is_large else f"n = {n} is small"
         return iterative, f"{count} is small compared with n = {n}"
-
-
-def is_share(n_components: Any) -> bool:
-    """Return whether a share of the variance is meant."""
-    return isinstance(n_components, (float, np.floating))
 
 
 def is_nystrom(eigen_solver: Any) -> bool:

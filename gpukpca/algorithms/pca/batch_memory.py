@@ -64,9 +64,10 @@ def exact_solver(d: int, p: int, rows: int, limit: int, like: Array) -> Dense | 
     MemoryBudgetError
         No way fits.
     """
-    few = 5 * p <= d
+    iterative = BlockKrylov(tol=TOLERANCE)
+    few = iterative.iterates(d, p)
     ways: list[Dense | BlockKrylov] = [Dense()] if d <= COVARIANCE_UP_TO or not few else []
-    ways += [BlockKrylov(tol=TOLERANCE)] if few else []
+    ways += [iterative] if few else []
     sizes = [exact_bytes(solver, d, p, rows, like) for solver in ways]
     for solver, size in zip(ways, sizes, strict=True):
         if size <= limit:

@@ -216,7 +216,7 @@ def _ways(job: PCAPlanRequest) -> Iterator[tuple[str, str]]:
         yield "randomized", f"p = {p} is small beside {d} features"
         return
     yield exact, f"{n} samples are fewer than {d} features" if n < d else f"{d} features are no more than {n} samples"
-    if not job.whole and 5 * p <= few:
+    if not job.whole and BlockKrylov().iterates(few, p):
         yield "randomized", "few components"
 
 
@@ -279,7 +279,7 @@ def _bytes(job: PCAPlanRequest, method: str, solver: PCASolver | None, by_sample
         return copy + (whole * item if job.cluster is None else svd * 8) + blocks + results
     if method == "randomized":
         few = min(n, d)
-        dense = 5 * p > few
+        dense = not solver.iterates(few, p)
         work = (2 * few * few + Dense().workspace_items(few, p, job.on_gpu)) * 8 if dense else 0
         work = work or solver.workspace_items(few, p, job.on_gpu) * item
         sums = workers * few * (p + 10) * 8
