@@ -4,7 +4,6 @@ from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.algorithms.progress import Progress
 from gpukpca.decomposition._base import ConvergenceWarning
-from gpukpca.decomposition.bayesian_pca import BayesianPCA
 from gpukpca.decomposition.diagnostics import (
     IntrinsicDimension,
     contributions,
@@ -18,6 +17,7 @@ from gpukpca.decomposition.diagnostics import (
 )
 from gpukpca.decomposition.incremental_pca import IncrementalPCA
 from gpukpca.decomposition.kernel_pca import KernelPCA
+from gpukpca.decomposition.latent_pca import BayesianPCA, ProbabilisticPCA
 from gpukpca.decomposition.local_pca import LocalPCA
 from gpukpca.decomposition.pca import PCA
 from gpukpca.decomposition.preimage import (
@@ -26,7 +26,6 @@ from gpukpca.decomposition.preimage import (
     PreimageInfo,
     RidgePreimage,
 )
-from gpukpca.decomposition.probabilistic_pca import ProbabilisticPCA
 
 __all__ = [
     "PCA",

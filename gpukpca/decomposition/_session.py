@@ -42,10 +42,17 @@ class FitSession:
         The parameter of the estimator.
     budget : MemoryBudget
         Bytes that may be allocated, and the attempts that ran out of memory.
+    memory_limit : None, int or str
+        The parameter of the estimator.
     """
 
     device: str | None
     budget: MemoryBudget
+    memory_limit: int | str | None
+
+    def retry(self, attempt: Callable[[FitSession], Result], X: Any) -> Result:
+        """Return the result of an attempt; repeat it, with less memory, where the device of X runs out of it."""
+        return retry_on_oom(lambda budget: attempt(replace(self, budget=budget)), self.memory_limit, X)
 
     def place(self, data: Any) -> Placement:
         """Return where the data are computed; warn where that computes with less than full precision."""
@@ -66,13 +73,13 @@ def fit_session(estimator: Any, X: Any) -> Iterator[FitSession]:
     with restore_on_error(estimator), device_context(X), overflow_allowed():
         check_parameters(estimator)
         check_folder(estimator.get_params(deep=False).get("checkpoint"))
-        yield FitSession(estimator.device, MemoryBudget(estimator.memory_limit, X))
+        yield FitSession(estimator.device, MemoryBudget(estimator.memory_limit, X), estimator.memory_limit)
 
 
 def run_fit(estimator: Any, X: Any, attempt: Callable[[FitSession], Result]) -> Result:
     """Return the result of `attempt` in a `fit_session`; repeat it where a device runs out of memory."""
     with fit_session(estimator, X) as session:
-        return retry_on_oom(lambda budget: attempt(replace(session, budget=budget)), estimator.memory_limit, X)
+        return session.retry(attempt, X)
 
 
 @contextmanager

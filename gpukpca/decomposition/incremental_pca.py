@@ -40,7 +40,7 @@ from gpukpca.backend.namespace import (
 from gpukpca.decomposition._base import DevicePlacement, publish
 from gpukpca.decomposition._batches import Batches, batches_of, is_stream
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
-from gpukpca.decomposition._session import fit_session
+from gpukpca.decomposition._session import FitSession, fit_session
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import supports_dask
@@ -179,11 +179,11 @@ class IncrementalPCA(
         IncrementalPCA
             The estimator itself.
         """
-        with fit_session(self, X):
+        with fit_session(self, X) as session:
             batches = batches_of(self, X, self._rows_of_a_batch, 0 if self.exact else self.n_components or 0)
             with device_context(batches.like), self._few_threads():
                 if self.exact:
-                    fit = retry_on_oom(lambda budget: self._exact(batches, budget), self.memory_limit, batches.like)
+                    fit = session.retry(partial(self._exact, batches), batches.like)
                 else:
                     fit = self._updated_by_all(batches)
                 self._publish(fit, batches.place.home)
@@ -202,14 +202,14 @@ class IncrementalPCA(
             raise InvalidParameterError("the iterable of batches gave nothing when it was gone through.")
         return IncrementalFit.of(state, batches.like.dtype)
 
-    def _exact(self, batches: Batches, budget: MemoryBudget) -> IncrementalFit:
+    def _exact(self, batches: Batches, session: FitSession) -> IncrementalFit:
         if batches.once:
             raise InvalidParameterError(
                 "exact=True goes through the batches more than once, and an iterator or generator gives them only "
                 "once. Pass an array, a memory map, a list of arrays, or an object whose __iter__ starts again; or use "
                 "exact=False."
             )
-        d, limit = int(self.n_features_in_), budget.limit(batches.like)
+        d, limit = int(self.n_features_in_), session.budget.limit(batches.like)
         return fit_exact(batches, d, self.n_components, limit, listener_from(self.verbose))
 
     def _can_go_on(self) -> bool:

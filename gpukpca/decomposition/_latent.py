@@ -1,7 +1,9 @@
-"""Methods of a fitted latent variable model: posterior of z, points, densities, samples."""
+"""Latent variable models as estimators: the methods of a fitted model, and the two ways of a fit."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,37 +12,130 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._rules import is_integer
 from gpukpca._typing import Array, ArrayLike
-from gpukpca.algorithms.latent.model import LatentModel, filled
-from gpukpca.algorithms.placement import to_caller
+from gpukpca.algorithms.latent.fit import fit_em, fit_spectrum, is_direct
+from gpukpca.algorithms.latent.model import LatentFit, LatentModel, filled
+from gpukpca.algorithms.latent.priors import LatentPrior
+from gpukpca.algorithms.latent.settings import LatentSettings
+from gpukpca.algorithms.placement import Placement, to_caller
+from gpukpca.algorithms.progress import listener_from
+from gpukpca.algorithms.resources import Resources
+from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
     from_host,
+    is_memory_map,
+    is_sparse,
+    item_size,
     move,
     overflow_allowed,
 )
 from gpukpca.backend.random import Seed, generator
 from gpukpca.backend.rows import dense_rows
-from gpukpca.decomposition._base import DevicePlacement
-from gpukpca.decomposition._batches import is_stream
-from gpukpca.decomposition._validation import checked_scores, new_data
+from gpukpca.decomposition._base import DevicePlacement, publish
+from gpukpca.decomposition._batches import Batches, batches_of, is_stream
+from gpukpca.decomposition._session import FitSession, fit_session
+from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.decomposition.lazy import mean_of, supports_dask
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.persistence.save_load import Saved
 
 
-class WithLatentVariables(
-    DevicePlacement, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+class LatentVariableEstimator(
+    Saved, DevicePlacement, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 ):
-    """The methods of an estimator with a fitted `LatentModel`."""
+    """x | z ~ N(W z + μ, σ² I); a subclass sets the prior of W and names its `direct` solver."""
 
+    # The solver for complete data in one piece.
+    direct = "closed_form"
+
+    n_components: Any
+    solver: Any
+    ddof: Any
+    tol: Any
+    max_iter: Any
+    batch_size: Any
+    random_state: Any
+    device: Any
+    memory_limit: Any
+    n_jobs: Any
+    verbose: Any
     loadings_: Array
     mean_: Array
     n_components_: int
-    random_state: Any
     _latent: LatentModel
+
+    # -- fitting ---------------------------------------------------------------------------------------------------
+
+    def fit(self, X: ArrayLike | Iterable[ArrayLike], y: Any = None) -> Any:
+        """Fit the model to X.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (n, d); or an iterable of such batches
+            NaN, masked entries and pandas' missing values are entries that were not observed. A memory map is read a
+            batch at a time. An iterable must give the same batches every time it is gone through: a list, or an object
+            with ``__iter__``, but not a generator.
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        with fit_session(self, X) as session:
+            data = None if is_stream(X) else training_data(self, X, missing=True)
+            direct = is_direct(data, "direct" if self.solver == self.direct else self.solver, self._prior())
+            attempt = partial(self._fit_direct, data) if direct else partial(self._fit_em, X)
+            session.retry(attempt, X)
+        return self
+
+    def _prior(self) -> LatentPrior:
+        """Return the prior of the loadings."""
+        raise NotImplementedError
+
+    def _settings(self) -> LatentSettings:
+        return LatentSettings(ddof=int(self.ddof), tol=float(self.tol), max_iter=int(self.max_iter))
+
+    def _fit_direct(self, data: Any, session: FitSession) -> None:
+        place = session.place(data)
+        with session.on(place, data) as limit:
+            fit = fit_spectrum(data, *self._arguments(place, limit))
+        self._publish(fit, place, session)
+
+    def _fit_em(self, X: Any, session: FitSession) -> None:
+        batches = batches_of(self, X, lambda _, d: self._rows_of_a_batch(X, d), 1, missing=True)
+        if batches.once:
+            raise InvalidParameterError(
+                "EM goes through the batches many times, and an iterator or generator gives them only once. Pass an "
+                "array, a memory map, a list of arrays, or an object whose __iter__ starts again."
+            )
+        with device_context(batches.like):
+            limit = session.budget.limit(batches.like)
+            fit = fit_em(_held(batches, limit), *self._arguments(batches.place, limit))
+        self._publish(fit, batches.place, session)
+
+    def _arguments(self, place: Placement, limit: int) -> tuple[Any, ...]:
+        """Return the arguments of a fit after the rows."""
+        rng, listener = generator(self.random_state), listener_from(self.verbose)
+        resources = Resources(place, limit, self.n_jobs)
+        return self.n_components, self._prior(), self._settings(), resources, rng, listener
+
+    def _publish(self, fit: LatentFit, place: Placement, session: FitSession) -> None:
+        """Set the fitted attributes, where the data came from; the only place that does."""
+        publish(self, fit, place.returned, without=("model",), optional=("log_likelihoods", "precisions"))
+        self.n_components_, self.device_ = fit.n_components, fit.device
+        self.fallbacks_ = (*place.notes, *session.budget.story, *fit.fallbacks)
+        self._latent = fit.model
+
+    def _rows_of_a_batch(self, X: Any, d: int) -> int:
+        """Return the rows of a batch: all of those in memory that need no conversion."""
+        if self.batch_size is not None:
+            return int(self.batch_size)
+        in_place = self.device is None and not is_sparse(X) and not is_memory_map(X)
+        return max(int(X.shape[0]), 1) if in_place and hasattr(X, "shape") else max(1, blocking.EM_BATCH_ENTRIES // d)
 
     # -- the latent variables --------------------------------------------------------------------------------------
 
@@ -262,3 +357,12 @@ class WithLatentVariables(
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.array_api_support = True
         return tags
+
+
+def _held(batches: Batches, limit: int) -> Iterable[Array]:
+    """Return the batches, kept on the device of the fit if they are moved in every step and fill at most half of it."""
+    if not batches.place.moved or batches.n_rows is None:
+        return batches
+    first = next(iter(batches))
+    needed = batches.n_rows * int(first.shape[1]) * item_size(first.dtype)
+    return list(batches) if 2 * needed <= limit else batches

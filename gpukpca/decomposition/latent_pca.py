@@ -1,14 +1,14 @@
-"""Probabilistic PCA as an estimator of scikit-learn."""
+"""Probabilistic PCA, and Bayesian PCA that finds its number of components."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from gpukpca.algorithms.latent.priors import FlatPrior
+from gpukpca.algorithms.latent.priors import FlatPrior, RelevancePrior
 from gpukpca.backend.random import Seed
+from gpukpca.decomposition._latent import LatentVariableEstimator
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
-from gpukpca.decomposition.latent_estimator import LatentVariableEstimator
-from gpukpca.persistence.layouts import PROBABILISTIC_PCA_LAYOUT
+from gpukpca.persistence.layouts import BAYESIAN_PCA_LAYOUT, PROBABILISTIC_PCA_LAYOUT
 
 
 class ProbabilisticPCA(LatentVariableEstimator):
@@ -130,3 +130,107 @@ class ProbabilisticPCA(LatentVariableEstimator):
 
     def _prior(self) -> FlatPrior:
         return FlatPrior()
+
+
+class BayesianPCA(LatentVariableEstimator):
+    """Probabilistic PCA with automatic relevance determination, which prunes components and so finds their number.
+
+    Every column of W has a prior N(0, α_i⁻¹ I), and α_i = d / ‖w_i‖² is estimated with it: directions that the data do
+    not speak for lose their length, and are left out. Which ones stay is asked in the span of the data, so that
+    constant features, sums of others, or d >= n do not change it. Input and results as in `ProbabilisticPCA`.
+
+    Parameters
+    ----------
+    n_components : None or int >= 1
+        Candidates: the most components there can be, at most min(n, d), and less than d for EM; one direction of the
+        span of the data is left for the noise always. None: min(n, d) - 1, and for EM at most 20, as in
+        `ProbabilisticPCA`.
+    solver : "auto", "spectrum" or "em"
+        "spectrum": EM on the variances of `PCA`, which is the same for complete data and costs next to nothing. "em":
+        on the rows, with missing values or in batches. "auto": "em" where X is an iterable of batches or has missing
+        values.
+    ddof : 0 or 1
+        Variances over n - ddof; see `ProbabilisticPCA`.
+    tol : float >= 0
+        "em" stops when a step makes the logarithm of likelihood times prior, divided by the number of observed entries,
+        larger by no more than this.
+    max_iter : int >= 1
+        Most steps on the rows.
+    batch_size, random_state, device, memory_limit, n_jobs, verbose
+        As in `ProbabilisticPCA`.
+
+    Attributes
+    ----------
+    components_ : array (K, d)
+        Unit rows; the entry of largest modulus is positive. K may be 0.
+    n_components_ : int
+        K, the components that were not pruned.
+    precisions_ : array (q,)
+        α of all candidates, ascending, in 1 / units of X squared; infinite where pruned.
+    explained_variance_, explained_variance_ratio_ : array (K,)
+        Variances of the model along the components, σ² included: less than those of the data, as the prior shortens W.
+    loadings_, noise_variance_, total_variance_, mean_, n_samples_, n_iter_, converged_, solver_, device_, fallbacks_
+        As in `ProbabilisticPCA`.
+    log_likelihoods_ : array (n_iter_ + 1,)
+        Only with "em": logarithms of likelihood times prior, up to a constant; they never decrease.
+    n_features_in_, feature_names_in_
+
+    Raises
+    ------
+    InvalidParameterError, MemoryBudgetError, DeviceMismatchError, ConvergenceError, ValueError, TypeError
+        From `fit`, which then leaves the estimator as it was.
+
+    Warns
+    -----
+    RankWarning
+        No component is left: the model is N(μ, σ² I). Or with n_components=None half of the candidates or more are left
+        although n is less than twice their number, or the noise of EM is at its floor: their number is no finding.
+    UserWarning
+        n_components=None, and EM takes fewer candidates than there could be.
+    ConvergenceWarning, PrecisionWarning, DeviceFallbackWarning
+
+    Notes
+    -----
+    A direction in which complete data have the variance λ (over n) stays only if (λ + σ²)² >= 4 (1 + r/n) λ σ², where r
+    is the rank of the centered data, at most n - 1, by the rule of `PCA`, and σ² the noise in their span: the other
+    d - r directions say nothing of it. The loadings and `noise_variance_` are then those of all d features, as in
+    `ProbabilisticPCA`. Where only n_components variances are known, and with missing values, r is min(n - 1, d') with
+    the d' features that vary: combinations of features are not seen then. For n <= d a component has to exceed
+    the mean variance of the others by a factor of about 6, and the prior takes d/(n + d) of it.
+
+    Bishop, Bayesian PCA, NIPS 11 (1998) 382. The span: Minka, Automatic choice of dimensionality for PCA, NIPS 13
+    (2000) 598, whose program drops eigenvalues of 0 and lets the noise be their share of all d - K directions.
+    """
+
+    _layout = BAYESIAN_PCA_LAYOUT
+    direct = "spectrum"
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        solver: Literal["auto", "spectrum", "em"] = "auto",
+        ddof: Literal[0, 1] = 1,
+        tol: float = 1e-10,
+        max_iter: int = 1000,
+        batch_size: int | None = None,
+        random_state: Seed = None,
+        device: str | None = None,
+        memory_limit: MemoryLimit = None,
+        n_jobs: int | None = None,
+        verbose: Verbose = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.solver = solver
+        self.ddof = ddof
+        self.tol = tol
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.device = device
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def _prior(self) -> RelevancePrior:
+        return RelevancePrior(by_count=self.n_components is not None)
