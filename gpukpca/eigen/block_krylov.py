@@ -85,7 +85,7 @@ class BlockKrylov(Solver):
 
     @property
     def is_default(self) -> bool:
-        """Whether the user fixed neither the passes nor the start nor the size of the basis."""
+        """Return whether the user fixed neither the passes nor the start nor the size of the basis."""
         return self.passes is None and self.start is None and self.max_blocks is None
 
     def iterates(self, n: int, p: int) -> bool:

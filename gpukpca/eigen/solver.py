@@ -26,27 +26,27 @@ class Solver(ABC):
 
     @property
     def given(self) -> Any:
-        """The object that the user passed."""
+        """Return the object that the user passed."""
         return self
 
     @property
     def name(self) -> str:
-        """The name in a plan."""
+        """Return the name in a plan."""
         return type(self.given).__name__
 
     @property
     def forms_matrix(self) -> bool:
-        """Whether the whole matrix is formed."""
+        """Return whether the whole matrix is formed."""
         return False
 
     @property
     def grows_with_p(self) -> bool:
-        """Whether fewer eigenpairs cost less. Where a share of the variance is requested, p then grows step by step."""
+        """Return whether fewer eigenpairs cost less. For a share of the variance p then grows step by step."""
         return False
 
     @property
     def is_default(self) -> bool:
-        """Whether a plan may add a start and change the size of the blocks."""
+        """Return whether a plan may add a start and change the size of the blocks."""
         return False
 
     def iterates(self, n: int, p: int) -> bool:

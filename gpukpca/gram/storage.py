@@ -68,27 +68,27 @@ class Storage(ABC):
 
     @property
     def rank_bound(self) -> int:
-        """Most eigenvalues of K that are not zero."""
+        """Return the most eigenvalues of K that are not zero."""
         return self.n
 
     @property
     def tiles(self) -> int:
-        """Pieces in which K is computed."""
+        """Return the number of pieces in which K is computed."""
         return 1
 
     @property
     def entries(self) -> int:
-        """Entries that are evaluated to compute all of K once."""
+        """Return how many entries are evaluated to compute all of K once."""
         return full_cache_bytes(self.n, 1, 1)
 
     @property
     def recomputed_tiles(self) -> int:
-        """Pieces that every further pass recomputes."""
+        """Return how many pieces every further pass recomputes."""
         return 0
 
     @property
     def is_fully_cached(self) -> bool:
-        """Whether a further pass evaluates nothing."""
+        """Return whether a further pass evaluates nothing."""
         return self.recomputed_tiles == 0
 
 
@@ -138,7 +138,7 @@ class TiledStorage(Storage):
 
     @property
     def tiles(self) -> int:
-        """Upper tiles of K, the diagonal ones included."""
+        """Return the number of upper tiles of K, the diagonal ones included."""
         return upper_tiles(self.n, self.tile_edge)
 
     @property
@@ -156,7 +156,7 @@ class TiledStorage(Storage):
 
     @property
     def rows_read(self) -> int:
-        """Rows of X that a pass over all tiles reads from its file: those up to the end of every panel."""
+        """Return the rows of X that a pass reads from its file: those up to the end of every panel."""
         if not self.panel:
             return 0
         width = self.panel * self.tile_edge

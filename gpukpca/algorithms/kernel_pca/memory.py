@@ -15,7 +15,7 @@ from gpukpca.eigen.partial_cholesky import default_block
 from gpukpca.eigen.solver import Solver
 from gpukpca.gram.product import dense_row_bytes
 from gpukpca.gram.tiling import rows_at_once, tile_edge_for
-from gpukpca.kernels import Linear, Precomputed
+from gpukpca.kernels import Precomputed
 
 # Strips of a tile in float64 that a device holds at once.
 WIDE_STRIPS = 3
@@ -87,8 +87,7 @@ def solver_bytes(job: PlanRequest, solver: Solver) -> int:
 
 def preimage_bytes(job: PlanRequest) -> int:
     """Return the bytes of the pre-image after the decomposition; with landmarks where its whole matrix does not fit."""
-    method = job.settings.preimage
-    if method is None or isinstance(job.kernel, Linear):
+    if (method := job.preimage) is None:
         return 0
     # A product on a device cannot write into a block of the matrix; NumPy's does.
     tile = tile_edge_for(job.n, job.workers, True) ** 2 * job.item if job.on_gpu else 0
@@ -97,8 +96,7 @@ def preimage_bytes(job: PlanRequest) -> int:
 
 def preimage_landmarks(job: PlanRequest) -> int:
     """Return the landmarks of the ridge pre-image, 0 for none."""
-    method = job.settings.preimage
-    if method is None or isinstance(job.kernel, Linear):
+    if (method := job.preimage) is None:
         return 0
     whole = method.peak_bytes(job.n, job.d, job.p, job.item, job.on_gpu, 0)
     return method.landmarks_for(job.n, fits=whole <= job.limit)

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
-from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, PreimageOptions
 from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.work import time_line
@@ -17,7 +17,7 @@ from gpukpca.backend.namespace import dtype_name, is_memory_map, is_sparse, item
 from gpukpca.eigen import Nystrom
 from gpukpca.eigen.solver import Solver, complete_solver
 from gpukpca.gram.storage import Storage
-from gpukpca.kernels import Kernel
+from gpukpca.kernels import Kernel, Linear
 from gpukpca.kernels.prepared import PreparedRows
 
 
@@ -53,7 +53,7 @@ class PlanRequest:
 
     @property
     def place(self) -> Placement:
-        """Where the fit computes."""
+        """Return an array of the device of the fit."""
         return self.resources.place
 
     @property
@@ -63,17 +63,17 @@ class PlanRequest:
 
     @property
     def n(self) -> int:
-        """Samples."""
+        """Return the number of samples."""
         return int(self.X.shape[0])
 
     @property
     def item(self) -> int:
-        """Bytes of an item."""
+        """Return the bytes of an item."""
         return item_size(self.X.dtype)
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the fit computes on a GPU."""
+        """Return whether the fit computes on a GPU."""
         return is_on_gpu(self.place.work)
 
     def components_for(self, solver: Solver, rank: int = 0) -> int:
@@ -85,12 +85,12 @@ class PlanRequest:
 
     @property
     def maps_file(self) -> bool:
-        """Whether X is read from its file during the fit."""
+        """Return whether X is read from its file during the fit."""
         return is_memory_map(self.X) and not self.place.moved
 
     @property
     def copy_bytes(self) -> int:
-        """Bytes of the fit's own copy of X, where it has one."""
+        """Return the bytes of the fit's own copy of X, where it has one."""
         own = self.place.moved or (self.settings.copies_data and not self.maps_file)
         return self.data_bytes if own else 0
 
@@ -102,19 +102,24 @@ class PlanRequest:
 
     @property
     def d(self) -> int:
-        """Features."""
+        """Return the number of features."""
         return int(self.X.shape[1])
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of X."""
+        """Return the bytes of X."""
         if is_sparse(self.X):
             return int(self.X.data.nbytes + self.X.indices.nbytes + self.X.indptr.nbytes)
         return self.n * self.d * self.item
 
     @property
+    def preimage(self) -> PreimageOptions | None:
+        """Return the options of the pre-image; None also for the linear kernel, which needs no bytes for it."""
+        return None if isinstance(self.kernel, Linear) else self.settings.preimage
+
+    @property
     def row_bytes(self) -> int:
-        """Bytes of a prepared row."""
+        """Return the bytes of a prepared row."""
         if self.template is None:
             return 0
         if is_sparse(self.X):  # in float64, and its norm
@@ -124,7 +129,7 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fit does; ``print(plan)`` says it in words.
+    """The plan of a fit: solver, storage, memory and time; ``print(plan)`` shows it in words.
 
     Attributes
     ----------
@@ -133,17 +138,17 @@ class Plan:
     solver : Dense, BlockKrylov, LowRank, Nystrom or another solver object
     solver_reason : str
     storage : Storage
-        How K is held.
+        The way to hold K; `gpukpca.gram.storage` lists them.
     predicted_bytes, available_bytes : int
-        Peak of what the fit allocates beside the data passed in, and what it may.
+        Peak of the allocations beside the data passed in, and their limit.
     start_landmarks : int
-        Rows whose own components the iteration starts from; 0: from random vectors.
+        Rows whose own components start the iteration; 0: random vectors start it.
     bytes_read : int
         Read from the file of X in every pass; 0 where its rows are held in memory.
     preimage_landmarks : int
         Scores that the ridge pre-image is approximated from; 0: all of them, or another method.
     notes : tuple of str
-        Why a smaller path was taken, if one was.
+        Reasons for a smaller path, and remarks.
     estimated_seconds : float or None
         The time of the fit, from counts of operations and rates of a core or a card, to a factor of a few. None where
         it is not known: on a cluster, and for a function of two rows or a solver of your own.

@@ -18,8 +18,8 @@ def kernel_pca_work(job: PlanRequest, plan: Plan) -> Work | None:
     if isinstance(job.kernel, PairwiseCallable):
         return None
     work = Work(bytes=COPIES * job.data_bytes, calls=STEPS)
-    if job.settings.preimage is not None and not isinstance(job.kernel, Linear):
-        work += job.settings.preimage.fit_work(job.n, job.d, job.p, plan.preimage_landmarks)
+    if job.preimage is not None:
+        work += job.preimage.fit_work(job.n, job.d, job.p, plan.preimage_landmarks)
     if isinstance(plan.storage, LowRankStorage):
         by_features = plan.storage.source is None
         return work + (_factor_work if by_features else _landmark_work)(job, plan, plan.storage.rank)
