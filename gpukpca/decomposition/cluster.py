@@ -21,7 +21,7 @@ from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, Precisi
 
 
 def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
-    """X of `fit` as checked rows on the workers; None where it is computed in this process.
+    """Return X of `fit` as checked rows on the workers; None where it is computed in this process.
 
     A Dask array goes to the workers of `estimator.client`, or of the active client where that is None; data in memory
     do where a client is given. Sets `n_features_in_` and the feature names.
@@ -29,7 +29,7 @@ def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
     Raises
     ------
     InvalidParameterError
-        The client is none, or one GPU is asked for by its number.
+        The client is none, or `device` names one GPU by its number.
     DeviceUnavailableError
         device="cuda", or a chunk on a GPU, and a worker has no GPU that works.
     ValueError
@@ -65,7 +65,7 @@ def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
 
 
 def compute_dask(estimator: Any, X: Any) -> Any:
-    """A Dask array in the memory of this process, where no client is; anything else as it is.
+    """Return a Dask array in the memory of this process, where no client is; anything else as it is.
 
     Raises
     ------
@@ -84,9 +84,9 @@ def compute_dask(estimator: Any, X: Any) -> Any:
 
 
 def accumulate(rows: ClusterRows, limit: int, copied: bool) -> Array:
-    """All rows in the memory of this process: what a model keeps whose basis is its training set.
+    """Return all rows in the memory of this process, for a model whose basis is its training set.
 
-    Rows that came from here are not sent back, and a copy of them is made where it is asked for.
+    Rows that came from this process are not sent back; with `copied` they are copied.
 
     Raises
     ------

@@ -278,13 +278,13 @@ class KernelPCA(
         return self._fit(X, wants_scores=True)
 
     def _fit(self, X: Any, wants_scores: bool) -> Array | None:
-        """Fit, and return the scores where they are wanted; on any exception the estimator is as it was."""
+        """Fit, and return the scores or None; on any exception the estimator is as it was."""
         if wants_scores and is_dask_array(X):
             check_no_data_frames(self)
         return run_fit(self, X, lambda session: self._fitted(X, session, wants_scores))
 
     def _fitted(self, given: Any, session: FitSession, wants_scores: bool) -> Array | None:
-        """One attempt; the scores in the library of the data."""
+        """Make one attempt; return the scores in the library of the data, or None."""
         if (rows := cluster_rows(self, given)) is not None:
             return self._fitted_on_cluster(rows, given, session, wants_scores)
         remote, given = given, compute_dask(self, given)
@@ -303,7 +303,7 @@ class KernelPCA(
             return in_chunks_of(scores, remote) if is_dask_array(remote) else scores
 
     def _fitted_on_cluster(self, rows: ClusterRows, given: Any, session: FitSession, wants_scores: bool) -> Any:
-        """One attempt with rows on the workers of a cluster."""
+        """Make one attempt with rows on the workers of a cluster."""
         place = local_placement(rows)
         limit = session.budget.limit(place.work)
         kernel, settings = self._resolved(rows)
@@ -409,7 +409,7 @@ class KernelPCA(
 
     @supports_dask("scores")
     def transform(self, X: ArrayLike, out: np.ndarray | None = None) -> Array:
-        """Scores of new points.
+        """Return the scores of new points.
 
         Parameters
         ----------

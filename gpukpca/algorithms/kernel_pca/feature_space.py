@@ -132,12 +132,12 @@ class FeatureSpace:
         return near
 
     def weights(self, Z: Array) -> Array:
-        """γ with m + z V = Σ γ_j φ(b_j) for every row z, shape (rows, m): A z + c."""
+        """Return γ with m + z V = Σ γ_j φ(b_j) for every row z, shape (rows, m): A z + c."""
         A = self.map.projection[:, : Z.shape[1]]
         return row_products(Z, A) + cast(self.map.mean_weights, Z.dtype)[None, :]
 
     def square_distances(self, Y: Any, q: int) -> Array:
-        """Squared distances of φ(y) from the space of the first q axes, in the widest type, shape (rows,).
+        """Return the squared distances of φ(y) from the space of the first q axes, in the widest type, shape (rows,).
 
         ‖φ(y) - m‖² - ‖z‖² with ‖φ(y) - m‖² = k(y, y) - 2 Σ c_j k(y, b_j) + ‖m‖²; c is one more column beside A.
         """
@@ -151,14 +151,14 @@ class FeatureSpace:
         return self.remaining(self._diagonal(Y), products[:, q], Z)
 
     def remaining(self, diagonal: Array, means: Array, Z: Array) -> Array:
-        """The squared distances from k(y, y), Σ c_j k(y, b_j) and scores (rows, q)."""
+        """Return the squared distances from k(y, y), Σ c_j k(y, b_j) and scores (rows, q)."""
         wide = self.map.mean_weights.dtype
         diagonal, means = cast(diagonal, wide), cast(means, wide)
         distances = diagonal - 2.0 * means + self.map.mean_norm - square_sums(Z)
         return self._above_rounding(distances, diagonal, epsilon(Z))
 
     def _diagonal(self, Y: Any) -> Array:
-        """k(y, y), a panel of rows at a time."""
+        """Return k(y, y), a panel of rows at a time."""
         template = self.map.prepared(self.kernel).template
         dtype = self.map.projection.dtype
         parts = [
@@ -168,7 +168,7 @@ class FeatureSpace:
         return parts[0] if len(parts) == 1 else namespace_of(parts[0]).concat(parts, axis=0)
 
     def _above_rounding(self, distances: Array, diagonal: Array, eps: float) -> Array:
-        """0 for negative squared distances that rounding made; for all where the kernel allows no others."""
+        """Return the squared distances with 0 for negative ones that rounding made."""
         xp = namespace_of(distances)
         made = distances < 0
         if self.kernel.positive_definite is not True:
@@ -189,7 +189,7 @@ def warn_of_far_rows(far: np.ndarray, n_rows: int) -> None:
 
 
 def square_sums(Z: Array) -> Array:
-    """‖z‖² of every row in the widest type, shape (rows,)."""
+    """Return ‖z‖² of every row in the widest type, shape (rows,)."""
     wide = accumulation_dtype(Z)
 
     def panel(rows: Array, *_: int) -> Array:
@@ -200,7 +200,7 @@ def square_sums(Z: Array) -> Array:
 
 
 def nearest(rows: Array, among: Array) -> np.ndarray:
-    """Which row of `among` is nearest to every row, on the host; the first of several."""
+    """Return the number of the nearest row of `among` for every row, on the host; the first of several."""
     # ‖r - a‖² less what does not depend on a, halved.
     distances = 0.5 * cast(square_sums(among), rows.dtype)[None, :] - row_products(rows, among)
     return to_host(namespace_of(rows).argmin(distances, axis=1))

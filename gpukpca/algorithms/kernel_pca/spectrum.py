@@ -1,4 +1,4 @@
-"""What an estimator does with eigenvalues: refuse, warn, count, and say what share of the variance they carry."""
+"""Checks of eigenvalues: errors, warnings, counts, and shares of the variance."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ class Spectrum:
     dtype: str = "float64"
 
     def truncated(self, keep: int) -> Spectrum:
-        """The first `keep` eigenvalues, with the same total."""
+        """Return the first `keep` eigenvalues, with the same total."""
         return replace(self, eigenvalues=self.eigenvalues[:keep])
 
     @property
     def ratios(self) -> np.ndarray:
-        """Shares of the total variance; zeros where there is none."""
+        """Return the shares of the total variance; zeros where there is none."""
         if self.total_variance <= 0:
             return np.zeros_like(self.eigenvalues)
         return self.eigenvalues / self.total_variance
 
     def components_for(self, fraction: float) -> int | None:
-        """Smallest p whose cumulative ratio reaches `fraction`, None where these are not enough."""
+        """Return the smallest p whose cumulative ratio reaches `fraction`; None where these are not enough."""
         # A share that is reached but for rounding is reached.
         reached = np.flatnonzero(np.cumsum(self.ratios) >= fraction * (1 - 1e-12))
         return int(reached[0]) + 1 if reached.size else None
@@ -80,12 +80,12 @@ def inverse_roots(values: np.ndarray) -> np.ndarray:
 
 
 def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fraction: float | None) -> Spectrum:
-    """Negative eigenvalues refused or set to zero, and the total variance.
+    """Return the eigenvalues, negative ones within rounding set to zero, and the total variance.
 
     Raises
     ------
     IndefiniteKernelError
-        A significant negative eigenvalue among the components, or a fraction asked of an indefinite operator.
+        A significant negative eigenvalue among the components, or a fraction of the variance of an indefinite operator.
     """
     n, dtype = op.shape[0], dtype_name(op.dtype)
     values = to_host(eigen.eigenvalues).astype(np.float64)
@@ -140,7 +140,7 @@ def _refuse_negative(values: np.ndarray, largest: float, smallest: float, roundi
 
 
 def nonzero_components(eigenvalues: np.ndarray, dtype: str) -> np.ndarray:
-    """Which components are kept where zeros are dropped: above scikit-learn's bound, 1e-12 (2e-7) of the largest."""
+    """Return a mask of the nonzero components: above scikit-learn's bound, 1e-12 (2e-7) of the largest."""
     return eigenvalues > SMALL_POSITIVE[dtype] * float(np.max(eigenvalues, initial=0.0))
 
 
@@ -188,13 +188,13 @@ def is_unresolved(eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram)
 
 
 def _is_flat(op: CenteredGram) -> bool:
-    """Whether the first column of K holds one number only, as that of a constant kernel does to the last bit."""
+    """Return whether the first column of K holds one number only, as that of a constant kernel does to the last bit."""
     column = to_host(op.base.columns([0]))
     return bool(np.all(column == column[0]))
 
 
 def warn_of_gap(eigen: EigenResult, p: int) -> None:
-    """The last component wanted and the first one left out are not separately determined."""
+    """Warn where the last component kept and the first one left out are not separately determined."""
     if p == eigen.eigenvalues.shape[0] and truncates_cluster(eigen):
         warn_user(
             f"components {p} and {p + 1} are not separately determined: their eigenvalues differ by {eigen.gap:.3g}. "
@@ -204,7 +204,7 @@ def warn_of_gap(eigen: EigenResult, p: int) -> None:
 
 
 def truncates_cluster(eigen: EigenResult) -> bool:
-    """Whether the last component and the first one left out are not separately determined."""
+    """Return whether the last component and the first one left out are not separately determined."""
     if eigen.gap is None or not float(eigen.eigenvalues[-1]) > 0:
         return False
     # null_threshold is 20 eps times the size of the matrix.

@@ -37,7 +37,7 @@ class DistanceConstraint:
     ----------
     space : FeatureSpace
     points : array, shape (m, d)
-        The basis, less `mean` where distances are what kernel values tell.
+        The basis, less `mean` where kernel values determine distances.
     mean : array, shape (d,), or None
     scores : array, shape (m, p)
         Of the basis.
@@ -59,7 +59,7 @@ class DistanceConstraint:
 
     @classmethod
     def learn(cls, space: FeatureSpace, scores: Array, n_neighbors: int) -> DistanceConstraint:
-        """m² kernel values for the distances of the basis from the mean."""
+        """Return the pre-image of a basis with scores (m, p). Cost: m² kernel values."""
         basis, wide = space.map.basis, space.map.mean_weights.dtype
         by_distances = space.kernel.inverts_to == "distances"
         mean = feature_means(basis) if by_distances else None
@@ -72,7 +72,7 @@ class DistanceConstraint:
 
     @classmethod
     def of(cls, space: FeatureSpace, mean: Array | None, **fields: Any) -> DistanceConstraint:
-        """With what follows from the basis: the points."""
+        """Return the pre-image of these fields, with the points that follow from the basis."""
         return cls(space, _points(space.map.basis, mean), mean, **fields)
 
     def of_first(self, count: int) -> DistanceConstraint:
@@ -80,7 +80,7 @@ class DistanceConstraint:
         return self
 
     def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
-        """Cost: 2 m q operations a point, and k² d for k neighbors."""
+        """Return the pre-images of scores (rows, q). Cost: 2 m q operations a point, and k² d for k neighbors."""
         widest = max(int(self.points.shape[0]), self.n_neighbors * int(self.points.shape[1]))
         panels = row_slices(int(Z.shape[0]), max(1, blocking.PREIMAGE_ENTRIES.on(is_on_gpu(Z)) // widest))
         workers = worker_count(Z, self.space.n_jobs)
@@ -95,8 +95,8 @@ class DistanceConstraint:
         center = xp.sum(around, axis=1) / chosen.shape[1]
         around = around - center[:, None, :]
         gram = to_host(around @ xp.matrix_transpose(around)).astype(np.float64)
-        wanted, squares = self._wanted(Z, distances, chosen, gram, around, center)
-        coordinates = from_host(_solved(gram, wanted, np.mean(squares, axis=1)), Z, wide)
+        products, squares = self._products(Z, distances, chosen, gram, around, center)
+        coordinates = from_host(_coordinates(gram, products, np.mean(squares, axis=1)), Z, wide)
         x = center + (coordinates[:, None, :] @ around)[:, 0, :]
         if self.mean is not None:
             nearest = chosen[np.arange(len(chosen)), np.argmin(squares, axis=1)]
@@ -105,7 +105,7 @@ class DistanceConstraint:
         return cast(x if self.mean is None else x + self.mean[None, :], Z.dtype)
 
     def _distances(self, Z: Array) -> Array:
-        """‖φ(b) - P‖² of every point P = m + z V and the basis: what b has outside of the space, and in it."""
+        """Return ‖φ(b) - P‖² of every point P = m + z V and the basis: what b has outside of the space, and in it."""
         xp, wide = namespace_of(Z), self.norms.dtype
         S = cast(self.scores[:, : Z.shape[1]], wide)
         Z = cast(Z, wide)
@@ -113,7 +113,7 @@ class DistanceConstraint:
         outside = self.norms - square_sums(S)
         return xp.clip(inside, 0.0, None) + xp.clip(outside, 0.0, None)[None, :]
 
-    def _wanted(
+    def _products(
         self, Z: Array, distances: np.ndarray, chosen: np.ndarray, gram: np.ndarray, around: Array, center: Array
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return (x - center)·(b - center) for every neighbor b, up to a constant, and ‖x - b‖², both (rows, k).
@@ -121,15 +121,15 @@ class DistanceConstraint:
         The distances are infinite for inner products: an offset leaves them no digits.
         """
         if self.mean is None:
-            wanted = self._inner_products(Z, distances, chosen)
+            products = self._inner_products(Z, distances, chosen)
             across = namespace_of(center).matrix_transpose(around @ center[:, :, None])[:, 0, :]
-            return wanted - to_host(across).astype(np.float64), np.full(wanted.shape, np.inf)
+            return products - to_host(across).astype(np.float64), np.full(products.shape, np.inf)
         own = np.einsum("ikk->ik", gram)
         squares = self._square_distances(distances, chosen)
         return 0.5 * (own - squares), squares
 
     def _square_distances(self, distances: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-        """‖x - b‖² for k(x, b) = f(0) - ‖φ(b) - P‖²/2, as if P were φ(x); not beyond what the data reach."""
+        """Return ‖x - b‖² for k(x, b) = f(0) - ‖φ(b) - P‖²/2, as if P were φ(x); at most `reach`."""
         largest = to_host(self.diagonal).astype(np.float64)[chosen]
         drops = np.minimum(0.5 * distances, largest * (1.0 - np.finfo(np.float64).eps))
         with overflow_allowed():
@@ -142,7 +142,7 @@ class DistanceConstraint:
         return np.asarray(np.any(peaks - 0.5 * distances < np.sqrt(epsilon(self.scores)) * peaks, axis=1))
 
     def _inner_products(self, Z: Array, distances: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-        """x·b for k(x, b) = (‖P‖² + k(b, b) - ‖φ(b) - P‖²) / 2."""
+        """Return x·b for k(x, b) = (‖P‖² + k(b, b) - ‖φ(b) - P‖²) / 2."""
         wide, m = self.norms.dtype, self.space.map
         along = cast(Z, wide) @ cast(m.offset[: Z.shape[1]], wide)[:, None]
         norms = to_host(square_sums(Z) + 2.0 * along[:, 0]).astype(np.float64) + m.mean_norm
@@ -168,8 +168,8 @@ def _moved_into_reach(x: Array, b: Array, most: Array) -> Array:
     return xp.where(far[:, None], b + steps * share[:, None], x)
 
 
-def _solved(gram: np.ndarray, wanted: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """Coordinates u with x = center + Σ u_i (b_i - center): (G + μ)⁺ wanted, G the neighbors' centered Gram matrix.
+def _coordinates(gram: np.ndarray, products: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """Return u with x = center + Σ u_i (b_i - center): (G + μ)⁺ products, G the neighbors' centered Gram matrix.
 
     μ is 0 (the paper) unless ‖x - center‖ is beyond BELIEVED times the root of `most`, which it cannot be for any point
     at these distances: neighbors that are nearly flat make spreads of a small disagreement. Then μ is the smallest
@@ -179,15 +179,15 @@ def _solved(gram: np.ndarray, wanted: np.ndarray, most: np.ndarray) -> np.ndarra
     largest = np.where(values[:, -1:] > 0.0, values[:, -1:], 1.0)
     values = values / largest
     values = np.where(values > FLAT, values, 0.0)
-    # A constant among the wanted falls out, but for the rounding of the center, which an offset makes large.
-    along = np.einsum("ikj,ik->ij", vectors, (wanted - wanted.mean(axis=1, keepdims=True)) / largest)
+    # A constant in the products falls out, but for the rounding of the center, which an offset makes large.
+    along = np.einsum("ikj,ik->ij", vectors, (products - products.mean(axis=1, keepdims=True)) / largest)
     shift = _shift(values, along, np.maximum(most / largest[:, 0], 0.0) + FLAT)
     found = np.divide(along, values + shift[:, None], out=np.zeros_like(values), where=values > 0.0)
     return np.asarray(np.einsum("ikj,ij->ik", vectors, found))
 
 
 def _shift(values: np.ndarray, along: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """μ for every row: 0, or the solution of Σ λ a² / (λ + μ)² = most by Newton's method on 1 / the root of the sum.
+    """Return μ for every row: 0, or the solution of Σ λ a² / (λ + μ)² = most, by Newton's method on 1 / its root.
 
     From 0 no step leads too far (Moré & Sorensen, SIAM J. Sci. Stat. Comput. 4 (1983) 553).
     """
@@ -203,7 +203,7 @@ def _shift(values: np.ndarray, along: np.ndarray, most: np.ndarray) -> np.ndarra
 
 
 def _lengths(values: np.ndarray, along: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The root of Σ λ a² / (λ + μ)², and Σ λ a² / (λ + μ)³, for every row."""
+    """Return the root of Σ λ a² / (λ + μ)², and Σ λ a² / (λ + μ)³, for every row."""
     shifted = np.where(values > 0.0, values + shift[:, None], 1.0)
     squares = values * (along / shifted) ** 2
     return np.sqrt(squares.sum(axis=1)), np.sum(squares / shifted, axis=1)

@@ -66,7 +66,7 @@ class FixedPoint:
 
     @classmethod
     def learn(cls, space: FeatureSpace, scores: Array, max_iter: int, tol: float) -> FixedPoint:
-        """One centered copy of the basis; nothing is computed with the kernel."""
+        """Return the pre-image of a basis with scores (m, p). Cost: one centered copy of the basis, no kernel value."""
         basis = space.map.basis
         mean = feature_means(basis)
         squares = square_sums(shifted_rows(basis, mean, 1.0, basis.dtype))
@@ -77,7 +77,7 @@ class FixedPoint:
     def of(
         cls, space: FeatureSpace, mean: Array, scores: Array, spread: float, max_iter: int, tol: float
     ) -> FixedPoint:
-        """With what follows from the basis and the kernel: the points and the slope."""
+        """Return the pre-image of these fields, with the points and the slope that follow from basis and kernel."""
         points = shifted_rows(space.map.basis, mean, 1.0, space.map.basis.dtype)
         unit = spread * spread
         slope: Any = space.kernel.slope(unit if 0.0 < unit < math.inf else 1.0)
@@ -90,7 +90,7 @@ class FixedPoint:
         return self
 
     def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
-        """The pre-images, and how they were found; cost: m kernel values and 4 m d operations a point and look."""
+        """Return the pre-images of scores (rows, q). Cost: m kernel values and 4 m d operations a point and look."""
         slope, kernel = (_Prepared.of(k, self.points) for k in (self.slope, self.space.kernel))
         values = None if self.slope == self.space.kernel else kernel
         count = int(Z.shape[0])
@@ -126,7 +126,7 @@ class _Prepared:
         return cls(kernel, kernel.prepare(points))
 
     def weighted(self, x: Array, weights: Array) -> Array:
-        """γ_j k(x, b_j), shape (rows, m)."""
+        """Return γ_j k(x, b_j), shape (rows, m)."""
         new = self.kernel.prepare(x, like=self.rows.template)
         return multiply(self.kernel.tile(new, self.rows), weights)
 
@@ -144,7 +144,7 @@ class _State:
     length: Array
 
     def taken(self, chosen: np.ndarray) -> _State:
-        """The points named by host integers."""
+        """Return the state of the points named by host integers."""
         return _State(*(gather_rows(part, chosen) for part in vars(self).values()))
 
 
@@ -162,7 +162,7 @@ class _Search:
         self.enough = task.tol * task.spread
 
     def run(self, start: Array) -> Preimages:
-        """Points that have converged leave; the others go on until `max_iter`."""
+        """Return all points: those that converge leave the iteration, the others stay until `max_iter`."""
         count = int(start.shape[0])
         state, restarted = self._first(start)
         numbers, n_iter = np.arange(count), np.full(count, self.task.max_iter)
@@ -185,7 +185,7 @@ class _Search:
         return gather_rows(self.xp.concat(pieces, axis=0), back), PreimageInfo(converged, n_iter, restarted)
 
     def _first(self, start: Array) -> tuple[_State, np.ndarray]:
-        """The state at the start, or, where the weights vanish there, at the nearest point of the basis."""
+        """Return the state at the start, or, where the weights vanish there, at the nearest point of the basis."""
         state, vanishing = self._look(self.weights, start)
         restarted = to_host(vanishing)
         if restarted.any():
@@ -194,7 +194,7 @@ class _Search:
         return state, restarted
 
     def _look(self, weights: Array, x: Array) -> tuple[_State, Array]:
-        """g, its size and the full step at x; and where the weights cancel or are too small to be told from 0."""
+        """Return g, its size and the full step at x, and a mask of rows whose weights cancel or vanish."""
         xp = self.xp
         W = self.slope.weighted(x, weights)
         total, size = xp.sum(W, axis=1, dtype=self.wide), xp.sum(xp.abs(W), axis=1, dtype=self.wide)
@@ -214,16 +214,16 @@ class _Search:
         return _State(weights, x, value, size, direction, step, length), xp.logical_or(~there, total <= least)
 
     def _finished(self, state: _State) -> tuple[np.ndarray, np.ndarray]:
-        """Which points have arrived, and which cannot be improved though they have not; where nothing pulls, neither.
+        """Return masks of the points that have converged, and of those that cannot be improved though they have not.
 
-        A point whose weights are all 0 has no length to go and has not arrived.
+        A point whose weights are all 0 has no step to make and has not converged.
         """
         length, size, step = (to_host(part) for part in (state.length, state.size, state.step))
         arrived = (length <= self.enough) & (size > 0)
         return arrived, ~arrived & ((step < 2.0**-HALVINGS) | (size == 0))
 
     def _next(self, state: _State) -> _State:
-        """A step; where g falls by more than rounding, half of it is left for the next look."""
+        """Return the state after a step; where g falls by more than rounding, the step is halved for the next look."""
         xp = self.xp
         ahead, _ = self._look(state.weights, state.x + state.step[:, None] * state.direction)
         slack = 8.0 * epsilon(state.x) * (state.size + ahead.size)

@@ -1,4 +1,4 @@
-"""How pre-images were found, point by point."""
+"""Results of pre-images: points, and information about each of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpukpca._typing import Array
 
 @dataclass(frozen=True)
 class PreimageInfo:
-    """How every pre-image was found; arrays on the host, one entry a point.
+    """Information about every pre-image; arrays on the host, one entry a point.
 
     Attributes
     ----------

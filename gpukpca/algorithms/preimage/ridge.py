@@ -20,7 +20,7 @@ from gpukpca.kernels import Kernel
 
 @dataclass(frozen=True)
 class RidgeRule:
-    """What a ridge regression is to be: see `RidgePreimage`; the kernel may have gamma to be found from the scores.
+    """The options of a ridge regression: see `RidgePreimage`. The gamma of the kernel may be a rule.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class RidgeRegression:
 
     @classmethod
     def learn(cls, X: Array, scores: Array, rule: RidgeRule) -> RidgeRegression:
-        """Solve once: O(n³/3 + n² d) and one n × n matrix; with r landmarks O(n r (r + d)) and n r items."""
+        """Return the regression. Cost: n³/3 + n² d and one n × n matrix; with r landmarks n r (r + d) and n r items."""
         kernel = rule.kernel.resolve(scores)
         mean = feature_means(X) if rule.centered else None
         solve = _by_landmarks if rule.landmarks else _by_all
@@ -82,14 +82,14 @@ class RidgeRegression:
         return cls(rule, X, scores, kernel, knots, dual_coef, mean)
 
     def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
-        """Z must have as many columns as the scores; see `of_first`."""
+        """Return the points of scores Z (m, p), with as many columns as the scores; see `of_first`."""
         points = kernel_matmat(self.kernel, Z, self.knots, self.dual_coef, n_jobs=self.rule.n_jobs)
         if self.mean is not None:
             points = cast(cast(points, self.mean.dtype) + self.mean[None, :], points.dtype)
         return points, PreimageInfo.direct(int(Z.shape[0]))
 
     def of_first(self, count: int) -> RidgeRegression:
-        """The regression on the first so many scores, solved again where these are not all."""
+        """Return the regression on the first `count` scores, solved again where these are not all."""
         if count == self.scores.shape[1]:
             return self
         xp = namespace_of(self.scores)
@@ -97,14 +97,14 @@ class RidgeRegression:
 
 
 def _by_all(X: Array, scores: Array, kernel: Kernel, mean: Array | None, rule: RidgeRule) -> tuple[Array, Array]:
-    """(K(Z, Z) + alpha I)⁻¹ (X - mean)."""
+    """Return the scores and (K(Z, Z) + alpha I)⁻¹ (X - mean)."""
     K = add_to_diagonal(upper_triangle(kernel, scores, n_jobs=rule.n_jobs), rule.alpha)
     targets = X if mean is None else shifted_rows(X, mean, 1.0, X.dtype)
     return scores, solve_positive_definite(K, targets)
 
 
 def _by_landmarks(X: Array, scores: Array, kernel: Kernel, mean: Array | None, rule: RidgeRule) -> tuple[Array, Array]:
-    """The same with K ≈ F Fᵀ: W = (FᵀF + alpha I)⁻¹ Fᵀ(X - mean) in the features f(z) = L⁻¹ k(S, z) of landmarks S."""
+    """Return landmarks S and coefficients for K ≈ F Fᵀ: L⁻ᵀ (FᵀF + alpha I)⁻¹ Fᵀ(X - mean), features L⁻¹ k(S, z)."""
     op = TiledGram(kernel, scores, cached_tiles=0, n_jobs=rule.n_jobs)
     # The same landmarks in every fit: a pre-image is no place for chance.
     factor = Nystrom(rule.landmarks).factor(op, 1, np.random.default_rng(0))

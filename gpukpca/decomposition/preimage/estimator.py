@@ -119,7 +119,7 @@ class WithPreimages:
     @OnlyWhere(_without_inverse)
     @supports_dask("points", of="scores")
     def inverse_transform(self, X: ArrayLike, n_components: int | None = None, return_info: bool = False) -> Any:
-        """Points of data space for given scores, by the fitted pre-image; exact for the linear kernel.
+        """Return points of data space for given scores, by the fitted pre-image; exact for the linear kernel.
 
         Parameters
         ----------
@@ -197,7 +197,7 @@ class WithPreimages:
     @OnlyWhere(_without_inverse)
     @supports_dask("numbers")
     def reconstruction_error(self, X: ArrayLike, n_components: int | None = None) -> Array:
-        """‖x - x̂‖² of every point and its pre-image x̂, as `denoise` gives it.
+        """Return ‖x - x̂‖² of every point and its pre-image x̂, as `denoise` gives it.
 
         Parameters
         ----------
@@ -222,7 +222,7 @@ class WithPreimages:
 
     @OnlyWhere(_without_score)
     def score(self, X: ArrayLike, y: Any = None) -> float:
-        """Minus the mean over the points of `reconstruction_error`: higher is better.
+        """Return minus the mean over the points of `reconstruction_error`: higher is better.
 
         In the units of the data whatever the kernel, so kernels, their parameters and methods can be compared on data
         held out: `GridSearchCV` needs no labels.
@@ -248,7 +248,7 @@ class WithPreimages:
     # -- feature space ---------------------------------------------------------------------------------------------
 
     def feature_space_error(self, X: ArrayLike, n_components: int | None = None, diagonal: Any = None) -> Array:
-        """Squared distance in feature space from the space of the components: k̃(x, x) - ‖z‖². Needs no pre-image.
+        """Return squared distances in feature space from the components: k̃(x, x) - ‖z‖². Needs no pre-image.
 
         k̃(x, x) = k(x, x) - 2 mean_j k(x, x_j) + mean_ij k(x_i, x_j) is the squared distance from the mean. With
         landmarks the mean is that of the features' projections onto those of the landmarks.
@@ -292,7 +292,7 @@ class WithPreimages:
     @OnlyWhere(_without_diagonal)
     @supports_dask("numbers")
     def score_samples(self, X: ArrayLike) -> Array:
-        """Minus `feature_space_error`: higher is more like the data of fit (Hoffmann, Pattern Recognition 40 (2007)).
+        """Return minus `feature_space_error`: higher is more like the data of fit.
 
         Parameters
         ----------
@@ -305,6 +305,10 @@ class WithPreimages:
         Raises
         ------
         NotFittedError, ValueError
+
+        Notes
+        -----
+        Hoffmann, Pattern Recognition 40 (2007) 863.
         """
         errors = self.feature_space_error(X)
         with device_context(errors):

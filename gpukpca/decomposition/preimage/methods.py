@@ -88,11 +88,11 @@ class RidgePreimage(_PreimageMethod):
         self.n_landmarks = n_landmarks
 
     def suits(self, kernel: Kernel) -> bool:
-        """Any kernel of data will do: only scores and data meet."""
+        """Return whether the kernel is one of data: only scores and data meet."""
         return not isinstance(kernel, Precomputed)
 
     def landmarks_for(self, n: int, fits: bool) -> int:
-        """Landmarks for n rows, 0 for none, given whether an n x n matrix fits into memory."""
+        """Return the landmarks for n rows, 0 for none, given whether an n x n matrix fits into memory."""
         if self.n_landmarks is None:
             return 0
         if is_integer(self.n_landmarks):
@@ -121,7 +121,7 @@ class RidgePreimage(_PreimageMethod):
         return RidgeRegression.learn(X, scores, rule)
 
     def latent_kernel(self) -> Kernel:
-        """The kernel between scores, its gamma still a rule."""
+        """Return the kernel between scores, its gamma still a rule."""
         if isinstance(self.kernel, Kernel):
             return self.kernel
         gamma = "median" if self.gamma is None else self.gamma
@@ -155,7 +155,7 @@ class FixedPointPreimage(_PreimageMethod):
         self.tol = tol
 
     def suits(self, kernel: Kernel) -> bool:
-        """Functions of the Euclidean distance with a slope everywhere."""
+        """Return whether the kernel is a function of the Euclidean distance with a slope everywhere."""
         return kernel.slope() is not None
 
     def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
@@ -183,7 +183,7 @@ class DistanceConstraintPreimage(_PreimageMethod):
     evaluates the kernel once more between all training points or landmarks; a point costs 2 m p operations.
 
     With radial kernels a pre-image that would be twice as far from the mean of its neighbors as their distances say,
-    in the root mean square, is brought to where they say: the least squares of the paper under that bound. Neighbors
+    in the root mean square, is moved to where they say: the least squares of the paper under that bound. Neighbors
     that lie nearly in fewer dimensions than they span (smooth curves without noise) would else send noisy points away.
 
     Kwok & Tsang, IEEE Trans. Neural Networks 15 (2004) 1517.
@@ -193,7 +193,7 @@ class DistanceConstraintPreimage(_PreimageMethod):
         self.n_neighbors = n_neighbors
 
     def suits(self, kernel: Kernel) -> bool:
-        """Kernels whose values tell distances or inner products."""
+        """Return whether values of the kernel determine distances or inner products."""
         return kernel.inverts_to is not None
 
     def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
