@@ -18,9 +18,9 @@ from gpukpca.algorithms.pca.incremental import (
     BatchProjection,
     IncrementalFit,
     IncrementalState,
+    add_batch,
     checked_count,
     few_threads,
-    updated,
 )
 from gpukpca.algorithms.pca.streaming import fit_exact
 from gpukpca.algorithms.placement import placement_for
@@ -265,15 +265,15 @@ class IncrementalPCA(
 
     def _next_state(self, state: IncrementalState | None, batch: Array) -> IncrementalState:
         """Return the state after one more batch, within the memory allowed."""
-        wanted = None if self.n_components is None else int(self.n_components)
+        requested = None if self.n_components is None else int(self.n_components)
         rows, d = map(int, batch.shape)
-        p, fewest = checked_count(wanted, state, rows, d), 1 if state is not None else wanted or 1
+        p, fewest = checked_count(requested, state, rows, d), 1 if state is not None else requested or 1
         item = item_size(batch.dtype)
 
         def attempt(budget: MemoryBudget) -> IncrementalState:
             if self.memory_limit is not None or update_bytes(rows, d, p, item) > NEVER_TOO_BIG:
                 check_update(rows, d, p, fewest, item, budget.limit(batch))
-            return updated(state, batch, p)
+            return add_batch(state, batch, p)
 
         return retry_on_oom(attempt, self.memory_limit, batch)
 

@@ -97,7 +97,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
     labels_ : array (n,) of int64 (int32 where the library has no int64)
         What `predict` says of the rows.
     n_clusters_, n_components_ : int
-        Fewer clusters than asked for where some were lost.
+        Fewer clusters than requested where some were lost.
     n_iter_ : int
         Of the start that won.
     converged_ : bool

@@ -60,7 +60,7 @@ class PCA(
 
     Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch, JAX and
     array-api-strict arrays; results live where the input lives, in its dtype. The rows of a Dask array stay on the
-    workers of its cluster; fitted attributes are then NumPy arrays, and what is asked for new rows is a Dask array.
+    workers of its cluster; fitted attributes are then NumPy arrays, and answers for new rows are Dask arrays.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class PCA(
         "covariance_eigh": eigenproblem of the features, d x d. "dual": of the samples, n x n. "full": LAPACK's SVD of
         the centered data. "randomized": block Krylov on the smaller side, matrix-free, stopped by residuals; "arpack"
         is another name for it. "auto": "full" up to 500 x 500; "dual" where n < d; "covariance_eigh" otherwise, and
-        "randomized" where d > 2000 and few components are wanted, for large sparse data, and where memory is short.
+        "randomized" where d > 2000 and few components are requested, for large sparse data, and where memory is short.
     tol : float in [0, 1)
         For "randomized": residuals ``||ZᵀZ v - σ² v||`` are at most tol σ₁². 0 is 1e-8 in float64 and 1e-5 in
         float32.
@@ -146,7 +146,7 @@ class PCA(
     -----
     Cost: "covariance_eigh" O(n d² + d³), "dual" O(n² d + n³), "full" O(n d min(n, d)), "randomized" O(n d p) a pass.
     Data are centered before they are multiplied, with a mean accumulated in float64, and float32 products are added up
-    in float64. Where squaring the data has cost small variances their digits, their axes are made anew from the data.
+    in float64. Where squaring the data has cost small variances their digits, their axes are recomputed from the data.
     On a cluster the workers make and add up products of their rows, and the eigenproblem is solved in this process:
     "covariance_eigh" moves at most d² items a panel of rows, and never more than the data; "dual" n² to this process,
     "randomized" a block a pass to every worker and back; "full" is an SVD of the triangular factor, for n >= d.
@@ -217,7 +217,7 @@ class PCA(
     def fit_transform(self, X: ArrayLike, y: Any = None) -> Array:
         """Fit, and return the scores of X, shape (n, p): the same as ``fit(X).transform(X)`` to rounding.
 
-        Those of a Dask array are a Dask array, with its chunks, computed when they are asked for.
+        Those of a Dask array are a Dask array, with its chunks, computed when they are used.
         """
         return self._fit(X, with_scores=True)
 
@@ -288,11 +288,11 @@ class PCA(
         data = training_data(self, compute_dask(self, given))
         return data, at_full_precision(placement_for(self.device, data), data)
 
-    def _publish(self, fit: PCAFit, place: Placement, story: tuple[str, ...]) -> None:
+    def _publish(self, fit: PCAFit, place: Placement, retries: tuple[str, ...]) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
         publish(self, fit, place.returned, without=("projection", "scores"))
         self.n_components_, self.n_samples_, self.device_ = fit.n_components, fit.n_samples, fit.device
-        self.fallbacks_ = (*place.notes, *story, *fit.fallbacks)
+        self.fallbacks_ = (*place.notes, *retries, *fit.fallbacks)
         self._map = fit.projection
 
     # -- new points ------------------------------------------------------------------------------------------------

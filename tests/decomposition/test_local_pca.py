@@ -17,9 +17,9 @@ from sklearn.mixture import GaussianMixture
 
 from gpukpca import PCA, LocalPCA
 from gpukpca.algorithms.mixture.alternation import Alternation, AlternationSettings, best_of
-from gpukpca.algorithms.mixture.component import fitted_cluster, free_parameters
+from gpukpca.algorithms.mixture.component import fit_cluster, free_parameters
 from gpukpca.algorithms.mixture.initialization import seed_rows, start_labels
-from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotated_into_span
+from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotate_into_span
 from gpukpca.backend import blocking
 from gpukpca.datasets import misleading_clusters, noisy_spiral
 from gpukpca.exceptions import (
@@ -183,7 +183,7 @@ def test_wide_data_are_the_same_by_way_of_their_span(xp, rng, method):
     rows = xp.array(X)
     frame = RowScaling.of(rows, rows[:0, 0])
     direct = ScaledRows(rows, frame)
-    spanned, Q = rotated_into_span(direct, 2)
+    spanned, Q = rotate_into_span(direct, 2)
     assert spanned.shape[1] < 40
     task = AlternationSettings(method, 2, 1e-6 * frame.variance, 0.0)
     runs = [Alternation(way, task, np.repeat([0, 1], 12)) for way in (direct, spanned)]
@@ -256,7 +256,7 @@ def test_the_m_step_is_the_best_under_the_floor(rng):
     frame = RowScaling(np.zeros(3), 1.0, 1.0)
     floor, weights = 0.05, rng.random(40)
     mean = weights @ X / weights.sum()
-    best = fitted_cluster(ScaledRows(X, frame), weights, mean, float(weights.sum()), 2, floor, 1)
+    best = fit_cluster(ScaledRows(X, frame), weights, mean, float(weights.sum()), 2, floor, 1)
     assert best.noise == floor
     assert best.variances[1] >= floor
 

@@ -22,7 +22,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
 from gpukpca.algorithms.latent.em import EMResult, StepReport, StoppingRule, run_em
 from gpukpca.algorithms.latent.initialization import NOISE_FLOOR
-from gpukpca.algorithms.latent.m_step import maximized, stretched, turned
+from gpukpca.algorithms.latent.m_step import m_step, orthogonal_columns, stretch_columns
 from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import epsilon, to_host
 from gpukpca.backend.rows import take_columns
@@ -36,7 +36,7 @@ MOST_STEPS = 100_000
 
 @dataclass(frozen=True)
 class ARDResult:
-    """What became of the directions.
+    """Lengths of the columns of W after automatic relevance determination.
 
     Attributes
     ----------
@@ -55,12 +55,12 @@ class ARDResult:
 
     @property
     def kept(self) -> np.ndarray:
-        """Whether a candidate is still there."""
+        """Return which candidates are left, shape (q,)."""
         return self.lengths > 0
 
 
 def span_rank(spectrum: np.ndarray, rest: float, n: int, d: int, rounding: float) -> int:
-    """Dimension of the span of centered data: an upper bound where directions beyond the spectrum share a `rest`.
+    """Return the dimension of the span of centered data; an upper bound where directions beyond share a `rest`.
 
     Parameters
     ----------
@@ -76,12 +76,12 @@ def span_rank(spectrum: np.ndarray, rest: float, n: int, d: int, rounding: float
 
 
 def rounding_of(means: Array, like: Array) -> float:
-    """The variance that data far from 0 have by rounding, all features together; they have the dtype of `like`."""
+    """Return the variance that rounding gives data with these means in the dtype of `like`, all features together."""
     return float(np.sum((epsilon(like) * to_host(means).astype(np.float64)) ** 2))
 
 
 def relevance_in_span(spectrum: np.ndarray, rest: float, rank: int, n: int, d: int) -> ARDResult:
-    """What is left of the candidates: chosen in the span of the data, and then fitted in all d features.
+    """Return the candidates that are left: chosen in the span of the data, and then fitted in all d features.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def relevance_in_span(spectrum: np.ndarray, rest: float, rank: int, n: int, d: i
 
 
 def relevance_of(spectrum: np.ndarray, rest: float, n: int, d: int) -> ARDResult:
-    """EM for complete data, from their variances alone: O(q) a step.
+    """Return the result of EM for complete data, from their variances alone: O(q) a step.
 
     Without missing entries W stays V diag(w) in the eigenvectors V of the covariance matrix, so that each step is one
     of numbers. A direction of variance λ that stays has c = w² + σ² with n (λ - c)(c - σ²) = d c², which has a solution
@@ -134,7 +134,7 @@ def relevance_of(spectrum: np.ndarray, rest: float, n: int, d: int) -> ARDResult
         moved = cross * w * w / (second * w * w + noise * d / n)
         missed = spectrum * (1.0 - moved * w / c) ** 2 + moved**2 * noise / c
         left = max((rest + float(np.sum(missed))) / d, NOISE_FLOOR)
-        # As `maximization.stretched`: z with the variance that it was found to have.
+        # As `maximization.stretch_columns`: z with the variance that it was found to have.
         moved = moved * np.sqrt(second * n / (n + d))
         moved[moved * moved <= GONE * noise] = 0.0
         change = max(abs(left / noise - 1.0), float(np.max(np.abs(moved - w) / np.maximum(w, math.sqrt(noise)))))
@@ -152,7 +152,7 @@ def most_probable(
     report: StepReport,
     d: int,
 ) -> EMResult:
-    """The maximum of likelihood times prior by EM, from `start`; every step makes their product larger.
+    """Return the maximum of likelihood times prior by EM, from `start`; every step makes their product larger.
 
     `d` is the dimension in which a column of W has its prior. What the prior of a direction was worth when it went
     stays in the trace, so that nothing is lost with it.
@@ -165,8 +165,8 @@ def most_probable(
 
     def moved(state: State, sums: SufficientStatistics) -> State:
         parameters, prior = state
-        parameters = stretched(sums, maximized(sums, parameters, prior.pull(parameters.noise), floor))
-        return prior.updated(turned(parameters))
+        parameters = stretch_columns(sums, m_step(sums, parameters, prior.pull(parameters.noise), floor))
+        return prior.updated(orthogonal_columns(parameters))
 
     state = (start, _Prior(d, _lengths(start)))
     (parameters, _), trace, gain, converged = run_em(
@@ -184,16 +184,16 @@ class _Prior:
     past: float = 0.0
 
     def pull(self, noise: float) -> np.ndarray:
-        """σ² α: α itself need not be a number where the data are tiny."""
+        """Return σ² α, shape (q,): α itself need not be a number where the data are tiny."""
         return self.d * (noise / self.lengths)
 
     def log_density(self, parameters: Parameters) -> float:
-        """Of the loadings, without the constant of normal densities."""
+        """Return the log density of the loadings, without the constant of normal densities."""
         log_precisions = math.log(self.d) - np.log(self.lengths)
         return 0.5 * self.d * float(np.sum(log_precisions - _lengths(parameters) / self.lengths)) + self.past
 
     def updated(self, parameters: Parameters) -> tuple[Parameters, _Prior]:
-        """The parameters without the directions that are gone, and the prior that suits the others best."""
+        """Return the parameters without the directions that are gone, and the most probable prior of the others."""
         lengths = _lengths(parameters)
         stays = lengths > GONE * parameters.noise
         gone = np.maximum(lengths[~stays], math.ulp(0.0))
@@ -205,5 +205,5 @@ class _Prior:
 
 
 def _lengths(parameters: Parameters) -> np.ndarray:
-    """‖w_i‖² on the host."""
+    """Return ‖w_i‖² on the host, shape (q,)."""
     return to_host(column_sums(parameters.loadings**2)).astype(np.float64)

@@ -31,7 +31,7 @@ from gpukpca.backend.rows import gather_rows
 
 @dataclass(frozen=True)
 class Parameters:
-    """Of the model, in the widest floating type.
+    """Parameters of the model, in the widest floating type.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Posterior:
-    """Of z for rows with missing entries, the rows last.
+    """Posterior of z for rows with missing entries, the rows last.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Posterior:
 
 @dataclass(frozen=True)
 class SufficientStatistics:
-    """What the M step and the likelihood need of rows; q = p (p + 1)/2.
+    """Sums over rows that the M step and the likelihood need; q = p (p + 1)/2.
 
     Attributes
     ----------
@@ -107,14 +107,14 @@ class SufficientStatistics:
         return SufficientStatistics(**both, partial=sum(parts[1:], parts[0]) if parts else None)
 
     def log_likelihood(self, noise: float) -> float:
-        """Of all observed entries, at the parameters of the E step."""
+        """Return the log-likelihood of all observed entries, at the parameters of the E step."""
         p = int(self.cross.shape[0]) - 1
         constant = self.observed * math.log(2.0 * math.pi) + (self.observed - self.rows * p) * math.log(noise)
         return -0.5 * (constant + self.log_determinants + self.misfit)
 
 
 class EStep:
-    """The E step at some parameters: what does not depend on the rows is made once."""
+    """The E step at some parameters: all that does not depend on the rows is computed once."""
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
@@ -127,12 +127,12 @@ class EStep:
         self._log_determinant = float(np.linalg.slogdet(shared)[1])
 
     def prepare_missing(self) -> None:
-        """Make what incomplete rows need: (q, d) products."""
+        """Compute the (q, d) products that incomplete rows need."""
         if self._pairs is None:
             self._pairs = products_of_pairs(self._turned)
 
     def sums(self, rows: Array) -> SufficientStatistics:
-        """Of a panel of rows, NaN where an entry is missing."""
+        """Return the sums over a panel of rows, NaN where an entry is missing."""
         xp = namespace_of(rows)
         seen = ~xp.isnan(rows)
         is_complete = to_host(xp.all(seen, axis=1))
@@ -146,7 +146,7 @@ class EStep:
         )
 
     def centered(self, rows: Array) -> Array:
-        """Rows less the mean, in the widest type."""
+        """Return rows less the mean, in the widest type."""
         mean = self.parameters.mean
         return cast(rows, mean.dtype) - mean[None, :]
 
@@ -197,17 +197,17 @@ class EStep:
 
     @property
     def _diagonal(self) -> np.ndarray:
-        """Where the squares are among packed entries."""
+        """Return the positions of the squares among packed entries."""
         return np.flatnonzero(packed(np.eye(self.p)))
 
     def without_missing(self, rows: Array, seen: Array) -> tuple[Array, Array]:
-        """Rows less the mean with 0 where an entry is missing, and the mask as numbers."""
+        """Return rows less the mean with 0 where an entry is missing, and the mask as numbers."""
         xp = namespace_of(rows)
         centered = self.centered(rows)
         return xp.where(seen, centered, xp.zeros_like(centered)), cast(seen, centered.dtype)
 
     def posterior(self, R: Array, mask: Array) -> Posterior:
-        """Of z, from the observed entries of centered rows (b, d)."""
+        """Return the posterior of z, from the observed entries of centered rows (b, d)."""
         self.prepare_missing()
         xp, noise, p = namespace_of(R), self.parameters.noise, self.p
         M = unpacked(self._pairs @ xp.matrix_transpose(mask), p)
@@ -224,8 +224,8 @@ def _sum_of_squares(A: Array) -> float:
     return float(namespace_of(A).sum(A * A))
 
 
-def gathered(batches: Iterable[Array], step: EStep, n_jobs: int | None) -> SufficientStatistics:
-    """The sums over all rows."""
+def accumulate(batches: Iterable[Array], step: EStep, n_jobs: int | None) -> SufficientStatistics:
+    """Return the sums over all rows."""
     total: SufficientStatistics | None = None
     step.prepare_missing()
     for batch in batches:
@@ -242,6 +242,6 @@ def gathered(batches: Iterable[Array], step: EStep, n_jobs: int | None) -> Suffi
 
 
 def panel_rows(like: Array, p: int) -> int:
-    """Rows of a panel."""
+    """Return the rows of a panel."""
     entries = blocking.E_STEP_ENTRIES.on(is_on_gpu(like))
     return max(blocking.SMALLEST_E_STEP_PANEL, entries // (2 * int(like.shape[1]) + 4 * p * p))

@@ -6,7 +6,7 @@ With o the observed entries of a row and r = x_o - μ_o:
     M step    feature j: the regression of x_j on (z, 1) over the rows that observe j; σ² from the residuals
     expansion z ~ N(a, Φ) is estimated as well and absorbed: W ← W (Φ - a aᵀ)^½, μ ← μ + W a
 
-The steps are in `expectation` and `maximization`.
+The steps are in `e_step` and `m_step`.
 
 Tipping & Bishop, J. R. Stat. Soc. B 61 (1999) 611, section 3.3 and appendix B; Ilin & Raiko, J. Mach. Learn. Res. 11
 (2010) 1957 (missing values); Liu, Rubin & Wu, Biometrika 85 (1998) 755 (parameter expansion).
@@ -22,12 +22,12 @@ from typing import TypeVar
 import numpy as np
 
 from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
-from gpukpca.algorithms.latent.m_step import expand_parameters, maximized, turned
+from gpukpca.algorithms.latent.m_step import expand_parameters, m_step, orthogonal_columns
 
 
 @dataclass(frozen=True)
 class EMResult:
-    """Of the iteration.
+    """Parameters at the end of EM, and the likelihoods on the way.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class EMResult:
 
 @dataclass(frozen=True)
 class StoppingRule:
-    """When the iteration ends: a gain a step and observed entry below `tol`, or `max_iter` steps."""
+    """The end of the iteration: a gain a step and observed entry below `tol`, or `max_iter` steps."""
 
     tol: float
     max_iter: int
@@ -71,7 +71,7 @@ def run_em(
     stop: StoppingRule,
     report: StepReport,
 ) -> tuple[State, np.ndarray, float, bool]:
-    """Steps up from `start`: where they end, the values on the way, the last gain, and whether that was small enough.
+    """Iterate from `start`; return the last state, the values on the way, the last gain, and whether it converged.
 
     A step that is no gain, as nothing but rounding makes it, is taken back and the last.
     """
@@ -97,12 +97,12 @@ def most_likely(
     floor: float,
     report: StepReport,
 ) -> EMResult:
-    """Maximum likelihood by EM with expansion, from `start`; every step makes the likelihood larger."""
+    """Return the maximum of the likelihood by EM with expansion, from `start`; every step makes it larger."""
 
     def value_of(parameters: Parameters, sums: SufficientStatistics) -> float:
         return sums.log_likelihood(parameters.noise)
 
     def moved(parameters: Parameters, sums: SufficientStatistics) -> Parameters:
-        return turned(expand_parameters(sums, maximized(sums, parameters, None, floor)))
+        return orthogonal_columns(expand_parameters(sums, m_step(sums, parameters, None, floor)))
 
     return EMResult(*run_em(start, sums_at, value_of, moved, stop, report))

@@ -11,7 +11,7 @@ import numpy as np
 from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
 from gpukpca.algorithms.latent.ard import rounding_of
-from gpukpca.algorithms.latent.e_step import EStep, Parameters, SufficientStatistics, gathered, panel_rows
+from gpukpca.algorithms.latent.e_step import EStep, Parameters, SufficientStatistics, accumulate, panel_rows
 from gpukpca.algorithms.latent.em import EMResult, StepReport
 from gpukpca.algorithms.latent.initialization import safe_observed_moments, start_of
 from gpukpca.algorithms.latent.model import LatentFit, LatentModel
@@ -338,7 +338,7 @@ def fit_em(
 
 def _sums(batches: Iterable[Array], parameters: Parameters, n: int, n_jobs: int | None) -> SufficientStatistics:
     """Return the sums of an E step; raise ValueError where the batches changed since the first pass."""
-    sums = gathered(batches, EStep(parameters), n_jobs)
+    sums = accumulate(batches, EStep(parameters), n_jobs)
     if sums.rows != n:
         raise ValueError(
             f"the batches changed between passes: the first pass gave {n} rows, a later one {sums.rows}. EM needs an "

@@ -1,4 +1,4 @@
-"""Where EM starts: moments of the observed entries, and the leading directions with the means in the holes."""
+"""The start of EM: moments of the observed entries, and the leading directions with means for missing entries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LEAST_ABOVE = 1e-3
 
 @dataclass(frozen=True)
 class ObservedMoments:
-    """Of the observed entries of every feature.
+    """Moments of the observed entries of every feature.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class ObservedMoments:
     squares: Array
 
     def merged(self, other: ObservedMoments) -> ObservedMoments:
-        """The moments of both sets of rows (Chan, Golub & LeVeque, The American Statistician 37 (1983) 242)."""
+        """Return the moments of both sets of rows (Chan, Golub & LeVeque, The American Statistician 37 (1983) 242)."""
         counts = self.counts + other.counts
         share = other.counts / _at_least_one(counts)
         step = other.means - self.means
@@ -52,18 +52,18 @@ class ObservedMoments:
 
     @property
     def variances(self) -> np.ndarray:
-        """Of the features, over the number of their observed entries, on the host."""
+        """Return the variances of the features, over the number of their observed entries, on the host."""
         return to_host(self.squares / _at_least_one(self.counts)).astype(np.float64)
 
     @property
     def varying(self) -> np.ndarray:
-        """Which features have a variance beyond the rounding of their mean, on the host, shape (d,)."""
+        """Return which features have a variance beyond the rounding of their mean, on the host, shape (d,)."""
         rounding = epsilon(self.means) * np.abs(to_host(self.means).astype(np.float64))
         return self.variances > rounding**2
 
 
 def observed_moments(batches: Iterable[Array]) -> ObservedMoments:
-    """The moments of all rows, in one pass.
+    """Return the moments of all rows, in one pass.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def _check_features(moments: ObservedMoments) -> None:
 
 
 class Imputed:
-    """The batches as panels in the widest type, with the means in the place of missing entries."""
+    """Batches as panels in the widest type, with the means in place of missing entries."""
 
     def __init__(self, batches: Iterable[Array], means: Array) -> None:
         self._batches, self._means = batches, means
@@ -146,7 +146,7 @@ class Imputed:
 def start_of(
     batches: Iterable[Array], moments: ObservedMoments, p: int, rng: np.random.Generator
 ) -> tuple[Parameters, float]:
-    """The start with p loadings, and the least noise variance that is allowed.
+    """Return the start with p loadings, and the least noise variance that is allowed.
 
     The variances have a positive sum, and p < d.
     """

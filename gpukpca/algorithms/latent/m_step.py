@@ -17,8 +17,8 @@ from gpukpca.backend.rows import gather_rows
 RIDGE = 1e-14
 
 
-def maximized(sums: SufficientStatistics, parameters: Parameters, pull: np.ndarray | None, floor: float) -> Parameters:
-    """The parameters that follow, without expansion; `pull` (p,) is σ² times the precisions of a prior of the loadings.
+def m_step(sums: SufficientStatistics, parameters: Parameters, pull: np.ndarray | None, floor: float) -> Parameters:
+    """Return the next parameters without expansion; `pull` (p,) is σ² times the precisions of a prior of W.
 
     W and μ are moved by the solution of the normal equations for the step, so that rounding is that of the step.
     """
@@ -54,11 +54,11 @@ class _Moments:
             self._each = unpacked(entries, p + 1)
 
     def times(self, V: Array) -> Array:
-        """The matrices times the columns of V (p + 1, d)."""
+        """Return the matrices times the columns of V (p + 1, d)."""
         return self._shared @ V if self._each is None else batched_products(self._each, V)
 
     def solve(self, V: Array, penalty: np.ndarray) -> Array:
-        """The inverses of the matrices with `penalty` added to their diagonals, times the columns of V."""
+        """Return the inverses of the matrices plus `penalty` on their diagonals, times the columns of V."""
         xp = namespace_of(V)
         extra = from_host(np.diag(penalty), V)
         if self._each is None:
@@ -71,7 +71,7 @@ class _Moments:
 
 
 def _with_one_last(p: int) -> np.ndarray:
-    """Where the packed entries of ⟨(z, 1)(z, 1)ᵀ⟩ are in the order of `SufficientStatistics`."""
+    """Return the positions of the packed entries of ⟨(z, 1)(z, 1)ᵀ⟩ in the order of `SufficientStatistics`."""
     q = p * (p + 1) // 2
     where = np.zeros((p + 1, p + 1), dtype=np.int64)
     where[np.triu_indices(p)] = np.arange(q)
@@ -80,15 +80,15 @@ def _with_one_last(p: int) -> np.ndarray:
 
 
 def expand_parameters(sums: SufficientStatistics, parameters: Parameters) -> Parameters:
-    """The parameters after the distribution of z, as it was found, is made N(0, I)."""
+    """Return the parameters after the estimated distribution of z is transformed to N(0, I)."""
     a, second = _latent_moments(sums, int(parameters.loadings.shape[1]))
     values, vectors = np.linalg.eigh(second)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     return _absorbed(parameters, a, root)
 
 
-def stretched(sums: SufficientStatistics, parameters: Parameters) -> Parameters:
-    """`expand_parameters` one column of W at a time, by what is best for the prior with α = d / ‖w‖² as well.
+def stretch_columns(sums: SufficientStatistics, parameters: Parameters) -> Parameters:
+    """Expand one column of W at a time, as is best for the prior with α = d / ‖w‖² as well.
 
     γ² maximizes -n (log γ² + S/γ²) - d log γ², S the variance of z: what a column that stays has settled at is kept.
     """
@@ -99,7 +99,7 @@ def stretched(sums: SufficientStatistics, parameters: Parameters) -> Parameters:
 
 
 def _latent_moments(sums: SufficientStatistics, p: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (p,) and covariance (p, p) of z over all rows."""
+    """Return mean (p,) and covariance (p, p) of z over all rows."""
     q = p * (p + 1) // 2
     a = sums.latent[q : q + p] / sums.rows
     return a, unpacked(sums.latent[:q, None], p)[:, :, 0] / sums.rows - np.outer(a, a)
@@ -111,8 +111,8 @@ def _absorbed(parameters: Parameters, a: np.ndarray, root: np.ndarray) -> Parame
     return replace(parameters, loadings=W @ from_host(root, W), mean=parameters.mean + shift)
 
 
-def turned(parameters: Parameters) -> Parameters:
-    """The same model with orthogonal columns of W, the longest first.
+def orthogonal_columns(parameters: Parameters) -> Parameters:
+    """Return the same model with orthogonal columns of W, the longest first.
 
     M is graded then, and rounding relative to its largest entries does not reach the smallest. No other turn of z makes
     a normal prior of the columns larger (Hadamard).

@@ -79,7 +79,7 @@ class LatentModel:
 
     @property
     def n_components(self) -> int:
-        """p."""
+        """Return the number p of components."""
         return len(self.variances)
 
     @property
@@ -89,7 +89,7 @@ class LatentModel:
 
     @property
     def roots(self) -> np.ndarray:
-        """(Λ - σ²)^½, the lengths of the loadings, on the host."""
+        """Return (Λ - σ²)^½, the lengths of the loadings, on the host."""
         return np.sqrt(np.maximum(self.variances - self.noise, 0.0))
 
     @property
@@ -99,12 +99,12 @@ class LatentModel:
 
     @property
     def posterior_variances(self) -> np.ndarray:
-        """The diagonal of σ² M⁻¹ of a complete row, on the host; the prior's 1 where nothing varies."""
+        """Return the diagonal of σ² M⁻¹ of a complete row, on the host; the prior's 1 where nothing varies."""
         nothing = self.variances <= 0
         return np.where(nothing, 1.0, self.noise / np.where(nothing, 1.0, self.variances))
 
     def posterior_means(self, Y: Array) -> Array:
-        """⟨z⟩ of new rows, shape (m, p)."""
+        """Return ⟨z⟩ of new rows, shape (m, p)."""
         weights = from_host(self.roots / np.where(self.variances > 0, self.variances, 1.0), self.axes)
         step = self._expectation()
 
@@ -114,7 +114,7 @@ class LatentModel:
         return self._by_rows(Y, step, lambda R: (R @ self.axes) * weights[None, :], incomplete)
 
     def posterior_covariances(self, Y: Array) -> Array:
-        """cov z of new rows, shape (m, p, p)."""
+        """Return cov z of new rows, shape (m, p, p)."""
         shared = from_host(np.diag(self.posterior_variances), self.axes)[None, :, :]
         step = self._expectation()
 
@@ -132,7 +132,7 @@ class LatentModel:
         return (Z @ namespace_of(Z).matrix_transpose(self.loadings) + self.mean[None, :]) / self.scale
 
     def log_likelihood(self, Y: Array) -> Array:
-        """Of the observed entries of every new row, shape (m,).
+        """Return the log-likelihood of the observed entries of every new row, shape (m,).
 
         Raises
         ------
@@ -162,14 +162,14 @@ class LatentModel:
         return self._by_rows(Y, step, complete, incomplete)
 
     def _expectation(self, noise: float | None = None) -> EStep:
-        """The E step for incomplete rows, with a noise variance that lets it be computed where there is none."""
+        """Return the E step for incomplete rows, with a positive noise variance where there is none."""
         noise = self.noise if noise is None else noise
         least = max(NOISE_FLOOR, 8.0 * epsilon(self.axes)) * float(np.max(self.variances, initial=0.0))
         regular = noise if noise > GROWN * least else least
         return EStep(Parameters(self.loadings, self.mean, regular if regular > 0 else 1.0))
 
     def _by_rows(self, Y: Array, step: EStep, complete: OfComplete, incomplete: OfIncomplete) -> Array:
-        """Panel by panel, which threads share; a row's result does not depend on whether others have holes."""
+        """Compute by panels with threads; no result depends on whether other rows have missing entries."""
 
         def part(cut: tuple[int, int]) -> Array:
             rows = scaled_rows(move(dense_rows(take_rows(Y, *cut)), self.axes), self.scale)
@@ -306,6 +306,6 @@ def _in_full(numbers: np.ndarray, like: Array) -> Array:
 
 
 def filled(Y: Array, points: Array) -> Array:
-    """Y with the entries of `points` in the place of missing ones, in the dtype of Y."""
+    """Return Y with the entries of `points` in place of missing ones, in the dtype of Y."""
     xp = namespace_of(Y)
     return xp.where(xp.isnan(Y), cast(points, Y.dtype), Y)

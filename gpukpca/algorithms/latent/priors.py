@@ -46,7 +46,7 @@ class KnownSpectrum:
 
 
 class LatentPrior(Protocol):
-    """What a fit needs of a prior of the loadings."""
+    """The members of a prior of the loadings that a fit uses."""
 
     name: str
 

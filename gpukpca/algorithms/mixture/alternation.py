@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.mixture.component import Cluster, fitted_cluster, soft_assignment
+from gpukpca.algorithms.mixture.component import Cluster, fit_cluster, soft_assignment
 from gpukpca.algorithms.mixture.hard_assignment import hard_assignment
 from gpukpca.algorithms.mixture.initialization import one_hot
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
@@ -29,7 +29,7 @@ Report = Callable[[int, int, float], None]
 
 @dataclass(frozen=True)
 class AlternationSettings:
-    """What is fitted to the rows.
+    """Method, dimension and end of an alternation.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class AlternationSettings:
 
 @dataclass(frozen=True)
 class Responsibilities:
-    """Rows to clusters.
+    """Weights of the rows in the clusters.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Responsibilities:
 
 
 def _gathered(parts: list[tuple[Array, Array, Array]]) -> Responsibilities:
-    """From panels of weights and values, and their weighted sums of rows."""
+    """Join panels of weights and values, and their weighted sums of rows."""
     xp = namespace_of(parts[0][0])
     weights = xp.concat([part[0] for part in parts], axis=0)
     totals = xp.sum(weights, axis=0)
@@ -81,7 +81,7 @@ def _gathered(parts: list[tuple[Array, Array, Array]]) -> Responsibilities:
 
 
 class Alternation:
-    """One start, taken as far as wanted.
+    """The iteration from one start.
 
     Attributes
     ----------
@@ -105,18 +105,18 @@ class Alternation:
 
     @property
     def value(self) -> float:
-        """The mean value of a row now."""
+        """Return the mean value of a row now."""
         return self.history[-1]
 
     @property
     def labels(self) -> np.ndarray:
-        """The cluster with the most weight of every row, on the host: 0, 1, … without a gap."""
+        """Return the cluster with the most weight of every row, on the host: 0, 1, … without a gap."""
         weights = self.assignment.weights
         labels = to_host(namespace_of(weights).argmax(weights, axis=1))
         return np.unique(labels, return_inverse=True)[1].reshape(-1)
 
     def advance(self, most: int, report: Report | None = None) -> None:
-        """Go on until nothing is gained, or `most` iterations are done."""
+        """Iterate until nothing is gained, or `most` iterations are done."""
         while not self.converged and self.n_iter < most:
             before = self.clusters, self.assignment
             self.clusters = self._fitted(self.assignment)
@@ -129,7 +129,7 @@ class Alternation:
                 report(self.n_iter, most, self.value)
 
     def _assign(self) -> None:
-        """Rows to clusters, again after every repair, and what that is worth."""
+        """Assign rows to clusters, again after every repair, and append the value."""
         self.assignment = self._assigned()
         while (repaired := self._repaired()) is not None:
             self.clusters, self.history = repaired, []
@@ -149,7 +149,7 @@ class Alternation:
         return _gathered(self.points.over_panels(part))
 
     def _started(self, labels: np.ndarray) -> Responsibilities:
-        """From labels on the host; nothing is explained yet."""
+        """Return the assignment of labels on the host."""
         k, like = int(np.max(labels)) + 1, self.points.like
 
         def part(rows: Array, start: int) -> tuple[Array, Array, Array]:
@@ -159,14 +159,14 @@ class Alternation:
         return _gathered(self.points.over_panels(part))
 
     def _fitted(self, to: Responsibilities) -> list[Cluster]:
-        """Every cluster fitted to its rows: threads over clusters where there are enough of them, else over panels."""
+        """Fit every cluster to its rows: threads over clusters where there are enough of them, else over panels."""
         k, workers = len(to.counts), self.points.workers
 
         def one(c: int, threads: int) -> Cluster:
             if not to.counts[c] > ROUNDING:  # lost: a repair finds it
                 return replace(self.clusters[c], weight=0.0)
             arguments = (to.weights[:, c], to.means[c, :], float(to.counts[c]), self.task.p, self.task.floor)
-            cluster = fitted_cluster(self.points, *arguments, threads)
+            cluster = fit_cluster(self.points, *arguments, threads)
             return replace(cluster, reseeded=bool(self.clusters) and self.clusters[c].reseeded)
 
         if k < workers:
@@ -175,7 +175,7 @@ class Alternation:
         return restore_order(map_tiles(lambda c: one(c, 1), list(range(k)), workers, threads=worthwhile), k)
 
     def _repaired(self) -> list[Cluster] | None:
-        """The clusters with the emptiest one put elsewhere, or dropped if that was done before; None: none is empty.
+        """Move the emptiest cluster, or drop it if it was moved before; return None where no cluster is empty.
 
         Empty is what has no more rows, by weight, than its plane has dimensions: any p + 1 rows lie in a plane.
         """
@@ -198,7 +198,7 @@ class Alternation:
 def best_of(
     points: ScaledRows, task: AlternationSettings, starts: list[np.ndarray], max_iter: int, report: Report | None = None
 ) -> Alternation:
-    """The best of several starts, labels on the host: each gets some iterations, and the best goes on to the end."""
+    """Return the best of several starts, labels on the host: each gets some iterations, and the best one all."""
     best: Alternation | None = None
     for labels in starts:
         run = Alternation(points, task, labels)

@@ -43,9 +43,9 @@ class Cluster:
     noise : float
         σ².
     reseeded : bool
-        Whether it was lost before, and put at another place.
+        Whether it was lost before, and moved.
     fallbacks : tuple of str
-        What the eigensolver could not do at first.
+        Failures of the eigensolver on a device.
     """
 
     weight: float
@@ -57,18 +57,18 @@ class Cluster:
     fallbacks: tuple[str, ...] = ()
 
     def split(self, rows: Array) -> tuple[Array, Array]:
-        """Coordinates (m, p) in the plane of the cluster, and squared distances (m,) from it."""
+        """Return coordinates (m, p) in the plane of the cluster, and squared distances (m,) from it."""
         xp = namespace_of(rows)
         centered = rows - self.mean[None, :]
         scores = centered @ xp.matrix_transpose(self.axes)
         return scores, row_square_sums(add(-scores @ self.axes, centered))
 
     def point(self, scores: Array) -> Array:
-        """The points (m, d) of the plane with these coordinates (m, p)."""
+        """Return the points (m, d) of the plane with these coordinates (m, p)."""
         return scores @ self.axes + self.mean[None, :]
 
     def joint_log_density(self, rows: Array, missing: int = 0) -> Array:
-        """log(weight N(x)) of every row; in `missing` directions more all rows are at the mean."""
+        """Return log(weight N(x)) of every row; in `missing` directions more all rows are at the mean."""
         scores, outside = self.split(rows)
         found = GaussianModel(self.axes, self.variances, self.noise, None).log_likelihood(outside, scores)
         log_weight = math.log(self.weight) if self.weight > 0 else -math.inf
@@ -76,12 +76,12 @@ class Cluster:
 
 
 def joint_log_densities(clusters: list[Cluster], rows: Array, missing: int = 0) -> Array:
-    """log(weight N(x)) by row and cluster, shape (m, k)."""
+    """Return log(weight N(x)) by row and cluster, shape (m, k)."""
     return namespace_of(rows).stack([cluster.joint_log_density(rows, missing) for cluster in clusters], axis=1)
 
 
 def soft_assignment(clusters: list[Cluster], rows: Array, missing: int = 0) -> tuple[Array, Array]:
-    """Responsibilities (m, k), and the log-density of the mixture (m,): the E-step, in log space."""
+    """Return responsibilities (m, k) and the log-density of the mixture (m,): the E-step, in log space."""
     xp = namespace_of(rows)
     joint = joint_log_densities(clusters, rows, missing)
     largest = xp.max(joint, axis=1)
@@ -90,14 +90,14 @@ def soft_assignment(clusters: list[Cluster], rows: Array, missing: int = 0) -> t
     return weights / totals[:, None], largest + xp.log(totals)
 
 
-def fitted_cluster(
+def fit_cluster(
     points: ScaledRows, weights: Array, mean: Array, count: float, p: int, floor: float, workers: int
 ) -> Cluster:
-    """The M-step of one cluster: exact maximum likelihood of its weighted rows among noises of at least `floor`.
+    """Fit one cluster: exact maximum likelihood of its weighted rows among noises of at least `floor`.
 
     Parameters
     ----------
-    points : Points, shape (n, d)
+    points : ScaledRows, shape (n, d)
     weights : array, shape (n,)
         Of the rows; `count` is their sum, `mean` (d,) the weighted mean.
     p : int
@@ -132,7 +132,7 @@ def fitted_cluster(
 
 
 def _leading_pairs(S: Array, p: int) -> tuple[np.ndarray, Array, tuple[str, ...]]:
-    """The p largest eigenvalues of a covariance on the host, its vectors (d, p), and what a device could not do."""
+    """Return the p largest eigenvalues of a covariance on the host, vectors (d, p), and failures of a device."""
     d = int(S.shape[0])
     if d > blocking.MIXTURE_HOST_UP_TO:
         eigen = top_eigh(DenseGram(S), p, Dense())
@@ -146,11 +146,11 @@ def _leading_pairs(S: Array, p: int) -> tuple[np.ndarray, Array, tuple[str, ...]
 
 
 def fix_signs(cluster: Cluster) -> Cluster:
-    """The entry of largest modulus of every axis positive."""
+    """Return the cluster with the entry of largest modulus of every axis positive."""
     sign = signs(namespace_of(cluster.axes).matrix_transpose(cluster.axes))
     return replace(cluster, axes=cluster.axes * sign[:, None])
 
 
 def free_parameters(k: int, p: int, d: int) -> int:
-    """Of a mixture of k probabilistic PCAs: p axes with their variances, one noise and a mean each, and the weights."""
+    """Return the number of parameters: k weights, and p axes with variances, a noise and a mean each."""
     return k * (d * p - p * (p - 1) // 2 + 1 + d) + k - 1

@@ -6,8 +6,8 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.mixture.component import fix_signs
-from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit, rotated_back
-from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotated_into_span
+from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit, rotate_back
+from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotate_into_span
 from gpukpca.algorithms.mixture.selection import BICSelection, candidates, check_memory, smallest_bic
 from gpukpca.algorithms.mixture.settings import Counts, MixtureSettings
 from gpukpca.algorithms.progress import Listener
@@ -116,10 +116,10 @@ def fit_clusters(
     rows, basis = ScaledRows(X, frame, resources.n_jobs), None
     check_memory(rows, max(k for k, _ in pairs), resources.limit)
     if rows.shape[1] > rows.shape[0]:
-        rows, basis = rotated_into_span(rows, max(p for _, p in pairs))
+        rows, basis = rotate_into_span(rows, max(p for _, p in pairs))
     chosen = smallest_bic(rows, pairs, frame.factor, settings, rng, progress)
     clusters = sorted(chosen.run.clusters, key=lambda cluster: -cluster.weight)
-    clusters = clusters if basis is None else rotated_back(clusters, basis)
+    clusters = clusters if basis is None else rotate_back(clusters, basis)
     model = LocalModel(settings.method, frame, [fix_signs(cluster) for cluster in clusters])
     fit = MixtureFit.of(model, X, chosen.run, chosen.table, resources.n_jobs)
     _warn(fit, chosen, settings)

@@ -13,19 +13,19 @@ from gpukpca.backend.namespace import namespace_of
 
 
 def orthogonal_distances(clusters: list[Cluster], rows: Array) -> Array:
-    """Squared distances of rows from the planes, shape (m, k)."""
+    """Return squared distances of rows from the planes, shape (m, k)."""
     return namespace_of(rows).stack([cluster.split(rows)[1] for cluster in clusters], axis=1)
 
 
 def hard_assignment(clusters: list[Cluster], rows: Array, missing: int = 0) -> tuple[Array, Array]:
-    """1 for the cluster with the nearest plane and 0 for the others (m, k), and minus that squared distance (m,)."""
+    """Return 1 for the cluster with the nearest plane, else 0 (m, k), and minus its squared distance (m,)."""
     xp = namespace_of(rows)
     distances = orthogonal_distances(clusters, rows)
     return one_hot(xp.argmin(distances, axis=1), len(clusters), rows), -xp.min(distances, axis=1)
 
 
 def classification_log_likelihood(points: ScaledRows, clusters: list[Cluster]) -> float:
-    """Σ log(weight N(x)) of the rows, each under the cluster that it belongs to."""
+    """Return Σ log(weight N(x)) of the rows, each under the cluster that it belongs to."""
     xp = namespace_of(points.like)
 
     def part(rows: Array, start: int) -> float:

@@ -1,4 +1,4 @@
-"""Where clusters start: k-means++ and some rounds of Lloyd's algorithm; random numbers are drawn on the host."""
+"""Starts of clusters: k-means++ and some rounds of Lloyd's algorithm; random numbers are drawn on the host."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ LLOYD_ROUNDS = 10
 
 
 def start_labels(points: ScaledRows, k: int, rng: np.random.Generator) -> np.ndarray:
-    """A cluster for every row, shape (n,), on the host: 0 … at most k - 1, none of them empty."""
+    """Return a cluster for every row, shape (n,), on the host: 0 … at most k - 1, none of them empty."""
     labels = _lloyd(points, points.some(seed_rows(points, k, rng)))
     return np.unique(labels, return_inverse=True)[1].reshape(-1)
 
 
 def seed_rows(points: ScaledRows, k: int, rng: np.random.Generator) -> np.ndarray:
-    """Up to k rows far from each other; fewer where there are not k different ones.
+    """Return up to k rows far from each other; fewer where there are not k different ones.
 
     Each is drawn with probability proportional to the squared distance from those before, the best of 2 + ⌊log k⌋
     draws: Arthur & Vassilvitskii, Proc. SODA (2007) 1027, with the greedy choice of their section 7.
@@ -41,13 +41,13 @@ def seed_rows(points: ScaledRows, k: int, rng: np.random.Generator) -> np.ndarra
 
 
 def _distances_from(points: ScaledRows, row: int) -> np.ndarray:
-    """Squared distances of all rows from one, by differences: exactly 0 for its copies."""
+    """Return squared distances of all rows from one, by differences: exactly 0 for its copies."""
     center = points.some([row])
     return to_host(points.joined(lambda rows: row_square_sums(rows - center))).astype(np.float64)
 
 
 def _lloyd(points: ScaledRows, centers: Array) -> np.ndarray:
-    """Labels of the rows after some rounds of assignment and means; a center that loses all its rows stays."""
+    """Return labels of the rows after some rounds of assignment and means; a center that loses all its rows stays."""
     xp, labels = namespace_of(centers), np.zeros(0)
     for _ in range(LLOYD_ROUNDS):
         parts = points.over_panels(partial(_assigned, centers))
@@ -63,7 +63,7 @@ def _lloyd(points: ScaledRows, centers: Array) -> np.ndarray:
 
 
 def _assigned(centers: Array, rows: Array, _: int) -> tuple[Array, Array, Array]:
-    """The nearest center of every row, and by center the number and the sum of its rows."""
+    """Return the nearest center of every row, and by center the number and the sum of its rows."""
     xp = namespace_of(rows)
     # ‖x - c‖² less ‖x‖², which is the same for all centers.
     distances = row_square_sums(centers)[None, :] - 2.0 * (rows @ xp.matrix_transpose(centers))
@@ -73,5 +73,5 @@ def _assigned(centers: Array, rows: Array, _: int) -> tuple[Array, Array, Array]
 
 
 def one_hot(labels: Array, k: int, like: Array) -> Array:
-    """1 in the column of the label, else 0: shape (m, k), dtype of `like`."""
+    """Return 1 in the column of the label, else 0: shape (m, k), dtype of `like`."""
     return cast(labels[:, None] == arange(k, labels, labels.dtype)[None, :], like.dtype)

@@ -39,11 +39,11 @@ class LocalModel:
 
     @property
     def dimension(self) -> int:
-        """p."""
+        """Return the dimension p of every plane."""
         return int(self.clusters[0].axes.shape[0])
 
     def assigned(self, rows: Array) -> tuple[Array, Array]:
-        """Weights (m, k) and values (m,) of rows in the units of the frame; ValueError where they overflow."""
+        """Return weights (m, k) and values (m,) of rows in the units of the frame; ValueError where they overflow."""
         weights, values = ASSIGNMENTS[self.method](self.clusters, rows)
         check_finite(values[:, None], "The new points are too large.", "The array of distances")
         return weights, values
@@ -55,26 +55,26 @@ class LocalModel:
         return xp.astype(found, index_dtype(found))
 
     def memberships(self, X: Array, n_jobs: int | None) -> Array:
-        """Responsibilities, shape (m, k)."""
+        """Return responsibilities, shape (m, k)."""
         return self._joined(X, n_jobs, lambda rows: self.assigned(rows)[0])
 
     def values(self, X: Array, n_jobs: int | None) -> Array:
-        """Log-densities, or minus squared distances, in the units of the data, shape (m,)."""
+        """Return log-densities, or minus squared distances, in the units of the data, shape (m,)."""
         return self.in_data_units(self._joined(X, n_jobs, lambda rows: self.assigned(rows)[1]))
 
     def in_data_units(self, values: Any) -> Any:
-        """Log-densities or negative squares in the units of the frame, turned into those of the data."""
+        """Convert log-densities or negative squares from the units of the frame to those of the data."""
         if self.method == "mixture":
             return values + int(self.frame.shift.shape[0]) * math.log(self.frame.factor)
         return values / self.frame.factor / self.frame.factor
 
     def coordinates(self, X: Array, n_jobs: int | None) -> Array:
-        """Of rows of data in the planes of their clusters, shape (m, p)."""
+        """Return the coordinates of rows of data in the planes of their clusters, shape (m, p)."""
         scores = self._joined(X, n_jobs, lambda rows: self._chosen(rows, lambda cluster: cluster.split(rows)[0]))
         return scores / self.frame.factor
 
     def projected(self, X: Array, n_jobs: int | None) -> Array:
-        """Rows of data on the planes of their clusters, shape (m, d)."""
+        """Project rows of data on the planes of their clusters, shape (m, d)."""
 
         def part(rows: Array) -> Array:
             return self._chosen(rows, lambda cluster: cluster.point(cluster.split(rows)[0]))
@@ -82,12 +82,12 @@ class LocalModel:
         return self.frame.restored(self._joined(X, n_jobs, part))
 
     def placed(self, scores: Array, labels: Array) -> Array:
-        """Points of data space from coordinates (m, p) in the planes of the labeled clusters."""
+        """Return points of data space from coordinates (m, p) in the planes of the labeled clusters."""
         scores = cast(scores, self.frame.shift.dtype) * self.frame.factor
         return self.frame.restored(self._picked(labels, [cluster.point(scores) for cluster in self.clusters]))
 
     def likeliest(self, scores: Array) -> Array:
-        """The cluster in which coordinates are the most probable, weight times N(z; 0, Λ): labels, shape (m,)."""
+        """Return the cluster in which coordinates are the most probable, weight times N(z; 0, Λ), shape (m,)."""
         xp = namespace_of(scores)
         scores = cast(scores, self.frame.shift.dtype) * self.frame.factor
         joint = []
@@ -98,7 +98,7 @@ class LocalModel:
         return xp.argmax(xp.stack(joint, axis=1), axis=1)
 
     def drawn(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Rows (n, d) of the mixture in the units of the data, and their labels (n,)."""
+        """Draw rows (n, d) of the mixture in the units of the data; return them and their labels (n,)."""
         xp, like = namespace_of(self.frame.shift), self.frame.shift
         labels = indices(weighted_draws(rng, np.asarray([c.weight for c in self.clusters]), n), like)
         along = standard_normal(rng, (n, self.dimension), like)
@@ -113,13 +113,13 @@ class LocalModel:
         return ScaledRows(X, self.frame, n_jobs).joined(work)
 
     def _chosen(self, rows: Array, part: Callable[[Cluster], Array]) -> Array:
-        """``part(cluster)`` of every row's own cluster."""
+        """Return ``part(cluster)`` of every row's own cluster."""
         xp = namespace_of(rows)
         labels = xp.argmax(self.assigned(rows)[0], axis=1)
         return self._picked(labels, (part(cluster) for cluster in self.clusters))
 
     def _picked(self, labels: Array, parts: Iterable[Array]) -> Array:
-        """The row of the labeled part, for every row: one part at a time is held beside the result."""
+        """Return the row of the labeled part, for every row; one part at a time is held beside the result."""
         xp, result = namespace_of(labels), None
         for number, part in enumerate(parts):
             start = full(part.shape, 0.0, part) if result is None else result
@@ -215,7 +215,7 @@ class MixtureFit:
             return cast(work(), self.components.dtype)
 
 
-def rotated_back(clusters: list[Cluster], Q: Array) -> list[Cluster]:
-    """Clusters found in the basis Q (d, r), in all d directions."""
+def rotate_back(clusters: list[Cluster], Q: Array) -> list[Cluster]:
+    """Return clusters of the basis Q (d, r) in all d directions."""
     Qt = namespace_of(Q).matrix_transpose(Q)
     return [replace(cluster, mean=Q @ cluster.mean, axes=cluster.axes @ Qt) for cluster in clusters]

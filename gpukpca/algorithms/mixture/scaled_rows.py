@@ -44,7 +44,7 @@ class RowScaling:
 
     @classmethod
     def of(cls, X: Array, like: Array) -> RowScaling:
-        """The frame of the rows X, for work where `like` is."""
+        """Return the scaling of the rows X, for work where `like` is."""
         wide = accumulation_dtype(X)
         low, high = row_bounds(_panels(X))
         factor = power_of_two_scale(half_range(low, high), wide)
@@ -54,12 +54,12 @@ class RowScaling:
         return cls(move(moments.mean, like), factor, variance)
 
     def rows(self, X: Array) -> Array:
-        """Rows (m, d) of data in these units, where it is computed."""
+        """Return rows (m, d) of data in these units, where it is computed."""
         rows = cast(move(X, self.shift), self.shift.dtype)
         return rows * self.factor - self.shift[None, :]
 
     def restored(self, rows: Array) -> Array:
-        """Rows of these units in those of the data."""
+        """Return rows of these units in those of the data."""
         return (rows + self.shift[None, :]) / self.factor
 
 
@@ -68,13 +68,13 @@ def _panels(X: Array) -> Iterator[Array]:
 
 
 class ScaledRows:
-    """Rows X in the units of a frame, made panel by panel.
+    """Rows X in the units of a scaling, computed panel by panel.
 
     Parameters
     ----------
     X : array, shape (n, d)
         Not copied; a memory map is read by panels.
-    frame : Frame
+    frame : RowScaling
     n_jobs : int, optional
         Threads over panels (NumPy).
     missing : int
@@ -88,31 +88,31 @@ class ScaledRows:
 
     @property
     def like(self) -> Array:
-        """Tells library, dtype and device of the work."""
+        """Return an array in the library, dtype and device of the work."""
         return self.frame.shift
 
     @property
     def true_width(self) -> int:
-        """Features of the data: d and the missing ones."""
+        """Return the number of features of the data: d and the missing ones."""
         return self.shape[1] + self.missing
 
     def some(self, chosen: Indices) -> Array:
-        """The rows named by host integers."""
+        """Return the rows named by host integers."""
         return self.frame.rows(gather_rows(self.X, chosen))
 
     def over_panels(self, work: Callable[[Array, int], Result]) -> list[Result]:
-        """``work(rows, start)`` of every panel of rows, in their order."""
+        """Return ``work(rows, start)`` of every panel of rows, in their order."""
         bounds = row_slices(self.shape[0], self.panel(1))
         done = map_tiles(lambda b: work(self.frame.rows(take_rows(self.X, *b)), b[0]), bounds, self.workers)
         return restore_order(done, len(bounds))
 
     def joined(self, work: Callable[[Array], Array]) -> Array:
-        """``work(rows)`` of all panels, one below the other."""
+        """Join ``work(rows)`` of all panels, one below the other."""
         parts = self.over_panels(lambda rows, _: work(rows))
         return parts[0] if len(parts) == 1 else namespace_of(parts[0]).concat(parts, axis=0)
 
     def summed(self, work: Callable[[Array, int, int], Array], chosen: np.ndarray, workers: int) -> Array:
-        """The sum of ``work(rows, start, stop)`` over panels of chosen rows; start and stop count among the chosen.
+        """Return the sum of ``work(rows, start, stop)`` over panels of chosen rows; start and stop count among these.
 
         As many sums are held as there are workers. A panel has so many rows that adding d x d matrices up costs less
         than making them.
@@ -131,13 +131,13 @@ class ScaledRows:
         return sum(totals[1:], start=totals[0])
 
     def panel(self, least: int) -> int:
-        """Rows of a panel."""
+        """Return the rows of a panel."""
         entries = blocking.MIXTURE_ENTRIES.on(is_on_gpu(self.like))
         return max(blocking.SMALLEST_MIXTURE_PANEL, least, entries // max(1, self.shape[1]))
 
 
-def rotated_into_span(points: ScaledRows, p: int) -> tuple[ScaledRows, Array]:
-    """The rows in an orthonormal basis Q (d, r) of their span, r <= n < d: lossless to rounding; and Q.
+def rotate_into_span(points: ScaledRows, p: int) -> tuple[ScaledRows, Array]:
+    """Return the rows in an orthonormal basis Q (d, r) of their span, r <= n < d, and Q; lossless to rounding.
 
     By QR of the rows themselves: a Gram matrix would square them, and lose small directions. r >= p always.
     """

@@ -26,12 +26,12 @@ WEIGHTS_HELD, SQUARES_HELD, ROTATED_HELD = 6, 5, 4
 
 @dataclass(frozen=True)
 class BICSelection:
-    """The pair with the smallest BIC, and the fit that won.
+    """The pair with the smallest BIC, and its fit.
 
     Attributes
     ----------
     k, p : int
-        Clusters asked for, and components.
+        Clusters requested, and components.
     run : Alternation
     bic : float
     table : dict

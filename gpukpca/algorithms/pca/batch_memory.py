@@ -93,7 +93,7 @@ def exact_bytes(solver: Dense | BlockKrylov, d: int, p: int, rows: int, like: Ar
 
 
 def rows_within(limit: int, d: int, p: int) -> int:
-    """Rows of a batch with which the exact mode keeps to `limit` bytes, wherever that is possible at all."""
+    """Return the rows of a batch with which the exact mode keeps to `limit` bytes, where that is possible."""
     host = np.empty(0)
     try:
         solver = exact_solver(d, p, blocking.FEWEST_BATCH_ROWS, limit, host)

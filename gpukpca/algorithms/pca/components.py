@@ -55,7 +55,7 @@ class Components:
 
 @dataclass(frozen=True)
 class SolverTools:
-    """What an eigensolver needs beside the matrix.
+    """Random numbers, callback and checkpoints of an eigensolver.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How many components the data speak for: Laplace's approximation of the evidence of a probabilistic PCA."""
+"""Laplace's approximation of the evidence of a probabilistic PCA, which chooses the number of components."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOTHING = 1e-15
 
 
 def log_evidence(variances: np.ndarray, n: int, d: int, floor: float | None = None) -> np.ndarray:
-    """The logarithm of the evidence for K = 1 ... d - 1 components, shape (d - 1,); -inf where one of them has none.
+    """Return the logarithm of the evidence for K = 1 ... d - 1 components, shape (d - 1,); -inf where one has none.
 
     From all variances (missing ones are 0), up to a number that is the same for all K. Variances up to `floor`, by
     default a share of the largest, have no likelihood.
@@ -53,10 +53,10 @@ def log_evidence(variances: np.ndarray, n: int, d: int, floor: float | None = No
 
 
 def most_evident(evidence: np.ndarray) -> int:
-    """The number of components with the largest evidence; 0 where none has any."""
+    """Return the number of components with the largest evidence; 0 where none has any."""
     return int(np.argmax(evidence)) + 1 if np.any(np.isfinite(evidence)) else 0
 
 
 def _log_difference(tail: float, kept: np.ndarray) -> np.ndarray:
-    """log(1/v - 1/λ) of the mean variance left out and those kept."""
+    """Return log(1/v - 1/λ) of the mean variance left out and those retained."""
     return np.log(np.maximum(1.0 / tail - 1.0 / kept, NOTHING / tail))

@@ -36,24 +36,24 @@ class GaussianModel:
 
     @property
     def d(self) -> int:
-        """Features."""
+        """Return the number of features."""
         return int(self.components.shape[1])
 
     def covariance(self) -> Array:
-        """Shape (d, d), in the units of the data."""
+        """Return the covariance, shape (d, d), in the units of the data."""
         above = np.maximum(self.variances - self.noise, 0.0)
         C = self._spread(above, self.noise)
         return C if self.scale is None else C * self.scale[:, None] * self.scale[None, :]
 
     def precision(self) -> Array:
-        """The inverse of the covariance, shape (d, d); see `floor`."""
+        """Return the inverse of the covariance, shape (d, d); see `floor`."""
         variances, noise = self.regular()
         elsewhere = 1.0 / noise if len(variances) < self.d else 0.0  # no other direction: nothing to cancel
         P = self._spread(1.0 / variances - elsewhere, elsewhere)
         return P if self.scale is None else P / self.scale[:, None] / self.scale[None, :]
 
     def _spread(self, values: np.ndarray, everywhere: float) -> Array:
-        """V diag(values) Vᵀ + everywhere I."""
+        """Return V diag(values) Vᵀ + everywhere I."""
         V = self.components
         xp = namespace_of(V)
         weighted = xp.matrix_transpose(V) * from_host(values, V)[None, :]
@@ -76,14 +76,14 @@ class GaussianModel:
 
     @property
     def floor(self) -> float:
-        """The variance that directions without any are given where the covariance is inverted: eps times the largest.
+        """Return the variance that replaces 0 where the covariance is inverted: eps times the largest one.
 
         A row off the space of the data so has a very small likelihood, not none.
         """
         return epsilon(self.components) * float(np.max(self.variances, initial=0.0))
 
     def regular(self) -> tuple[np.ndarray, float]:
-        """Variances and noise, all positive."""
+        """Return variances and noise, all positive."""
         noise = self.noise if self.noise > 0 else self.floor
         if not noise > 0:
             raise np.linalg.LinAlgError("the data have no variance that float64 can hold: their model has no density.")

@@ -257,7 +257,7 @@ def update_pca(state: IncrementalState | None, X: Array, n_components: int | Non
             raise ValueError(f"the batch has {X.shape[1]} features, and the ones before had {state.axes.shape[1]}.")
         p = checked_count(n_components, state, *map(int, X.shape))
         with few_threads(int(X.shape[1]), blocking.BATCH_ONE_THREAD_UP_TO):
-            return updated(state, X, p)
+            return add_batch(state, X, p)
 
 
 def few_threads(d: int, most: int) -> AbstractContextManager[None]:
@@ -265,7 +265,7 @@ def few_threads(d: int, most: int) -> AbstractContextManager[None]:
     return single_threaded_blas() if d <= most else nullcontext()
 
 
-def updated(before: IncrementalState | None, X: Array, p: int) -> IncrementalState:
+def add_batch(before: IncrementalState | None, X: Array, p: int) -> IncrementalState:
     """Return the rows so far with a batch X (m, d) and p axes, in other units where squares in the old ones are unsafe.
 
     The singular vectors of the old axes times their singular values, the centered batch, and one row for the shift of
@@ -342,7 +342,7 @@ def right_singular_pairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
     return padded, axes * signs(xp.matrix_transpose(axes))[:, None]
 
 
-def checked_count(wanted: int | None, before: IncrementalState | None, rows: int, d: int) -> int:
+def checked_count(requested: int | None, before: IncrementalState | None, rows: int, d: int) -> int:
     """Return the number of components after a batch of so many rows.
 
     Raises
@@ -350,21 +350,21 @@ def checked_count(wanted: int | None, before: IncrementalState | None, rows: int
     InvalidParameterError
         As scikit-learn: more than the features, more than the rows of the first batch, or not the same as before.
     """
-    if wanted is None:
+    if requested is None:
         return min(rows, d) if before is None else int(before.axes.shape[0])
-    if wanted > d:
+    if requested > d:
         raise InvalidParameterError(
-            f"n_components={wanted!r} invalid for n_features={d}, need more rows than columns for IncrementalPCA "
+            f"n_components={requested!r} invalid for n_features={d}, need more rows than columns for IncrementalPCA "
             "processing: at most as many components as features."
         )
-    if before is None and wanted > rows:
+    if before is None and requested > rows:
         raise InvalidParameterError(
-            f"n_components={wanted} must be less or equal to the batch number of samples {rows} for the first "
+            f"n_components={requested} must be less or equal to the batch number of samples {rows} for the first "
             "partial_fit call. Make the first batch larger."
         )
-    if before is not None and before.axes.shape[0] != wanted:
+    if before is not None and before.axes.shape[0] != requested:
         raise InvalidParameterError(
-            f"n_components has changed from {before.axes.shape[0]} to {wanted} between calls to partial_fit; fit again "
-            "to change it."
+            f"n_components has changed from {before.axes.shape[0]} to {requested} between calls to partial_fit; fit "
+            "again to change it."
         )
-    return wanted
+    return requested

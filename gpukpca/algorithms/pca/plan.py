@@ -1,4 +1,4 @@
-"""Which way a PCA goes: the eigenproblem of the features, of the samples, an SVD, or iteration; from shapes alone."""
+"""Plan of a PCA from shapes alone: the eigenproblem of the features or of the samples, an SVD, or iteration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FEW_FEATURES = 2000
 FEATURES_PER_COMPONENT = 30
 # Sparse products are worth making whole up to this size of the smaller side.
 FEW_OF_SPARSE = 1000
-# Up to here LAPACK on a stored matrix; beyond it block Krylov, where few pairs are wanted.
+# Up to here LAPACK on a stored matrix; beyond it block Krylov, where few pairs are requested.
 LAPACK_UP_TO, SIZE_PER_COMPONENT = 2500, 100
 # The tightest tolerance that block Krylov can reach, in eps: what a stored matrix is solved to.
 TIGHT = 100.0
@@ -49,7 +49,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class PCAPlan:
-    """What a fit of `PCA` does; ``print(plan)`` says it in words.
+    """Method, solver and predicted memory of a fit of `PCA`; ``print(plan)`` states them.
 
     Attributes
     ----------
@@ -107,14 +107,14 @@ class PCAPlan:
 
 @dataclass(frozen=True)
 class PCAPlanRequest:
-    """What a plan is made for.
+    """Data, settings and resources of a plan.
 
     Attributes
     ----------
     settings : PCASettings
     X : array, CSR matrix or ClusterRows
     p : int
-        Components wanted; an upper bound where the spectrum decides.
+        Components requested; an upper bound where the spectrum decides.
     whole : bool
         Whether all eigenvalues are needed.
     resources : Resources
@@ -128,39 +128,39 @@ class PCAPlanRequest:
 
     @property
     def n(self) -> int:
-        """Samples."""
+        """Return the number of samples."""
         return int(self.X.shape[0])
 
     @property
     def d(self) -> int:
-        """Features."""
+        """Return the number of features."""
         return int(self.X.shape[1])
 
     @property
     def like(self) -> Array:
-        """A zero-size array where the fit computes."""
+        """Return a zero-size array where the fit computes."""
         return self.resources.place.work
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the fit computes on a GPU."""
+        """Return whether the fit computes on a GPU."""
         return is_on_gpu(self.like)
 
     @property
     def cluster(self) -> Cluster | None:
-        """The cluster that has the rows, or None."""
+        """Return the cluster that has the rows, or None."""
         return self.X.cluster if isinstance(self.X, ClusterRows) else None
 
     @property
     def workers(self) -> int:
-        """Threads."""
+        """Return the number of threads, those of a cluster together."""
         if self.cluster is not None:
             return sum(worker.threads for worker in self.cluster.workers)
         return worker_count(self.like, self.resources.n_jobs)
 
 
 def make_pca_plan(job: PCAPlanRequest) -> PCAPlan:
-    """The first way that fits into memory.
+    """Return the plan of the first method that fits into memory.
 
     Raises
     ------
@@ -191,13 +191,13 @@ def _with_time(job: PCAPlanRequest, plan: PCAPlan) -> PCAPlan:
 
 
 def _fewer(job: PCAPlanRequest) -> str:
-    """Fewer components, and the solver for them where another one was asked for."""
+    """Return the advice to request fewer components, and the solver for them where another one was requested."""
     iterates = job.settings.svd_solver in ("randomized", "arpack")
     return "fewer components" if iterates else 'few components (of PCA with svd_solver="randomized")'
 
 
 def _ways(job: PCAPlanRequest) -> Iterator[tuple[str, str]]:
-    """Methods in the order in which they are wanted, each with the reason for it."""
+    """Yield methods in the order of preference, each with its reason."""
     asked = job.settings.svd_solver
     if asked != "auto":
         yield ("randomized" if asked == "arpack" else asked), "requested"
@@ -248,7 +248,7 @@ def _plan(job: PCAPlanRequest, method: str, reason: str, refused: PCAPlan | None
 
 
 def solver_for(job: PCAPlanRequest, method: str) -> PCASolver | None:
-    """The solver of the eigenproblem of a method; None for the SVD."""
+    """Return the solver of the eigenproblem of a method; None for the SVD."""
     settings = job.settings
     if method == "full":
         return None
@@ -262,7 +262,7 @@ def solver_for(job: PCAPlanRequest, method: str) -> PCASolver | None:
 
 
 def _bytes(job: PCAPlanRequest, method: str, solver: PCASolver | None, by_samples: bool) -> int:
-    """Peak of what a method allocates: matrices, the solver's own, blocks of every worker, components and scores."""
+    """Return the peak of the bytes of a method: matrices, the solver, blocks of all workers, components, scores."""
     n, d, p, item = job.n, job.d, job.p, item_size(job.X.dtype)
     workers, blocks, scores = job.workers, job.workers * 3 * _block_bytes(job, method), n * p
     if job.cluster is not None:
@@ -285,16 +285,16 @@ def _bytes(job: PCAPlanRequest, method: str, solver: PCASolver | None, by_sample
         sums = workers * few * (p + 10) * 8
         return copy + work + blocks + sums + results
     size = n if method == "dual" else d
-    wanted = size if job.whole else p
+    requested = size if job.whole else p
     private = workers if size <= blocking.PRIVATE_SCATTER_UP_TO or method == "covariance_eigh" else 0
     matrix = size * size * 8 * (1 + private) + size * size * item * (2 if private else 0)
-    work = solver.workspace_items(size, min(wanted, size), job.on_gpu) * 8 + 2 * size * size * 8
-    work = work if solver.forms_matrix else solver.workspace_items(size, wanted, job.on_gpu) * 8
+    work = solver.workspace_items(size, min(requested, size), job.on_gpu) * 8 + 2 * size * size * 8
+    work = work if solver.forms_matrix else solver.workspace_items(size, requested, job.on_gpu) * 8
     return copy + max(matrix, size * size * 8 + work) + blocks + results
 
 
 def _block_bytes(job: PCAPlanRequest, method: str) -> int:
-    """Of a block of rows or columns, and a tile of a product."""
+    """Return the bytes of a block of rows or columns, and a tile of a product."""
     by_rows = method == "covariance_eigh" or (method in ("randomized", "full") and job.n >= job.d)
     length, other = (job.n, job.d) if by_rows else (job.d, job.n)
     entries = blocking.SCATTER_ENTRIES.on(job.on_gpu)

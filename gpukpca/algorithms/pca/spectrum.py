@@ -57,7 +57,7 @@ class Variances:
         return np.asarray(self.singular_values / math.sqrt(self.degrees))
 
 
-def variances_of(found: Components, Z: CenteredMatrix, wanted: RankRequest) -> Variances:
+def variances_of(found: Components, Z: CenteredMatrix, rank: RankRequest) -> Variances:
     """Return the variances of a fit. The total is the trace, so the ratios are exact with few components too.
 
     Raises
@@ -74,7 +74,7 @@ def variances_of(found: Components, Z: CenteredMatrix, wanted: RankRequest) -> V
     degrees = max(n - 1, 1)
     nothing = not np.any(found.squares > 0)
     total = 0.0 if nothing else max(Z.total, float(np.sum(found.squares))) / degrees
-    kept = _kept(found, total * degrees, n, wanted)
+    kept = _kept(found, total * degrees, n, rank)
     values = found.squares[:kept] / degrees
     ratios = values / total if total > 0 else np.zeros_like(values)
     noise = _noise(found, total, kept, most, degrees)
@@ -85,18 +85,18 @@ def variances_of(found: Components, Z: CenteredMatrix, wanted: RankRequest) -> V
     return Variances(values, ratios, np.sqrt(found.squares[:kept]) / Z.unit, norms, total, noise, degrees)
 
 
-def _kept(found: Components, total: float, n: int, wanted: RankRequest) -> int:
+def _kept(found: Components, total: float, n: int, rank: RankRequest) -> int:
     """Return the number of retained components."""
-    if wanted.minka and found.spectrum is not None:
+    if rank.minka and found.spectrum is not None:
         variances = found.spectrum / max(n - 1, 1)
         return most_evident(log_evidence(variances, n, len(variances), floor=MINKA_EPS))
-    if wanted.share is None:
-        return wanted.most
+    if rank.share is None:
+        return rank.most
     if total <= 0:
-        return min(1, wanted.most)
+        return min(1, rank.most)
     # More than the share, as in scikit-learn, but for rounding: 1 - eps of the variance is all of it.
     reached = np.cumsum(found.squares) / total
-    return min(int(np.searchsorted(reached, wanted.share, side="right")) + 1, wanted.most)
+    return min(int(np.searchsorted(reached, rank.share, side="right")) + 1, rank.most)
 
 
 def _noise(found: Components, total: float, kept: int, most: int, degrees: int) -> float:
@@ -109,17 +109,18 @@ def _noise(found: Components, total: float, kept: int, most: int, degrees: int) 
     return left / (most - kept) if left > REMAINDER * total else 0.0
 
 
-def warn_of_components(found: Components, variances: Variances, wanted: RankRequest) -> None:
+def warn_of_components(found: Components, variances: Variances, rank: RankRequest) -> None:
     """Warn of residuals above the tolerance, components without variance, and a device that failed."""
     eigen = found.eigen
     if eigen is not None:
         warn_of_fallbacks(eigen)
     if eigen is not None and not np.all(eigen.converged):
         _warn_of_convergence(found)
-    rank = int(np.sum(variances.singular_values > 0))
-    if rank < variances.kept and (wanted.given or rank == 0):
+    nonzero = int(np.sum(variances.singular_values > 0))
+    if nonzero < variances.kept and (rank.given or nonzero == 0):
         warn_user(
-            f"only {rank} of the {variances.kept} components carry variance. The others have variance 0.", RankWarning
+            f"only {nonzero} of the {variances.kept} components carry variance. The others have variance 0.",
+            RankWarning,
         )
 
 
