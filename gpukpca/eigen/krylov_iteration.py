@@ -1,9 +1,9 @@
 """The passes of a block Krylov iteration: each is a function from one state to the next.
 
->>> state = first_state(op, settings, None, rng)
->>> while not state.is_done:
-...     state = step(op, state, settings, rng)
->>> eigen = result(op, state, settings)
+state = first_state(op, settings, None, rng)
+while not state.is_done:
+    state = step(op, state, settings, rng)
+eigen = result(op, state, settings)
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _is_early(state: KrylovState, settings: KrylovSettings) -> bool:
 
 
 def _append_product(op: SymmetricOperator, state: KrylovState) -> tuple[KrylovState, Array]:
-    """Return the state with its block and the product in the basis, and what of the product lies outside."""
+    """Return the state whose basis holds the block and its product, and the part (n, b) of the product outside."""
     block: Array = state.block
     state, W = _multiply(op, state, block)
     Q = state.Q.append(block)
@@ -148,7 +148,7 @@ def _append_product(op: SymmetricOperator, state: KrylovState) -> tuple[KrylovSt
 
 
 def _multiply(op: SymmetricOperator, state: KrylovState, V: Array) -> tuple[KrylovState, Array]:
-    """Return the state after one more pass, and op @ V, launched ahead or now, scaled."""
+    """Return the state after one more pass, and op @ V for V (n, b), launched ahead or now, scaled."""
     W = op @ V if state.product is None else state.product
     xp = namespace_of(W)
     if not bool(xp.all(xp.isfinite(W))):
@@ -170,9 +170,10 @@ def _multiply(op: SymmetricOperator, state: KrylovState, V: Array) -> tuple[Kryl
 def _look(
     op: SymmetricOperator, state: KrylovState, settings: KrylovSettings, outside: np.ndarray
 ) -> tuple[KrylovState, np.ndarray, np.ndarray, float]:
-    """Return the state, the p + 1 largest Ritz values, their coordinates and the estimated residual.
+    """Return the state, the p + 1 largest Ritz values, their coordinates (k, p + 1) and the estimated residual.
 
-    All of it comes from host arrays: a device may be busy with the next product.
+    `outside`, shape (b, b), is the Gram matrix of the part of the last product outside of the basis. All arrays are on
+    the host: a device may be busy with the next product.
     """
     theta, S = leading_ritz_pairs(state.T, min(state.T.shape[0], settings.p + 1))
     estimate = estimated_residual(S, outside, settings.p)
@@ -246,7 +247,7 @@ def _verify(
 ) -> KrylovState:
     """Return the state after multiplying the Ritz vectors themselves, with a few random probes: done, or restarted.
 
-    The residuals of the stopping test come from products added up over many passes. This pass gives true ones and the
+    The residuals of the stopping test come from products summed over many passes. This pass gives true ones and the
     product that scores are made of, and random directions show an eigenvalue that was missed.
     """
     n, p, b = op.shape[0], settings.p, settings.b
