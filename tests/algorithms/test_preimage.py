@@ -428,7 +428,7 @@ def test_a_position_is_that_of_the_paper_unless_it_is_twice_as_far_as_the_distan
     gram = around @ around.transpose(0, 2, 1)
     wanted = rng.standard_normal((50, 6)) * np.logspace(-4.0, 0.0, 50)[:, None]
     wanted = wanted - wanted.mean(axis=1, keepdims=True)
-    found = np.einsum("ik,ikd->id", distance_constraint._solved(gram, wanted, np.full(50, 1.0)), around)
+    found = np.einsum("ik,ikd->id", distance_constraint._coordinates(gram, wanted, np.full(50, 1.0)), around)
     paper = np.einsum("idk,ik->id", np.linalg.pinv(around, rcond=1e-9), wanted)
     length = np.linalg.norm(paper, axis=1)
     assert 5 < np.sum(length < 2.0) < 45
