@@ -71,6 +71,11 @@ class Rule:
             message.format(owner=owner, name=name, value=value, text=self.text, near=near, known=known)
         )
 
+    def check_argument(self, name: str, value: Any) -> None:
+        """Raise `InvalidParameterError` for an argument of a function that is not allowed."""
+        if not self.allows(value):
+            raise InvalidParameterError(f"{name}={value!r} is not allowed; it must be {self.text}.")
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -131,6 +136,7 @@ def instance_of(*classes: type, text: str) -> Rule:
     return Rule(text, lambda value: isinstance(value, classes))
 
 
+COUNT = integer(at_least=1)
 NONE = Rule("None", lambda value: value is None)
 FLAG = Rule("True or False", lambda value: isinstance(value, (bool, np.bool_)))
 FINITE = Rule("a finite number", is_real)

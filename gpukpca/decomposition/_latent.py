@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._rules import is_integer
+from gpukpca._rules import COUNT
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.latent.fit import fit_em, fit_spectrum, is_direct
 from gpukpca.algorithms.latent.model import LatentFit, LatentModel, filled
@@ -317,8 +317,7 @@ class LatentVariableEstimator(
         NotFittedError, InvalidParameterError
         """
         check_is_fitted(self)
-        if not is_integer(n_samples) or n_samples < 1:
-            raise InvalidParameterError(f"n_samples={n_samples!r} is not allowed; it must be an integer >= 1.")
+        COUNT.check_argument("n_samples", n_samples)
         rng = generator(self.random_state if random_state is None else random_state)
         model, d = self._latent, int(self.mean_.shape[0])
         with device_context(model.axes), overflow_allowed():

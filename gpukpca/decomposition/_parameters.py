@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 
 from gpukpca._rules import (
     CALLABLE,
+    COUNT,
     FINITE,
     FLAG,
     FOLDER,
@@ -69,7 +70,6 @@ class Client(Protocol):
 
 # -- rules ---------------------------------------------------------------------------------------------------------
 
-COUNT = integer(at_least=1)
 GAMMA = one_of(NONE, number(at_least=0), word(*GAMMA_RULES), text='None, a number >= 0, or one of "scale", "median"')
 TOLERANCE = Rule("a number in [0, 1) (0: the default of the dtype)", lambda value: is_real(value) and 0 <= value < 1)
 COUNTS = one_of(COUNT, sequence_of(COUNT, "a sequence of such integers"), word("bic"))

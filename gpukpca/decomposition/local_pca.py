@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._rules import is_integer
+from gpukpca._rules import COUNT
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.mixture.fit import fit_clusters
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
@@ -424,8 +424,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         NotFittedError, InvalidParameterError
         """
         check_is_fitted(self)
-        if not (is_integer(n_samples) and n_samples >= 1):
-            raise InvalidParameterError(f"n_samples={n_samples!r} is not allowed; it must be an integer >= 1.")
+        COUNT.check_argument("n_samples", n_samples)
         with device_context(self._model.frame.shift):
             rng = generator(self.random_state if random_state is None else random_state)
             rows, labels = self._model.drawn(int(n_samples), rng)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._rules import COUNT, Rule, is_real
 from gpukpca._typing import SymmetricOperator
 from gpukpca.backend.namespace import dtype_name, overflow_allowed, to_host
 from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
@@ -17,18 +18,18 @@ REMEDY = (
     "sigmoid a smaller gamma, or an exact solver."
 )
 
+TOLERANCE = Rule("a number in [0, 1) (0: no stop)", lambda value: is_real(value) and 0 <= value < 1)
+
 
 def checked_count(name: str, value: Any) -> int:
     """Return a positive integer; raise for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise InvalidParameterError(f"{name}={value!r} is not allowed; it must be an integer >= 1.")
+    COUNT.check_argument(name, value)
     return int(value)
 
 
 def checked_tolerance(tol: float) -> float:
     """Return a number in [0, 1); raise for anything else."""
-    if isinstance(tol, bool) or not isinstance(tol, (int, float, np.number)) or not 0 <= tol < 1:
-        raise InvalidParameterError(f"tol={tol!r} is not allowed; it must be a number in [0, 1) (0: no stop).")
+    TOLERANCE.check_argument("tol", tol)
     return float(tol)
 
 

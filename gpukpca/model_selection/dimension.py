@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from gpukpca._rules import is_integer, is_real
+from gpukpca._rules import COUNT, NONE, SHARE, Rule, is_integer, is_real, one_of, word
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.latent.ard import relevance_in_span, rounding_of, span_rank
 from gpukpca.algorithms.pca.evidence import log_evidence, most_evident
@@ -42,12 +42,19 @@ SOURCES = {
     "broken_stick": "Frontier, J. Exp. Mar. Biol. Ecol. 25 (1976) 67; Jackson, Ecology 74 (1993) 2204",
     "gap": "Weyl, Math. Ann. 71 (1912) 441; von Luxburg, Stat. Comput. 17 (2007) 395, section 8.3",
 }
-# What `value` means to a rule, where it takes one.
-VALUES = {
-    "fixed": "K",
-    "variance": "a share of the variance",
-    "error": "the largest error allowed",
-    "gap": "a share of the variance",
+
+
+def _share(rule: str) -> Rule:
+    """Return the values of a rule that takes a share of the variance."""
+    return Rule(f'a share in (0, 1] with rule "{rule}"', lambda value: is_real(value) and 0 < value <= 1)
+
+
+# The values that a rule takes; the others take none.
+ALLOWED = {
+    "fixed": Rule('an integer with rule "fixed"', is_integer),
+    "variance": _share("variance"),
+    "error": Rule('an error >= 0 with rule "error"', lambda value: is_real(value) and value >= 0),
+    "gap": one_of(NONE, _share("gap"), text=_share("gap").text),
 }
 # Rules that ask of a spectrum nothing but itself, so that it may be that of a kernel.
 OF_ANY_SPECTRUM = ("fixed", "variance", "error", "gap")
@@ -477,27 +484,9 @@ def _check(rule: Any, settings: _Settings) -> None:
     """Raise `InvalidParameterError` for a rule or a setting that is not allowed."""
     if not isinstance(rule, str) or rule not in RULES:
         raise InvalidParameterError(f"rule={rule!r} is not known; give one of {', '.join(map(repr, RULES))}.")
-    _check_value(rule, settings.value)
-    _refuse(settings.per not in ("sample", "total"), "per", settings.per, '"sample" or "total"')
-    _refuse(settings.null not in ("permutation", "normal"), "null", settings.null, '"permutation" or "normal"')
-    in_range = is_real(settings.quantile) and 0 < settings.quantile < 1
-    _refuse(not in_range, "quantile", settings.quantile, "a number strictly between 0 and 1")
-    _refuse(not is_integer(settings.n_draws) or settings.n_draws < 1, "n_draws", settings.n_draws, "an integer >= 1")
-
-
-def _check_value(rule: str, value: Any) -> None:
-    if rule not in VALUES:
-        _refuse(value is not None, "value", value, f'left out: rule "{rule}" takes none')
-    elif rule == "fixed":
-        _refuse(not is_integer(value), "value", value, 'an integer with rule "fixed"')
-    elif rule == "gap" and value is None:
-        return
-    elif rule in ("variance", "gap"):
-        _refuse(not is_real(value) or not 0 < value <= 1, "value", value, f'a share in (0, 1] with rule "{rule}"')
-    else:
-        _refuse(not is_real(value) or not value >= 0, "value", value, 'an error >= 0 with rule "error"')
-
-
-def _refuse(wrong: bool, name: str, value: Any, what: str) -> None:
-    if wrong:
-        raise InvalidParameterError(f"{name}={value!r} is not allowed; it must be {what}.")
+    allowed = ALLOWED.get(rule, Rule(f'left out: rule "{rule}" takes none', lambda value: value is None))
+    allowed.check_argument("value", settings.value)
+    word("sample", "total").check_argument("per", settings.per)
+    word("permutation", "normal").check_argument("null", settings.null)
+    SHARE.check_argument("quantile", settings.quantile)
+    COUNT.check_argument("n_draws", settings.n_draws)
