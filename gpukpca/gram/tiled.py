@@ -49,7 +49,7 @@ class TiledGram(SymmetricOperator):
         See `gpukpca._typing.SymmetricOperator`.
     rows : PreparedRows
         The prepared rows of X.
-    tile_edge, cached_tiles, workers : int
+    tile_edge, tiles, cached_tiles, workers : int
 
     Notes
     -----
@@ -88,6 +88,7 @@ class TiledGram(SymmetricOperator):
         self.kernel, self.shape, self.dtype, self.like = kernel, (n, n), X.dtype, empty_like(X)
         self.workers = worker_count(self.like, n_jobs)
         self.tile_edge = self._edge(tile_edge, dense_row_bytes(kernel, X))
+        self.tiles = upper_tiles(n, self.tile_edge)
         self.cached_tiles = self._tiles_to_cache(cached_tiles)
         self.rounding = kernel.rounding(template)
         self.rows: PreparedRows
@@ -116,7 +117,7 @@ class TiledGram(SymmetricOperator):
     def _tiles_to_cache(self, cached_tiles: int | None) -> int:
         n, edge = self.shape[0], self.tile_edge
         if cached_tiles is not None:
-            return min(max(0, int(cached_tiles)), upper_tiles(n, edge))
+            return min(max(0, int(cached_tiles)), self.tiles)
         return tiles_within(int(SHARE_ALONE * free_bytes(self.like)), n, edge, item_size(self.dtype))
 
     # -- products --------------------------------------------------------------------------------------------------

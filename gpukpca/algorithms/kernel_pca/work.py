@@ -53,7 +53,8 @@ def _iteration_work(job: PlanRequest, plan: Plan, evaluation: Work) -> Work:
     passes = solver.expected_passes(n, job.p, job.item, job.on_gpu, plan.start_landmarks > 0)
     b = solver.width(n, job.p, job.on_gpu)
     one_pass = Work(blocks=2 * n * n * b, bytes=plan.bytes_read, calls=storage.tiles)
-    work = evaluation * (1 + storage.recomputed_tiles / storage.tiles * (passes - 1)) + one_pass * passes
+    recomputed = 1.0 - (storage.tiles - storage.recomputed_tiles) / storage.tiles
+    work = evaluation * (1 + recomputed * (passes - 1)) + one_pass * passes
     start = pair_work(job, job.kernel) * (n * plan.start_landmarks) + Work(eigenproblems=plan.start_landmarks**3)
     return work + krylov_work(solver, n, job.p, passes, job.on_gpu) + start
 
