@@ -17,12 +17,17 @@ from gpukpca.exceptions import InvalidParameterError
 
 
 class WithGaussianModel:
-    """The methods of an estimator with `components_`, `explained_variance_`, `noise_variance_` and perhaps `scale_`."""
+    """The methods of an estimator with `components_`, `explained_variance_` and `noise_variance_`."""
 
     components_: Array
     explained_variance_: Array
     explained_variance_ratio_: Array
     noise_variance_: float
+
+    @property
+    def _divisors(self) -> Array | None:
+        """Return the divisors (d,) of the features; None stands for ones."""
+        return None
 
     @property
     def _deviations(self) -> np.ndarray:
@@ -32,7 +37,7 @@ class WithGaussianModel:
     @property
     def _model(self) -> GaussianModel:
         variances = self._deviations**2
-        return GaussianModel(self.components_, variances, float(self.noise_variance_), getattr(self, "scale_", None))
+        return GaussianModel(self.components_, variances, float(self.noise_variance_), self._divisors)
 
     def get_covariance(self) -> Array:
         """The covariance matrix of the Gaussian model, Vᵀ (Λ - σ²)₊ V + σ² I.

@@ -352,6 +352,10 @@ class PCA(
             return self._delivered(points, X)
 
     @property
+    def _divisors(self) -> Array | None:
+        return self.scale_
+
+    @property
     def _deviations(self) -> np.ndarray:
         """Return the standard deviations of the scores on the host, exact where variances underflow."""
         return deviations_of(self.singular_values_, self.n_samples_)
