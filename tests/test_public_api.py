@@ -122,6 +122,13 @@ def test_public_classes_document_what_they_are_made_of(name):
         assert parameter in text
 
 
+@pytest.mark.parametrize("name", [name for name in CLASSES if hasattr(CLASSES[name], "_layout")])
+def test_every_fitted_attribute_is_documented(name):
+    cls = CLASSES[name]
+    text = " ".join(base.__doc__ or "" for base in cls.__mro__ if base.__module__.startswith("gpukpca"))
+    assert not [attribute for attribute in cls._layout.fitted if attribute[0] != "_" and attribute not in text]
+
+
 METHODS = [
     (name, method)
     for name, cls in CLASSES.items()

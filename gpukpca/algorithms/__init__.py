@@ -1,4 +1,7 @@
-"""Numerical work as functions of arrays and frozen settings: nothing here knows scikit-learn or an estimator."""
+"""Numerical work as functions of arrays and frozen settings: nothing here knows scikit-learn or an estimator.
+
+What two folders need is a module beside them, such as `magnitude` or `fields`.
+"""
 
 from gpukpca.algorithms.kernel_pca.fit import fit_kernel_pca
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit

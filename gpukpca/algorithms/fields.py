@@ -17,6 +17,7 @@ T = TypeVar("T", bound=type)
 def field_of(shape: str, meaning: str, **options: Any) -> Any:
     """Return a dataclass field of an array with the shape in letters, such as "n p"; "" for anything else.
 
+    `meaning` is a phrase for the help text. A field whose value depends on p belongs to the `truncated` of its class.
     `options` are those of `dataclasses.field`, such as `default`.
     """
     return dataclasses.field(metadata={"shape": tuple(shape.split()), "meaning": meaning}, **options)

@@ -104,9 +104,10 @@ def publish(
     without: tuple[str, ...] = (),
     optional: tuple[str, ...] = (),
 ) -> None:
-    """Set the fitted attributes of a result, every array moved by `home`.
+    """Set the fitted attributes of the fields of a result, every array moved by `home`.
 
-    The fields named `without` are no attributes; an `optional` attribute is deleted where its field is None.
+    The fields named `without` are no attributes; an `optional` attribute is deleted where its field is None. Properties
+    of a result are not copied: set theirs after this call.
     """
     for name, value in attributes_of(fit, *without, home=home).items():
         if value is not None or name.removesuffix("_") not in optional:

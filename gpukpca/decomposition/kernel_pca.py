@@ -368,7 +368,7 @@ class KernelPCA(
     def _publish(
         self, fit: KernelPCAFit, preimage: Preimage | None, place: Placement, story: tuple[str, ...], data: Any
     ) -> None:
-        """Set the fitted attributes, where the data came from; the only place that does."""
+        """Set the fitted attributes, where the data came from; the only place of a fit that does."""
         home, landmarks = place.returned, fit.landmarks
         self._map, self._axes, self._preimage = fit.map, fit.axes, preimage
         self.eigenvalues_ = home(fit.eigenvalues)

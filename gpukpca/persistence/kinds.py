@@ -53,7 +53,7 @@ def check_fields(owner: str, fields: dict[str, Any], kinds: dict[str, Kind], siz
     """Raise `ModelFormatError` unless `fields` are all that is wanted, nothing else, and of their kinds."""
     unknown = sorted(set(fields) - set(kinds))
     if unknown:
-        raise ModelFormatError(f"{owner} has no {', '.join(unknown)[:200]}")
+        raise ModelFormatError(f"{owner} has no {', '.join(unknown)[:200]}; a newer gpukpca may have written the file")
     for name, kind in kinds.items():
         if name not in fields:
             if not kind.optional:

@@ -3,6 +3,10 @@
 An estimator joins by a `Layout`: the kinds of its fitted attributes, public ones and those private ones that its
 methods need, which come last. Letters: n samples, d features, p components, m rows of the map of new points, r rows of
 a ridge pre-image, k clusters.
+
+A new fitted attribute is one more line here. It is `.maybe`, as older files lack it, and the format keeps its number.
+Its estimator sets it in `_publish`, `gpukpca.interop` where a peer is converted, and the docstring of the estimator
+names it.
 """
 
 from __future__ import annotations
@@ -74,6 +78,7 @@ class Layout:
 
 
 FEATURES = {"n_features_in_": size_of("d"), "feature_names_in_": names("d").maybe}
+# Of every estimator but LocalPCA.
 SPECTRUM = {
     "explained_variance_": magnitudes("p"),
     "explained_variance_ratio_": magnitudes("p"),

@@ -25,7 +25,8 @@ from gpukpca.persistence.kinds import Sizes, check_fields
 from gpukpca.persistence.layouts import Layout
 from gpukpca.persistence.tree import Flattened, Rebuilt
 
-# Of the files written, and the oldest that is read.
+# Of the files written, and the oldest that is read. Raised where the meaning of a part changes, not for a new optional
+# part.
 FORMAT = OLDEST = 1
 # Parameters that belong to a process or a machine, not to a model, and what scikit-learn's `set_output` and
 # `set_fit_request` leave on an estimator.
@@ -125,7 +126,8 @@ def _fitted(model: Any, layout: Layout) -> dict[str, Any]:
     if unknown := sorted(set(vars(model)) - known):
         raise InvalidParameterError(
             f"{layout.estimator} has {', '.join(unknown)}, which a model file has no place for; delete it first, or "
-            "keep it beside the model with gpukpca.persistence.save_with_notes."
+            "keep it beside the model with gpukpca.persistence.save_with_notes. (An attribute of the library needs a "
+            "line in gpukpca/persistence/layouts.py.)"
         )
     return {name: vars(model)[name] for name in layout.fitted if name in vars(model)}
 

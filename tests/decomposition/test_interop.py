@@ -355,3 +355,13 @@ def test_a_peer_becomes_an_onnx_graph(dtype, model):
     graph = skl2onnx.to_onnx(clone(model).fit(X).as_sklearn(), X[:1])
     session = runtime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
     assert_close(session.run(None, {"X": X})[0], scores, dtype, 1e4)
+
+
+@pytest.mark.parametrize(
+    "of", [lambda module: module.KernelPCA(2), lambda module: module.PCA(2)], ids=["kernel", "linear"]
+)
+def test_a_model_of_a_peer_has_the_attributes_of_a_fit(rng, of):
+    X = rng.standard_normal((30, 4))
+    converted = type(of(gpukpca)).from_sklearn(of(sklearn.decomposition).fit(X))
+    fitted = {name for name in vars(of(gpukpca).fit(X)) if name.endswith("_")}
+    assert {name for name in vars(converted) if name.endswith("_")} >= fitted

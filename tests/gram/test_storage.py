@@ -35,7 +35,9 @@ def test_every_storage_builds_the_centered_matrix(xp, name):
     np.testing.assert_allclose(xp.host(CenteredGram(gram).to_dense()), centered @ centered.T, atol=1e-9)
 
 
-@pytest.mark.parametrize("kernel", [Precomputed(), PairwiseCallable(lambda x, y: float(x @ y))], ids=repr)
+@pytest.mark.parametrize(
+    "kernel", [Precomputed(), PairwiseCallable(lambda x, y: float(x @ y))], ids=["matrix", "function"]
+)
 def test_kernels_that_must_be_stored_are_built_dense(kernel: Kernel):
     X = np.random.default_rng(1).standard_normal((N, 3))
     K = X @ X.T
