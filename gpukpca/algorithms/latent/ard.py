@@ -13,14 +13,13 @@ his rule leaves out eigenvalues that are 0; the lengths of those that do, and σ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
-from gpukpca.algorithms.latent.em import EMResult, StepReport, StoppingRule, run_em
+from gpukpca.algorithms.latent.em import EMProblem, EMResult, run_em
 from gpukpca.algorithms.latent.initialization import NOISE_FLOOR
 from gpukpca.algorithms.latent.m_step import m_step, orthogonal_columns, stretch_columns
 from gpukpca.backend.linalg import column_sums
@@ -144,15 +143,8 @@ def relevance_of(spectrum: np.ndarray, rest: float, n: int, d: int) -> ARDResult
     return ARDResult(w * w * unit, noise * unit, MOST_STEPS, False)
 
 
-def most_probable(
-    sums_at: Callable[[Parameters], SufficientStatistics],
-    start: Parameters,
-    stop: StoppingRule,
-    floor: float,
-    report: StepReport,
-    d: int,
-) -> EMResult:
-    """Return the maximum of likelihood times prior by EM, from `start`; every step makes their product larger.
+def most_probable(em: EMProblem, d: int) -> EMResult:
+    """Return the maximum of likelihood times prior by EM; every step makes their product larger.
 
     `d` is the dimension in which a column of W has its prior. What the prior of a direction was worth when it went
     stays in the trace, so that nothing is lost with it.
@@ -165,13 +157,11 @@ def most_probable(
 
     def moved(state: State, sums: SufficientStatistics) -> State:
         parameters, prior = state
-        parameters = stretch_columns(sums, m_step(sums, parameters, prior.pull(parameters.noise), floor))
+        parameters = stretch_columns(sums, m_step(sums, parameters, prior.pull(parameters.noise), em.floor))
         return prior.updated(orthogonal_columns(parameters))
 
-    state = (start, _Prior(d, _lengths(start)))
-    (parameters, _), trace, gain, converged = run_em(
-        state, lambda state: sums_at(state[0]), value_of, moved, stop, report
-    )
+    start = (em.start, _Prior(d, _lengths(em.start)))
+    (parameters, _), trace, gain, converged = run_em(em, start, lambda state: em.sums_at(state[0]), value_of, moved)
     return EMResult(parameters, trace, gain, converged)
 
 

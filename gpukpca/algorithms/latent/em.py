@@ -49,27 +49,44 @@ class EMResult:
         return len(self.trace) - 1
 
 
-@dataclass(frozen=True)
-class StoppingRule:
-    """The end of the iteration: a gain a step and observed entry below `tol`, or `max_iter` steps."""
-
-    tol: float
-    max_iter: int
-
-
 # Parameters with what else moves along, such as the precisions of a prior.
 State = TypeVar("State")
-# Called after an E step with its number, the trace and the gain.
+# Called after an E step with its number, the value and the gain.
 StepReport = Callable[[int, float, float], None]
 
 
+@dataclass(frozen=True)
+class EMProblem:
+    """The rows, the start and the end of an iteration.
+
+    Attributes
+    ----------
+    sums_at : callable
+        The E step: from parameters to the sums over all rows.
+    start : Parameters
+    floor : float
+        The noise variance stays at least this.
+    tol : float
+        The iteration ends with a step that gains no more than this per observed entry.
+    max_iter : int
+        Most steps.
+    report : callable
+    """
+
+    sums_at: Callable[[Parameters], SufficientStatistics]
+    start: Parameters
+    floor: float
+    tol: float
+    max_iter: int
+    report: StepReport
+
+
 def run_em(
+    em: EMProblem,
     start: State,
     sums_of: Callable[[State], SufficientStatistics],
     value_of: Callable[[State, SufficientStatistics], float],
     moved: Callable[[State, SufficientStatistics], State],
-    stop: StoppingRule,
-    report: StepReport,
 ) -> tuple[State, np.ndarray, float, bool]:
     """Iterate from `start`; return the last state, the values on the way, the last gain, and whether it converged.
 
@@ -81,28 +98,22 @@ def run_em(
         sums = sums_of(state)
         value = value_of(state, sums)
         gain = (value - trace[-1]) / sums.observed if trace else math.inf
-        report(len(trace), value, gain)
+        em.report(len(trace), value, gain)
         if not gain >= 0.0:
             return before, np.array([*trace, trace[-1]]), gain, True
         trace.append(value)
-        if gain <= stop.tol or len(trace) > stop.max_iter:
-            return state, np.array(trace), gain, gain <= stop.tol
+        if gain <= em.tol or len(trace) > em.max_iter:
+            return state, np.array(trace), gain, gain <= em.tol
         before, state = state, moved(state, sums)
 
 
-def most_likely(
-    sums_at: Callable[[Parameters], SufficientStatistics],
-    start: Parameters,
-    stop: StoppingRule,
-    floor: float,
-    report: StepReport,
-) -> EMResult:
-    """Return the maximum of the likelihood by EM with expansion, from `start`; every step makes it larger."""
+def most_likely(em: EMProblem) -> EMResult:
+    """Return the maximum of the likelihood by EM with expansion; every step makes it larger."""
 
     def value_of(parameters: Parameters, sums: SufficientStatistics) -> float:
         return sums.log_likelihood(parameters.noise)
 
     def moved(parameters: Parameters, sums: SufficientStatistics) -> Parameters:
-        return orthogonal_columns(expand_parameters(sums, m_step(sums, parameters, None, floor)))
+        return orthogonal_columns(expand_parameters(sums, m_step(sums, parameters, None, em.floor)))
 
-    return EMResult(*run_em(start, sums_at, value_of, moved, stop, report))
+    return EMResult(*run_em(em, em.start, em.sums_at, value_of, moved))

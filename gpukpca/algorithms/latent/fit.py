@@ -12,7 +12,7 @@ from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
 from gpukpca.algorithms.latent.ard import rounding_of
 from gpukpca.algorithms.latent.e_step import EStep, Parameters, SufficientStatistics, accumulate, panel_rows
-from gpukpca.algorithms.latent.em import EMResult, StepReport
+from gpukpca.algorithms.latent.em import EMProblem, EMResult, StepReport
 from gpukpca.algorithms.latent.initialization import safe_observed_moments, start_of
 from gpukpca.algorithms.latent.model import LatentFit, LatentModel
 from gpukpca.algorithms.latent.priors import FlatPrior, KnownSpectrum, LatentPrior, RelevancePrior
@@ -306,14 +306,11 @@ def fit_em(
     else:
         start, floor = start_of(batches, moments, p, rng)
         report = _step_report(progress, settings, log_volume)
-        outcome = prior.iterate(
-            lambda parameters: _sums(batches, parameters, n, resources.n_jobs),
-            start,
-            floor,
-            settings.stop,
-            report,
-            moments,
-        )
+
+        def sums_at(parameters: Parameters) -> SufficientStatistics:
+            return _sums(batches, parameters, n, resources.n_jobs)
+
+        outcome = prior.iterate(EMProblem(sums_at, start, floor, settings.tol, settings.max_iter, report), moments)
         model = LatentModel.of(outcome.parameters, factor, scale)
     is_complete = bool(namespace_of(moments.counts).all(moments.counts == n))
     fit = LatentFit.of(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from gpukpca.algorithms.latent.ard import most_probable, relevance_in_span, span_rank
 from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
-from gpukpca.algorithms.latent.em import EMResult, StepReport, StoppingRule, most_likely
+from gpukpca.algorithms.latent.em import EMProblem, EMResult, most_likely
 from gpukpca.algorithms.latent.initialization import ObservedMoments
 from gpukpca.algorithms.latent.model import LatentModel
 from gpukpca.backend.namespace import dtype_name, to_host
@@ -19,8 +18,6 @@ from gpukpca.exceptions import ConvergenceWarning, RankWarning, warn_user
 
 # The noise of EM up to so many times its floor has been held up by it.
 AT_THE_FLOOR = 2.0
-
-EStepSums = Callable[[Parameters], SufficientStatistics]
 
 
 @dataclass(frozen=True)
@@ -53,16 +50,8 @@ class LatentPrior(Protocol):
     def of_spectrum(self, known: KnownSpectrum, factor: float) -> tuple[LatentModel, int, bool]:
         """Return the model of complete data, variances times `factor`; the steps, and whether they converged."""
 
-    def iterate(
-        self,
-        sums_at: EStepSums,
-        start: Parameters,
-        floor: float,
-        stop: StoppingRule,
-        report: StepReport,
-        moments: ObservedMoments,
-    ) -> EMResult:
-        """Return the result of EM from a start; the noise stays at `floor` at least."""
+    def iterate(self, em: EMProblem, moments: ObservedMoments) -> EMResult:
+        """Return the result of EM."""
 
     def precisions(self, model: LatentModel, candidates: int) -> np.ndarray | None:
         """Return the precisions of all candidate columns on the host, infinite where pruned; None for a flat prior."""
@@ -81,17 +70,9 @@ class FlatPrior:
         variances = np.maximum(known.axes.variances, noise) * factor
         return replace(known.axes, variances=variances, noise=noise * factor), 1, True
 
-    def iterate(
-        self,
-        sums_at: EStepSums,
-        start: Parameters,
-        floor: float,
-        stop: StoppingRule,
-        report: StepReport,
-        moments: ObservedMoments,
-    ) -> EMResult:
+    def iterate(self, em: EMProblem, moments: ObservedMoments) -> EMResult:
         """Return the maximum of the likelihood."""
-        return most_likely(sums_at, start, stop, floor, report)
+        return most_likely(em)
 
     def precisions(self, model: LatentModel, candidates: int) -> None:
         """Return None."""
@@ -125,23 +106,15 @@ class RelevancePrior:
         model = LatentModel(axes, variances, factor * found.noise, known.axes.mean)
         return model, found.n_steps, found.converged
 
-    def iterate(
-        self,
-        sums_at: EStepSums,
-        start: Parameters,
-        floor: float,
-        stop: StoppingRule,
-        report: StepReport,
-        moments: ObservedMoments,
-    ) -> EMResult:
+    def iterate(self, em: EMProblem, moments: ObservedMoments) -> EMResult:
         """Return the maximum of likelihood times prior; the columns that stay are chosen in the span of the data."""
-        d, varying = int(start.loadings.shape[0]), moments.varying
-        rank, candidates = min(moments.rows - 1, int(np.sum(varying))), int(start.loadings.shape[1])
+        d, candidates = (int(size) for size in em.start.loadings.shape)
+        rank = min(moments.rows - 1, int(np.sum(moments.varying)))
         if 1 < rank < d:
-            start = _chosen_in_span(sums_at, start, floor, stop, report, moments, rank)
-        outcome = most_probable(sums_at, start, stop, floor, report, d)
+            em = replace(em, start=_chosen_in_span(em, moments, rank))
+        outcome = most_probable(em, d)
         self._warn_if_most_stay(int(outcome.parameters.loadings.shape[1]), min(candidates, rank - 1), moments.rows)
-        if outcome.parameters.noise <= AT_THE_FLOOR * floor:
+        if outcome.parameters.noise <= AT_THE_FLOOR * em.floor:
             warn_user(
                 "the noise variance fell to its floor: features are combinations of others, or there are too few rows "
                 "for so many components, and how many are kept is no finding. Set n_components to less, or leave such "
@@ -168,24 +141,16 @@ class RelevancePrior:
             )
 
 
-def _chosen_in_span(
-    sums_at: EStepSums,
-    start: Parameters,
-    floor: float,
-    stop: StoppingRule,
-    report: StepReport,
-    moments: ObservedMoments,
-    rank: int,
-) -> Parameters:
+def _chosen_in_span(em: EMProblem, moments: ObservedMoments, rank: int) -> Parameters:
     """Return a start with the columns that stay where observed entries count as those of `rank` features."""
-    d, varying = int(start.loadings.shape[0]), moments.varying
+    (d, candidates), varying = map(int, em.start.loadings.shape), moments.varying
     counted = float(np.sum(to_host(moments.counts)[varying])) * rank / int(np.sum(varying))
 
     def sums_in_span(parameters: Parameters) -> SufficientStatistics:
-        return replace(sums_at(parameters), observed=round(counted))
+        return replace(em.sums_at(parameters), observed=round(counted))
 
-    loadings = take_columns(start.loadings, np.arange(min(int(start.loadings.shape[1]), rank - 1)))
-    start = replace(start, loadings=loadings, noise=start.noise * d / rank)
-    found = most_probable(sums_in_span, start, stop, floor, report, rank).parameters
+    loadings = take_columns(em.start.loadings, np.arange(min(candidates, rank - 1)))
+    start = replace(em.start, loadings=loadings, noise=em.start.noise * d / rank)
+    found = most_probable(replace(em, sums_at=sums_in_span, start=start), rank).parameters
     kept = int(found.loadings.shape[1])
-    return replace(found, noise=max(found.noise * (rank - kept) / (d - kept), floor))
+    return replace(found, noise=max(found.noise * (rank - kept) / (d - kept), em.floor))

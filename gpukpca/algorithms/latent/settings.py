@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from gpukpca.algorithms.latent.em import StoppingRule
-
 
 @dataclass(frozen=True)
 class LatentSettings:
@@ -29,11 +27,6 @@ class LatentSettings:
     ddof: int = 1
     tol: float = 1e-10
     max_iter: int = 1000
-
-    @property
-    def stop(self) -> StoppingRule:
-        """Return the rule by which EM stops."""
-        return StoppingRule(self.tol, self.max_iter)
 
     def degrees(self, n: int) -> int:
         """Return the degrees of freedom of n rows."""
