@@ -13,6 +13,7 @@ from gpukpca.algorithms.kernel_pca.feature_space import warn_of_far_rows
 from gpukpca.algorithms.kernel_pca.fit import fit_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.plan import Plan
+from gpukpca.algorithms.kernel_pca.planning import make_plan
 from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorageName, KernelPCASettings
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.placement import Placement, own_copy, placement_for
@@ -348,8 +349,8 @@ class KernelPCA(
                 X_given = training_data(twin, compute_dask(self, X))
                 place = placement_for(self.device, X_given)
             resources = self._resources(place, memory_limit(self.memory_limit, place.work))
-            task = FitTask.of(X_given, *self._resolved(X_given), resources, has_checkpoint=self.checkpoint is not None)
-            return task.first_plan()
+            has_checkpoint = self.checkpoint is not None
+            return make_plan(FitTask.of(X_given, *self._resolved(X_given), resources, has_checkpoint=has_checkpoint))
 
     def _resources(self, place: Placement, limit: int) -> Resources:
         return Resources(place, limit, self.n_jobs, is_limited=self.memory_limit is not None)

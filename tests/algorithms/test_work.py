@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse
 
 from gpukpca import PCA, KernelPCA, Nystrom, load
-from gpukpca.algorithms.kernel_pca.plan import PlanRequest
+from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.kernel_pca.work import kernel_pca_work
 from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.resources import Resources
@@ -60,8 +60,8 @@ def test_a_plan_adds_up_what_its_fit_does(dtype: str) -> None:
     model = KernelPCA(p, kernel="rbf", gamma=0.1, memory_limit="1GB", n_jobs=1, eigen_solver=BlockKrylov(passes=passes))
     plan = model.plan(X)
     kernel = RBF(0.1)
-    resources = Resources(Placement(empty_like(X), empty_like(X)), 10**9, is_limited=True)
-    job = PlanRequest(settings_of(model, kernel), X, kernel, kernel.template(X, True), p, resources, 1)
+    resources = Resources(Placement(empty_like(X), empty_like(X)), 10**9, 1, is_limited=True)
+    job = FitTask.of(X, kernel, settings_of(model, kernel), resources)
     work = kernel_pca_work(job, plan)
     assert work is not None
     entries = plan.storage.bytes_held(1)

@@ -27,7 +27,7 @@ from sklearn.model_selection import cross_val_score
 from gpukpca import PCA, KernelPCA, Progress, load
 from gpukpca import _files as files
 from gpukpca._archive import read_archive, write_archive
-from gpukpca.algorithms.kernel_pca import planning, task
+from gpukpca.algorithms.kernel_pca import planning
 from gpukpca.algorithms.progress import ETAListener
 from gpukpca.backend import blocking
 from gpukpca.backend.column_basis import ColumnBasis
@@ -597,7 +597,7 @@ def test_a_folder_that_vanishes_is_made_anew(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_is_an_error_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(task, "make_plan", None)
+    monkeypatch.setattr("gpukpca.algorithms.kernel_pca.fit.make_plan", None)
     with pytest.raises(NotADirectoryError, match="is a file; name a folder"):
         KernelPCA(**SETTINGS, checkpoint=tmp_path / "file").fit(X)
     with pytest.raises(FileNotFoundError, match="there is no folder"):

@@ -13,6 +13,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.nystrom import nystrom_fit
 from gpukpca.algorithms.kernel_pca.plan import Plan
+from gpukpca.algorithms.kernel_pca.planning import make_plan
 from gpukpca.algorithms.kernel_pca.projection import AffineProjection
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.kernel_pca.spectrum import (
@@ -46,6 +47,7 @@ from gpukpca.exceptions import (
     warn_user,
 )
 from gpukpca.gram import CenteredGram
+from gpukpca.gram.storage import GramOperator
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.base import resolved_on
 from gpukpca.kernels.prepared import PreparedRows
@@ -182,7 +184,7 @@ def fit_rows(
     """
     _warn_of_clamping(settings.n_components, int(X.shape[0]))
     task = FitTask.of(X, kernel, settings, resources, has_checkpoint=open_checkpoint is not None, basis=basis)
-    plan = task.first_plan()
+    plan = make_plan(task)
     if progress is not None:
         progress(Progress("plan", str(plan)))
     try:
@@ -197,14 +199,18 @@ def _solve(
     task: FitTask, plan: Plan, rng: np.random.Generator, listener: Listener | None, open_checkpoint: CheckpointOpener
 ) -> KernelPCAFit:
     """Return the fit by a plan: build K, center it, find eigenpairs, make the result."""
-    report = tile_report(listener)
     if plan.is_approximate:
-        return nystrom_fit(task, plan, task.gram(plan, report), rng, listener)
+        return nystrom_fit(task, plan, _gram(task, plan, listener), rng, listener)
     with open_checkpoint(plan.solver) as checkpointer:
-        gram = task.gram(plan, report)
+        gram = _gram(task, plan, listener)
         op = CenteredGram(gram)
         plan, eigen, spectrum = _eigenpairs(task, plan, op, gram.rows, rng, listener, checkpointer)
     return _exact_fit(task, plan, op, gram.rows, eigen, spectrum)
+
+
+def _gram(task: FitTask, plan: Plan, listener: Listener | None) -> GramOperator:
+    """Return the operator of the uncentered kernel matrix."""
+    return plan.storage.build(task.kernel, task.X, task.template, task.resources.n_jobs, tile_report(listener))
 
 
 def _no_checkpoint(solver: Any) -> AbstractContextManager[None]:
@@ -283,7 +289,7 @@ def _eigenpairs_for_share(
     while True:
         plan = replace(first, n_components=p)
         if grows and p != first.n_components:  # the operator stays what it is, whatever the solver needs beside it
-            plan = replace(task.plan(p), storage=first.storage)
+            plan = replace(make_plan(replace(task, p=p)), storage=first.storage)
         eigen = solve(plan, start)
         spectrum = checked_spectrum(eigen, op, task.kernel.positive_definite, fraction)
         enough = spectrum.components_for(fraction)

@@ -1,4 +1,4 @@
-"""The plan of a fit, decided before anything large is allocated, and the request that it answers."""
+"""The plan of a fit, decided before anything large is allocated."""
 
 from __future__ import annotations
 
@@ -6,125 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpukpca._formatting import format_bytes
-from gpukpca._typing import Array
-from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, PreimageOptions
-from gpukpca.algorithms.placement import Placement
-from gpukpca.algorithms.resources import Resources
+from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.work import time_line
-from gpukpca.backend.device import describe_device, is_on_gpu
-from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE
-from gpukpca.backend.namespace import dtype_name, is_memory_map, is_sparse, item_size
+from gpukpca.backend.device import describe_device
+from gpukpca.backend.namespace import dtype_name
 from gpukpca.eigen import Nystrom
 from gpukpca.eigen.solver import Solver, complete_solver
 from gpukpca.gram.storage import Storage
-from gpukpca.kernels import Kernel, Linear
-from gpukpca.kernels.prepared import PreparedRows
-
-
-@dataclass(frozen=True)
-class PlanRequest:
-    """The facts of a fit that no choice of a plan changes.
-
-    Attributes
-    ----------
-    settings : KernelPCASettings
-    X : array or CSR matrix
-    kernel : Kernel
-        With numbers in place of rules.
-    template : PreparedRows or None
-        What the kernel learned from X; None for stored kernels.
-    p : int
-    resources : Resources
-        X may not be at their place yet.
-    workers : int
-        Threads, or machines of a cluster.
-    has_checkpoint : bool
-        Whether the fit writes checkpoints.
-    """
-
-    settings: KernelPCASettings
-    X: Array
-    kernel: Kernel
-    template: PreparedRows | None
-    p: int
-    resources: Resources
-    workers: int
-    has_checkpoint: bool = False
-
-    @property
-    def place(self) -> Placement:
-        """Return an array of the device of the fit."""
-        return self.resources.place
-
-    @property
-    def limit(self) -> int:
-        """Bytes that may be allocated."""
-        return self.resources.limit
-
-    @property
-    def n(self) -> int:
-        """Return the number of samples."""
-        return int(self.X.shape[0])
-
-    @property
-    def item(self) -> int:
-        """Return the bytes of an item."""
-        return item_size(self.X.dtype)
-
-    @property
-    def on_gpu(self) -> bool:
-        """Return whether the fit computes on a GPU."""
-        return is_on_gpu(self.place.work)
-
-    def components_for(self, solver: Solver, rank: int = 0) -> int:
-        """Return how many eigenpairs a solver computes: all where a share of the variance is requested at once.
-
-        `rank` is the number of columns of a factor of K, where there is one.
-        """
-        return (rank or self.n) if self.settings.is_share and not solver.grows_with_p else self.p
-
-    @property
-    def maps_file(self) -> bool:
-        """Return whether X is read from its file during the fit."""
-        return is_memory_map(self.X) and not self.place.moved
-
-    @property
-    def copy_bytes(self) -> int:
-        """Return the bytes of the fit's own copy of X, where it has one."""
-        own = self.place.moved or (self.settings.copies_data and not self.maps_file)
-        return self.data_bytes if own else 0
-
-    @property
-    def tile_limit(self) -> int:
-        """Return the bytes that cached tiles may take: a share of what is free, or all of a limit that was set."""
-        share = 1.0 if self.resources.is_limited else SHARE_FOR_TILES / SHARE_OF_FREE
-        return int(share * self.limit)
-
-    @property
-    def d(self) -> int:
-        """Return the number of features."""
-        return int(self.X.shape[1])
-
-    @property
-    def data_bytes(self) -> int:
-        """Return the bytes of X."""
-        if is_sparse(self.X):
-            return int(self.X.data.nbytes + self.X.indices.nbytes + self.X.indptr.nbytes)
-        return self.n * self.d * self.item
-
-    @property
-    def preimage(self) -> PreimageOptions | None:
-        """Return the options of the pre-image; None also for the linear kernel, which needs no bytes for it."""
-        return None if isinstance(self.kernel, Linear) else self.settings.preimage
-
-    @property
-    def row_bytes(self) -> int:
-        """Return the bytes of a prepared row."""
-        if self.template is None:
-            return 0
-        if is_sparse(self.X):  # in float64, and its norm
-            return -(-self.data_bytes * 12 // (4 + self.item) // max(self.n, 1)) + 8
-        return self.template.row_bytes
 
 
 @dataclass(frozen=True)
@@ -197,8 +85,8 @@ class Plan:
         return "\n".join(lines + [f"note      {note}" for note in self.notes])
 
 
-def plan_of(job: PlanRequest, solver: Solver | Nystrom, why: str, storage: Storage, needed: int, **more: Any) -> Plan:
-    """Return the plan of a request with a solver, a storage and the bytes that they need."""
+def plan_of(job: FitTask, solver: Solver | Nystrom, why: str, storage: Storage, needed: int, **more: Any) -> Plan:
+    """Return the plan of a task with a solver, a storage and the bytes that they need."""
     return Plan(
         n_samples=job.n,
         n_features=job.d,

@@ -19,16 +19,19 @@ from gpukpca.algorithms.kernel_pca.memory import (
     preimage_bytes,
     preimage_landmarks,
 )
-from gpukpca.algorithms.kernel_pca.plan import Plan, PlanRequest, plan_of
+from gpukpca.algorithms.kernel_pca.plan import Plan, plan_of
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
+from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.kernel_pca.work import kernel_pca_work
 from gpukpca.algorithms.progress import NO_CHECKPOINT
 from gpukpca.algorithms.work import estimate_seconds
 from gpukpca.backend import blocking
 from gpukpca.backend.device import hidden_memory
 from gpukpca.backend.namespace import is_sparse
+from gpukpca.distributed.gram import ClusterStorage
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.eigen.block_krylov import FEWEST_BLOCKS
+from gpukpca.eigen.partial_cholesky import default_block
 from gpukpca.eigen.solver import Solver, complete_solver
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram.product import dense_row_bytes
@@ -48,16 +51,21 @@ LARGEST_SMALL_PROBLEM = 2000
 # Monomials are written down where they are few, or few beside the samples; measured with n / 2 of them, tiles are three
 # times faster and in half the memory.
 MONOMIALS_PAY, FEW_MONOMIALS = 8, 200
+# Blocks of n rows that this process holds beside the solver's where a cluster multiplies: V and its copies, what comes
+# back, the sums in float64.
+BLOCKS_ON_THE_WAY = 6
 
 
-def make_plan(job: PlanRequest) -> Plan:
-    """Return the storage of K and the solver for the components and the memory of a request.
+def make_plan(job: FitTask) -> Plan:
+    """Return the storage of K and the solver for the components and the memory of a task.
 
     Raises
     ------
     MemoryBudgetError
         Not even the smallest candidate fits; names what is needed, what is allowed, and what to change.
     """
+    if job.is_on_cluster:
+        return _cluster_plan(job)
     fewest: int | None = None
     for plan in _candidates(job):
         if plan.predicted_bytes <= job.limit:
@@ -66,8 +74,8 @@ def make_plan(job: PlanRequest) -> Plan:
     raise MemoryBudgetError(_too_big(job, fewest or 0))
 
 
-def _candidates(job: PlanRequest) -> Iterator[Plan]:
-    """Yield plans for the request, the preferred one first."""
+def _candidates(job: FitTask) -> Iterator[Plan]:
+    """Yield plans for the task, the preferred one first."""
     given, why = job.settings.solver_for(job.n, job.p, job.on_gpu)
     if job.kernel.stored_only and job.settings.gram == "tiled":
         raise InvalidParameterError(
@@ -84,7 +92,7 @@ def _candidates(job: PlanRequest) -> Iterator[Plan]:
             yield _exact_plan(job, solver, why, edge, (note,) if note else ())
 
 
-def _completed(job: PlanRequest, plan: Plan) -> Plan:
+def _completed(job: FitTask, plan: Plan) -> Plan:
     """Return the plan with its notes on the pre-image and the checkpoint, and an estimate of its time."""
     if count := preimage_landmarks(job):
         note = f"the ridge pre-image uses {count} landmarks among the {job.n} scores"
@@ -101,7 +109,7 @@ def _completed(job: PlanRequest, plan: Plan) -> Plan:
 # -- K by tiles, or stored -------------------------------------------------------------------------------------------
 
 
-def _solvers_to_try(job: PlanRequest, solver: Solver) -> Iterator[tuple[Solver, str]]:
+def _solvers_to_try(job: FitTask, solver: Solver) -> Iterator[tuple[Solver, str]]:
     """Yield the chosen solver, then smaller ones that may take its place, each with a note."""
     e = job.settings
     if job.kernel.positive_definite is not True:
@@ -117,7 +125,7 @@ def _solvers_to_try(job: PlanRequest, solver: Solver) -> Iterator[tuple[Solver, 
         yield small, f"{so_far}; {few}" if so_far else few
 
 
-def _edges_to_try(job: PlanRequest) -> list[int]:
+def _edges_to_try(job: FitTask) -> list[int]:
     """Return the usual edge of a tile, and smaller ones for tight limits."""
     usual = tile_edge_for(job.n, job.workers, job.on_gpu, dense_row_bytes(job.kernel, job.X))
     smallest = blocking.SMALLEST_TILE_EDGE.on(job.on_gpu)
@@ -126,7 +134,7 @@ def _edges_to_try(job: PlanRequest) -> list[int]:
     return [usual, smallest] if usual > smallest else [usual]
 
 
-def _exact_plan(job: PlanRequest, solver: Solver, why: str, edge: int, notes: tuple[str, ...]) -> Plan:
+def _exact_plan(job: FitTask, solver: Solver, why: str, edge: int, notes: tuple[str, ...]) -> Plan:
     """Return the plan for a solver and a tile edge; with a start and a wide block where a pass is expensive."""
     plan = _stored_plan(job, solver, why, edge, notes)
     has_tiles = isinstance(plan.storage, TiledStorage)
@@ -150,7 +158,7 @@ def _with_recomputed_note(plan: Plan) -> Plan:
     return replace(plan, notes=(*plan.notes, note))
 
 
-def _stored_plan(job: PlanRequest, solver: Solver, why: str, edge: int, notes: tuple[str, ...]) -> Plan:
+def _stored_plan(job: FitTask, solver: Solver, why: str, edge: int, notes: tuple[str, ...]) -> Plan:
     """Return the plan with K as a square matrix, or with as many tiles cached as fit beside everything else."""
     dense = DenseStorage(job.n, job.workers)
     if isinstance(job.kernel, Precomputed):  # the matrix is the user's own
@@ -174,7 +182,7 @@ def _stored_plan(job: PlanRequest, solver: Solver, why: str, edge: int, notes: t
 # -- K by a factor -----------------------------------------------------------------------------------------------------
 
 
-def _explicit_features(job: PlanRequest) -> int:
+def _explicit_features(job: FitTask) -> int:
     """Return the columns of an exact factor of K, where features are fewer than samples; else 0."""
     e = job.settings
     if not e.requests(Nystrom, "auto", "nystrom") or e.gram != "auto" or is_sparse(job.X):
@@ -184,7 +192,7 @@ def _explicit_features(job: PlanRequest) -> int:
     return count if count <= (job.n - 1 if isinstance(job.kernel, Linear) else few) else 0
 
 
-def _feature_plan(job: PlanRequest, count: int) -> Plan:
+def _feature_plan(job: FitTask, count: int) -> Plan:
     """Return the plan by the features of all samples and the eigenproblem of their small product."""
     p = min(job.p, count) if job.settings.n_components is None else job.p
     tol = job.settings.tol
@@ -197,9 +205,9 @@ def _feature_plan(job: PlanRequest, count: int) -> Plan:
     return replace(plan_of(job, solver, why, storage, needed), n_components=p)
 
 
-def _nystrom_plans(job: PlanRequest, requested: Nystrom, why: str) -> Iterator[Plan]:
+def _nystrom_plans(job: FitTask, requested: Nystrom, why: str) -> Iterator[Plan]:
     """Yield plans by landmarks, with the requested rank."""
-    solver, rank, p = with_rank(requested, job.settings, job.kernel, job.n, job.p)
+    solver, rank, p = _with_rank(requested, job.settings, job.kernel, job.n, job.p)
     for edge in _edges_to_try(job):
         panel = panel_for(job, edge)
         needed = max(landmark_bytes(job, rank, p, edge, panel), preimage_bytes(job))
@@ -208,14 +216,14 @@ def _nystrom_plans(job: PlanRequest, requested: Nystrom, why: str) -> Iterator[P
         yield replace(plan_of(job, solver, why, storage, needed, bytes_read=read), n_components=p)
 
 
-def _source(job: PlanRequest, edge: int, panel: int) -> Storage:
+def _source(job: FitTask, edge: int, panel: int) -> Storage:
     """Return what the columns of K at the landmarks come from."""
     if job.kernel.stored_only:
         return DenseStorage(job.n, job.workers)
     return TiledStorage(job.n, job.workers, edge, 0, panel)
 
 
-def with_rank(
+def _with_rank(
     requested: Nystrom, settings: KernelPCASettings, kernel: Kernel, n: int, p: int
 ) -> tuple[Nystrom, int, int]:
     """Return the approximation of K (n, n) with its rank as a number, that rank, and p or the rank if that is less."""
@@ -229,7 +237,40 @@ def with_rank(
     return replace(requested, rank=rank), rank, min(p, rank)
 
 
-def _too_big(job: PlanRequest, needed: int) -> str:
+# -- K on a cluster, where workers make and multiply tiles and this process does the rest ------------------------------
+
+
+def _cluster_plan(job: FitTask) -> Plan:
+    """Return the plan within the memory of this process; raise `MemoryBudgetError` where that is too little."""
+    n, p, item = job.n, job.p, job.item
+    storage: Storage = ClusterStorage(n, job.workers)
+    given, why = job.settings.solver_for(n, p, False)
+    if isinstance(given, Nystrom):
+        given, rank, p = _with_rank(given, job.settings, job.kernel, n, p)
+        storage = LowRankStorage(n, job.workers, rank, storage)
+        needed = n * (rank + 2 * default_block(rank)) * item + 5 * 8 * rank**2
+        solver = complete_solver(given)
+    else:
+        solver = complete_solver(given)
+        solver = solver if job.kernel.positive_definite else solver.with_full_spectrum()
+        needed = solver.workspace_items(n, p, False) * item
+        needed += 2 * n * n * item if solver.forms_matrix else BLOCKS_ON_THE_WAY * 8 * n * solver.width(n, p, False)
+    if job.basis is not job.X:  # this process holds all rows beside the workers
+        needed += n * job.d * item
+    if needed > job.limit:
+        other = ', or eigen_solver="randomized"' if solver.forms_matrix else ""
+        raise MemoryBudgetError(
+            f"this process needs {format_bytes(needed)} for the eigenvectors of {n} rows, and "
+            f"{format_bytes(job.limit)} are allowed or free. Ask for fewer components, use float32 data{other}."
+        )
+    note = f"cluster: {job.X.cluster.describe()}"
+    return plan_of(replace(job, p=p), solver, why, storage, needed, notes=(note,))
+
+
+# -- no plan -----------------------------------------------------------------------------------------------------------
+
+
+def _too_big(job: FitTask, needed: int) -> str:
     """Return the message for a limit that no candidate keeps, with advice."""
     n, e = job.n, job.settings
     advice = ["a larger memory_limit", "float32 data"] if job.item == 8 else ["a larger memory_limit"]

@@ -1,24 +1,26 @@
-"""The inputs of a fit that every step reads."""
+"""The inputs of a fit, and the facts that follow from them and that no choice of a plan changes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from gpukpca.algorithms.kernel_pca.cluster_planning import check_shareable, cluster_plan
-from gpukpca.algorithms.kernel_pca.plan import Plan, PlanRequest
-from gpukpca.algorithms.kernel_pca.planning import make_plan
-from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
+from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, PreimageOptions
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum, nonzero_components
 from gpukpca.algorithms.kernel_pca.underflow import is_constant
+from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.resources import Resources
+from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE
+from gpukpca.backend.namespace import is_memory_map, is_sparse, item_size
 from gpukpca.backend.parallel import worker_count
 from gpukpca.distributed import ClusterRows
-from gpukpca.gram.storage import GramOperator
-from gpukpca.kernels import Kernel
+from gpukpca.eigen.solver import Solver
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.kernels import Kernel, Linear
 from gpukpca.kernels.prepared import PreparedRows
 
 # Components of the first plan where a share of the variance is requested.
@@ -32,26 +34,29 @@ class FitTask:
     Attributes
     ----------
     X : array, CSR matrix or ClusterRows, shape (n, d)
-        The rows that K is made from.
+        The rows that K is made from; while it is planned, they may not be at the place of `resources` yet.
     kernel : Kernel
         With numbers in place of rules.
     settings : KernelPCASettings
     resources : Resources
-    has_checkpoint : bool
-        Whether the fit writes checkpoints.
     basis : array, CSR matrix or ClusterRows
         What the model takes its rows from: X, or the rows of a cluster in the memory of this process.
     template : PreparedRows or None
         What the kernel learned from X; None for stored kernels.
+    p : int
+        Components to compute; a guess where a share of the variance is requested.
+    has_checkpoint : bool
+        Whether the fit writes checkpoints.
     """
 
     X: Any
     kernel: Kernel
     settings: KernelPCASettings
     resources: Resources
-    has_checkpoint: bool
     basis: Any
     template: PreparedRows | None
+    p: int
+    has_checkpoint: bool = False
 
     @classmethod
     def of(
@@ -64,11 +69,18 @@ class FitTask:
         has_checkpoint: bool = False,
         basis: Any = None,
     ) -> FitTask:
-        """Return the task, with what the kernel learns from X."""
-        if isinstance(X, ClusterRows):
-            check_shareable(kernel)
+        """Return the task, with what the kernel learns from X and the components of the settings."""
+        if kernel.stored_only and isinstance(X, ClusterRows):
+            raise InvalidParameterError(
+                "precomputed kernels and plain callables are stored whole, which a cluster cannot share out. Use a "
+                "kernel object or a name, or fit in one process."
+            )
         template = None if kernel.stored_only else kernel.template(X, centered=True)
-        return cls(X, kernel, settings, resources, has_checkpoint, X if basis is None else basis, template)
+        n = int(X.shape[0])
+        p = min(n, FIRST_GUESS if settings.is_share else int(settings.n_components or n))
+        return cls(X, kernel, settings, resources, X if basis is None else basis, template, p, has_checkpoint)
+
+    # -- data --------------------------------------------------------------------------------------------------------
 
     @property
     def n(self) -> int:
@@ -76,35 +88,104 @@ class FitTask:
         return int(self.X.shape[0])
 
     @property
+    def d(self) -> int:
+        """Return the number of features."""
+        return int(self.X.shape[1])
+
+    @property
+    def item(self) -> int:
+        """Return the bytes of an item."""
+        return item_size(self.X.dtype)
+
+    @property
+    def is_on_cluster(self) -> bool:
+        """Return whether the rows are on a cluster."""
+        return isinstance(self.X, ClusterRows)
+
+    @property
+    def maps_file(self) -> bool:
+        """Return whether X is read from its file during the fit."""
+        return is_memory_map(self.X) and not self.place.moved
+
+    def is_constant(self) -> bool:
+        """Return whether all rows of the data are the same."""
+        return is_constant(self.basis, self.kernel)
+
+    @property
     def empty_template(self) -> PreparedRows | None:
         """Return what the kernel learned, without rows: a kernel of the user's may answer with all of them."""
         return None if self.template is None else self.template.slice(0, 0)
 
-    def first_plan(self) -> Plan:
-        """Return the plan for the components of the settings; where a share is requested, for a first guess."""
-        if self.settings.is_share:
-            return self.plan(min(self.n, FIRST_GUESS))
-        return self.plan(min(self.n, int(self.settings.n_components or self.n)))
+    # -- place and limits --------------------------------------------------------------------------------------------
 
-    def plan(self, p: int) -> Plan:
-        """Return the plan for p components."""
-        resources, on_cluster = self.resources, isinstance(self.X, ClusterRows)
-        workers = len(self.X.cluster.workers) if on_cluster else worker_count(resources.place.work, resources.n_jobs)
-        request = PlanRequest(
-            self.settings, self.X, self.kernel, self.template, p, resources, workers, self.has_checkpoint
+    @property
+    def place(self) -> Placement:
+        """Return an array of the device of the fit."""
+        return self.resources.place
+
+    @property
+    def on_gpu(self) -> bool:
+        """Return whether the fit computes on a GPU."""
+        return is_on_gpu(self.place.work)
+
+    @cached_property
+    def workers(self) -> int:
+        """Return the number of threads, or of machines of a cluster."""
+        return (
+            len(self.X.cluster.workers) if self.is_on_cluster else worker_count(self.place.work, self.resources.n_jobs)
         )
-        return cluster_plan(request, self.basis is not self.X) if on_cluster else make_plan(request)
 
-    def gram(self, plan: Plan, report: Callable[[int, int], None] | None) -> GramOperator:
-        """Return the operator of the uncentered kernel matrix."""
-        return plan.storage.build(self.kernel, self.X, self.template, self.resources.n_jobs, report)
+    @property
+    def limit(self) -> int:
+        """Return the bytes that may be allocated."""
+        return self.resources.limit
+
+    @property
+    def tile_limit(self) -> int:
+        """Return the bytes that cached tiles may take: a share of what is free, or all of a limit that was set."""
+        share = 1.0 if self.resources.is_limited else SHARE_FOR_TILES / SHARE_OF_FREE
+        return int(share * self.limit)
+
+    # -- bytes -------------------------------------------------------------------------------------------------------
+
+    @property
+    def data_bytes(self) -> int:
+        """Return the bytes of X."""
+        if is_sparse(self.X):
+            return int(self.X.data.nbytes + self.X.indices.nbytes + self.X.indptr.nbytes)
+        return self.n * self.d * self.item
+
+    @property
+    def copy_bytes(self) -> int:
+        """Return the bytes of the fit's own copy of X, where it has one."""
+        own = self.place.moved or (self.settings.copies_data and not self.maps_file)
+        return self.data_bytes if own else 0
+
+    @property
+    def row_bytes(self) -> int:
+        """Return the bytes of a prepared row."""
+        if self.template is None:
+            return 0
+        if is_sparse(self.X):  # in float64, and its norm
+            return -(-self.data_bytes * 12 // (4 + self.item) // max(self.n, 1)) + 8
+        return self.template.row_bytes
+
+    # -- components and pre-image ------------------------------------------------------------------------------------
+
+    @property
+    def preimage(self) -> PreimageOptions | None:
+        """Return the options of the pre-image; None also for the linear kernel, which needs no bytes for it."""
+        return None if isinstance(self.kernel, Linear) else self.settings.preimage
+
+    def components_for(self, solver: Solver, rank: int = 0) -> int:
+        """Return how many eigenpairs a solver computes: all where a share of the variance is requested at once.
+
+        `rank` is the number of columns of a factor of K, where there is one.
+        """
+        return (rank or self.n) if self.settings.is_share and not solver.grows_with_p else self.p
 
     def n_kept(self, spectrum: Spectrum) -> int:
         """Return how many components remain: all, or those that are not zero."""
         if not self.settings.drops_zeros:
             return len(spectrum.eigenvalues)
         return int(np.sum(nonzero_components(spectrum.eigenvalues, spectrum.dtype)))
-
-    def is_constant(self) -> bool:
-        """Return whether all rows of the data are the same."""
-        return is_constant(self.basis, self.kernel)

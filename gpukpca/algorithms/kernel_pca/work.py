@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpukpca.algorithms.kernel_pca.plan import Plan, PlanRequest
+from gpukpca.algorithms.kernel_pca.plan import Plan
+from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.work import COPIES, SPARSE_ENTRY_BYTES, STEPS, Work, krylov_work
 from gpukpca.backend.namespace import is_sparse
 from gpukpca.eigen.solver import Solver, complete_solver
@@ -13,7 +14,7 @@ from gpukpca.kernels import Kernel, Laplacian, Linear, PairwiseCallable, Precomp
 COLUMNS_A_PIVOT = 1.5
 
 
-def kernel_pca_work(job: PlanRequest, plan: Plan) -> Work | None:
+def kernel_pca_work(job: FitTask, plan: Plan) -> Work | None:
     """Return the work of a fit by a plan; None for a function of two rows or a solver of unknown work."""
     if isinstance(job.kernel, PairwiseCallable):
         return None
@@ -31,7 +32,7 @@ def kernel_pca_work(job: PlanRequest, plan: Plan) -> Work | None:
     return None if dense is None else work + evaluation + dense
 
 
-def pair_work(job: PlanRequest, kernel: Kernel) -> Work:
+def pair_work(job: FitTask, kernel: Kernel) -> Work:
     """Return the work of one entry of K."""
     if isinstance(kernel, Precomputed):
         return Work()
@@ -48,7 +49,7 @@ def pair_work(job: PlanRequest, kernel: Kernel) -> Work:
     return values + Work(products=2 * (job.d + 2) * (2 if wide else 1))
 
 
-def _iteration_work(job: PlanRequest, plan: Plan, evaluation: Work) -> Work:
+def _iteration_work(job: FitTask, plan: Plan, evaluation: Work) -> Work:
     n, solver, storage = job.n, complete_solver(plan.solver), plan.storage
     passes = solver.expected_passes(n, job.p, job.item, job.on_gpu, plan.start_landmarks > 0)
     b = solver.width(n, job.p, job.on_gpu)
@@ -59,20 +60,20 @@ def _iteration_work(job: PlanRequest, plan: Plan, evaluation: Work) -> Work:
     return work + krylov_work(solver, n, job.p, passes, job.on_gpu) + start
 
 
-def _dense_work(job: PlanRequest, solver: Solver) -> Work | None:
+def _dense_work(job: FitTask, solver: Solver) -> Work | None:
     n, p = job.n, job.components_for(solver)
     share = solver.direct_work(n, p)
     return None if share is None else Work(eigenproblems=share * n**3, blocks=4 * n * n * p, bytes=6 * n * n * job.item)
 
 
-def _small_work(job: PlanRequest, columns: int, p: int) -> Work:
+def _small_work(job: FitTask, columns: int, p: int) -> Work:
     """Return the work of the eigenproblem of a factor, whose square is summed in float64."""
     n = job.n
     widened = 8 // job.item
     return Work(products=widened * n * columns**2, eigenproblems=columns**3, blocks=6 * n * columns * p)
 
 
-def _factor_work(job: PlanRequest, plan: Plan, columns: int) -> Work:
+def _factor_work(job: FitTask, plan: Plan, columns: int) -> Work:
     solver = complete_solver(plan.solver)
     functions = 0 if isinstance(job.kernel, Linear) else job.n * columns
     work = Work(bytes=4 * job.n * columns * job.item, functions=functions)
@@ -83,7 +84,7 @@ def _factor_work(job: PlanRequest, plan: Plan, columns: int) -> Work:
     return work + product * passes + krylov_work(solver, job.n, job.p, passes, job.on_gpu)
 
 
-def _landmark_work(job: PlanRequest, plan: Plan, rank: int) -> Work:
+def _landmark_work(job: FitTask, plan: Plan, rank: int) -> Work:
     columns = pair_work(job, job.kernel) * (COLUMNS_A_PIVOT * job.n * rank)
     growing = Work(products=2 * job.n * rank**2, bytes=4 * job.n * rank * job.item + plan.bytes_read, calls=rank)
     return columns + growing + _small_work(job, rank, plan.n_components)
