@@ -1,12 +1,14 @@
 """The fixed table of the classes in model files; no other object is ever made from a file.
 
-A class joins by one entry: its name, and the kinds of the constructor's arguments that tell all of it.
+A class joins by one entry: its name, and the kinds of the constructor's arguments that determine all of it. The fields
+of a dataclass state their kinds by their types and shapes.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -103,7 +105,7 @@ class Entry:
     fields: Callable[[Any], dict[str, Any]] | None = None
     make: Callable[..., Any] | None = None
     shared: bool = False
-    former: dict[str, str] = field(default_factory=dict)
+    former: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def taken(self, thing: Any) -> dict[str, Any]:
         """The fields of an object."""
@@ -128,10 +130,41 @@ def _euclidean_rows(cls: type[EuclideanRows]) -> Entry:
 
 
 KERNEL = of(Kernel)
-STORAGE = of(Storage)
 SOLVER = of(Dense, BlockKrylov, LowRank, Nystrom)
-AXES = {"components": floats("p", "d"), "mean": floats("d"), "wide_mean": floats("d")}
+OF_PLANS = {"predicted_bytes": INTEGER, "available_bytes": INTEGER, "estimated_seconds": POSITIVE.or_none.maybe}
 NOTHING = rows("0", "*")  # of a data set what was learned from it, without its rows
+# Types of fields, as dataclasses write them.
+BY_TYPE = {"int": COUNT, "float": POSITIVE, "bool": FLAG, "str": TEXT, "tuple[str, ...]": TEXTS}
+BY_TYPE |= {
+    cls.__name__: of(cls)
+    for cls in (AffineProjection, FeatureSpace, Kernel, Moments, PreparedRows, RidgeRule, RowScaling, Storage)
+}
+
+
+def _data(
+    cls: type,
+    kinds: dict[str, Kind] | None = None,
+    *,
+    without: tuple[str, ...] = (),
+    host: tuple[str, ...] = (),
+    **options: Any,
+) -> Entry:
+    """Return the entry of a dataclass: type and shape of a field state its kind, unless `kinds` does.
+
+    The fields `without` are not in files; those of the type np.ndarray stay on the host.
+    """
+    fields, kinds = [field for field in dataclasses.fields(cls) if field.name not in without], kinds or {}
+    host += tuple(field.name for field in fields if str(field.type).startswith("np.ndarray"))
+    return Entry(cls, {field.name: kinds.get(field.name) or _kind(field) for field in fields}, host, **options)
+
+
+def _kind(field: dataclasses.Field[Any]) -> Kind:
+    """Return the kind that a field of a dataclass states: the shape of an array, or a type."""
+    name, _, optional = str(field.type).partition(" | ")
+    shape = field.metadata.get("shape")
+    kind = floats(*shape) if shape else BY_TYPE[name]
+    return kind.or_none if optional else kind
+
 
 ENTRIES = [
     # kernels: what their parameters may be they check by themselves
@@ -150,19 +183,14 @@ ENTRIES = [
     _kernel(Power, k=KERNEL, exponent=COUNT),
     _kernel(Exp, k=KERNEL),
     # what kernels learn from a training set
-    Entry(
+    _data(
         Geometry,
         {
             "mean": floats("d").or_none,
-            "gamma": POSITIVE,
             "exponent": INTEGER,
-            "flat": FLAG,
-            "wide": FLAG,
             "varying": indices("*", below="d").or_none,
-            "kink": FLAG,
             "spread": POSITIVE.maybe,
         },
-        host=("varying",),
     ),
     _euclidean_rows(ProductRows),
     _euclidean_rows(SparseProductRows),
@@ -176,159 +204,60 @@ ENTRIES = [
         make=lambda parts: CombinedRows(list(parts)),
     ),
     # solvers and plans
-    Entry(Dense, {"tol": POSITIVE, "full_spectrum": FLAG}),
-    Entry(LowRank, {"tol": POSITIVE}),
-    Entry(
-        BlockKrylov,
-        {
-            "tol": POSITIVE,
-            "block_size": COUNT.or_none,
-            "max_passes": COUNT.or_none,
-            "passes": COUNT.or_none,
-            "max_blocks": COUNT.or_none,
-            "start": floats("*", "*").or_none,
-        },
-        host=("start",),
-    ),
-    Entry(Nystrom, {"rank": COUNT.or_none, "landmarks": TEXT, "tol": POSITIVE}),
-    Entry(DenseStorage, {"n": COUNT, "workers": COUNT}),
-    Entry(ClusterStorage, {"n": COUNT, "workers": COUNT}),
-    Entry(
-        TiledStorage, {"n": COUNT, "workers": COUNT, "tile_edge": AT_LEAST_ONE, "cached_tiles": COUNT, "panel": COUNT}
-    ),
-    Entry(LowRankStorage, {"n": COUNT, "workers": COUNT, "rank": COUNT, "source": STORAGE.or_none}),
-    Entry(
-        Plan,
-        {
-            "n_samples": COUNT,
-            "n_features": COUNT,
-            "n_components": COUNT,
-            "dtype": TEXT,
-            "device": TEXT,
-            "kernel": TEXT,
-            "solver": SOLVER,
-            "solver_reason": TEXT,
-            "storage": STORAGE,
-            "predicted_bytes": INTEGER,
-            "available_bytes": INTEGER,
-            "start_landmarks": COUNT,
-            "preimage_landmarks": COUNT,
-            "bytes_read": COUNT,
-            "notes": TEXTS,
-            "estimated_seconds": POSITIVE.or_none.maybe,
-        },
-        former={"residence": "storage"},
-    ),
-    Entry(
-        PCAPlan,
-        {
-            "n_samples": COUNT,
-            "n_features": COUNT,
-            "n_components": COUNT,
-            "dtype": TEXT,
-            "device": TEXT,
-            "method": one_of(*WORDS),
-            "reason": TEXT,
-            "solver": SOLVER.or_none,
-            "by_samples": FLAG,
-            "workers": COUNT,
-            "predicted_bytes": INTEGER,
-            "available_bytes": INTEGER,
-            "notes": TEXTS,
-            "estimated_seconds": POSITIVE.or_none.maybe,
-        },
-    ),
+    _data(Dense),
+    _data(LowRank),
+    _data(BlockKrylov, {"start": floats("*", "*").or_none}, host=("start",)),
+    _data(Nystrom, {"landmarks": TEXT}),
+    _data(DenseStorage),
+    _data(ClusterStorage),
+    _data(TiledStorage, {"tile_edge": AT_LEAST_ONE}),
+    _data(LowRankStorage),
+    _data(Plan, {"solver": SOLVER, **OF_PLANS}, former={"residence": "storage"}),
+    _data(PCAPlan, {"method": one_of(*WORDS), "solver": SOLVER.or_none, **OF_PLANS}),
     # maps of new points, pre-images, what goes on with the next batch
-    Entry(
-        AffineProjection,
-        {
-            "basis": rows("m", "d"),
-            "projection": floats("m", "p"),
-            "offset": floats("p"),
-            "mean_weights": floats("m"),
-            "mean_norm": NUMBER,
-            "template": of(PreparedRows).or_none,
-        },
-        shared=True,
-    ),
-    Entry(
-        LinearProjection,
-        {
-            "shift": floats("d"),
-            "axes": floats("d", "p"),
-            "offset": floats("p"),
-            "weights": floats("d").or_none,
-            "inverse_roots": floats("p"),
-        },
-        host=("offset", "inverse_roots"),
-    ),
-    Entry(LinearAxes, AXES),
-    Entry(LinearPreimage, AXES),
-    Entry(
-        RidgeRule,
-        {"kernel": KERNEL, "alpha": POSITIVE, "centered": FLAG, "landmarks": COUNT, "n_jobs": INTEGER.or_none},
-    ),
-    Entry(
+    _data(AffineProjection, {"basis": rows("m", "d"), "mean_norm": NUMBER}, without=("rows",), shared=True),
+    _data(LinearProjection),
+    _data(LinearAxes),
+    _data(LinearPreimage),
+    _data(RidgeRule, {"n_jobs": INTEGER.or_none}),
+    _data(
         RidgeRegression,
         {
-            "rule": of(RidgeRule),
             "X": floats("n", "d"),
             "scores": floats("n", "p"),
-            "kernel": KERNEL,
             "knots": floats("r", "p"),
             "dual_coef": floats("r", "d"),
             "mean": floats("d").or_none,
         },
     ),
-    Entry(FeatureSpace, {"kernel": KERNEL, "map": of(AffineProjection), "n_jobs": INTEGER.or_none}),
-    Entry(
+    _data(FeatureSpace, {"n_jobs": INTEGER.or_none}, without=("landmarks", "axes")),
+    _data(
         FixedPoint,
-        {
-            "space": of(FeatureSpace),
-            "mean": floats("d"),
-            "scores": floats("m", "p"),
-            "spread": POSITIVE,
-            "max_iter": AT_LEAST_ONE,
-            "tol": POSITIVE,
-        },
+        {"mean": floats("d"), "scores": floats("m", "p"), "max_iter": AT_LEAST_ONE},
+        without=("points", "slope"),
         make=FixedPoint.of,
     ),
-    Entry(
+    _data(
         DistanceConstraint,
         {
-            "space": of(FeatureSpace),
             "mean": floats("d").or_none,
             "scores": floats("m", "p"),
             "norms": floats("m"),
             "diagonal": floats("m"),
-            "reach": POSITIVE,
             "n_neighbors": AT_LEAST_ONE,
         },
+        without=("points",),
         make=DistanceConstraint.of,
     ),
-    Entry(
-        LatentModel,
-        {
-            "axes": floats("d", "p"),
-            "variances": floats("p"),
-            "noise": POSITIVE,
-            "mean": floats("d"),
-            "scale": POSITIVE.maybe,
-        },
-        host=("variances",),
+    _data(
+        LatentModel, {"axes": floats("d", "p"), "variances": floats("p"), "mean": floats("d"), "scale": POSITIVE.maybe}
     ),
-    Entry(RowScaling, {"shift": floats("d"), "factor": POSITIVE, "variance": POSITIVE}),
+    _data(RowScaling, {"shift": floats("d")}),
     # without what a fit notes of a cluster on its way
-    Entry(
+    _data(
         Cluster,
-        {
-            "weight": POSITIVE,
-            "mean": floats("d"),
-            "axes": floats("p", "d"),
-            "variances": floats("p"),
-            "noise": POSITIVE,
-        },
-        host=("variances",),
+        {"mean": floats("d"), "axes": floats("p", "d"), "variances": floats("p")},
+        without=("reseeded", "fallbacks"),
     ),
     Entry(
         LocalModel,
@@ -336,18 +265,8 @@ ENTRIES = [
         fields=lambda model: vars(model) | {"clusters": tuple(model.clusters)},
         make=lambda clusters, **fields: LocalModel(clusters=list(clusters), **fields),
     ),
-    Entry(Moments, {"count": COUNT, "mean": floats("d"), "squares": floats("d")}),
-    Entry(
-        IncrementalState,
-        {
-            "moments": of(Moments),
-            "axes": floats("p", "d"),
-            "singular_values": floats("*"),
-            "noise": POSITIVE,
-            "scale": POSITIVE.maybe,
-        },
-        host=("singular_values",),
-    ),
+    _data(Moments, {"mean": floats("d"), "squares": floats("d")}),
+    _data(IncrementalState, {"singular_values": floats("*"), "scale": POSITIVE.maybe}),
 ]
 
 
