@@ -10,9 +10,11 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import KernelCenterer, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
+from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.projection import AffineProjection
-from gpukpca.algorithms.kernel_pca.spectrum import inverse_roots
+from gpukpca.algorithms.kernel_pca.spectrum import Spectrum, inverse_roots
 from gpukpca.algorithms.pca.model import LinearProjection
+from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, is_sparse, overflow_allowed, to_host
@@ -135,7 +137,9 @@ class KernelPeer:
             model.set_params(kernel_params=None)  # which the peer then ignores
         _copy_features(peer, model)
         with overflow_allowed():
-            _set_eigenpairs(model, peer)
+            fit = _fit_of(model, peer)
+            host = fit.eigenvectors[:0, 0]
+            model._publish(fit, _ridge(model, peer, fit), Placement(host, host), (), fit.map.basis)
         return model
 
 
@@ -249,35 +253,43 @@ def _on_host(X: Any) -> Any:
 # -- kernel PCA from scikit-learn --------------------------------------------------------------------------------------
 
 
-def _set_eigenpairs(model: Any, peer: Any) -> None:
-    """The fitted attributes; the kernel is used as it is, so nothing that centering would remove is left out."""
-    values, U = np.array(to_host(peer.eigenvalues_)), np.array(to_host(peer.eigenvectors_))
+def _fit_of(model: Any, peer: Any) -> KernelPCAFit:
+    """Return the fit of a peer; the kernel is used as it is, so nothing that centering would remove is left out."""
+    U, values = np.array(to_host(peer.eigenvectors_)), to_host(peer.eigenvalues_).astype(np.float64)
     X = _training_rows(peer)
     kernel = _resolved(model, peer, X)
-    alphas = U * inverse_roots(values.astype(np.float64))[None, :]
+    alphas = U * inverse_roots(values)[None, :]
     rows, mean = to_host(peer._centerer.K_fit_rows_).astype(np.float64), float(peer._centerer.K_fit_all_)
-    model.projection_ = (alphas - np.mean(alphas, axis=0, keepdims=True)).astype(U.dtype)
-    model.offset_ = (rows @ alphas - mean * np.sum(alphas, axis=0)).astype(U.dtype)
+    projection = (alphas - np.mean(alphas, axis=0, keepdims=True)).astype(U.dtype)
+    offset = (rows @ alphas - mean * np.sum(alphas, axis=0)).astype(U.dtype)
     template = None if kernel.stored_only else kernel.template(X, centered=False).slice(0, 0)
-    weights = np.full(len(rows), 1.0 / len(rows))
-    model._map = AffineProjection(X, model.projection_, model.offset_, weights, mean, template)
-    model.kernel_, model.gamma_, model.X_fit_ = kernel, float(peer.gamma_), X
-    model.eigenvalues_, model.eigenvectors_ = values, U
-    _set_variances(model, kernel, mean)
-    _set_residuals(model, kernel)
-    model.gap_, model.n_passes_, model.n_products_, model.solver_seconds_ = None, 0, 0, 0.0
-    model.plan_, model.device_, model.fallbacks_ = None, "cpu", ()
-    model.solver_ = f"scikit-learn ({peer.eigen_solver})"
-    if peer.fit_inverse_transform:
-        model.dual_coef_, model.X_transformed_fit_ = np.array(peer.dual_coef_), np.array(peer.X_transformed_fit_)
-        model._preimage = _ridge(model, kernel)
+    trace = float(np.sum(to_host(kernel.diagonal(X)).astype(np.float64))) - len(rows) * mean
+    residuals = _residual_norms(X, U, values, kernel, model.n_jobs)
+    tolerance = float(model.tol) or default_tolerance(U.dtype)
+    return KernelPCAFit(
+        kernel=kernel,
+        plan=None,  # type: ignore[arg-type]  # the peer has none, and `_publish` only passes it on
+        spectrum=Spectrum(values, max(trace, float(np.sum(values))), U.dtype.name),
+        eigenvectors=U,
+        scores=np.array(peer.X_transformed_fit_) if peer.fit_inverse_transform else U * np.sqrt(values)[None, :],
+        residual_norms=residuals,
+        converged=residuals <= tolerance * float(np.max(values, initial=0.0)),
+        gap=None,
+        n_passes=0,
+        n_products=0,
+        seconds=0.0,
+        solver=f"scikit-learn ({peer.eigen_solver})",
+        fallbacks=(),
+        map=AffineProjection(X, projection, offset, np.full(len(rows), 1.0 / len(rows)), mean, template),
+    )
 
 
-def _ridge(model: Any, kernel: Kernel) -> RidgeRegression:
-    """The regression that the peer has solved."""
-    rule = RidgeRule(kernel, float(model.alpha), centered=False, landmarks=0, n_jobs=model.n_jobs)
-    scores = model.X_transformed_fit_
-    return RidgeRegression(rule, model.X_fit_, scores, kernel, scores, model.dual_coef_, None)
+def _ridge(model: Any, peer: Any, fit: KernelPCAFit) -> RidgeRegression | None:
+    """Return the regression that the peer solved; None where it has no pre-image."""
+    if not peer.fit_inverse_transform:
+        return None
+    rule = RidgeRule(fit.kernel, float(model.alpha), centered=False, landmarks=0, n_jobs=model.n_jobs)
+    return RidgeRegression(rule, fit.map.basis, fit.scores, fit.kernel, fit.scores, np.array(peer.dual_coef_), None)
 
 
 def _training_rows(peer: Any) -> Any:
@@ -295,25 +307,11 @@ def _resolved(model: Any, peer: Any, X: Any) -> Kernel:
     return kernel.resolve(X)
 
 
-def _set_variances(model: Any, kernel: Kernel, mean: float) -> None:
-    """Shares of the trace of the centered matrix, Σ k(x, x) - n mean(K)."""
-    n = int(model.X_fit_.shape[0])
-    degrees = max(n - 1, 1)
-    trace = float(np.sum(to_host(kernel.diagonal(model.X_fit_)).astype(np.float64))) - n * mean
-    total = max(trace, float(np.sum(model.eigenvalues_)))
-    model.explained_variance_ = model.eigenvalues_ / degrees
-    model.explained_variance_ratio_ = model.eigenvalues_ / total if total > 0 else 0.0 * model.eigenvalues_
-    model.total_variance_ = total / degrees
-
-
-def _set_residuals(model: Any, kernel: Kernel) -> None:
-    """‖Kc u - λ u‖ of every pair, from one product."""
-    X, U, values = model.X_fit_, model.eigenvectors_, model.eigenvalues_
-    products = X @ U if isinstance(kernel, Precomputed) else kernel_matmat(kernel, X, X, U, n_jobs=model.n_jobs)
+def _residual_norms(X: Any, U: np.ndarray, values: np.ndarray, kernel: Kernel, n_jobs: int | None) -> np.ndarray:
+    """Return ‖Kc u - λ u‖ of every pair, from one product."""
+    products = X @ U if isinstance(kernel, Precomputed) else kernel_matmat(kernel, X, X, U, n_jobs=n_jobs)
     centered = products - np.mean(products, axis=0, keepdims=True)
-    model.residual_norms_ = np.linalg.norm(centered - U * values[None, :], axis=0).astype(U.dtype)
-    tolerance = (float(model.tol) or default_tolerance(U.dtype)) * float(np.max(values, initial=0.0))
-    model.converged_ = bool(np.all(model.residual_norms_ <= tolerance))
+    return np.linalg.norm(centered - U * values[None, :], axis=0).astype(U.dtype)
 
 
 # -- PCA ---------------------------------------------------------------------------------------------------------------

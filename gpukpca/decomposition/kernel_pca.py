@@ -21,7 +21,7 @@ from gpukpca.algorithms.preimage.fit import fit_preimage
 from gpukpca.algorithms.preimage.result import Preimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
 from gpukpca.algorithms.resources import Resources, memory_limit
-from gpukpca.backend.device import device_context
+from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.namespace import dtype_name, is_numpy, is_sparse, overflow_allowed, same_place
 from gpukpca.backend.random import Seed
 from gpukpca.backend.rows import gather_rows, place_of
@@ -389,7 +389,7 @@ class KernelPCA(
         self.gamma_ = kernel_gamma(fit.kernel, data)
         self.plan_ = fit.plan
         self.solver_ = fit.solver
-        self.device_ = fit.plan.device
+        self.device_ = describe_device(place.work)
         self.fallbacks_ = (*place.notes, *story, *fit.fallbacks)
         self.X_fit_ = fit.map.basis
         if place.moved:
