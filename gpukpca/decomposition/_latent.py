@@ -36,10 +36,10 @@ from gpukpca.backend.random import Seed, generator
 from gpukpca.backend.rows import dense_rows
 from gpukpca.decomposition._base import DevicePlacement, publish
 from gpukpca.decomposition._batches import Batches, batches_of, is_stream
+from gpukpca.decomposition._dask import mean_of, supports_dask
 from gpukpca.decomposition._session import FitSession, fit_session
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.decomposition.gaussian import WithGaussianModel
-from gpukpca.decomposition.lazy import mean_of, supports_dask
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.persistence.save_load import Saved
 

@@ -39,11 +39,11 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.decomposition._base import DevicePlacement, publish
 from gpukpca.decomposition._batches import Batches, batches_of, is_stream
+from gpukpca.decomposition._dask import supports_dask
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, fit_session
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.decomposition.gaussian import WithGaussianModel
-from gpukpca.decomposition.lazy import supports_dask
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning, warn_user
 from gpukpca.persistence.layouts import INCREMENTAL_PCA_LAYOUT
 from gpukpca.persistence.save_load import Saved

@@ -26,6 +26,14 @@ from gpukpca.backend.namespace import dtype_name, is_numpy, is_sparse, overflow_
 from gpukpca.backend.random import Seed
 from gpukpca.backend.rows import gather_rows, place_of
 from gpukpca.decomposition._base import DevicePlacement
+from gpukpca.decomposition._dask import (
+    accumulate,
+    check_no_data_frames,
+    cluster_rows,
+    compute_dask,
+    local_placement,
+    supports_dask,
+)
 from gpukpca.decomposition._kernels import kernel_from, kernel_gamma
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
@@ -39,8 +47,6 @@ from gpukpca.decomposition._parameters import (
 )
 from gpukpca.decomposition._session import FitSession, fit_tools, run_fit, settings_of
 from gpukpca.decomposition._validation import checked_out, new_data, training_data
-from gpukpca.decomposition.cluster import accumulate, cluster_rows, compute_dask, local_placement
-from gpukpca.decomposition.lazy import check_no_data_frames, supports_dask
 from gpukpca.decomposition.preimage.estimator import WithPreimages
 from gpukpca.decomposition.preimage.methods import check_preimage_suits
 from gpukpca.distributed import ClusterRows, is_dask_array

@@ -34,10 +34,10 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.random import Seed, generator
 from gpukpca.decomposition._base import DevicePlacement, publish
+from gpukpca.decomposition._dask import mean_of, supports_dask
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, run_fit
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
-from gpukpca.decomposition.lazy import mean_of, supports_dask
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 from gpukpca.persistence.layouts import LOCAL_PCA_LAYOUT
 from gpukpca.persistence.save_load import Saved

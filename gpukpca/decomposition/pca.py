@@ -29,6 +29,14 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.random import Seed, generator
 from gpukpca.decomposition._base import DevicePlacement, publish
+from gpukpca.decomposition._dask import (
+    check_no_data_frames,
+    cluster_rows,
+    compute_dask,
+    local_placement,
+    mean_of,
+    supports_dask,
+)
 from gpukpca.decomposition._fingerprint import pca_job
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
@@ -41,9 +49,7 @@ from gpukpca.decomposition._parameters import (
 )
 from gpukpca.decomposition._session import FitSession, open_checkpoint, run_fit
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
-from gpukpca.decomposition.cluster import cluster_rows, compute_dask, local_placement
 from gpukpca.decomposition.gaussian import WithGaussianModel
-from gpukpca.decomposition.lazy import check_no_data_frames, mean_of, supports_dask
 from gpukpca.distributed import is_dask_array
 from gpukpca.interop import PCAPeer
 from gpukpca.persistence.layouts import PCA_LAYOUT

@@ -277,7 +277,7 @@ def test_a_wait_for_a_worker_is_an_event(monkeypatch):
     def nobody_there(client: Any, waiting: Any) -> None:
         waiting("waiting for the scheduler")
 
-    monkeypatch.setattr("gpukpca.decomposition.cluster.cluster_for", nobody_there)
+    monkeypatch.setattr("gpukpca.decomposition._dask.cluster_for", nobody_there)
     events: list[gpukpca.Progress] = []
     PCA(2, verbose=events.append).fit(chunked(data()))
     assert (events[0].stage, events[0].text) == ("waiting", "waiting for the scheduler")

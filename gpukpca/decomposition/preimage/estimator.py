@@ -27,8 +27,8 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.decomposition._base import OnlyWhere
+from gpukpca.decomposition._dask import mean_of, supports_dask
 from gpukpca.decomposition._validation import checked_scores, new_data
-from gpukpca.decomposition.lazy import mean_of, supports_dask
 from gpukpca.distributed import is_dask_array
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Precomputed

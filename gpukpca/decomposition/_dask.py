@@ -1,0 +1,248 @@
+"""Dask arrays and clusters: which fits go to workers, and methods of new rows that return lazy Dask arrays."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from gpukpca._formatting import format_bytes
+from gpukpca._typing import Array
+from gpukpca.algorithms.placement import Placement
+from gpukpca.algorithms.progress import listener_from, waiting_report
+from gpukpca.algorithms.resources import memory_limit
+from gpukpca.backend.device import parsed_device
+from gpukpca.backend.finite import NotFiniteError
+from gpukpca.backend.namespace import is_sparse, item_size, to_host
+from gpukpca.decomposition._base import output_of_transform
+from gpukpca.decomposition._validation import Shape, training_data
+from gpukpca.distributed import ClusterRows, cluster_for, is_dask_array
+from gpukpca.distributed.lazy import known_width, mapped_rows
+from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, PrecisionWarning, warn_user
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+# Columns of the result, by its kind.
+WIDTHS: dict[str, Callable[[Any], int | None]] = {
+    "scores": lambda model: int(model._n_features_out),
+    "points": lambda model: int(model.n_features_in_),
+    "numbers": lambda model: None,
+}
+# Arguments that concern all rows at once.
+OF_ALL_ROWS = ("out", "return_info", "labels")
+
+
+# -- fits --------------------------------------------------------------------------------------------------------------
+
+
+def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
+    """Return X of `fit` as checked rows on the workers; None where it is computed in this process.
+
+    A Dask array goes to the workers of `estimator.client`, or of the active client where that is None; data in memory
+    do where a client is given. Sets `n_features_in_` and the feature names.
+
+    Raises
+    ------
+    InvalidParameterError
+        The client is none, or `device` names one GPU by its number.
+    DeviceUnavailableError
+        device="cuda", or a chunk on a GPU, and a worker has no GPU that works.
+    ValueError
+        NaN, infinity, no rows, chunks that do not fit together.
+    ClusterError
+        The workers are gone.
+
+    Warns
+    -----
+    PrecisionWarning
+        Integers beyond 2**53, extended precision.
+    """
+    remote = is_dask_array(X)
+    if estimator.client is None and not remote:
+        return None
+    cluster = cluster_for(estimator.client, waiting_report(listener_from(estimator.verbose)))
+    if cluster is None:
+        return None
+    cuda, index = parsed_device(estimator.device)
+    if index is not None:
+        raise InvalidParameterError(
+            f'device={estimator.device!r}: each worker of a cluster has a GPU of its own; give device="cuda".'
+        )
+    if not remote:
+        data = training_data(estimator, X)
+        return ClusterRows.of_array(data if is_sparse(data) else to_host(data), cluster, cuda=cuda == "cuda")
+    rows = ClusterRows.of_dask(X, cluster, cuda=cuda == "cuda")
+    validate_data(estimator, Shape(rows.shape), reset=True, skip_check_array=True)
+    _check_finite(estimator, rows)
+    if rows.lost_digits:
+        warn_user(rows.lost_digits, PrecisionWarning)
+    return rows
+
+
+def compute_dask(estimator: Any, X: Any) -> Any:
+    """Return a Dask array in the memory of this process, where no client is; anything else as it is.
+
+    Raises
+    ------
+    MemoryBudgetError
+        It does not fit; a client would share it out.
+    """
+    if not is_dask_array(X):
+        return X
+    limit, needed = memory_limit(estimator.memory_limit, np.empty(0)), math.prod(X.shape) * X.dtype.itemsize
+    if needed > limit:  # never where chunks are of unknown length
+        raise MemoryBudgetError(
+            f"the Dask array takes {format_bytes(int(needed))} in memory, and {format_bytes(limit)} are allowed or "
+            "free. Start a client, distributed.Client(...), and the fit is shared out to its workers."
+        )
+    return X.compute()
+
+
+def accumulate(rows: ClusterRows, limit: int, copied: bool) -> Array:
+    """Return all rows in the memory of this process, for a model whose basis is its training set.
+
+    Rows that came from this process are not sent back; with `copied` they are copied.
+
+    Raises
+    ------
+    MemoryBudgetError
+        They do not fit into `limit` bytes.
+    """
+    if rows.local is not None and not copied:
+        return rows.local
+    needed = rows.shape[0] * rows.shape[1] * item_size(rows.dtype)
+    if needed > limit:
+        raise MemoryBudgetError(
+            f"a model of all {rows.shape[0]} rows keeps them in this process, {format_bytes(needed)}, and "
+            f'{format_bytes(limit)} are allowed or free. eigen_solver="nystrom" keeps its landmarks only; float32 '
+            "data take half."
+        )
+    if rows.local is not None:
+        return rows.local.copy()
+    out = np.empty(rows.shape, dtype=rows.dtype)
+    for (start, stop), panel in zip(rows.bounds, rows.over_panels(to_host), strict=True):
+        out[start:stop] = panel
+    return out
+
+
+def local_placement(rows: ClusterRows) -> Placement:
+    """Return the placement of small computations: the host of this process."""
+    like = rows.like[:, 0]
+    return Placement(like, like)
+
+
+def _check_finite(estimator: Any, rows: ClusterRows) -> None:
+    """Raise ValueError where a panel holds NaN or infinity, with the count and the first row."""
+    for found, what in zip(rows.not_finite(), ("NaN", f"infinity or a value too large for {rows.dtype}"), strict=True):
+        if found.count:
+            first = f"the first in row {found.row}, column {found.column}"
+            raise ValueError(
+                f"Input X contains {what}: {found.count} value(s), {first}. "
+                f"{type(estimator).__name__} does not accept missing values; impute or drop them first."
+            )
+
+
+# -- new rows ----------------------------------------------------------------------------------------------------------
+
+
+def supports_dask(answer: str, *, of: str = "points") -> Callable[[Method], Method]:
+    """Return a decorator of methods of rows that makes them take Dask arrays too.
+
+    Parameters
+    ----------
+    answer : "scores", "points" or "numbers"
+        Its result for every row.
+    of : "points" or "scores"
+        The rows that it takes.
+    """
+
+    def decorated(method: Method) -> Method:
+        @wraps(method)
+        def wrapper(self: Any, X: Any, *arguments: Any, **settings: Any) -> Any:
+            if not is_dask_array(X):
+                return method(self, X, *arguments, **settings)
+            check_is_fitted(self)
+            given = inspect.signature(method).bind(self, X, *arguments, **settings).arguments
+            settings = {name: value for name, value in list(given.items())[2:] if value is not None}
+            _check_arguments(self, method.__name__, settings)
+            _check_rows(self, X, method.__name__, of)
+            model, width = _copy_for_workers(self), WIDTHS[answer](self)
+            return mapped_rows(X, partial(_asked, method.__name__, settings), model, width, self._dtype_out)
+
+        return cast(Method, wrapper)
+
+    return decorated
+
+
+def mean_of(numbers: Array) -> float:
+    """Return the mean of one number a row; those of a Dask array are computed now."""
+    if is_dask_array(numbers):
+        return float(numbers.mean(dtype="float64").compute())
+    values = to_host(numbers).astype(np.float64)
+    return float(np.sum(values / len(values)))  # divided first: a sum of huge numbers would overflow
+
+
+def _check_arguments(estimator: Any, method: str, settings: dict[str, Any]) -> None:
+    for name in OF_ALL_ROWS:
+        if settings.get(name, False) is not False:
+            raise InvalidParameterError(
+                f"{method} of a Dask array is computed later, block by block, and takes no {name}; leave it out, or "
+                "call it for blocks in memory."
+            )
+    if method == "transform":
+        check_no_data_frames(estimator)
+
+
+def check_no_data_frames(estimator: Any) -> None:
+    """Raise where `transform` is to answer with data frames, and the rows are those of a Dask array."""
+    wanted = output_of_transform(estimator)
+    if wanted != "default":
+        raise InvalidParameterError(
+            f'set_output(transform="{wanted}") makes data frames in memory, and a Dask array is answered by a Dask '
+            'array; use set_output(transform="default").'
+        )
+
+
+def _check_rows(estimator: Any, X: Any, method: str, of: str) -> None:
+    """Check shape and dtype of rows before they are computed; entries are checked block by block."""
+    if X.ndim != 2:
+        raise ValueError(f"Expected 2D array, got {X.ndim}D array instead: a Dask array of shape {X.shape}.")
+    if X.dtype.kind == "c":
+        raise ValueError("Complex data not supported")
+    width = known_width(X)
+    if width is None:
+        return
+    if of == "points":
+        validate_data(estimator, Shape((1, width)), reset=False, skip_check_array=True)
+    elif width != estimator._n_features_out:
+        raise ValueError(
+            f"{method} expects scores of shape (m, n_components) with n_components = {estimator._n_features_out}; got "
+            f"shape {X.shape}."
+        )
+
+
+def _copy_for_workers(estimator: Any) -> Any:
+    """Return a copy of the fitted estimator, which a later fit does not change, with what workers can receive."""
+    model, parameters = copy.copy(estimator), estimator.get_params(deep=False)
+    settings = {"client": None, "verbose": 0}
+    if parameters.get("n_jobs") is None:
+        settings["n_jobs"] = 1  # Dask has a thread for every block already
+    model.set_params(**{name: value for name, value in settings.items() if name in parameters})
+    # Blocks have no names of columns; the warning about them comes once, from this process.
+    vars(model).pop("feature_names_in_", None)
+    return model
+
+
+def _asked(method: str, settings: dict[str, Any], model: Any, block: Any, k: int, first: int | None) -> Array:
+    """Return a method's result for a block in memory; errors name an entry that is not finite by its row in X."""
+    try:
+        return getattr(model, method)(block, **settings)
+    except NotFiniteError as error:
+        text, row, rest = error.args
+        raise (NotFiniteError(f"block {k}: {text}", row, rest) if first is None else error.moved(first)) from None
