@@ -166,12 +166,12 @@ def epsilon(like: Any) -> float:
 
 
 def item_size(dtype: Any) -> int:
-    """Bytes of one item: the standard has finfo bits, but no itemsize."""
+    """Return the bytes of an item of float32 or float64: the standard has finfo bits, but no itemsize."""
     return 4 if "float32" in str(dtype) else 8
 
 
 def dtype_name(dtype: Any) -> str:
-    """'float32' or 'float64', however the library spells it."""
+    """Return "float32" or "float64" for one of the two, however the library writes it."""
     return "float32" if "float32" in str(dtype) else "float64"
 
 

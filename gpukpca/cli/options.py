@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import click
 
-from gpukpca.algorithms.kernel_pca.settings import EIGEN_SOLVERS
+from gpukpca.algorithms.kernel_pca.settings import EIGEN_SOLVERS, GramStorageName
 from gpukpca.algorithms.pca.settings import SVDSolver
 from gpukpca.cli.method import DEFAULT_COMPONENTS
 from gpukpca.cli.methods import METHODS
@@ -165,7 +165,7 @@ MODEL_OPTIONS = (
     ),
     click.option(
         "--gram",
-        type=click.Choice(["auto", "dense", "tiled"]),
+        type=click.Choice(get_args(GramStorageName)),
         default="auto",
         show_default=True,
         help=of_method("gram", "How the kernel matrix is held."),

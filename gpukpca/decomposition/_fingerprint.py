@@ -40,7 +40,7 @@ def job_of(
     """Return the fields of a fit of X, computed where `like` is.
 
     `names` are parameters of the estimator, `more` what was resolved from others. What bounds memory and time alone
-    (limits, threads, how K is held) is none of them. Cost: one reading of X.
+    (limits, threads, a storage that holds the entries of K as they are) is none of them. Cost: one reading of X.
     """
     seed = estimator.random_state
     return {

@@ -33,8 +33,9 @@ from sklearn.gaussian_process.kernels import RBF as ProcessRBF
 import gpukpca
 from gpukpca import PCA, IncrementalPCA, KernelPCA, kernels
 from gpukpca._archive import LARGEST_HEADER, MOST_MEMBERS
-from gpukpca.eigen import BlockKrylov
+from gpukpca.eigen import BlockKrylov, Solver
 from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError, ModelFormatError
+from gpukpca.gram.storage import Storage
 from gpukpca.persistence import ESTIMATORS, load_with_notes, save_load, save_with_notes
 from gpukpca.persistence.save_load import FORMAT
 from gpukpca.persistence.table import ENTRIES
@@ -412,6 +413,18 @@ LEFT_OUT = {
     "CombinedRows": {"factors"},
     "SparseProductRows": {"half_norms"},
 }
+
+
+@pytest.mark.parametrize("base", [Storage, Solver])
+def test_every_part_of_a_model_has_an_entry(base):
+    classes = {cls for cls in subclasses(base) if cls.__module__.startswith("gpukpca.")}
+    assert not {cls.__name__ for cls in classes} - {entry.cls.__name__ for entry in ENTRIES}
+
+
+def subclasses(base: type) -> set[type]:
+    """Return the classes below a class."""
+    direct = set(base.__subclasses__())
+    return direct.union(*map(subclasses, direct))
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.cls.__name__)
