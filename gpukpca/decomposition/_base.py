@@ -48,6 +48,17 @@ class DevicePlacement:
         """Return the dtype of the results of a fitted estimator."""
         return dtype_name(self.components_.dtype)  # type: ignore[attr-defined]
 
+    @property
+    def _n_features_out(self) -> int:
+        """Return the number of columns of `transform`."""
+        return int(self.n_components_)  # type: ignore[attr-defined]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.array_api_support = True
+        return tags
+
     def _delivered(self, result: Array, X: Any) -> Array:
         """Return a result in the library of the input; on the host if scikit-learn makes a data frame of it."""
         default = output_of_transform(self) == "default"

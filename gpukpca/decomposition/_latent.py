@@ -36,16 +36,16 @@ from gpukpca.backend.random import Seed, generator
 from gpukpca.backend.rows import dense_rows
 from gpukpca.decomposition._base import DevicePlacement, publish
 from gpukpca.decomposition._batches import Batches, batches_of, is_stream
-from gpukpca.decomposition._dask import mean_of, supports_dask
+from gpukpca.decomposition._dask import supports_dask
 from gpukpca.decomposition._session import FitSession, fit_session
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
-from gpukpca.decomposition.gaussian import WithGaussianModel
+from gpukpca.decomposition.gaussian import WithLikelihood
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.persistence.save_load import Saved
 
 
 class LatentVariableEstimator(
-    Saved, DevicePlacement, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+    Saved, DevicePlacement, WithLikelihood, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 ):
     """x | z ~ N(W z + μ, σ² I); a subclass sets the prior of W and names its `direct` solver."""
 
@@ -257,47 +257,10 @@ class LatentVariableEstimator(
 
     # -- the density -----------------------------------------------------------------------------------------------
 
-    @supports_dask("numbers")
-    def score_samples(self, X: ArrayLike) -> Array:
-        """Log-likelihood of every row, of its observed part where entries are missing.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or data frame, shape (m, d)
-
-        Returns
-        -------
-        array, shape (m,), in the library of X
-
-        Raises
-        ------
-        NotFittedError, ValueError
-        numpy.linalg.LinAlgError
-            The model has no variance at all.
-
-        Notes
-        -----
-        Where the covariance is singular, directions without variance are given eps times the largest one.
-        """
+    def _log_densities(self, X: Any) -> Array:
         Y = self._new_rows(X, "score_samples")
         with device_context(self._latent.axes), overflow_allowed():
-            found = self._latent.log_likelihood(Y)
-            found = cast(found, self.components_.dtype)
-            return to_caller(found, X)
-
-    def score(self, X: ArrayLike, y: Any = None) -> float:
-        """The mean of `score_samples`.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or data frame, shape (m, d)
-        y : ignored
-
-        Returns
-        -------
-        float
-        """
-        return mean_of(self.score_samples(X))
+            return self._returned(self._latent.log_likelihood(Y), X)
 
     def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> Array:
         """Rows drawn from the model; the numbers are drawn on the host.
@@ -345,16 +308,10 @@ class LatentVariableEstimator(
         found = cast(found, self.components_.dtype)
         return to_caller(found, X)
 
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.components_.shape[0])
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        tags.array_api_support = True
         return tags
 
 

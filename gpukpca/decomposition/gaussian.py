@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
@@ -13,6 +15,7 @@ from gpukpca.backend.namespace import (
     overflow_allowed,
     to_host,
 )
+from gpukpca.decomposition._dask import mean_of, supports_dask
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -78,3 +81,50 @@ class WithGaussianModel:
                     "of the fit, or their inverses. Multiply the data by a constant."
                 )
             return precision
+
+
+class WithLikelihood(WithGaussianModel):
+    """The methods of an estimator with a Gaussian model that also gives the likelihood of rows."""
+
+    def _log_densities(self, X: Any) -> Array:
+        """Return `score_samples` of a fitted model for rows that are not checked."""
+        raise NotImplementedError
+
+    @supports_dask("numbers")
+    def score_samples(self, X: ArrayLike) -> Array:
+        """Log-likelihood of every row under the Gaussian model; of its observed part where entries may be missing.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+
+        Returns
+        -------
+        array, shape (m,), in the library of X
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        numpy.linalg.LinAlgError
+            The model has no variance at all.
+
+        Notes
+        -----
+        Where the covariance is singular, directions without variance are given eps times the largest one.
+        """
+        check_is_fitted(self)
+        return self._log_densities(X)
+
+    def score(self, X: ArrayLike, y: Any = None) -> float:
+        """The mean of `score_samples`.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+        y : ignored
+
+        Returns
+        -------
+        float
+        """
+        return mean_of(self.score_samples(X))

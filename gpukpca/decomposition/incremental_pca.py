@@ -362,13 +362,7 @@ class IncrementalPCA(
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------
 
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.components_.shape[0])
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True  # fit and transform; partial_fit does not
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        tags.array_api_support = True
         return tags

@@ -468,6 +468,4 @@ class KernelPCA(
         )
         tags.input_tags.pairwise = precomputed
         tags.input_tags.sparse = not precomputed and not self.fit_inverse_transform and self.preimage is None
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        tags.array_api_support = True
         return tags

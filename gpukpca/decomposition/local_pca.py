@@ -431,18 +431,6 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
             kind = getattr(namespace_of(rows), dtype_name(self.components_.dtype))
             return move(cast(rows, kind), self.components_), _labels_at(labels, self.components_)
 
-    # -- scikit-learn ----------------------------------------------------------------------------------------------
-
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.n_components_)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        tags.array_api_support = True
-        return tags
-
 
 def _check_dense(X: Any) -> None:
     """Raise TypeError for sparse rows: less the mean of their cluster they are dense."""

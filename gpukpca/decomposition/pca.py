@@ -34,7 +34,6 @@ from gpukpca.decomposition._dask import (
     cluster_rows,
     compute_dask,
     local_placement,
-    mean_of,
     supports_dask,
 )
 from gpukpca.decomposition._fingerprint import pca_job
@@ -49,7 +48,7 @@ from gpukpca.decomposition._parameters import (
 )
 from gpukpca.decomposition._session import FitSession, open_checkpoint, run_fit
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
-from gpukpca.decomposition.gaussian import WithGaussianModel
+from gpukpca.decomposition.gaussian import WithLikelihood
 from gpukpca.distributed import is_dask_array
 from gpukpca.interop import PCAPeer
 from gpukpca.persistence.layouts import PCA_LAYOUT
@@ -60,7 +59,7 @@ DEFAULT_OVERSAMPLES = 10
 
 
 class PCA(
-    Saved, PCAPeer, DevicePlacement, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+    Saved, PCAPeer, DevicePlacement, WithLikelihood, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 ):
     """Principal component analysis, a drop-in for `sklearn.decomposition.PCA`.
 
@@ -366,31 +365,7 @@ class PCA(
         """Return the standard deviations of the scores on the host, exact where variances underflow."""
         return deviations_of(self.singular_values_, self.n_samples_)
 
-    # -- the Gaussian model ----------------------------------------------------------------------------------------
-
-    @supports_dask("numbers")
-    def score_samples(self, X: ArrayLike) -> Array:
-        """Log-likelihood of every row under the Gaussian model.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or data frame, shape (m, d)
-
-        Returns
-        -------
-        array, shape (m,), in the library of X
-
-        Raises
-        ------
-        NotFittedError, ValueError
-        numpy.linalg.LinAlgError
-            The data have no variance at all.
-
-        Notes
-        -----
-        Where the covariance is singular, directions without variance are given eps times the largest one.
-        """
-        check_is_fitted(self)
+    def _log_densities(self, X: Any) -> Array:
         Y = new_data(self, X, self.components_, "score_samples")
         with device_context(self._map.axes), overflow_allowed():
             components = move(self.components_, self._map.axes)
@@ -399,29 +374,9 @@ class PCA(
             found = cast(self._map.log_density(Y, model, self.n_jobs), components.dtype)
             return to_caller(found, X)
 
-    def score(self, X: ArrayLike, y: Any = None) -> float:
-        """The mean of `score_samples`.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or data frame, shape (m, d)
-        y : ignored
-
-        Returns
-        -------
-        float
-        """
-        return mean_of(self.score_samples(X))
-
     # -- scikit-learn ----------------------------------------------------------------------------------------------
-
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.components_.shape[0])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self.svd_solver != "full"
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        tags.array_api_support = True
         return tags

@@ -319,12 +319,6 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
     def _n_features_out(self) -> int:
         return int(self.best_estimator_.eigenvalues_.shape[0])
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        tags.array_api_support = True
-        return tags
-
 
 # scikit-learn wraps `transform` for `set_output` when the class is made, and what it wraps is there for everybody.
 KernelPCACV.transform = available_if(_is_refitted)(KernelPCACV.transform)  # type: ignore[method-assign]
