@@ -7,8 +7,9 @@ of the columns of W, and what the M step needs is one product of their second mo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,6 +28,8 @@ from gpukpca.backend.linalg import column_sums, inner_products
 from gpukpca.backend.namespace import cast, from_host, full, namespace_of, to_host
 from gpukpca.backend.parallel import map_tiles, row_slices, worker_count
 from gpukpca.backend.rows import gather_rows
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -133,17 +136,26 @@ class EStep:
 
     def sums(self, rows: Array) -> SufficientStatistics:
         """Return the sums over a panel of rows, NaN where an entry is missing."""
-        xp = namespace_of(rows)
-        seen = ~xp.isnan(rows)
-        is_complete = to_host(xp.all(seen, axis=1))
-        if is_complete.all():
-            return self._of_complete(self.centered(rows))
-        if not is_complete.any():
-            return self._of_incomplete(rows, seen)
-        complete, others = np.flatnonzero(is_complete), np.flatnonzero(~is_complete)
-        return self._of_complete(self.centered(gather_rows(rows, complete))) + self._of_incomplete(
-            gather_rows(rows, others), gather_rows(seen, others)
-        )
+        parts, _ = self.by_completeness(rows, self._of_complete, self._of_incomplete)
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+    def by_completeness(
+        self, rows: Array, complete: Callable[[Array], Result], incomplete: Callable[[Array, Array], Result]
+    ) -> tuple[list[Result], np.ndarray]:
+        """Return the results for complete rows (b, d) and for the others, where there are any, and the places of both.
+
+        `complete` takes centered rows, `incomplete` those with zeros in the holes and the mask.
+        """
+        seen = ~namespace_of(rows).isnan(rows)
+        is_complete = to_host(namespace_of(rows).all(seen, axis=1))
+        whole, others = np.flatnonzero(is_complete), np.flatnonzero(~is_complete)
+        places = np.concatenate([whole, others])
+        if not len(others):
+            return [complete(self.centered(rows))], places
+        if not len(whole):
+            return [incomplete(*self._without_missing(rows, seen))], places
+        first = complete(self.centered(gather_rows(rows, whole)))
+        return [first, incomplete(*self._without_missing(gather_rows(rows, others), gather_rows(seen, others)))], places
 
     def centered(self, rows: Array) -> Array:
         """Return rows less the mean, in the widest type."""
@@ -171,9 +183,8 @@ class EStep:
             partial=None,
         )
 
-    def _of_incomplete(self, rows: Array, seen: Array) -> SufficientStatistics:
-        xp, noise = namespace_of(rows), self.parameters.noise
-        R, mask = self.without_missing(rows, seen)
+    def _of_incomplete(self, R: Array, mask: Array) -> SufficientStatistics:
+        xp, noise = namespace_of(R), self.parameters.noise
         found = self.posterior(R, mask)
         Z = found.means
         E = R - mask * (xp.matrix_transpose(Z) @ self._turned)
@@ -200,7 +211,7 @@ class EStep:
         """Return the positions of the squares among packed entries."""
         return np.flatnonzero(packed(np.eye(self.p)))
 
-    def without_missing(self, rows: Array, seen: Array) -> tuple[Array, Array]:
+    def _without_missing(self, rows: Array, seen: Array) -> tuple[Array, Array]:
         """Return rows less the mean with 0 where an entry is missing, and the mask as numbers."""
         xp = namespace_of(rows)
         centered = self.centered(rows)

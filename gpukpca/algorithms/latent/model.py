@@ -31,7 +31,6 @@ from gpukpca.backend.namespace import (
     move,
     namespace_of,
     overflow_allowed,
-    to_host,
 )
 from gpukpca.backend.parallel import map_tiles, restore_order, worker_count
 from gpukpca.backend.rows import dense_rows, gather_rows, take_rows
@@ -170,32 +169,16 @@ class LatentModel:
 
     def _by_rows(self, Y: Array, step: EStep, complete: OfComplete, incomplete: OfIncomplete) -> Array:
         """Compute by panels with threads; no result depends on whether other rows have missing entries."""
+        xp = namespace_of(self.axes)
 
         def part(cut: tuple[int, int]) -> Array:
             rows = scaled_rows(move(dense_rows(take_rows(Y, *cut)), self.axes), self.scale)
-            return self._of_panel(rows, step, complete, incomplete)
+            parts, places = step.by_completeness(rows, complete, incomplete)
+            return parts[0] if len(parts) == 1 else gather_rows(xp.concat(parts, axis=0), np.argsort(places))
 
         cuts = panels_of(Y, panel_rows(Y, self.n_components))
         parts = restore_order(map_tiles(part, cuts, worker_count(self.axes, None)), len(cuts))
-        return parts[0] if len(parts) == 1 else namespace_of(parts[0]).concat(parts, axis=0)
-
-    def _of_panel(self, rows: Array, step: EStep, complete: OfComplete, incomplete: OfIncomplete) -> Array:
-        xp = namespace_of(rows)
-        seen = ~xp.isnan(rows)
-        is_complete = to_host(xp.all(seen, axis=1))
-        whole, others = np.flatnonzero(is_complete), np.flatnonzero(~is_complete)
-        if not len(others):
-            return complete(step.centered(rows))
-        if not len(whole):
-            return incomplete(*step.without_missing(rows, seen))
-        found = xp.concat(
-            [
-                complete(step.centered(gather_rows(rows, whole))),
-                incomplete(*step.without_missing(gather_rows(rows, others), gather_rows(seen, others))),
-            ],
-            axis=0,
-        )
-        return gather_rows(found, np.argsort(np.concatenate([whole, others])))
+        return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
 
 
 @documented
