@@ -12,15 +12,10 @@ from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
 from gpukpca.backend.namespace import namespace_of
 
 
-def orthogonal_distances(clusters: list[Cluster], rows: Array) -> Array:
-    """Return squared distances of rows from the planes, shape (m, k)."""
-    return namespace_of(rows).stack([cluster.split(rows)[1] for cluster in clusters], axis=1)
-
-
 def hard_assignment(clusters: list[Cluster], rows: Array, missing: int = 0) -> tuple[Array, Array]:
     """Return 1 for the cluster with the nearest plane, else 0 (m, k), and minus its squared distance (m,)."""
     xp = namespace_of(rows)
-    distances = orthogonal_distances(clusters, rows)
+    distances = xp.stack([cluster.split(rows)[1] for cluster in clusters], axis=1)
     return one_hot(xp.argmin(distances, axis=1), len(clusters), rows), -xp.min(distances, axis=1)
 
 
