@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils import gen_batches
+from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
@@ -94,6 +95,16 @@ def is_stream(X: Any) -> bool:
     if isinstance(X, (list, tuple)):
         return len(X) > 0 and len(getattr(X[0], "shape", ())) == 2
     return hasattr(X, "__iter__")
+
+
+def new_rows(estimator: Any, X: Any, method: str, *, missing: bool = False) -> Array:
+    """Return rows for a method of a fitted estimator, checked; raise where X is an iterable of batches."""
+    check_is_fitted(estimator)
+    if is_stream(X):
+        raise InvalidParameterError(
+            f"{method} takes rows, not an iterable of batches; call it for each: [model.{method}(b) for b in X]."
+        )
+    return new_data(estimator, X, estimator.components_, method, missing=missing)
 
 
 def _cut(data: Any, cut: slice) -> Any:

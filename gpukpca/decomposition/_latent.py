@@ -35,10 +35,10 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.random import Seed, generator
 from gpukpca.backend.rows import dense_rows
 from gpukpca.decomposition._base import DevicePlacement, publish
-from gpukpca.decomposition._batches import Batches, batches_of, is_stream
+from gpukpca.decomposition._batches import Batches, batches_of, is_stream, new_rows
 from gpukpca.decomposition._dask import supports_dask
 from gpukpca.decomposition._session import FitSession, fit_session
-from gpukpca.decomposition._validation import checked_scores, new_data, training_data
+from gpukpca.decomposition._validation import checked_scores, training_data
 from gpukpca.decomposition.gaussian import WithLikelihood
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.persistence.save_load import Saved
@@ -160,7 +160,7 @@ class LatentVariableEstimator(
         -----
         Cost O(m d p) for complete rows, O(m (d p² + p³)) for the others.
         """
-        Y = self._new_rows(X, "transform")
+        Y = new_rows(self, X, "transform", missing=True)
         with device_context(self._latent.axes), overflow_allowed():
             return self._finite(self._latent.posterior_means(Y), X, "The array of posterior means")
 
@@ -184,7 +184,7 @@ class LatentVariableEstimator(
         check_is_fitted(self)
         if X is None:
             return from_host(np.diag(self._latent.posterior_variances), self.components_)
-        Y = self._new_rows(X, "posterior_covariance")
+        Y = new_rows(self, X, "posterior_covariance", missing=True)
         with device_context(self._latent.axes), overflow_allowed():
             return self._returned(self._latent.posterior_covariances(Y), X)
 
@@ -227,7 +227,7 @@ class LatentVariableEstimator(
         ------
         NotFittedError, ValueError
         """
-        Y = self._new_rows(X, "denoise")
+        Y = new_rows(self, X, "denoise", missing=True)
         with device_context(self._latent.axes), overflow_allowed():
             points = self._latent.points(self._latent.posterior_means(Y))
             return self._finite(points, X, "The array of points")
@@ -247,7 +247,7 @@ class LatentVariableEstimator(
         ------
         NotFittedError, ValueError
         """
-        Y = self._new_rows(X, "impute")
+        Y = new_rows(self, X, "impute", missing=True)
         with device_context(self._latent.axes), overflow_allowed():
             points = self._latent.points(self._latent.posterior_means(Y))
             rows = dense_rows(Y)
@@ -258,7 +258,7 @@ class LatentVariableEstimator(
     # -- the density -----------------------------------------------------------------------------------------------
 
     def _log_densities(self, X: Any) -> Array:
-        Y = self._new_rows(X, "score_samples")
+        Y = new_rows(self, X, "score_samples", missing=True)
         with device_context(self._latent.axes), overflow_allowed():
             return self._returned(self._latent.log_likelihood(Y), X)
 
@@ -290,14 +290,6 @@ class LatentVariableEstimator(
             return move(cast(points, self.components_.dtype), self.components_)
 
     # -- results ---------------------------------------------------------------------------------------------------
-
-    def _new_rows(self, X: Any, method: str) -> Array:
-        check_is_fitted(self)
-        if is_stream(X):
-            raise InvalidParameterError(
-                f"{method} takes rows, not an iterable of batches; call it for each: [model.{method}(b) for b in X]."
-            )
-        return new_data(self, X, self.components_, method, missing=True)
 
     def _finite(self, found: Array, X: Any, what: str) -> Array:
         found = cast(found, self.components_.dtype)

@@ -38,7 +38,7 @@ from gpukpca.backend.namespace import (
     same_place,
 )
 from gpukpca.decomposition._base import DevicePlacement, publish
-from gpukpca.decomposition._batches import Batches, batches_of, is_stream
+from gpukpca.decomposition._batches import Batches, batches_of, new_rows
 from gpukpca.decomposition._dask import supports_dask
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, fit_session
@@ -326,12 +326,7 @@ class IncrementalPCA(
         -----
         Cost O(m d p).
         """
-        check_is_fitted(self)
-        if is_stream(X):
-            raise InvalidParameterError(
-                "transform takes rows, not an iterable of batches; call it for each: [model.transform(b) for b in X]."
-            )
-        Y = new_data(self, X, self.components_, "transform")
+        Y = new_rows(self, X, "transform")
         with device_context(self.components_), overflow_allowed():
             scores = self._projection.transform(Y, whiten=self.whiten)
             check_finite(scores, "The new points are too large.", "The array of scores")
