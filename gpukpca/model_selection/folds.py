@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -64,6 +64,8 @@ class CandidateScore:
         Pre-images of rows held out that the method's iteration left before they had converged.
     undetermined : bool
         The last component and the first one left out are not separately determined, and rounding chose.
+    shared : bool
+        It took its distances from the matrix of its family.
     """
 
     score: float = math.nan
@@ -72,6 +74,7 @@ class CandidateScore:
     error: Exception | None = None
     unconverged: int = 0
     undetermined: bool = False
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,10 +106,9 @@ class CVFold:
         self.X, self.X_new, self.limit, self.n_jobs = X, X_new, limit, n_jobs
         self.n = int(X.shape[0])
         self.outcomes: dict[int, CandidateScore] = {}
-        self.shared: set[int] = set()
 
     def run(self, groups: list[Group], report: Report) -> None:
-        """Fill `outcomes` for the members of all groups, and `shared` with those that shared their distances."""
+        """Fill `outcomes` for the members of all groups."""
         families: dict[Any, list[tuple[Group, Kernel]]] = {}
         alone = []
         for group in self._possible(groups):
@@ -185,8 +187,8 @@ class CVFold:
 
         outcomes = [partial(one.outcome, member, family) for one, member in every]
         found = _done([*decompositions, *outcomes], workers, told)
-        self.outcomes |= {member.number: outcome for (_, member), outcome in zip(every, found[first:], strict=True)}
-        self.shared |= {member.number for _, member in every}
+        for (_, member), outcome in zip(every, found[first:], strict=True):
+            self.outcomes[member.number] = replace(outcome, shared=True)
 
     def _family(self, members: list[tuple[Group, Kernel]]) -> _Family:
         """Compute the matrices that all kernels are made of."""

@@ -237,13 +237,12 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
     ) -> list[dict[int, CandidateScore]]:
         """Return the outcomes of every fold, by number of the candidate."""
         groups, n_folds = grouped(candidates), len(splits)
-        outcomes, shared = [], []
+        outcomes = []
         for k, (train, test) in enumerate(splits):
             fold = CVFold(gather_rows(X, train), gather_rows(X, test), limit, self.n_jobs)
             fold.run(groups, self._reporter(k, n_folds, len(candidates)))
             outcomes.append(fold.outcomes)
-            shared.append(fold.shared)
-        self.sharing_ = sharing_of(shared, n_folds * len(candidates), len(groups))
+        self.sharing_ = sharing_of(outcomes, len(groups))
         return outcomes
 
     def _reporter(self, k: int, n_folds: int, fits: int) -> Callable[[int], None]:

@@ -67,19 +67,10 @@ def _ranks(means: np.ndarray) -> np.ndarray:
     return rankdata(-np.where(np.isnan(means), worst, means), method="min").astype(np.int32)
 
 
-def sharing_of(shared: list[set[int]], fits: int, kernels: int) -> str:
-    """Say how much the fits of a search shared.
-
-    Parameters
-    ----------
-    shared : list of set
-        For every fold the candidates that shared their distances.
-    fits : int
-        Candidates times folds.
-    kernels : int
-        That differ in more than what comes after the decomposition.
-    """
-    together = sum(map(len, shared))
+def sharing_of(folds: list[dict[int, CandidateScore]], kernels: int) -> str:
+    """Return how much the fits shared, in words; `kernels` need decompositions of their own."""
+    fits = len(folds) * len(folds[0])
+    together = sum(outcome.shared for fold in folds for outcome in fold.values())
     if together == fits:
         return f"distances once a fold; one decomposition for each of {kernels} kernels on every fold"
     return (
