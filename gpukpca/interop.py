@@ -221,11 +221,13 @@ def _shared_inverse(model: Any) -> RidgeRegression | None:
 
 
 def _exact(model: Any) -> tuple[Any, np.ndarray, KernelCenterer]:
-    """Return basis, eigenvectors and centerer of the kernel matrix."""
-    basis = _on_host(model.X_fit_)
-    rows = _column_means(model.kernel_, basis, model.n_jobs)
-    centerer = _centerer(cast(rows, to_host(model.eigenvectors_).dtype), float(np.mean(rows)))
-    return basis, to_host(model.eigenvectors_).copy(), centerer
+    """Return basis, eigenvectors and the centerer, which subtracts column means of K and their mean."""
+    basis, eigenvectors = _on_host(model.X_fit_), to_host(model.eigenvectors_).copy()
+    means = _column_means(model.kernel_, basis, model.n_jobs)
+    centerer = KernelCenterer().set_output(transform="default")
+    centerer.K_fit_rows_, centerer.K_fit_all_ = cast(means, eigenvectors.dtype), float(np.mean(means))
+    centerer.n_features_in_ = len(means)
+    return basis, eigenvectors, centerer
 
 
 def _column_means(kernel: Kernel, basis: Any, n_jobs: int | None) -> np.ndarray:
@@ -235,14 +237,6 @@ def _column_means(kernel: Kernel, basis: Any, n_jobs: int | None) -> np.ndarray:
         return 0.5 * (wide.mean(axis=0) + wide.mean(axis=1))
     n = int(basis.shape[0])
     return kernel_matmat(kernel, wide, wide, np.full((n, 1), 1.0 / n), n_jobs=n_jobs)[:, 0]
-
-
-def _centerer(rows: np.ndarray, mean: float) -> KernelCenterer:
-    """Fitted: `rows` and their mean are what it subtracts."""
-    centerer = KernelCenterer().set_output(transform="default")
-    centerer.K_fit_rows_, centerer.K_fit_all_ = rows, mean
-    centerer.n_features_in_ = int(rows.shape[-1])
-    return centerer
 
 
 def _on_host(X: Any) -> Any:

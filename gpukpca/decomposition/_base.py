@@ -22,9 +22,7 @@ from gpukpca.algorithms.fields import attributes_of
 from gpukpca.backend.namespace import dtype_name, is_cupy, is_foreign, is_numpy, move, to_host
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.exceptions import VersionWarning, warn_user
-
-# What scikit-learn's `set_output` and `set_fit_request` leave on an estimator.
-OF_SKLEARN = ("_sklearn_output_config", "_metadata_request")
+from gpukpca.persistence.save_load import OF_SKLEARN
 
 # Where a pickle keeps the version that wrote it.
 VERSION = "_gpukpca_version"

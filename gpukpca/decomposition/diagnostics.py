@@ -286,9 +286,7 @@ def reconstruction(model: Any, X: ArrayLike, n_components: int | None = None) ->
     K = _count(n_components, len(spectrum_of(model)), "n_components")
 
     def nearest(rows: Array) -> Array:
-        centered = _centered(model, rows)
-        V = cast(model.components_[:K, :], centered.dtype)
-        points = (centered @ namespace_of(V).matrix_transpose(V)) @ V
+        _, points = _nearest(model, rows, K)
         scale = _scale(model)
         points = points if scale is None else points * scale[None, :]
         return points + cast(model.mean_, points.dtype)[None, :]
@@ -321,14 +319,19 @@ def reconstruction_error(model: Any, X: ArrayLike, n_components: int | None = No
     K = _count(n_components, len(spectrum_of(model)), "n_components")
 
     def squares(rows: Array) -> Array:
-        xp = namespace_of(rows)
-        centered = _centered(model, rows)
-        V = cast(model.components_[:K, :], centered.dtype)
-        left = centered - (centered @ xp.matrix_transpose(V)) @ V
-        return xp.sum(left * left, axis=1)
+        centered, points = _nearest(model, rows, K)
+        left = centered - points
+        return namespace_of(left).sum(left * left, axis=1)
 
     errors = _by_rows(model, X, squares, "reconstruction_error", narrow=per_sample)
     return errors if per_sample else float(column_sums(errors[:, None])[0]) / int(errors.shape[0])
+
+
+def _nearest(model: Any, rows: Array, K: int) -> tuple[Array, Array]:
+    """Return centered rows, and the nearest points in the span of the first K components."""
+    centered = _centered(model, rows)
+    V = cast(model.components_[:K, :], centered.dtype)
+    return centered, (centered @ namespace_of(V).matrix_transpose(V)) @ V
 
 
 # -- inertia -----------------------------------------------------------------------------------------------------------

@@ -115,10 +115,14 @@ def _check_distance_constraint(preimage: DistanceConstraint) -> None:
 # -- linear models -----------------------------------------------------------------------------------------------------
 
 
-def check_pca(model: Any) -> None:
-    """Check a PCA."""
+def _check_components(model: Any) -> None:
     _check_spectrum(model.explained_variance_)
     _check_orthonormal("components_", model.components_.T)
+
+
+def check_pca(model: Any) -> None:
+    """Check a PCA."""
+    _check_components(model)
     weights = model._map.weights
     if not all(values is None or np.all(to_host(values) > 0) for values in (model.scale_, weights)):
         raise ModelFormatError("scale_ must be positive: the data are divided by it")
@@ -131,8 +135,7 @@ def check_pca(model: Any) -> None:
 
 def check_incremental_pca(model: Any) -> None:
     """Check an IncrementalPCA."""
-    _check_spectrum(model.explained_variance_)
-    _check_orthonormal("components_", model.components_.T)
+    _check_components(model)
     state = model._state
     _check_scale(state.scale, state.total / max(model.n_samples_seen_ - 1, 1), model.total_variance_)
     with overflow_allowed():
@@ -141,8 +144,7 @@ def check_incremental_pca(model: Any) -> None:
 
 def check_latent(model: Any) -> None:
     """Check a ProbabilisticPCA or BayesianPCA."""
-    _check_spectrum(model.explained_variance_)
-    _check_orthonormal("components_", model.components_.T)
+    _check_components(model)
     latent = model._latent
     _check_orthonormal("its axes", latent.axes)
     _check_variances(latent.variances, latent.noise)

@@ -81,14 +81,22 @@ class Saved:
         None nor an integer, `set_output`. With all samples for a basis, and with a ridge pre-image, the training data
         are part of the model, and of the file.
         """
-        write_model(self, path)
+        save_with_notes(self, path, {})
 
 
 # -- to a file ---------------------------------------------------------------------------------------------------------
 
 
-def write_model(model: Any, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None) -> None:
-    """Write a model and notes of the caller: numbers, text, tuples and arrays by name."""
+def save_with_notes(model: Any, path: str | os.PathLike[str], notes: dict[str, Any]) -> None:
+    """Save a model with values of the caller beside it.
+
+    Parameters
+    ----------
+    model : fitted estimator with a method `save`
+    path : str or path
+    notes : dict
+        Identifiers to numbers, text, None, arrays, and tuples, lists and dictionaries of those.
+    """
     check_is_fitted(model)
     plain_target(path)  # before any work
     layout = model._layout
@@ -104,7 +112,7 @@ def write_model(model: Any, path: str | os.PathLike[str], notes: Mapping[str, An
             flat.put(f"parameters.{name}", _seed(value) if name == "random_state" else value)
     for name, value in _fitted(model, layout).items():
         flat.put(name, value)
-    for name, value in (notes or {}).items():
+    for name, value in notes.items():
         flat.put(f"notes.{name}", value)
     try:
         _rebuilt(flat.header, flat.arrays, {layout.estimator: type(model)})
@@ -259,13 +267,6 @@ def _placing(model: Any, layout: Layout) -> Callable[[Array], Array] | None:
 # -- public functions --------------------------------------------------------------------------------------------------
 
 
-def _estimators() -> dict[str, Any]:
-    """Return the classes that a file may name, once all have registered."""
-    from gpukpca import decomposition  # noqa: F401
-
-    return ESTIMATORS
-
-
 def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
     """Return the fitted estimator that ``model.save(path)`` wrote.
 
@@ -300,19 +301,6 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
     return load_with_notes(path, device)[0]
 
 
-def save_with_notes(model: Any, path: str | os.PathLike[str], notes: dict[str, Any]) -> None:
-    """Save a model with values of the caller beside it.
-
-    Parameters
-    ----------
-    model : fitted estimator with a method `save`
-    path : str or path
-    notes : dict
-        Identifiers to numbers, text, None, arrays, and tuples, lists and dictionaries of those.
-    """
-    write_model(model, path, notes)
-
-
 def load_with_notes(path: str | os.PathLike[str], device: str | None = None) -> tuple[Any, dict[str, Any]]:
     """Return the estimator of `load` and the notes of `save_with_notes`; without any, an empty dictionary.
 
@@ -325,8 +313,10 @@ def load_with_notes(path: str | os.PathLike[str], device: str | None = None) -> 
     -------
     (estimator, dict)
     """
+    from gpukpca import decomposition  # noqa: F401  # the estimators register
+
     parsed_device(device)
     try:
-        return restored(*read_archive(os.fspath(path), check_version), _estimators(), device)
+        return restored(*read_archive(os.fspath(path), check_version), ESTIMATORS, device)
     except ModelFormatError as error:
         raise ModelFormatError(f"{os.fspath(path)} is no model file of gpukpca that can be read: {error}.") from error

@@ -228,8 +228,8 @@ def _tree(flat: dict[str, Any]) -> dict[str, Any]:
     return tree
 
 
-PLAIN = ("names", "tuple", "list", "dict")
 PARTS = {"names": ("items",), "list": ("items",), "dict": ("keys", "values")}
+PLAIN = ("tuple", *PARTS)
 
 
 def _plain_container(name: str, fields: dict[str, Any], path: str) -> Any:
