@@ -65,16 +65,16 @@ class Layout:
         The name of the class.
     fitted : dict
         Kinds of the fitted attributes by name; private names are what methods need, and go where the model computes.
-    home : str
-        The attribute that says where the data of the fit were.
     check : callable
         ``check(model)`` raises ValueError or TypeError where parts of the right kinds make no model.
+    home : str
+        The attribute that says where the data of the fit were.
     """
 
     estimator: str
     fitted: dict[str, Kind]
-    home: str
     check: Callable[[Any], None]
+    home: str = "components_"
 
 
 FEATURES = {"n_features_in_": size_of("d"), "feature_names_in_": names("d").maybe}
@@ -84,7 +84,8 @@ SPECTRUM = {
     "explained_variance_ratio_": magnitudes("p"),
     "total_variance_": POSITIVE,
 }
-
+LINEAR = {"components_": floats("p", "d"), **SPECTRUM, "noise_variance_": POSITIVE, "mean_": floats("d")}
+RUN = {"solver_": TEXT, "device_": TEXT, "fallbacks_": TEXTS}
 
 KERNEL_PCA_LAYOUT = Layout(
     "KernelPCA",
@@ -110,15 +111,13 @@ KERNEL_PCA_LAYOUT = Layout(
         "X_transformed_fit_": floats("n", "p").maybe,
         "dual_coef_": floats("r", "d").maybe,
         "plan_": of(Plan).or_none,
-        "solver_": TEXT,
-        "device_": TEXT,
-        "fallbacks_": TEXTS,
+        **RUN,
         "_map": of(AffineProjection),
         "_axes": of(LinearAxes).or_none.maybe,
         "_preimage": of(LinearPreimage, RidgeRegression, FixedPoint, DistanceConstraint).or_none.maybe,
     },
+    check_kernel_pca,
     home="X_fit_",
-    check=check_kernel_pca,
 )
 
 PCA_LAYOUT = Layout(
@@ -127,22 +126,16 @@ PCA_LAYOUT = Layout(
         **FEATURES,
         "n_components_": size_of("p"),
         "n_samples_": size_of("n"),
-        "components_": floats("p", "d"),
-        **SPECTRUM,
+        **LINEAR,
         "singular_values_": magnitudes("p"),
-        "noise_variance_": POSITIVE,
-        "mean_": floats("d"),
         "scale_": floats("d").or_none,
         "residual_norms_": magnitudes("p").or_none,
         "converged_": FLAG.or_none,
         "plan_": of(PCAPlan).or_none,
-        "solver_": TEXT,
-        "device_": TEXT,
-        "fallbacks_": TEXTS,
+        **RUN,
         "_map": of(LinearProjection),
     },
-    home="components_",
-    check=check_pca,
+    check_pca,
 )
 
 INCREMENTAL_PCA_LAYOUT = Layout(
@@ -152,11 +145,8 @@ INCREMENTAL_PCA_LAYOUT = Layout(
         "n_components_": size_of("p"),
         "n_samples_seen_": size_of("n"),
         "batch_size_": COUNT,
-        "components_": floats("p", "d"),
-        **SPECTRUM,
+        **LINEAR,
         "singular_values_": magnitudes("p"),
-        "noise_variance_": POSITIVE,
-        "mean_": floats("d"),
         "var_": magnitudes("d"),
         "residual_norms_": magnitudes("p").maybe,
         "converged_": FLAG.maybe,
@@ -165,31 +155,23 @@ INCREMENTAL_PCA_LAYOUT = Layout(
         "device_": TEXT,
         "_state": of(IncrementalState),
     },
-    home="components_",
-    check=check_incremental_pca,
+    check_incremental_pca,
 )
 
 LATENT = {
     **FEATURES,
     "n_components_": size_of("p"),
     "n_samples_": size_of("n"),
-    "components_": floats("p", "d"),
-    **SPECTRUM,
+    **LINEAR,
     "loadings_": floats("d", "p"),
-    "noise_variance_": POSITIVE,
-    "mean_": floats("d"),
     "n_iter_": COUNT,
     "log_likelihoods_": floats("*").maybe,
     "converged_": FLAG,
-    "solver_": TEXT,
-    "device_": TEXT,
-    "fallbacks_": TEXTS,
+    **RUN,
     "_latent": of(LatentModel),
 }
-PROBABILISTIC_PCA_LAYOUT = Layout("ProbabilisticPCA", LATENT, home="components_", check=check_latent)
-BAYESIAN_PCA_LAYOUT = Layout(
-    "BayesianPCA", {"precisions_": floats("*", finite=False), **LATENT}, home="components_", check=check_latent
-)
+PROBABILISTIC_PCA_LAYOUT = Layout("ProbabilisticPCA", LATENT, check_latent)
+BAYESIAN_PCA_LAYOUT = Layout("BayesianPCA", {"precisions_": floats("*", finite=False), **LATENT}, check_latent)
 
 LOCAL_PCA_LAYOUT = Layout(
     "LocalPCA",
@@ -212,6 +194,5 @@ LOCAL_PCA_LAYOUT = Layout(
         "fallbacks_": TEXTS,
         "_model": of(LocalModel),
     },
-    home="components_",
-    check=check_local_pca,
+    check_local_pca,
 )
