@@ -211,7 +211,7 @@ def n_components_for(
 
     Returns
     -------
-    int, or Choice
+    int, or RankSelection
         From 0 to the number of components known.
 
     Raises
@@ -258,7 +258,7 @@ def compare_rules(
 
     Returns
     -------
-    list of Row
+    list of RuleResult
         One for each rule but "fixed" and "gap"; a rule that cannot be applied has None and the reason.
 
     Raises

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -116,8 +117,8 @@ class Entry:
         return (self.make or self.cls)(**fields)
 
 
-def _kernel(cls: type, **kinds: Kind) -> Entry:
-    return Entry(cls, kinds)
+def _kernel(cls: type[Kernel]) -> Entry:
+    return Entry(cls, {name: PARAMETERS.get(name, FREE) for name in signature(cls).parameters})
 
 
 def _euclidean_rows(cls: type[EuclideanRows]) -> Entry:
@@ -130,6 +131,10 @@ def _euclidean_rows(cls: type[EuclideanRows]) -> Entry:
 
 
 KERNEL = of(Kernel)
+SIMPLE_KERNELS = (Linear, Polynomial, RBF, Sigmoid, Cosine, Laplacian, Matern, RationalQuadratic, Precomputed)
+COMBINED_KERNELS = (Sum, Product, Scale, Power, Exp)
+# Parameters of kernels; the values of the others are checked by the kernels alone.
+PARAMETERS = {"k": KERNEL, "k1": KERNEL, "k2": KERNEL, "factor": NUMBER, "exponent": COUNT, "nu": ANY_NUMBER}
 SOLVER = of(Dense, BlockKrylov, LowRank, Nystrom)
 OF_PLANS = {"predicted_bytes": INTEGER, "available_bytes": INTEGER, "estimated_seconds": POSITIVE.or_none.maybe}
 NOTHING = rows("0", "*")  # of a data set what was learned from it, without its rows
@@ -167,21 +172,7 @@ def _kind(field: dataclasses.Field[Any]) -> Kind:
 
 
 ENTRIES = [
-    # kernels: what their parameters may be they check by themselves
-    _kernel(Linear),
-    _kernel(Polynomial, degree=FREE, gamma=FREE, coef0=FREE),
-    _kernel(RBF, gamma=FREE),
-    _kernel(Sigmoid, gamma=FREE, coef0=FREE),
-    _kernel(Cosine),
-    _kernel(Laplacian, gamma=FREE),
-    _kernel(Matern, gamma=FREE, nu=ANY_NUMBER),
-    _kernel(RationalQuadratic, gamma=FREE, alpha=FREE),
-    _kernel(Precomputed),
-    _kernel(Sum, k1=KERNEL, k2=KERNEL),
-    _kernel(Product, k1=KERNEL, k2=KERNEL),
-    _kernel(Scale, k=KERNEL, factor=NUMBER),
-    _kernel(Power, k=KERNEL, exponent=COUNT),
-    _kernel(Exp, k=KERNEL),
+    *map(_kernel, (*SIMPLE_KERNELS, *COMBINED_KERNELS)),
     # what kernels learn from a training set
     _data(
         Geometry,
