@@ -171,6 +171,6 @@ def changed(name: str, change: Callable[[dict[str, Any], dict[str, np.ndarray]],
     return restored(header, arrays, ESTIMATORS)[0]
 
 
-# Every class of the table is in one of them.
+# Models that together have every shape of a file.
 DIVERSE = ["combined", "ridge, landmarks", "fixed point, another slope", "distance constraint"]
 DIVERSE += ["linear, by any method", "block Krylov", "PCA", "incremental", "Bayesian, EM", "local, hard"]

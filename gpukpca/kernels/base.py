@@ -32,7 +32,9 @@ class Kernel:
     Attributes
     ----------
     positive_definite : bool or None
-        Whether every Gram matrix of the kernel is positive semidefinite; None where that is not known.
+        Whether every Gram matrix of the kernel is positive semidefinite; None where that is not known. Both other
+        values mean: Nyström refuses the kernel, and spectra are searched for negative eigenvalues. A conditionally
+        positive definite kernel is False, and needs no more: centering makes its matrix definite.
     stored_only : bool
         Whether K must be stored because its blocks cannot be recomputed cheaply.
     scratch_tiles : int
@@ -42,10 +44,11 @@ class Kernel:
     exponentials : int
         How dear the elementwise pass is, in exponentials an entry (for the plan's estimate).
     inverts_to : "distances", "products" or None
-        What a value of k tells of two points: their distance (`square_distances`), their inner product
-        (`inner_products`), or neither.
+        What a value of k determines of two points: their distance (`square_distances`, where k(x, x) > 0 and k >= 0),
+        their inner product (`inner_products`), or neither.
     depends_on_distance : bool
-        Whether k(x, y) is a function of one distance between x and y alone.
+        Whether k(x, y) is a function of one distance alone that is positive at 0 and falls, to 0 or to a bound above
+        it. New rows without a value above rounding are then reported as far.
 
     Notes
     -----

@@ -63,10 +63,13 @@ FLAT = 0.1
 
 
 class _EuclideanKernel(Kernel):
-    """A function of gamma ‖x - y‖² = ‖x - y‖² / (2 l²)."""
+    """A function f of gamma ‖x - y‖² = ‖x - y‖² / (2 l²) with f(0) = 1 that falls to 0.
+
+    A function with another f(0) or limit overrides `tile_diagonal`, `inverts_to` and `depends_on_distance`.
+    """
 
     positive_definite = True
-    inverts_to = "distances"
+    inverts_to: str | None = "distances"
     depends_on_distance = True
     leaves_out_constants = True
     can_be_flat = False

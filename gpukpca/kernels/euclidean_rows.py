@@ -226,7 +226,8 @@ def augmented_rows(X: Array, geometry: Geometry, dtype: Any) -> Array:
         if geometry.varying is not None:
             s = xp.take(s, indices(geometry.varying, s), axis=1)
         one = xp.ones_like(half_norms)[:, None]
-        padding = [0.0 * one] * missing_columns(s, int(s.shape[1]) + 2)
+        # By the dtype of the data: rows in float64 have the width of those in float32 that they meet.
+        padding = [0.0 * one] * missing_columns(rows, int(s.shape[1]) + 2)
         return xp.concat([s, *padding, -half_norms[:, None], one], axis=1)
 
     return by_panels(X, panel)

@@ -186,7 +186,7 @@ def test_a_share_of_the_variance_is_told_from_a_count(X: np.ndarray) -> None:
 
 
 def test_plans_print_their_words_wherever_they_are_shown(X: np.ndarray) -> None:
-    for model in (KernelPCA(2, kernel="rbf").fit(X), PCA(2).fit(X)):
+    for model in (KernelPCA(2, kernel="rbf", memory_limit="1GiB").fit(X), PCA(2, memory_limit="1GiB").fit(X)):
         assert repr(model.plan_) == str(model.plan_) == repr(model.plan(X))
         assert repr(model.plan_).startswith(f"data      {len(X)} x {X.shape[1]}, float64, on cpu\n")
         assert pickle.loads(pickle.dumps(model.plan_)) == model.plan_

@@ -50,7 +50,7 @@ from gpukpca.gram import (
     gram_matrix,
     kernel_matmat,
 )
-from gpukpca.kernels import RBF, Laplacian, Polynomial
+from gpukpca.kernels import RBF, Kernel, Laplacian, Matern, Polynomial, RationalQuadratic
 from tests import fake_cupy
 from tests.cases import data
 from tests.fake_cupy import functions
@@ -701,6 +701,20 @@ def test_a_forked_process_is_told_to_spawn(cuda: Any) -> None:
     child.join()
     assert "spawn" in said
     assert where == "cpu"
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("kernel", [RBF(1.0), RationalQuadratic(1.0), Matern(1.0, nu=1.5)], ids=["rbf", "rq", "matern"])
+def test_new_rows_that_need_float64_meet_training_rows_in_float32(cuda: Any, kernel: Kernel, d: int) -> None:
+    rng = np.random.default_rng(d)
+    X = (0.5 * rng.standard_normal((60, d))).astype(np.float32)
+    Y = np.concatenate([X[:5], np.full((1, d), 30.0, np.float32)])
+    fit = KernelPCA(1, kernel=kernel, eigen_solver="dense").fit(cuda.asarray(X))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the last row is far from all others
+        scores = fit.transform(cuda.asarray(Y)).get()
+        expected = KernelPCA(1, kernel=kernel, eigen_solver="dense").fit(X.astype(np.float64)).transform(Y)
+    np.testing.assert_allclose(scores, expected, atol=2e-4)
 
 
 # -- the names that users of the parts need ---------------------------------------------------------------------------

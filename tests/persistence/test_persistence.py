@@ -33,6 +33,7 @@ from sklearn.gaussian_process.kernels import RBF as ProcessRBF
 import gpukpca
 from gpukpca import PCA, IncrementalPCA, KernelPCA, kernels
 from gpukpca._archive import LARGEST_HEADER, MOST_MEMBERS
+from gpukpca.decomposition._kernels import NAMED_KERNELS
 from gpukpca.eigen import BlockKrylov, Solver
 from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError, ModelFormatError
 from gpukpca.gram.storage import Storage
@@ -419,6 +420,11 @@ LEFT_OUT = {
 def test_every_part_of_a_model_has_an_entry(base):
     classes = {cls for cls in subclasses(base) if cls.__module__.startswith("gpukpca.")}
     assert not {cls.__name__ for cls in classes} - {entry.cls.__name__ for entry in ENTRIES}
+
+
+def test_every_named_kernel_has_an_entry():
+    kernels = {type(make(KernelPCA(), {})) for make in NAMED_KERNELS.values()}
+    assert kernels <= {entry.cls for entry in ENTRIES}
 
 
 def subclasses(base: type) -> set[type]:
