@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
 from gpukpca.algorithms.latent.em import EMProblem, EMResult, run_em
 from gpukpca.algorithms.latent.initialization import NOISE_FLOOR
@@ -33,24 +34,15 @@ SETTLED = 1e-12
 MOST_STEPS = 100_000
 
 
+@documented
 @dataclass(frozen=True)
 class ARDResult:
-    """Lengths of the columns of W after automatic relevance determination.
+    """Lengths of the columns of W after automatic relevance determination."""
 
-    Attributes
-    ----------
-    lengths : host array, shape (q,)
-        ‖w_i‖² of all candidates; 0 for those that are gone.
-    noise : float
-        σ².
-    n_steps : int
-    converged : bool
-    """
-
-    lengths: np.ndarray
-    noise: float
-    n_steps: int
-    converged: bool
+    lengths: np.ndarray = field_of("q", "‖w_i‖² of all candidates; 0 for those that are gone; on the host")
+    noise: float = field_of("", "σ²")
+    n_steps: int = field_of("", "of the iteration")
+    converged: bool = field_of("", "whether the iteration settled")
 
     @property
     def kept(self) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.backend import blocking
 from gpukpca.backend.batched_linalg import (
     batched_products,
@@ -32,77 +33,43 @@ from gpukpca.backend.rows import gather_rows
 Result = TypeVar("Result")
 
 
+@documented
 @dataclass(frozen=True)
 class Parameters:
-    """Parameters of the model, in the widest floating type.
+    """Parameters of the model, in the widest floating type."""
 
-    Attributes
-    ----------
-    loadings : array, shape (d, p)
-        W.
-    mean : array, shape (d,)
-    noise : float
-        σ².
-    """
-
-    loadings: Array
-    mean: Array
-    noise: float
+    loadings: Array = field_of("d p", "W")
+    mean: Array = field_of("d", "μ")
+    noise: float = field_of("", "σ²")
 
 
+@documented
 @dataclass(frozen=True)
 class Posterior:
-    """Posterior of z for rows with missing entries, the rows last.
+    """Posterior of z for rows with missing entries, the rows last."""
 
-    Attributes
-    ----------
-    means : array, shape (p, b)
-    covariances : array, shape (p, p, b)
-    log_determinants : array, shape (b,)
-        log |M|.
-    """
-
-    means: Array
-    covariances: Array
-    log_determinants: Array
+    means: Array = field_of("p b", "⟨z⟩")
+    covariances: Array = field_of("p p b", "C")
+    log_determinants: Array = field_of("b", "log |M|")
 
 
+@documented
 @dataclass(frozen=True)
 class SufficientStatistics:
-    """Sums over rows that the M step and the likelihood need; q = p (p + 1)/2.
-
-    Attributes
-    ----------
-    rows, observed : int
-        Rows, and observed entries.
-    misfit : float
-        Σ ‖x_o - W_o ⟨z⟩ - μ_o‖² / σ² + ‖⟨z⟩‖².
-    spread : float
-        Σ tr C.
-    log_determinants : float
-        Σ log |M|.
-    residuals : float
-        Σ ‖x_o - W_o ⟨z⟩ - μ_o‖².
-    cross : array, shape (p + 1, d)
-        Σ (⟨z⟩, 1) (x - μ)ᵀ over observed entries.
-    latent : host array, shape (q + p + 1,)
-        Σ ⟨z zᵀ⟩ packed, Σ ⟨z⟩, and the number of rows.
-    shared : host array, shape (q + p + 1,)
-        The share of `latent` of complete rows.
-    partial : array, shape (q + p + 1, d), or None
-        For every feature the share of `latent` of the incomplete rows that observe it.
-    """
+    """Sums over rows that the M step and the likelihood need; q = p (p + 1)/2."""
 
     rows: int
-    observed: int
-    misfit: float
-    spread: float
-    log_determinants: float
-    residuals: float
-    cross: Array
-    latent: np.ndarray
-    shared: np.ndarray
-    partial: Array | None
+    observed: int = field_of("", "observed entries")
+    misfit: float = field_of("", "Σ ‖x_o - W_o ⟨z⟩ - μ_o‖² / σ² + ‖⟨z⟩‖²")
+    spread: float = field_of("", "Σ tr C")
+    log_determinants: float = field_of("", "Σ log |M|")
+    residuals: float = field_of("", "Σ ‖x_o - W_o ⟨z⟩ - μ_o‖²")
+    cross: Array = field_of("p+1 d", "Σ (⟨z⟩, 1) (x - μ)ᵀ over observed entries")
+    latent: np.ndarray = field_of("q+p+1", "Σ ⟨z zᵀ⟩ packed, Σ ⟨z⟩, and the number of rows; on the host")
+    shared: np.ndarray = field_of("q+p+1", "the share of `latent` of complete rows; on the host")
+    partial: Array | None = field_of(
+        "q+p+1 d", "for every feature the share of `latent` of the incomplete rows that observe it"
+    )
 
     def __add__(self, other: SufficientStatistics) -> SufficientStatistics:
         both = {name: mine + getattr(other, name) for name, mine in vars(self).items() if name != "partial"}

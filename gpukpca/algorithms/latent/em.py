@@ -21,28 +21,20 @@ from typing import TypeVar
 
 import numpy as np
 
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
 from gpukpca.algorithms.latent.m_step import expand_parameters, m_step, orthogonal_columns
 
 
+@documented
 @dataclass(frozen=True)
 class EMResult:
-    """Parameters at the end of EM, and the likelihoods on the way.
-
-    Attributes
-    ----------
-    parameters : Parameters
-    trace : host array
-        The logarithm of the likelihood, of the posterior with a prior, before every step and at the end.
-    gain : float
-        The last one, per observed entry.
-    converged : bool
-    """
+    """Parameters at the end of EM, and the likelihoods on the way."""
 
     parameters: Parameters
-    trace: np.ndarray
-    gain: float
-    converged: bool
+    trace: np.ndarray = field_of("n_iter+1", "log-likelihoods, with a prior log-posteriors, on the host")
+    gain: float = field_of("", "the last one, per observed entry")
+    converged: bool = field_of("", "whether it is within the tolerance")
 
     @property
     def n_steps(self) -> int:
@@ -55,30 +47,17 @@ State = TypeVar("State")
 StepReport = Callable[[int, float, float], None]
 
 
+@documented
 @dataclass(frozen=True)
 class EMProblem:
-    """The rows, the start and the end of an iteration.
+    """The rows, the start and the end of an iteration."""
 
-    Attributes
-    ----------
-    sums_at : callable
-        The E step: from parameters to the sums over all rows.
-    start : Parameters
-    floor : float
-        The noise variance stays at least this.
-    tol : float
-        The iteration ends with a step that gains no more than this per observed entry.
-    max_iter : int
-        Most steps.
-    report : callable
-    """
-
-    sums_at: Callable[[Parameters], SufficientStatistics]
-    start: Parameters
-    floor: float
-    tol: float
-    max_iter: int
-    report: StepReport
+    sums_at: Callable[[Parameters], SufficientStatistics] = field_of("", "the E step")
+    start: Parameters = field_of("", "before the first step")
+    floor: float = field_of("", "the noise variance stays at least this")
+    tol: float = field_of("", "a step that gains no more than this per observed entry is the last")
+    max_iter: int = field_of("", "most steps")
+    report: StepReport = field_of("", "called after every E step")
 
 
 def run_em(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.latent.e_step import Parameters
 from gpukpca.algorithms.magnitude import ScaledBatches, are_safe, row_bounds, safe_scale
 from gpukpca.backend.linalg import column_sums
@@ -26,21 +27,15 @@ NOISE_FLOOR = 1e-12
 LEAST_ABOVE = 1e-3
 
 
+@documented
 @dataclass(frozen=True)
 class ObservedMoments:
-    """Moments of the observed entries of every feature.
-
-    Attributes
-    ----------
-    rows : int
-    counts, means, squares : array, shape (d,)
-        In the widest floating type; `squares` is Σ (x - mean)².
-    """
+    """Moments of the observed entries of every feature, in the widest floating type."""
 
     rows: int
-    counts: Array
-    means: Array
-    squares: Array
+    counts: Array = field_of("d", "observed entries")
+    means: Array = field_of("d", "of these")
+    squares: Array = field_of("d", "Σ (x - mean)²")
 
     def merged(self, other: ObservedMoments) -> ObservedMoments:
         """Return the moments of both sets of rows (Chan, Golub & LeVeque, The American Statistician 37 (1983) 242)."""

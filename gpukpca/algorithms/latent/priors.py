@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.latent.ard import most_probable, relevance_in_span, span_rank
 from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
 from gpukpca.algorithms.latent.em import EMProblem, EMResult, most_likely
@@ -20,26 +21,15 @@ from gpukpca.exceptions import ConvergenceWarning, RankWarning, warn_user
 AT_THE_FLOOR = 2.0
 
 
+@documented
 @dataclass(frozen=True)
 class KnownSpectrum:
-    """Variances of complete data, over n.
+    """Variances of complete data, over n."""
 
-    Attributes
-    ----------
-    axes : LatentModel
-        Directions and mean; its variances (p,) descend, those that are rounding are 0.
-    rest : float
-        The sum of the variances left out.
-    rounding : float
-        Variances up to this may be nothing but rounding.
-    n : int
-        Rows.
-    """
-
-    axes: LatentModel
-    rest: float
-    rounding: float
-    n: int
+    axes: LatentModel = field_of("", "directions and mean; its variances (p,) descend, those that are rounding are 0")
+    rest: float = field_of("", "the sum of the variances left out")
+    rounding: float = field_of("", "variances up to this may be nothing but rounding")
+    n: int = field_of("", "rows")
 
 
 class LatentPrior(Protocol):

@@ -5,28 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from gpukpca.algorithms.fields import documented, field_of
 
+
+@documented
 @dataclass(frozen=True)
 class LatentSettings:
-    """Settings of `fit_probabilistic_pca` and `fit_bayesian_pca`, checked.
+    """Settings of `fit_probabilistic_pca` and `fit_bayesian_pca`, checked."""
 
-    Attributes
-    ----------
-    solver : "auto", "direct" or "em"
-        "direct": from the spectrum of `fit_pca`, for complete data in one array. "em": expectation maximization on the
-        rows. "auto": "em" for batches and where entries are missing.
-    ddof : 0 or 1
-        Variances over n - ddof.
-    tol : float
-        EM stops when a step adds no more than this to the log-likelihood of an observed entry.
-    max_iter : int
-        Most steps of EM.
-    """
-
-    solver: Literal["auto", "direct", "em"] = "auto"
-    ddof: int = 1
-    tol: float = 1e-10
-    max_iter: int = 1000
+    solver: Literal["auto", "direct", "em"] = field_of(
+        "",
+        '"direct": from the spectrum of `fit_pca`, for complete data in one array. "em": expectation '
+        'maximization on the rows. "auto": "em" for batches and where entries are missing',
+        default="auto",
+    )
+    ddof: int = field_of("", "variances over n - ddof", default=1)
+    tol: float = field_of(
+        "", "EM stops when a step adds no more than this to the log-likelihood of an observed entry", default=1e-10
+    )
+    max_iter: int = field_of("", "most steps of EM", default=1000)
 
     def degrees(self, n: int) -> int:
         """Return the degrees of freedom of n rows."""

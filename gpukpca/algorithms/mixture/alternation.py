@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.mixture.component import Cluster, fit_cluster, soft_assignment
 from gpukpca.algorithms.mixture.hard_assignment import hard_assignment
 from gpukpca.algorithms.mixture.initialization import one_hot
@@ -27,46 +28,26 @@ ROUNDING = 1e-6
 Report = Callable[[int, int, float], None]
 
 
+@documented
 @dataclass(frozen=True)
 class AlternationSettings:
-    """Method, dimension and end of an alternation.
-
-    Attributes
-    ----------
-    method : "mixture" or "hard"
-    p : int
-        Dimension of the planes.
-    floor : float
-        Least noise of a cluster, in the units of the points.
-    least_gain : float
-        The end is reached where the value rises by no more.
-    """
+    """Method, dimension and end of an alternation."""
 
     method: str
-    p: int
-    floor: float
-    least_gain: float
+    p: int = field_of("", "dimension of the planes")
+    floor: float = field_of("", "least noise of a cluster, in the units of the points")
+    least_gain: float = field_of("", "the end is reached where the value rises by no more")
 
 
+@documented
 @dataclass(frozen=True)
 class Responsibilities:
-    """Weights of the rows in the clusters.
+    """Weights of the rows in the clusters."""
 
-    Attributes
-    ----------
-    weights : array, shape (n, k)
-    values : array, shape (n,)
-        How well every row is explained: log-density, or minus the squared distance from its plane.
-    counts : host array, shape (k,)
-        Sums of the weights.
-    means : array, shape (k, d)
-        Weighted.
-    """
-
-    weights: Array
-    values: Array
-    counts: np.ndarray
-    means: Array
+    weights: Array = field_of("n k", "they sum to 1 in every row")
+    values: Array = field_of("n", "log-densities of the rows, or minus their squared distances from the planes")
+    counts: np.ndarray = field_of("k", "sums of the weights; on the host")
+    means: Array = field_of("k d", "weighted")
 
 
 def _gathered(parts: list[tuple[Array, Array, Array]]) -> Responsibilities:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpukpca._formatting import format_bytes
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.mixture.alternation import Alternation, AlternationSettings, Report, best_of
 from gpukpca.algorithms.mixture.component import free_parameters
 from gpukpca.algorithms.mixture.hard_assignment import classification_log_likelihood
@@ -24,25 +25,16 @@ MOST_CLUSTERS, MOST_COMPONENTS = 8, 10
 WEIGHTS_HELD, SQUARES_HELD, ROTATED_HELD = 6, 5, 4
 
 
+@documented
 @dataclass(frozen=True)
 class BICSelection:
-    """The pair with the smallest BIC, and its fit.
+    """The pair with the smallest BIC, and its fit."""
 
-    Attributes
-    ----------
-    k, p : int
-        Clusters requested, and components.
-    run : Alternation
-    bic : float
-    table : dict
-        {(k, p): BIC} of all pairs.
-    """
-
-    k: int
-    p: int
-    run: Alternation
-    bic: float
-    table: dict[tuple[int, int], float]
+    k: int = field_of("", "clusters requested")
+    p: int = field_of("", "components")
+    run: Alternation = field_of("", "the start that won")
+    bic: float = field_of("", "of this pair")
+    table: dict[tuple[int, int], float] = field_of("", "{(k, p): BIC} of all pairs")
 
 
 def candidates(n_clusters: Counts, n_components: Counts, n: int, d: int) -> list[tuple[int, int]]:

@@ -6,31 +6,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gpukpca.algorithms.fields import documented, field_of
+
 MixtureMethod = Literal["mixture", "hard"]
 # A number, several of them of which the BIC chooses, or all up to a limit.
 Counts = int | Sequence[int] | Literal["bic"]
 
 
+@documented
 @dataclass(frozen=True)
 class MixtureSettings:
-    """Settings of `fit_local_pca`, checked.
+    """Settings of `fit_local_pca`, checked."""
 
-    Attributes
-    ----------
-    method : "mixture" or "hard"
-        Mixture of probabilistic PCAs, or the nearest plane.
-    n_init : int
-        Starts.
-    max_iter : int
-        Most iterations.
-    tol : float
-        Least gain of an iteration: in log-likelihood of a row, or with "hard" as a share of the total variance.
-    reg : float
-        Least noise variance of a cluster, as a share of the mean variance of a feature.
-    """
-
-    method: MixtureMethod = "mixture"
-    n_init: int = 4
-    max_iter: int = 300
-    tol: float = 1e-4
-    reg: float = 1e-6
+    method: MixtureMethod = field_of(
+        "", '"mixture" of probabilistic PCAs, or "hard": the nearest plane', default="mixture"
+    )
+    n_init: int = field_of("", "starts", default=4)
+    max_iter: int = field_of("", "most iterations", default=300)
+    tol: float = field_of(
+        "",
+        'least gain in log-likelihood of a row, or with "hard" as a share of the total variance',
+        default=1e-4,
+    )
+    reg: float = field_of(
+        "", "least noise variance of a cluster, as a share of the mean variance of a feature", default=1e-6
+    )

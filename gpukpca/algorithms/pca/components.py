@@ -53,22 +53,14 @@ class Components:
     eigen: EigenResult | None = field_of("", "the result of the eigensolver; None for an SVD", default=None)
 
 
+@documented
 @dataclass(frozen=True)
 class SolverTools:
-    """Random numbers, callback and checkpoints of an eigensolver.
-
-    Attributes
-    ----------
-    rng : numpy.random.Generator
-    report : callable or None
-        Called after every pass.
-    checkpointer : Checkpointer or None
-        Of block Krylov.
-    """
+    """Random numbers, callback and checkpoints of an eigensolver."""
 
     rng: np.random.Generator
-    report: PassReport | None = None
-    checkpointer: Checkpointer | None = None
+    report: PassReport | None = field_of("", "called after every pass", default=None)
+    checkpointer: Checkpointer | None = field_of("", "of block Krylov", default=None)
 
 
 def principal_components(Z: CenteredMatrix, plan: PCAPlan, tools: SolverTools, whole: bool = False) -> Components:

@@ -12,27 +12,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.backend.linalg import add_to_diagonal
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon, from_host, namespace_of
 
 
+@documented
 @dataclass(frozen=True)
 class GaussianModel:
-    """The model of scaled data z = (x - m) / s.
+    """The model of scaled data z = (x - m) / s."""
 
-    Attributes
-    ----------
-    components : array, shape (p, d)
-    variances : host array, shape (p,)
-    noise : float
-        σ², the variance in every other direction.
-    scale : array, shape (d,), or None
-    """
-
-    components: Array
-    variances: np.ndarray
-    noise: float
-    scale: Array | None
+    components: Array = field_of("p d", "V, unit rows")
+    variances: np.ndarray = field_of("p", "Λ, on the host")
+    noise: float = field_of("", "σ², the variance in every other direction")
+    scale: Array | None = field_of("d", "s; None stands for ones")
 
     @property
     def d(self) -> int:

@@ -8,63 +8,42 @@ from numbers import Integral
 from typing import Literal
 
 from gpukpca._typing import HasShape
+from gpukpca.algorithms.fields import documented, field_of
 
 SVDSolver = Literal["auto", "covariance_eigh", "dual", "full", "randomized", "arpack"]
 
 ITERATIVE = ("randomized", "arpack")
 
 
+@documented
 @dataclass(frozen=True)
 class PCASettings:
-    """Settings of `fit_pca`, checked.
+    """Settings of `fit_pca`, checked."""
 
-    Attributes
-    ----------
-    svd_solver : "auto", "covariance_eigh", "dual", "full", "randomized" or "arpack"
-        See `PCA`.
-    passes : int or None
-        Passes of block Krylov; None: until the residuals are small.
-    oversampling : int or None
-        Columns of a block beyond p; None: the solver's default.
-    tol : float
-        0 is the default of the dtype.
-    scale : bool or array, shape (d,)
-        True: divide the features by their standard deviations. An array: divide them by that.
-    has_checkpoint : bool
-        Whether the fit writes checkpoints; the plan notes a method that has none.
-    warns_of_rounding : bool
-        Whether to warn of variances that are within rounding.
-    """
-
-    svd_solver: SVDSolver = "auto"
-    passes: int | None = None
-    oversampling: int | None = None
-    tol: float = 0.0
-    scale: bool | HasShape | Sequence[float] = False
-    has_checkpoint: bool = False
-    warns_of_rounding: bool = True
+    svd_solver: SVDSolver = field_of(
+        "", '"auto", "covariance_eigh", "dual", "full", "randomized" or "arpack"; see `PCA`', default="auto"
+    )
+    passes: int | None = field_of("", "passes of block Krylov; None: until the residuals are small", default=None)
+    oversampling: int | None = field_of("", "columns of a block beyond p; None: the solver's default", default=None)
+    tol: float = field_of("", "0 is the default of the dtype", default=0.0)
+    scale: bool | HasShape | Sequence[float] = field_of(
+        "", "True: divide the features by their standard deviations. An array: divide them by that", default=False
+    )
+    has_checkpoint: bool = field_of(
+        "", "whether the fit writes checkpoints; the plan notes a method that has none", default=False
+    )
+    warns_of_rounding: bool = field_of("", "whether to warn of variances that are within rounding", default=True)
 
 
+@documented
 @dataclass(frozen=True)
 class RankRequest:
-    """Describe how many components a fit keeps.
+    """Describe how many components a fit keeps."""
 
-    Attributes
-    ----------
-    most : int
-        The number, or the most there can be where the spectrum decides.
-    share : float or None
-        The share of the variance that decides.
-    minka : bool
-        Whether Minka's evidence decides.
-    given : bool
-        Whether the user gave a number.
-    """
-
-    most: int
-    share: float | None = None
-    minka: bool = False
-    given: bool = False
+    most: int = field_of("", "the number, or the most there can be where the spectrum decides")
+    share: float | None = field_of("", "the share of the variance that decides", default=None)
+    minka: bool = field_of("", "whether Minka's evidence decides", default=False)
+    given: bool = field_of("", "whether the user gave a number", default=False)
 
     @property
     def whole(self) -> bool:
