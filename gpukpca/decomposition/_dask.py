@@ -45,23 +45,8 @@ def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
     """Return X of `fit` as checked rows on the workers; None where it is computed in this process.
 
     A Dask array goes to the workers of `estimator.client`, or of the active client where that is None; data in memory
-    do where a client is given. Sets `n_features_in_` and the feature names.
-
-    Raises
-    ------
-    InvalidParameterError
-        The client is none, or `device` names one GPU by its number.
-    DeviceUnavailableError
-        device="cuda", or a chunk on a GPU, and a worker has no GPU that works.
-    ValueError
-        NaN, infinity, no rows, chunks that do not fit together.
-    ClusterError
-        The workers are gone.
-
-    Warns
-    -----
-    PrecisionWarning
-        Integers beyond 2**53, extended precision.
+    do where a client is given. Sets `n_features_in_` and the feature names. Raises and warns as `training_data` does,
+    and for a client, a device or chunks that do not fit.
     """
     remote = is_dask_array(X)
     if estimator.client is None and not remote:
@@ -86,13 +71,7 @@ def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
 
 
 def compute_dask(estimator: Any, X: Any) -> Any:
-    """Return a Dask array in the memory of this process, where no client is; anything else as it is.
-
-    Raises
-    ------
-    MemoryBudgetError
-        It does not fit; a client would share it out.
-    """
+    """Return a Dask array in the memory of this process, where no client is; anything else as it is."""
     if not is_dask_array(X):
         return X
     limit, needed = memory_limit(estimator.memory_limit, np.empty(0)), math.prod(X.shape) * X.dtype.itemsize
@@ -107,12 +86,8 @@ def compute_dask(estimator: Any, X: Any) -> Any:
 def accumulate(rows: ClusterRows, limit: int, copied: bool) -> Array:
     """Return all rows in the memory of this process, for a model whose basis is its training set.
 
-    Rows that came from this process are not sent back; with `copied` they are copied.
-
-    Raises
-    ------
-    MemoryBudgetError
-        They do not fit into `limit` bytes.
+    Rows that came from this process are not sent back; with `copied` they are copied. Raises `MemoryBudgetError` where
+    they do not fit into `limit` bytes.
     """
     if rows.local is not None and not copied:
         return rows.local

@@ -72,16 +72,7 @@ def contributions(model: Any) -> np.ndarray:
 
 
 def spectrum_of(model: Any) -> np.ndarray:
-    """Variances of the components that a model keeps, on the host in float64, shape (p,).
-
-    Parameters
-    ----------
-    model : fitted PCA
-
-    Returns
-    -------
-    host array, shape (p,)
-    """
+    """Return the variances of the components that a PCA keeps, on the host in float64, shape (p,)."""
     check_is_fitted(model)
     if not hasattr(model, "explained_variance_"):
         raise InvalidParameterError(f"{type(model).__name__} has no explained_variance_; expected a fitted PCA.")
@@ -89,16 +80,7 @@ def spectrum_of(model: Any) -> np.ndarray:
 
 
 def total_variance_of(model: Any) -> float:
-    """Sum of all variances, over n - 1, also of the components that a model does not keep.
-
-    Parameters
-    ----------
-    model : fitted PCA
-
-    Returns
-    -------
-    float
-    """
+    """Return the sum of all variances, over n - 1, also of the components that a PCA does not keep."""
     if hasattr(model, "total_variance_"):
         return float(model.total_variance_)
     shares = float(np.sum(to_host(model.explained_variance_ratio_).astype(np.float64)))
@@ -145,30 +127,12 @@ def eckart_young(model: Any, K: int) -> tuple[float, float]:
 
 
 def whole_rank(model: Any) -> int:
-    """Return the number of variances that can differ from zero, min(n - 1, d).
-
-    Parameters
-    ----------
-    model : fitted PCA
-
-    Returns
-    -------
-    int
-    """
+    """Return the number of variances of a PCA that can differ from zero, min(n - 1, d)."""
     return min(samples_of(model) - 1, int(model.components_.shape[1]))
 
 
 def samples_of(model: Any) -> int:
-    """Rows that a model was fitted to.
-
-    Parameters
-    ----------
-    model : fitted PCA
-
-    Returns
-    -------
-    int
-    """
+    """Return the number of rows that a PCA was fitted to."""
     for name in ("n_samples_", "n_samples_seen_"):
         if hasattr(model, name):
             return int(getattr(model, name))

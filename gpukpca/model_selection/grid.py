@@ -68,20 +68,10 @@ class Group:
 
 
 def grid_of(search: Any, X: Array, smallest: int) -> list[dict[str, Any]]:
-    """All combinations of parameters, in the order of scikit-learn's `ParameterGrid`.
+    """Return all combinations of parameters of a `KernelPCACV`, in the order of scikit-learn's `ParameterGrid`.
 
-    Parameters
-    ----------
-    search : KernelPCACV
-    X : array, shape (n, d)
-        Where gammas are to be found.
-    smallest : int
-        Rows of the smallest training part.
-
-    Raises
-    ------
-    InvalidParameterError
-        A grid that is empty or no grid, or a parameter named twice.
+    Automatic gammas come from X (n, d); `smallest` is the number of rows of the smallest training part. Raises
+    `InvalidParameterError` for a grid that is empty or no grid, and for a parameter named twice.
     """
     own: dict[str, Any] = {"n_components": _components(search.n_components, smallest)}
     grids = _given_grids(search)
@@ -153,12 +143,10 @@ def automatic_gammas(X: Array, of_distances: bool = True) -> list[float]:
 
 
 def candidates_of(template: Any, grid: list[dict[str, Any]]) -> list[Candidate]:
-    """Return an estimator for every combination, its parameters checked before any work.
+    """Return an estimator for every combination.
 
-    Raises
-    ------
-    InvalidParameterError
-        A parameter that `KernelPCA` does not have, a value out of range, or no pre-image to score by.
+    Raises `InvalidParameterError`, before any work, for a parameter that `KernelPCA` does not have, a value out of
+    range, and no pre-image to score by.
     """
     found = []
     for number, params in enumerate(grid):

@@ -15,15 +15,7 @@ REASONS_TOLD = 5
 
 
 def results_table(grid: list[dict[str, Any]], folds: list[dict[int, CandidateScore]]) -> dict[str, Any]:
-    """The columns of `GridSearchCV.cv_results_`, one entry a candidate.
-
-    Parameters
-    ----------
-    grid : list of dict
-        Parameters of every candidate.
-    folds : list of dict
-        For every fold the outcome of every candidate, by number.
-    """
+    """Return the columns of `GridSearchCV.cv_results_`, from the parameters and the scores of every candidate."""
     table: dict[str, Any] = {}
     for column, values in (
         ("fit_time", _of_all(folds, "fit_seconds")),
@@ -107,17 +99,7 @@ def warn_of_undetermined(grid: list[dict[str, Any]], folds: list[dict[int, Candi
 
 
 def warn_of_failures(grid: list[dict[str, Any]], folds: list[dict[int, CandidateScore]]) -> None:
-    """Warn of fits that failed, with their reasons; an error where no candidate was scored on every fold.
-
-    Raises
-    ------
-    ValueError
-        From the first error.
-
-    Warns
-    -----
-    FitFailedWarning
-    """
+    """Warn of fits that failed, with their reasons; raise ValueError where no candidate has a score on every fold."""
     failed = [(k, number, fold[number].error) for k, fold in enumerate(folds) for number in sorted(fold)]
     failed = [(k, number, error) for k, number, error in failed if error is not None]
     if not failed:

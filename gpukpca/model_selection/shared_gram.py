@@ -26,11 +26,7 @@ from gpukpca.kernels.manhattan import CityBlockRows, Laplacian
 class SquaredDistance(RBF):
     """-gamma ‖x - y‖², with the care of the Gaussian kernel for offsets, precision and range.
 
-    Parameters
-    ----------
-    gamma : float
-    kink : bool
-        A kernel with a kink at distance 0 will be made of it: near pairs are computed by differences.
+    With `kink` a kernel with a kink at distance 0 is made of it: near pairs are computed by differences.
     """
 
     positive_definite = False
@@ -51,12 +47,7 @@ class SquaredDistance(RBF):
 
 
 class CityBlockDistance(Laplacian):
-    """-gamma ‖x - y‖₁.
-
-    Parameters
-    ----------
-    gamma : float
-    """
+    """-gamma ‖x - y‖₁."""
 
     positive_definite = False
 
@@ -84,13 +75,7 @@ COMMON: dict[type, Callable[[Any], Kernel]] = {
 
 
 def common_kernel(kernel: Kernel) -> Kernel | None:
-    """The kernel of whose matrix that of `kernel` is an elementwise function; None for those of no family.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        With numbers in place of rules.
-    """
+    """Return the kernel of whose matrix that of a resolved kernel is an elementwise function; None where none is."""
     make = COMMON.get(type(kernel))
     return None if make is None else make(kernel)
 
@@ -101,19 +86,10 @@ def widest_member(kernels: list[Kernel]) -> Kernel:
 
 
 def from_common(kernel: Kernel, common: Kernel, T: Array, like: Array, flat: bool = False) -> Array:
-    """The matrix of `kernel` from that of the common kernel of its family, which is not changed.
+    """Return the matrix (n, m) of `kernel` from T, that of the common kernel of its family, in the widest type.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    common : Kernel
-        What T is the matrix of; its gamma, if it has one, need not be that of `kernel`.
-    T : array, shape (n, m)
-        In the widest type.
-    like : array
-        Tells the dtype of the result.
-    flat : bool
-        k - 1 in place of k, for kernels so flat that 1 swamps their differences.
+    The gamma of `common` need not be that of `kernel`. `like` has the dtype of the result. With `flat` it is k - 1, for
+    kernels so flat that 1 swamps their differences. T is not changed.
     """
     dtype, gamma = like.dtype, float(kernel.gamma)  # type: ignore[attr-defined]
     of_products = isinstance(common, Linear)

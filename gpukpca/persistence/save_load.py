@@ -160,22 +160,9 @@ def check_version(header: Header) -> None:
 def restored(
     header: Header, arrays: Arrays, estimators: Mapping[str, Any], device: str | None = None
 ) -> tuple[Any, dict[str, Any]]:
-    """Return the fitted estimator of a header and arrays, and the notes.
+    """Return the fitted estimator of a header and arrays, of a version that is read, and the notes.
 
-    Parameters
-    ----------
-    header, arrays : dict
-        As `read_archive` gives them, of a version that is read.
-    estimators : dict
-        The classes that there may be, by name.
-    device : str, optional
-        The parameter of the estimator; what it needs for new points goes there.
-
-    Raises
-    ------
-    ModelFormatError
-    InvalidParameterError, DeviceUnavailableError
-        About `device`.
+    What the estimator needs for new points goes to `device`.
     """
     model, notes = _rebuilt(header, arrays, estimators, device)
     with _meant():
