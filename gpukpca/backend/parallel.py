@@ -194,10 +194,17 @@ def _threaded(
     return results
 
 
-def restore_order(by_worker: list[list[Any]], count: int) -> list[Any]:
-    """Results in the order of their tiles, undoing the round-robin deal of `map_tiles`."""
-    workers = len(by_worker)
-    return [by_worker[i % workers][i // workers] for i in range(count)]
+def map_in_order(
+    work: Callable[[Any], Result],
+    tiles: list[Any],
+    workers: int,
+    report: TileReport | None = None,
+    *,
+    threads: bool = True,
+) -> list[Result]:
+    """Apply `work` to every tile as `map_tiles` does; results in the order of the tiles."""
+    by_worker = map_tiles(work, tiles, workers, report, threads=threads)
+    return [by_worker[i % workers][i // workers] for i in range(len(tiles))]
 
 
 def map_tasks(work: Callable[[Any], Result], tasks: list[Any], workers: int, report: TileReport | None) -> list[Result]:

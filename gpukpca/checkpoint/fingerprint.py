@@ -12,7 +12,7 @@ import numpy as np
 from gpukpca._formatting import printable
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import is_foreign, is_sparse, to_host
-from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
+from gpukpca.backend.parallel import map_in_order, row_slices, worker_count
 from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.backend.rows import take_rows
 
@@ -82,5 +82,4 @@ def _digests(part: Any, n_jobs: int | None) -> list[bytes]:
     def work(panel: tuple[int, int]) -> bytes:
         return hashlib.sha256(to_host(take_rows(part, *panel)).tobytes()).digest()
 
-    workers = worker_count(part, n_jobs)
-    return restore_order(map_tiles(work, panels, workers), len(panels))
+    return map_in_order(work, panels, worker_count(part, n_jobs))

@@ -22,7 +22,7 @@ from gpukpca.backend.namespace import (
     writable,
 )
 from gpukpca.backend.orthogonalization import orthonormal_factors
-from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
+from gpukpca.backend.parallel import map_in_order, map_tiles, row_slices, worker_count
 from gpukpca.backend.rows import feature_bounds, gather_rows
 from gpukpca.covariance.centered_matrix import MeasuredMatrix, mean_of_sample, sampled_places
 
@@ -266,8 +266,7 @@ class DenseCenteredMatrix(MeasuredMatrix):
 
     def _joined(self, part: Callable[[int, int], Array], axis: int = 1) -> Array:
         """Join ``part(start, stop)`` of all blocks."""
-        blocks = self._blocks()
-        parts = restore_order(map_tiles(lambda block: part(*block), blocks, self.workers), len(blocks))
+        parts = map_in_order(lambda block: part(*block), self._blocks(), self.workers)
         return parts[0] if len(parts) == 1 else namespace_of(self.like).concat(parts, axis=axis)
 
 
@@ -313,5 +312,5 @@ def projected_rows(Y: Array, shift: Array, axes: Array, offset: Array, n_jobs: i
         out[bounds[0] : bounds[1], :] = scores
         return None
 
-    parts = restore_order(map_tiles(panel, panels, workers), len(panels))
+    parts = map_in_order(panel, panels, workers)
     return namespace_of(axes).concat(parts, axis=0) if out is None else out

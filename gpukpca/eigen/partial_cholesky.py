@@ -30,7 +30,7 @@ from gpukpca.backend.namespace import (
     to_host,
     writable,
 )
-from gpukpca.backend.parallel import map_tiles, restore_order, single_threaded_blas, worker_count
+from gpukpca.backend.parallel import map_in_order, single_threaded_blas, worker_count
 from gpukpca.backend.rows import gather_rows
 from gpukpca.eigen.validation import (
     INDEFINITE,
@@ -195,7 +195,7 @@ class PartialCholeskyBuilder:
             return total
 
         with single_threaded_blas():
-            shares = restore_order(map_tiles(share, list(range(workers)), workers), workers)
+            shares = map_in_order(share, list(range(workers)), workers)
             return float(np.linalg.eigvalsh(sum(to_host(part).astype(np.float64) for part in shares))[-1])
 
     # -- one round -------------------------------------------------------------------------------------------------
@@ -309,8 +309,7 @@ class PartialCholeskyBuilder:
             stored = cast(new, self.wide)
             return None if target is not None else new, xp.sum(stored * stored, axis=1)
 
-        panels = self._panels()
-        done = restore_order(map_tiles(panel, panels, self.workers), len(panels))
+        done = map_in_order(panel, self._panels(), self.workers)
         squares = to_host(xp.concat([square for _, square in done], axis=0)).astype(np.float64)
         return (xp.concat([new for new, _ in done], axis=0) if target is None else None), squares
 

@@ -6,7 +6,7 @@ from gpukpca._typing import Array, Indices, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.namespace import empty_like, namespace_of, writes_in_place
-from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
+from gpukpca.backend.parallel import map_in_order, row_slices, worker_count
 from gpukpca.backend.rows import gather_rows, take_columns
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.prepared import PreparedRows
@@ -46,8 +46,8 @@ class DenseGram(SymmetricOperator):
         workers = worker_count(self.like, self.n_jobs)
         n = self.shape[0]
         panels = row_slices(n, n if workers == 1 else max(blocking.SMALLEST_PRODUCT_PANEL, -(-n // (4 * workers))))
-        by_worker = map_tiles(lambda rows: self.K[rows[0] : rows[1], :] @ V, panels, workers)
-        return namespace_of(self.K).concat(restore_order(by_worker, len(panels)), axis=0)
+        parts = map_in_order(lambda rows: self.K[rows[0] : rows[1], :] @ V, panels, workers)
+        return namespace_of(self.K).concat(parts, axis=0)
 
     def diagonal(self) -> Array:
         """Return the diagonal, shape (n,)."""

@@ -10,7 +10,7 @@ from gpukpca.backend.device import is_on_gpu, on_its_device
 from gpukpca.backend.elementwise import add, place_for, put
 from gpukpca.backend.linalg import mirror_upper, symmetric_from_upper, with_diagonal, with_entries
 from gpukpca.backend.namespace import cast, empty_like, full, is_sparse, namespace_of, writable
-from gpukpca.backend.parallel import TileReport, map_tiles, restore_order, row_slices, worker_count
+from gpukpca.backend.parallel import TileReport, map_in_order, row_slices, worker_count
 from gpukpca.backend.rows import as_rows, check_widths, take_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.tiling import tile_edge_for, tile_order
@@ -135,11 +135,10 @@ def _matmat(
 
     # Where the rows of Y must be read for every panel of X, there had better be few panels.
     panels = row_slices(X.shape[0], edge if prepared.in_memory else blocking.STREAMED_EDGES * edge)
-    by_worker = map_tiles(panel, panels, workers, report)
-    xp = namespace_of(like)
+    parts = map_in_order(panel, panels, workers, report)
     if not panels or not inner:
         return full((X.shape[0], V.shape[1]), 0.0, like)
-    return xp.concat(restore_order(by_worker, len(panels)), axis=0)
+    return namespace_of(like).concat(parts, axis=0)
 
 
 @on_its_device
@@ -235,9 +234,9 @@ def square_from_tiles(
         put(block, tile(number, i, j, place_for(block)))
         return None
 
-    by_worker = map_tiles(work, list(enumerate(order)), workers, report)
+    done = map_in_order(work, list(enumerate(order)), workers, report)
     if K is None:
-        return _assembled(dict(zip(order, restore_order(by_worker, len(order)), strict=True)), len(bounds), like)
+        return _assembled(dict(zip(order, done, strict=True)), len(bounds), like)
     if mirrored:
         mirror_upper(K)
     return K
@@ -277,9 +276,8 @@ def _rectangle(kernel: Kernel, X: Array, Y: Array, n_jobs: int | None) -> Array:
             put(block, compute_tile(kernel, a, rows_y.slice(*inner), like, False, place_for(block)))
         return None
 
-    panels = row_slices(X.shape[0], edge)
-    by_worker = map_tiles(panel, panels, workers)
-    return K if K is not None else namespace_of(like).concat(restore_order(by_worker, len(panels)), axis=0)
+    parts = map_in_order(panel, row_slices(X.shape[0], edge), workers)
+    return K if K is not None else namespace_of(like).concat(parts, axis=0)
 
 
 def kernel_columns(
@@ -323,10 +321,9 @@ def kernel_columns(
         put(part, tile)
         return None
 
-    by_worker = map_tiles(panel, panels, workers)
+    parts = map_in_order(panel, panels, workers)
     if C is None:
-        parts = restore_order(by_worker, len(panels)) or [full((0, picked.n_rows), 0.0, like)]
-        C = namespace_of(like).concat(parts, axis=0)
+        C = namespace_of(like).concat(parts or [full((0, picked.n_rows), 0.0, like)], axis=0)
     return with_entries(C, chosen, kernel.tile_diagonal(picked))
 
 

@@ -32,7 +32,7 @@ from gpukpca.backend.namespace import (
     namespace_of,
     overflow_allowed,
 )
-from gpukpca.backend.parallel import map_tiles, restore_order, worker_count
+from gpukpca.backend.parallel import map_in_order, worker_count
 from gpukpca.backend.rows import dense_rows, gather_rows, take_rows
 from gpukpca.eigen.residuals import signs
 
@@ -177,7 +177,7 @@ class LatentModel:
             return parts[0] if len(parts) == 1 else gather_rows(xp.concat(parts, axis=0), np.argsort(places))
 
         cuts = panels_of(Y, panel_rows(Y, self.n_components))
-        parts = restore_order(map_tiles(part, cuts, worker_count(self.axes, None)), len(cuts))
+        parts = map_in_order(part, cuts, worker_count(self.axes, None))
         return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
 
 

@@ -15,7 +15,7 @@ from gpukpca.algorithms.mixture.initialization import one_hot
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import indices, namespace_of, to_host
-from gpukpca.backend.parallel import map_tiles, restore_order
+from gpukpca.backend.parallel import map_in_order
 
 ASSIGNMENTS = {"mixture": soft_assignment, "hard": hard_assignment}
 # Iterations that every start gets; the best goes on (Biernacki, Celeux & Govaert, Comput. Stat. Data Anal. 41 (2003)
@@ -153,7 +153,7 @@ class Alternation:
         if k < workers:
             return [one(c, workers) for c in range(k)]
         worthwhile = self.points.shape[0] * self.points.shape[1] ** 2 >= blocking.MIXTURE_THREADS_FROM
-        return restore_order(map_tiles(lambda c: one(c, 1), list(range(k)), workers, threads=worthwhile), k)
+        return map_in_order(lambda c: one(c, 1), list(range(k)), workers, threads=worthwhile)
 
     def _repaired(self) -> list[Cluster] | None:
         """Move the emptiest cluster, or drop it if it was moved before; return None where no cluster is empty.

@@ -17,7 +17,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, full, move, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
-from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
+from gpukpca.backend.parallel import map_in_order, map_tiles, row_slices, worker_count
 from gpukpca.backend.rows import gather_rows, half_range, power_of_two_scale, row_panels, take_rows
 from gpukpca.covariance.moments import moments_of
 
@@ -103,8 +103,7 @@ class ScaledRows:
     def over_panels(self, work: Callable[[Array, int], Result]) -> list[Result]:
         """Return ``work(rows, start)`` of every panel of rows, in their order."""
         bounds = row_slices(self.shape[0], self.panel(1))
-        done = map_tiles(lambda b: work(self.frame.rows(take_rows(self.X, *b)), b[0]), bounds, self.workers)
-        return restore_order(done, len(bounds))
+        return map_in_order(lambda b: work(self.frame.rows(take_rows(self.X, *b)), b[0]), bounds, self.workers)
 
     def joined(self, work: Callable[[Array], Array]) -> Array:
         """Join ``work(rows)`` of all panels, one below the other."""

@@ -18,7 +18,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import row_products, smallest_in_rows
 from gpukpca.backend.namespace import cast, epsilon, from_host, namespace_of, overflow_allowed, to_host
-from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
+from gpukpca.backend.parallel import map_in_order, row_slices, worker_count
 from gpukpca.backend.rows import feature_means, gather_rows, shifted_rows
 
 # Directions among neighbors with less than this share of the largest squared singular value carry rounding only.
@@ -84,8 +84,8 @@ class DistanceConstraint:
         widest = max(int(self.points.shape[0]), self.n_neighbors * int(self.points.shape[1]))
         panels = row_slices(int(Z.shape[0]), max(1, blocking.PREIMAGE_ENTRIES.on(is_on_gpu(Z)) // widest))
         workers = worker_count(Z, self.space.n_jobs)
-        found = map_tiles(lambda bounds: self._panel(Z[slice(*bounds), :]), panels, workers)
-        return namespace_of(Z).concat(restore_order(found, len(panels)), axis=0), PreimageInfo.direct(int(Z.shape[0]))
+        found = map_in_order(lambda bounds: self._panel(Z[slice(*bounds), :]), panels, workers)
+        return namespace_of(Z).concat(found, axis=0), PreimageInfo.direct(int(Z.shape[0]))
 
     def _panel(self, Z: Array) -> Array:
         distances, chosen = smallest_in_rows(self._distances(Z), self.n_neighbors)

@@ -20,7 +20,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import multiply
 from gpukpca.backend.namespace import cast, epsilon, full, namespace_of, to_host
-from gpukpca.backend.parallel import map_tiles, restore_order, row_slices, worker_count
+from gpukpca.backend.parallel import map_in_order, row_slices, worker_count
 from gpukpca.backend.rows import by_panels, feature_means, gather_rows, shifted_rows
 from gpukpca.kernels import Kernel, Scale
 from gpukpca.kernels.prepared import PreparedRows
@@ -102,7 +102,7 @@ class FixedPoint:
             begin = self._begin(Zp, None if start is None else start[slice(*bounds), :])
             return _Search(self, slope, values, self.space.weights(Zp)).run(begin)
 
-        found = restore_order(map_tiles(panel, panels, worker_count(Z, self.space.n_jobs)), len(panels))
+        found = map_in_order(panel, panels, worker_count(Z, self.space.n_jobs))
         points = namespace_of(Z).concat([part for part, _ in found], axis=0)
         wide = self.mean.dtype
         restored = by_panels(points, lambda part, *_: cast(cast(part, wide) + self.mean[None, :], part.dtype))
