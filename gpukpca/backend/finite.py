@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array
+from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend import blocking
-from gpukpca.backend.namespace import is_sparse, namespace_of, to_host
+from gpukpca.backend.namespace import dtype_name, is_sparse, namespace_of, to_host
+from gpukpca.exceptions import InvalidParameterError
 
 # Advice for infinity, which is not a missing value.
 FINITE = "Every entry must be a finite number; look where this one comes from."
@@ -44,6 +45,22 @@ def check_finite(
 def has_missing(X: Any) -> bool:
     """Whether an entry is NaN."""
     return any(bool(namespace_of(panel).any(namespace_of(panel).isnan(panel))) for panel in _panels(X))
+
+
+def not_finite(op: SymmetricOperator, i: int, j: int, value: float) -> InvalidParameterError:
+    """Return the error for an entry of an operator that is NaN or infinite, or whose products are."""
+    if np.isnan(value):
+        return InvalidParameterError(f"{op.name} returned NaN at ({i}, {j}).")
+    return overflow(op, f"infinity at ({i}, {j})")
+
+
+def overflow(op: SymmetricOperator, where: str) -> InvalidParameterError:
+    """Return the error for numbers of an operator beyond the range of its dtype."""
+    kind = dtype_name(op.dtype)
+    return InvalidParameterError(
+        f"{op.name} overflows {kind} on these data: {where}. Scale the features, or choose a smaller gamma, coef0 or "
+        f"degree{', or pass float64' if kind == 'float32' else ''}."
+    )
 
 
 def _panels(X: Any) -> Iterator[Array]:

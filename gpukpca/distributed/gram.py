@@ -19,7 +19,7 @@ from gpukpca.distributed.partitions import ClusterRows
 from gpukpca.distributed.tiles import ShareSpec, TileAssignment, added, as_it_is, assign_tiles, owners, some, times
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import compute_tile
-from gpukpca.gram.storage import Storage
+from gpukpca.gram.storage import KernelRows, Storage
 from gpukpca.kernels.base import Kernel, resolved_on
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.streamed import LazyRows
@@ -217,15 +217,9 @@ class ClusterStorage(Storage):
         """Return the bytes of K in this process: none."""
         return 0
 
-    def build(
-        self,
-        kernel: Kernel,
-        X: ClusterRows,
-        template: PreparedRows | None,
-        n_jobs: int | None,
-        report: TileReport | None,
-    ) -> DaskGram:
-        return DaskGram(kernel, X, report=report, template=template or kernel.template(X, centered=True))
+    def build(self, source: KernelRows) -> DaskGram:
+        template = source.template or source.kernel.template(source.X, centered=True)
+        return DaskGram(source.kernel, source.X, report=source.report, template=template)
 
     def __str__(self) -> str:
         workers = pluralize(self.workers, "worker")

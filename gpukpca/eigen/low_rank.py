@@ -10,6 +10,7 @@ import numpy as np
 from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.finite import overflow
 from gpukpca.backend.linalg import inner_products, ritz_pairs
 from gpukpca.backend.namespace import epsilon, from_host, namespace_of
 from gpukpca.backend.orthogonalization import orthonormal_columns
@@ -19,7 +20,6 @@ from gpukpca.eigen.dense import check_tolerance
 from gpukpca.eigen.residuals import default_tolerance, make_result, orthonormalized, rayleigh_ritz
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import Solver
-from gpukpca.eigen.validation import overflow
 from gpukpca.exceptions import InvalidParameterError
 
 

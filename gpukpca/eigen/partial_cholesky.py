@@ -16,6 +16,7 @@ from gpukpca._typing import Array, RankReport, SymmetricOperator, complete_opera
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import add
+from gpukpca.backend.finite import not_finite
 from gpukpca.backend.linalg import column_sums, triangular_inverse, widened_rows
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -37,7 +38,6 @@ from gpukpca.eigen.validation import (
     checked_diagonal,
     checked_tolerance,
     indefinite,
-    not_finite,
 )
 from gpukpca.exceptions import InvalidParameterError
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from gpukpca._rules import COUNT, Rule, is_real
 from gpukpca._typing import SymmetricOperator
+from gpukpca.backend.finite import not_finite, overflow
 from gpukpca.backend.namespace import dtype_name, overflow_allowed, to_host
-from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError
+from gpukpca.exceptions import IndefiniteKernelError
 
 # A negative residual beyond this share of the largest diagonal entry is no rounding of any kernel in this library.
 INDEFINITE = {"float64": 1e-6, "float32": 1e-3}
@@ -59,19 +60,3 @@ def checked_diagonal(op: SymmetricOperator) -> tuple[np.ndarray, np.ndarray]:
 def indefinite(op: SymmetricOperator, why: str) -> IndefiniteKernelError:
     """Return the error for a matrix that shows a negative eigenvalue."""
     return IndefiniteKernelError(f"{op.name} is not positive semidefinite on these data: {why}. {REMEDY}")
-
-
-def not_finite(op: SymmetricOperator, i: int, j: int, value: float) -> InvalidParameterError:
-    """Return the error for an entry that is NaN or infinite, or whose products are."""
-    if np.isnan(value):
-        return InvalidParameterError(f"{op.name} returned NaN at ({i}, {j}).")
-    return overflow(op, f"infinity at ({i}, {j})")
-
-
-def overflow(op: SymmetricOperator, where: str) -> InvalidParameterError:
-    """Return the error for numbers beyond the range of the dtype."""
-    kind = dtype_name(op.dtype)
-    return InvalidParameterError(
-        f"{op.name} overflows {kind} on these data: {where}. Scale the features, or choose a smaller gamma, coef0 or "
-        f"degree{', or pass float64' if kind == 'float32' else ''}."
-    )

@@ -8,11 +8,11 @@ import numpy as np
 
 from gpukpca._typing import Array, Indices, SymmetricOperator, complete_operator
 from gpukpca.backend.device import missing_columns, on_its_device, operator_on_its_device
+from gpukpca.backend.finite import not_finite, overflow
 from gpukpca.backend.linalg import column_sums, largest_asymmetry, subtract_outer_sum
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
-    dtype_name,
     from_host,
     full,
     is_foreign,
@@ -81,12 +81,8 @@ def checked_means(means: Array, base: SymmetricOperator) -> Array:
         column = to_host(base.columns([j])).reshape(-1)
     bad = np.flatnonzero(~np.isfinite(column))
     if bad.size and np.isnan(column[bad[0]]):
-        raise InvalidParameterError(f"{base.name} returned NaN at ({bad[0]}, {j}).")
-    kind = dtype_name(base.dtype)
-    raise InvalidParameterError(
-        f"{base.name} overflows {kind} on these data: NaN or infinity, first in column {j}. Scale the features, or "
-        f"choose a smaller gamma, coef0 or degree{', or pass float64' if kind == 'float32' else ''}."
-    )
+        raise not_finite(base, bad[0], j, column[bad[0]])
+    raise overflow(base, f"NaN or infinity, first in column {j}")
 
 
 @operator_on_its_device

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from gpukpca._typing import Array, SymmetricOperator
+from gpukpca._typing import SymmetricOperator
 from gpukpca.backend.parallel import TileReport
 from gpukpca.gram.dense import DenseGram
 from gpukpca.gram.low_rank import FactoredGram
@@ -24,6 +24,29 @@ class GramOperator(SymmetricOperator, Protocol):
     @property
     def rows(self) -> PreparedRows | None:
         """The prepared rows of X; None where K is not evaluated from rows."""
+
+
+@dataclass(frozen=True)
+class KernelRows:
+    """The rows that an operator of K is built from.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        With numbers in place of rules (`Kernel.resolve`).
+    X : array, CSR matrix or ClusterRows, shape (n, d)
+    template : PreparedRows or None
+        ``kernel.template(X, centered=True)``; None computes it, unless the kernel is stored only.
+    n_jobs : int or None
+    report : callable or None
+        Called with (tiles done, tiles in all) during a product.
+    """
+
+    kernel: Kernel
+    X: Any
+    template: PreparedRows | None = None
+    n_jobs: int | None = None
+    report: TileReport | None = None
 
 
 @dataclass(frozen=True)
@@ -45,22 +68,8 @@ class Storage(ABC):
         """Return the bytes of K that stay in memory."""
 
     @abstractmethod
-    def build(
-        self, kernel: Kernel, X: Array, template: PreparedRows | None, n_jobs: int | None, report: TileReport | None
-    ) -> GramOperator:
-        """Return the operator of K, for use inside a `CenteredGram`.
-
-        Parameters
-        ----------
-        kernel : Kernel
-            With numbers in place of rules (`Kernel.resolve`).
-        X : array or CSR matrix, shape (n, d)
-        template : PreparedRows or None
-            ``kernel.template(X, centered=True)``; None computes it, unless the kernel is stored only.
-        n_jobs : int or None
-        report : callable or None
-            Called with (tiles done, tiles in all) during a product.
-        """
+    def build(self, source: KernelRows) -> GramOperator:
+        """Return the operator of K, for use inside a `CenteredGram`."""
 
     @abstractmethod
     def __str__(self) -> str:
@@ -99,14 +108,13 @@ class DenseStorage(Storage):
     def bytes_held(self, item_size: int) -> int:
         return self.n * self.n * item_size
 
-    def build(
-        self, kernel: Kernel, X: Array, template: PreparedRows | None, n_jobs: int | None, report: TileReport | None
-    ) -> DenseGram:
+    def build(self, source: KernelRows) -> DenseGram:
+        kernel, X, n_jobs = source.kernel, source.X, source.n_jobs
         if isinstance(kernel, Precomputed):
             return DenseGram(training_matrix(X), n_jobs=n_jobs)
         if kernel.stored_only:
             return DenseGram(gram_matrix(kernel, X, n_jobs=n_jobs), n_jobs=n_jobs)
-        op = shifted_gram(kernel, X, template, cached_tiles=0, n_jobs=n_jobs, report=report)
+        op = shifted_gram(kernel, X, source.template, cached_tiles=0, n_jobs=n_jobs, report=source.report)
         return DenseGram(op.to_dense(), n_jobs=n_jobs, rounding=op.rounding, rows=op.rows)
 
     def __str__(self) -> str:
@@ -162,17 +170,15 @@ class TiledStorage(Storage):
         width = self.panel * self.tile_edge
         return sum(min(start + width, self.n) for start in range(0, self.n, width))
 
-    def build(
-        self, kernel: Kernel, X: Array, template: PreparedRows | None, n_jobs: int | None, report: TileReport | None
-    ) -> TiledGram:
+    def build(self, source: KernelRows) -> TiledGram:
         return shifted_gram(
-            kernel,
-            X,
-            template,
+            source.kernel,
+            source.X,
+            source.template,
             cached_tiles=self.cached_tiles,
             tile_edge=self.tile_edge,
-            n_jobs=n_jobs,
-            report=report,
+            n_jobs=source.n_jobs,
+            report=source.report,
             panel=self.panel,
         )
 
@@ -204,13 +210,12 @@ class LowRankStorage(Storage):
     def bytes_held(self, item_size: int) -> int:
         return self.n * self.rank * item_size
 
-    def build(
-        self, kernel: Kernel, X: Array, template: PreparedRows | None, n_jobs: int | None, report: TileReport | None
-    ) -> GramOperator:
+    def build(self, source: KernelRows) -> GramOperator:
         """Return F Fᵀ of the features of the kernel, or the operator of K that landmarks are taken from."""
         if self.source is not None:
-            return self.source.build(kernel, X, template, n_jobs, report)
-        return FactoredGram(kernel.features(X, template or kernel.template(X, centered=True)))
+            return self.source.build(source)
+        template = source.template or source.kernel.template(source.X, centered=True)
+        return FactoredGram(source.kernel.features(source.X, template))
 
     def __str__(self) -> str:
         return f"factored: K = F Fᵀ, F {self.n} x {self.rank}"

@@ -47,7 +47,7 @@ from gpukpca.exceptions import (
     warn_user,
 )
 from gpukpca.gram import CenteredGram
-from gpukpca.gram.storage import GramOperator
+from gpukpca.gram.storage import GramOperator, KernelRows
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.base import resolved_on
 from gpukpca.kernels.prepared import PreparedRows
@@ -210,7 +210,8 @@ def _solve(
 
 def _gram(task: FitTask, plan: Plan, listener: Listener | None) -> GramOperator:
     """Return the operator of the uncentered kernel matrix."""
-    return plan.storage.build(task.kernel, task.X, task.template, task.resources.n_jobs, tile_report(listener))
+    source = KernelRows(task.kernel, task.X, task.template, task.resources.n_jobs, tile_report(listener))
+    return plan.storage.build(source)
 
 
 def _no_checkpoint(solver: Any) -> AbstractContextManager[None]:
