@@ -93,7 +93,6 @@ class BlockKrylov(Solver):
         return 5 * p <= n
 
     def width(self, n: int, p: int, on_gpu: bool) -> int:
-        """Return the columns of a block."""
         if on_gpu:
             usual = rounded_up(max(blocking.GPU_BLOCK_COLUMNS, p + blocking.CPU_EXTRA_COLUMNS), blocking.GPU_COLUMNS)
         else:
@@ -101,7 +100,6 @@ class BlockKrylov(Solver):
         return max(1, min(n, self.block_size or usual))
 
     def basis_columns(self, n: int, p: int, on_gpu: bool) -> int:
-        """Return the most columns that the basis ever has."""
         b = self.width(n, p, on_gpu)
         blocks = self.max_blocks * b if self.max_blocks else MAX_BLOCKS * max(b, p + blocking.CPU_EXTRA_COLUMNS)
         # A restart keeps up to p + b columns, and the block after it may be as wide again and half as wide.
@@ -127,7 +125,6 @@ class BlockKrylov(Solver):
         return (self.basis_columns(n, p, on_gpu) + self.width(n, p, on_gpu)) * min(n, panel)
 
     def expected_passes(self, n: int, p: int, item_size: int, on_gpu: bool, with_start: bool = False) -> int:
-        """Return the fixed number of passes, or that of most problems."""
         if self.passes is not None:
             return max(1, self.passes)
         width = self.width(n, p, on_gpu)
@@ -142,7 +139,6 @@ class BlockKrylov(Solver):
         return Dense(tol=self.tol).direct_work(n, p)
 
     def with_start(self, start: Array) -> BlockKrylov:
-        """Return the solver that starts from given directions, shape (n, k)."""
         return replace(self, start=start)
 
     def with_wide_block(self, n: int, p: int, on_gpu: bool) -> BlockKrylov | None:
@@ -167,7 +163,6 @@ class BlockKrylov(Solver):
         report: PassReport | None = None,
         checkpointer: Checkpointer | None = None,
     ) -> EigenResult:
-        """See `gpukpca.eigen.top_eigh`."""
         n = op.shape[0]
         if not self.iterates(n, p):
             dense = Dense(tol=self.tol).solve(op, p, rng)

@@ -64,7 +64,6 @@ class Dense(Solver):
         check_tolerance(self.tol)
 
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
-        """Return the items in addition to those of the operator."""
         if on_gpu:  # cuSOLVER's own, vectors, and their moduli and signs
             return 6 * n * n + 4 * n * p
         squares = 2 if self.full_spectrum else 1
@@ -80,13 +79,11 @@ class Dense(Solver):
         return (1.0 if 2 * p > n else FEW_PAIRS) + (FEW_PAIRS if self.full_spectrum else 0.0)
 
     def with_full_spectrum(self) -> Dense:
-        """Return the solver that also computes all eigenvalues."""
         return replace(self, full_spectrum=True)
 
     def solve(
         self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None
     ) -> EigenResult:
-        """See `gpukpca.eigen.top_eigh`."""
         if is_on_gpu(op.like):
             return self._on_device(op, p, rng)
         # On small matrices a second BLAS thread gains nothing, and with one the digits do not depend on other threads.

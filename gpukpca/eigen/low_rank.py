@@ -47,7 +47,6 @@ class LowRank(Solver):
         check_tolerance(self.tol)
 
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
-        """Return the items in addition to those of the operator."""
         return 6 * n * (p + 1)
 
     def widened_items(self, n: int, p: int, panel: int, on_gpu: bool) -> int:
@@ -57,7 +56,6 @@ class LowRank(Solver):
     def solve(
         self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None
     ) -> EigenResult:
-        """See `gpukpca.eigen.top_eigh`."""
         few = op.shape[0] <= blocking.LOW_RANK_ONE_THREAD_UP_TO and not is_on_gpu(op.like)
         with single_threaded_blas() if few else nullcontext():
             return self._solve(op, p, rng)

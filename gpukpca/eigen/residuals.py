@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -130,14 +131,13 @@ def make_result(
     *,
     tolerance: float,
     next_eigenvalue: float | None,
-    n_passes: int,
-    n_products: int,
-    solver: str,
     smallest_seen: float,
-    spectrum: np.ndarray | None = None,
-    has_fixed_passes: bool = False,
+    **run: Any,
 ) -> EigenResult:
-    """Return the result of eigenvalues (host, descending), vectors U and W = op @ U."""
+    """Return the result of eigenvalues (host, descending), vectors U and W = op @ U.
+
+    `run` are other fields of the result as they are: `n_passes`, `n_products`, `solver`, and optional ones.
+    """
     threshold = NULL_FACTOR * epsilon(U) * operator_size(op, np.append(eigenvalues, smallest_seen))
     eigenvalues = np.where(np.abs(eigenvalues) <= threshold, 0.0, eigenvalues)
     largest = float(np.max(np.abs(eigenvalues))) if eigenvalues.size else 0.0
@@ -166,11 +166,7 @@ def make_result(
         rounding=rounding,
         next_eigenvalue=next_eigenvalue,
         null_threshold=threshold,
-        n_passes=n_passes,
-        n_products=n_products,
-        solver=solver,
         smallest_seen=smallest_seen,
-        spectrum=spectrum,
         requested_tolerance=tolerance,
-        has_fixed_passes=has_fixed_passes,
+        **run,
     )

@@ -22,7 +22,7 @@ class Solver(ABC):
     def solve(
         self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None
     ) -> EigenResult:
-        """Return the `p` largest eigenpairs; a solver that `iterates` also takes a keyword `checkpointer`."""
+        """Return the `p` largest eigenpairs (`top_eigh`); a solver that `iterates` also takes a `checkpointer`."""
 
     @property
     def given(self) -> Any:

@@ -55,7 +55,6 @@ class BasePointGram(SymmetricOperator):
         return wide - 0.5 * float(wide[self.anchor])
 
     def __matmul__(self, V: Array) -> Array:
-        """Return the product with a block V, shape (n, b)."""
         xp = namespace_of(self.like, V)
         V = cast(V, self.dtype)
         c, wide = self._column, self._column.dtype
@@ -72,11 +71,9 @@ class BasePointGram(SymmetricOperator):
         return xp.abs(cast(self.base.diagonal(), self._column.dtype)) + 2.0 * xp.abs(self._column)
 
     def columns(self, indices: Indices) -> Array:
-        """Return the columns named by `indices`, shape (n, len(indices))."""
         return subtract_outer_sum(self.base.columns(indices), self._column, gather_rows(self._column, indices))
 
     def block(self, rows: Indices, columns: Indices) -> Array | None:
-        """Return the entries in the named rows and columns; None where the base returns None."""
         K = self.base.block(rows, columns)
         return (
             K

@@ -212,13 +212,11 @@ class CenteredGram(SymmetricOperator):
         return abs(self._grand_sum)
 
     def diagonal(self) -> Array:
-        """Return the diagonal of H K H."""
         means = self.column_means
         wide = cast(self.base.diagonal(), means.dtype) - 2.0 * means + self._grand_sum / self.shape[0]
         return cast(wide, self.dtype)
 
     def columns(self, indices: Indices) -> Array:
-        """Return the columns of H K H named by `indices`."""
         means = self.column_means
         chosen = from_host(to_host(means)[list(indices)], means)
         wide = cast(self.base.columns(indices), means.dtype) - means[:, None] - chosen[None, :]

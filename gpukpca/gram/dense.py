@@ -50,15 +50,12 @@ class DenseGram(SymmetricOperator):
         return namespace_of(self.K).concat(parts, axis=0)
 
     def diagonal(self) -> Array:
-        """Return the diagonal, shape (n,)."""
         return namespace_of(self.K).linalg.diagonal(self.K)
 
     def columns(self, indices: Indices) -> Array:
-        """Return the columns named by `indices`, shape (n, len(indices))."""
         return take_columns(self.K, indices)
 
     def block(self, rows: Indices, columns: Indices) -> Array:
-        """Return the entries in the named rows and columns."""
         return take_columns(gather_rows(self.K, rows), columns)
 
     def to_dense(self, overwrite: bool = False) -> Array:

@@ -60,11 +60,9 @@ class FactoredGram(SymmetricOperator):
         return by_panels(self.F, squares)
 
     def columns(self, indices: Indices) -> Array:
-        """Return the columns of F Fᵀ named by `indices`, shape (n, len(indices))."""
         return self.F @ namespace_of(self.F).matrix_transpose(gather_rows(self.F, indices))
 
     def block(self, rows: Indices, columns: Indices) -> Array:
-        """Return the entries of F Fᵀ in the named rows and columns."""
         right = gather_rows(self.F, columns)
         return gather_rows(self.F, rows) @ namespace_of(right).matrix_transpose(right)
 
@@ -76,5 +74,4 @@ class FactoredGram(SymmetricOperator):
         return symmetric_from_upper(K, self.diagonal())
 
     def factor(self) -> Array:
-        """Return F."""
         return self.F

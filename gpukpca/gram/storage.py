@@ -146,7 +146,6 @@ class TiledStorage(Storage):
 
     @property
     def tiles(self) -> int:
-        """Return the number of upper tiles of K, the diagonal ones included."""
         return upper_tiles(self.n, self.tile_edge)
 
     @property

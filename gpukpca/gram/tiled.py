@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from gpukpca._typing import Array, Indices, SymmetricOperator
@@ -143,7 +144,6 @@ class TiledGram(SymmetricOperator):
         return kernel_columns(self.kernel, self.rows, indices, self.like, tile_edge=edge, workers=workers)
 
     def block(self, rows: Indices, columns: Indices) -> Array:
-        """Return the entries of K in the named rows and columns."""
         return compute_tile(self.kernel, self.rows.take(rows), self.rows.take(columns), self.like, False)
 
     def to_dense(self, overwrite: bool = False) -> Array:
@@ -203,6 +203,7 @@ def shifted_gram(
     return op
 
 
+@dataclass(eq=False, repr=False)
 class UpperTiles:
     """Tiles T = K[I, J] with I <= J, each used twice in a product: ``out[I] += T @ V[J]`` and ``out[J] += T.T @ V[I]``.
 
@@ -213,9 +214,9 @@ class UpperTiles:
         Only slices that tiles touch are used.
     like : array
         Gives library, dtype and device.
-    bounds : sequence of (start, stop)
+    bounds : list of (start, stop)
         Consecutive slices of the rows.
-    tiles : sequence of (i, j)
+    tiles : list of (i, j)
         Numbers of slices, i <= j, in the order in which the tiles are computed.
     cached_tiles : int
         So many of the first tiles are cached; the others are recomputed in every product.
@@ -227,27 +228,24 @@ class UpperTiles:
         Called with (tiles done, tiles in all) during a product.
     """
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        rows: PreparedRows,
-        like: Array,
-        bounds: Sequence[tuple[int, int]],
-        tiles: Sequence[tuple[int, int]],
-        cached_tiles: int,
-        workers: int,
-        *,
-        by_panels: bool = False,
-        report: TileReport | None = None,
-    ) -> None:
-        self.kernel, self.rows, self.like = kernel, rows, like
-        self.bounds, self.tiles, self.cached_tiles, self.workers = list(bounds), list(tiles), cached_tiles, workers
-        self.report = report
+    kernel: Kernel
+    rows: PreparedRows
+    like: Array
+    bounds: list[tuple[int, int]]
+    tiles: list[tuple[int, int]]
+    cached_tiles: int
+    workers: int
+    by_panels: bool = False
+    report: TileReport | None = None
+
+    def __post_init__(self) -> None:
         self.widest = max((stop - start for start, stop in self.bounds), default=0)
         self._cache: dict[int, Array] = {}
         numbered = list(enumerate(self.tiles))
         # A worker's piece of work: a tile, or, where rows are read, all tiles of a panel that share a left operand.
-        self._turns = [list(turn) for _, turn in groupby(numbered, lambda tile: tile[1][0] if by_panels else tile[0])]
+        self._turns = [
+            list(turn) for _, turn in groupby(numbered, lambda tile: tile[1][0] if self.by_panels else tile[0])
+        ]
 
     def sums(self, V: Array) -> list[Array | None]:
         """Return what these tiles add to K @ V, one block for each slice of rows; None where they do not touch it."""

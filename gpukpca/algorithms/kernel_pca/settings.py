@@ -48,16 +48,18 @@ RULES = {
 
 
 class PreimageOptions(Protocol):
-    """The options of a pre-image: what a plan needs of them, and the pre-image itself."""
+    """The options of a pre-image, and the base class of all methods: what a plan needs of them, and the pre-image."""
 
     def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
         """Return the bytes that its fit allocates."""
 
     def landmarks_for(self, n: int, fits: bool) -> int:
         """Return the landmarks for n rows, 0 for none, given whether an n x n matrix fits into memory."""
+        return 0
 
     def fit_work(self, n: int, d: int, p: int, landmarks: int) -> Work:
-        """Return the work of its fit."""
+        """Return the work of its fit; none where points are computed when they are mapped back."""
+        return Work()
 
     def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> Any:
         """Return the pre-image of training rows X (n, d) with scores (n, p)."""

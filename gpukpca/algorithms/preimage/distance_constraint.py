@@ -13,7 +13,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
-from gpukpca.algorithms.preimage.result import PreimageInfo, Preimages
+from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.linalg import row_products, smallest_in_rows
@@ -30,7 +30,7 @@ SHIFT_STEPS, ENOUGH = 50, 1e-12
 
 
 @dataclass(frozen=True)
-class DistanceConstraint:
+class DistanceConstraint(Preimage):
     """Position from the distances to the nearest points of the basis.
 
     Attributes
@@ -74,10 +74,6 @@ class DistanceConstraint:
     def of(cls, space: FeatureSpace, mean: Array | None, **fields: Any) -> DistanceConstraint:
         """Return the pre-image of these fields, with the points that follow from the basis."""
         return cls(space, _points(space.map.basis, mean), mean, **fields)
-
-    def of_first(self, count: int) -> DistanceConstraint:
-        """Return the pre-image itself, which takes fewer scores as they are."""
-        return self
 
     def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
         """Return the pre-images of scores (rows, q). Cost: 2 m q operations a point, and k² d for k neighbors."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, nearest, square_sums
-from gpukpca.algorithms.preimage.result import PreimageInfo, Preimages
+from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import multiply
@@ -34,7 +34,7 @@ HALVINGS = 40
 
 
 @dataclass(frozen=True)
-class FixedPoint:
+class FixedPoint(Preimage):
     """Maximizes g from a start, a panel of points at a time.
 
     Attributes
@@ -84,10 +84,6 @@ class FixedPoint:
         while isinstance(slope, Scale):  # a factor falls out
             slope = slope.k
         return cls(space, points, mean, scores, spread, slope, max_iter, tol)
-
-    def of_first(self, count: int) -> FixedPoint:
-        """Return the pre-image itself, which takes fewer scores as they are."""
-        return self
 
     def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
         """Return the pre-images of scores (rows, q). Cost: m kernel values and 4 m d operations a point and look."""

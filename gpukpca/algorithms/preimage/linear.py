@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.linear_axes import LinearAxes
-from gpukpca.algorithms.preimage.result import PreimageInfo, Preimages
+from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages
 
 
-class LinearPreimage(LinearAxes):
+class LinearPreimage(LinearAxes, Preimage):
     """x = mean + z V, the reconstruction of PCA."""
-
-    def of_first(self, count: int) -> LinearPreimage:
-        """Return the pre-image itself, which takes fewer scores as they are."""
-        return self
 
     def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
         """Return the points of scores (m, q), q at most the number of components."""

@@ -46,10 +46,14 @@ Preimages = tuple[Array, PreimageInfo]
 
 
 class Preimage(Protocol):
-    """A learned map from scores back to data space."""
+    """A learned map from scores back to data space: the base class of all pre-images."""
 
     def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
         """Return the pre-images of scores (m, q); an iteration begins at the points `start` (m, d), where given."""
 
     def of_first(self, count: int) -> Preimage:
-        """Return the pre-image of scores of the first components, at most as many as were fitted."""
+        """Return the pre-image of scores of the first components, at most as many as were fitted.
+
+        Most take fewer scores as they are.
+        """
+        return self

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.preimage.result import PreimageInfo, Preimages
+from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages
 from gpukpca.backend.linalg import add_to_diagonal, inner_products, solve_positive_definite, solve_triangular
 from gpukpca.backend.namespace import cast, from_host, namespace_of
 from gpukpca.backend.rows import feature_means, gather_rows, row_panels, shifted_rows
@@ -40,7 +40,7 @@ class RidgeRule:
 
 
 @dataclass(frozen=True)
-class RidgeRegression:
+class RidgeRegression(Preimage):
     """x = mean + k(z, knots) C.
 
     Attributes

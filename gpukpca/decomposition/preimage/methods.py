@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, clone
 from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
+from gpukpca.algorithms.kernel_pca.settings import PreimageOptions
 from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
 from gpukpca.algorithms.preimage.fixed_point import FixedPoint
 from gpukpca.algorithms.preimage.linear import LinearPreimage
@@ -29,19 +30,7 @@ AUTO_LANDMARKS = 2000
 ROWS_A_LANDMARK = 5
 
 
-class _PreimageMethod(BaseEstimator):
-    """Base of the options of pre-image methods."""
-
-    def landmarks_for(self, n: int, fits: bool) -> int:
-        """Return the landmarks for n rows, 0 for none, given whether an n x n matrix fits into memory."""
-        return 0
-
-    def fit_work(self, n: int, d: int, p: int, landmarks: int) -> Work:
-        """Return the work of the fit; none where points are computed when they are mapped back."""
-        return Work()
-
-
-class RidgePreimage(_PreimageMethod):
+class RidgePreimage(PreimageOptions, BaseEstimator):
     """Pre-images by kernel ridge regression of the data on the scores.
 
     The regression has a kernel of its own, between scores: the bandwidth that suits the data does not suit scores.
@@ -92,7 +81,6 @@ class RidgePreimage(_PreimageMethod):
         return not isinstance(kernel, Precomputed)
 
     def landmarks_for(self, n: int, fits: bool) -> int:
-        """Return the landmarks for n rows, 0 for none, given whether an n x n matrix fits into memory."""
         if self.n_landmarks is None:
             return 0
         if is_integer(self.n_landmarks):
@@ -108,7 +96,6 @@ class RidgePreimage(_PreimageMethod):
         return n * (squares * n + 3 * d + 8 * p) * item
 
     def fit_work(self, n: int, d: int, p: int, landmarks: int) -> Work:
-        """Return the work of the regression."""
         if landmarks:
             return Work(products=2 * n * landmarks * (p + d) + 4 * n * landmarks**2, functions=n * landmarks)
         return Work(products=n * n * p + n**3 / 3 + 2 * n * n * d, functions=n * n / 2)
@@ -128,7 +115,7 @@ class RidgePreimage(_PreimageMethod):
         return NAMED_KERNELS[self.kernel or "rbf"](SimpleNamespace(gamma=gamma, degree=3, coef0=1), {})
 
 
-class FixedPointPreimage(_PreimageMethod):
+class FixedPointPreimage(PreimageOptions, BaseEstimator):
     """Pre-images by the fixed-point iteration of Mika et al. (1999), for radial kernels.
 
     The point nearest to the projection in feature space, found from the point to be denoised, or for scores alone from
@@ -167,7 +154,7 @@ class FixedPointPreimage(_PreimageMethod):
         return FixedPoint.learn(space, space.basis_rows(scores), int(self.max_iter), float(self.tol))
 
 
-class DistanceConstraintPreimage(_PreimageMethod):
+class DistanceConstraintPreimage(PreimageOptions, BaseEstimator):
     """Pre-images from the distances to neighbors, by Kwok & Tsang (2004), for radial and polynomial kernels.
 
     Parameters
@@ -251,7 +238,7 @@ def check_preimage_suits(method: Any, kernel: Kernel, by_flag: bool) -> None:
     )
 
 
-_WANTED = {
+_WANTED: dict[type, str] = {
     FixedPointPreimage: "the kernel must be a function of the Euclidean distance with a slope also at distance 0",
     DistanceConstraintPreimage: "its values must tell the Euclidean distance or the inner product of two points",
 }
