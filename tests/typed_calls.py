@@ -1,0 +1,46 @@
+"""Right and wrong calls for mypy (`ci/lint.sh`): an ignored line must be an error, and no other line may be one."""
+
+import numpy as np
+
+from gpukpca import PCA, IncrementalPCA, KernelPCA, KernelPCACV, LocalPCA, ProbabilisticPCA, kernels
+from gpukpca.decomposition import RidgePreimage
+from gpukpca.eigen import BlockKrylov, Nystrom, top_eigh
+from gpukpca.gram import DenseGram
+from gpukpca.model_selection import n_components_for
+from gpukpca.plotting import plot_scores
+
+X = np.eye(5)
+KernelPCA(2, kernel="rbf", gamma="median", random_state=0, device="cuda:1", memory_limit="4GiB").fit(X).transform(X)
+KernelPCA(0.9, kernel=kernels.RBF(0.1), eigen_solver=BlockKrylov(tol=1e-6), preimage=RidgePreimage(alpha=0.1))
+KernelPCA(kernel=lambda x, y: float(x @ y), eigen_solver=Nystrom(100), verbose=print).fit([[1.0, 2.0], [2.0, 1.0]])
+PCA("mle", svd_solver="full", scale=[1.0, 2.0], random_state=np.random.default_rng(0)).fit(X).score_samples(X)
+LocalPCA("bic", [1, 2], method="hard")
+IncrementalPCA(3).fit([X, X])
+IncrementalPCA(3).fit(batch for batch in (X, X))
+KernelPCACV("rbf", gammas=[0.1, "scale"], n_components=[1, 2], param_grid={"degree": [1]})
+KernelPCA(n_components="many")  # type: ignore[arg-type]
+KernelPCA(kernel="rbff")  # type: ignore[arg-type]
+KernelPCA(gamma="wide")  # type: ignore[arg-type]
+KernelPCA(gram="tile")  # type: ignore[arg-type]
+KernelPCA(eigen_solver="lapack")  # type: ignore[arg-type]
+KernelPCA(preimage="foo")  # type: ignore[arg-type]
+KernelPCA(tol="small")  # type: ignore[arg-type]
+KernelPCA(client="tcp://somewhere:1")  # type: ignore[arg-type]
+PCA(svd_solver="svd")  # type: ignore[arg-type]
+PCA(iterated_power="many")  # type: ignore[arg-type]
+LocalPCA("bick")  # type: ignore[arg-type]
+ProbabilisticPCA(solver="spectrum")  # type: ignore[arg-type]
+ProbabilisticPCA(ddof=2)  # type: ignore[arg-type]
+PCA().fit(3)  # type: ignore[arg-type]
+PCA().fit("data.npy")  # type: ignore[arg-type]
+PCA().fit(X).transform(3)  # type: ignore[arg-type]
+KernelPCACV(refit="yes")  # type: ignore[arg-type]
+RidgePreimage(kernel="rbff")  # type: ignore[arg-type]
+kernels.RBF("wide")  # type: ignore[arg-type]
+n_components_for(X, "variance", 0.9)
+n_components_for(X, "varience")  # type: ignore[arg-type]
+Nystrom(100, "evenly")  # type: ignore[arg-type]
+top_eigh(DenseGram(X), 2, solver="dense")
+top_eigh(DenseGram(X), 2, solver="lapack")  # type: ignore[arg-type]
+plot_scores(X, labels=["a", "b"])
+plot_scores(3)  # type: ignore[arg-type]
