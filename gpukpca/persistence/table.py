@@ -240,16 +240,10 @@ ENTRIES = [
         without=("points",),
         make=DistanceConstraint.of,
     ),
-    _data(
-        LatentModel, {"axes": floats("d", "p"), "variances": floats("p"), "mean": floats("d"), "scale": POSITIVE.maybe}
-    ),
-    _data(RowScaling, {"shift": floats("d")}),
+    _data(LatentModel, {"scale": POSITIVE.maybe}),
+    _data(RowScaling),
     # without what a fit notes of a cluster on its way
-    _data(
-        Cluster,
-        {"mean": floats("d"), "axes": floats("p", "d"), "variances": floats("p")},
-        without=("reseeded", "fallbacks"),
-    ),
+    _data(Cluster, without=("reseeded", "fallbacks")),
     Entry(
         LocalModel,
         {"method": one_of(*ASSIGNMENTS), "frame": of(RowScaling), "clusters": many(of(Cluster))},

@@ -44,28 +44,16 @@ OfComplete = Callable[[Array], Array]
 OfIncomplete = Callable[[Array, Array], Array]
 
 
+@documented
 @dataclass(frozen=True)
 class LatentModel:
-    """The model in its principal form, in the widest floating type where it is computed.
+    """The model in its principal form, of rows times `scale`, in the widest floating type where it is computed."""
 
-    Attributes
-    ----------
-    axes : array, shape (d, p)
-        V.
-    variances : host array, shape (p,)
-        Λ, descending, of the model's covariance in the directions V; at least the noise.
-    noise : float
-        σ²; 0 where the data are in the space of V.
-    mean : array, shape (d,)
-    scale : float
-        The power of two that rows are multiplied by: all of the above is in these units.
-    """
-
-    axes: Array
-    variances: np.ndarray
-    noise: float
-    mean: Array
-    scale: float = 1.0
+    axes: Array = field_of("d p", "V")
+    variances: np.ndarray = field_of("p", "Λ of the covariance along V, descending, at least the noise; on the host")
+    noise: float = field_of("", "σ²; 0 where the data are in the space of V")
+    mean: Array = field_of("d", "μ")
+    scale: float = field_of("", "a power of two", default=1.0)
 
     @classmethod
     def of(cls, parameters: Parameters, factor: float, scale: float) -> LatentModel:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.backend import blocking
@@ -27,34 +28,18 @@ from gpukpca.gram import DenseGram
 NEGLIGIBLE = 1e-32
 
 
+@documented
 @dataclass(frozen=True)
 class Cluster:
-    """x ~ N(mean, Vᵀ(Λ - σ²)V + σ²I), in the units of a fit.
+    """x ~ N(mean, Vᵀ(Λ - σ²)V + σ²I), in the units of a fit."""
 
-    Attributes
-    ----------
-    weight : float
-        Share of the rows.
-    mean : array, shape (d,)
-    axes : array, shape (p, d)
-        V, orthonormal rows.
-    variances : host array, shape (p,)
-        Λ, descending, none below the noise.
-    noise : float
-        σ².
-    reseeded : bool
-        Whether it was lost before, and moved.
-    fallbacks : tuple of str
-        Failures of the eigensolver on a device.
-    """
-
-    weight: float
-    mean: Array
-    axes: Array
-    variances: np.ndarray
-    noise: float
-    reseeded: bool = False
-    fallbacks: tuple[str, ...] = ()
+    weight: float = field_of("", "share of the rows")
+    mean: Array = field_of("d", "of its rows")
+    axes: Array = field_of("p d", "V, orthonormal rows")
+    variances: np.ndarray = field_of("p", "Λ, descending, none below the noise; on the host")
+    noise: float = field_of("", "σ²")
+    reseeded: bool = field_of("", "whether it was lost before, and moved", default=False)
+    fallbacks: tuple[str, ...] = field_of("", "failures of the eigensolver on a device", default=())
 
     def split(self, rows: Array) -> tuple[Array, Array]:
         """Return coordinates (m, p) in the plane of the cluster, and squared distances (m,) from it."""

@@ -21,21 +21,14 @@ from gpukpca.backend.namespace import cast, from_host, full, index_dtype, indice
 from gpukpca.backend.random import standard_normal, weighted_draws
 
 
+@documented
 @dataclass(frozen=True)
 class LocalModel:
-    """Clusters, heaviest first.
+    """Clusters, heaviest first."""
 
-    Attributes
-    ----------
-    method : "mixture" or "hard"
-    frame : RowScaling
-    clusters : list of Cluster
-        In the units of the frame, in all d directions.
-    """
-
-    method: str
-    frame: RowScaling
-    clusters: list[Cluster]
+    method: str = field_of("", '"mixture" or "hard"')
+    frame: RowScaling = field_of("", "the units of the fit")
+    clusters: list[Cluster] = field_of("", "in these units, in all d directions")
 
     @property
     def dimension(self) -> int:

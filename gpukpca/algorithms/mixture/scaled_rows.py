@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gpukpca._typing import Array, Indices
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.magnitude import check_entries, row_bounds
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
@@ -24,23 +25,14 @@ from gpukpca.covariance.moments import moments_of
 Result = TypeVar("Result")
 
 
+@documented
 @dataclass(frozen=True)
 class RowScaling:
-    """The units of a fit: a row x becomes ``factor x - shift``.
+    """The units of a fit: a row x becomes ``factor x - shift``."""
 
-    Attributes
-    ----------
-    shift : array, shape (d,)
-        In the widest type, where it is computed.
-    factor : float
-        A power of two.
-    variance : float
-        Mean variance of a feature of the data, over n, in these units; exactly 0 where all rows are equal.
-    """
-
-    shift: Array
-    factor: float
-    variance: float
+    shift: Array = field_of("d", "in the widest type, where it is computed")
+    factor: float = field_of("", "a power of two")
+    variance: float = field_of("", "mean variance of a feature over n, in these units; 0 where all rows are equal")
 
     @classmethod
     def of(cls, X: Array, like: Array) -> RowScaling:

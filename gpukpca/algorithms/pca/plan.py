@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.pca.settings import PCASettings
 from gpukpca.algorithms.pca.work import pca_work
 from gpukpca.algorithms.progress import NO_CHECKPOINT
@@ -105,26 +106,16 @@ class PCAPlan:
         return f"{self.solver.name} on the side of the {side}"
 
 
+@documented
 @dataclass(frozen=True)
 class PCAPlanRequest:
-    """Data, settings and resources of a plan.
-
-    Attributes
-    ----------
-    settings : PCASettings
-    X : array, CSR matrix or ClusterRows
-    p : int
-        Components requested; an upper bound where the spectrum decides.
-    whole : bool
-        Whether all eigenvalues are needed.
-    resources : Resources
-    """
+    """Data, settings and resources of a plan."""
 
     settings: PCASettings
-    X: Array
-    p: int
-    whole: bool
-    resources: Resources
+    X: Array = field_of("n d", "dense, CSR or on a cluster")
+    p: int = field_of("", "components requested; an upper bound where the spectrum decides")
+    whole: bool = field_of("", "whether all eigenvalues are needed")
+    resources: Resources = field_of("", "device, bytes and threads")
 
     @property
     def n(self) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpukpca._typing import CenteredMatrix
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.magnitude import check_variance, variances_of_data
 from gpukpca.algorithms.pca.components import Components
 from gpukpca.algorithms.pca.evidence import log_evidence, most_evident
@@ -26,25 +27,18 @@ REMAINDER = 20.0 * float(np.finfo(np.float64).eps)
 FEW_DIGITS = 100.0
 
 
+@documented
 @dataclass(frozen=True)
 class Variances:
-    """Variances of the retained components in the units of the data, over n - 1 degrees of freedom.
+    """Variances of the retained components in the units of the data, over n - 1 degrees of freedom, on the host."""
 
-    Attributes
-    ----------
-    values, ratios, singular_values, residual_norms : host array, shape (p,)
-    total, noise : float
-    degrees : int
-        n - 1, at least 1.
-    """
-
-    values: np.ndarray
-    ratios: np.ndarray
-    singular_values: np.ndarray
-    residual_norms: np.ndarray
-    total: float
-    noise: float
-    degrees: int
+    values: np.ndarray = field_of("p", "of the scores, descending")
+    ratios: np.ndarray = field_of("p", "shares of the total")
+    singular_values: np.ndarray = field_of("p", "norms of the columns of scores")
+    residual_norms: np.ndarray = field_of("p", "of the eigenpairs of the covariance matrix")
+    total: float = field_of("", "of all features")
+    noise: float = field_of("", "the mean of those left out")
+    degrees: int = field_of("", "n - 1, at least 1")
 
     @property
     def kept(self) -> int:
