@@ -48,45 +48,25 @@ WORDS = {
 }
 
 
+@documented
 @dataclass(frozen=True)
 class PCAPlan:
-    """Method, solver and predicted memory of a fit of `PCA`; ``print(plan)`` states them.
-
-    Attributes
-    ----------
-    n_samples, n_features, n_components : int
-    dtype, device : str
-    method : "covariance_eigh", "dual", "full" or "randomized"
-    reason : str
-    solver : Dense, BlockKrylov or None
-        Of the eigenproblem.
-    by_samples : bool
-        Whether the eigenproblem is that of the samples.
-    workers : int
-        Threads, those of a cluster together.
-    predicted_bytes, available_bytes : int
-        Peak of what the fit allocates beside the data passed in, and what it may.
-    notes : tuple of str
-        Why a smaller path was taken, if one was.
-    estimated_seconds : float or None
-        The time of the fit, from counts of operations and rates of a core or a card, to a factor of a few. None where
-        it is not known: on a cluster.
-    """
+    """Method, solver and predicted memory of a fit of `PCA`; ``print(plan)`` states them."""
 
     n_samples: int
     n_features: int
     n_components: int
     dtype: str
     device: str
-    method: str
-    reason: str
-    solver: PCASolver | None
-    by_samples: bool
-    workers: int
-    predicted_bytes: int
-    available_bytes: int
-    notes: tuple[str, ...] = ()
-    estimated_seconds: float | None = None
+    method: str = field_of("", '"covariance_eigh", "dual", "full" or "randomized"')
+    reason: str = field_of("", "why this method")
+    solver: PCASolver | None = field_of("", "of the eigenproblem; None for an SVD")
+    by_samples: bool = field_of("", "whether the eigenproblem is that of the samples")
+    workers: int = field_of("", "threads, those of a cluster together")
+    predicted_bytes: int = field_of("", "peak of what the fit allocates beside the data passed in")
+    available_bytes: int = field_of("", "what it may allocate")
+    notes: tuple[str, ...] = field_of("", "why a smaller path was taken, if one was", default=())
+    estimated_seconds: float | None = field_of("", "to a factor of a few; None on a cluster", default=None)
 
     def __repr__(self) -> str:
         lines = [
