@@ -282,21 +282,10 @@ def _sampled_mean(X: Array, wide: Any) -> Array:
 
 
 def projected_rows(Y: Array, shift: Array, axes: Array, offset: Array, n_jobs: int | None = None) -> Array:
-    """Return (Y - shift) axes - offset for new rows, by panels with threads.
+    """Return (Y - shift) axes - offset, shape (m, p), in the dtype of `axes` (d, p), by panels of rows with threads.
 
-    Parameters
-    ----------
-    Y : array, shape (m, d)
-    shift : array, shape (d,)
-        In the dtype of `axes`; subtracted first, so that a large offset costs no digits.
-    axes : array, shape (d, p)
-    offset : array, shape (p,)
-        What the shift lacks of the mean, projected.
-    n_jobs : int, optional
-
-    Returns
-    -------
-    array, shape (m, p), in the dtype of `axes`
+    The shift (d,) is subtracted first, so that a large offset costs no digits; `offset` (p,) is what it lacks of the
+    mean, projected.
     """
     workers = worker_count(Y, n_jobs)
     entries = blocking.SCATTER_ENTRIES.on(is_on_gpu(Y))

@@ -60,23 +60,10 @@ class Batches:
 def batches_of(
     estimator: Any, X: Any, rows: Callable[[int, int], int], smallest: int, *, missing: bool = False
 ) -> Batches:
-    """Return the batches of X; set `n_features_in_` and the feature names of the estimator.
+    """Return the batches of rows X (n, d), or of an iterable; set `n_features_in_` and the names of the features.
 
-    Parameters
-    ----------
-    estimator : IncrementalPCA, or another with a parameter `device`
-    X : array, CSR matrix or data frame, shape (n, d); or an iterable of such batches
-    rows : callable
-        From n and d to the rows of a batch. The batches of an iterable are taken as they come.
-    smallest : int
-        The last batch of an array is joined to the one before it where it has fewer rows.
-    missing : bool
-        NaN and masked entries are missing values.
-
-    Raises
-    ------
-    InvalidParameterError, ValueError, TypeError
-        What X has to be and is not; for an iterable the message names the batch, and is raised when it comes.
+    `rows` gives the rows of a batch from n and d; a last batch of fewer than `smallest` is joined to the one before.
+    The batches of an iterable stay as they are, and are checked when they come. With `missing` NaN is a missing entry.
     """
     if is_stream(X):
         return _stream(estimator, X, missing)

@@ -51,17 +51,9 @@ class ARDResult:
 
 
 def span_rank(spectrum: np.ndarray, rest: float, n: int, d: int, rounding: float) -> int:
-    """Return the dimension of the span of centered data; an upper bound where directions beyond share a `rest`.
+    """Return the dimension of the span of centered data; an upper bound where others share `rest`.
 
-    Parameters
-    ----------
-    spectrum : host array, shape (q,)
-        Variances over n, descending; those that are rounding of the squares are 0.
-    rest : float
-        The sum of the other variances.
-    n, d : int
-    rounding : float
-        The most variance that rounding of the data themselves gives a direction.
+    `spectrum` (q,) are variances over n; rounding of the data gives a direction a variance of at most `rounding`.
     """
     return min(n - 1, d) if rest > rounding else int(np.sum(spectrum > rounding))
 
@@ -74,15 +66,8 @@ def rounding_of(means: Array, like: Array) -> float:
 def relevance_in_span(spectrum: np.ndarray, rest: float, rank: int, n: int, d: int) -> ARDResult:
     """Return the candidates that are left: chosen in the span of the data, and then fitted in all d features.
 
-    Parameters
-    ----------
-    spectrum : host array, shape (q,)
-        Variances over n of the candidates, descending, q <= d.
-    rest : float
-        The sum of the other variances.
-    rank : int
-        Dimension of the span; only rank - 1 candidates count, so that a direction is left for the noise.
-    n, d : int
+    `spectrum` (q,) are their variances over n, descending, `rest` is the sum of the others, `rank` the dimension of the
+    span. Only rank - 1 candidates count, so that a direction is left for the noise.
     """
     lengths, q = np.zeros(len(spectrum)), min(len(spectrum), rank - 1)
     total = float(np.sum(spectrum)) + rest
@@ -104,15 +89,8 @@ def relevance_of(spectrum: np.ndarray, rest: float, n: int, d: int) -> ARDResult
 
     Without missing entries W stays V diag(w) in the eigenvectors V of the covariance matrix, so that each step is one
     of numbers. A direction of variance λ that stays has c = w² + σ² with n (λ - c)(c - σ²) = d c², which has a solution
-    only where (λ + σ²)² >= 4 (1 + d/n) λ σ².
-
-    Parameters
-    ----------
-    spectrum : host array, shape (q,)
-        Variances over n of the candidates, descending, the first of them positive, 1 <= q < d.
-    rest : float
-        The sum of the other d - q variances.
-    n, d : int
+    only where (λ + σ²)² >= 4 (1 + d/n) λ σ². `spectrum` (q,) descends, 1 <= q < d, and its first entry is positive;
+    `rest` is the sum of the other d - q variances.
     """
     unit = float(spectrum[0])  # squares of variances neither overflow nor vanish
     spectrum, rest = spectrum / unit, rest / unit

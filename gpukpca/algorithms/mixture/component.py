@@ -80,20 +80,9 @@ def fit_cluster(
 ) -> Cluster:
     """Fit one cluster: exact maximum likelihood of its weighted rows among noises of at least `floor`.
 
-    Parameters
-    ----------
-    points : ScaledRows, shape (n, d)
-    weights : array, shape (n,)
-        Of the rows; `count` is their sum, `mean` (d,) the weighted mean.
-    p : int
-        At most d, and less than d and the missing directions together.
-    floor : float
-        Positive.
-    workers : int
-        Threads over panels.
+    `count` is the sum of the weights (n,), `mean` (d,) the weighted mean of the rows, and p is less than the number of
+    features.
 
-    Notes
-    -----
     S = Σ w (x - mean)(x - mean)ᵀ / Σ w has the eigenvalues λ. As a function of one variance v, log v + λ/v falls up to
     v = λ and rises beyond, so the best noise is the mean of the d - p smallest λ, or the floor where that is more, and
     the best variance along an axis is its λ, or the noise where that is more (appendix A of the paper has it without a

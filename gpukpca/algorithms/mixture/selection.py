@@ -81,23 +81,10 @@ def smallest_bic(
     rng: np.random.Generator,
     listener: Listener | None = None,
 ) -> BICSelection:
-    """Fit every pair and return the best; the first where two are equal.
+    """Fit every pair (k, p) and return the best; the first where two are equal.
 
-    Parameters
-    ----------
-    points : ScaledRows, shape (n, d)
-    pairs : list of (k, p), not empty
-    factor : float
-        What the data were multiplied by: BIC is that of the data in their own units.
-    settings : MixtureSettings
-    rng : numpy.random.Generator
-        One number is drawn.
-    listener : callable, optional
-        Gets a `Progress` event after every iteration of the start that won.
-
-    Notes
-    -----
-    The generators of a pair depend on k alone, so that what else is tried does not change its fit.
+    BIC is that of the data before they were multiplied by `factor`. One number is drawn from `rng`: the generators of a
+    pair depend on k alone, so that what else is tried does not change its fit.
     """
     entropy, table = int(rng.integers(2**63)), {}
     best: BICSelection | None = None

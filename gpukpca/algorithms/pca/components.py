@@ -64,17 +64,9 @@ class SolverTools:
 
 
 def principal_components(Z: CenteredMatrix, plan: PCAPlan, tools: SolverTools, whole: bool = False) -> Components:
-    """Return the principal components of centered rows by the method of the plan.
+    """Return the principal components of centered, scaled rows (n, d) by the method of the plan.
 
-    Parameters
-    ----------
-    Z : CenteredMatrix, shape (n, d)
-        Scaled already.
-    plan : PCAPlan
-        Its method, its solver, and the number of components.
-    tools : SolverTools
-    whole : bool
-        Whether all min(n, d) singular values are needed.
+    With `whole` all min(n, d) singular values are computed.
 
     Raises
     ------
