@@ -72,18 +72,8 @@ def seen(value: Any) -> str:
 def write_archive(path: str | os.PathLike[str], header: Header, arrays: Arrays) -> None:
     """Write a file whole: until all of it is on the disk, `path` is what it was.
 
-    Parameters
-    ----------
-    path : str or path
-    header : dict
-        Numbers, strings, True, False, None, and lists of those.
-    arrays : dict of host arrays
-        float64, float32, int64 or int32.
-
-    Raises
-    ------
-    InvalidParameterError
-        The header has more than `LARGEST_HEADER` bytes.
+    The header holds numbers, strings, True, False, None, and lists of those. Raises `InvalidParameterError` where it
+    has more than `LARGEST_HEADER` bytes.
     """
     lines = (f"{_json(key)}: {_json(value)}" for key, value in header.items())
     text = "\n".join(("{", ",\n".join(lines), "}", "")).encode()
@@ -116,20 +106,10 @@ def _member(archive: zipfile.ZipFile, name: str, size: int) -> Any:
 
 
 def read_archive(path: str | os.PathLike[str], check: Any) -> tuple[Header, Arrays]:
-    """Header and arrays of a file, in memory of their own.
+    """Return header and arrays of a file, in memory of their own.
 
-    Parameters
-    ----------
-    path : str or path
-    check : callable
-        ``check(header)`` raises `ModelFormatError` for a header that cannot be understood, before any array is read.
-
-    Raises
-    ------
-    ModelFormatError
-        Anything that `write_archive` does not write.
-    OSError
-        No such file, a directory, no permission.
+    ``check(header)`` raises `ModelFormatError` for a header that cannot be understood, before any array is read.
+    Anything that `write_archive` does not write is that error too; OSError where no such file can be read.
     """
     with _opened(path) as file, _understood(), zipfile.ZipFile(file) as archive:
         header, members = _described(archive, os.fstat(file.fileno()).st_size)

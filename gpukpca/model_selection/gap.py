@@ -40,12 +40,9 @@ def kernel_samples_of(model: Any) -> int:
 
 
 def largest_certain_gap(gaps: np.ndarray, shares: np.ndarray, within: float, rounding: float) -> int:
-    """The number of components before the largest certain gap, among those that begin below a share `within`.
+    """Return the number of components before the largest certain gap, of those that begin below a share `within`.
 
-    Raises
-    ------
-    InvalidParameterError
-        No gap is certain.
+    Raises `InvalidParameterError` where no gap is certain.
     """
     begins = np.append(0.0, np.cumsum(shares))[: len(gaps)] < within - rounding
     candidates = np.where(begins, gaps, 0.0)
