@@ -1,6 +1,6 @@
 """Fields of result objects: shape in letters and meaning, stated once and read by help texts and model files.
 
-Letters: n samples, d features, p components, m rows of the basis.
+Letters: n samples, d features, p components, m rows of the basis, r rows of a ridge pre-image.
 """
 
 from __future__ import annotations

@@ -211,35 +211,10 @@ ENTRIES = [
     _data(LinearAxes),
     _data(LinearPreimage),
     _data(RidgeRule, {"n_jobs": INTEGER.or_none}),
-    _data(
-        RidgeRegression,
-        {
-            "X": floats("n", "d"),
-            "scores": floats("n", "p"),
-            "knots": floats("r", "p"),
-            "dual_coef": floats("r", "d"),
-            "mean": floats("d").or_none,
-        },
-    ),
+    _data(RidgeRegression),
     _data(FeatureSpace, {"n_jobs": INTEGER.or_none}, without=("landmarks", "axes")),
-    _data(
-        FixedPoint,
-        {"mean": floats("d"), "scores": floats("m", "p"), "max_iter": AT_LEAST_ONE},
-        without=("points", "slope"),
-        make=FixedPoint.of,
-    ),
-    _data(
-        DistanceConstraint,
-        {
-            "mean": floats("d").or_none,
-            "scores": floats("m", "p"),
-            "norms": floats("m"),
-            "diagonal": floats("m"),
-            "n_neighbors": AT_LEAST_ONE,
-        },
-        without=("points",),
-        make=DistanceConstraint.of,
-    ),
+    _data(FixedPoint, {"max_iter": AT_LEAST_ONE}, without=("points", "slope"), make=FixedPoint.of),
+    _data(DistanceConstraint, {"n_neighbors": AT_LEAST_ONE}, without=("points",), make=DistanceConstraint.of),
     _data(LatentModel, {"scale": POSITIVE.maybe}),
     _data(RowScaling),
     # without what a fit notes of a cluster on its way

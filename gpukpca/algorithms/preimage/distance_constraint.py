@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
 from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages
 from gpukpca.backend import blocking
@@ -29,33 +30,21 @@ BELIEVED = 2.0
 SHIFT_STEPS, ENOUGH = 50, 1e-12
 
 
+@documented
 @dataclass(frozen=True)
 class DistanceConstraint(Preimage):
-    """Position from the distances to the nearest points of the basis.
+    """Position from the distances to the nearest points of the basis."""
 
-    Attributes
-    ----------
-    space : FeatureSpace
-    points : array, shape (m, d)
-        The basis, less `mean` where kernel values determine distances.
-    mean : array, shape (d,), or None
-    scores : array, shape (m, p)
-        Of the basis.
-    norms, diagonal : array, shape (m,)
-        ‖φ(b) - m‖² and k(b, b), in the widest type.
-    reach : float
-        The square of twice the largest distance of the data from their mean: no two are further apart.
-    n_neighbors : int
-    """
-
-    space: FeatureSpace
-    points: Array
-    mean: Array | None
-    scores: Array
-    norms: Array
-    diagonal: Array
-    reach: float
-    n_neighbors: int
+    space: FeatureSpace = field_of("", "The feature space of the model.")
+    points: Array = field_of("m d", "The basis, less `mean` where kernel values determine distances.")
+    mean: Array | None = field_of("d", "None where they determine inner products.")
+    scores: Array = field_of("m p", "Of the basis.")
+    norms: Array = field_of("m", "‖φ(b) - m‖², in the widest type.")
+    diagonal: Array = field_of("m", "k(b, b), in the widest type.")
+    reach: float = field_of(
+        "", "The square of twice the largest distance of the data from their mean: no two are further apart."
+    )
+    n_neighbors: int = field_of("", "Points of the basis that each position comes from.")
 
     @classmethod
     def learn(cls, space: FeatureSpace, scores: Array, n_neighbors: int) -> DistanceConstraint:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, nearest, square_sums
 from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages
 from gpukpca.backend import blocking
@@ -33,36 +34,21 @@ SHORTEST = 20.0
 HALVINGS = 40
 
 
+@documented
 @dataclass(frozen=True)
 class FixedPoint(Preimage):
-    """Maximizes g from a start, a panel of points at a time.
+    """Maximizes g from a start, a panel of points at a time."""
 
-    Attributes
-    ----------
-    space : FeatureSpace
-    points : array, shape (m, d)
-        The basis less `mean`.
-    mean : array, shape (d,)
-        In the widest type.
-    scores : array, shape (m, p)
-        Of the basis: where no start is given, the basis point with the nearest scores is the start.
-    spread : float
-        Root mean square of ‖b - mean‖.
-    slope : Kernel
-        h, up to a factor.
-    max_iter : int
-    tol : float
-        Of the step, in units of `spread`.
-    """
-
-    space: FeatureSpace
-    points: Array
-    mean: Array
-    scores: Array
-    spread: float
-    slope: Kernel
-    max_iter: int
-    tol: float
+    space: FeatureSpace = field_of("", "The feature space of the model.")
+    points: Array = field_of("m d", "The basis less `mean`.")
+    mean: Array = field_of("d", "In the widest type.")
+    scores: Array = field_of(
+        "m p", "Of the basis: where no start is given, the basis point with the nearest scores is the start."
+    )
+    spread: float = field_of("", "Root mean square of ‖b - mean‖.")
+    slope: Kernel = field_of("", "h, up to a factor.")
+    max_iter: int = field_of("", "Iterations at most.")
+    tol: float = field_of("", "Of the step, in units of `spread`.")
 
     @classmethod
     def learn(cls, space: FeatureSpace, scores: Array, max_iter: int, tol: float) -> FixedPoint:

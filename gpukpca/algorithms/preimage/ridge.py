@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages
 from gpukpca.backend.linalg import add_to_diagonal, inner_products, solve_positive_definite, solve_triangular
 from gpukpca.backend.namespace import cast, from_host, namespace_of
@@ -18,54 +19,30 @@ from gpukpca.gram.product import upper_triangle
 from gpukpca.kernels import Kernel
 
 
+@documented
 @dataclass(frozen=True)
 class RidgeRule:
-    """The options of a ridge regression: see `RidgePreimage`. The gamma of the kernel may be a rule.
+    """The options of a ridge regression: see `RidgePreimage`. The gamma of the kernel may be a rule."""
 
-    Attributes
-    ----------
-    kernel : Kernel
-    alpha : float
-    centered : bool
-    landmarks : int
-        0: all rows.
-    n_jobs : int, optional
-    """
-
-    kernel: Kernel
-    alpha: float
-    centered: bool
-    landmarks: int
-    n_jobs: int | None = None
+    kernel: Kernel = field_of("", "Between scores.")
+    alpha: float = field_of("", "Added to the diagonal of the kernel matrix of the scores.")
+    centered: bool = field_of("", "Whether the data are regressed less their mean.")
+    landmarks: int = field_of("", "0: all rows.")
+    n_jobs: int | None = field_of("", "Threads.", default=None)
 
 
+@documented
 @dataclass(frozen=True)
 class RidgeRegression(Preimage):
-    """x = mean + k(z, knots) C.
+    """x = mean + k(z, knots) C."""
 
-    Attributes
-    ----------
-    rule : RidgeRule
-    X : array, shape (n, d)
-        Kept for regressions on fewer components.
-    scores : array, shape (n, p)
-    kernel : Kernel
-        Between scores, with numbers in place of rules.
-    knots : array, shape (m, p)
-        The scores, or the landmarks among them.
-    dual_coef : array, shape (m, d)
-        C.
-    mean : array, shape (d,), or None
-        None where the data were not centered.
-    """
-
-    rule: RidgeRule
-    X: Array
-    scores: Array
-    kernel: Kernel
-    knots: Array
-    dual_coef: Array
-    mean: Array | None
+    rule: RidgeRule = field_of("", "Its options.")
+    X: Array = field_of("n d", "Kept for regressions on fewer components.")
+    scores: Array = field_of("n p", "Of the training rows.")
+    kernel: Kernel = field_of("", "Between scores, with numbers in place of rules.")
+    knots: Array = field_of("r p", "The scores, or the landmarks among them.")
+    dual_coef: Array = field_of("r d", "C.")
+    mean: Array | None = field_of("d", "None where the data were not centered.")
 
     @classmethod
     def learn(cls, X: Array, scores: Array, rule: RidgeRule) -> RidgeRegression:
