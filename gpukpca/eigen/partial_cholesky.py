@@ -265,10 +265,6 @@ class PartialCholeskyBuilder:
             return self.parts
         return [self.storage[: len(self.pivots), :].T]
 
-    def factors(self) -> list[Array]:
-        """Return F as at least one array."""
-        return self.parts_so_far() or [full((self.n, 0), 0.0, self.op.like)]
-
     # -- the pass over n rows --------------------------------------------------------------------------------------
 
     def _append(self, chosen: np.ndarray, rows: np.ndarray, L: np.ndarray, columns: Array) -> None:
@@ -342,7 +338,7 @@ class PartialCholeskyBuilder:
         return not_finite(self.op, i, int(chosen[j]), float(row[j]))
 
     def result(self) -> PivotedCholesky:
-        parts = self.factors()
+        parts = self.parts_so_far() or [full((self.n, 0), 0.0, self.op.like)]
         k = len(self.pivots)
         return PivotedCholesky(
             F=parts[0] if len(parts) == 1 else namespace_of(self.op.like).concat(parts, axis=1),

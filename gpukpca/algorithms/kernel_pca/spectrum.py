@@ -67,6 +67,12 @@ class Spectrum:
             return np.zeros_like(self.eigenvalues)
         return self.eigenvalues / self.total_variance
 
+    @property
+    def n_nonzero(self) -> int:
+        """Return the number of nonzero components: above scikit-learn's bound, 1e-12 (2e-7) of the largest."""
+        values = self.eigenvalues
+        return int(np.sum(values > SMALL_POSITIVE[self.dtype] * float(np.max(values, initial=0.0))))
+
     def components_for(self, fraction: float) -> int | None:
         """Return the smallest p whose cumulative ratio reaches `fraction`; None where these are not enough."""
         # A share that is reached but for rounding is reached.
@@ -137,11 +143,6 @@ def _refuse_negative(values: np.ndarray, largest: float, smallest: float, roundi
             "set to 0.",
             IndefiniteKernelWarning,
         )
-
-
-def nonzero_components(eigenvalues: np.ndarray, dtype: str) -> np.ndarray:
-    """Return a mask of the nonzero components: above scikit-learn's bound, 1e-12 (2e-7) of the largest."""
-    return eigenvalues > SMALL_POSITIVE[dtype] * float(np.max(eigenvalues, initial=0.0))
 
 
 def warn_of_lost_components(

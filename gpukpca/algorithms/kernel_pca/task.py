@@ -6,21 +6,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, PreimageOptions
-from gpukpca.algorithms.kernel_pca.spectrum import Spectrum, nonzero_components
-from gpukpca.algorithms.kernel_pca.underflow import is_constant
+from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE
 from gpukpca.backend.namespace import is_memory_map, is_sparse, item_size
 from gpukpca.backend.parallel import worker_count
+from gpukpca.backend.rows import total_range
 from gpukpca.distributed import ClusterRows
 from gpukpca.eigen.solver import Solver
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.kernels import Kernel, Linear
+from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.prepared import PreparedRows
 
 # Components of the first plan where a share of the variance is requested.
@@ -108,8 +106,8 @@ class FitTask:
         return is_memory_map(self.X) and not self.place.moved
 
     def is_constant(self) -> bool:
-        """Return whether all rows of the data are the same."""
-        return is_constant(self.basis, self.kernel)
+        """Return whether all rows of the data are the same; a kernel matrix shows that by itself."""
+        return isinstance(self.kernel, Precomputed) or total_range(self.basis) == 0.0
 
     @property
     def empty_template(self) -> PreparedRows | None:
@@ -186,6 +184,4 @@ class FitTask:
 
     def n_kept(self, spectrum: Spectrum) -> int:
         """Return how many components remain: all, or those that are not zero."""
-        if not self.settings.drops_zeros:
-            return len(spectrum.eigenvalues)
-        return int(np.sum(nonzero_components(spectrum.eigenvalues, spectrum.dtype)))
+        return spectrum.n_nonzero if self.settings.drops_zeros else len(spectrum.eigenvalues)

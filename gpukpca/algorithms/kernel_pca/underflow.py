@@ -1,4 +1,4 @@
-"""Kernel values that underflow, and data without variance."""
+"""Kernel values that underflow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from gpukpca.algorithms.magnitude import row_bounds, scaled_rows
 from gpukpca.backend.namespace import dtype_name, overflow_allowed, to_host
-from gpukpca.backend.rows import half_range, place_of, power_of_two_scale, take_rows, total_range
+from gpukpca.backend.rows import half_range, place_of, power_of_two_scale, take_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Precomputed
 
@@ -40,8 +40,3 @@ def check_underflow(X: Any, kernel: Kernel, largest: float | None = None) -> Non
             f"the kernel matrix underflows: features range over at most {2.0 * size:.0e}, and {limits.dtype} does "
             f"not hold values of {kernel!r} so small. Multiply the data by 2**{-math.frexp(size)[1]}."
         )
-
-
-def is_constant(X: Any, kernel: Kernel) -> bool:
-    """Return whether all rows of the data are the same; a kernel matrix shows that by itself."""
-    return isinstance(kernel, Precomputed) or total_range(X) == 0.0

@@ -33,7 +33,7 @@ def denoised_points(space: FeatureSpace, preimage: Preimage, Y: Any, q: int, lik
     part, parts = preimage.of_first(q), []
     for bounds in panels_of(Y, blocking.PREIMAGE_PANEL):
         rows = _rows_of_panel(space, Y, *bounds)
-        parts.append(_points(part, _scores(space, rows, q), dense_rows(rows), like))
+        parts.append(_points(part, space.checked_scores(rows)[:, :q], dense_rows(rows), like))
     return _concatenated(parts)
 
 
@@ -44,7 +44,7 @@ def reconstruction_errors(
     part, parts, widest = preimage.of_first(q), [], space.map.mean_weights.dtype
     for bounds in panels_of(Y, blocking.PREIMAGE_PANEL):
         rows = dense_rows(_rows_of_panel(space, Y, *bounds))
-        points, info = _points(part, _scores(space, rows, q), rows, rows)
+        points, info = _points(part, space.checked_scores(rows)[:, :q], rows, rows)
         squares = square_sums(cast(rows, widest) - cast(points, widest))
         errors = squares if wide else cast(squares, space.map.projection.dtype)
         advice = f"Squares of these data are beyond {dtype_name(errors.dtype)}: scale them, or take float64."
@@ -72,13 +72,6 @@ def _rows_of_panel(space: FeatureSpace, Y: Any, start: int, stop: int) -> Any:
     rows = take_rows(Y, start, stop)
     rows = rows if is_sparse(rows) else move(rows, space.map.like)
     return cast(rows, space.map.projection.dtype)
-
-
-def _scores(space: FeatureSpace, rows: Any, q: int) -> Array:
-    """Return the first q scores of rows, finite."""
-    Z = space.scores(rows)
-    check_finite(Z, "The kernel overflows on the new points.", "The array of scores")
-    return Z[:, :q]
 
 
 def _points(preimage: Preimage, Z: Array, start: Array | None, like: Any) -> Preimages:
