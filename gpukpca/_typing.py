@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
-import numpy as np
-
 # Any object of a library that follows the Array API standard (NumPy, CuPy, PyTorch, ...). The standard has no
 # type that could be written here.
 Array = Any
@@ -94,83 +92,6 @@ class SymmetricOperator(Protocol):
     def sizes(self) -> Array | None:
         """Return the diagonal before anything was subtracted from it, shape (n,); None where nothing was."""
         return None
-
-
-class CenteredMatrix(Protocol):
-    """Z = (X - 1 mᵀ) W: rows of data less their mean m, times a weight for every feature.
-
-    Z need not be stored: the rows may be dense, sparse, streamed, or on a cluster.
-
-    Attributes
-    ----------
-    shape : (n, d)
-    dtype, like
-        Of X; small results are computed where `like` is.
-    wide : dtype
-        The widest floating type there.
-    shift : array, shape (d,)
-        Subtracted before anything is multiplied; in the dtype of X.
-    rest : array, shape (d,), wide, or None
-        Mean minus shift in the units of X; None until `measure`.
-    unit : float
-        A power of two that brings the deviations near 1; exactly 1 for ordinary data.
-    scale : host array, shape (d,), or None
-        Divisors of the features; the weights are unit / scale.
-    squares : host array, shape (d,)
-        Sums of squares of the columns of Z; not set before `measure`.
-    """
-
-    shape: tuple[int, int]
-    dtype: Any
-    like: Array
-    wide: Any
-    shift: Array
-    rest: Array | None
-    unit: float
-    scale: np.ndarray | None
-    squares: np.ndarray
-
-    @property
-    def mean(self) -> Array:
-        """Return the mean in the units of X, shape (d,), wide."""
-
-    @property
-    def total(self) -> float:
-        """Return the sum of the squares of all entries of Z."""
-
-    @property
-    def noise_scale(self) -> float:
-        """Return n ‖m‖² in the units of Z: the size of the numbers that cancel where data come with their mean."""
-
-    def measure(self) -> None:
-        """Find mean, unit and squares, where that was not done yet."""
-
-    def rescale(self, scale: np.ndarray) -> None:
-        """Divide every feature by its entry of a host array (d,) from here on."""
-
-    def times(self, V: Array) -> Array:
-        """Return Z V for V (d, b), shape (n, b)."""
-
-    def adjoint(self, U: Array) -> Array:
-        """Return Zᵀ U for U (n, b), shape (d, b)."""
-
-    def scatter_times(self, V: Array) -> Array:
-        """Return ZᵀZ V for V (d, b), shape (d, b)."""
-
-    def gram_times(self, U: Array) -> Array:
-        """Return Z ZᵀU for columns U (n, b) that sum to zero, shape (n, b)."""
-
-    def scatter(self) -> Array:
-        """Return ZᵀZ in the widest type, shape (d, d)."""
-
-    def gram(self) -> Array:
-        """Return Z Zᵀ in the widest type, shape (n, n), exactly symmetric."""
-
-    def triangle(self, V: Array) -> tuple[np.ndarray, Array | None]:
-        """Return R of Z V = Q R on the host in float64, shape (b, b), and Z V where it was held as a whole."""
-
-    def materialized(self) -> Array | None:
-        """Return Z itself, shape (n, d), in the dtype of X; None where no process holds it."""
 
 
 @runtime_checkable

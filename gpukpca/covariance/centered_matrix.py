@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._typing import Array, CenteredMatrix
+from gpukpca._typing import Array
 from gpukpca.backend.linalg import column_sums, subtract_outer_product, subtract_outer_sum
 from gpukpca.backend.namespace import cast, from_host, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
@@ -25,18 +25,40 @@ SAMPLED, FEWEST_SAMPLED, SAMPLED_ENTRIES = 1000, 16, 2**19
 MOST_CANCELLED = 20.0
 
 
-class MeasuredMatrix(CenteredMatrix):
-    """A centered matrix that finds its mean, unit and squares by sweeps over its rows.
+class CenteredMatrix:
+    """Z = (X - 1 mᵀ) W: rows of data less their mean m, times a weight for every feature.
 
-    A subclass knows where the rows are. It defines `times`, `adjoint`, `materialized`, and the four sweeps below.
+    Z need not be stored: the rows may be dense, sparse, streamed, or on a cluster. A subclass knows where they are. It
+    sets `shape`, `dtype`, `like`, `wide` and `shift`, and defines `times`, `adjoint`, `materialized` and the four
+    sweeps below, by which mean, unit and squares are found.
 
     Attributes
     ----------
+    shape : (n, d)
+    dtype, like
+        Of X; small results are computed where `like` is.
+    wide : dtype
+        The widest floating type there.
+    shift : array, shape (d,)
+        Subtracted before anything is multiplied; in the dtype of X.
+    rest : array, shape (d,), wide, or None
+        Mean minus shift in the units of X; None until `measure`.
+    unit : float
+        A power of two that brings the deviations near 1; exactly 1 for ordinary data.
+    scale : host array, shape (d,), or None
+        Divisors of the features.
     weights : array, shape (d,), wide, or None
         unit / scale; None stands for ones.
+    squares : host array, shape (d,)
+        Sums of squares of the columns of Z; not set before `measure`.
     """
 
+    shape: tuple[int, int]
+    dtype: Any
+    like: Array
+    wide: Any
     shift: Array
+    squares: np.ndarray
     rest: Array | None = None
     unit: float = 1.0
     scale: np.ndarray | None = None
@@ -62,6 +84,18 @@ class MeasuredMatrix(CenteredMatrix):
 
     # -- products ------------------------------------------------------------------------------------------------------
 
+    def times(self, V: Array) -> Array:
+        """Return Z V for V (d, b), shape (n, b)."""
+        raise NotImplementedError
+
+    def adjoint(self, U: Array) -> Array:
+        """Return Zᵀ U for U (n, b), shape (d, b)."""
+        raise NotImplementedError
+
+    def materialized(self) -> Array | None:
+        """Return Z itself, shape (n, d), in the dtype of X; None where no process holds it."""
+        raise NotImplementedError
+
     def scatter_times(self, V: Array) -> Array:
         """Return ZᵀZ V for V (d, b), shape (d, b)."""
         return self.adjoint(self.times(V))
@@ -71,7 +105,7 @@ class MeasuredMatrix(CenteredMatrix):
         return self.times(self.adjoint(U))
 
     def triangle(self, V: Array) -> tuple[np.ndarray, Array | None]:
-        """Return R of Z V = Q R, and Z V, which is of the size of the scores."""
+        """Return R of Z V = Q R on the host in float64, shape (b, b), and Z V where it was held as a whole."""
         T = self.times(V)
         return orthonormal_factors(T)[1], T
 

@@ -24,14 +24,14 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import map_in_order, map_tiles, row_slices, worker_count
 from gpukpca.backend.rows import feature_bounds, gather_rows
-from gpukpca.covariance.centered_matrix import MeasuredMatrix, mean_of_sample, sampled_places
+from gpukpca.covariance.centered_matrix import CenteredMatrix, mean_of_sample, sampled_places
 
 # Rows of a block of which a d x d product is made, in units of d.
 SQUARES = 3
 
 
-class DenseCenteredMatrix(MeasuredMatrix):
-    """The rows of a dense X less their mean, weighted; see `gpukpca._typing.CenteredMatrix`.
+class DenseCenteredMatrix(CenteredMatrix):
+    """The rows of a dense X less their mean, weighted; see `CenteredMatrix`.
 
     Parameters
     ----------

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpukpca._typing import Array, CenteredMatrix, SymmetricOperator
+from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import column_sums, with_entries
 from gpukpca.backend.namespace import cast, full, namespace_of
+from gpukpca.covariance.centered_matrix import CenteredMatrix
 
 
 @operator_on_its_device

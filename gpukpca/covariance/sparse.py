@@ -9,12 +9,12 @@ from gpukpca.backend import blocking
 from gpukpca.backend.namespace import cast
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.rows import feature_bounds, less_full_columns
-from gpukpca.covariance.centered_matrix import MeasuredMatrix
+from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.exceptions import InvalidParameterError
 
 
-class SparseCenteredMatrix(MeasuredMatrix):
-    """The rows of a CSR matrix less their mean, weighted; see `gpukpca._typing.CenteredMatrix`.
+class SparseCenteredMatrix(CenteredMatrix):
+    """The rows of a CSR matrix less their mean, weighted; see `CenteredMatrix`.
 
     Columns stored in more than half of the rows are shifted by their mean. In every other column at least half of the
     rows are 0, so that n mean² is at most the sum of squared deviations: subtracting the mean from products costs no

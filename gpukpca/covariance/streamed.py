@@ -11,12 +11,12 @@ from gpukpca.backend.linalg import column_sums, inner_panel
 from gpukpca.backend.namespace import cast, empty_like, namespace_of, to_host
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.rows import feature_bounds
-from gpukpca.covariance.centered_matrix import MeasuredMatrix
+from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.moments import Moments
 
 
-class StreamedCenteredMatrix(MeasuredMatrix):
-    """The rows of batches less their mean, in the widest type; see `gpukpca._typing.CenteredMatrix`.
+class StreamedCenteredMatrix(CenteredMatrix):
+    """The rows of batches less their mean, in the widest type; see `CenteredMatrix`.
 
     Parameters
     ----------

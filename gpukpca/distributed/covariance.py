@@ -17,7 +17,7 @@ from gpukpca._typing import Array
 from gpukpca.backend.namespace import cast, from_host, move, overflow_allowed, to_host
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.rows import feature_bounds
-from gpukpca.covariance.centered_matrix import MeasuredMatrix, mean_of_sample, sampled_places
+from gpukpca.covariance.centered_matrix import CenteredMatrix, mean_of_sample, sampled_places
 from gpukpca.covariance.dense import DenseCenteredMatrix
 from gpukpca.distributed.partitions import ClusterRows
 from gpukpca.distributed.tiles import as_it_is, assign_tiles
@@ -34,7 +34,7 @@ Merged = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class CenteringSpec:
-    """The shift, mean and weights that all panels share, on the host; see `gpukpca._typing.CenteredMatrix`."""
+    """The shift, mean and weights that all panels share, on the host; see `CenteredMatrix`."""
 
     by_rows: bool
     shift: np.ndarray
@@ -50,8 +50,8 @@ class CenteringSpec:
         return rows
 
 
-class ClusterCenteredMatrix(MeasuredMatrix):
-    """The rows on a cluster less their mean, in units of a scale; see `gpukpca._typing.CenteredMatrix`.
+class ClusterCenteredMatrix(CenteredMatrix):
+    """The rows on a cluster less their mean, in units of a scale; see `CenteredMatrix`.
 
     Parameters
     ----------

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpukpca._typing import CenteredMatrix
 from gpukpca.backend.namespace import cast, from_host, namespace_of, to_host
+from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.exceptions import InvalidParameterError
 from tests.tolerances import eps
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpukpca._typing import Array, CenteredMatrix, SymmetricOperator
+from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.pca.plan import PCAPlan, PCASolver
 from gpukpca.backend import blocking
@@ -22,6 +22,7 @@ from gpukpca.backend.namespace import cast, dtype_name, epsilon, from_host, name
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.random import random_directions
+from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.eigen import Checkpointer, EigenResult, top_eigh
 from gpukpca.eigen.residuals import residuals, signs

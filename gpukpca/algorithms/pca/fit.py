@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpukpca._typing import Array, CenteredMatrix, HasShape
+from gpukpca._typing import Array, HasShape
 from gpukpca.algorithms.pca.components import Components, SolverTools, principal_components
 from gpukpca.algorithms.pca.model import LinearProjection, PCAFit, scores_of_panel
 from gpukpca.algorithms.pca.plan import PCAPlan, PCAPlanRequest, make_pca_plan
@@ -22,6 +22,7 @@ from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.namespace import cast, epsilon, from_host, is_sparse, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.random import generator
 from gpukpca.backend.rows import as_rows
+from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import DenseCenteredMatrix
 from gpukpca.covariance.sparse import SparseCenteredMatrix
 from gpukpca.distributed import ClusterCenteredMatrix, ClusterRows

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpukpca._typing import Array, CenteredMatrix
+from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.pca.plan import PCAPlan
@@ -27,6 +27,7 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.rows import less_full_columns, take_rows
+from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import projected_rows
 
 

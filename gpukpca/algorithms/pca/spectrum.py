@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpukpca._typing import CenteredMatrix
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.magnitude import check_variance, variances_of_data
 from gpukpca.algorithms.pca.components import Components
@@ -16,6 +15,7 @@ from gpukpca.algorithms.pca.model import PCAFit
 from gpukpca.algorithms.pca.settings import RankRequest
 from gpukpca.algorithms.solver_warnings import warn_of_fallbacks
 from gpukpca.backend.namespace import dtype_name, epsilon, from_host, namespace_of, to_host
+from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.exceptions import ConvergenceError, ConvergenceWarning, PrecisionWarning, RankWarning, warn_user
 
 USELESS_RESIDUAL = 0.1
