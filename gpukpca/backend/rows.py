@@ -40,16 +40,28 @@ LARGEST_EXPONENT = {"float64": 1020, "float32": 124}
 SAFE_EXPONENT = {"float64": 200, "float32": 20}
 
 
-def as_rows(X: Any) -> Any:
-    """X as a two-dimensional floating-point array or CSR matrix; for callers that use a kernel by itself."""
+def as_rows(X: Any, *, missing: bool = False) -> Any:
+    """Return X as a two-dimensional floating-point array or CSR matrix.
+
+    With `missing`, masked entries and missing values of pandas are NaN.
+
+    Raises
+    ------
+    InvalidParameterError
+        X is not two-dimensional, complex, masked, or a sparse tensor.
+    TypeError
+        X holds dates or time differences.
+    """
+    check_numbers(X, missing)
     if is_sparse(X):
         check_compressed(X)
         X = canonical(X.tocsr())
         return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
     if not is_foreign(X):
-        X = np.asarray(X)
+        X = _without_missing(X) if missing else np.asarray(X)
+        check_numbers(X, missing)
         X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
-    elif not real_floating(X):
+    elif not real_floating(X) or "float16" in str(X.dtype):  # bfloat16 too
         X = cast(X, accumulation_dtype(X))
     if X.ndim != 2:
         raise InvalidParameterError(
@@ -57,6 +69,38 @@ def as_rows(X: Any) -> Any:
             "Reshape your data with X.reshape(-1, 1) for one feature or X.reshape(1, -1) for one sample."
         )
     return X
+
+
+def check_numbers(X: Any, missing: bool = False) -> None:
+    """Raise where the entries of X are no real numbers: complex, dates, or masked unless they may be missing."""
+    if isinstance(X, np.ma.MaskedArray) and not missing and np.ma.is_masked(X):
+        raise InvalidParameterError("X has masked entries, which are no numbers; fill or drop them first.")
+    dtypes = getattr(X, "dtypes", None)
+    for dtype in [getattr(X, "dtype", None), *(dtypes if dtypes is not None and hasattr(X, "columns") else [])]:
+        if is_time(dtype):
+            raise TypeError("X holds dates or time differences; turn them into numbers first.")
+        if getattr(dtype, "kind", None) == "c" or "complex" in str(dtype):
+            raise InvalidParameterError(
+                f"X is complex ({dtype}); pass X.real, or real and imaginary parts as features."
+            )
+    if "sparse" in str(getattr(X, "layout", "")):  # a tensor of PyTorch
+        raise InvalidParameterError("sparse tensors are not supported; pass X.to_dense().")
+
+
+def is_time(dtype: Any) -> bool:
+    """Return whether a dtype is one of dates or time differences; those of polars have no `kind`."""
+    return getattr(dtype, "kind", None) in ("m", "M") or getattr(dtype, "is_temporal", bool)()
+
+
+def _without_missing(X: Any) -> np.ndarray:
+    """Return a container of the host with NaN for masked entries and for missing values of pandas."""
+    if isinstance(X, np.ma.MaskedArray):
+        return np.ma.filled(X.astype(X.dtype if X.dtype.kind == "f" else np.float64), np.nan)
+    if hasattr(X, "columns") and hasattr(X, "to_numpy") and hasattr(X, "isna"):
+        return (
+            np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan)) if bool(X.isna().any().any()) else np.asarray(X)
+        )
+    return np.asarray(X)
 
 
 def check_widths(X: Any, Y: Any) -> None:

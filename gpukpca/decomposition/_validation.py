@@ -33,6 +33,7 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
+from gpukpca.backend.rows import is_time
 from gpukpca.distributed import dask_kind
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
 
@@ -230,18 +231,13 @@ def _refuse_what_is_not_numbers(estimator: Any, X: Any) -> None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"Input X has several columns named {twice!r}; feature names must be unique.")
-    if any(_is_time(dtype) for dtype in (X.dtypes if names else [getattr(X, "dtype", None)])):
+    if any(is_time(dtype) for dtype in (X.dtypes if names else [getattr(X, "dtype", None)])):
         raise TypeError("Input X holds dates or time differences; turn them into numbers first.")
 
 
 def _column_names(X: Any) -> list[Any] | None:
     """Return the names of the columns of a data frame, None for other containers."""
     return list(X.columns) if hasattr(X, "columns") and hasattr(X, "dtypes") else None
-
-
-def _is_time(dtype: Any) -> bool:
-    """Return whether a dtype is one of dates or time differences; those of polars have no `kind`."""
-    return getattr(dtype, "kind", None) in ("m", "M") or getattr(dtype, "is_temporal", bool)()
 
 
 def _warn_of_lost_digits(X: Any) -> None:

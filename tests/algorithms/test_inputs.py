@@ -1,0 +1,91 @@
+"""Arguments of functions without an estimator: what they take, and what they refuse with a reason."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from gpukpca.algorithms.inputs import check_listener, check_type, new_rows, new_scores
+from gpukpca.algorithms.pca.settings import PCASettings
+from gpukpca.backend.rows import as_rows
+from gpukpca.exceptions import InvalidParameterError
+
+X = np.arange(12.0).reshape(4, 3)
+MASKED = np.ma.masked_greater(X, 7.0)
+NO_ROWS = {
+    "one dimension": (X[0], InvalidParameterError, "two-dimensional"),
+    "complex": (X + 1j, InvalidParameterError, "complex"),
+    "complex CSR": (scipy.sparse.csr_matrix(X + 1j), InvalidParameterError, "complex"),
+    "dates": (X.astype("datetime64[D]"), TypeError, "dates"),
+    "time differences": (X.astype("timedelta64[s]"), TypeError, "dates"),
+    "masked": (MASKED, InvalidParameterError, "masked"),
+    "nothing": (None, InvalidParameterError, "two-dimensional"),
+    "too narrow": (X[:, :1], InvalidParameterError, "1 feature.*has 3"),
+    "NaN": (np.where(X > 7, np.nan, X), ValueError, "NaN"),
+    "infinity": (np.where(X > 7, np.inf, X), ValueError, "infinity"),
+    "a word": ("rows", ValueError, "could not convert"),
+}
+
+
+@pytest.mark.parametrize("case", NO_ROWS)
+def test_what_is_no_row_is_refused(case: str) -> None:
+    rows, error, text = NO_ROWS[case]
+    with pytest.raises(error, match=text):
+        new_rows(rows, 3)
+
+
+@pytest.mark.parametrize("make", [np.asarray, np.ndarray.tolist, scipy.sparse.csc_matrix, scipy.sparse.coo_matrix])
+def test_rows_of_every_kind_are_taken(make: Any) -> None:
+    rows = new_rows(make(X), 3)
+    np.testing.assert_array_equal(rows.toarray() if scipy.sparse.issparse(rows) else rows, X)
+
+
+def test_missing_entries_become_nan() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1, None, 3], "b": [1.0, 2.0, None]}, dtype="Float64")
+    np.testing.assert_array_equal(as_rows(frame, missing=True), [[1, 1], [np.nan, 2], [3, np.nan]])
+    np.testing.assert_array_equal(as_rows(MASKED, missing=True), np.where(X > 7.0, np.nan, X))
+    with pytest.raises(ValueError, match="infinity"):
+        new_rows(np.where(X > 7, np.inf, X), 3, missing=True)
+    with pytest.raises(TypeError, match="dates"):
+        as_rows(pandas.DataFrame({"a": pandas.to_datetime([date(2020, 1, 1)])}), missing=True)
+
+
+def test_short_and_complex_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    for dtype in (torch.float16, torch.bfloat16):
+        assert new_rows(torch.tensor(X, dtype=dtype), 3).dtype == torch.float64
+    with pytest.raises(InvalidParameterError, match="complex"):
+        as_rows(torch.tensor(X) + 1j)
+    with pytest.raises(InvalidParameterError, match="to_dense"):
+        as_rows(torch.tensor(X).to_sparse())
+
+
+def test_scores_go_where_the_fit_is(xp: Any) -> None:
+    like = xp.array(np.zeros(0, dtype=np.float32))
+    for scores in (X, X.tolist(), xp.array(X)):
+        moved = new_scores(scores, 3, like)
+        assert xp.owns(moved)
+        assert moved.dtype == like.dtype
+    for wrong, text in (
+        (X[:, :2], "2 column"),
+        (np.where(X > 7, np.inf, X), "finite"),
+        (scipy.sparse.csr_matrix(X), "toarray"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            new_scores(wrong, 3, like)
+
+
+def test_settings_are_objects_of_their_class() -> None:
+    check_type("settings", PCASettings(), PCASettings)
+    for wrong in (None, {}, PCASettings):
+        with pytest.raises(InvalidParameterError, match=r"settings=.* is not allowed; give an object of PCASettings"):
+            check_type("settings", wrong, PCASettings)
+    check_listener(None)
+    check_listener(print)
+    with pytest.raises(InvalidParameterError, match="progress=3"):
+        check_listener(3)
