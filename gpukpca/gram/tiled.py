@@ -88,7 +88,10 @@ class TiledGram(SymmetricOperator):
         n = int(X.shape[0])
         self.kernel, self.shape, self.dtype, self.like = kernel, (n, n), X.dtype, empty_like(X)
         self.workers = worker_count(self.like, n_jobs)
-        self.tile_edge = self._edge(tile_edge, dense_row_bytes(kernel, X))
+        if tile_edge is not None and tile_edge < 1:
+            raise InvalidParameterError(f"tile_edge={tile_edge!r} is not allowed; it must be at least 1.")
+        row_bytes = dense_row_bytes(kernel, X)
+        self.tile_edge = tile_edge or tile_edge_for(n, self.workers, is_on_gpu(self.like), row_bytes)
         self.tiles = upper_tiles(n, self.tile_edge)
         self.cached_tiles = self._tiles_to_cache(cached_tiles)
         self.rounding = kernel.rounding(template)
@@ -109,11 +112,6 @@ class TiledGram(SymmetricOperator):
             by_panels=panel > 0,
             report=report,
         )
-
-    def _edge(self, tile_edge: int | None, row_bytes: int) -> int:
-        if tile_edge is not None and tile_edge < 1:
-            raise InvalidParameterError(f"tile_edge={tile_edge!r} is not allowed; it must be at least 1.")
-        return tile_edge or tile_edge_for(self.shape[0], self.workers, is_on_gpu(self.like), row_bytes)
 
     def _tiles_to_cache(self, cached_tiles: int | None) -> int:
         n, edge = self.shape[0], self.tile_edge

@@ -73,11 +73,10 @@ class FixedPoint(Preimage):
 
     def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
         """Return the pre-images of scores (rows, q). Cost: m kernel values and 4 m d operations a point and look."""
-        slope, kernel = (_Prepared.of(k, self.points) for k in (self.slope, self.space.kernel))
+        slope, kernel = (_Prepared(k, k.prepare(self.points)) for k in (self.slope, self.space.kernel))
         values = None if self.slope == self.space.kernel else kernel
-        count = int(Z.shape[0])
         rows = max(1, blocking.PREIMAGE_ENTRIES.on(is_on_gpu(Z)) // int(self.points.shape[0]))
-        panels = row_slices(count, rows)
+        panels = row_slices(int(Z.shape[0]), rows)
 
         def panel(bounds: tuple[int, int]) -> Preimages:
             Zp = Z[slice(*bounds), :]
@@ -102,10 +101,6 @@ class _Prepared:
 
     kernel: Kernel
     rows: PreparedRows
-
-    @classmethod
-    def of(cls, kernel: Kernel, points: Array) -> _Prepared:
-        return cls(kernel, kernel.prepare(points))
 
     def weighted(self, x: Array, weights: Array) -> Array:
         """Return γ_j k(x, b_j), shape (rows, m)."""
