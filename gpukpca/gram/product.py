@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gpukpca._rules import COUNT, NONE, one_of
 from gpukpca._typing import Array, Indices
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu, on_its_device
@@ -17,6 +18,8 @@ from gpukpca.gram.tiling import tile_edge_for, tile_order
 from gpukpca.kernels.base import Kernel, resolved_on
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.user_defined import checked_tile
+
+TILE_EDGE = one_of(NONE, COUNT)
 
 
 def dense_row_bytes(kernel: Kernel, X: Array) -> int:
@@ -77,6 +80,7 @@ def kernel_matmat(
     Cost: m n kernel values and 2 m n b operations; memory O((m + n) b) and one tile a thread, and n (d + 2) items for
     the prepared Y. Each thread owns whole panels of rows of the result.
     """
+    TILE_EDGE.check_argument("tile_edge", tile_edge)
     X, Y = _operands(X, Y, V)
     kernel = resolved_on(kernel, Y)
     return _matmat(kernel, X, Y, kernel.prepare(Y), V, tile_edge, n_jobs, report)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from gpukpca._rules import NONE, integer, one_of
 from gpukpca._typing import Array, Indices, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import free_bytes, is_on_gpu, on_its_device, operator_on_its_device
@@ -14,11 +15,13 @@ from gpukpca.backend.namespace import cast, empty_like, item_size, namespace_of,
 from gpukpca.backend.parallel import TileReport, map_tiles, row_slices, worker_count
 from gpukpca.backend.rows import as_rows
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.product import compute_tile, dense_row_bytes, kernel_columns, square_from_tiles
+from gpukpca.gram.product import TILE_EDGE, compute_tile, dense_row_bytes, kernel_columns, square_from_tiles
 from gpukpca.gram.tiling import rows_at_once, tile_edge_for, tile_order, tiles_within, upper_tiles
 from gpukpca.kernels.base import Kernel, resolved_on
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.streamed import StreamedRows
+
+CACHED_TILES = one_of(NONE, integer(at_least=0))
 
 
 @operator_on_its_device
@@ -88,8 +91,7 @@ class TiledGram(SymmetricOperator):
         n = int(X.shape[0])
         self.kernel, self.shape, self.dtype, self.like = kernel, (n, n), X.dtype, empty_like(X)
         self.workers = worker_count(self.like, n_jobs)
-        if tile_edge is not None and tile_edge < 1:
-            raise InvalidParameterError(f"tile_edge={tile_edge!r} is not allowed; it must be at least 1.")
+        TILE_EDGE.check_argument("tile_edge", tile_edge)
         row_bytes = dense_row_bytes(kernel, X)
         self.tile_edge = tile_edge or tile_edge_for(n, self.workers, is_on_gpu(self.like), row_bytes)
         self.tiles = upper_tiles(n, self.tile_edge)
@@ -115,8 +117,9 @@ class TiledGram(SymmetricOperator):
 
     def _tiles_to_cache(self, cached_tiles: int | None) -> int:
         n, edge = self.shape[0], self.tile_edge
+        CACHED_TILES.check_argument("cached_tiles", cached_tiles)
         if cached_tiles is not None:
-            return min(max(0, int(cached_tiles)), self.tiles)
+            return min(int(cached_tiles), self.tiles)
         return tiles_within(int(SHARE_ALONE * free_bytes(self.like)), n, edge, item_size(self.dtype))
 
     # -- products --------------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from gpukpca.algorithms import KernelPCASettings, Resources, fit_kernel_pca
 from gpukpca.algorithms.kernel_pca import fit as kernel_pca_fit
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.projection import AffineProjection
+from gpukpca.decomposition import RidgePreimage
+from gpukpca.eigen import Dense
 from gpukpca.exceptions import InvalidParameterError, RankWarning
 from tests import oracle
 from tests.cases import same_bits
@@ -95,7 +97,35 @@ def test_a_truncated_fit_is_that_with_fewer_components(xp, rng):
         assert cut.eigenvalues.shape == (2,)
         assert cut.gap == pytest.approx(float(fit.spectrum.eigenvalues[1] - fit.spectrum.eigenvalues[2]))
         assert fit.truncated(5) is fit
-    assert fit.truncated(0).gap is None
+    assert fit.leading(0).gap is None
+
+
+@pytest.mark.parametrize("keep", [-1, 0, 4, None, True, 1.5, "a"])
+def test_only_components_of_the_fit_are_kept(rng, keep):
+    fit = fit_kernel_pca(rng.standard_normal((20, 5)), kernels.RBF(), 3)
+    with pytest.raises(InvalidParameterError, match=r"keep=.* from 1 to 3"):
+        fit.truncated(keep)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("remove_zeros", "no", "True or False"),
+        ("copies_data", 3, "True or False"),
+        ("tol", 2, r"\[0, 1\)"),
+        ("tol", -1, r"\[0, 1\)"),
+        ("tol", True, r"\[0, 1\)"),
+        ("tol", float("nan"), r"\[0, 1\)"),
+        ("preimage", "ridge", "RidgePreimage"),
+        ("preimage", RidgePreimage, "RidgePreimage"),
+        ("eigen_solver", Dense, "not a solver"),
+        ("passes", 1.5, "integer"),
+        ("gram", "Tiled", "tiled"),
+    ],
+)
+def test_settings_refuse_wrong_values(name, value, words):
+    with pytest.raises(InvalidParameterError, match=f"{name}=.*{words}"):
+        KernelPCASettings(**{name: value})
 
 
 def test_rows_are_copied_unless_the_settings_say_no(rng):
@@ -145,7 +175,7 @@ def test_errors_name_what_is_wrong(X, kernel, n_components, words):
     [
         ("eigen_solver", "densse", "Did you mean 'dense'"),
         ("gram", "square", "gram must be"),
-        ("tol", -1.0, "tol must be"),
+        ("tol", -1.0, "must be a number"),
         ("max_passes", 0, "max_passes must be"),
     ],
 )

@@ -139,8 +139,26 @@ def test_operator_and_matrix_refuse_wrong_shapes():
         DenseGram(np.ones((3, 2)))
     with pytest.raises(InvalidParameterError, match="features"):
         gram_matrix(RBF(1.0), np.ones((3, 2)), np.ones((3, 4)))
-    with pytest.raises(InvalidParameterError, match="tile_edge"):
-        TiledGram(RBF(1.0), rows(5), tile_edge=0)
+
+
+@pytest.mark.parametrize("edge", [0, -1, 1.5, "a", True])
+def test_a_tile_edge_is_a_positive_integer(edge):
+    X, message = rows(5), r"tile_edge=.* must be None or an integer >= 1"
+    calls = [
+        lambda: TiledGram(RBF(1.0), X, tile_edge=edge),
+        lambda: CenteredGram.of_kernel(RBF(1.0), X, tile_edge=edge),
+        lambda: kernel_matmat(RBF(1.0), X, X, np.ones((5, 1)), tile_edge=edge),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidParameterError, match=message):
+            call()
+
+
+@pytest.mark.parametrize("cached", [-1, 1.5, "a", True])
+def test_a_number_of_cached_tiles_is_an_integer_from_0_on(cached):
+    for make in (TiledGram, CenteredGram.of_kernel):
+        with pytest.raises(InvalidParameterError, match=r"cached_tiles=.* must be None or an integer >= 0"):
+            make(RBF(1.0), rows(5), cached_tiles=cached)
 
 
 def test_sparse_rows_make_the_same_products():

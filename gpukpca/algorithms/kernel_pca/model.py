@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, warn_of_far_rows
@@ -180,7 +181,22 @@ class KernelPCAFit:
             return to_caller(scores, X_new)
 
     def truncated(self, keep: int) -> KernelPCAFit:
-        """Return the fit with the first `keep` components only."""
+        """Return the fit with the first `keep` components only, 1 <= keep <= p.
+
+        Raises
+        ------
+        InvalidParameterError
+            The fit does not have so many.
+        """
+        p = len(self.spectrum.eigenvalues)
+        if not is_integer(keep) or not 1 <= keep <= p:
+            raise InvalidParameterError(
+                f"keep={keep!r} is not allowed; it must be an integer from 1 to {p}, the components of the fit."
+            )
+        return self.leading(int(keep))
+
+    def leading(self, keep: int) -> KernelPCAFit:
+        """Return the fit with the first `keep` components only; 0 where none has variance."""
         values = self.spectrum.eigenvalues
         if keep == len(values):
             return self

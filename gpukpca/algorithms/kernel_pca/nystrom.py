@@ -78,7 +78,7 @@ def nystrom_fit(
     )
     check_underflow(task.basis, task.kernel, np.max(values, initial=0.0))
     keep = _certain_components(settings.share, spectrum) if settings.is_share else task.n_kept(spectrum)
-    fit = replace(fit.truncated(keep), plan=replace(plan, n_components=keep))
+    fit = replace(fit.leading(keep), plan=replace(plan, n_components=keep))
     _warn_of_certificate(fit, eigen, task)
     if keep == 0:
         warn_of_rank(fit.spectrum, keep, n)

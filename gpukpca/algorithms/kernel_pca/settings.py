@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from gpukpca._rules import NONE, SHARE, Rule, integer, number, one_of, word
+from gpukpca._rules import FLAG, NONE, SHARE, Rule, integer, is_real, one_of, word
 from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.work import Work
@@ -40,10 +40,20 @@ RULES = {
         "{name}={value!r} is not a solver; give a name or an object such as gpukpca.eigen.BlockKrylov(tol=1e-6).",
         "{name}={value!r} is not known; give one of {known}, or a solver object.{near}",
     ),
-    "tol": number(at_least=0),
+    "tol": Rule(
+        "a number in [0, 1) (0: the default)",
+        lambda value: is_real(value) and 0 <= value < 1,
+        message="{name}={value!r} is not allowed; it must be {text}.",
+    ),
     "max_passes": one_of(NONE, integer(at_least=1)),
     "passes": one_of(NONE, integer(at_least=0)),
     "gram": word(*get_args(GramStorageName)),
+    "remove_zeros": FLAG,
+    "copies_data": FLAG,
+    "preimage": Rule(
+        "None or an object such as gpukpca.decomposition.RidgePreimage()",
+        lambda value: value is None or PreimageOptions in type(value).__mro__,
+    ),
 }
 
 
