@@ -126,7 +126,7 @@ def sequence_of(rule: Rule, text: str) -> Rule:
 
     def allows(value: Any) -> bool:
         is_sequence = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
-        return is_sequence and len(value) > 0 and all(map(rule.allows, value))
+        return is_sequence and getattr(value, "ndim", 1) > 0 and len(value) > 0 and all(map(rule.allows, value))
 
     return Rule(text, allows)
 

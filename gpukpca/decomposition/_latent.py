@@ -87,7 +87,7 @@ class LatentVariableEstimator(
         """
         with fit_session(self, X) as session:
             data = None if is_stream(X) else training_data(self, X, missing=True)
-            direct = is_direct(data, "direct" if self.solver == self.direct else self.solver, self._prior())
+            direct = is_direct(data, "direct" if self.solver == self.direct else self.solver, self.direct)
             attempt = partial(self._fit_direct, data) if direct else partial(self._fit_em, X)
             session.retry(attempt, X)
         return self

@@ -23,15 +23,16 @@ from gpukpca._rules import (
     any_word,
     instance_of,
     integer,
-    is_integer,
     is_real,
     number,
     one_of,
-    sequence_of,
     word,
 )
 from gpukpca.algorithms.kernel_pca.settings import RULES as SETTINGS_RULES
-from gpukpca.algorithms.mixture.settings import MixtureMethod
+from gpukpca.algorithms.latent.settings import N_COMPONENTS
+from gpukpca.algorithms.latent.settings import RULES as LATENT_RULES
+from gpukpca.algorithms.mixture.settings import COUNTS
+from gpukpca.algorithms.mixture.settings import RULES as MIXTURE_RULES
 from gpukpca.algorithms.pca.settings import SVDSolver
 from gpukpca.algorithms.progress import Listener
 from gpukpca.algorithms.resources import parsed_bytes
@@ -72,7 +73,6 @@ class Client(Protocol):
 
 GAMMA = one_of(NONE, number(at_least=0), word(*GAMMA_RULES), text='None, a number >= 0, or one of "scale", "median"')
 TOLERANCE = Rule("a number in [0, 1) (0: the default of the dtype)", lambda value: is_real(value) and 0 <= value < 1)
-COUNTS = one_of(COUNT, sequence_of(COUNT, "a sequence of such integers"), word("bic"))
 # Checked where the data are known.
 LATER = Rule("", lambda value: True)
 
@@ -86,7 +86,7 @@ RULES: dict[str, Rule | Checked] = {
     "copy": FLAG,
     "copy_X": FLAG,
     "cv": LATER,
-    "ddof": Rule("0 or 1", lambda value: is_integer(value) and value in (0, 1)),
+    "ddof": LATENT_RULES["ddof"],
     "degree": number(at_least=0),
     "device": Checked(parsed_device),
     "eigen_solver": SETTINGS_RULES["eigen_solver"],
@@ -110,9 +110,9 @@ RULES: dict[str, Rule | Checked] = {
     "kernel_params": one_of(NONE, instance_of(dict, text="a dict")),
     "max_iter": COUNT,
     "memory_limit": Checked(lambda value: value is None or parsed_bytes(value)),
-    "method": word(*get_args(MixtureMethod)),
+    "method": MIXTURE_RULES["method"],
     "n_clusters": COUNTS,
-    "n_components": one_of(NONE, COUNT),
+    "n_components": N_COMPONENTS,
     "n_init": COUNT,
     "n_jobs": one_of(NONE, NOT_ZERO),
     "n_landmarks": one_of(word("auto"), NONE, COUNT),
@@ -129,7 +129,7 @@ RULES: dict[str, Rule | Checked] = {
     ),
     "random_state": Checked(check_random_state),
     "refit": FLAG,
-    "reg": Rule("a number in (0, 1)", lambda value: is_real(value) and 0 < value < 1),
+    "reg": MIXTURE_RULES["reg"],
     "remove_zero_eig": FLAG,
     "scale": Rule("True, False or positive numbers, one a feature", lambda value: not isinstance(value, str)),
     "svd_solver": Rule(

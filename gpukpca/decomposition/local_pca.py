@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -13,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._rules import COUNT
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.mixture.fit import fit_clusters
-from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
+from gpukpca.algorithms.mixture.model import TOO_LARGE, LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.settings import Counts, MixtureMethod, MixtureSettings
 from gpukpca.algorithms.placement import Placement, to_caller
 from gpukpca.algorithms.progress import listener_from
@@ -38,11 +37,9 @@ from gpukpca.decomposition._dask import mean_of, supports_dask
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, run_fit
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
-from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, warn_user
+from gpukpca.exceptions import PrecisionWarning, warn_user
 from gpukpca.persistence.layouts import LOCAL_PCA_LAYOUT
 from gpukpca.persistence.save_load import Saved
-
-TOO_LARGE = "The new points are too large."
 
 
 class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -315,7 +312,8 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
                     "labels, inverse_transform(Z, model.predict(X)), or call denoise(X).",
                     PrecisionWarning,
                 )
-            which = model.likeliest(scores) if labels is None else self._checked_labels(labels, int(scores.shape[0]))
+            m = int(scores.shape[0])
+            which = model.likeliest(scores) if labels is None else model.checked_labels(labels, m, "n_clusters_")
             points = cast(model.placed(scores, which), self.components_.dtype)
             check_finite(points, "The coordinates are too large.", "The array of points")
             return self._delivered(points, X)
@@ -387,19 +385,6 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
             if method == "transform":
                 return self._delivered(found, X)
             return to_caller(found, X)
-
-    def _checked_labels(self, labels: Any, m: int) -> Array:
-        """Labels of m rows where the model is."""
-        host = to_host(labels) if is_foreign(labels) else np.asarray(labels)
-        if host.shape != (m,) or host.dtype.kind not in "iu":
-            raise InvalidParameterError(
-                f"labels must be integers, one a row, shape ({m},); got {host.dtype} of shape {host.shape}."
-            )
-        if host.size and not 0 <= int(host.min()) <= int(host.max()) < self.n_clusters_:
-            raise InvalidParameterError(
-                f"labels must be from 0 to n_clusters_ - 1 = {self.n_clusters_ - 1}; got {host.min()} to {host.max()}."
-            )
-        return indices(host, self._model.frame.shift)
 
     def _has_density(self) -> bool:
         return bool(self.method == "mixture")

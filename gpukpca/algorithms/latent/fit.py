@@ -3,44 +3,55 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
+from gpukpca.algorithms.inputs import check_listener, check_type
 from gpukpca.algorithms.latent.ard import rounding_of
 from gpukpca.algorithms.latent.e_step import EStep, Parameters, SufficientStatistics, accumulate, panel_rows
 from gpukpca.algorithms.latent.em import EMProblem, EMResult, StepReport
 from gpukpca.algorithms.latent.initialization import safe_observed_moments, start_of
 from gpukpca.algorithms.latent.model import LatentFit, LatentModel
 from gpukpca.algorithms.latent.priors import FlatPrior, KnownSpectrum, LatentPrior, RelevancePrior
-from gpukpca.algorithms.latent.settings import LatentSettings
+from gpukpca.algorithms.latent.settings import N_COMPONENTS, LatentSettings
 from gpukpca.algorithms.magnitude import row_bounds, safe_scale
 from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
-from gpukpca.backend.device import device_context
+from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.finite import FINITE, check_finite, has_missing
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
+    dtype_name,
     from_host,
     is_foreign,
     is_sparse,
     item_size,
+    library_of,
     move,
     namespace_of,
     overflow_allowed,
+    same_place,
     to_host,
 )
 from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.random import generator
-from gpukpca.backend.rows import as_rows, dense_rows, feature_means
-from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, MemoryBudgetError, RankWarning, warn_user
+from gpukpca.backend.rows import as_rows, dense_rows, feature_means, place_of
+from gpukpca.exceptions import (
+    ConvergenceWarning,
+    DeviceMismatchError,
+    InvalidParameterError,
+    MemoryBudgetError,
+    RankWarning,
+    warn_user,
+)
 
 # Components of EM where nobody says how many: the memory and time of a step grow with their square.
 MOST_BY_DEFAULT = 20
@@ -180,23 +191,68 @@ def _fit_any(
     progress: Listener | None,
 ) -> LatentFit:
     """Check the rows and fit them directly or by EM."""
+    N_COMPONENTS.check_argument("n_components", n_components)
+    check_type("settings", settings, LatentSettings)
+    if resources is not None:
+        check_type("resources", resources, Resources)
+    check_listener(progress)
     is_list = isinstance(X, (list, tuple))
-    with device_context(X[0] if is_list else X), overflow_allowed():
-        batches = [as_rows(batch) for batch in (X if is_list else [X])]
-        for batch in batches:
-            if not all(batch.shape):
-                raise ValueError(f"X has shape {tuple(batch.shape)}; the fit needs at least one row and one column.")
-            check_finite(batch, FINITE, missing=True)
-        resources = Resources.for_data(batches[0]) if resources is None else resources
+    with device_context(X[0] if is_list and X else X), overflow_allowed():
+        batches = _batches(X) if is_list else [_checked(X, "X")]
+        resources = Resources.for_data(_widest(batches)) if resources is None else resources
         with device_context(resources.place.work):
-            if is_direct(None if is_list else batches[0], settings.solver, prior):
+            if is_direct(None if is_list else batches[0], settings.solver, "direct"):
                 return fit_spectrum(batches[0], n_components, prior, settings, resources, generator(rng), progress)
             dense = [resources.place.brought(dense_rows(batch)) for batch in batches]
             return fit_em(dense, n_components, prior, settings, resources, generator(rng), progress)
 
 
-def is_direct(X: Array | None, solver: str, prior: LatentPrior) -> bool:
+def _checked(X: Array, name: str) -> Array:
+    """Return rows with finite or missing entries; raise for anything else, which the error calls `name`."""
+    X = as_rows(X, missing=True)
+    if not all(X.shape):
+        raise InvalidParameterError(
+            f"{name} has shape {tuple(X.shape)}; the fit needs at least one row and one column."
+        )
+    check_finite(X, FINITE, f"Input {name}", missing=True)
+    return X
+
+
+def _batches(X: Sequence[Array]) -> list[Array]:
+    """Return batches of rows, checked, of one width and in one place."""
+    if not len(X):
+        raise InvalidParameterError("X is an empty list; give at least one batch of rows.")
+    for number, batch in enumerate(X):
+        if np.ndim(batch) != 2:
+            raise InvalidParameterError(
+                f"X is a list, which means batches of rows, and X[{number}] has {np.ndim(batch)} dimension(s) instead "
+                "of 2. Give a list of rows as an array: numpy.asarray(X)."
+            )
+    batches = [_checked(batch, f"X[{number}]") for number, batch in enumerate(X)]
+    first = batches[0]
+    for number, batch in enumerate(batches):
+        if not same_place(place_of(batch), place_of(first)):
+            raise DeviceMismatchError(
+                f"X[{number}] is from {library_of(batch)} on {describe_device(batch)}, and X[0] from "
+                f"{library_of(first)} on {describe_device(first)}. Move all batches to one library and device."
+            )
+        if batch.shape[1] != first.shape[1]:
+            raise InvalidParameterError(
+                f"X[{number}] has {batch.shape[1]} features and X[0] has {first.shape[1]}; the batches must be of one "
+                "width."
+            )
+    return batches
+
+
+def _widest(batches: list[Array]) -> Array:
+    """Return a batch of float64 where there is one, else the first: the dtype of the fit."""
+    return next((batch for batch in batches if dtype_name(batch.dtype) == "float64"), batches[0])
+
+
+def is_direct(X: Array | None, solver: str, name: str) -> bool:
     """Return True where the spectrum of the rows X (n, d) is fitted, False for EM; X is None for batches.
+
+    `name` is the name of the direct solver in an error.
 
     Raises
     ------
@@ -207,10 +263,9 @@ def is_direct(X: Array | None, solver: str, prior: LatentPrior) -> bool:
         return solver == "auto" and X is not None and not has_missing(X)
     if X is None:
         raise InvalidParameterError(
-            f'solver="{prior.name}" needs all rows in one array, and X is an iterable of batches; use solver="em" or '
-            '"auto".'
+            f'solver="{name}" needs all rows in one array, and X is an iterable of batches; use solver="em" or "auto".'
         )
-    check_finite(X, f'solver="{prior.name}" takes no missing values; use solver="em" or "auto".')
+    check_finite(X, f'solver="{name}" takes no missing values; use solver="em" or "auto".')
     return True
 
 

@@ -16,12 +16,14 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.inputs import new_rows, new_scores
 from gpukpca.algorithms.latent.e_step import EStep, Parameters, panel_rows
 from gpukpca.algorithms.latent.initialization import NOISE_FLOOR
 from gpukpca.algorithms.magnitude import check_variance, scaled_rows, variances_of_data
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.placement import panels_of
 from gpukpca.backend.device import describe_device, device_context
+from gpukpca.backend.finite import check_finite
 from gpukpca.backend.linalg import thin_svd
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -45,7 +47,7 @@ OfIncomplete = Callable[[Array, Array], Array]
 
 
 @documented
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LatentModel:
     """The model in its principal form, of rows times `scale`, in the widest floating type where it is computed."""
 
@@ -170,7 +172,7 @@ class LatentModel:
 
 
 @documented
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LatentFit:
     """Result of probabilistic or Bayesian PCA, in the library and the dtype of the data."""
 
@@ -256,19 +258,27 @@ class LatentFit:
 
     def transform(self, X_new: Array) -> Array:
         """Return the posterior means (m, p) of z of new rows (m, d); NaN is a missing entry."""
-        return self._computed(self.model.posterior_means, X_new)
+        with device_context(self.components), overflow_allowed():
+            means = cast(self.model.posterior_means(self._rows(X_new)), self.components.dtype)
+            check_finite(means, "The new rows are too large.", "The array of posterior means")
+            return means
 
     def inverse_transform(self, Z: Array) -> Array:
         """Return the means W z + μ (m, d) of x for given z (m, p)."""
-        return self._computed(lambda Z: self.model.points(cast(Z, self.model.axes.dtype)), Z)
+        with device_context(self.components), overflow_allowed():
+            Z = move(new_scores(Z, self.n_components, self.components), self.model.axes)
+            points = cast(self.model.points(cast(Z, self.model.axes.dtype)), self.components.dtype)
+            check_finite(points, "The scores are too large.", "The array of points")
+            return points
 
     def log_density(self, X_new: Array) -> Array:
         """Return the log-likelihood (m,) of the observed entries of new rows (m, d)."""
-        return self._computed(self.model.log_likelihood, X_new)
-
-    def _computed(self, method: Callable[[Array], Array], rows: Array) -> Array:
         with device_context(self.components), overflow_allowed():
-            return cast(method(rows), self.components.dtype)
+            return cast(self.model.log_likelihood(self._rows(X_new)), self.components.dtype)
+
+    def _rows(self, X_new: Array) -> Array:
+        """Return new rows, checked; NaN is a missing entry."""
+        return new_rows(X_new, int(self.components.shape[1]), missing=True)
 
 
 def _in_full(numbers: np.ndarray, like: Array) -> Array:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from gpukpca._rules import COUNT, NONE, Rule, is_integer, number, one_of, word
 from gpukpca.algorithms.fields import documented, field_of
+
+RULES = {
+    "solver": word("auto", "direct", "em"),
+    "ddof": Rule("0 or 1", lambda value: is_integer(value) and value in (0, 1)),
+    "tol": number(at_least=0),
+    "max_iter": COUNT,
+}
+N_COMPONENTS = one_of(NONE, COUNT)
 
 
 @documented
@@ -24,6 +33,10 @@ class LatentSettings:
         "", "EM stops when a step adds no more than this to the log-likelihood of an observed entry", default=1e-10
     )
     max_iter: int = field_of("", "most steps of EM", default=1000)
+
+    def __post_init__(self) -> None:
+        for name, rule in RULES.items():
+            rule.check("LatentSettings", name, getattr(self, name))
 
     def degrees(self, n: int) -> int:
         """Return the degrees of freedom of n rows."""

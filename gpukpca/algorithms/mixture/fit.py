@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.inputs import check_listener, check_type
 from gpukpca.algorithms.mixture.component import fix_signs
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit, rotate_back
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotate_into_span
 from gpukpca.algorithms.mixture.selection import BICSelection, candidates, check_memory, smallest_bic
-from gpukpca.algorithms.mixture.settings import Counts, MixtureSettings
+from gpukpca.algorithms.mixture.settings import COUNTS, Counts, MixtureSettings
 from gpukpca.algorithms.progress import Listener
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
@@ -17,7 +18,7 @@ from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.namespace import is_sparse, overflow_allowed
 from gpukpca.backend.random import generator
 from gpukpca.backend.rows import as_rows
-from gpukpca.exceptions import ConvergenceWarning, RankWarning, warn_user
+from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, RankWarning, warn_user
 
 
 def fit_local_pca(
@@ -90,10 +91,18 @@ def fit_local_pca(
     >>> fit.n_clusters, np.bincount(fit.labels).tolist()
     (2, [100, 100])
     """
+    COUNTS.check_argument("n_clusters", n_clusters)
+    COUNTS.check_argument("n_components", n_components)
+    check_type("settings", settings, MixtureSettings)
+    if resources is not None:
+        check_type("resources", resources, Resources)
+    check_listener(progress)
     with device_context(X), overflow_allowed():
         X = as_rows(X)
-        if is_sparse(X) or not all(X.shape):
-            raise ValueError("X must be a dense array with at least one row and one column; use X.toarray().")
+        if is_sparse(X):
+            raise InvalidParameterError("sparse rows are not supported; pass a dense array, such as X.toarray().")
+        if not all(X.shape):
+            raise InvalidParameterError(f"X has shape {tuple(X.shape)}; the fit needs at least one row and one column.")
         check_finite(X, FINITE)
         resources = Resources.for_data(X) if resources is None else resources
         with device_context(resources.place.work):

@@ -11,18 +11,33 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.inputs import new_rows, new_scores
 from gpukpca.algorithms.magnitude import variances_of_data
 from gpukpca.algorithms.mixture.alternation import ASSIGNMENTS, Alternation
 from gpukpca.algorithms.mixture.component import Cluster
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows
 from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.finite import check_finite
-from gpukpca.backend.namespace import cast, from_host, full, index_dtype, indices, namespace_of, overflow_allowed
+from gpukpca.backend.namespace import (
+    cast,
+    from_host,
+    full,
+    index_dtype,
+    indices,
+    is_foreign,
+    is_sparse,
+    namespace_of,
+    overflow_allowed,
+    to_host,
+)
 from gpukpca.backend.random import standard_normal, weighted_draws
+from gpukpca.exceptions import InvalidParameterError
+
+TOO_LARGE = "The new points are too large."
 
 
 @documented
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LocalModel:
     """Clusters, heaviest first."""
 
@@ -38,7 +53,7 @@ class LocalModel:
     def assigned(self, rows: Array) -> tuple[Array, Array]:
         """Return weights (m, k) and values (m,) of rows in the units of the frame; ValueError where they overflow."""
         weights, values = ASSIGNMENTS[self.method](self.clusters, rows)
-        check_finite(values[:, None], "The new points are too large.", "The array of distances")
+        check_finite(values[:, None], TOO_LARGE, "The array of distances")
         return weights, values
 
     def labels(self, X: Array, n_jobs: int | None) -> Array:
@@ -78,6 +93,19 @@ class LocalModel:
         """Return points of data space from coordinates (m, p) in the planes of the labeled clusters."""
         scores = cast(scores, self.frame.shift.dtype) * self.frame.factor
         return self.frame.restored(self._picked(labels, [cluster.point(scores) for cluster in self.clusters]))
+
+    def checked_labels(self, labels: Any, m: int, count: str) -> Array:
+        """Return labels of m rows where it is computed; `count` is the name of the number of clusters in an error."""
+        host, k = to_host(labels) if is_foreign(labels) else np.asarray(labels), len(self.clusters)
+        if host.shape != (m,) or host.dtype.kind not in "iu":
+            raise InvalidParameterError(
+                f"labels must be integers, one a row, shape ({m},); got {host.dtype} of shape {host.shape}."
+            )
+        if host.size and not 0 <= int(host.min()) <= int(host.max()) < k:
+            raise InvalidParameterError(
+                f"labels must be from 0 to {count} - 1 = {k - 1}; got {host.min()} to {host.max()}."
+            )
+        return indices(host, self.frame.shift)
 
     def likeliest(self, scores: Array) -> Array:
         """Return the cluster in which coordinates are the most probable, weight times N(z; 0, Λ), shape (m,)."""
@@ -121,7 +149,7 @@ class LocalModel:
 
 
 @documented
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MixtureFit:
     """Result of a local PCA, in the library of the data; clusters are in descending order of weight."""
 
@@ -189,23 +217,36 @@ class MixtureFit:
     def predict(self, X_new: Array) -> Array:
         """Return the cluster of every new row, shape (m,), in `index_dtype`."""
         with device_context(self.components), overflow_allowed():
-            return self.model.labels(X_new, None)
+            return self.model.labels(self._rows(X_new), None)
 
     def transform(self, X_new: Array) -> Array:
         """Return the coordinates (m, p) of new rows (m, d) in the planes of their clusters."""
-        return self._computed(lambda: self.model.coordinates(X_new, None))
+        with device_context(self.components), overflow_allowed():
+            return self._result(self.model.coordinates(self._rows(X_new), None))
 
     def inverse_transform(self, scores: Array, labels: Array) -> Array:
         """Return the points (m, d) with coordinates (m, p) in the planes of the labeled clusters, shape (m,)."""
-        return self._computed(lambda: self.model.placed(scores, labels))
+        with device_context(self.components), overflow_allowed():
+            Z = new_scores(scores, self.n_components, self.components)
+            which = self.model.checked_labels(labels, int(Z.shape[0]), "n_clusters")
+            return self._result(self.model.placed(Z, which), "The coordinates are too large.")
 
     def log_density(self, X_new: Array) -> Array:
         """Return the log-likelihood (m,) of new rows (m, d); with "hard" minus the squared distances."""
-        return self._computed(lambda: self.model.values(X_new, None))
-
-    def _computed(self, work: Callable[[], Array]) -> Array:
         with device_context(self.components), overflow_allowed():
-            return cast(work(), self.components.dtype)
+            return self._result(self.model.values(self._rows(X_new), None))
+
+    def _rows(self, X_new: Array) -> Array:
+        """Return new rows, checked."""
+        if is_sparse(X_new):
+            raise InvalidParameterError("sparse rows are not supported; pass X_new.toarray().")
+        return new_rows(X_new, int(self.components.shape[2]))
+
+    def _result(self, found: Array, advice: str = TOO_LARGE) -> Array:
+        """Return a finite result in the dtype of the fit."""
+        found = cast(found, self.components.dtype)
+        check_finite(found if found.ndim == 2 else found[:, None], advice, "The result")
+        return found
 
 
 def rotate_back(clusters: list[Cluster], Q: Array) -> list[Cluster]:

@@ -94,7 +94,7 @@ class ScaledRows:
 
     def over_panels(self, work: Callable[[Array, int], Result]) -> list[Result]:
         """Return ``work(rows, start)`` of every panel of rows, in their order."""
-        bounds = row_slices(self.shape[0], self.panel(1))
+        bounds = row_slices(self.shape[0], self.panel(1)) or [(0, 0)]
         return map_in_order(lambda b: work(self.frame.rows(take_rows(self.X, *b)), b[0]), bounds, self.workers)
 
     def joined(self, work: Callable[[Array], Array]) -> Array:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+from gpukpca._rules import COUNT, Rule, is_real, number, one_of, sequence_of, word
 from gpukpca.algorithms.fields import documented, field_of
 
 MixtureMethod = Literal["mixture", "hard"]
 # A number, several of them of which the BIC chooses, or all up to a limit.
 Counts = int | Sequence[int] | Literal["bic"]
+COUNTS = one_of(COUNT, sequence_of(COUNT, "a sequence of such integers"), word("bic"))
+RULES = {
+    "method": word(*get_args(MixtureMethod)),
+    "n_init": COUNT,
+    "max_iter": COUNT,
+    "tol": number(at_least=0),
+    "reg": Rule("a number in (0, 1)", lambda value: is_real(value) and 0 < value < 1),
+}
 
 
 @documented
@@ -31,3 +40,7 @@ class MixtureSettings:
     reg: float = field_of(
         "", "least noise variance of a cluster, as a share of the mean variance of a feature", default=1e-6
     )
+
+    def __post_init__(self) -> None:
+        for name, rule in RULES.items():
+            rule.check("MixtureSettings", name, getattr(self, name))

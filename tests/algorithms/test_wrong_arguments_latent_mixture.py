@@ -1,0 +1,219 @@
+"""Wrong arguments of the functions and results of latent models and local PCA: the class and the words of the error."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from gpukpca.algorithms import (
+    LatentSettings,
+    MixtureSettings,
+    fit_bayesian_pca,
+    fit_local_pca,
+    fit_probabilistic_pca,
+)
+from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
+
+X = np.random.default_rng(0).standard_normal((60, 5)) * np.arange(1.0, 6.0)
+LATENT = fit_probabilistic_pca(X, 2)
+LOCAL = fit_local_pca(X, 2, 1, rng=0)
+
+
+def with_entry(value):
+    rows = X.copy()
+    rows[3, 2] = value
+    return rows
+
+
+ROWS = {
+    "one column": (X[:2, :1], "1 feature.*has 5"),
+    "three columns": (X[:, :3], "3 feature.*has 5"),
+    "one row": (X[0], "two-dimensional"),
+    "None": (None, "two-dimensional"),
+    "infinity": (with_entry(np.inf), "infinity.*row 3, column 2"),
+    "complex": (X + 1j, "complex"),
+    "dates": (X.astype("datetime64[s]"), "dates"),
+    "text": ("rows", "could not convert"),
+}
+COMPLETE = {
+    "NaN": (with_entry(np.nan), "NaN.*row 3, column 2"),
+    "masked": (np.ma.masked_greater(X, 2.0), "masked"),
+    "sparse": (scipy.sparse.csc_array(X), "sparse"),
+}
+EMPTY = {"no rows": (X[:0], "at least one row"), "no columns": (X[:, :0], "at least one row")}
+SCORES = {
+    "too wide": (np.ones((4, 3)), "3 column"),
+    "NaN": (np.full((4, 1), np.nan), "column|NaN"),
+    "one row": (np.ones(1), "two-dimensional"),
+    "None": (None, "two-dimensional"),
+    "complex": (np.ones((4, 1)) + 1j, "complex"),
+    "sparse": (scipy.sparse.csr_array(np.ones((4, 1))), "sparse"),
+}
+
+
+def cases(*tables):
+    items = [(name, *case) for table in tables for name, case in table.items()]
+    return pytest.mark.parametrize(("wrong", "words"), [case[1:] for case in items], ids=[case[0] for case in items])
+
+
+@pytest.mark.parametrize("method", ["transform", "log_density"])
+@cases(ROWS)
+def test_latent_fits_check_new_rows(method, wrong, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        getattr(LATENT, method)(wrong)
+
+
+@pytest.mark.parametrize("method", ["transform", "log_density", "predict"])
+@cases(ROWS, COMPLETE)
+def test_mixture_fits_check_new_rows(method, wrong, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        getattr(LOCAL, method)(wrong)
+
+
+@cases(SCORES)
+def test_results_check_scores(wrong, words):
+    with pytest.raises(ValueError, match=words):
+        LATENT.inverse_transform(wrong)
+    with pytest.raises(ValueError, match=words):
+        LOCAL.inverse_transform(wrong, np.zeros(4, dtype=int))
+
+
+@pytest.mark.parametrize(
+    "labels", [[2] * 4, [-1] * 4, [0.5] * 4, np.zeros((4, 1), dtype=int), [True] * 4, [0], None, "text"], ids=str
+)
+def test_mixture_fits_check_labels(labels):
+    with pytest.raises(InvalidParameterError, match="labels must be"):
+        LOCAL.inverse_transform(np.ones((4, 1)), labels)
+
+
+def test_results_that_overflow_are_reported():
+    with pytest.raises(ValueError, match="scores are too large"):
+        LATENT.inverse_transform(np.full((4, 2), 1.7e308))
+    with pytest.raises(ValueError, match="too large"):
+        LOCAL.log_density(with_entry(1e300))
+
+
+@pytest.mark.parametrize("function", [fit_probabilistic_pca, fit_bayesian_pca])
+@cases(
+    {name: case for name, case in ROWS.items() if "column" not in name},
+    EMPTY,
+    {
+        "no batches": ([], "empty list"),
+        "rows as lists": (X.tolist(), r"list.*numpy\.asarray"),
+        "single rows": (list(X), r"X\[0\] has 1 dimension"),
+        "a batch of one column": ([X[:30], X[30:, :1]], r"1 features and X\[0\] has 5"),
+        "a narrow batch": ([X, X[:, :3]], r"3 features and X\[0\] has 5"),
+        "infinity in a batch": ([X, with_entry(np.inf)], r"X\[1\] contains infinity"),
+    },
+)
+def test_latent_functions_check_the_rows(function, wrong, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        function(wrong, 2)
+
+
+@cases({name: case for name, case in ROWS.items() if "column" not in name}, COMPLETE, EMPTY)
+def test_fit_local_pca_checks_the_rows(wrong, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        fit_local_pca(wrong, 2, 1)
+
+
+ARGUMENTS = {
+    "settings": [None, {}, LatentSettings, MixtureSettings, 3],
+    "resources": ["cpu", "4GiB", {}, 4],
+    "progress": [3, "line"],
+}
+
+
+@pytest.mark.parametrize("function", [fit_probabilistic_pca, fit_bayesian_pca, fit_local_pca])
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, many in ARGUMENTS.items() for value in many])
+def test_functions_check_their_arguments(function, name, value):
+    with pytest.raises(InvalidParameterError, match=f"^{name}="):
+        function(X, 2, **{name: value})
+
+
+@pytest.mark.parametrize("p", [0.9, 1.5, 2.0, "mle", 0, -1, True, [2]])
+def test_latent_functions_check_the_components(p):
+    for function, rows in [(fit_probabilistic_pca, X), (fit_bayesian_pca, X), (fit_probabilistic_pca, [X])]:
+        with pytest.raises(InvalidParameterError, match=r"^n_components="):
+            function(rows, p)
+
+
+@pytest.mark.parametrize(
+    "count", ["a", "bik", 0, -1, 1.5, None, True, [], [1, 2.5], {1, 2}, np.array(2), np.array([[1, 2]])], ids=str
+)
+def test_fit_local_pca_checks_the_counts(count):
+    for name in ("n_clusters", "n_components"):
+        with pytest.raises(InvalidParameterError, match=f"^{name}="):
+            fit_local_pca(X, **{name: count})
+
+
+FIELDS = {
+    LatentSettings: {
+        "solver": ["foo", "EM", None],
+        "ddof": [-100, 2, "a", True],
+        "tol": [-1, np.nan, "a", None],
+        "max_iter": [0, -1, 1.5, True],
+    },
+    MixtureSettings: {
+        "method": ["foo", None],
+        "n_init": [0, 1.5],
+        "tol": [-1, "a"],
+        "max_iter": [0, 1.5],
+        "reg": [-1, 0, 1, np.nan],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "value"),
+    [(kind, name, value) for kind, fields in FIELDS.items() for name, many in fields.items() for value in many],
+)
+def test_settings_check_their_fields(settings, name, value):
+    with pytest.raises(InvalidParameterError, match=f"^{settings.__name__}: {name}="):
+        settings(**{name: value})
+
+
+def test_masked_entries_are_missing():
+    masked = np.ma.masked_greater(X, 2.0)
+    fit, other = (fit_probabilistic_pca(rows, 2, rng=0) for rows in (masked, masked.filled(np.nan)))
+    assert fit.solver == "em"
+    assert np.array_equal(fit.components, other.components)
+    assert np.array_equal(fit.transform(masked), fit.transform(masked.filled(np.nan)))
+
+
+def test_batches_have_the_widest_dtype():
+    narrow = X.astype(np.float32)
+    for batches in ([X[:30], narrow[30:]], [narrow[:30], X[30:]]):
+        assert fit_probabilistic_pca(batches, 2, rng=0).components.dtype == np.float64
+
+
+def test_results_take_lists_and_give_nothing_for_nothing():
+    assert np.array_equal(LATENT.transform(X.tolist()), LATENT.transform(X))
+    assert np.array_equal(LOCAL.predict(X.tolist()), LOCAL.labels)
+    assert LOCAL.predict(X[:0]).shape == (0,)
+    assert LOCAL.transform(X[:0]).shape == (0, 1)
+    assert LATENT.transform(X[:0]).shape == (0, 2)
+
+
+def test_results_are_equal_to_themselves_only():
+    assert LATENT == LATENT
+    assert LOCAL == LOCAL
+    assert fit_probabilistic_pca(X, 2) != LATENT
+    assert fit_local_pca(X, 2, 1, rng=0) != LOCAL
+
+
+def test_kinds_of_tensors():
+    torch = pytest.importorskip("torch")
+    rows = torch.asarray(X)
+    latent, local = fit_probabilistic_pca(rows, 2), fit_local_pca(rows, 2, 1, rng=0)
+    for wrong, words in [(rows.to_sparse(), "sparse"), (rows + 1j, "complex"), (rows[:, :1], "1 feature")]:
+        for method in (latent.transform, latent.log_density, local.transform, local.log_density, local.predict):
+            with pytest.raises(InvalidParameterError, match=words):
+                method(wrong)
+    assert isinstance(latent.inverse_transform(np.ones((4, 2))), torch.Tensor)
+    assert isinstance(local.inverse_transform(np.ones((4, 1)), torch.zeros(4, dtype=torch.int64)), torch.Tensor)
+    assert latent.transform(rows.to(torch.bfloat16)).shape == (60, 2)
+    assert local.transform(rows.to(torch.float16)).shape == (60, 1)
+    with pytest.raises(DeviceMismatchError, match=r"X\[1\] is from torch"):
+        fit_probabilistic_pca([X, rows], 2)
