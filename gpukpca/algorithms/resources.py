@@ -13,15 +13,21 @@ from numbers import Integral
 from typing import Any, TypeVar
 
 from gpukpca._formatting import format_bytes
+from gpukpca._rules import FLAG, NONE, NOT_ZERO, integer, one_of
 from gpukpca._typing import Array
+from gpukpca.algorithms.inputs import check_type
 from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
 from gpukpca.backend.device import free_bytes, hidden_memory, is_out_of_device_memory, release_unused
 from gpukpca.backend.limits import SHARE_OF_FREE
+from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse
+from gpukpca.backend.rows import as_rows
 from gpukpca.exceptions import DeviceLostError, InvalidParameterError, MemoryBudgetError
 
 # Bytes by the names of their units, in lower case.
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+RULES = {"limit": integer(at_least=0), "n_jobs": one_of(NONE, NOT_ZERO), "is_limited": FLAG}
 
 Result = TypeVar("Result")
 
@@ -31,7 +37,7 @@ SHARES = (1.0, 1.0, 0.5)
 ENDS_WITHOUT_LOCALS = (MemoryError, KeyboardInterrupt, DeviceLostError)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Resources:
     """The place of a fit and what it may use.
 
@@ -52,13 +58,21 @@ class Resources:
     n_jobs: int | None = None
     is_limited: bool = False
 
+    def __post_init__(self) -> None:
+        check_type("place", self.place, Placement)
+        for name, rule in RULES.items():
+            rule.check("Resources", name, getattr(self, name))
+
     @classmethod
     def for_data(
         cls, X: Any, *, device: str | None = None, memory: int | str | None = None, n_jobs: int | None = None
     ) -> Resources:
         """Return the resources of a fit of X; `memory` is what estimators call `memory_limit`."""
+        RULES["n_jobs"].check_argument("n_jobs", n_jobs)
+        limit = None if memory is None else parsed_bytes(memory, "memory")
+        X = X if is_numpy(X) or is_foreign(X) or is_sparse(X) else as_rows(X, missing=True)
         place = at_full_precision(placement_for(device, X), X)
-        return cls(place, memory_limit(memory, place.work), n_jobs, is_limited=memory is not None)
+        return cls(place, memory_limit(limit, place.work), n_jobs, is_limited=memory is not None)
 
 
 class MemoryBudget:
@@ -144,7 +158,7 @@ def memory_limit(limit: Any, like: Array) -> int:
     return parsed_bytes(limit)
 
 
-def parsed_bytes(size: Any) -> int:
+def parsed_bytes(size: Any, name: str = "memory_limit") -> int:
     """Bytes from an integer or a string such as "4GiB", "500 MB", "2g"."""
     if isinstance(size, str):
         match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)\s*", size)
@@ -154,6 +168,6 @@ def parsed_bytes(size: Any) -> int:
         size = int(size)
     if isinstance(size, bool) or not isinstance(size, Integral) or size <= 0:
         raise InvalidParameterError(
-            f"memory_limit={size!r} is not allowed; give None, a number of bytes, or a string such as '4GiB'."
+            f"{name}={size!r} is not allowed; give None, a number of bytes, or a string such as '4GiB'."
         )
     return int(size)

@@ -21,25 +21,25 @@ from gpukpca.exceptions import InvalidParameterError
 Seed = int | np.random.RandomState | np.random.Generator | None
 
 
-def generator(random_state: Any) -> np.random.Generator:
+def generator(random_state: Any, name: str = "random_state") -> np.random.Generator:
     """A generator from None, an int in [0, 2**32), a `RandomState` or a `Generator`.
 
     A `Generator` is returned as it is and so is consumed; a `RandomState` gives one seed.
     """
-    check_random_state(random_state)
+    check_random_state(random_state, name)
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(int(random_state.randint(0, 2**31 - 1)))
     return np.random.default_rng(None if random_state is None else random_state)
 
 
-def check_random_state(random_state: Any) -> None:
+def check_random_state(random_state: Any, name: str = "random_state") -> None:
     """Raise `InvalidParameterError` for what `generator` does not take; consume nothing."""
     if random_state is None or isinstance(random_state, (np.random.Generator, np.random.RandomState)):
         return
     if is_integer(random_state) and 0 <= random_state < 2**32:
         return
     raise InvalidParameterError(
-        f"random_state={random_state!r} is not allowed. Give None, an integer from 0 to 2**32 - 1, a "
+        f"{name}={random_state!r} is not allowed. Give None, an integer from 0 to 2**32 - 1, a "
         "numpy.random.Generator or a numpy.random.RandomState."
     )
 

@@ -290,7 +290,7 @@ def projected_rows(Y: Array, shift: Array, axes: Array, offset: Array, n_jobs: i
     workers = worker_count(Y, n_jobs)
     entries = blocking.SCATTER_ENTRIES.on(is_on_gpu(Y))
     rows = max(blocking.FEWEST_PROJECTED, entries // max(1, int(Y.shape[1])))
-    panels = row_slices(int(Y.shape[0]), max(1, min(rows, -(-int(Y.shape[0]) // workers))))
+    panels = row_slices(int(Y.shape[0]), max(1, min(rows, -(-int(Y.shape[0]) // workers)))) or [(0, 0)]
     out = writable((int(Y.shape[0]), int(axes.shape[1])), axes)
 
     def panel(bounds: tuple[int, int]) -> Array | None:

@@ -17,13 +17,11 @@ from gpukpca._rules import (
     LEVEL,
     NONE,
     NOT_ZERO,
-    SHARE,
     Checked,
     Rule,
     any_word,
     instance_of,
     integer,
-    is_real,
     number,
     one_of,
     word,
@@ -33,7 +31,8 @@ from gpukpca.algorithms.latent.settings import N_COMPONENTS
 from gpukpca.algorithms.latent.settings import RULES as LATENT_RULES
 from gpukpca.algorithms.mixture.settings import COUNTS
 from gpukpca.algorithms.mixture.settings import RULES as MIXTURE_RULES
-from gpukpca.algorithms.pca.settings import SVDSolver
+from gpukpca.algorithms.pca.settings import COUNT_OR_SHARE
+from gpukpca.algorithms.pca.settings import RULES as PCA_RULES
 from gpukpca.algorithms.progress import Listener
 from gpukpca.algorithms.resources import parsed_bytes
 from gpukpca.backend.device import parsed_device
@@ -72,7 +71,7 @@ class Client(Protocol):
 # -- rules ---------------------------------------------------------------------------------------------------------
 
 GAMMA = one_of(NONE, number(at_least=0), word(*GAMMA_RULES), text='None, a number >= 0, or one of "scale", "median"')
-TOLERANCE = Rule("a number in [0, 1) (0: the default of the dtype)", lambda value: is_real(value) and 0 <= value < 1)
+TOLERANCE = PCA_RULES["tol"]
 # Checked where the data are known.
 LATER = Rule("", lambda value: True)
 
@@ -131,13 +130,8 @@ RULES: dict[str, Rule | Checked] = {
     "refit": FLAG,
     "reg": MIXTURE_RULES["reg"],
     "remove_zero_eig": FLAG,
-    "scale": Rule("True, False or positive numbers, one a feature", lambda value: not isinstance(value, str)),
-    "svd_solver": Rule(
-        "a name",
-        lambda value: isinstance(value, str) and value in get_args(SVDSolver),
-        get_args(SVDSolver),
-        "{name}={value!r} is not known; give one of {known}.{near}",
-    ),
+    "scale": PCA_RULES["scale"],
+    "svd_solver": PCA_RULES["svd_solver"],
     "tol": number(at_least=0),
     "verbose": one_of(LEVEL, CALLABLE),
     "whiten": FLAG,
@@ -151,7 +145,7 @@ RULES_OF: dict[str, dict[str, Rule | Checked]] = {
         "tol": TOLERANCE,
     },
     "PCA": {
-        "n_components": one_of(NONE, integer(at_least=0), SHARE, word("mle")),
+        "n_components": COUNT_OR_SHARE,
         "tol": TOLERANCE,
     },
     "ProbabilisticPCA": {"solver": any_word("auto", "closed_form", "em")},

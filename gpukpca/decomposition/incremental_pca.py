@@ -19,8 +19,8 @@ from gpukpca.algorithms.pca.incremental import (
     IncrementalFit,
     IncrementalState,
     add_batch,
-    checked_count,
     few_threads,
+    warn_of_equal_rows,
 )
 from gpukpca.algorithms.pca.streaming import fit_exact
 from gpukpca.algorithms.placement import placement_for
@@ -44,7 +44,7 @@ from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, fit_session
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.decomposition.gaussian import WithGaussianModel
-from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning, warn_user
+from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 from gpukpca.persistence.layouts import INCREMENTAL_PCA_LAYOUT
 from gpukpca.persistence.save_load import Saved
 
@@ -187,8 +187,7 @@ class IncrementalPCA(
                 else:
                     fit = self._updated_by_all(batches)
                 self._publish(fit, batches.place.home)
-                if not fit.state.total > 0:
-                    warn_user("all rows are equal: every variance is 0, and the components mean nothing.", RankWarning)
+                warn_of_equal_rows(fit.state)
         return self
 
     def _updated_by_all(self, batches: Batches) -> IncrementalFit:
@@ -361,3 +360,31 @@ class IncrementalPCA(
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True  # fit and transform; partial_fit does not
         return tags
+
+
+def checked_count(requested: int | None, before: IncrementalState | None, rows: int, d: int) -> int:
+    """Return the number of components after a batch of so many rows.
+
+    Raises
+    ------
+    InvalidParameterError
+        As scikit-learn: more than the features, more than the rows of the first batch, or not the same as before.
+    """
+    if requested is None:
+        return min(rows, d) if before is None else int(before.axes.shape[0])
+    if requested > d:
+        raise InvalidParameterError(
+            f"n_components={requested!r} invalid for n_features={d}, need more rows than columns for IncrementalPCA "
+            "processing: at most as many components as features."
+        )
+    if before is None and requested > rows:
+        raise InvalidParameterError(
+            f"n_components={requested} must be less or equal to the batch number of samples {rows} for the first "
+            "partial_fit call. Make the first batch larger."
+        )
+    if before is not None and before.axes.shape[0] != requested:
+        raise InvalidParameterError(
+            f"n_components has changed from {before.axes.shape[0]} to {requested} between calls to partial_fit; fit "
+            "again to change it."
+        )
+    return requested

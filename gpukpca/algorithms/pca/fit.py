@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from gpukpca._rules import FLAG
 from gpukpca._typing import Array, HasShape
+from gpukpca.algorithms.inputs import check_listener, check_type
 from gpukpca.algorithms.pca.components import Components, SolverTools, principal_components
 from gpukpca.algorithms.pca.model import LinearProjection, PCAFit, scores_of_panel
 from gpukpca.algorithms.pca.plan import PCAPlan, PCAPlanRequest, make_pca_plan
@@ -109,6 +111,11 @@ def fit_pca(
     >>> fit.transform(X[:3]).shape
     (3, 2)
     """
+    check_type("settings", settings, PCASettings)
+    check_listener(progress)
+    FLAG.check_argument("with_scores", with_scores)
+    if resources is not None:
+        check_type("resources", resources, Resources)
     with device_context(X), overflow_allowed():
         X = as_rows(X)
         if not all(X.shape):
@@ -116,8 +123,10 @@ def fit_pca(
         check_finite(X, FINITE)
         resources = Resources.for_data(X) if resources is None else resources
         with device_context(resources.place.work):
-            rank = RankRequest.of(n_components, settings.svd_solver, *X.shape)
-            return fit_rows(X, rank, settings, resources, generator(rng), progress=progress, with_scores=with_scores)
+            rank = RankRequest.checked(n_components, settings.svd_solver, *X.shape)
+            return fit_rows(
+                X, rank, settings, resources, generator(rng, "rng"), progress=progress, with_scores=with_scores
+            )
 
 
 def fit_rows(

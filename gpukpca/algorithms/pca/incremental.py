@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from gpukpca._rules import FLAG, NONE, integer, one_of
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.inputs import check_type, new_scores
 from gpukpca.algorithms.magnitude import (
     are_safe,
     check_variance,
@@ -19,18 +22,22 @@ from gpukpca.algorithms.magnitude import (
     scaled_rows,
     variances_of_data,
 )
+from gpukpca.algorithms.pca.model import new_points
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import (
+    accumulation_dtype,
     cast,
     epsilon,
     from_host,
     is_sparse,
+    library_of,
     move,
     namespace_of,
     overflow_allowed,
+    same_place,
     to_host,
 )
 from gpukpca.backend.orthogonalization import orthonormal_factors, triangular_factor
@@ -39,11 +46,13 @@ from gpukpca.backend.rows import as_rows, by_panels, dense_rows, power_of_two_sc
 from gpukpca.covariance.moments import Moments, moments_and_rows
 from gpukpca.eigen import EigenResult
 from gpukpca.eigen.residuals import signs
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning, warn_user
+
+COUNT = one_of(NONE, integer(at_least=1))
 
 
 @documented
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BatchProjection:
     """The map of new points of a PCA of batches: scores(x) = V (x - mean), the difference in the widest type."""
 
@@ -80,7 +89,7 @@ class BatchProjection:
 
 
 @documented
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class IncrementalState:
     """Moments, axes and singular values of the rows so far, in the widest type; all that the next batch needs."""
 
@@ -127,7 +136,7 @@ class IncrementalState:
 
 
 @documented
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class IncrementalFit:
     """Result of a PCA of batches, in the library of the data."""
 
@@ -150,11 +159,15 @@ class IncrementalFit:
     def of(cls, state: IncrementalState, dtype: Any, eigen: EigenResult | None = None) -> IncrementalFit:
         """Return the result in the dtype of the data; `eigen` are the eigenpairs of an exact fit.
 
+        `dtype` is of any library; the result of rows that are no float32 is in the widest type.
+
         Raises
         ------
         InvalidParameterError
-            A variance is larger than `dtype` holds.
+            A variance is larger than `dtype` holds, or `dtype` is not of real numbers.
         """
+        check_type("state", state, IncrementalState)
+        dtype = _floating(dtype, state.axes)
         p, degrees, scale, total = state.n_components, state.degrees, state.scale, state.total
         values = state.singular_values[:p]
         variances = variances_of_data(values**2 / degrees, scale, dtype)
@@ -194,13 +207,28 @@ class IncrementalFit:
 
     def transform(self, X_new: Array, *, whiten: bool = False) -> Array:
         """Return the scores (m, p) of new rows (m, d); with `whiten` in units of their standard deviations."""
+        FLAG.check_argument("whiten", whiten)
         with device_context(self.components), overflow_allowed():
-            return self.state.projection(self.components, self.mean).transform(X_new, whiten=whiten)
+            rows = new_points(X_new, self.components)
+            scores = self.state.projection(self.components, self.mean).transform(rows, whiten=whiten)
+            check_finite(scores, "The new points are too large.", "The array of scores")
+            return scores
 
     def inverse_transform(self, Z: Array, *, whiten: bool = False) -> Array:
         """Return the points (m, d) of data space with given scores (m, p), of which `whiten` says the units."""
+        FLAG.check_argument("whiten", whiten)
         with device_context(self.components), overflow_allowed():
-            return self.state.projection(self.components, self.mean).inverse_transform(Z, whiten=whiten)
+            Z = new_scores(Z, self.n_components, self.components)
+            points = self.state.projection(self.components, self.mean).inverse_transform(Z, whiten=whiten)
+            check_finite(points, "The scores are too large.", "The array of points")
+            return points
+
+
+def _floating(dtype: Any, like: Array) -> Any:
+    """Return the floating type, in the library of `like`, of results for data of a dtype of any library."""
+    if not re.search("float|int|bool", str(dtype)):
+        raise InvalidParameterError(f"dtype={dtype!r} is not allowed; give the dtype of the rows, such as X.dtype.")
+    return namespace_of(like).float32 if "float32" in str(dtype) else accumulation_dtype(like)
 
 
 def update_pca(state: IncrementalState | None, X: Array, n_components: int | None = None) -> IncrementalState:
@@ -224,6 +252,12 @@ def update_pca(state: IncrementalState | None, X: Array, n_components: int | Non
     ------
     ValueError
         X is not two-dimensional, is empty or holds NaN or infinity; n_components is out of range, or has changed.
+    DeviceMismatchError
+        X is of another library or on another device than the batches before.
+
+    Warns
+    -----
+    RankWarning
 
     See Also
     --------
@@ -248,6 +282,11 @@ def update_pca(state: IncrementalState | None, X: Array, n_components: int | Non
     >>> fit.n_samples_seen, fit.transform(X[:4]).shape
     (300, (4, 2))
     """
+    COUNT.check_argument("n_components", n_components)
+    if isinstance(state, IncrementalFit):
+        raise InvalidParameterError("state is an IncrementalFit; pass its state: update_pca(fit.state, X).")
+    if state is not None:
+        check_type("state", state, IncrementalState)
     with device_context(X), overflow_allowed():
         X = as_rows(X)
         if is_sparse(X) or not all(X.shape):
@@ -255,9 +294,38 @@ def update_pca(state: IncrementalState | None, X: Array, n_components: int | Non
         check_finite(X, FINITE)
         if state is not None and X.shape[1] != state.axes.shape[1]:
             raise ValueError(f"the batch has {X.shape[1]} features, and the ones before had {state.axes.shape[1]}.")
-        p = checked_count(n_components, state, *map(int, X.shape))
+        if state is not None and not same_place(X, state.axes):
+            raise DeviceMismatchError(
+                f"the batch is of {library_of(X)} on {describe_device(X)}, and the ones before were of "
+                f"{library_of(state.axes)} on {describe_device(state.axes)}. Move the batch there first."
+            )
+        p = _count(n_components, state, *map(int, X.shape))
         with few_threads(int(X.shape[1]), blocking.BATCH_ONE_THREAD_UP_TO):
-            return add_batch(state, X, p)
+            state = add_batch(state, X, p)
+    warn_of_equal_rows(state)
+    return state
+
+
+def _count(n_components: int | None, before: IncrementalState | None, rows: int, d: int) -> int:
+    """Return the number of components after a batch of so many rows; raise `InvalidParameterError` for another one."""
+    most = min(rows, d) if before is None else before.n_components
+    p = most if n_components is None else int(n_components)
+    if before is None and p > most:
+        raise InvalidParameterError(
+            f"n_components={p} is not allowed; the first batch of shape ({rows}, {d}) has at most {most} components."
+        )
+    if before is not None and p != most:
+        raise InvalidParameterError(
+            f"n_components has changed from {most} to {p}; all batches have the same number. Begin again with "
+            "state=None to change it."
+        )
+    return p
+
+
+def warn_of_equal_rows(state: IncrementalState) -> None:
+    """Warn where no feature has a variance."""
+    if not state.total > 0:
+        warn_user("all rows are equal: every variance is 0, and the components mean nothing.", RankWarning)
 
 
 def few_threads(d: int, most: int) -> AbstractContextManager[None]:
@@ -340,31 +408,3 @@ def right_singular_pairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
     padded = np.zeros(min(m, d))
     padded[: len(values)] = values
     return padded, axes * signs(xp.matrix_transpose(axes))[:, None]
-
-
-def checked_count(requested: int | None, before: IncrementalState | None, rows: int, d: int) -> int:
-    """Return the number of components after a batch of so many rows.
-
-    Raises
-    ------
-    InvalidParameterError
-        As scikit-learn: more than the features, more than the rows of the first batch, or not the same as before.
-    """
-    if requested is None:
-        return min(rows, d) if before is None else int(before.axes.shape[0])
-    if requested > d:
-        raise InvalidParameterError(
-            f"n_components={requested!r} invalid for n_features={d}, need more rows than columns for IncrementalPCA "
-            "processing: at most as many components as features."
-        )
-    if before is None and requested > rows:
-        raise InvalidParameterError(
-            f"n_components={requested} must be less or equal to the batch number of samples {rows} for the first "
-            "partial_fit call. Make the first batch larger."
-        )
-    if before is not None and before.axes.shape[0] != requested:
-        raise InvalidParameterError(
-            f"n_components has changed from {before.axes.shape[0]} to {requested} between calls to partial_fit; fit "
-            "again to change it."
-        )
-    return requested

@@ -7,19 +7,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpukpca._rules import FLAG, is_integer
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.inputs import new_rows, new_scores
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.algorithms.placement import panels_of
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
+from gpukpca.backend.finite import check_finite
 from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
     from_host,
+    is_foreign,
     is_sparse,
+    library_of,
     move,
     namespace_of,
     overflow_allowed,
@@ -29,10 +34,11 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.rows import less_full_columns, take_rows
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import projected_rows
+from gpukpca.exceptions import InvalidParameterError
 
 
 @documented
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LinearProjection:
     """The affine map of new points onto principal axes: scores(x) = (x - shift) A - b, where it is computed."""
 
@@ -54,12 +60,8 @@ class LinearProjection:
         offset = xp.sum(rest[:, None] * cast(axes, Z.wide), axis=0)
         return cls(shift, xp.asarray(axes, copy=True), to_host(offset), weights, reciprocals(deviations))
 
-    def transform(self, Y: Array, n_jobs: int | None = None, *, whiten: bool = False) -> Array:
+    def transform(self, Y: Array, n_jobs: int | None = None) -> Array:
         """Return the scores (m, p) of new rows Y (m, d), where the map is computed; host rows go there by panels."""
-        scores = self._scores(Y, n_jobs)
-        return self.whitened(scores) if whiten else scores
-
-    def _scores(self, Y: Array, n_jobs: int | None) -> Array:
         if is_sparse(Y):
             axes, shift = cast(self.axes, np.float64), cast(self.shift, np.float64)
             deviations, subtracted = less_full_columns(Y, shift)
@@ -81,7 +83,7 @@ class LinearProjection:
     def log_density(self, Y: Array, model: GaussianModel, n_jobs: int | None = None) -> Array:
         """Return the log-likelihood (m,), wide, of new rows Y (m, d) under a model with these axes."""
         xp, wide, distances = namespace_of(self.axes), accumulation_dtype(self.axes), []
-        scores = self._scores(Y, n_jobs)
+        scores = self.transform(Y, n_jobs)
         for start, stop in panels_of(Y, blocking.WIDE_PROJECTED_ROWS):
             rows = take_rows(Y, start, stop)
             rows = rows.toarray() if is_sparse(rows) else move(rows, self.axes)
@@ -99,7 +101,7 @@ def scores_of_panel(panel: Array, projection: LinearProjection) -> np.ndarray:
 
 
 @documented
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PCAFit:
     """Result of a principal component analysis, in the library and the dtype of the data."""
 
@@ -142,23 +144,35 @@ class PCAFit:
 
     def transform(self, X_new: Array, *, whiten: bool = False) -> Array:
         """Return the scores (m, p) of new rows (m, d); with `whiten` in units of their standard deviations."""
+        FLAG.check_argument("whiten", whiten)
         with device_context(self.components), overflow_allowed():
-            return self.projection.transform(X_new, whiten=whiten)
+            scores = self.projection.transform(new_points(X_new, self.components))
+            check_finite(scores, "Products with the components overflow.", "The array of scores")
+            return self.projection.whitened(scores) if whiten else scores
 
     def inverse_transform(self, scores: Array, *, whiten: bool = False) -> Array:
         """Return the points (m, d) of data space with given scores (m, p), of which `whiten` says the units."""
+        FLAG.check_argument("whiten", whiten)
         with device_context(self.components), overflow_allowed():
+            scores = new_scores(scores, self.n_components, self.components)
             if whiten:
                 scores = scores * from_host(deviations_of(self.singular_values, self.n_samples), scores)[None, :]
-            return points_of(scores, self.components, self.mean, self.scale)
+            points = points_of(scores, self.components, self.mean, self.scale)
+            check_finite(points, "The scores are too large.", "The array of points")
+            return points
 
     def log_density(self, X_new: Array) -> Array:
         """Return the log-likelihood (m,) of new rows (m, d) under the Gaussian model."""
         with device_context(self.components), overflow_allowed():
-            return cast(self.projection.log_density(X_new, self.gaussian), self.components.dtype)
+            rows = new_points(X_new, self.components)
+            return cast(self.projection.log_density(rows, self.gaussian), self.components.dtype)
 
     def truncated(self, p: int) -> PCAFit:
         """Return the fit with its first p components only; the variances of the others join the noise."""
+        if not (is_integer(p) and 1 <= p <= self.n_components):
+            raise InvalidParameterError(
+                f"p={p!r} is not allowed; it must be an integer from 1 to n_components = {self.n_components}."
+            )
         n, d = self.n_samples, int(self.components.shape[1])
         lost = float(np.sum(to_host(self.explained_variance[p:]).astype(np.float64)))
         left_out = self.noise_variance * (min(n, d) - self.n_components) + lost
@@ -181,6 +195,17 @@ class PCAFit:
             ),
             scores=None if self.scores is None else self.scores[:, :p],
         )
+
+
+def new_points(X_new: Array, components: Array) -> Array:
+    """Return new rows (m, d), checked, for a map of the components (p, d)."""
+    rows = new_rows(X_new, int(components.shape[1]))
+    if is_sparse(rows) and is_foreign(components):
+        raise TypeError(
+            f"the fit is of {library_of(components)} arrays and takes no sparse rows; pass X.toarray() or an array of "
+            "that library."
+        )
+    return rows
 
 
 def deviations_of(singular_values: Array, n: int) -> np.ndarray:

@@ -5,14 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Literal
+from typing import Literal, get_args
 
+from gpukpca._rules import FLAG, NONE, SHARE, Rule, integer, is_real, one_of, word
 from gpukpca._typing import HasShape
 from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.exceptions import InvalidParameterError
 
 SVDSolver = Literal["auto", "covariance_eigh", "dual", "full", "randomized", "arpack"]
 
 ITERATIVE = ("randomized", "arpack")
+COUNT_OR_SHARE = one_of(NONE, integer(at_least=0), SHARE, word("mle"))
+RULES = {
+    "svd_solver": Rule(
+        "a name",
+        lambda value: isinstance(value, str) and value in get_args(SVDSolver),
+        get_args(SVDSolver),
+        "{name}={value!r} is not known; give one of {known}.{near}",
+    ),
+    "passes": one_of(NONE, integer(at_least=1)),
+    "oversampling": one_of(NONE, integer(at_least=1)),
+    "tol": Rule("a number in [0, 1) (0: the default of the dtype)", lambda value: is_real(value) and 0 <= value < 1),
+    "scale": Rule("True, False or positive numbers, one a feature", lambda value: not isinstance(value, str)),
+    "has_checkpoint": FLAG,
+    "warns_of_rounding": FLAG,
+}
 
 
 @documented
@@ -34,6 +51,10 @@ class PCASettings:
     )
     warns_of_rounding: bool = field_of("", "whether to warn of variances that are within rounding", default=True)
 
+    def __post_init__(self) -> None:
+        for name, rule in RULES.items():
+            rule.check("PCASettings", name, getattr(self, name))
+
 
 @documented
 @dataclass(frozen=True)
@@ -49,6 +70,16 @@ class RankRequest:
     def whole(self) -> bool:
         """Return whether the whole spectrum is needed."""
         return self.share is not None or self.minka
+
+    @classmethod
+    def checked(cls, n_components: int | float | str | None, svd_solver: str, n: int, d: int) -> RankRequest:
+        """Return the request of a caller who is no estimator; raise `InvalidParameterError` for what no fit has."""
+        COUNT_OR_SHARE.check_argument("n_components", n_components)
+        if isinstance(n_components, Integral) and n_components > min(n, d):
+            raise InvalidParameterError(
+                f"n_components={n_components} is not allowed; X of shape ({n}, {d}) has at most {min(n, d)} components."
+            )
+        return cls.of(n_components, svd_solver, n, d)
 
     @classmethod
     def of(cls, n_components: int | float | str | None, svd_solver: str, n: int, d: int) -> RankRequest:

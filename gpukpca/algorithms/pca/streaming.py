@@ -7,27 +7,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.inputs import check_listener, check_type
 from gpukpca.algorithms.magnitude import ScaledBatches, are_safe, row_bounds, safe_scale
 from gpukpca.algorithms.pca.batch_memory import exact_solver
-from gpukpca.algorithms.pca.incremental import IncrementalFit, IncrementalState, few_threads
+from gpukpca.algorithms.pca.incremental import COUNT, IncrementalFit, IncrementalState, few_threads, warn_of_equal_rows
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_fallbacks
 from gpukpca.backend import blocking
-from gpukpca.backend.device import device_context
+from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.finite import FINITE, check_finite
-from gpukpca.backend.namespace import empty_like, namespace_of, overflow_allowed, to_host
-from gpukpca.backend.rows import as_rows, dense_rows
+from gpukpca.backend.namespace import (
+    empty_like,
+    is_foreign,
+    is_numpy,
+    is_sparse,
+    library_of,
+    namespace_of,
+    overflow_allowed,
+    same_place,
+    to_host,
+)
+from gpukpca.backend.rows import as_rows, dense_rows, place_of
 from gpukpca.covariance.moments import Moments, moments_of
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.covariance.streamed import StreamedCenteredMatrix
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 from gpukpca.gram import DenseGram
 
 # Called after every pass with its number and its purpose.
@@ -78,7 +89,8 @@ def fit_pca_batches(
     Parameters
     ----------
     batches : iterable of arrays, each (m, d)
-        In memory; memory maps are read as they are used. Of one library of the Array API standard. Not changed.
+        In memory; memory maps are read as they are used. Of one library of the Array API standard. Not changed. The
+        result is in float64 where one of them is.
     n_components : int, optional
         p, at most min(n, d) of all n rows. None: min(n, d).
     resources : Resources, optional
@@ -94,7 +106,10 @@ def fit_pca_batches(
     Raises
     ------
     ValueError
-        There is no batch; one is not two-dimensional, is empty or holds NaN or infinity; n_components is too large.
+        There is no batch; one is not two-dimensional, is empty, holds NaN or infinity or has another width than the
+        first; n_components is no integer from 1 to min(n, d).
+    DeviceMismatchError
+        The batches are of different libraries or on different devices.
     MemoryBudgetError
         The passes do not fit into the memory.
     ConvergenceError
@@ -102,7 +117,7 @@ def fit_pca_batches(
 
     Warns
     -----
-    ConvergenceWarning, PrecisionWarning, DeviceFallbackWarning
+    ConvergenceWarning, RankWarning, PrecisionWarning, DeviceFallbackWarning
 
     See Also
     --------
@@ -123,19 +138,55 @@ def fit_pca_batches(
     >>> bool(np.allclose(fit.components, fit_pca(X, 2).components))
     True
     """
+    COUNT.check_argument("n_components", n_components)
+    check_listener(progress)
+    if resources is not None:
+        check_type("resources", resources, Resources)
+    checked = _checked_batches(batches)
+    n, d = sum(int(batch.shape[0]) for batch in checked), int(checked[0].shape[1])
+    if n_components is not None and n_components > min(n, d):
+        raise InvalidParameterError(
+            f"n_components={n_components} is not allowed; {n} rows of {d} features have at most {min(n, d)} components."
+        )
+    with device_context(checked[0]), overflow_allowed():
+        for number, batch in enumerate(checked):
+            check_finite(batch, FINITE, f"batch {number}")
+        resources = Resources.for_data(checked[0]) if resources is None else resources
+        place = resources.place
+        with device_context(place.work), few_threads(d, blocking.EXACT_ONE_THREAD_UP_TO):
+            dense = tuple(place.brought(dense_rows(batch)) for batch in checked)
+            dtype = namespace_of(dense[0]).result_type(*(batch.dtype for batch in dense))
+            largest = max(int(batch.shape[0]) for batch in dense)
+            source = HeldBatches(dense, empty_like(dense[0], dtype), n, largest)
+            fit = fit_exact(source, d, n_components, resources.limit, progress)
+    warn_of_equal_rows(fit.state)
+    return fit
+
+
+def _checked_batches(batches: Iterable[Array]) -> tuple[Array, ...]:
+    """Return batches as rows of one width, library and device; raise for anything else."""
+    given: Any = batches
+    if (is_numpy(given) or is_foreign(given) or is_sparse(given)) and given.ndim == 2:
+        raise InvalidParameterError(f"batches is one array of shape {tuple(given.shape)}; pass [X] for one batch.")
+    if not isinstance(batches, Iterable) or isinstance(batches, (str, bytes, dict)):
+        raise InvalidParameterError(
+            f"batches must be an iterable of arrays of shape (m, d), such as a list; got {type(batches).__name__}."
+        )
     checked = tuple(as_rows(batch) for batch in batches)
     if not checked or not all(map(all, (batch.shape for batch in checked))):
         raise ValueError("a fit needs at least one batch, and every batch at least one row and one column.")
-    with device_context(checked[0]), overflow_allowed():
-        for batch in checked:
-            check_finite(batch, FINITE)
-        resources = Resources.for_data(checked[0]) if resources is None else resources
-        place, d = resources.place, int(checked[0].shape[1])
-        with device_context(place.work), few_threads(d, blocking.EXACT_ONE_THREAD_UP_TO):
-            sizes = [int(batch.shape[0]) for batch in checked]
-            dense = tuple(place.brought(dense_rows(batch)) for batch in checked)
-            source = HeldBatches(dense, empty_like(dense[0]), sum(sizes), max(sizes))
-            return fit_exact(source, d, n_components, resources.limit, progress)
+    first = place_of(checked[0])
+    for number, batch in enumerate(checked):
+        if batch.shape[1] != checked[0].shape[1]:
+            raise InvalidParameterError(
+                f"batch {number} has {batch.shape[1]} features, and batch 0 has {checked[0].shape[1]}."
+            )
+        if not same_place(place_of(batch), first):
+            raise DeviceMismatchError(
+                f"batch {number} is of {library_of(place_of(batch))} on {describe_device(batch)}, and batch 0 of "
+                f"{library_of(first)} on {describe_device(first)}. Move them to one library and device first."
+            )
+    return checked
 
 
 def fit_exact(
