@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
+from gpukpca.exceptions import InvalidParameterError
+
 # Any object of a library that follows the Array API standard (NumPy, CuPy, PyTorch, ...). The standard has no
 # type that could be written here.
 Array = Any
@@ -95,6 +97,15 @@ class SymmetricOperator(Protocol):
 
 
 @runtime_checkable
+class HasPlace(Protocol):
+    """What every operator has, whichever other members it lacks."""
+
+    shape: tuple[int, int]
+    dtype: Any
+    like: Array
+
+
+@runtime_checkable
 class MatrixOperator(Protocol):
     """The least that `top_eigh` needs of an operator; see `SymmetricOperator` for its members."""
 
@@ -110,9 +121,19 @@ class MatrixOperator(Protocol):
 
 
 def complete_operator(op: Any) -> SymmetricOperator:
-    """Return `op`, or where its class is no `SymmetricOperator` a view of it with the defaults that it lacks."""
+    """Return `op`, or where its class is no `SymmetricOperator` a view of it with the defaults that it lacks.
+
+    Raises
+    ------
+    InvalidParameterError
+        `op` is no operator.
+    """
     if isinstance(op, ViewWithDefaults) or SymmetricOperator in type(op).__mro__:
         return cast(SymmetricOperator, op)
+    if isinstance(op, type) or not isinstance(op, HasPlace):
+        raise InvalidParameterError(
+            f"expected a symmetric operator, got {type(op).__name__}; wrap a matrix as gpukpca.gram.DenseGram(K)."
+        )
     return cast(SymmetricOperator, ViewWithDefaults(op, SymmetricOperator))
 
 

@@ -83,7 +83,7 @@ def namespace_of(*arrays: Any) -> Any:
     if all(type(x) is np.ndarray for x in arrays):  # by far the most frequent case, and asked for in every step
         return array_api_compat.numpy
     dense = [np.empty(0) if is_sparse(x) else x for x in arrays if x is not None]
-    for x in dense:
+    for x in dense or arrays[:1]:
         if not array_api_compat.is_array_api_obj(x):
             raise InvalidParameterError(
                 f"expected an array, got {type(x).__name__}; convert it with numpy.asarray first."

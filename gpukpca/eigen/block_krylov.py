@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from gpukpca._rules import NONE, integer, one_of
 from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
@@ -19,7 +20,6 @@ from gpukpca.eigen.krylov_state import Checkpointer, KrylovSettings
 from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import Solver
-from gpukpca.exceptions import InvalidParameterError
 
 MAX_PASSES = 300
 # Blocks in the basis before it is compressed. Measured on real data: with 8 or 10 blocks as many passes as with 24.
@@ -79,9 +79,8 @@ class BlockKrylov(Solver):
     def __post_init__(self) -> None:
         check_tolerance(self.tol)
         for name in ("block_size", "max_passes", "passes", "max_blocks"):
-            value = getattr(self, name)
-            if value is not None and value < (0 if name == "passes" else 1):
-                raise InvalidParameterError(f"BlockKrylov: {name}={value!r} is not allowed; it must be at least 1.")
+            rule = integer(at_least=0 if name == "passes" else 1)
+            one_of(NONE, rule).check("BlockKrylov", name, getattr(self, name))
 
     @property
     def is_default(self) -> bool:

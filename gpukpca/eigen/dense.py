@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpukpca._rules import FLAG, Rule, is_real
 from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import host_free_bytes, is_on_gpu
@@ -23,7 +24,7 @@ from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.eigen.residuals import default_tolerance, make_result
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import Solver
-from gpukpca.exceptions import ConvergenceError, InvalidParameterError
+from gpukpca.exceptions import ConvergenceError
 
 # In units of sqrt(n) eps: what no correct answer of a device's solver is off by.
 WRONG = 100.0
@@ -31,6 +32,7 @@ WRONG = 100.0
 HOST_SQUARES = 4
 # The share of the work of all eigenpairs that a few of them take.
 FEW_PAIRS = 0.4
+TOLERANCE = Rule("a number in [0, 1) (0: the default)", lambda value: is_real(value) and 0 <= value < 1)
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Dense(Solver):
 
     def __post_init__(self) -> None:
         check_tolerance(self.tol)
+        FLAG.check_argument("full_spectrum", self.full_spectrum)
 
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
         if on_gpu:  # cuSOLVER's own, vectors, and their moduli and signs
@@ -210,8 +213,7 @@ def _product(op: SymmetricOperator, U: Array) -> Array:
 
 def check_tolerance(tol: float) -> None:
     """Raise `InvalidParameterError` for a tolerance outside [0, 1)."""
-    if not 0 <= tol < 1:
-        raise InvalidParameterError(f"tol={tol!r} is not allowed; it must be a number in [0, 1) (0: the default).")
+    TOLERANCE.check_argument("tol", tol)
 
 
 def scaled_to_unit(A: Array) -> tuple[Array, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -147,6 +147,7 @@ class KrylovState:
         return replace(self, Q=Q, W=W, block=block)
 
 
+@runtime_checkable
 class Checkpointer(Protocol):
     """A store of the states of iterations, in this run and in later ones."""
 

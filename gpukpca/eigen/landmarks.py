@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gpukpca._typing import Array, RankReport, SymmetricOperator
+from gpukpca._typing import Array, RankReport, SymmetricOperator, complete_operator
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.linalg import pivot_order
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, namespace_of, to_host
-from gpukpca.backend.random import random_subset, uniform, weighted_draws
+from gpukpca.backend.random import generator, random_subset, uniform, weighted_draws
 from gpukpca.backend.rows import by_panels, gather_rows
 from gpukpca.eigen.partial_cholesky import PartialCholeskyBuilder, PivotedCholesky, default_block
 from gpukpca.eigen.validation import checked_count, checked_tolerance
@@ -34,7 +34,7 @@ MOST_A_PIVOT, MOST_CANDIDATES = 4, 512
 def pivoted_cholesky(
     op: SymmetricOperator,
     rank: int,
-    rng: np.random.Generator,
+    rng: np.random.Generator | int | None = None,
     *,
     tol: float = 0.0,
     block_size: int | None = None,
@@ -52,7 +52,8 @@ def pivoted_cholesky(
         Not centered. Only ``diagonal()``, ``columns(indices)`` and, where it exists, ``block(rows, columns)`` are used.
     rank : int
         Most columns of F; n at most.
-    rng : numpy.random.Generator
+    rng : numpy.random.Generator, int or None
+        Source of the draws; an int is a seed.
     tol : float
         Stop as soon as the certificate is at most `tol` times the largest eigenvalue of H F Fᵀ H. 0: use up the rank.
     block_size : int, optional
@@ -82,6 +83,7 @@ def pivoted_cholesky(
     Chen, Epperly, Tropp & Webber, Comm. Pure Appl. Math. 78 (2025), arXiv 2207.06503 (the method and its error);
     Epperly, Tropp & Webber, arXiv 2410.03969, algorithm 2 (rejection inside blocks).
     """
+    op, rng = complete_operator(op), generator(rng)
     rank = min(checked_count("rank", rank), op.shape[0])
     block = default_block(rank) if block_size is None else checked_count("block_size", block_size)
     builder, size = PartialCholeskyBuilder(op, rank, block, tol, report), block
@@ -127,6 +129,7 @@ def landmark_cholesky(
     Cost as `pivoted_cholesky`, and O(k³) on the host for the order of k landmarks. An operator without
     ``block(rows, columns)`` evaluates its columns once more for that.
     """
+    op = complete_operator(op)
     chosen = checked_landmarks(landmarks, op.shape[0])
     block = default_block(len(chosen))
     builder = PartialCholeskyBuilder(op, len(chosen), block, tol, report)
@@ -153,7 +156,12 @@ def _among(builder: PartialCholeskyBuilder, chosen: np.ndarray, block: int) -> n
 
 
 def spread_cholesky(
-    op: SymmetricOperator, rank: int, rng: np.random.Generator, *, tol: float = 0.0, report: RankReport | None = None
+    op: SymmetricOperator,
+    rank: int,
+    rng: np.random.Generator | int | None = None,
+    *,
+    tol: float = 0.0,
+    report: RankReport | None = None,
 ) -> PivotedCholesky:
     """Compute the factor whose landmarks are drawn as k-means++ draws its seeds, in feature space.
 
@@ -175,6 +183,7 @@ def spread_cholesky(
 
     Arthur & Vassilvitskii, SODA 2007 (the seeds); Oglic & Gärtner, ICML 2017 (as landmarks).
     """
+    op, rng = complete_operator(op), generator(rng)
     rank = min(checked_count("rank", rank), op.shape[0])
     builder = PartialCholeskyBuilder(op, rank, default_block(rank), tol, report)
     # No two points are further apart; equal, so the first landmark is drawn evenly.
@@ -268,7 +277,7 @@ class Nystrom:
         if self.rank is not None:
             checked_count("rank", self.rank)
         checked_tolerance(self.tol)
-        if self.landmarks not in LANDMARKS:
+        if not isinstance(self.landmarks, str) or self.landmarks not in LANDMARKS:
             raise InvalidParameterError(
                 f"landmarks={self.landmarks!r} is not allowed; give one of {', '.join(map(repr, LANDMARKS))}."
             )

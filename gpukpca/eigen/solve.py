@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from gpukpca._rules import CALLABLE, NONE, one_of
 from gpukpca._typing import MatrixOperator, PassReport, complete_operator
 from gpukpca.backend.device import is_on_gpu, on_its_device, synchronize
 from gpukpca.backend.random import generator
@@ -108,13 +109,18 @@ def top_eigh(
     Work is O(n^3) for `Dense`, and (number of passes) x (one product with a block) for `BlockKrylov`. Residuals above
     the tolerance are flagged in `EigenResult.converged`; estimators turn them into a warning.
     """
-    if not isinstance(op, MatrixOperator):
+    if not isinstance(op, MatrixOperator) or isinstance(op, type):
         raise InvalidParameterError(
             f"top_eigh needs a symmetric operator, got {type(op).__name__}; wrap a matrix as gpukpca.gram.DenseGram(K)."
         )
     op, n = complete_operator(op), op.shape[0]
     if isinstance(p, bool) or not isinstance(p, (int, np.integer)) or not 1 <= p <= n:
         raise InvalidParameterError(f"p={p!r} is not allowed; it must be an integer with 1 <= p <= n = {n}.")
+    one_of(NONE, CALLABLE).check_argument("report", report)
+    if checkpointer is not None and not isinstance(checkpointer, Checkpointer):
+        raise InvalidParameterError(
+            f"checkpointer={checkpointer!r} is not allowed; give an object with resumed(p) and record(state)."
+        )
     chosen = as_solver(solver, n, int(p), on_gpu=is_on_gpu(op.like))
     started = time.perf_counter()
     more = {"checkpointer": checkpointer} if checkpointer is not None and chosen.iterates(n, int(p)) else {}
@@ -125,7 +131,7 @@ def top_eigh(
 
 def as_solver(solver: SolverName | MinimalSolver, n: int, p: int, *, on_gpu: bool) -> Solver:
     """Return the solver for a name or an object."""
-    if isinstance(solver, MinimalSolver):
+    if isinstance(solver, MinimalSolver) and not isinstance(solver, type):
         return complete_solver(solver)
     if solver == "auto":
         return choose_solver(n, p, on_gpu=on_gpu)

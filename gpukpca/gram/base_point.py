@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from gpukpca._rules import is_integer
 from gpukpca._typing import Array, Indices, SymmetricOperator, complete_operator
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import column_sums, subtract_outer_sum
 from gpukpca.backend.namespace import accumulation_dtype, cast, namespace_of
 from gpukpca.backend.rows import gather_rows
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.arguments import check_block, check_indices
 
 
 @operator_on_its_device
@@ -41,10 +43,10 @@ class BasePointGram(SymmetricOperator):
     """
 
     def __init__(self, base: SymmetricOperator, anchor: int = 0) -> None:
-        n = base.shape[0]
-        if not 0 <= anchor < n:
+        self.base, n = complete_operator(base), base.shape[0]
+        if not is_integer(anchor) or not 0 <= anchor < n:
             raise InvalidParameterError(f"anchor={anchor!r} is not allowed; it must be an index from 0 to {n - 1}.")
-        self.base, self.anchor = complete_operator(base), anchor
+        self.anchor = int(anchor)
         self.shape, self.dtype, self.like = base.shape, base.dtype, base.like
         self.name, self.workers, self.rounding = self.base.name, self.base.workers, self.base.rounding
 
@@ -55,6 +57,7 @@ class BasePointGram(SymmetricOperator):
         return wide - 0.5 * float(wide[self.anchor])
 
     def __matmul__(self, V: Array) -> Array:
+        check_block(self, V)
         xp = namespace_of(self.like, V)
         V = cast(V, self.dtype)
         c, wide = self._column, self._column.dtype
@@ -71,6 +74,7 @@ class BasePointGram(SymmetricOperator):
         return xp.abs(cast(self.base.diagonal(), self._column.dtype)) + 2.0 * xp.abs(self._column)
 
     def columns(self, indices: Indices) -> Array:
+        check_indices(self, indices)
         return subtract_outer_sum(self.base.columns(indices), self._column, gather_rows(self._column, indices))
 
     def block(self, rows: Indices, columns: Indices) -> Array | None:

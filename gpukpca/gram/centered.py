@@ -24,6 +24,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.parallel import TileReport
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.arguments import check_block, check_indices
 from gpukpca.gram.dense import DenseGram
 from gpukpca.gram.tiled import shifted_gram
 from gpukpca.kernels.base import Kernel
@@ -177,6 +178,7 @@ class CenteredGram(SymmetricOperator):
 
     def __matmul__(self, V: Array) -> Array:
         """Return H (K (H V))."""
+        check_block(self, V)
         V = self.project(V)
         if self.known_means is not None:
             return self.project(self.base @ V)
@@ -217,6 +219,7 @@ class CenteredGram(SymmetricOperator):
         return cast(wide, self.dtype)
 
     def columns(self, indices: Indices) -> Array:
+        check_indices(self, indices)
         means = self.column_means
         chosen = from_host(to_host(means)[list(indices)], means)
         wide = cast(self.base.columns(indices), means.dtype) - means[:, None] - chosen[None, :]

@@ -9,6 +9,7 @@ from gpukpca.backend.namespace import empty_like, namespace_of, writes_in_place
 from gpukpca.backend.parallel import map_in_order, row_slices, worker_count
 from gpukpca.backend.rows import gather_rows, take_columns
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.arguments import check_block, check_indices, checked_matrix
 from gpukpca.kernels.prepared import PreparedRows
 
 
@@ -19,8 +20,8 @@ class DenseGram(SymmetricOperator):
     Parameters
     ----------
     K : array, shape (n, n)
-        Symmetric; that is trusted, not checked. Not copied and not changed, unless `to_dense(overwrite=True)` gives
-        it away.
+        Symmetric; that is trusted, not checked. Integers become float64. Not copied and not changed, unless
+        `to_dense(overwrite=True)` gives it away.
     n_jobs : int, optional
         Threads (NumPy only). None: as many as BLAS may use now.
     rounding : float
@@ -32,7 +33,8 @@ class DenseGram(SymmetricOperator):
     def __init__(
         self, K: Array, *, n_jobs: int | None = None, rounding: float = 1.0, rows: PreparedRows | None = None
     ) -> None:
-        if K.ndim != 2 or K.shape[0] != K.shape[1]:
+        K = checked_matrix(K, "a Gram matrix")
+        if K.shape[0] != K.shape[1]:
             raise InvalidParameterError(f"a Gram matrix must be square; got shape {tuple(K.shape)}.")
         self.K = K
         self.shape = (int(K.shape[0]), int(K.shape[0]))
@@ -43,6 +45,7 @@ class DenseGram(SymmetricOperator):
 
     def __matmul__(self, V: Array) -> Array:
         """Return K @ V, by panels of rows with threads."""
+        check_block(self, V)
         workers = worker_count(self.like, self.n_jobs)
         n = self.shape[0]
         panels = row_slices(n, n if workers == 1 else max(blocking.SMALLEST_PRODUCT_PANEL, -(-n // (4 * workers))))
@@ -53,6 +56,7 @@ class DenseGram(SymmetricOperator):
         return namespace_of(self.K).linalg.diagonal(self.K)
 
     def columns(self, indices: Indices) -> Array:
+        check_indices(self, indices)
         return take_columns(self.K, indices)
 
     def block(self, rows: Indices, columns: Indices) -> Array:

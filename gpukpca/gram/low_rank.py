@@ -7,7 +7,7 @@ from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import inner_products, symmetric_from_upper
 from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, from_host, namespace_of
 from gpukpca.backend.rows import by_panels, gather_rows
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.arguments import check_block, check_indices, checked_matrix
 
 
 @operator_on_its_device
@@ -34,9 +34,7 @@ class FactoredGram(SymmetricOperator):
     """
 
     def __init__(self, F: Array, noise_scale: float = 0.0) -> None:
-        if F.ndim != 2:
-            raise InvalidParameterError(f"a factor must have two dimensions, n rows and k columns; got {F.ndim}.")
-        self.F = F
+        self.F = F = checked_matrix(F, "a factor")
         self.noise_scale = noise_scale
         self.rows = None
         self.shape = (int(F.shape[0]), int(F.shape[0]))
@@ -45,6 +43,7 @@ class FactoredGram(SymmetricOperator):
 
     def __matmul__(self, V: Array) -> Array:
         """Return F (Fᵀ V), shape (n, b)."""
+        check_block(self, V)
         V = cast(V, self.dtype)
         return self.F @ from_host(inner_products(self.F, V), self.F)
 
@@ -60,6 +59,7 @@ class FactoredGram(SymmetricOperator):
         return by_panels(self.F, squares)
 
     def columns(self, indices: Indices) -> Array:
+        check_indices(self, indices)
         return self.F @ namespace_of(self.F).matrix_transpose(gather_rows(self.F, indices))
 
     def block(self, rows: Indices, columns: Indices) -> Array:

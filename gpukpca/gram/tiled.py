@@ -15,6 +15,7 @@ from gpukpca.backend.namespace import cast, empty_like, item_size, namespace_of,
 from gpukpca.backend.parallel import TileReport, map_tiles, row_slices, worker_count
 from gpukpca.backend.rows import as_rows
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.arguments import check_block, check_indices
 from gpukpca.gram.product import TILE_EDGE, compute_tile, dense_row_bytes, kernel_columns, square_from_tiles
 from gpukpca.gram.tiling import rows_at_once, tile_edge_for, tile_order, tiles_within, upper_tiles
 from gpukpca.kernels.base import Kernel, resolved_on
@@ -126,8 +127,7 @@ class TiledGram(SymmetricOperator):
 
     def __matmul__(self, V: Array) -> Array:
         """Return K @ V, shape (n, b), in the dtype of K."""
-        if V.ndim != 2 or V.shape[0] != self.shape[0]:
-            raise InvalidParameterError(f"expected a block of shape ({self.shape[0]}, b), got {tuple(V.shape)}.")
+        check_block(self, V)
         xp = namespace_of(self.like, V)
         V = cast(V, self.dtype)
         return xp.concat(self._upper.sums(V), axis=0)
@@ -141,6 +141,7 @@ class TiledGram(SymmetricOperator):
 
     def columns(self, indices: Indices) -> Array:
         """Return the columns of K named by `indices`, shape (n, len(indices)), computed with threads."""
+        check_indices(self, indices)
         edge, workers = self.tile_edge, self.workers
         return kernel_columns(self.kernel, self.rows, indices, self.like, tile_edge=edge, workers=workers)
 

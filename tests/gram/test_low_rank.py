@@ -87,7 +87,7 @@ def test_a_factor_in_either_order_of_memory():
 
 
 def test_a_factor_needs_two_dimensions():
-    with pytest.raises(InvalidParameterError, match="two dimensions"):
+    with pytest.raises(InvalidParameterError, match="two-dimensional"):
         FactoredGram(np.ones(4))
 
 

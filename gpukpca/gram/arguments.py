@@ -1,0 +1,45 @@
+"""Checks of the blocks and the indices that operators get."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpukpca._typing import Array, SymmetricOperator
+from gpukpca.backend.namespace import is_sparse, namespace_of
+from gpukpca.backend.rows import as_rows
+from gpukpca.exceptions import InvalidParameterError
+
+
+def checked_matrix(A: Any, what: str) -> Array:
+    """Return a dense real matrix of two dimensions in float32 or float64; `what` names it in errors.
+
+    Raises
+    ------
+    InvalidParameterError
+        A is sparse, not two-dimensional, complex or masked.
+    """
+    if A is None or isinstance(A, str):
+        raise InvalidParameterError(f"{what} must be an array, got {A!r}.")
+    if is_sparse(A):
+        raise InvalidParameterError(f"{what} must be dense; pass its toarray().")
+    return as_rows(A)
+
+
+def check_block(op: SymmetricOperator, V: Any) -> None:
+    """Raise `InvalidParameterError` where V is no block of shape (n, b) in the place of the operator."""
+    namespace_of(op.like, V)
+    if V is None or V.ndim != 2 or V.shape[0] != op.shape[0]:
+        raise InvalidParameterError(
+            f"expected a block of shape ({op.shape[0]}, b), got {V if V is None else tuple(V.shape)}."
+        )
+
+
+def check_indices(op: SymmetricOperator, chosen: Any) -> None:
+    """Raise `InvalidParameterError` where an entry is no row number of the operator."""
+    numbers, n = np.asarray(chosen), op.shape[0]
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        raise InvalidParameterError(f"indices={chosen!r} is not allowed; give a sequence of integers, such as [0, 3].")
+    if numbers.size and not 0 <= np.min(numbers) <= np.max(numbers) < n:
+        raise InvalidParameterError(f"indices={chosen!r} is not allowed; each must be an integer from 0 to {n - 1}.")

@@ -1,0 +1,91 @@
+"""Operators and solvers refuse what is no matrix, no block and no row number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpukpca.eigen import BlockKrylov, Dense, Nystrom, landmark_cholesky, pivoted_cholesky, spread_cholesky, top_eigh
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, FactoredGram, TiledGram
+from gpukpca.kernels import RBF
+
+N = 12
+X = np.random.default_rng(0).standard_normal((N, 3))
+
+
+def operators(array):
+    K = array(np.asarray(X @ X.T))
+    return {
+        "dense": DenseGram(K),
+        "factor": FactoredGram(array(X)),
+        "tiled": TiledGram(RBF(0.1), array(X)),
+        "centered": CenteredGram(DenseGram(K)),
+        "base point": BasePointGram(DenseGram(K)),
+    }
+
+
+@pytest.mark.parametrize("name", ["dense", "factor", "tiled", "centered", "base point"])
+def test_operators_refuse_blocks_and_indices_of_other_shapes(xp, name):
+    op = operators(xp.array)[name]
+    V = xp.array(X)
+    for block in (V[:, 0], V[:5, :], [[1.0]] * N, None):
+        with pytest.raises(InvalidParameterError, match="expected a"):
+            op @ block
+    for chosen in (3, [0.5], [N], [-1], None, ["a"], [True]):
+        with pytest.raises(InvalidParameterError, match="indices="):
+            op.columns(chosen)
+    assert op.columns([]).shape == (N, 0)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "bool", "float16"])
+def test_matrices_of_other_types_are_computed_in_float64(dtype):
+    K = (np.eye(N) * 2).astype(dtype)
+    for op in (DenseGram(K), CenteredGram(DenseGram(K)), FactoredGram(K), DenseGram(K.tolist())):
+        assert op.dtype == np.float64
+        assert np.all(np.isfinite(top_eigh(op, 2, "dense").eigenvalues))
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: DenseGram(None), "must be an array"),
+        (lambda: DenseGram("a"), "must be an array"),
+        (lambda: DenseGram(X), "square"),
+        (lambda: DenseGram(X[0]), "two-dimensional"),
+        (lambda: DenseGram(np.ma.masked_greater(X @ X.T, 1.0)), "masked"),
+        (lambda: DenseGram(1j * np.eye(3)), "complex"),
+        (lambda: FactoredGram(None), "must be an array"),
+        (lambda: CenteredGram(X @ X.T), "wrap a matrix"),
+        (lambda: CenteredGram(None), "wrap a matrix"),
+        (lambda: CenteredGram(DenseGram), "symmetric operator"),
+        (lambda: BasePointGram(X @ X.T), "wrap a matrix"),
+        (lambda: BasePointGram(DenseGram(X @ X.T), 1.5), "anchor="),
+        (lambda: pivoted_cholesky(X @ X.T, 3), "wrap a matrix"),
+        (lambda: spread_cholesky(X @ X.T, 3), "wrap a matrix"),
+        (lambda: landmark_cholesky(None, [1]), "wrap a matrix"),
+        (lambda: pivoted_cholesky(DenseGram(X @ X.T), 3, "a"), "'a' is not allowed"),
+        (lambda: top_eigh(DenseGram(X @ X.T), 2, solver=Dense), "solver="),
+        (lambda: top_eigh(DenseGram, 2), "wrap a matrix"),
+        (lambda: top_eigh(DenseGram(X @ X.T), 2, report=3), "report=3"),
+        (lambda: top_eigh(DenseGram(X @ X.T), 2, checkpointer="job"), "checkpointer='job'"),
+        (lambda: BlockKrylov(block_size=1.5), "block_size=1.5"),
+        (lambda: BlockKrylov(max_passes="a"), "max_passes='a'"),
+        (lambda: BlockKrylov(passes=True), "passes=True"),
+        (lambda: BlockKrylov(tol="a"), "tol='a'"),
+        (lambda: Dense(tol=None), "tol=None"),
+        (lambda: Dense(full_spectrum="no"), "full_spectrum='no'"),
+        (lambda: Nystrom(landmarks=[1, 2]), "landmarks="),
+    ],
+)
+def test_wrong_arguments_are_named(make, error):
+    with pytest.raises(InvalidParameterError, match=error):
+        make()
+
+
+@pytest.mark.parametrize("rng", [None, 3, np.random.default_rng(3)])
+def test_factorizations_take_a_seed_as_top_eigh_does(rng):
+    op = DenseGram(X @ X.T)
+    for factorization in (pivoted_cholesky, spread_cholesky):
+        found = factorization(op, 3, rng)
+        np.testing.assert_allclose(found.F @ found.F.T, X @ X.T, atol=1e-10)
