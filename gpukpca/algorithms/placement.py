@@ -69,6 +69,12 @@ class Placement:
         """Return whether the computation is elsewhere than the data."""
         return not same_place(self.work, self.home)
 
+    def in_dtype(self, dtype: Any) -> Placement:
+        """Return the same places in the dtype of checked rows, float32 or float64."""
+        name = dtype_name(dtype)
+        work, home = (empty_like(place, getattr(namespace_of(place), name)) for place in (self.work, self.home))
+        return replace(self, work=work, home=home)
+
     @property
     def notes(self) -> tuple[str, ...]:
         """The note, where there is one."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, TypeVar
 
@@ -17,11 +17,11 @@ from gpukpca._rules import FLAG, NONE, NOT_ZERO, integer, one_of
 from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import check_type
 from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
-from gpukpca.backend.device import free_bytes, hidden_memory, is_out_of_device_memory, release_unused
+from gpukpca.backend.device import describe_device, free_bytes, hidden_memory, is_out_of_device_memory, release_unused
 from gpukpca.backend.limits import SHARE_OF_FREE
-from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse
-from gpukpca.backend.rows import as_rows
-from gpukpca.exceptions import DeviceLostError, InvalidParameterError, MemoryBudgetError
+from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, library_of, same_place
+from gpukpca.backend.rows import as_rows, place_of
+from gpukpca.exceptions import DeviceLostError, DeviceMismatchError, InvalidParameterError, MemoryBudgetError
 
 # Bytes by the names of their units, in lower case.
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
@@ -73,6 +73,28 @@ class Resources:
         X = X if is_numpy(X) or is_foreign(X) or is_sparse(X) else as_rows(X, missing=True)
         place = at_full_precision(placement_for(device, X), X)
         return cls(place, memory_limit(limit, place.work), n_jobs, is_limited=memory is not None)
+
+    @classmethod
+    def for_fit(cls, given: Resources | None, X: Any) -> Resources:
+        """Return the resources of a fit of checked rows X: those that were given, in the dtype of X, or the default.
+
+        Raises
+        ------
+        InvalidParameterError
+            What was given is no `Resources`.
+        DeviceMismatchError
+            It was made for data of another library or device.
+        """
+        if given is None:
+            return cls.for_data(X)
+        check_type("resources", given, cls)
+        home, like = given.place.home, place_of(X)
+        if not same_place(home, like):
+            raise DeviceMismatchError(
+                f"resources are for data of {library_of(home)} on {describe_device(home)}, and X is of "
+                f"{library_of(like)} on {describe_device(like)}. Make them with Resources.for_data(X)."
+            )
+        return replace(given, place=given.place.in_dtype(X.dtype))
 
 
 class MemoryBudget:

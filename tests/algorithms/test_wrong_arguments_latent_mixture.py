@@ -9,8 +9,10 @@ import scipy.sparse
 from gpukpca.algorithms import (
     LatentSettings,
     MixtureSettings,
+    Resources,
     fit_bayesian_pca,
     fit_local_pca,
+    fit_pca,
     fit_probabilistic_pca,
 )
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
@@ -85,6 +87,8 @@ def test_results_check_scores(wrong, words):
 def test_mixture_fits_check_labels(labels):
     with pytest.raises(InvalidParameterError, match="labels must be"):
         LOCAL.inverse_transform(np.ones((4, 1)), labels)
+    with pytest.raises(InvalidParameterError, match="masked"):
+        LOCAL.inverse_transform(np.ones((2, 1)), np.ma.masked_equal([0, 1], 1))
 
 
 def test_results_that_overflow_are_reported():
@@ -101,6 +105,7 @@ def test_results_that_overflow_are_reported():
     {
         "no batches": ([], "empty list"),
         "rows as lists": (X.tolist(), r"list.*numpy\.asarray"),
+        "an iterator": (iter([X]), "iterator"),
         "single rows": (list(X), r"X\[0\] has 1 dimension"),
         "a batch of one column": ([X[:30], X[30:, :1]], r"1 features and X\[0\] has 5"),
         "a narrow batch": ([X, X[:, :3]], r"3 features and X\[0\] has 5"),
@@ -172,6 +177,27 @@ FIELDS = {
 def test_settings_check_their_fields(settings, name, value):
     with pytest.raises(InvalidParameterError, match=f"^{settings.__name__}: {name}="):
         settings(**{name: value})
+
+
+@pytest.mark.parametrize("function", [fit_pca, fit_probabilistic_pca, fit_local_pca])
+def test_resources_of_other_data(function):
+    integers = np.round(10.0 * X).astype(np.int64)
+    for kind in (np.int64, np.float32, np.float16):
+        given = Resources.for_data(integers.astype(kind))
+        found = function(integers, 1, resources=given, rng=0).components
+        expected = function(integers, 1, rng=0).components
+        assert found.dtype == expected.dtype
+        assert np.array_equal(found, expected)
+    torch = pytest.importorskip("torch")
+    with pytest.raises(DeviceMismatchError, match="resources are for data of torch"):
+        function(X, 1, resources=Resources.for_data(torch.asarray(X)))
+
+
+@pytest.mark.parametrize("function", [fit_probabilistic_pca, fit_bayesian_pca, fit_local_pca])
+def test_functions_name_their_generator(function):
+    for wrong in ("seed", -1, 1.5):
+        with pytest.raises(InvalidParameterError, match=r"^rng="):
+            function(X, 2, rng=wrong)
 
 
 def test_masked_entries_are_missing():

@@ -145,7 +145,7 @@ def fit_kernel_pca(
                 f"X has shape {tuple(X.shape)}; kernel PCA needs at least one row and one column."
             )
         check_finite(X, FINITE)
-        resources = Resources.for_data(X) if resources is None else resources
+        resources = Resources.for_fit(resources, X)
     with device_context(resources.place.work), overflow_allowed():
         resources.place.check_size(X, resources.limit)
         X = resources.place.brought(X)

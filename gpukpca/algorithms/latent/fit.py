@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -71,7 +71,8 @@ def fit_probabilistic_pca(
     Parameters
     ----------
     X : array or CSR matrix, shape (n, d), or a list of such batches of rows
-        Of any library of the Array API standard, or of SciPy. Not changed. The result lives where X lives.
+        Of any library of the Array API standard, or of SciPy. Not changed. The result lives where X lives, in float64
+        where a batch is. Masked entries are missing ones.
     n_components : int, optional
         p, at most min(n, d), and less than d for EM. None: min(n, d) - 1, and at most 20 for EM.
     settings : LatentSettings
@@ -92,7 +93,10 @@ def fit_probabilistic_pca(
     ------
     ValueError
         X is not two-dimensional, is empty or holds infinity; a row or a feature has no observed entry; n_components is
-        out of range; the direct solver was requested for missing entries or for batches.
+        no integer or out of range; batches are of different widths; the direct solver was requested for missing entries
+        or for batches.
+    DeviceMismatchError
+        The batches, or the data that `resources` are for, are of different libraries or on different devices.
     MemoryBudgetError
         The fit does not fit into the memory.
 
@@ -193,18 +197,21 @@ def _fit_any(
     """Check the rows and fit them directly or by EM."""
     N_COMPONENTS.check_argument("n_components", n_components)
     check_type("settings", settings, LatentSettings)
-    if resources is not None:
-        check_type("resources", resources, Resources)
     check_listener(progress)
+    if isinstance(X, Iterator):
+        raise InvalidParameterError(
+            "X is an iterator, which gives its batches only once, and EM goes through them many times; pass list(X)."
+        )
     is_list = isinstance(X, (list, tuple))
     with device_context(X[0] if is_list and X else X), overflow_allowed():
         batches = _batches(X) if is_list else [_checked(X, "X")]
-        resources = Resources.for_data(_widest(batches)) if resources is None else resources
+        resources = Resources.for_fit(resources, _widest(batches))
         with device_context(resources.place.work):
+            arguments = (n_components, prior, settings, resources, generator(rng, "rng"), progress)
             if is_direct(None if is_list else batches[0], settings.solver, "direct"):
-                return fit_spectrum(batches[0], n_components, prior, settings, resources, generator(rng), progress)
+                return fit_spectrum(batches[0], *arguments)
             dense = [resources.place.brought(dense_rows(batch)) for batch in batches]
-            return fit_em(dense, n_components, prior, settings, resources, generator(rng), progress)
+            return fit_em(dense, *arguments)
 
 
 def _checked(X: Array, name: str) -> Array:

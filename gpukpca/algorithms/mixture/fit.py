@@ -59,7 +59,10 @@ def fit_local_pca(
     Raises
     ------
     ValueError
-        X is not two-dimensional, is sparse or empty, or holds NaN or infinity; k > n, p >= d or p > n.
+        X is not two-dimensional, is sparse or empty, or holds NaN or infinity; k or p is no count, k > n,
+        p >= d or p > n.
+    DeviceMismatchError
+        `resources` are for data of another library or device.
     MemoryBudgetError
         The fit does not fit into the memory.
 
@@ -94,8 +97,6 @@ def fit_local_pca(
     COUNTS.check_argument("n_clusters", n_clusters)
     COUNTS.check_argument("n_components", n_components)
     check_type("settings", settings, MixtureSettings)
-    if resources is not None:
-        check_type("resources", resources, Resources)
     check_listener(progress)
     with device_context(X), overflow_allowed():
         X = as_rows(X)
@@ -104,9 +105,9 @@ def fit_local_pca(
         if not all(X.shape):
             raise InvalidParameterError(f"X has shape {tuple(X.shape)}; the fit needs at least one row and one column.")
         check_finite(X, FINITE)
-        resources = Resources.for_data(X) if resources is None else resources
+        resources = Resources.for_fit(resources, X)
         with device_context(resources.place.work):
-            return fit_clusters(X, n_clusters, n_components, settings, resources, generator(rng), progress)
+            return fit_clusters(X, n_clusters, n_components, settings, resources, generator(rng, "rng"), progress)
 
 
 def fit_clusters(

@@ -97,6 +97,8 @@ class LocalModel:
     def checked_labels(self, labels: Any, m: int, count: str) -> Array:
         """Return labels of m rows where it is computed; `count` is the name of the number of clusters in an error."""
         host, k = to_host(labels) if is_foreign(labels) else np.asarray(labels), len(self.clusters)
+        if np.ma.is_masked(labels):
+            raise InvalidParameterError("labels have masked entries; give every row a cluster.")
         if host.shape != (m,) or host.dtype.kind not in "iu":
             raise InvalidParameterError(
                 f"labels must be integers, one a row, shape ({m},); got {host.dtype} of shape {host.shape}."

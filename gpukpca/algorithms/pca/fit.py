@@ -114,14 +114,12 @@ def fit_pca(
     check_type("settings", settings, PCASettings)
     check_listener(progress)
     FLAG.check_argument("with_scores", with_scores)
-    if resources is not None:
-        check_type("resources", resources, Resources)
     with device_context(X), overflow_allowed():
         X = as_rows(X)
         if not all(X.shape):
             raise ValueError(f"X has shape {tuple(X.shape)}; PCA needs at least one row and one column.")
         check_finite(X, FINITE)
-        resources = Resources.for_data(X) if resources is None else resources
+        resources = Resources.for_fit(resources, X)
         with device_context(resources.place.work):
             rank = RankRequest.checked(n_components, settings.svd_solver, *X.shape)
             return fit_rows(

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_listener, check_type
+from gpukpca.algorithms.inputs import check_listener
 from gpukpca.algorithms.magnitude import ScaledBatches, are_safe, row_bounds, safe_scale
 from gpukpca.algorithms.pca.batch_memory import exact_solver
 from gpukpca.algorithms.pca.incremental import COUNT, IncrementalFit, IncrementalState, few_threads, warn_of_equal_rows
@@ -140,8 +140,6 @@ def fit_pca_batches(
     """
     COUNT.check_argument("n_components", n_components)
     check_listener(progress)
-    if resources is not None:
-        check_type("resources", resources, Resources)
     checked = _checked_batches(batches)
     n, d = sum(int(batch.shape[0]) for batch in checked), int(checked[0].shape[1])
     if n_components is not None and n_components > min(n, d):
@@ -151,7 +149,7 @@ def fit_pca_batches(
     with device_context(checked[0]), overflow_allowed():
         for number, batch in enumerate(checked):
             check_finite(batch, FINITE, f"batch {number}")
-        resources = Resources.for_data(checked[0]) if resources is None else resources
+        resources = Resources.for_fit(resources, checked[0])
         place = resources.place
         with device_context(place.work), few_threads(d, blocking.EXACT_ONE_THREAD_UP_TO):
             dense = tuple(place.brought(dense_rows(batch)) for batch in checked)
