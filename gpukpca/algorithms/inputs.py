@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.namespace import cast, is_sparse, move
 from gpukpca.backend.rows import as_rows
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import ConvergenceError, InvalidParameterError, MemoryBudgetError
+
+# Advice to users of estimators -> the same with the arguments of functions.
+ARGUMENTS = {"memory_limit": "memory", 'iterated_power="auto"': "passes=None", "exact=True with": "PCA of batches with"}
 
 
 def new_rows(X: Any, d: int, *, missing: bool = False) -> Array:
@@ -64,3 +69,16 @@ def check_listener(progress: Any) -> None:
     """Raise `InvalidParameterError` where `progress` is neither None nor callable."""
     if progress is not None and not callable(progress):
         raise InvalidParameterError(f"progress={progress!r} is not allowed; give None or a callable.")
+
+
+@contextmanager
+def names_of_functions() -> Iterator[None]:
+    """Write the advice of errors inside with the names of a function's arguments, not of an estimator's parameters."""
+    try:
+        yield
+    except (ConvergenceError, MemoryBudgetError) as error:
+        text = str(error)
+        for parameter, argument in ARGUMENTS.items():
+            text = text.replace(parameter, argument)
+        error.args = (text,)
+        raise

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpukpca._rules import FLAG
 from gpukpca._typing import Array, HasShape
-from gpukpca.algorithms.inputs import check_listener, check_type
+from gpukpca.algorithms.inputs import check_listener, check_type, names_of_functions
 from gpukpca.algorithms.pca.components import Components, SolverTools, principal_components
 from gpukpca.algorithms.pca.model import LinearProjection, PCAFit, scores_of_panel
 from gpukpca.algorithms.pca.plan import PCAPlan, PCAPlanRequest, make_pca_plan
@@ -114,7 +114,7 @@ def fit_pca(
     check_type("settings", settings, PCASettings)
     check_listener(progress)
     FLAG.check_argument("with_scores", with_scores)
-    with device_context(X), overflow_allowed():
+    with device_context(X), overflow_allowed(), names_of_functions():
         X = as_rows(X)
         if not all(X.shape):
             raise ValueError(f"X has shape {tuple(X.shape)}; PCA needs at least one row and one column.")
@@ -188,6 +188,8 @@ def feature_scale(scale: bool | HasShape | Sequence[float], Z: CenteredMatrix) -
     d = Z.shape[1]
     try:
         given = to_host(scale) if hasattr(scale, "shape") else np.asarray(scale, dtype=np.float64)
+        if np.iscomplexobj(given):
+            raise TypeError("complex numbers")
         given = given.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidParameterError(f"scale={scale!r} is not allowed; give True, False or {d} numbers > 0.") from error

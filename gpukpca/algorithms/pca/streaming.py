@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_listener
+from gpukpca.algorithms.inputs import check_listener, names_of_functions
 from gpukpca.algorithms.magnitude import ScaledBatches, are_safe, row_bounds, safe_scale
 from gpukpca.algorithms.pca.batch_memory import exact_solver
 from gpukpca.algorithms.pca.incremental import COUNT, IncrementalFit, IncrementalState, few_threads, warn_of_equal_rows
@@ -24,9 +24,6 @@ from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.namespace import (
     empty_like,
-    is_foreign,
-    is_numpy,
-    is_sparse,
     library_of,
     namespace_of,
     overflow_allowed,
@@ -146,7 +143,7 @@ def fit_pca_batches(
         raise InvalidParameterError(
             f"n_components={n_components} is not allowed; {n} rows of {d} features have at most {min(n, d)} components."
         )
-    with device_context(checked[0]), overflow_allowed():
+    with device_context(checked[0]), overflow_allowed(), names_of_functions():
         for number, batch in enumerate(checked):
             check_finite(batch, FINITE, f"batch {number}")
         resources = Resources.for_fit(resources, checked[0])
@@ -163,9 +160,9 @@ def fit_pca_batches(
 
 def _checked_batches(batches: Iterable[Array]) -> tuple[Array, ...]:
     """Return batches as rows of one width, library and device; raise for anything else."""
-    given: Any = batches
-    if (is_numpy(given) or is_foreign(given) or is_sparse(given)) and given.ndim == 2:
-        raise InvalidParameterError(f"batches is one array of shape {tuple(given.shape)}; pass [X] for one batch.")
+    shape = tuple(getattr(batches, "shape", ()))
+    if len(shape) == 2:
+        raise InvalidParameterError(f"batches is one array of shape {shape}; pass [X] for one batch.")
     if not isinstance(batches, Iterable) or isinstance(batches, (str, bytes, dict)):
         raise InvalidParameterError(
             f"batches must be an iterable of arrays of shape (m, d), such as a list; got {type(batches).__name__}."
