@@ -29,7 +29,7 @@ NEGLIGIBLE = 1e-32
 
 
 @documented
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cluster:
     """x ~ N(mean, Vᵀ(Λ - σ²)V + σ²I), in the units of a fit."""
 

@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 
 @documented
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RowScaling:
     """The units of a fit: a row x becomes ``factor x - shift``."""
 
