@@ -208,8 +208,8 @@ ENTRIES = [
     # maps of new points, pre-images, what goes on with the next batch
     _data(AffineProjection, {"basis": rows("m", "d"), "mean_norm": NUMBER}, without=("rows",), shared=True),
     _data(LinearProjection),
-    _data(LinearAxes),
-    _data(LinearPreimage),
+    _data(LinearAxes, {"rest": floats("d").or_none.maybe}),
+    _data(LinearPreimage, {"rest": floats("d").or_none.maybe}),
     _data(RidgeRule, {"n_jobs": INTEGER.or_none}),
     _data(RidgeRegression),
     _data(FeatureSpace, {"n_jobs": INTEGER.or_none}, without=("landmarks", "axes")),

@@ -212,3 +212,10 @@ def test_the_arrays_have_the_shapes_that_the_fields_state(xp, rng):
 
 def test_the_example_runs():
     assert doctest.testmod(kernel_pca_fit).failed == 0
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6, 1e12])
+def test_linear_scores_of_training_rows_are_those_of_the_fit_whatever_the_mean(xp, rng, offset):
+    X = xp.array(rng.standard_normal((60, 5)) * np.arange(1, 6) + offset)
+    fit = fit_kernel_pca(X, kernels.Linear(), 3)
+    np.testing.assert_allclose(xp.host(fit.transform(X)), xp.host(fit.scores), atol=1e-12)

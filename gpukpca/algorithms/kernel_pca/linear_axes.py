@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.backend.namespace import cast, namespace_of
+from gpukpca.backend.namespace import cast, epsilon, full, namespace_of
 from gpukpca.backend.rows import by_panels, feature_means, row_panels
+
+# In units of eps: what is left of the mean, relative to the deviation of the first scores, where it is kept.
+VISIBLE = 16.0
 
 
 @documented
@@ -19,12 +23,20 @@ class LinearAxes:
     components: Array = field_of("p d", "The rows of V.")
     mean: Array = field_of("d", "In the dtype of the data.")
     wide_mean: Array = field_of("d", "In the widest floating type.")
+    rest: Array | None = field_of(
+        "d", "The mean less `wide_mean`, in its type; None where that is below rounding of the scores.", default=None
+    )
 
     @classmethod
     def of_rows(cls, X: Array, projection: Array) -> Self:
         """Return the axes V = Aᵀ (X - mean) of training rows (n, d), with A of shape (n, p)."""
-        mean = feature_means(X)
-        return cls(_weighted_sums(X, mean, projection), cast(mean, X.dtype), mean)
+        mean, n = feature_means(X), int(X.shape[0])
+        rest = _weighted_sums(X, mean, full((n, 1), 1.0 / n, projection))[0, :]
+        # The norm of a column of A is 1 / (sqrt(n) times the deviation of its scores).
+        xp = namespace_of(projection)
+        size = float(xp.max(xp.abs(rest))) * math.sqrt(n * float(xp.sum(projection[:, :1] ** 2)))
+        kept = cast(rest, mean.dtype) if size > VISIBLE * epsilon(projection) else None
+        return cls(_weighted_sums(X, mean, projection), cast(mean, X.dtype), mean, kept)
 
     @classmethod
     def of_landmarks(cls, basis: Array, center: Array, projection: Array, mean_weights: Array) -> Self:
@@ -57,7 +69,8 @@ class LinearAxes:
         return by_panels(Y, panel)
 
     def _centered(self, rows: Any) -> Array:
-        return cast(cast(rows, self.wide_mean.dtype) - self.wide_mean[None, :], self.components.dtype)
+        off = cast(rows, self.wide_mean.dtype) - self.wide_mean[None, :]
+        return cast(off if self.rest is None else off - self.rest[None, :], self.components.dtype)
 
 
 def _weighted_sums(X: Array, center: Array, weights: Array) -> Array:
