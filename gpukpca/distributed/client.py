@@ -378,7 +378,7 @@ def client_for(given: Any) -> Any:
     distributed = sys.modules.get("distributed")
     if distributed is not None and isinstance(given, distributed.Client):
         return given
-    if given is not None and given != "active":
+    if given is not None and not (isinstance(given, str) and given == "active"):
         named = f" For the scheduler there, client=distributed.Client({given!r})." if _is_address(given) else ""
         raise InvalidParameterError(
             f'client={given!r} is not allowed; give a distributed.Client, "active" or None.{named}'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpukpca._rules import COUNT, NONE, one_of
+from gpukpca._rules import COUNT, NONE, NOT_ZERO, one_of
 from gpukpca._typing import Array, Indices
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu, on_its_device
@@ -12,14 +12,16 @@ from gpukpca.backend.elementwise import add, place_for, put
 from gpukpca.backend.linalg import mirror_upper, symmetric_from_upper, with_diagonal, with_entries
 from gpukpca.backend.namespace import cast, empty_like, full, is_sparse, namespace_of, writable
 from gpukpca.backend.parallel import TileReport, map_in_order, row_slices, worker_count
-from gpukpca.backend.rows import as_rows, check_widths, take_rows
+from gpukpca.backend.rows import as_rows, check_numbers, check_widths, take_rows
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.arguments import check_not_empty
 from gpukpca.gram.tiling import tile_edge_for, tile_order
 from gpukpca.kernels.base import Kernel, resolved_on
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.user_defined import checked_tile
 
 TILE_EDGE = one_of(NONE, COUNT)
+N_JOBS = one_of(NONE, NOT_ZERO)
 
 
 def dense_row_bytes(kernel: Kernel, X: Array) -> int:
@@ -81,6 +83,9 @@ def kernel_matmat(
     the prepared Y. Each thread owns whole panels of rows of the result.
     """
     TILE_EDGE.check_argument("tile_edge", tile_edge)
+    N_JOBS.check_argument("n_jobs", n_jobs)
+    namespace_of(V)
+    check_numbers(V)
     X, Y = _operands(X, Y, V)
     kernel = resolved_on(kernel, Y)
     return _matmat(kernel, X, Y, kernel.prepare(Y), V, tile_edge, n_jobs, report)
@@ -172,7 +177,9 @@ def gram_matrix(kernel: Kernel, X: Array, Y: Array | None = None, *, n_jobs: int
     Cost O(n m d), half of that for the symmetric case; memory n m items. Data-dependent parameters such as
     ``gamma="scale"`` are taken from X.
     """
+    N_JOBS.check_argument("n_jobs", n_jobs)
     X = as_rows(X)
+    check_not_empty(X)
     kernel = resolved_on(kernel, X)
     return _square(kernel, X, n_jobs) if Y is None else _rectangle(kernel, X, as_rows(Y), n_jobs)
 

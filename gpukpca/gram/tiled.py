@@ -15,8 +15,8 @@ from gpukpca.backend.namespace import cast, empty_like, item_size, namespace_of,
 from gpukpca.backend.parallel import TileReport, map_tiles, row_slices, worker_count
 from gpukpca.backend.rows import as_rows
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.arguments import check_block, check_indices
-from gpukpca.gram.product import TILE_EDGE, compute_tile, dense_row_bytes, kernel_columns, square_from_tiles
+from gpukpca.gram.arguments import check_block, check_indices, check_not_empty
+from gpukpca.gram.product import N_JOBS, TILE_EDGE, compute_tile, dense_row_bytes, kernel_columns, square_from_tiles
 from gpukpca.gram.tiling import rows_at_once, tile_edge_for, tile_order, tiles_within, upper_tiles
 from gpukpca.kernels.base import Kernel, resolved_on
 from gpukpca.kernels.prepared import PreparedRows
@@ -91,6 +91,7 @@ class TiledGram(SymmetricOperator):
         self.name = f"the kernel {type(kernel).__name__}"
         n = int(X.shape[0])
         self.kernel, self.shape, self.dtype, self.like = kernel, (n, n), X.dtype, empty_like(X)
+        N_JOBS.check_argument("n_jobs", n_jobs)
         self.workers = worker_count(self.like, n_jobs)
         TILE_EDGE.check_argument("tile_edge", tile_edge)
         row_bytes = dense_row_bytes(kernel, X)
@@ -163,6 +164,7 @@ class TiledGram(SymmetricOperator):
 
 def _tileable(kernel: Kernel, X: Array) -> Kernel:
     """Return the kernel with numbers in place of rules; raise where it cannot be evaluated tile by tile."""
+    check_not_empty(X)
     resolved = resolved_on(kernel, X)
     if resolved.stored_only:
         raise InvalidParameterError(

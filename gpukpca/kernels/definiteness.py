@@ -6,10 +6,11 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend import linalg
+from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.namespace import accumulation_dtype, cast, epsilon
 from gpukpca.backend.rows import as_rows
 from gpukpca.exceptions import IndefiniteKernelError
-from gpukpca.kernels.base import Kernel
+from gpukpca.kernels.base import Kernel, resolved_on
 from gpukpca.kernels.user_defined import BlockCallable, PairwiseCallable, Precomputed
 
 
@@ -33,7 +34,8 @@ def is_psd(kernel: Kernel, X: Array) -> bool:
     eigenvalue, eps that of the dtype of X.
     """
     rows = as_rows(X)
-    K = kernel(rows)
+    check_finite(rows, FINITE)
+    K = resolved_on(kernel, rows)(rows)
     tolerance = 10.0 * K.shape[0] * epsilon(K)
     eigenvalues = linalg.all_eigenvalues(cast(K, accumulation_dtype(K)))
     return bool(eigenvalues[0] >= -tolerance * max(float(np.max(np.abs(eigenvalues))), 0.0))

@@ -219,3 +219,28 @@ def test_linear_scores_of_training_rows_are_those_of_the_fit_whatever_the_mean(x
     X = xp.array(rng.standard_normal((60, 5)) * np.arange(1, 6) + offset)
     fit = fit_kernel_pca(X, kernels.Linear(), 3)
     np.testing.assert_allclose(xp.host(fit.transform(X)), xp.host(fit.scores), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"settings": None}, "settings=None"),
+        ({"settings": {}}, "KernelPCASettings"),
+        ({"settings": KernelPCASettings}, "KernelPCASettings"),
+        ({"resources": "cpu"}, "resources="),
+        ({"resources": 4}, "resources=4"),
+        ({"progress": 3}, "progress=3"),
+        ({"open_checkpoint": "folder"}, "open_checkpoint='folder'"),
+        ({"rng": "a"}, "rng='a'"),
+        ({"n_components": 1.5}, "n_components=1.5"),
+        ({"kernel": "rbf"}, "kernel object"),
+    ],
+)
+def test_the_function_names_wrong_arguments(rng, arguments, words):
+    with pytest.raises(InvalidParameterError, match=words):
+        fit_kernel_pca(rng.standard_normal((20, 3)), **{"kernel": kernels.RBF()} | arguments)
+
+
+def test_no_client_is_an_array(rng):
+    with pytest.raises(InvalidParameterError, match="client="):
+        KernelPCA(client=np.asarray([1, 2])).fit(rng.standard_normal((20, 3)))

@@ -7,8 +7,8 @@ import pytest
 
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, landmark_cholesky, pivoted_cholesky, spread_cholesky, top_eigh
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, FactoredGram, TiledGram
-from gpukpca.kernels import RBF
+from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, FactoredGram, TiledGram, gram_matrix, kernel_matmat
+from gpukpca.kernels import RBF, is_psd
 
 N = 12
 X = np.random.default_rng(0).standard_normal((N, 3))
@@ -75,6 +75,14 @@ def test_matrices_of_other_types_are_computed_in_float64(dtype):
         (lambda: BlockKrylov(tol="a"), "tol='a'"),
         (lambda: Dense(tol=None), "tol=None"),
         (lambda: Dense(full_spectrum="no"), "full_spectrum='no'"),
+        (lambda: gram_matrix(RBF(), X[:0]), "at least one row"),
+        (lambda: gram_matrix(RBF(), X[:, :0]), "at least one row"),
+        (lambda: gram_matrix(RBF(), X, n_jobs="a"), "n_jobs='a'"),
+        (lambda: CenteredGram.of_kernel(RBF(), X[:0]), "at least one row"),
+        (lambda: TiledGram(RBF(), X, n_jobs=1.5), r"n_jobs=1\.5"),
+        (lambda: kernel_matmat(RBF(), X, X, None), "expected an array, got NoneType"),
+        (lambda: kernel_matmat(RBF(), X, X, 1j * X), "complex"),
+        (lambda: is_psd("rbf", X), "kernel object"),
         (lambda: Nystrom(landmarks=[1, 2]), "landmarks="),
     ],
 )
@@ -89,3 +97,8 @@ def test_factorizations_take_a_seed_as_top_eigh_does(rng):
     for factorization in (pivoted_cholesky, spread_cholesky):
         found = factorization(op, 3, rng)
         np.testing.assert_allclose(found.F @ found.F.T, X @ X.T, atol=1e-10)
+
+
+def test_definiteness_is_not_asked_of_missing_numbers():
+    with pytest.raises(ValueError, match="NaN"):
+        is_psd(RBF(), np.full((3, 2), np.nan))

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._rules import CALLABLE, NONE, one_of
 from gpukpca._typing import Array
+from gpukpca.algorithms.inputs import check_listener, check_type
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.nystrom import nystrom_fit
 from gpukpca.algorithms.kernel_pca.plan import Plan
@@ -137,6 +139,10 @@ def fit_kernel_pca(
     >>> bool(np.all(fit.residual_norms <= 1e-6 * fit.eigenvalues[0]))
     True
     """
+    check_type("settings", settings, KernelPCASettings)
+    check_listener(progress)
+    one_of(NONE, CALLABLE).check_argument("open_checkpoint", open_checkpoint)
+    rng = generator(rng, "rng")
     settings = settings if n_components is None else replace(settings, n_components=n_components)
     with device_context(X), overflow_allowed():
         given, X = X, as_rows(X)
@@ -153,9 +159,7 @@ def fit_kernel_pca(
             X = own_copy(X, given)
         kernel = resolved_on(kernel, X)
         check_symmetry(kernel, X)
-        return fit_rows(
-            X, kernel, settings, resources, rng=generator(rng), progress=progress, open_checkpoint=open_checkpoint
-        )
+        return fit_rows(X, kernel, settings, resources, rng=rng, progress=progress, open_checkpoint=open_checkpoint)
 
 
 def fit_rows(
