@@ -11,7 +11,7 @@ import numpy as np
 
 from gpukpca._rules import CALLABLE, NONE, one_of
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_listener, check_type
+from gpukpca.algorithms.inputs import check_listener, check_type, names_of_functions
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.nystrom import nystrom_fit
 from gpukpca.algorithms.kernel_pca.plan import Plan
@@ -144,7 +144,7 @@ def fit_kernel_pca(
     one_of(NONE, CALLABLE).check_argument("open_checkpoint", open_checkpoint)
     rng = generator(rng, "rng")
     settings = settings if n_components is None else replace(settings, n_components=n_components)
-    with device_context(X), overflow_allowed():
+    with device_context(X), overflow_allowed(), names_of_functions():
         given, X = X, as_rows(X)
         if not all(X.shape):
             raise InvalidParameterError(
@@ -152,7 +152,7 @@ def fit_kernel_pca(
             )
         check_finite(X, FINITE)
         resources = Resources.for_fit(resources, X)
-    with device_context(resources.place.work), overflow_allowed():
+    with device_context(resources.place.work), overflow_allowed(), names_of_functions():
         resources.place.check_size(X, resources.limit)
         X = resources.place.brought(X)
         if settings.copies_data and not resources.place.moved and not isinstance(kernel, Precomputed):
