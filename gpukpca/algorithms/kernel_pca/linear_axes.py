@@ -34,7 +34,8 @@ class LinearAxes:
         rest = _weighted_sums(X, mean, full((n, 1), 1.0 / n, projection))[0, :]
         # The norm of a column of A is 1 / (sqrt(n) times the deviation of its scores).
         xp = namespace_of(projection)
-        size = float(xp.max(xp.abs(rest))) * math.sqrt(n * float(xp.sum(projection[:, :1] ** 2)))
+        first = projection[:, : min(1, int(projection.shape[1]))]
+        size = float(xp.max(xp.abs(rest))) * math.sqrt(n * float(xp.sum(first**2)))
         kept = cast(rest, mean.dtype) if size > VISIBLE * epsilon(projection) else None
         return cls(_weighted_sums(X, mean, projection), cast(mean, X.dtype), mean, kept)
 
