@@ -9,11 +9,29 @@ from typing import Any
 from gpukpca._typing import Array
 from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.namespace import cast, is_sparse, move
-from gpukpca.backend.rows import as_rows
+from gpukpca.backend.rows import as_rows, check_not_empty
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError, MemoryBudgetError
 
 # Advice to users of estimators -> the same with the arguments of functions.
 ARGUMENTS = {"memory_limit": "memory", 'iterated_power="auto"': "passes=None", "exact=True with": "PCA of batches with"}
+
+
+def training_rows(X: Any, what: str, *, missing: bool = False, name: str = "X") -> Array:
+    """Return the rows (n, d) of a fit, checked, where they are; errors call them `name` and the fit `what`.
+
+    With `missing`, NaN, masked entries and missing values of pandas are NaN.
+
+    Raises
+    ------
+    InvalidParameterError
+        X is not two-dimensional, complex or masked, or has no rows or no columns.
+    ValueError
+        NaN or infinity in X.
+    """
+    rows = as_rows(X, missing=missing)
+    check_not_empty(rows, what, name)
+    check_finite(rows, FINITE, f"Input {name}", missing=missing)
+    return rows
 
 
 def new_rows(X: Any, d: int, *, missing: bool = False) -> Array:

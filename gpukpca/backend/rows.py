@@ -71,6 +71,12 @@ def as_rows(X: Any, *, missing: bool = False) -> Any:
     return X
 
 
+def check_not_empty(X: Any, what: str, name: str = "X") -> None:
+    """Raise `InvalidParameterError` where X, called `name`, has no rows or no columns, which `what` needs."""
+    if not all(X.shape):
+        raise InvalidParameterError(f"{name} has shape {tuple(X.shape)}; {what} needs at least one row and one column.")
+
+
 def check_numbers(X: Any, missing: bool = False) -> None:
     """Raise where the entries of X are no real numbers: complex, dates, or masked unless they may be missing."""
     if isinstance(X, np.ma.MaskedArray) and not missing and np.ma.is_masked(X):

@@ -27,14 +27,6 @@ def checked_matrix(A: Any, what: str) -> Array:
     return as_rows(A)
 
 
-def check_not_empty(X: Any) -> None:
-    """Raise `InvalidParameterError` where X has no rows or no columns."""
-    if not all(X.shape):
-        raise InvalidParameterError(
-            f"X has shape {tuple(X.shape)}; a kernel matrix needs at least one row and one column."
-        )
-
-
 def check_block(op: SymmetricOperator, V: Any) -> None:
     """Raise `InvalidParameterError` where V is no block of shape (n, b) in the place of the operator."""
     namespace_of(op.like, V)

@@ -12,9 +12,8 @@ from gpukpca.backend.elementwise import add, place_for, put
 from gpukpca.backend.linalg import mirror_upper, symmetric_from_upper, with_diagonal, with_entries
 from gpukpca.backend.namespace import cast, empty_like, full, is_sparse, namespace_of, writable
 from gpukpca.backend.parallel import TileReport, map_in_order, row_slices, worker_count
-from gpukpca.backend.rows import as_rows, check_numbers, check_widths, take_rows
+from gpukpca.backend.rows import as_rows, check_not_empty, check_numbers, check_widths, take_rows
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.arguments import check_not_empty
 from gpukpca.gram.tiling import tile_edge_for, tile_order
 from gpukpca.kernels.base import Kernel, resolved_on
 from gpukpca.kernels.prepared import PreparedRows
@@ -179,7 +178,7 @@ def gram_matrix(kernel: Kernel, X: Array, Y: Array | None = None, *, n_jobs: int
     """
     N_JOBS.check_argument("n_jobs", n_jobs)
     X = as_rows(X)
-    check_not_empty(X)
+    check_not_empty(X, "a kernel matrix")
     kernel = resolved_on(kernel, X)
     return _square(kernel, X, n_jobs) if Y is None else _rectangle(kernel, X, as_rows(Y), n_jobs)
 

@@ -13,9 +13,9 @@ from gpukpca.backend.device import free_bytes, is_on_gpu, on_its_device, operato
 from gpukpca.backend.limits import SHARE_ALONE
 from gpukpca.backend.namespace import cast, empty_like, item_size, namespace_of, writable
 from gpukpca.backend.parallel import TileReport, map_tiles, row_slices, worker_count
-from gpukpca.backend.rows import as_rows
+from gpukpca.backend.rows import as_rows, check_not_empty
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram.arguments import check_block, check_indices, check_not_empty
+from gpukpca.gram.arguments import check_block, check_indices
 from gpukpca.gram.product import N_JOBS, TILE_EDGE, compute_tile, dense_row_bytes, kernel_columns, square_from_tiles
 from gpukpca.gram.tiling import rows_at_once, tile_edge_for, tile_order, tiles_within, upper_tiles
 from gpukpca.kernels.base import Kernel, resolved_on
@@ -164,7 +164,7 @@ class TiledGram(SymmetricOperator):
 
 def _tileable(kernel: Kernel, X: Array) -> Kernel:
     """Return the kernel with numbers in place of rules; raise where it cannot be evaluated tile by tile."""
-    check_not_empty(X)
+    check_not_empty(X, "a kernel matrix")
     resolved = resolved_on(kernel, X)
     if resolved.stored_only:
         raise InvalidParameterError(

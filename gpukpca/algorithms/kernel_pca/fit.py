@@ -11,7 +11,7 @@ import numpy as np
 
 from gpukpca._rules import CALLABLE, NONE, one_of
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_listener, check_type, names_of_functions
+from gpukpca.algorithms.inputs import check_listener, check_type, names_of_functions, training_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.nystrom import nystrom_fit
 from gpukpca.algorithms.kernel_pca.plan import Plan
@@ -35,10 +35,9 @@ from gpukpca.algorithms.progress import Listener, Progress, pass_report, tile_re
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_fallbacks, warn_of_tolerance
 from gpukpca.backend.device import device_context, is_on_gpu
-from gpukpca.backend.finite import FINITE, check_finite
+from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import generator
-from gpukpca.backend.rows import as_rows
 from gpukpca.eigen import EigenResult, top_eigh
 from gpukpca.eigen.solver import complete_solver
 from gpukpca.exceptions import (
@@ -145,12 +144,7 @@ def fit_kernel_pca(
     rng = generator(rng, "rng")
     settings = settings if n_components is None else replace(settings, n_components=n_components)
     with device_context(X), overflow_allowed(), names_of_functions():
-        given, X = X, as_rows(X)
-        if not all(X.shape):
-            raise InvalidParameterError(
-                f"X has shape {tuple(X.shape)}; kernel PCA needs at least one row and one column."
-            )
-        check_finite(X, FINITE)
+        given, X = X, training_rows(X, "kernel PCA")
         resources = Resources.for_fit(resources, X)
     with device_context(resources.place.work), overflow_allowed(), names_of_functions():
         resources.place.check_size(X, resources.limit)

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_listener, check_type
+from gpukpca.algorithms.inputs import check_listener, check_type, training_rows
 from gpukpca.algorithms.latent.ard import rounding_of
 from gpukpca.algorithms.latent.e_step import EStep, Parameters, SufficientStatistics, accumulate, panel_rows
 from gpukpca.algorithms.latent.em import EMProblem, EMResult, StepReport
@@ -25,7 +25,7 @@ from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, device_context
-from gpukpca.backend.finite import FINITE, check_finite, has_missing
+from gpukpca.backend.finite import check_finite, has_missing
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -43,7 +43,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.random import generator
-from gpukpca.backend.rows import as_rows, dense_rows, feature_means, place_of
+from gpukpca.backend.rows import dense_rows, feature_means, place_of
 from gpukpca.exceptions import (
     ConvergenceWarning,
     DeviceMismatchError,
@@ -204,7 +204,7 @@ def _fit_any(
         )
     is_list = isinstance(X, (list, tuple))
     with device_context(X[0] if is_list and X else X), overflow_allowed():
-        batches = _batches(X) if is_list else [_checked(X, "X")]
+        batches = _batches(X) if is_list else [training_rows(X, "the fit", missing=True)]
         resources = Resources.for_fit(resources, _widest(batches))
         with device_context(resources.place.work):
             arguments = (n_components, prior, settings, resources, generator(rng, "rng"), progress)
@@ -212,17 +212,6 @@ def _fit_any(
                 return fit_spectrum(batches[0], *arguments)
             dense = [resources.place.brought(dense_rows(batch)) for batch in batches]
             return fit_em(dense, *arguments)
-
-
-def _checked(X: Array, name: str) -> Array:
-    """Return rows with finite or missing entries; raise for anything else, which the error calls `name`."""
-    X = as_rows(X, missing=True)
-    if not all(X.shape):
-        raise InvalidParameterError(
-            f"{name} has shape {tuple(X.shape)}; the fit needs at least one row and one column."
-        )
-    check_finite(X, FINITE, f"Input {name}", missing=True)
-    return X
 
 
 def _batches(X: Sequence[Array]) -> list[Array]:
@@ -235,7 +224,7 @@ def _batches(X: Sequence[Array]) -> list[Array]:
                 f"X is a list, which means batches of rows, and X[{number}] has {np.ndim(batch)} dimension(s) instead "
                 "of 2. Give a list of rows as an array: numpy.asarray(X)."
             )
-    batches = [_checked(batch, f"X[{number}]") for number, batch in enumerate(X)]
+    batches = [training_rows(batch, "the fit", missing=True, name=f"X[{number}]") for number, batch in enumerate(X)]
     first = batches[0]
     for number, batch in enumerate(batches):
         if not same_place(place_of(batch), place_of(first)):

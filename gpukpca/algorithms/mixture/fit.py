@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_listener, check_type
+from gpukpca.algorithms.inputs import check_listener, check_type, training_rows
 from gpukpca.algorithms.mixture.component import fix_signs
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit, rotate_back
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotate_into_span
@@ -14,10 +14,8 @@ from gpukpca.algorithms.mixture.settings import COUNTS, Counts, MixtureSettings
 from gpukpca.algorithms.progress import Listener
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
-from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.namespace import is_sparse, overflow_allowed
 from gpukpca.backend.random import generator
-from gpukpca.backend.rows import as_rows
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, RankWarning, warn_user
 
 
@@ -99,12 +97,9 @@ def fit_local_pca(
     check_type("settings", settings, MixtureSettings)
     check_listener(progress)
     with device_context(X), overflow_allowed():
-        X = as_rows(X)
         if is_sparse(X):
             raise InvalidParameterError("sparse rows are not supported; pass a dense array, such as X.toarray().")
-        if not all(X.shape):
-            raise InvalidParameterError(f"X has shape {tuple(X.shape)}; the fit needs at least one row and one column.")
-        check_finite(X, FINITE)
+        X = training_rows(X, "the fit")
         resources = Resources.for_fit(resources, X)
         with device_context(resources.place.work):
             return fit_clusters(X, n_clusters, n_components, settings, resources, generator(rng, "rng"), progress)

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpukpca._rules import FLAG
 from gpukpca._typing import Array, HasShape
-from gpukpca.algorithms.inputs import check_listener, check_type, names_of_functions
+from gpukpca.algorithms.inputs import check_listener, check_type, names_of_functions, training_rows
 from gpukpca.algorithms.pca.components import Components, SolverTools, principal_components
 from gpukpca.algorithms.pca.model import LinearProjection, PCAFit, scores_of_panel
 from gpukpca.algorithms.pca.plan import PCAPlan, PCAPlanRequest, make_pca_plan
@@ -20,10 +20,8 @@ from gpukpca.algorithms.progress import Listener, Progress, pass_report, timed
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.solver_warnings import warn_of_tolerance
 from gpukpca.backend.device import device_context
-from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.namespace import cast, epsilon, from_host, is_sparse, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.random import generator
-from gpukpca.backend.rows import as_rows
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import DenseCenteredMatrix
 from gpukpca.covariance.sparse import SparseCenteredMatrix
@@ -115,10 +113,7 @@ def fit_pca(
     check_listener(progress)
     FLAG.check_argument("with_scores", with_scores)
     with device_context(X), overflow_allowed(), names_of_functions():
-        X = as_rows(X)
-        if not all(X.shape):
-            raise ValueError(f"X has shape {tuple(X.shape)}; PCA needs at least one row and one column.")
-        check_finite(X, FINITE)
+        X = training_rows(X, "PCA")
         resources = Resources.for_fit(resources, X)
         with device_context(resources.place.work):
             rank = RankRequest.checked(n_components, settings.svd_solver, *X.shape)
