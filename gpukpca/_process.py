@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class ProcessState:
-    """What later calls of the process rely on.
+    """Hold what later calls of the process rely on.
 
     Attributes
     ----------

@@ -98,7 +98,7 @@ class SymmetricOperator(Protocol):
 
 @runtime_checkable
 class HasPlace(Protocol):
-    """What every operator has, whichever other members it lacks."""
+    """State the members that every operator has, whichever others it lacks."""
 
     shape: tuple[int, int]
     dtype: Any

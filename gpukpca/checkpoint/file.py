@@ -69,7 +69,7 @@ class CheckpointFile:
 
     @property
     def has_state(self) -> bool:
-        """Whether it was written after the first solution began."""
+        """Return whether it was written after the first solution began."""
         return bool(self.header["p"])
 
 

@@ -24,7 +24,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class KrylovSettings:
-    """What stays fixed over an iteration.
+    """Hold what stays fixed over an iteration.
 
     Attributes
     ----------
