@@ -16,6 +16,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # room -> level; gram, covariance and eigen are siblings that never import each other
 LEVELS = {
     "_archive": 0,
+    "_container": 0,
     "_files": 0,
     "_formatting": 0,
     "_rules": 0,
@@ -82,6 +83,7 @@ HOMES = {
     "distributed": {"distributed"},
     "threadpoolctl": {"backend", "cli"},
     "psutil": {"backend"},
+    "safetensors": {"_container"},
     "joblib": set(),
     "torch": set(),
     "array_api_strict": set(),

@@ -1,0 +1,185 @@
+"""Containers: a JSON header and arrays by name in one safetensors file, with a digest of all of it.
+
+Every reader of the safetensors format reads the arrays. `read_container` accepts exactly what `write_container` writes:
+it runs no code, believes no size before comparing it with the file, and refuses all else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import IO, Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from gpukpca._files import plain_target, replaced_whole
+from gpukpca.exceptions import InvalidParameterError, ModelFormatError
+
+Header = dict[str, Any]
+Arrays = dict[str, np.ndarray]
+
+# The entry of the metadata of a safetensors file that holds everything but the arrays.
+KEY = "gpukpca"
+CODES = {np.dtype("<f8"): "F64", np.dtype("<f4"): "F32", np.dtype("<i8"): "I64", np.dtype("<i4"): "I32"}
+LARGEST_HEADER = 10**7  # bytes: parsing takes about ten times as many
+MOST_LEVELS = 64
+LARGEST_INTEGER = 2**63 - 1
+
+
+def write_container(path: str | os.PathLike[str], kind: str, header: Header, arrays: Arrays) -> None:
+    """Write a file whole: until all of it is on the disk, `path` is what it was. Equal content gives equal bytes.
+
+    Parameters
+    ----------
+    path : str or path
+    kind : str
+        What the file is, such as "model"; `read_container` refuses other kinds.
+    header : dict
+        Text keys to numbers, text, True, False, None, and lists and dictionaries of those.
+    arrays : dict
+        Arrays of float64, float32, int64 or int32 by name. They keep C or Fortran order; other strides become C order.
+
+    Raises
+    ------
+    InvalidParameterError
+        A header of more than `LARGEST_HEADER` bytes or `MOST_LEVELS` levels, or with what JSON has no form for: NaN,
+        infinity, integers beyond 64 bits, other objects. An array of another dtype.
+    OSError
+        No such folder, no permission, no space.
+    """
+    transposed = [name for name, array in arrays.items() if array.flags.f_contiguous and not array.flags.c_contiguous]
+    stored = {
+        name: np.asarray(array.T if name in transposed else array, array.dtype.newbyteorder("<"), order="C")
+        for name, array in arrays.items()
+    }
+    if other := sorted({str(array.dtype) for array in stored.values() if array.dtype not in CODES}):
+        raise InvalidParameterError(f"arrays of {', '.join(other)} have no place in a file; convert them to float64.")
+    try:
+        _check_plain(header)
+        head = _head(kind, "", header, transposed, stored)
+    except (ModelFormatError, TypeError, ValueError, RecursionError) as error:
+        raise InvalidParameterError(f"this {kind} has no place in a file: {error}.") from error
+    if len(head) > LARGEST_HEADER:
+        raise InvalidParameterError(
+            f"the text of this {kind}, such as column names and parameters, takes {len(head)} bytes, and a file holds "
+            f"{LARGEST_HEADER}. Fit an array without column names, or a kernel of fewer terms."
+        )
+    head = _head(kind, _digest(head, stored), header, transposed, stored)
+    with replaced_whole(plain_target(path)) as (file,):
+        file.write(len(head).to_bytes(8, "little") + head)
+        for _, array in _in_order(stored):
+            file.write(array.data)
+
+
+def read_container(path: str | os.PathLike[str], kind: str) -> tuple[Header, Arrays]:
+    """Return the header and the arrays of a file of a kind; the arrays are writable and have memory of their own.
+
+    Raises
+    ------
+    ModelFormatError
+        Anything that `write_container` does not write. The message is a clause about the file without its name.
+    OSError
+        No such file, a directory, no permission.
+    """
+    with _plain_file(path) as file, _refused():
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if length > min(size - 8, LARGEST_HEADER):
+            raise ModelFormatError("it is empty, cut off, or no safetensors file of gpukpca")
+        head = file.read(length)
+        # The open file by its handle: `path` may be replaced at any time.
+        handle = f"/dev/fd/{file.fileno()}"
+        with safe_open(handle if os.path.exists(handle) else os.fspath(path), "numpy") as tensors:
+            content = json.loads((tensors.metadata() or {}).get(KEY, "{}"))
+            if content.get("kind") != kind:
+                raise ModelFormatError(f"it is no {kind} of gpukpca but another safetensors file")
+            stored = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118  # no mapping
+        header, transposed, digest = content["header"], content["transposed"], content["sha256"]
+        _check_plain(header)
+        # safetensors accepts other spellings and keys that it does not know.
+        if head != _head(kind, digest, header, transposed, stored):
+            raise ModelFormatError("it is damaged, or other software wrote it: its header is not as gpukpca writes it")
+        if digest != _digest(_head(kind, "", header, transposed, stored), stored):
+            raise ModelFormatError("it is damaged: its content does not match its SHA-256 digest")
+        return header, {name: array.T if name in transposed else array for name, array in stored.items()}
+
+
+def is_container(path: str | os.PathLike[str], kind: str) -> bool:
+    """Return whether a plain file begins as `write_container` begins files of a kind."""
+    begin = _json({"__metadata__": {KEY: _json({"kind": kind})[:-1]}})[:-3].encode()
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(8 + len(begin))[8:] == begin
+
+
+def _head(kind: str, digest: str, header: Header, transposed: list[str], stored: Arrays) -> bytes:
+    """Return the header of the safetensors file; spaces at its end align the arrays to 8 bytes."""
+    content = {"kind": kind, "sha256": digest, "transposed": transposed, "header": header}
+    entries: Header = {"__metadata__": {KEY: _json(content)}}
+    end = 0
+    for name, array in _in_order(stored):
+        start, end = end, end + array.nbytes
+        entries[name] = {"dtype": CODES[array.dtype], "shape": list(array.shape), "data_offsets": [start, end]}
+    text = _json(entries).encode()
+    return text + b" " * (-len(text) % 8)
+
+
+def _digest(head: bytes, stored: Arrays) -> str:
+    """Return the SHA-256 digest of a header without digest and of the bytes of the arrays."""
+    digest = sha256(head)
+    for _, array in _in_order(stored):
+        digest.update(array.data)
+    return digest.hexdigest()
+
+
+def _in_order(stored: Arrays) -> list[tuple[str, np.ndarray]]:
+    """Return the arrays by name in the order of the file: long items first, so that all are aligned."""
+    return sorted(stored.items(), key=lambda item: (-item[1].itemsize, item[0]))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _check_plain(header: Any) -> None:
+    """Raise `ModelFormatError` for more levels or longer integers than a header may have."""
+    level, depth = [header], 0
+    while level := [part for value in level for part in _parts(value)]:
+        depth += 1
+        if depth > MOST_LEVELS:
+            raise ModelFormatError(f"its header has more than {MOST_LEVELS} levels")
+        for value in level:
+            if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+                raise ModelFormatError("its header has an integer beyond 64 bits")
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return the values inside a value of JSON."""
+    return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+
+
+@contextmanager
+def _plain_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Yield an open plain file. Opening a pipe would wait for a writer, and a device has no end."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a directory says what is wrong
+        raise ModelFormatError("it is a device or a pipe, not a file")
+    with open(path, "rb") as file:
+        yield file
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Report all that reading a strange file raises as `ModelFormatError`."""
+    try:
+        yield
+    except ModelFormatError:
+        raise
+    except (SafetensorError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as e:
+        raise ModelFormatError(f"it is damaged, cut off, or no safetensors file of gpukpca ({e})") from e
