@@ -1,7 +1,7 @@
-"""Tables and pictures of records: ``python -m benchmarks.report [RECORD ...] [--plots FOLDER] [--readme]``.
+"""Tables and pictures of records: ``python -m benchmarks.report [RECORD ...] [--plots FOLDER] [--page]``.
 
 Of a record made on a card also: on what card and when, what it can do, what was reached of what should be, and from
-which sizes on it is worth it; ``--readme`` writes that between the marks in README.md.
+which sizes on it is worth it; ``--page`` writes that between the marks in docs/gpu.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.verdicts import faster_from, fastest
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-# Between these lines of the README stand the figures of a card.
+# Between these lines of docs/gpu.md stand the figures of a card.
 MARKS = "<!-- figures of a card: begin -->", "<!-- figures of a card: end -->"
 # The name of the card of tests/fake_cupy.
 IMAGINARY = "Imaginary GPU"
@@ -36,14 +36,14 @@ def main() -> None:
     )
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw time and memory against n as PNG there")
     parser.add_argument(
-        "--readme",
+        "--page",
         nargs="?",
         type=Path,
-        const=ROOT / "README.md",
+        const=ROOT / "docs" / "gpu.md",
         metavar="FILE",
-        help="write the figures of a card into a file, default README.md",
+        help="write the figures of a card into a file, default docs/gpu.md",
     )
-    parser.add_argument("--force", action="store_true", help="with --readme: also figures of the imitation of a card")
+    parser.add_argument("--force", action="store_true", help="with --page: also figures of the imitation of a card")
     options = parser.parse_args()
     records = {}
     for path in options.records or sorted(RESULTS.glob("*.json")):
@@ -54,8 +54,8 @@ def main() -> None:
     for path in [path for path, record in records.items() if "entries" not in record]:
         print(f"{path.name}: no record of ci/bench.sh --record", file=sys.stderr)
         del records[path]
-    if options.readme:
-        write_readme(options.readme, card_section(list(records.values()), options.force))
+    if options.page:
+        write_page(options.page, card_section(list(records.values()), options.force))
         return
     printed: list[Any] = []
     for path, record in records.items():
@@ -107,7 +107,7 @@ def cuda(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-# -- the README --------------------------------------------------------------------------------------------------------
+# -- the page ----------------------------------------------------------------------------------------------------------
 
 
 def card_section(records: list[dict[str, Any]], force: bool = False) -> str:
@@ -118,9 +118,9 @@ def card_section(records: list[dict[str, Any]], force: bool = False) -> str:
     records = [record for record in records if "gpu" in record["machine"]]
     cards = {record["machine"]["gpu"] for record in records}
     if len(cards) != 1:
-        sys.exit(f"--readme: the records must be of one card, and these are of {sorted(cards) or 'none'}. Name others.")
+        sys.exit(f"--page: the records must be of one card, and these are of {sorted(cards) or 'none'}. Name others.")
     if IMAGINARY in cards and not force:
-        sys.exit("--readme: the records were made on the imitation of a card. Name records of a card.")
+        sys.exit("--page: the records were made on the imitation of a card. Name records of a card.")
     parts = ["**Imaginary figures, made on the imitation of a card.**"] if IMAGINARY in cards else []
     parts.append(f"Measured on {where_and_when(records[0]['machine'])}.")
     ceilings = {row["name"]: row for record in records for row in record.get("ceilings", [])}
@@ -134,12 +134,12 @@ def card_section(records: list[dict[str, Any]], force: bool = False) -> str:
     return "\n\n".join([*parts, *(["\n".join(lines)] if lines else [])])
 
 
-def write_readme(file: Path, section: str) -> None:
+def write_page(file: Path, section: str) -> None:
     """Put the section in place of what stands between the marks of a file."""
     before, begin, rest = file.read_text(encoding="utf-8").partition(MARKS[0])
     _, end, after = rest.partition(MARKS[1])
     if not begin or not end:
-        sys.exit(f"--readme: {file} lacks the lines {MARKS[0]} and {MARKS[1]}. Add them where the figures shall stand.")
+        sys.exit(f"--page: {file} lacks the lines {MARKS[0]} and {MARKS[1]}. Add them where the figures shall stand.")
     file.write_text(f"{before}{begin}\n{section}\n{end}{after}", encoding="utf-8")
 
 

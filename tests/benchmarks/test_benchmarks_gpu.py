@@ -451,14 +451,14 @@ def record_of(path: Path, gpu: str, found: dict[str, Any]) -> Path:
     return path
 
 
-def test_figures_of_a_card_are_written_between_the_marks_of_the_readme(
+def test_figures_of_a_card_are_written_between_the_marks_of_the_page(
     numpy_device: None, measured_ceilings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record, readme = record_of(tmp_path / "r.json", "A card", measured_ceilings), tmp_path / "README.md"
     begin, end = report.MARKS
     readme.write_text(f"before\n{begin}\nNot yet measured on a card.\n{end}\nafter\n")
     for _ in range(2):  # the second time over what the first wrote
-        reported(monkeypatch, record, "--readme", readme)
+        reported(monkeypatch, record, "--page", readme)
         text = readme.read_text()
         assert text.startswith(f"before\n{begin}\nMeasured on **A card**")
         assert text.endswith(f".\n{end}\nafter\n")
@@ -467,15 +467,15 @@ def test_figures_of_a_card_are_written_between_the_marks_of_the_readme(
         assert "Not yet measured" not in text
     readme.write_text("no marks\n")
     with pytest.raises(SystemExit, match="lacks the lines"):
-        reported(monkeypatch, record, "--readme", readme)
+        reported(monkeypatch, record, "--page", readme)
     assert readme.read_text() == "no marks\n"
     host = tmp_path / "host.json"
     host.write_text(json.dumps({"machine": {"cpu": "a host"}, "entries": []}))
     with pytest.raises(SystemExit, match="one card"):
-        reported(monkeypatch, host, "--readme", readme)
+        reported(monkeypatch, host, "--page", readme)
 
 
-def test_figures_of_the_imitation_are_kept_out_of_the_readme(
+def test_figures_of_the_imitation_are_kept_out_of_the_page(
     numpy_device: None, cuda: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not fake_cupy.is_installed():
@@ -484,14 +484,14 @@ def test_figures_of_the_imitation_are_kept_out_of_the_readme(
     text = "\n".join(report.MARKS)
     readme.write_text(text)
     with pytest.raises(SystemExit, match="imitation"):
-        reported(monkeypatch, record, "--readme", readme)
+        reported(monkeypatch, record, "--page", readme)
     assert readme.read_text() == text
-    reported(monkeypatch, record, "--readme", readme, "--force")
+    reported(monkeypatch, record, "--page", readme, "--force")
     assert readme.read_text().splitlines()[1] == "**Imaginary figures, made on the imitation of a card.**"
 
 
-def test_the_readme_has_the_marks_once_and_figures_of_a_card_between_them_alone() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_page_has_the_marks_once_and_figures_of_a_card_between_them_alone() -> None:
+    text = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
     assert [text.count(mark) for mark in report.MARKS] == [1, 1]
     outside = text.partition(report.MARKS[0])[0] + text.partition(report.MARKS[1])[2]
     assert "not yet measured" not in outside.lower()
