@@ -313,8 +313,8 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
                     PrecisionWarning,
                 )
             m = int(scores.shape[0])
-            which = model.likeliest(scores) if labels is None else model.checked_labels(labels, m, "n_clusters_")
-            points = cast(model.placed(scores, which), self.components_.dtype)
+            which = model.likeliest_labels(scores) if labels is None else model.check_labels(labels, m, "n_clusters_")
+            points = cast(model.points(scores, which), self.components_.dtype)
             check_finite(points, "The coordinates are too large.", "The array of points")
             return self._delivered(points, X)
 
@@ -334,7 +334,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         ------
         NotFittedError, ValueError
         """
-        return self._numbers(X, "denoise", lambda model, Y: model.projected(Y, self.n_jobs))
+        return self._numbers(X, "denoise", lambda model, Y: model.project(Y, self.n_jobs))
 
     @supports_dask("numbers")
     def score_samples(self, X: ArrayLike) -> Array:
@@ -412,7 +412,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         COUNT.check_argument("n_samples", n_samples)
         with device_context(self._model.frame.shift):
             rng = generator(self.random_state if random_state is None else random_state)
-            rows, labels = self._model.drawn(int(n_samples), rng)
+            rows, labels = self._model.sample(int(n_samples), rng)
             kind = getattr(namespace_of(rows), dtype_name(self.components_.dtype))
             return move(cast(rows, kind), self.components_), _labels_at(labels, self.components_)
 

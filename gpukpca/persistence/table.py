@@ -19,8 +19,8 @@ from gpukpca.algorithms.kernel_pca.linear_axes import LinearAxes
 from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.kernel_pca.projection import AffineProjection
 from gpukpca.algorithms.latent.model import LatentModel
-from gpukpca.algorithms.mixture.alternation import ASSIGNMENTS
-from gpukpca.algorithms.mixture.component import Cluster
+from gpukpca.algorithms.mixture.assignment import ASSIGNMENTS
+from gpukpca.algorithms.mixture.cluster import Cluster
 from gpukpca.algorithms.mixture.model import LocalModel
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling
 from gpukpca.algorithms.pca.incremental import IncrementalState

@@ -16,10 +16,12 @@ from sklearn.exceptions import NotFittedError
 from sklearn.mixture import GaussianMixture
 
 from gpukpca import PCA, LocalPCA
-from gpukpca.algorithms.mixture.alternation import Alternation, AlternationSettings, best_of
-from gpukpca.algorithms.mixture.component import fit_cluster, free_parameters
-from gpukpca.algorithms.mixture.initialization import seed_rows, start_labels
+from gpukpca.algorithms.mixture.assignment import ASSIGNMENTS
+from gpukpca.algorithms.mixture.cluster import fit_cluster
+from gpukpca.algorithms.mixture.initialization import kmeans_plusplus, start_labels
+from gpukpca.algorithms.mixture.iteration import ClusterIteration, IterationSettings, iterate_from
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotate_into_span
+from gpukpca.algorithms.mixture.selection import free_parameters
 from gpukpca.backend import blocking
 from gpukpca.datasets import misleading_clusters, noisy_spiral
 from gpukpca.exceptions import (
@@ -91,7 +93,7 @@ def test_em_is_that_of_explicit_covariances(xp, rng):
     rows = xp.array(X)
     frame = RowScaling.of(rows, rows[:0, 0])
     labels = rng.integers(0, 3, 90)
-    run = Alternation(ScaledRows(rows, frame), AlternationSettings("mixture", 2, 1e-9, 0.0), labels)
+    run = ClusterIteration(ScaledRows(rows, frame), IterationSettings(ASSIGNMENTS["mixture"], 2, 1e-9, 0.0), labels)
     R = np.eye(3)[labels]
     weights, means = R.mean(axis=0), (R.T @ X) / R.sum(axis=0)[:, None]
     covs = []
@@ -105,7 +107,7 @@ def test_em_is_that_of_explicit_covariances(xp, rng):
         run.advance(most)
         for cluster, weight, mean, C in zip(run.clusters, weights, means, covs, strict=True):
             assert cluster.weight == pytest.approx(weight, rel=1e-11)
-            np.testing.assert_allclose(xp.host(frame.restored(cluster.mean[None, :]))[0], mean, rtol=1e-11)
+            np.testing.assert_allclose(xp.host(frame.in_data_units(cluster.mean[None, :]))[0], mean, rtol=1e-11)
             V = xp.host(cluster.axes)
             mine = V.T @ np.diag(cluster.variances - cluster.noise) @ V + cluster.noise * np.eye(4)
             np.testing.assert_allclose(mine / frame.factor**2, C, atol=1e-10)
@@ -185,8 +187,8 @@ def test_wide_data_are_the_same_by_way_of_their_span(xp, rng, method):
     direct = ScaledRows(rows, frame)
     spanned, Q = rotate_into_span(direct, 2)
     assert spanned.shape[1] < 40
-    task = AlternationSettings(method, 2, 1e-6 * frame.variance, 0.0)
-    runs = [Alternation(way, task, np.repeat([0, 1], 12)) for way in (direct, spanned)]
+    task = IterationSettings(ASSIGNMENTS[method], 2, 1e-6 * frame.variance, 0.0)
+    runs = [ClusterIteration(way, task, np.repeat([0, 1], 12)) for way in (direct, spanned)]
     for run in runs:
         run.advance(5)
     assert runs[0].value == pytest.approx(runs[1].value, rel=1e-11)
@@ -323,9 +325,9 @@ def test_fewer_different_rows_than_clusters(xp, method):
 def test_a_lost_cluster_is_put_to_the_worst_row_once_and_then_dropped(X, method):
     frame = RowScaling.of(X, X[:0, 0])
     rows = ScaledRows(X, frame)
-    run = Alternation(
+    run = ClusterIteration(
         rows,
-        AlternationSettings(method, 2, 1e-6 * frame.variance, 0.0),
+        IterationSettings(ASSIGNMENTS[method], 2, 1e-6 * frame.variance, 0.0),
         start_labels(rows, 3, np.random.default_rng(0)),
     )
     away = replace(run.clusters[0], mean=run.clusters[0].mean + 1e3, weight=1e-9)
@@ -396,7 +398,7 @@ def test_seeds_are_different_rows_drawn_far_from_each_other(xp, rng):
     centers = 100.0 * rng.standard_normal((5, 3))
     X = np.repeat(centers, 8, axis=0) + 0.01 * rng.standard_normal((40, 3))
     rows = xp.array(X)
-    chosen = seed_rows(ScaledRows(rows, RowScaling.of(rows, rows[:0, 0])), 5, np.random.default_rng(0))
+    chosen = kmeans_plusplus(ScaledRows(rows, RowScaling.of(rows, rows[:0, 0])), 5, np.random.default_rng(0))
     assert sorted(chosen // 8) == [0, 1, 2, 3, 4]
     labels = start_labels(ScaledRows(rows, RowScaling.of(rows, rows[:0, 0])), 5, np.random.default_rng(0))
     assert len(set(zip(labels.tolist(), np.repeat(range(5), 8).tolist(), strict=True))) == 5
@@ -430,8 +432,11 @@ def test_a_mixture_is_at_least_as_likely_as_em_from_the_hard_answer(seed):
     X, _ = misleading_clusters(200, 3, rng=seed)
     frame = RowScaling.of(X, X[:0])
     labels = LocalPCA(3, 1, method="hard", random_state=seed).fit(X).labels_
-    run = best_of(
-        ScaledRows(X, frame, None), AlternationSettings("mixture", 1, 1e-6 * frame.variance, 1e-4), [labels], 300
+    run = iterate_from(
+        ScaledRows(X, frame, None),
+        IterationSettings(ASSIGNMENTS["mixture"], 1, 1e-6 * frame.variance, 1e-4),
+        [labels],
+        300,
     )
     model = LocalPCA(3, 1, random_state=seed).fit(X)
     assert model.log_likelihoods_[-1] >= run.value + 2 * np.log(frame.factor) - 1e-3
@@ -594,7 +599,7 @@ def test_memory_is_planned(X):
 
 def test_the_end_of_the_iterations_is_told(rng):
     X = rng.standard_normal((60, 4))
-    with pytest.warns(ConvergenceWarning, match="max_iter=2 came before tol=0.0"):
+    with pytest.warns(ConvergenceWarning, match="max_iter=2 iterations, before tol=0.0"):
         model = LocalPCA(3, 1, max_iter=2, tol=0.0, random_state=0).fit(X)
     assert not model.converged_
     assert model.n_iter_ == 2

@@ -6,8 +6,7 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import check_listener, check_type, training_rows
-from gpukpca.algorithms.mixture.component import fix_signs
-from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit, rotate_back
+from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotate_into_span
 from gpukpca.algorithms.mixture.selection import BICSelection, candidates, check_memory, smallest_bic
 from gpukpca.algorithms.mixture.settings import COUNTS, Counts, MixtureSettings
@@ -57,7 +56,7 @@ def fit_local_pca(
     Raises
     ------
     ValueError
-        X is not two-dimensional, is sparse or empty, or holds NaN or infinity; k or p is no count, k > n,
+        X is not two-dimensional, is sparse or empty, or holds NaN or infinity; k or p is no count; k > n,
         p >= d or p > n.
     DeviceMismatchError
         `resources` are for data of another library or device.
@@ -124,15 +123,14 @@ def fit_clusters(
         rows, basis = rotate_into_span(rows, max(p for _, p in pairs))
     chosen = smallest_bic(rows, pairs, frame.factor, settings, rng, progress)
     clusters = sorted(chosen.run.clusters, key=lambda cluster: -cluster.weight)
-    clusters = clusters if basis is None else rotate_back(clusters, basis)
-    model = LocalModel(settings.method, frame, [fix_signs(cluster) for cluster in clusters])
+    model = LocalModel(settings.method, frame, [cluster.in_all_directions(basis) for cluster in clusters])
     fit = MixtureFit.of(model, X, chosen.run, chosen.table, resources.n_jobs)
     _warn(fit, chosen, settings)
     return fit
 
 
 def _warn(fit: MixtureFit, chosen: BICSelection, settings: MixtureSettings) -> None:
-    """Warn of rows that are all equal, of lost clusters, and of an iteration that has not converged."""
+    """Warn of rows that are all equal, of lost clusters, and of an iteration that did not converge."""
     if fit.model.frame.variance == 0.0:
         warn_user(
             "all rows are equal, or there is 1 sample: every variance is 0, and the components mean nothing.",
@@ -141,12 +139,12 @@ def _warn(fit: MixtureFit, chosen: BICSelection, settings: MixtureSettings) -> N
     if fit.n_clusters < chosen.k:
         warn_user(
             f"{fit.n_clusters} of {chosen.k} clusters are left: the others had no more rows than their planes have "
-            f"dimensions ({chosen.p}), or the data have fewer different rows. Ask for fewer clusters or components.",
+            f"dimensions ({chosen.p}), or the data have fewer different rows. Request fewer clusters or components.",
             RankWarning,
         )
     if not fit.converged:
         warn_user(
-            f"max_iter={settings.max_iter} came before tol={settings.tol}: an iteration still gains more. Raise one "
-            "of them.",
+            f"the fit stopped after max_iter={settings.max_iter} iterations, before tol={settings.tol}. Raise one of "
+            "them.",
             ConvergenceWarning,
         )

@@ -8,8 +8,9 @@ from functools import partial
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.mixture.assignment import one_hot
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
-from gpukpca.backend.namespace import arange, cast, namespace_of, to_host
+from gpukpca.backend.namespace import namespace_of, to_host
 from gpukpca.backend.random import weighted_draws
 from gpukpca.backend.rows import row_square_sums
 
@@ -19,38 +20,37 @@ LLOYD_ROUNDS = 10
 
 def start_labels(points: ScaledRows, k: int, rng: np.random.Generator) -> np.ndarray:
     """Return a cluster for every row, shape (n,), on the host: 0 … at most k - 1, none of them empty."""
-    labels = _lloyd(points, points.some(seed_rows(points, k, rng)))
+    labels = _lloyd(points, points.take(kmeans_plusplus(points, k, rng)))
     return np.unique(labels, return_inverse=True)[1].reshape(-1)
 
 
-def seed_rows(points: ScaledRows, k: int, rng: np.random.Generator) -> np.ndarray:
+def kmeans_plusplus(points: ScaledRows, k: int, rng: np.random.Generator) -> np.ndarray:
     """Return up to k rows far from each other; fewer where there are not k different ones.
 
     Each is drawn with probability proportional to the squared distance from those before, the best of 2 + ⌊log k⌋
     draws: Arthur & Vassilvitskii, Proc. SODA (2007) 1027, with the greedy choice of their section 7.
     """
+
+    def distances_from(row: int) -> np.ndarray:
+        center = points.take([row])  # differences are exactly 0 for its copies
+        return to_host(points.concatenate(lambda rows: row_square_sums(rows - center))).astype(np.float64)
+
     chosen = [int(rng.integers(points.shape[0]))]
-    nearest = _distances_from(points, chosen[0])
+    nearest = distances_from(chosen[0])
     while len(chosen) < k and np.max(nearest) > 0.0:
         drawn = weighted_draws(rng, nearest, 2 + int(math.log(k)))
-        shorter = [np.minimum(nearest, _distances_from(points, int(row))) for row in drawn]
+        shorter = [np.minimum(nearest, distances_from(int(row))) for row in drawn]
         best = int(np.argmin([float(np.sum(distances)) for distances in shorter]))
         chosen.append(int(drawn[best]))
         nearest = shorter[best]
     return np.asarray(chosen)
 
 
-def _distances_from(points: ScaledRows, row: int) -> np.ndarray:
-    """Return squared distances of all rows from one, by differences: exactly 0 for its copies."""
-    center = points.some([row])
-    return to_host(points.joined(lambda rows: row_square_sums(rows - center))).astype(np.float64)
-
-
 def _lloyd(points: ScaledRows, centers: Array) -> np.ndarray:
     """Return labels of the rows after some rounds of assignment and means; a center that loses all its rows stays."""
     xp, labels = namespace_of(centers), np.zeros(0)
     for _ in range(LLOYD_ROUNDS):
-        parts = points.over_panels(partial(_assigned, centers))
+        parts = points.map_panels(partial(_nearest, centers))
         before, labels = labels, np.concatenate([to_host(part[0]) for part in parts])
         if np.array_equal(before, labels):
             break
@@ -62,7 +62,7 @@ def _lloyd(points: ScaledRows, centers: Array) -> np.ndarray:
     return labels
 
 
-def _assigned(centers: Array, rows: Array, _: int) -> tuple[Array, Array, Array]:
+def _nearest(centers: Array, rows: Array, _: int) -> tuple[Array, Array, Array]:
     """Return the nearest center of every row, and by center the number and the sum of its rows."""
     xp = namespace_of(rows)
     # ‖x - c‖² less ‖x‖², which is the same for all centers.
@@ -70,8 +70,3 @@ def _assigned(centers: Array, rows: Array, _: int) -> tuple[Array, Array, Array]
     labels = xp.argmin(distances, axis=1)
     members = one_hot(labels, int(centers.shape[0]), rows)
     return labels, xp.sum(members, axis=0), xp.matrix_transpose(members) @ rows
-
-
-def one_hot(labels: Array, k: int, like: Array) -> Array:
-    """Return 1 in the column of the label, else 0: shape (m, k), dtype of `like`."""
-    return cast(labels[:, None] == arange(k, labels, labels.dtype)[None, :], like.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.inputs import new_rows, new_scores
 from gpukpca.algorithms.magnitude import variances_of_data
-from gpukpca.algorithms.mixture.alternation import ASSIGNMENTS, Alternation
-from gpukpca.algorithms.mixture.component import Cluster
+from gpukpca.algorithms.mixture.assignment import ASSIGNMENTS, Assignment
+from gpukpca.algorithms.mixture.cluster import Cluster
+from gpukpca.algorithms.mixture.iteration import ClusterIteration
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows
 from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.finite import check_finite
@@ -46,55 +47,58 @@ class LocalModel:
     clusters: list[Cluster] = field_of("", "in these units, in all d directions")
 
     @property
+    def assignment(self) -> Assignment:
+        """Return the assignment of rows to clusters."""
+        return ASSIGNMENTS[self.method]
+
+    @property
     def dimension(self) -> int:
         """Return the dimension p of every plane."""
         return int(self.clusters[0].axes.shape[0])
 
-    def assigned(self, rows: Array) -> tuple[Array, Array]:
-        """Return weights (m, k) and values (m,) of rows in the units of the frame; ValueError where they overflow."""
-        weights, values = ASSIGNMENTS[self.method](self.clusters, rows)
+    def assign(self, rows: Array) -> tuple[Array, Array]:
+        """Return weights (m, k) and values (m,) of rows in the units of the fit; ValueError where they overflow."""
+        weights, values = self.assignment.assign(self.clusters, rows)
         check_finite(values[:, None], TOO_LARGE, "The array of distances")
         return weights, values
 
     def labels(self, X: Array, n_jobs: int | None) -> Array:
         """Return the cluster of every row of data, shape (m,), in `index_dtype`."""
         xp = namespace_of(self.frame.shift)
-        found = self._joined(X, n_jobs, lambda rows: xp.argmax(self.assigned(rows)[0], axis=1))
-        return xp.astype(found, index_dtype(found))
+        labels = self._map_rows(X, n_jobs, lambda rows: xp.argmax(self.assign(rows)[0], axis=1))
+        return xp.astype(labels, index_dtype(labels))
 
     def memberships(self, X: Array, n_jobs: int | None) -> Array:
-        """Return responsibilities, shape (m, k)."""
-        return self._joined(X, n_jobs, lambda rows: self.assigned(rows)[0])
+        """Return the weights of rows of data in the clusters, shape (m, k)."""
+        return self._map_rows(X, n_jobs, lambda rows: self.assign(rows)[0])
 
     def values(self, X: Array, n_jobs: int | None) -> Array:
         """Return log-densities, or minus squared distances, in the units of the data, shape (m,)."""
-        return self.in_data_units(self._joined(X, n_jobs, lambda rows: self.assigned(rows)[1]))
+        return self.in_data_units(self._map_rows(X, n_jobs, lambda rows: self.assign(rows)[1]))
 
     def in_data_units(self, values: Any) -> Any:
-        """Convert log-densities or negative squares from the units of the frame to those of the data."""
-        if self.method == "mixture":
-            return values + int(self.frame.shift.shape[0]) * math.log(self.frame.factor)
-        return values / self.frame.factor / self.frame.factor
+        """Convert values of rows from the units of the fit to those of the data."""
+        return self.assignment.in_data_units(values, self.frame.factor, int(self.frame.shift.shape[0]))
 
     def coordinates(self, X: Array, n_jobs: int | None) -> Array:
         """Return the coordinates of rows of data in the planes of their clusters, shape (m, p)."""
-        scores = self._joined(X, n_jobs, lambda rows: self._chosen(rows, lambda cluster: cluster.split(rows)[0]))
+        scores = self._map_rows(X, n_jobs, lambda rows: self._of_own(rows, lambda cluster: cluster.split(rows)[0]))
         return scores / self.frame.factor
 
-    def projected(self, X: Array, n_jobs: int | None) -> Array:
-        """Project rows of data on the planes of their clusters, shape (m, d)."""
+    def project(self, X: Array, n_jobs: int | None) -> Array:
+        """Return the nearest points of rows of data in the planes of their clusters, shape (m, d)."""
 
         def part(rows: Array) -> Array:
-            return self._chosen(rows, lambda cluster: cluster.point(cluster.split(rows)[0]))
+            return self._of_own(rows, lambda cluster: cluster.point(cluster.split(rows)[0]))
 
-        return self.frame.restored(self._joined(X, n_jobs, part))
+        return self.frame.in_data_units(self._map_rows(X, n_jobs, part))
 
-    def placed(self, scores: Array, labels: Array) -> Array:
-        """Return points of data space from coordinates (m, p) in the planes of the labeled clusters."""
+    def points(self, scores: Array, labels: Array) -> Array:
+        """Return points of data space for coordinates (m, p) in the planes of the labeled clusters."""
         scores = cast(scores, self.frame.shift.dtype) * self.frame.factor
-        return self.frame.restored(self._picked(labels, [cluster.point(scores) for cluster in self.clusters]))
+        return self.frame.in_data_units(self._select(labels, [cluster.point(scores) for cluster in self.clusters]))
 
-    def checked_labels(self, labels: Any, m: int, count: str) -> Array:
+    def check_labels(self, labels: Any, m: int, count: str) -> Array:
         """Return labels of m rows where it is computed; `count` is the name of the number of clusters in an error."""
         host, k = to_host(labels) if is_foreign(labels) else np.asarray(labels), len(self.clusters)
         if np.ma.is_masked(labels):
@@ -109,7 +113,7 @@ class LocalModel:
             )
         return indices(host, self.frame.shift)
 
-    def likeliest(self, scores: Array) -> Array:
+    def likeliest_labels(self, scores: Array) -> Array:
         """Return the cluster in which coordinates are the most probable, weight times N(z; 0, Λ), shape (m,)."""
         xp = namespace_of(scores)
         scores = cast(scores, self.frame.shift.dtype) * self.frame.factor
@@ -120,7 +124,7 @@ class LocalModel:
             joint.append(constant - 0.5 * distance)
         return xp.argmax(xp.stack(joint, axis=1), axis=1)
 
-    def drawn(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Draw rows (n, d) of the mixture in the units of the data; return them and their labels (n,)."""
         xp, like = namespace_of(self.frame.shift), self.frame.shift
         labels = indices(weighted_draws(rng, np.asarray([c.weight for c in self.clusters]), n), like)
@@ -130,18 +134,17 @@ class LocalModel:
         for cluster in self.clusters:
             roots = from_host(np.sqrt(cluster.variances - cluster.noise), like)
             parts.append(cluster.point(along * roots[None, :]) + math.sqrt(cluster.noise) * around)
-        return self.frame.restored(self._picked(labels, parts)), xp.astype(labels, index_dtype(labels))
+        return self.frame.in_data_units(self._select(labels, parts)), xp.astype(labels, index_dtype(labels))
 
-    def _joined(self, X: Array, n_jobs: int | None, work: Callable[[Array], Array]) -> Array:
-        return ScaledRows(X, self.frame, n_jobs).joined(work)
+    def _map_rows(self, X: Array, n_jobs: int | None, work: Callable[[Array], Array]) -> Array:
+        return ScaledRows(X, self.frame, n_jobs).concatenate(work)
 
-    def _chosen(self, rows: Array, part: Callable[[Cluster], Array]) -> Array:
+    def _of_own(self, rows: Array, part: Callable[[Cluster], Array]) -> Array:
         """Return ``part(cluster)`` of every row's own cluster."""
-        xp = namespace_of(rows)
-        labels = xp.argmax(self.assigned(rows)[0], axis=1)
-        return self._picked(labels, (part(cluster) for cluster in self.clusters))
+        labels = namespace_of(rows).argmax(self.assign(rows)[0], axis=1)
+        return self._select(labels, (part(cluster) for cluster in self.clusters))
 
-    def _picked(self, labels: Array, parts: Iterable[Array]) -> Array:
+    def _select(self, labels: Array, parts: Iterable[Array]) -> Array:
         """Return the row of the labeled part, for every row; one part at a time is held beside the result."""
         xp, result = namespace_of(labels), None
         for number, part in enumerate(parts):
@@ -161,33 +164,29 @@ class MixtureFit:
     explained_variance: Array = field_of("k p", "along the components; none below the noise")
     noise_variance: Array = field_of("k", "in each direction off the plane")
     labels: Array = field_of("n", "the cluster of every row of the fit")
-    n_iter: int = field_of("", "iterations of the start that won")
+    n_iter: int = field_of("", "iterations of the best start")
     converged: bool = field_of("", "whether the last iteration gained no more than the tolerance")
     bic: dict[tuple[int, int], float] = field_of("", "BIC by clusters and components that were tried")
-    fallbacks: tuple[str, ...] = field_of("", "what a device could not do at first")
+    fallbacks: tuple[str, ...] = field_of("", "failures of a device and what replaced them")
     model: LocalModel = field_of("", "the clusters in the units of the fit, in the widest type")
     log_likelihoods: Array | None = field_of("n_iter+1", "mean log-likelihoods of a row; mixtures", default=None)
     errors: Array | None = field_of("n_iter+1", 'mean squared distances from the plane; "hard"', default=None)
 
     @classmethod
     def of(
-        cls, model: LocalModel, X: Array, run: Alternation, bic: dict[tuple[int, int], float], n_jobs: int | None
+        cls, model: LocalModel, X: Array, run: ClusterIteration, bic: dict[tuple[int, int], float], n_jobs: int | None
     ) -> MixtureFit:
-        """Return the result of the start that won, with the labels of the rows X (n, d).
+        """Return the result of the best start, with the labels of the rows X (n, d).
 
-        Raises
-        ------
-        InvalidParameterError
-            A variance is larger than the dtype of X holds.
+        Raises `InvalidParameterError` where a variance is larger than the dtype of X holds.
         """
         xp, like, clusters, dtype = namespace_of(model.frame.shift), model.frame.shift, model.clusters, X.dtype
         variances = np.asarray([[*cluster.variances, cluster.noise] for cluster in clusters])
         variances = variances_of_data(variances, model.frame.factor, dtype)
-        history = np.asarray(model.in_data_units(np.asarray(run.history)))
-        is_mixture = model.method == "mixture"
+        history = model.assignment.history_fields(np.asarray(model.in_data_units(np.asarray(run.history))))
         return cls(
             weights=from_host([cluster.weight for cluster in clusters], like, dtype),
-            means=model.frame.restored(xp.stack([cluster.mean for cluster in clusters], axis=0)),
+            means=model.frame.in_data_units(xp.stack([cluster.mean for cluster in clusters], axis=0)),
             components=cast(xp.stack([cluster.axes for cluster in clusters], axis=0), dtype),
             explained_variance=from_host(variances[:, :-1], like, dtype),
             noise_variance=from_host(variances[:, -1], like, dtype),
@@ -197,8 +196,7 @@ class MixtureFit:
             bic=bic,
             fallbacks=tuple(text for cluster in clusters for text in cluster.fallbacks),
             model=model,
-            log_likelihoods=from_host(history, like) if is_mixture else None,
-            errors=None if is_mixture else from_host(-history, like),
+            **{name: from_host(values, like) for name, values in history.items()},
         )
 
     @property
@@ -230,8 +228,8 @@ class MixtureFit:
         """Return the points (m, d) with coordinates (m, p) in the planes of the labeled clusters, shape (m,)."""
         with device_context(self.components), overflow_allowed():
             Z = new_scores(scores, self.n_components, self.components)
-            which = self.model.checked_labels(labels, int(Z.shape[0]), "n_clusters")
-            return self._result(self.model.placed(Z, which), "The coordinates are too large.")
+            which = self.model.check_labels(labels, int(Z.shape[0]), "n_clusters")
+            return self._result(self.model.points(Z, which), "The coordinates are too large.")
 
     def log_density(self, X_new: Array) -> Array:
         """Return the log-likelihood (m,) of new rows (m, d); with "hard" minus the squared distances."""
@@ -249,9 +247,3 @@ class MixtureFit:
         found = cast(found, self.components.dtype)
         check_finite(found if found.ndim == 2 else found[:, None], advice, "The result")
         return found
-
-
-def rotate_back(clusters: list[Cluster], Q: Array) -> list[Cluster]:
-    """Return clusters of the basis Q (d, r) in all d directions."""
-    Qt = namespace_of(Q).matrix_transpose(Q)
-    return [replace(cluster, mean=Q @ cluster.mean, axes=cluster.axes @ Qt) for cluster in clusters]

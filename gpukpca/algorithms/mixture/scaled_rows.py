@@ -1,6 +1,6 @@
-"""The rows of a data set in the units of a fit: less their mean, times a power of two, in the widest type, by panels.
+"""Rows in the units of a fit: less their mean, times a power of two, in the widest type, by panels.
 
-A large offset so costs no digits, squares neither overflow nor vanish, and no wide copy of the whole is made.
+A large offset costs no digits, squares neither overflow nor underflow, and no wide copy of all rows is made.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RowScaling:
         rows = cast(move(X, self.shift), self.shift.dtype)
         return rows * self.factor - self.shift[None, :]
 
-    def restored(self, rows: Array) -> Array:
+    def in_data_units(self, rows: Array) -> Array:
         """Return rows of these units in those of the data."""
         return (rows + self.shift[None, :]) / self.factor
 
@@ -60,17 +60,9 @@ def _panels(X: Array) -> Iterator[Array]:
 
 
 class ScaledRows:
-    """Rows X in the units of a scaling, computed panel by panel.
+    """Rows X (n, d) in the units of a scaling, computed panel by panel with threads; X is not copied.
 
-    Parameters
-    ----------
-    X : array, shape (n, d)
-        Not copied; a memory map is read by panels.
-    frame : RowScaling
-    n_jobs : int, optional
-        Threads over panels (NumPy).
-    missing : int
-        Directions beyond the d of X in which all rows are 0: they belong to the space all the same.
+    The data have `missing` directions beyond the d of X, in which all rows are 0.
     """
 
     def __init__(self, X: Array, frame: RowScaling, n_jobs: int | None = None, missing: int = 0) -> None:
@@ -85,28 +77,27 @@ class ScaledRows:
 
     @property
     def true_width(self) -> int:
-        """Return the number of features of the data: d and the missing ones."""
+        """Return the number of features of the data."""
         return self.shape[1] + self.missing
 
-    def some(self, chosen: Indices) -> Array:
-        """Return the rows named by host integers."""
+    def take(self, chosen: Indices) -> Array:
+        """Return the rows at host positions."""
         return self.frame.rows(gather_rows(self.X, chosen))
 
-    def over_panels(self, work: Callable[[Array, int], Result]) -> list[Result]:
+    def map_panels(self, work: Callable[[Array, int], Result]) -> list[Result]:
         """Return ``work(rows, start)`` of every panel of rows, in their order."""
         bounds = row_slices(self.shape[0], self.panel(1)) or [(0, 0)]
         return map_in_order(lambda b: work(self.frame.rows(take_rows(self.X, *b)), b[0]), bounds, self.workers)
 
-    def joined(self, work: Callable[[Array], Array]) -> Array:
-        """Join ``work(rows)`` of all panels, one below the other."""
-        parts = self.over_panels(lambda rows, _: work(rows))
+    def concatenate(self, work: Callable[[Array], Array]) -> Array:
+        """Return ``work(rows)`` of all panels, one below the other."""
+        parts = self.map_panels(lambda rows, _: work(rows))
         return parts[0] if len(parts) == 1 else namespace_of(parts[0]).concat(parts, axis=0)
 
-    def summed(self, work: Callable[[Array, int, int], Array], chosen: np.ndarray, workers: int) -> Array:
+    def sum_panels(self, work: Callable[[Array, int, int], Array], chosen: np.ndarray, workers: int) -> Array:
         """Return the sum of ``work(rows, start, stop)`` over panels of chosen rows; start and stop count among these.
 
-        As many sums are held as there are workers. A panel has so many rows that adding d x d matrices up costs less
-        than making them.
+        A worker holds one sum. A panel has so many rows that adding d x d matrices costs less than computing them.
         """
         bounds = row_slices(len(chosen), self.panel(3 * self.shape[1]))
         totals: list[Any] = [None] * min(workers, len(bounds))
@@ -128,12 +119,12 @@ class ScaledRows:
 
 
 def rotate_into_span(points: ScaledRows, p: int) -> tuple[ScaledRows, Array]:
-    """Return the rows in an orthonormal basis Q (d, r) of their span, r <= n < d, and Q; lossless to rounding.
+    """Return the rows in an orthonormal basis Q (d, r) of their span, p <= r <= n < d, and Q.
 
-    By QR of the rows themselves: a Gram matrix would square them, and lose small directions. r >= p always.
+    QR of the rows keeps small directions, which a Gram matrix would square and lose.
     """
     xp, like = namespace_of(points.like), points.like
-    columns = xp.matrix_transpose(points.joined(lambda rows: rows))
+    columns = xp.matrix_transpose(points.concatenate(lambda rows: rows))
     Q, R = orthonormal_factors(columns)
     if len(R) < p:  # a device leaves dependent rows out
         Q, R = xp.linalg.qr(columns, mode="reduced")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from gpukpca._formatting import format_bytes
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.mixture.alternation import Alternation, AlternationSettings, Report, best_of
-from gpukpca.algorithms.mixture.component import free_parameters
-from gpukpca.algorithms.mixture.hard_assignment import classification_log_likelihood
+from gpukpca.algorithms.mixture.assignment import ASSIGNMENTS, Assignment
 from gpukpca.algorithms.mixture.initialization import start_labels
+from gpukpca.algorithms.mixture.iteration import ClusterIteration, IterationSettings, Report, iterate_from
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
 from gpukpca.algorithms.mixture.settings import Counts, MixtureSettings
 from gpukpca.algorithms.progress import Listener, Progress
@@ -32,36 +32,33 @@ class BICSelection:
 
     k: int = field_of("", "clusters requested")
     p: int = field_of("", "components")
-    run: Alternation = field_of("", "the start that won")
-    bic: float = field_of("", "of this pair")
+    run: ClusterIteration = field_of("", "the best start")
     table: dict[tuple[int, int], float] = field_of("", "{(k, p): BIC} of all pairs")
 
 
 def candidates(n_clusters: Counts, n_components: Counts, n: int, d: int) -> list[tuple[int, int]]:
     """Return the pairs (k, p) that are fitted to n rows of d features, each once, smallest first.
 
-    Raises
-    ------
-    InvalidParameterError
-        More clusters than rows, or components than rows, or as many as features.
+    Raises `InvalidParameterError` for more clusters than rows, and for components more than rows or not fewer than
+    features.
     """
     clusters = _counts(n_clusters, min(MOST_CLUSTERS, n))
     # One at least: where that is too many, the message below says so.
     components = _counts(n_components, max(1, min(MOST_COMPONENTS, n, d - 1)))
     if clusters[-1] > n:
         raise InvalidParameterError(
-            f"n_clusters={clusters[-1]} must be at most n_samples={n}: a cluster needs a row. Ask for fewer, or give "
-            "more rows."
+            f"n_clusters={clusters[-1]} must be at most n_samples={n}: a cluster needs a row. Request fewer clusters, "
+            "or give more rows."
         )
     if components[-1] >= d:
         raise InvalidParameterError(
-            f"n_components={components[-1]} must be less than n_features={d}: planes of all dimensions leave nothing "
-            "to tell clusters apart. Ask for fewer components; data of one feature (n_features = 1) have no local PCA."
+            f"n_components={components[-1]} must be less than n_features={d}: planes of all dimensions do not separate "
+            "clusters. Request fewer components; data of one feature (n_features = 1) have no local PCA."
         )
     if components[-1] > n:
         raise InvalidParameterError(
             f"n_components={components[-1]} must be at most min(n_samples, n_features - 1) = {min(n, d - 1)} with "
-            f"n_samples={n}, n_features={d}."
+            f"n_samples={n}, n_features={d}. Request fewer components."
         )
     return [(k, p) for k in clusters for p in components]
 
@@ -70,7 +67,7 @@ def _counts(value: Counts, most: int) -> list[int]:
     """Return different numbers, ascending."""
     if isinstance(value, str):
         return list(range(1, most + 1))
-    return [int(value)] if isinstance(value, (int, np.integer)) else sorted({int(count) for count in value})
+    return sorted({int(count) for count in np.atleast_1d(np.asarray(value))})
 
 
 def smallest_bic(
@@ -83,72 +80,64 @@ def smallest_bic(
 ) -> BICSelection:
     """Fit every pair (k, p) and return the best; the first where two are equal.
 
-    BIC is that of the data before they were multiplied by `factor`. One number is drawn from `rng`: the generators of a
-    pair depend on k alone, so that what else is tried does not change its fit.
+    BIC is that of the data before they were multiplied by `factor`. One number is drawn from `rng`. The generators of
+    a pair depend on k alone, so that its fit does not depend on the other pairs.
     """
-    entropy, table = int(rng.integers(2**63)), {}
-    best: BICSelection | None = None
-    for k, p in pairs:
+    entropy, table, assignment = int(rng.integers(2**63)), {}, ASSIGNMENTS[settings.method]
+
+    def fit(pair: tuple[int, int]) -> BICSelection:
+        k, p = pair
         seeds = [np.random.default_rng((entropy, k, start)) for start in range(settings.n_init)]
-        starts = [start_labels(points, k, rng) for rng in seeds]
-        run = _best_fit(settings, points, p, starts, _report(listener, k, p))
-        table[k, p] = _bic(points, run, factor)
-        if best is None or table[k, p] < best.bic:
-            best = BICSelection(k, p, run, table[k, p], {})
-    if best is None:
-        raise ValueError("there is no pair of clusters and components.")
-    return replace(best, table=table)
+        starts = [start_labels(points, k, seed) for seed in seeds]
+        report = None if listener is None else partial(_report, listener, k, p)
+        run = _best_fit(points, assignment, p, starts, settings, report)
+        table[pair] = _bic(points, run, factor)
+        return BICSelection(k, p, run, table)
+
+    return min(map(fit, pairs), key=lambda found: table[found.k, found.p])
 
 
 def _best_fit(
-    settings: MixtureSettings, points: ScaledRows, p: int, starts: list[np.ndarray], report: Report | None
-) -> Alternation:
-    """Return the best of the starts; a mixture also starts from the clusters of the nearest planes.
-
-    Responsibilities move slowly between clusters that overlap at first, as long clusters beside each other do; the
-    nearest planes do not.
-    """
-    if settings.method == "mixture" and int(np.max(starts[0])) > 0:
-        hard = best_of(points, _task(settings, points, "hard", p), starts, settings.max_iter)
-        starts = [*starts, hard.labels]
-    return best_of(points, _task(settings, points, settings.method, p), starts, settings.max_iter, report)
-
-
-def _task(settings: MixtureSettings, points: ScaledRows, method: str, p: int) -> AlternationSettings:
-    """Return floor and least gain in the units of the points."""
-    variance = points.frame.variance
-    unit = 1.0 if method == "mixture" else variance * points.true_width
-    return AlternationSettings(method, p, settings.reg * (variance or 1.0), settings.tol * unit)
+    points: ScaledRows,
+    assignment: Assignment,
+    p: int,
+    starts: list[np.ndarray],
+    settings: MixtureSettings,
+    report: Report | None = None,
+) -> ClusterIteration:
+    """Return the best of the starts, the clusters of the precursor included."""
+    if assignment.precursor is not None and int(np.max(starts[0])) > 0:
+        starts = [*starts, _best_fit(points, assignment.precursor, p, starts, settings).labels]
+    floor = settings.reg * (points.frame.variance or 1.0)
+    least_gain = settings.tol * assignment.unit_of_gain(points)
+    return iterate_from(points, IterationSettings(assignment, p, floor, least_gain), starts, settings.max_iter, report)
 
 
-def _bic(points: ScaledRows, run: Alternation, factor: float) -> float:
-    """Return -2 log L + q log n of the data in their own units."""
+def _bic(points: ScaledRows, run: ClusterIteration, factor: float) -> float:
+    """Return -2 log L + q log n of the data in their own units, with q parameters."""
     n, d, k = points.shape[0], points.true_width, len(run.clusters)
-    hard = run.task.method == "hard"
-    total = classification_log_likelihood(points, run.clusters) if hard else n * run.value
-    return -2.0 * (total + n * d * math.log(factor)) + free_parameters(k, run.task.p, d) * math.log(n)
+    total = run.settings.assignment.log_likelihood(points, run.clusters, run.value)
+    return -2.0 * (total + n * d * math.log(factor)) + free_parameters(k, run.settings.p, d) * math.log(n)
 
 
-def _report(listener: Listener | None, k: int, p: int) -> Report | None:
-    """Return what is called after an iteration of the start that won."""
-    if listener is None:
-        return None
+def free_parameters(k: int, p: int, d: int) -> int:
+    """Return the number of parameters: k weights, and p axes with variances, a noise and a mean each."""
+    return k * (d * p - p * (p - 1) // 2 + 1 + d) + k - 1
 
-    def report(done: int, most: int, value: float) -> None:
-        text = f"{k} clusters, {p} components, iteration {done}: {value:.9g}"
-        listener(Progress("pass", text, done, most))
 
-    return report
+def _report(listener: Listener, k: int, p: int, done: int, most: int, value: float) -> None:
+    """Report an iteration of the best start."""
+    listener(Progress("pass", f"{k} clusters, {p} components, iteration {done}: {value:.9g}", done, most))
 
 
 def check_memory(points: ScaledRows, k: int, limit: int) -> None:
-    """Raise where what a fit holds beside the data and panels of them is more than the limit."""
+    """Raise `MemoryBudgetError` where a fit holds more than the limit beside the data and panels of them."""
     (n, d), item = points.shape, item_size(points.like.dtype)
     rotated = ROTATED_HELD * n * d if d > n else 0
     needed = item * (WEIGHTS_HELD * n * k + SQUARES_HELD * min(n, d) ** 2 * points.workers + rotated)
     if needed > limit:
         raise MemoryBudgetError(
             f"{k} clusters of {n} rows of {d} features need {format_bytes(needed)}, and {format_bytes(limit)} are "
-            "allowed or free. Reduce the features with PCA first, ask for fewer clusters, n_jobs=1, or raise "
+            "allowed or free. Reduce the features with PCA first, request fewer clusters, set n_jobs=1, or raise "
             "memory_limit."
         )

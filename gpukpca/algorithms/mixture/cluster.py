@@ -1,4 +1,4 @@
-"""A mixture of probabilistic PCAs: densities, responsibilities, and the parameters of one cluster.
+"""One cluster of a local PCA: its density, and its fit to weighted rows.
 
 Tipping & Bishop, Neural Computation 11 (1999) 443.
 """
@@ -15,7 +15,7 @@ from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.backend import blocking
-from gpukpca.backend.elementwise import add, exp
+from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import largest_eigenpairs
 from gpukpca.backend.namespace import from_host, namespace_of, to_host
 from gpukpca.backend.parallel import single_threaded_blas
@@ -38,7 +38,7 @@ class Cluster:
     axes: Array = field_of("p d", "V, orthonormal rows")
     variances: np.ndarray = field_of("p", "Λ, descending, none below the noise; on the host")
     noise: float = field_of("", "σ²")
-    reseeded: bool = field_of("", "whether it was lost before, and moved", default=False)
+    reseeded: bool = field_of("", "whether it was empty before, and moved", default=False)
     fallbacks: tuple[str, ...] = field_of("", "failures of the eigensolver on a device", default=())
 
     def split(self, rows: Array) -> tuple[Array, Array]:
@@ -52,6 +52,13 @@ class Cluster:
         """Return the points (m, d) of the plane with these coordinates (m, p)."""
         return scores @ self.axes + self.mean[None, :]
 
+    def in_all_directions(self, basis: Array | None) -> Cluster:
+        """Return the cluster of coordinates in a basis (d, r) in all d directions, the largest entries positive."""
+        xp, mean, axes = namespace_of(self.axes), self.mean, self.axes
+        if basis is not None:
+            mean, axes = basis @ mean, axes @ xp.matrix_transpose(basis)
+        return replace(self, mean=mean, axes=axes * signs(xp.matrix_transpose(axes))[:, None])
+
     def joint_log_density(self, rows: Array, missing: int = 0) -> Array:
         """Return log(weight N(x)) of every row; in `missing` directions more all rows are at the mean."""
         scores, outside = self.split(rows)
@@ -60,33 +67,17 @@ class Cluster:
         return found + (log_weight - 0.5 * missing * math.log(2.0 * math.pi * self.noise))
 
 
-def joint_log_densities(clusters: list[Cluster], rows: Array, missing: int = 0) -> Array:
-    """Return log(weight N(x)) by row and cluster, shape (m, k)."""
-    return namespace_of(rows).stack([cluster.joint_log_density(rows, missing) for cluster in clusters], axis=1)
-
-
-def soft_assignment(clusters: list[Cluster], rows: Array, missing: int = 0) -> tuple[Array, Array]:
-    """Return responsibilities (m, k) and the log-density of the mixture (m,): the E-step, in log space."""
-    xp = namespace_of(rows)
-    joint = joint_log_densities(clusters, rows, missing)
-    largest = xp.max(joint, axis=1)
-    weights = exp(joint - largest[:, None])
-    totals = xp.sum(weights, axis=1)
-    return weights / totals[:, None], largest + xp.log(totals)
-
-
 def fit_cluster(
     points: ScaledRows, weights: Array, mean: Array, count: float, p: int, floor: float, workers: int
 ) -> Cluster:
-    """Fit one cluster: exact maximum likelihood of its weighted rows among noises of at least `floor`.
+    """Return the cluster of maximum likelihood for weighted rows, among noises of at least `floor`.
 
-    `count` is the sum of the weights (n,), `mean` (d,) the weighted mean of the rows, and p is less than the number of
-    features.
+    `count` is the sum of the weights (n,) and `mean` (d,) the weighted mean of the rows; p < d.
 
-    S = Σ w (x - mean)(x - mean)ᵀ / Σ w has the eigenvalues λ. As a function of one variance v, log v + λ/v falls up to
-    v = λ and rises beyond, so the best noise is the mean of the d - p smallest λ, or the floor where that is more, and
-    the best variance along an axis is its λ, or the noise where that is more (appendix A of the paper has it without a
-    floor). The maximum is exact, so that EM never lowers the likelihood with the floor either.
+    S = Σ w (x - mean)(x - mean)ᵀ / Σ w has the eigenvalues λ. As a function of a variance v, log v + λ/v falls up to
+    v = λ and rises beyond. So the best noise is the mean of the d - p smallest λ, at least the floor, and the best
+    variance along an axis is its λ, at least the noise (appendix A of the paper, without a floor). The maximum is
+    exact, so that EM is monotone with the floor too.
     """
     xp = namespace_of(points.like)
     chosen = np.flatnonzero(to_host(weights > NEGLIGIBLE))
@@ -96,7 +87,7 @@ def fit_cluster(
         centered = rows - mean[None, :]
         return xp.matrix_transpose(centered * own[start:stop, None]) @ centered
 
-    S = points.summed(part, chosen, workers) / count
+    S = points.sum_panels(part, chosen, workers) / count
     S = 0.5 * (S + xp.matrix_transpose(S))
     trace = float(xp.sum(xp.linalg.diagonal(S)))
     values, vectors, fallbacks = _leading_pairs(S, p)
@@ -117,12 +108,6 @@ def _leading_pairs(S: Array, p: int) -> tuple[np.ndarray, Array, tuple[str, ...]
         if len(values) < p:  # inverse iteration can fail in a cluster of equal eigenvalues
             values, vectors = largest_eigenpairs(np.array(host), d)
     return np.maximum(values[:p], 0.0), from_host(vectors[:, :p], S), ()
-
-
-def fix_signs(cluster: Cluster) -> Cluster:
-    """Return the cluster with the entry of largest modulus of every axis positive."""
-    sign = signs(namespace_of(cluster.axes).matrix_transpose(cluster.axes))
-    return replace(cluster, axes=cluster.axes * sign[:, None])
 
 
 def free_parameters(k: int, p: int, d: int) -> int:

@@ -1,0 +1,198 @@
+"""Assign rows to clusters and fit clusters to their rows, in turn, from several starts; repair clusters that empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.mixture.assignment import Assignment, one_hot
+from gpukpca.algorithms.mixture.cluster import Cluster, fit_cluster
+from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
+from gpukpca.backend import blocking
+from gpukpca.backend.namespace import indices, namespace_of, to_host
+from gpukpca.backend.parallel import map_in_order
+
+# Iterations of every start before the best one continues (Biernacki, Celeux & Govaert, Comput. Stat. Data Anal. 41
+# (2003) 561, do so for EM).
+SHORT = 10
+# Weights of responsibilities that sum to an integer may miss it by rounding.
+ROUNDING = 1e-6
+
+# Called after every iteration with its number, the most there may be, and the value.
+Report = Callable[[int, int, float], None]
+
+
+@documented
+@dataclass(frozen=True)
+class IterationSettings:
+    """Assignment, dimension and end of an iteration."""
+
+    assignment: Assignment
+    p: int = field_of("", "dimension of the planes")
+    floor: float = field_of("", "least noise of a cluster, in the units of the points")
+    least_gain: float = field_of("", "an iteration that raises the value by no more is the last")
+
+
+@documented
+@dataclass(frozen=True)
+class Responsibilities:
+    """Weights of the rows in the clusters."""
+
+    weights: Array = field_of("n k", "they sum to 1 in every row")
+    values: Array = field_of("n", "values of the rows, such as log-densities")
+    counts: np.ndarray = field_of("k", "sums of the weights; on the host")
+    means: Array = field_of("k d", "weighted")
+
+    @classmethod
+    def of(cls, points: ScaledRows, assign: Callable[[Array, int], tuple[Array, Array]]) -> Responsibilities:
+        """Collect ``assign(rows, start)``, weights and values, of all panels."""
+        xp = namespace_of(points.like)
+
+        def part(rows: Array, start: int) -> tuple[Array, Array, Array]:
+            weights, values = assign(rows, start)
+            return weights, values, xp.matrix_transpose(weights) @ rows
+
+        parts = points.map_panels(part)
+        weights = xp.concat([part[0] for part in parts], axis=0)
+        values = xp.concat([part[1] for part in parts], axis=0)
+        totals = xp.sum(weights, axis=0)
+        sums = sum((part[2] for part in parts[1:]), start=parts[0][2])
+        means = sums / xp.where(totals > 0, totals, xp.ones_like(totals))[:, None]
+        return cls(weights, values, to_host(totals).astype(np.float64), means)
+
+    @classmethod
+    def of_labels(cls, points: ScaledRows, labels: np.ndarray) -> Responsibilities:
+        """Return weights 1 for labels on the host, with values of no meaning."""
+        k = int(np.max(labels)) + 1
+
+        def assign(rows: Array, start: int) -> tuple[Array, Array]:
+            own = indices(labels[start : start + int(rows.shape[0])], points.like)
+            return one_hot(own, k, rows), rows[:, 0]
+
+        return cls.of(points, assign)
+
+
+class ClusterIteration:
+    """The iteration from one start, labels on the host.
+
+    Attributes
+    ----------
+    clusters : list of Cluster
+    history : list of float
+        The mean value of a row under the clusters of every iteration; it never falls. It starts again where a cluster
+        was moved or dropped.
+    n_iter : int
+        Fits of the clusters, the start not counted.
+    converged : bool
+    """
+
+    def __init__(self, points: ScaledRows, settings: IterationSettings, labels: np.ndarray) -> None:
+        self.points, self.settings = points, settings
+        self.history: list[float] = []
+        self.n_iter, self.converged = 0, False
+        self.clusters: list[Cluster] = []
+        self.assignment = Responsibilities.of_labels(points, labels)
+        self.clusters = self._fit_clusters()
+        self._assign()
+
+    @property
+    def value(self) -> float:
+        """Return the mean value of a row now."""
+        return self.history[-1]
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Return the cluster with the most weight of every row, on the host: 0, 1, … without a gap."""
+        weights = self.assignment.weights
+        labels = to_host(namespace_of(weights).argmax(weights, axis=1))
+        return np.unique(labels, return_inverse=True)[1].reshape(-1)
+
+    def advance(self, most: int, report: Report | None = None) -> None:
+        """Iterate until nothing is gained, or `most` iterations are done."""
+        while not self.converged and self.n_iter < most:
+            before = self.clusters, self.assignment
+            self.clusters = self._fit_clusters()
+            self.n_iter += 1
+            self._assign()
+            if len(self.history) > 1 and self.history[-1] < self.history[-2]:  # rounding, on planes that hold all rows
+                self.clusters, self.assignment = before
+                self.history[-1] = self.history[-2]
+            if report is not None:
+                report(self.n_iter, most, self.value)
+
+    def _assign(self) -> None:
+        """Assign rows to clusters, again after every repair, and append the value."""
+        self.assignment = self._responsibilities()
+        while (repaired := self._repair()) is not None:
+            self.clusters, self.history = repaired, []
+            self.assignment = self._responsibilities()
+        values = self.assignment.values
+        self.history.append(float(namespace_of(values).sum(values)) / self.points.shape[0])
+        gain = self.history[-1] - self.history[-2] if len(self.history) > 1 else np.inf
+        self.converged = gain <= self.settings.least_gain
+
+    def _responsibilities(self) -> Responsibilities:
+        assign, clusters, missing = self.settings.assignment.assign, self.clusters, self.points.missing
+        return Responsibilities.of(self.points, lambda rows, _: assign(clusters, rows, missing))
+
+    def _fit_clusters(self) -> list[Cluster]:
+        """Fit every cluster to its rows: threads over clusters where there are enough of them, else over panels."""
+        to, points = self.assignment, self.points
+        k, workers = len(to.counts), points.workers
+
+        def fit(c: int, threads: int) -> Cluster:
+            if not to.counts[c] > ROUNDING:  # empty: a repair finds it
+                return replace(self.clusters[c], weight=0.0)
+            arguments = (to.weights[:, c], to.means[c, :], float(to.counts[c]), self.settings.p, self.settings.floor)
+            cluster = fit_cluster(points, *arguments, threads)
+            return replace(cluster, reseeded=bool(self.clusters) and self.clusters[c].reseeded)
+
+        if k < workers:
+            return [fit(c, workers) for c in range(k)]
+        worthwhile = points.shape[0] * points.shape[1] ** 2 >= blocking.MIXTURE_THREADS_FROM
+        return map_in_order(lambda c: fit(c, 1), list(range(k)), workers, threads=worthwhile)
+
+    def _repair(self) -> list[Cluster] | None:
+        """Move the emptiest cluster, or drop it if it was moved before; return None where no cluster is empty.
+
+        A cluster is empty if it has no more rows, by weight, than its plane has dimensions: any p + 1 rows lie in a
+        plane.
+        """
+        counts, k = self.assignment.counts, len(self.clusters)
+        c = int(np.argmin(counts))
+        if k == 1 or counts[c] >= self.settings.p + 1 - ROUNDING:
+            return None
+        others = [cluster for number, cluster in enumerate(self.clusters) if number != c]
+        total = sum(cluster.weight for cluster in others)
+        if self.clusters[c].reseeded:
+            return [replace(cluster, weight=cluster.weight / total) for cluster in others]
+        others = [replace(cluster, weight=cluster.weight / total * (k - 1) / k) for cluster in others]
+        values = self.assignment.values
+        worst = int(namespace_of(values).argmin(values))
+        shape = self.clusters[int(np.argmax(counts))]
+        moved = replace(shape, weight=1.0 / k, mean=self.points.take([worst])[0, :], reseeded=True)
+        return [*others[:c], moved, *others[c:]]
+
+
+def iterate_from(
+    points: ScaledRows,
+    settings: IterationSettings,
+    starts: list[np.ndarray],
+    max_iter: int,
+    report: Report | None = None,
+) -> ClusterIteration:
+    """Return the best iteration of several starts, labels on the host; only the best one gets all iterations."""
+
+    def start(labels: np.ndarray) -> ClusterIteration:
+        run = ClusterIteration(points, settings, labels)
+        run.advance(min(SHORT, max_iter) if len(starts) > 1 else 0)
+        return run
+
+    # A start that lost a cluster may owe its value to one that shrank onto a few rows.
+    best = max(map(start, starts), key=lambda run: (len(run.clusters), run.value))
+    best.advance(max_iter, report)
+    return best
