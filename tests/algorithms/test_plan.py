@@ -78,7 +78,7 @@ def test_little_memory_keeps_fewer_tiles_and_the_same_answer(X: np.ndarray) -> N
     tight = KernelPCA(3, kernel="rbf", random_state=0, memory_limit="8MiB").fit(X)
     assert roomy.plan_.storage.is_fully_cached
     assert not tight.plan_.storage.is_fully_cached
-    assert "made anew in every pass" in " ".join(tight.plan_.notes)
+    assert "recomputed in every pass" in " ".join(tight.plan_.notes)
     assert tight.plan_.predicted_bytes <= 8 * 2**20
     np.testing.assert_allclose(tight.eigenvalues_, roomy.eigenvalues_, rtol=1e-13)
 

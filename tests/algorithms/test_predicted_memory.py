@@ -351,7 +351,7 @@ def limits_from(model: KernelPCA, X: np.ndarray) -> list[int]:
 
 def test_the_smaller_way_is_named() -> None:
     few = KernelPCA(3, kernel="rbf", random_state=0, memory_limit="9MB").plan(rows(2000, 20))
-    assert "tiles are made anew in every pass" in " ".join(few.notes)
+    assert "tiles are recomputed in every pass" in " ".join(few.notes)
     small = KernelPCA(3, kernel="rbf", random_state=0, memory_limit="1.5MB").plan(rows(390, 20))
     assert isinstance(small.solver, BlockKrylov)
     assert "the dense solver does not fit into memory; block Krylov instead" in " ".join(small.notes)

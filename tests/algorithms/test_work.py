@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse
 
 from gpukpca import PCA, KernelPCA, Nystrom, load
+from gpukpca.algorithms.kernel_pca.routes import StoredRoute
 from gpukpca.algorithms.kernel_pca.task import FitTask
-from gpukpca.algorithms.kernel_pca.work import kernel_pca_work
 from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.work import CARD, CORE, SHARED_BY, Work, estimate_seconds, time_line
@@ -62,7 +62,7 @@ def test_a_plan_adds_up_what_its_fit_does(dtype: str) -> None:
     kernel = RBF(0.1)
     resources = Resources(Placement(empty_like(X), empty_like(X)), 10**9, 1, is_limited=True)
     job = FitTask.of(X, kernel, settings_of(model, kernel), resources)
-    work = kernel_pca_work(job, plan)
+    work = StoredRoute.of(job, plan.solver, "", plan.storage.tile_edge, ()).work()
     assert work is not None
     entries = plan.storage.bytes_held(1)
     assert work.functions == entries

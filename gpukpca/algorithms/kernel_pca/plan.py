@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpukpca._formatting import format_bytes
-from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.work import time_line
-from gpukpca.backend.device import describe_device
-from gpukpca.backend.namespace import dtype_name
 from gpukpca.eigen import Nystrom
-from gpukpca.eigen.solver import Solver, complete_solver
+from gpukpca.eigen.solver import complete_solver
 from gpukpca.gram.storage import Storage
 
 
@@ -83,21 +80,3 @@ class Plan:
         if self.bytes_read:
             lines.append(f"reading   {format_bytes(self.bytes_read)} of X from its file in every pass over K")
         return "\n".join(lines + [f"note      {note}" for note in self.notes])
-
-
-def plan_of(job: FitTask, solver: Solver | Nystrom, why: str, storage: Storage, needed: int, **more: Any) -> Plan:
-    """Return the plan of a task with a solver, a storage and the bytes that they need."""
-    return Plan(
-        n_samples=job.n,
-        n_features=job.d,
-        n_components=job.p,
-        dtype=dtype_name(job.X.dtype),
-        device=describe_device(job.place.work),
-        kernel=repr(job.kernel),
-        solver=complete_solver(solver).given,
-        solver_reason=why,
-        storage=storage,
-        predicted_bytes=needed,
-        available_bytes=job.limit,
-        **more,
-    )

@@ -1,4 +1,4 @@
-"""The inputs of a fit, and the facts that follow from them and that no choice of a plan changes."""
+"""The inputs of a fit, and the facts that follow from them whatever the plan is."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from gpukpca.backend.rows import total_range
 from gpukpca.distributed import ClusterRows
 from gpukpca.eigen.solver import Solver
 from gpukpca.exceptions import InvalidParameterError
+from gpukpca.gram.tiling import tile_edge_for
 from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.prepared import PreparedRows
 
@@ -38,7 +39,7 @@ class FitTask:
     settings : KernelPCASettings
     resources : Resources
     basis : array, CSR matrix or ClusterRows
-        What the model takes its rows from: X, or the rows of a cluster in the memory of this process.
+        The source of the rows of the model: X, or the rows of a cluster in the memory of this process.
     template : PreparedRows or None
         What the kernel learned from X; None for stored kernels.
     p : int
@@ -78,8 +79,6 @@ class FitTask:
         p = min(n, FIRST_GUESS if settings.is_share else int(settings.n_components or n))
         return cls(X, kernel, settings, resources, X if basis is None else basis, template, p, has_checkpoint)
 
-    # -- data --------------------------------------------------------------------------------------------------------
-
     @property
     def n(self) -> int:
         """Return the number of samples."""
@@ -111,14 +110,12 @@ class FitTask:
 
     @property
     def empty_template(self) -> PreparedRows | None:
-        """Return what the kernel learned, without rows: a kernel of the user's may answer with all of them."""
+        """Return what the kernel learned, without rows; the template of a kernel of the user may hold all of them."""
         return None if self.template is None else self.template.slice(0, 0)
-
-    # -- place and limits --------------------------------------------------------------------------------------------
 
     @property
     def place(self) -> Placement:
-        """Return an array of the device of the fit."""
+        """Return the places of the computation and of the data."""
         return self.resources.place
 
     @property
@@ -129,9 +126,9 @@ class FitTask:
     @cached_property
     def workers(self) -> int:
         """Return the number of threads, or of machines of a cluster."""
-        return (
-            len(self.X.cluster.workers) if self.is_on_cluster else worker_count(self.place.work, self.resources.n_jobs)
-        )
+        if self.is_on_cluster:
+            return len(self.X.cluster.workers)
+        return worker_count(self.place.work, self.resources.n_jobs)
 
     @property
     def limit(self) -> int:
@@ -144,8 +141,6 @@ class FitTask:
         share = 1.0 if self.resources.is_limited else SHARE_FOR_TILES / SHARE_OF_FREE
         return int(share * self.limit)
 
-    # -- bytes -------------------------------------------------------------------------------------------------------
-
     @property
     def data_bytes(self) -> int:
         """Return the bytes of X."""
@@ -155,9 +150,9 @@ class FitTask:
 
     @property
     def copy_bytes(self) -> int:
-        """Return the bytes of the fit's own copy of X, where it has one."""
-        own = self.place.moved or (self.settings.copies_data and not self.maps_file)
-        return self.data_bytes if own else 0
+        """Return the bytes of the copy of X that the fit keeps, where it keeps one."""
+        is_kept = self.place.moved or (self.settings.copies_data and not self.maps_file)
+        return self.data_bytes if is_kept else 0
 
     @property
     def row_bytes(self) -> int:
@@ -168,12 +163,27 @@ class FitTask:
             return -(-self.data_bytes * 12 // (4 + self.item) // max(self.n, 1)) + 8
         return self.template.row_bytes
 
-    # -- components and pre-image ------------------------------------------------------------------------------------
-
     @property
     def preimage(self) -> PreimageOptions | None:
         """Return the options of the pre-image; None also for the linear kernel, which needs no bytes for it."""
         return None if isinstance(self.kernel, Linear) else self.settings.preimage
+
+    @cached_property
+    def preimage_landmarks(self) -> int:
+        """Return the landmarks of the ridge pre-image; 0: all scores, or another method."""
+        if self.preimage is None or self.is_on_cluster:
+            return 0
+        whole = self.preimage.peak_bytes(self.n, self.d, self.p, self.item, self.on_gpu, 0)
+        return self.preimage.landmarks_for(self.n, fits=whole <= self.limit)
+
+    @property
+    def preimage_bytes(self) -> int:
+        """Return the bytes of the pre-image after the decomposition."""
+        if self.preimage is None:
+            return 0
+        peak = self.preimage.peak_bytes(self.n, self.d, self.p, self.item, self.on_gpu, self.preimage_landmarks)
+        # A product on a device cannot write into a block of the matrix; NumPy's does.
+        return peak + (tile_edge_for(self.n, self.workers, True) ** 2 * self.item if self.on_gpu else 0)
 
     def components_for(self, solver: Solver, rank: int = 0) -> int:
         """Return how many eigenpairs a solver computes: all where a share of the variance is requested at once.
