@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import ParameterGrid
 
 from gpukpca._rules import is_integer, is_real
@@ -19,119 +19,90 @@ from gpukpca.kernels import Kernel
 from gpukpca.kernels.bandwidth import resolved_gamma
 from gpukpca.kernels.validation import same_value
 
-# Kernels that have a gamma, and those among them for which distances say what it should be.
+# Kernels that have a gamma, and those among them whose gamma the rule "median" of distances suits.
 OF_DISTANCES = ("rbf", "laplacian", "matern", "rational_quadratic")
 WITH_GAMMA = (*OF_DISTANCES, "poly", "sigmoid")
 # The automatic gammas: from 1/16 to 16 of the rules, about a factor of 4 apart.
 REACH, STEP = 16.0, 4.0
 MOST_COMPONENTS = 64
-# What candidates may differ in and still share eigenpairs.
+# Parameters that candidates with the same eigenpairs may differ in.
 AFTER_THE_DECOMPOSITION = ("n_components", "preimage", "alpha")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One combination of parameters.
-
-    Attributes
-    ----------
-    number : int
-        Its place in `cv_results_`.
-    estimator : KernelPCA
-        Not fitted, with these parameters.
-    """
+    """One combination of parameters: its place in `cv_results_`, and a `KernelPCA` with them that is not fitted."""
 
     number: int
     estimator: Any
 
     @property
     def p(self) -> int:
-        """Components asked for; 0 where a share of the variance is."""
+        """Return the number of components; 0 for a share of the variance."""
         return int(self.estimator.n_components) if is_integer(self.estimator.n_components) else 0
-
-
-@dataclass
-class Group:
-    """Candidates that one decomposition serves, those with the most components first."""
-
-    members: list[Candidate] = field(default_factory=list)
-
-    @property
-    def estimator(self) -> Any:
-        """The member with the most components."""
-        return self.members[0].estimator
-
-    @property
-    def counts_components(self) -> bool:
-        """Return whether every member has a number of components."""
-        return all(member.p for member in self.members)
 
 
 def grid_of(search: Any, X: Array, smallest: int) -> list[dict[str, Any]]:
     """Return all combinations of parameters of a `KernelPCACV`, in the order of scikit-learn's `ParameterGrid`.
 
     Automatic gammas come from X (n, d); `smallest` is the number of rows of the smallest training part. Raises
-    `InvalidParameterError` for a grid that is empty or no grid, and for a parameter named twice.
+    `InvalidParameterError` for an empty or wrong grid, and for a parameter that is named twice.
     """
-    own: dict[str, Any] = {"n_components": _components(search.n_components, smallest)}
-    grids = _given_grids(search)
-    tried = [kernel for grid in grids for kernel in grid.get("kernel", [search.kernel])]
-    gammas = _gammas(search, X, tried)
-    if gammas is not None:
-        own["gamma" if isinstance(search.kernel, str) else "kernel__gamma"] = gammas
-    return [params for grid in grids for params in ParameterGrid(own | grid)]
-
-
-def _given_grids(search: Any) -> list[dict[str, Any]]:
-    """`param_grid` as a list, each grid with a sequence for every parameter."""
     given = {} if search.param_grid is None else search.param_grid
     grids = [given] if isinstance(given, Mapping) else given
-    if not isinstance(grids, Sequence) or not grids or not all(isinstance(grid, Mapping) for grid in grids):
+    try:
+        ParameterGrid(grids)
+    except (TypeError, ValueError) as error:
         raise InvalidParameterError(
-            f"KernelPCACV: param_grid={given!r} is not allowed; give a dict of lists, or a list of such dicts."
-        )
-    for name, values in ((name, values) for grid in grids for name, values in grid.items()):
-        what = {"n_components": "n_components", "gamma": "gammas"}.get(name)
-        if what is not None and getattr(search, what) is not None:
-            raise InvalidParameterError(f"KernelPCACV: {name} is in param_grid and in {what}; give one of the two.")
-        if isinstance(values, str) or not isinstance(values, (Sequence, np.ndarray)) or len(values) == 0:
+            f"KernelPCACV: param_grid={given!r} is not allowed; give a dict of lists, or a list of such dicts. {error}"
+        ) from error
+    for name, parameter in (("n_components", "n_components"), ("gamma", "gammas")):
+        if getattr(search, parameter) is not None and any(name in grid for grid in grids):
             raise InvalidParameterError(
-                f"KernelPCACV: param_grid[{name!r}]={values!r} is not allowed; give a list of values, also for one."
+                f"KernelPCACV: {name} is in param_grid and in {parameter}; give one of the two."
             )
-    return [dict(grid) for grid in grids]
+    own: dict[str, Any] = {"n_components": _components(search.n_components, smallest)}
+    gammas = _gammas(search, X, [kernel for grid in grids for kernel in grid.get("kernel", [search.kernel])])
+    if gammas is not None:
+        own["gamma" if isinstance(search.kernel, str) else "kernel__gamma"] = gammas
+    grid = [params for grid in grids for params in ParameterGrid(own | dict(grid))]
+    if not grid:
+        raise InvalidParameterError("KernelPCACV: param_grid=[] is not allowed; give a dict of lists, or None.")
+    return grid
 
 
 def _components(given: Any, smallest: int) -> list[Any]:
     if given is None:
         most = max(1, min(MOST_COMPONENTS, smallest - 1))
         return [2**i for i in range(1, most.bit_length()) if 2**i <= most] or [1]
-    values = [given] if np.ndim(given) == 0 else list(given)
-    if not values:
-        raise InvalidParameterError("KernelPCACV: n_components is empty; give None, a number, or a list of numbers.")
-    return [int(value) if is_integer(value) else value for value in values]
+    return [int(value) if is_integer(value) else value for value in _values("n_components", given)]
 
 
-def _gammas(search: Any, X: Array, tried: list[Any]) -> list[Any] | None:
-    """The gammas to try; None where there is nothing to choose."""
-    given = search.gammas
-    if given is None:
-        with_gamma = [kernel for kernel in tried if isinstance(kernel, str) and kernel in WITH_GAMMA]
-        if not with_gamma or not isinstance(search.kernel, str):
+def _gammas(search: Any, X: Array, kernels: list[Any]) -> list[Any] | None:
+    """Return the gammas to try; None where there is nothing to choose."""
+    if search.gammas is None:
+        named = [kernel for kernel in kernels if isinstance(kernel, str) and kernel in WITH_GAMMA]
+        if not named or not isinstance(search.kernel, str):
             return None
-        return automatic_gammas(X, any(kernel in OF_DISTANCES for kernel in with_gamma))
+        return automatic_gammas(X, any(kernel in OF_DISTANCES for kernel in named))
     if isinstance(search.kernel, Kernel) and "gamma" not in search.kernel.get_params(deep=False):
         raise InvalidParameterError(
-            f"KernelPCACV: {search.kernel!r} has no gamma of its own; name what is to be searched in param_grid, such "
+            f"KernelPCACV: {search.kernel!r} has no parameter gamma; name the parameters to search in param_grid, such "
             'as {"kernel__k1__gamma": [0.1, 1.0]}.'
         )
+    return [float(value) if is_real(value) else value for value in _values("gammas", search.gammas)]
+
+
+def _values(name: str, given: Any) -> list[Any]:
+    """Return the values of a parameter that is one value or a sequence."""
     values = [given] if np.ndim(given) == 0 else list(given)
     if not values:
-        raise InvalidParameterError("KernelPCACV: gammas is empty; give None, or a list of numbers >= 0.")
-    return [float(value) if is_real(value) else value for value in values]
+        raise InvalidParameterError(f"KernelPCACV: {name} is empty; give None, one value, or a list of values.")
+    return values
 
 
 def automatic_gammas(X: Array, of_distances: bool = True) -> list[float]:
-    """Gammas around what the rules "scale" and, for kernels of distances, "median" say.
+    """Return gammas around the rules "scale" and, for kernels of distances, "median".
 
     From 1/16 of the smaller to 16 times the larger, evenly in logarithms, about a factor of 4 apart.
     """
@@ -146,9 +117,9 @@ def candidates_of(template: Any, grid: list[dict[str, Any]]) -> list[Candidate]:
     """Return an estimator for every combination.
 
     Raises `InvalidParameterError`, before any work, for a parameter that `KernelPCA` does not have, a value out of
-    range, and no pre-image to score by.
+    range, and a missing pre-image.
     """
-    found = []
+    candidates = []
     for number, params in enumerate(grid):
         try:
             estimator = clone(template).set_params(**clone(params, safe=False))
@@ -160,22 +131,22 @@ def candidates_of(template: Any, grid: list[dict[str, Any]]) -> list[Candidate]:
                 f"KernelPCACV: {params!r} has no pre-image, and candidates are scored by it; leave None out of the "
                 "grid, or name a method such as 'ridge'."
             )
-        found.append(Candidate(number, estimator))
-    return found
+        candidates.append(Candidate(number, estimator))
+    return candidates
 
 
-def grouped(candidates: list[Candidate]) -> list[Group]:
-    """Candidates by what decides their decomposition; a share of the variance is found by a fit of its own."""
-    groups: list[tuple[dict[str, Any], Group]] = []
+def grouped(candidates: list[Candidate]) -> list[list[Candidate]]:
+    """Return candidates by shared decomposition, the most components first; a share of the variance has its own."""
+    groups: list[tuple[dict[str, Any], list[Candidate]]] = []
     for candidate in sorted(candidates, key=lambda one: -one.p):
         settings = candidate.estimator.get_params(deep=False)
         if candidate.p:
             settings = {name: value for name, value in settings.items() if name not in AFTER_THE_DECOMPOSITION}
         group = next((group for known, group in groups if _same(known, settings)), None)
         if group is None:
-            group = Group()
-            groups.append((settings, group))
-        group.members.append(candidate)
+            groups.append((settings, [candidate]))
+        else:
+            group.append(candidate)
     return [group for _, group in groups]
 
 
@@ -187,6 +158,4 @@ def same_setting(a: Any, b: Any) -> bool:
     """Return whether two settings of one type mean the same: estimators by their parameters, others by equality."""
     if type(a) is not type(b):
         return False
-    if hasattr(a, "get_params") and not isinstance(a, Kernel):
-        return _same(a.get_params(), b.get_params())
-    return same_value(a, b)
+    return _same(a.get_params(), b.get_params()) if isinstance(a, BaseEstimator) else same_value(a, b)

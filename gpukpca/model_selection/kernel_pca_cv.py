@@ -1,10 +1,10 @@
-"""Kernel PCA with its kernel and number of components chosen by held-out reconstruction error, without labels."""
+"""Search for the kernel and the number of components of kernel PCA by held-out reconstruction error."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,21 +27,15 @@ from gpukpca.decomposition.kernel_pca import KernelPCA
 from gpukpca.decomposition.preimage.methods import METHODS
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.bandwidth import Gamma
-from gpukpca.model_selection.folds import CandidateScore, CVFold
+from gpukpca.model_selection.folds import CVFold, score_fold
 from gpukpca.model_selection.grid import Candidate, candidates_of, grid_of, grouped
-from gpukpca.model_selection.results import (
-    results_table,
-    sharing_of,
-    warn_of_convergence,
-    warn_of_failures,
-    warn_of_undetermined,
-)
+from gpukpca.model_selection.results import SearchResult, results_table, sharing_of, warn_of_scores
 
 
 def _is_refitted(search: Any) -> bool:
     if not search.refit:
         raise AttributeError(
-            "KernelPCACV was made with refit=False, so it keeps no model; make one with "
+            "KernelPCACV keeps no model with refit=False; make one with "
             "KernelPCA(...).set_params(**search.best_params_), or use refit=True."
         )
     return True
@@ -50,36 +44,36 @@ def _is_refitted(search: Any) -> bool:
 class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Kernel PCA whose kernel parameters and number of components minimize the held-out pre-image error.
 
-    Every candidate is fitted to the training rows of each fold; its score is `KernelPCA.score` of the rows held out:
-    minus the mean of ‖x - x̂‖², x̂ the pre-image of their projection. It is what `GridSearchCV` over
-    `KernelPCA(preimage=...)` computes with the same folds, but candidates share what can be shared: the distances (or
-    inner products) of a fold serve all kernels of a family and all gammas, and the eigenpairs at the largest number of
-    components all smaller ones.
+    Every candidate is fitted to the training rows of each fold. Its score is `KernelPCA.score` of the held-out rows:
+    minus the mean of ‖x - x̂‖², x̂ the pre-image of the projection of x. `GridSearchCV` over `KernelPCA(preimage=...)`
+    computes the same with the same folds. Here candidates share work: the distances (or inner products) of a fold
+    serve all kernels of a family and all gammas, and the eigenpairs at the largest number of components all smaller
+    ones.
 
     Parameters
     ----------
     kernel : str, Kernel or callable
         As in `KernelPCA`; "precomputed" has no pre-image.
     gammas : None, float, or sequence of float >= 0, None, "scale" and "median"
-        None, for kernels with a gamma given by name: from 1/16 of the smaller to 16 times the larger of what "scale"
-        and "median" say of all rows, about a factor of 4 apart (of "scale" alone for "poly" and "sigmoid"). For kernel
-        objects None searches no gamma.
+        None, for kernels with a gamma given by name: from 1/16 of the smaller to 16 times the larger of the values of
+        "scale" and "median" for all rows, about a factor of 4 apart (of "scale" alone for "poly" and "sigmoid"). For
+        kernel objects None searches no gamma.
     n_components : None, int, float in (0, 1), or sequence of these
-        None is the powers of two from 2 to 64 that are smaller than the training part. Shares of the variance are
-        fitted one by one.
+        None: the powers of two from 2 to 64 that are smaller than the training part. Shares of the variance are fitted
+        one by one.
     param_grid : dict of lists, list of dicts, optional
         Other parameters of `KernelPCA`: "degree", "coef0", "kernel_params", "alpha", "kernel", "preimage",
         "preimage__alpha", "kernel__k1__gamma" ...
     preimage : str or object
         See `KernelPCA`. "ridge" suits every kernel; "fixed_point" is that of the source below.
     cv : int, splitter, or iterable of (training rows, held-out rows)
-        As in scikit-learn; an int is a number of folds without shuffling, so shuffle sorted data:
+        As in scikit-learn. An int is a number of folds without shuffling: shuffle sorted data with
         ``KFold(5, shuffle=True)``.
     refit : bool
-        Fit the best candidate to all rows, for `best_estimator_`, `transform` and the others.
+        Fit the best candidate to all rows, for `best_estimator_`, `transform` and the other methods.
     eigen_solver, random_state, device, memory_limit, n_jobs
-        As in `KernelPCA`. Threads are used for candidates; no process is started. With "auto" stored matrices of a
-        fold go to LAPACK from one component in 32 rows.
+        As in `KernelPCA`. Threads are used for candidates; no process is started. With "auto" LAPACK solves stored
+        matrices of a fold from one component in 32 rows.
     verbose : int or callable
         1 prints a line a fold; a callable gets `Progress` events of stage "fold", counted in fits.
 
@@ -91,13 +85,14 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
     best_score_ : float
         The mean score of the best candidate: minus a squared distance.
     best_index_ : int
+        The first in the order of the grid where two means are equal.
     best_estimator_ : KernelPCA
         Fitted to all rows; only with `refit`.
     refit_time_ : float
         Seconds; only with `refit`.
     n_splits_ : int
     sharing_ : str
-        How much was shared, and why not all where it is not all.
+        How much the fits shared, and why not more.
     n_features_in_, feature_names_in_
 
     Raises
@@ -105,31 +100,27 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
     InvalidParameterError
         From `fit`: parameters out of range, those of every candidate included.
     ValueError
-        From `fit`: no candidate could be scored on every fold; the first error says why. Data with NaN or infinity.
+        From `fit`: no candidate could be scored on every fold, with the first error; data with NaN or infinity.
 
     Warns
     -----
     FitFailedWarning
-        A candidate failed on a fold, with the reason: its kernel is indefinite there, or it has more components than
-        the fold has rows. Its score is NaN.
+        A candidate failed on a fold, with the reason, such as an indefinite kernel or more components than rows. Its
+        score is NaN.
     ConvergenceWarning
-        Pre-images of rows held out have not converged.
+        Pre-images of held-out rows did not converge.
     PrecisionWarning
-        A number of components cuts through eigenvalues that are equal to rounding, so that rounding decides on the
+        The last component of a candidate and the next one have equal eigenvalues, so that rounding decides on the
         score.
 
     Notes
     -----
-    Memory: 8 n (n + m) bytes for n training and m held-out rows, and about 5 n² items a thread. Where that is more than
-    `memory_limit` every kernel is fitted by `KernelPCA` as it is, still once for all numbers of components; `sharing_`
-    says so. Two equal means: the first in the order of the grid.
+    Memory: 8 n (n + m) bytes for n training and m held-out rows, and about 5 n² items a thread. Where `memory_limit` is
+    less, `KernelPCA` fits every kernel as it is, still once for all numbers of components.
 
-    The error is in data space, where kernels can be compared; the variance that a kernel explains, or its error in
-    feature space, is in units of its own.
-
-    The criterion is how well data come back. Data without noise come back the better the more is kept: the best is then
-    the largest `n_components`, and for Gaussian kernels often the smallest gamma, where kernel PCA is nearly linear. To
-    choose for denoising, compare denoised noisy rows with clean ones.
+    The error is in data space, where kernels can be compared. Data without noise are reconstructed the better the more
+    is kept: the best is then the largest `n_components`, and for Gaussian kernels often the smallest gamma, where
+    kernel PCA is nearly linear. To choose for denoising, compare denoised noisy rows with clean ones.
 
     Alam & Fukumizu, J. Computer Science 10 (2014) 1139.
     """
@@ -181,8 +172,12 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
         KernelPCACV
             The estimator itself.
         """
+        if isinstance(self.kernel, str) and self.kernel == "precomputed":
+            raise InvalidParameterError(
+                "Cannot find pre-images with a precomputed kernel, and KernelPCACV scores by them. Pass the data and a "
+                "kernel, or choose n_components by n_components_for(model, ...)."
+            )
         with fit_session(self, X) as session:
-            self._refuse_precomputed()
             data = training_data(self, X)
             if is_sparse(data):
                 raise TypeError("KernelPCACV: sparse rows have no pre-image to be scored by; pass X.toarray().")
@@ -192,21 +187,15 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
                 rows = place.brought(data)
                 grid = grid_of(self, rows, min(len(train) for train, _ in splits))
                 template = self._template()
-                folds = self._all_folds(rows, splits, candidates_of(template, grid), limit)
-            warn_of_failures(grid, folds)
-            warn_of_convergence(folds)
-            warn_of_undetermined(grid, folds)
-            self._commit(grid, folds, len(splits))
+                folds = self._score_folds(rows, splits, candidates_of(template, grid), limit)
+            warn_of_scores(grid, folds)
+            self._publish(grid, folds)
             if self.refit:
-                self._refit(template, X)
+                started = time.perf_counter()
+                best = candidates_of(template, [self.best_params_])[0].estimator
+                self.best_estimator_ = best.fit(X)
+                self.refit_time_ = time.perf_counter() - started
         return self
-
-    def _refuse_precomputed(self) -> None:
-        if isinstance(self.kernel, str) and self.kernel == "precomputed":
-            raise InvalidParameterError(
-                "Cannot find pre-images with a precomputed kernel, and KernelPCACV scores by them. Pass the data and a "
-                "kernel, or choose n_components by n_components_for(model, ...)."
-            )
 
     def _splits(self, data: Array, y: Any, groups: Any) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return training rows and held-out rows of every fold, as integers."""
@@ -232,86 +221,70 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
             n_jobs=self.n_jobs,
         )
 
-    def _all_folds(
-        self, X: Array, splits: list[Any], candidates: list[Candidate], limit: int
-    ) -> list[dict[int, CandidateScore]]:
-        """Return the outcomes of every fold, by number of the candidate."""
-        groups, n_folds = grouped(candidates), len(splits)
-        outcomes = []
-        for k, (train, test) in enumerate(splits):
-            fold = CVFold(gather_rows(X, train), gather_rows(X, test), limit, self.n_jobs)
-            fold.run(groups, self._reporter(k, n_folds, len(candidates)))
-            outcomes.append(fold.outcomes)
-        self.sharing_ = sharing_of(outcomes, len(groups))
-        return outcomes
-
-    def _reporter(self, k: int, n_folds: int, fits: int) -> Callable[[int], None]:
-        """Return the function that reports the fits done on fold k to the listener."""
-        listener = listener_from(self.verbose)
+    def _score_folds(self, X: Array, splits: list[Any], candidates: list[Candidate], limit: int) -> SearchResult:
+        """Return the scores of every fold, and report the fits to the listener."""
+        groups, listener = grouped(candidates), listener_from(self.verbose)
+        total = len(splits) * len(candidates)
+        folds: SearchResult = []
 
         def report(done: int) -> None:
             if listener is not None:
-                before, total = k * fits, n_folds * fits
-                text = f"fold {k + 1} of {n_folds}: {before + done} of {total} fits"
-                listener(Progress("fold", text, before + done, total))
+                done += len(folds) * len(candidates)
+                text = f"fold {len(folds) + 1} of {len(splits)}: {done} of {total} fits"
+                listener(Progress("fold", text, done, total))
 
-        return report
+        for train, test in splits:
+            fold = CVFold(gather_rows(X, train), gather_rows(X, test), limit, self.n_jobs)
+            folds.append(score_fold(fold, groups, report))
+        self.sharing_ = sharing_of(folds, len(groups))
+        return folds
 
-    def _commit(self, grid: list[dict[str, Any]], folds: list[dict[int, CandidateScore]], n_splits: int) -> None:
-        """Set the fitted attributes but the refitted model."""
+    def _publish(self, grid: list[dict[str, Any]], folds: SearchResult) -> None:
+        """Set the fitted attributes but those of the refitted model, which are deleted."""
         for name in ("best_estimator_", "refit_time_"):
             self.__dict__.pop(name, None)
         self.cv_results_ = results_table(grid, folds)
         self.best_index_ = int(self.cv_results_["rank_test_score"].argmin())
         self.best_params_ = grid[self.best_index_]
         self.best_score_ = float(self.cv_results_["mean_test_score"][self.best_index_])
-        self.n_splits_ = n_splits
-
-    def _refit(self, template: KernelPCA, X: Any) -> None:
-        started = time.perf_counter()
-        best = candidates_of(template, [self.best_params_])[0].estimator
-        self.best_estimator_ = best.fit(X)
-        self.refit_time_ = time.perf_counter() - started
+        self.n_splits_ = len(folds)
 
     # -- the best model --------------------------------------------------------------------------------------------
 
     def _best(self, X: Any = None, method: str = "") -> KernelPCA:
-        """Return the best model; check new rows in the name of the search."""
+        """Return the best model; check new rows for a method of the search."""
         check_is_fitted(self)
         if X is not None:
             new_data(self, X, self.best_estimator_.X_fit_, method)
         return self.best_estimator_
 
     def transform(self, X: ArrayLike) -> Array:
-        """Scores of new points by the best model, shape (m, p); see `KernelPCA.transform`."""
+        """Return the scores (m, p) of new points by the best model; see `KernelPCA.transform`."""
         return self._best(X, "transform").transform(X)
 
     @available_if(_is_refitted)
     def inverse_transform(self, X: ArrayLike, n_components: int | None = None) -> Array:
-        """Points of data space for scores, shape (m, d), by the best model; see `KernelPCA.inverse_transform`."""
+        """Return points of data space (m, d) for scores by the best model; see `KernelPCA.inverse_transform`."""
         return self._best().inverse_transform(X, n_components)
 
     @available_if(_is_refitted)
     def denoise(self, X: ArrayLike, n_components: int | None = None) -> Array:
-        """Points projected and brought back by the best model; see `KernelPCA.denoise`."""
+        """Return the pre-images of projected points by the best model; see `KernelPCA.denoise`."""
         return self._best(X, "denoise").denoise(X, n_components)
 
     @available_if(_is_refitted)
     def score(self, X: ArrayLike, y: Any = None) -> float:
-        """Minus the mean squared reconstruction error by the best model; see `KernelPCA.score`."""
+        """Return minus the mean squared reconstruction error by the best model; see `KernelPCA.score`."""
         return self._best(X, "score").score(X)
 
     @available_if(_is_refitted)
     def score_samples(self, X: ArrayLike) -> Array:
-        """Minus the squared error in feature space by the best model; see `KernelPCA.score_samples`."""
+        """Return minus the squared error in feature space by the best model; see `KernelPCA.score_samples`."""
         return self._best(X, "score_samples").score_samples(X)
 
     @available_if(_is_refitted)
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the best model to a file; see `KernelPCA.save`.
-
-        `gpukpca.load` gives that `KernelPCA` back, without the table of the search.
-        """
+        """Write the best model to a file, without the table of the search; see `KernelPCA.save`."""
         self._best().save(path)
 
     @property
@@ -319,16 +292,16 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
         return int(self.best_estimator_.eigenvalues_.shape[0])
 
 
-# scikit-learn wraps `transform` for `set_output` when the class is made, and what it wraps is there for everybody.
+# scikit-learn wraps `transform` for `set_output` when it defines the class, and drops the condition.
 KernelPCACV.transform = available_if(_is_refitted)(KernelPCACV.transform)  # type: ignore[method-assign]
 
 
 def _as_object(preimage: Any) -> Any:
-    """A method given by its name as the object with its options, so that "preimage__alpha" can be searched."""
+    """Return a named method as the object with its options, so that "preimage__alpha" can be searched."""
     return METHODS[preimage]() if isinstance(preimage, str) and preimage in METHODS else preimage
 
 
 def _as_integers(rows: Any, n: int) -> np.ndarray:
-    """Numbers of rows from numbers or from a mask."""
+    """Return row numbers for row numbers or a mask."""
     rows = np.asarray(rows)
     return np.flatnonzero(rows) if rows.dtype == bool and len(rows) == n else rows.astype(np.int64).reshape(-1)

@@ -1,4 +1,4 @@
-"""`cv_results_` in scikit-learn's layout, and what is told of fits that failed."""
+"""`cv_results_` in the layout of scikit-learn, and the warnings about fits that failed."""
 
 from __future__ import annotations
 
@@ -11,60 +11,43 @@ from sklearn.exceptions import FitFailedWarning
 from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning, warn_user
 from gpukpca.model_selection.folds import CandidateScore
 
-REASONS_TOLD = 5
+MOST_REASONS = 5
+# Scores of the candidates of every fold, by number.
+SearchResult = list[dict[int, CandidateScore]]
 
 
-def results_table(grid: list[dict[str, Any]], folds: list[dict[int, CandidateScore]]) -> dict[str, Any]:
-    """Return the columns of `GridSearchCV.cv_results_`, from the parameters and the scores of every candidate."""
-    table: dict[str, Any] = {}
-    for column, values in (
-        ("fit_time", _of_all(folds, "fit_seconds")),
-        ("score_time", _of_all(folds, "score_seconds")),
-    ):
-        table[f"mean_{column}"], table[f"std_{column}"] = values.mean(axis=1), values.std(axis=1)
-    for name in sorted({name for params in grid for name in params}):
-        table[f"param_{name}"] = _parameter_column(name, grid)
-    table["params"] = grid
-    scores = _of_all(folds, "score")
-    for k in range(scores.shape[1]):
-        table[f"split{k}_test_score"] = scores[:, k]
-    table["mean_test_score"], table["std_test_score"] = scores.mean(axis=1), scores.std(axis=1)
-    table["rank_test_score"] = _ranks(table["mean_test_score"])
-    return table
-
-
-def _of_all(folds: list[dict[int, CandidateScore]], name: str) -> np.ndarray:
-    """One number of every outcome, shape (candidates, folds)."""
-    return np.array([[getattr(fold[number], name) for fold in folds] for number in sorted(folds[0])])
-
-
-def _parameter_column(name: str, grid: list[dict[str, Any]]) -> np.ma.MaskedArray:
-    """The values of a parameter, masked where a candidate has none; numbers where all are."""
-    values = [params.get(name) for params in grid]
-    mask = [name not in params for params in grid]
-    kinds = {type(value) for value, hidden in zip(values, mask, strict=True) if not hidden}
-    if kinds <= {int} or kinds <= {float}:
-        filled = [0 if hidden else value for value, hidden in zip(values, mask, strict=True)]
-        return np.ma.MaskedArray(np.array(filled), mask=mask)
-    column = np.ma.MaskedArray(np.empty(len(grid), dtype=object), mask=True)
-    for i, value in enumerate(values):
-        if not mask[i]:
-            column[i] = value
-    return column
-
-
-def _ranks(means: np.ndarray) -> np.ndarray:
-    """1 for the best; candidates that failed on a fold share the last rank."""
+def results_table(grid: list[dict[str, Any]], folds: SearchResult) -> dict[str, Any]:
+    """Return the columns of `GridSearchCV.cv_results_`; candidates that failed on a fold share the last rank."""
+    columns = {
+        name: np.array([[getattr(fold[number], field) for fold in folds] for number in range(len(grid))])
+        for name, field in (("fit_time", "fit_seconds"), ("score_time", "score_seconds"), ("test_score", "score"))
+    }
+    table = {f"mean_{name}": values.mean(axis=1) for name, values in columns.items()}
+    table |= {f"std_{name}": values.std(axis=1) for name, values in columns.items()}
+    table |= {f"split{k}_test_score": values for k, values in enumerate(columns["test_score"].T.copy())}
+    means = table["mean_test_score"]
     worst = np.nanmin(means, initial=0.0) - 1.0
-    return rankdata(-np.where(np.isnan(means), worst, means), method="min").astype(np.int32)
+    table["rank_test_score"] = rankdata(-np.where(np.isnan(means), worst, means), method="min").astype(np.int32)
+    table |= {f"param_{name}": _parameter_column(name, grid) for name in sorted({name for one in grid for name in one})}
+    return table | {"params": grid}
 
 
-def sharing_of(folds: list[dict[int, CandidateScore]], kernels: int) -> str:
-    """Return how much the fits shared, in words; `kernels` need decompositions of their own."""
+def _parameter_column(name: str, grid: list[dict[str, Any]]) -> np.ndarray:
+    """Return the values of a parameter, masked where a candidate has none; a numerical array where all are numbers."""
+    column = np.ma.MaskedArray(np.zeros(len(grid), dtype=object), mask=True)
+    for i, params in enumerate(grid):
+        if name in params:
+            column[i] = params[name]
+    kinds = {type(value) for value in column.compressed()}
+    return column.astype(kinds.pop()) if kinds in ({int}, {float}) else column
+
+
+def sharing_of(folds: SearchResult, n_groups: int) -> str:
+    """Return a sentence about how much the fits shared; each group has its own decompositions."""
     fits = len(folds) * len(folds[0])
-    together = sum(outcome.shared for fold in folds for outcome in fold.values())
+    together = sum(score.shared for fold in folds for score in fold.values())
     if together == fits:
-        return f"distances once a fold; one decomposition for each of {kernels} kernels on every fold"
+        return f"distances once a fold; one decomposition for each of {n_groups} kernels on every fold"
     return (
         f"distances once a fold for {together} of {fits} fits; the others by separate fits, one for all numbers "
         "of components: kernels of no family, shares of the variance, Nyström, or too little memory for n x n "
@@ -72,54 +55,50 @@ def sharing_of(folds: list[dict[int, CandidateScore]], kernels: int) -> str:
     )
 
 
-def warn_of_convergence(folds: list[dict[int, CandidateScore]]) -> None:
-    """Warn where pre-images of rows held out have not converged; their scores count all the same."""
-    counts = [outcome.unconverged for fold in folds for outcome in fold.values()]
-    if any(counts):
-        fits = f"{sum(map(bool, counts))} of {len(counts)} fits"
+def warn_of_scores(grid: list[dict[str, Any]], folds: SearchResult) -> None:
+    """Warn of fits that failed, of pre-images that did not converge, and of scores that rounding decides.
+
+    Raises ValueError where no candidate has a score on every fold.
+    """
+    scores = [(k, number, fold[number]) for k, fold in enumerate(folds) for number in sorted(fold)]
+    _warn_of_failures(grid, len(scores), [(k, number, score.error) for k, number, score in scores if score.error])
+    counts = [score.unconverged for _, _, score in scores if score.unconverged]
+    if counts:
         warn_user(
-            f"{sum(counts)} pre-images of held-out rows have not converged, in {fits}; they are scored where "
-            "they are. Allow more (max_iter) or a larger tol of FixedPointPreimage.",
+            f"{sum(counts)} pre-images of held-out rows did not converge, in {len(counts)} of {len(scores)} fits; the "
+            "scores include them as they are. Allow more iterations (max_iter) or a larger tol of FixedPointPreimage.",
             ConvergenceWarning,
         )
-
-
-def warn_of_undetermined(grid: list[dict[str, Any]], folds: list[dict[int, CandidateScore]]) -> None:
-    """Warn where a number of components cuts through equal eigenvalues, so that rounding decides on the score."""
-    every = ((number, outcome) for fold in folds for number, outcome in fold.items())
-    numbers = sorted({number for number, outcome in every if outcome.undetermined})
+    numbers = sorted({number for _, number, score in scores if score.undetermined})
     if numbers:
         more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
         warn_user(
-            f"the last component of {grid[numbers[0]]}{more} and the one after it are not separately determined on "
-            "some folds: their eigenvalues are equal to rounding, and so is the choice between them, with the score. "
-            "Try other n_components, or for kernels of distances a smaller gamma.",
+            f"the last component of {grid[numbers[0]]}{more} and the next one are not separately determined on some "
+            "folds: their eigenvalues are equal to rounding, so that rounding decides on the score. Try other "
+            "n_components, or for kernels of distances a smaller gamma.",
             PrecisionWarning,
         )
 
 
-def warn_of_failures(grid: list[dict[str, Any]], folds: list[dict[int, CandidateScore]]) -> None:
-    """Warn of fits that failed, with their reasons; raise ValueError where no candidate has a score on every fold."""
-    failed = [(k, number, fold[number].error) for k, fold in enumerate(folds) for number in sorted(fold)]
-    failed = [(k, number, error) for k, number, error in failed if error is not None]
-    if not failed:
-        return
+def _warn_of_failures(grid: list[dict[str, Any]], fits: int, failed: list[tuple[int, int, Exception]]) -> None:
+    """Warn of fits that failed (fold, number, error); raise where each candidate failed on some fold."""
+    if len({number for _, number, _ in failed}) == len(grid):
+        _, number, first = failed[0]
+        how = "all" if len(failed) == fits else "some"
+        raise ValueError(
+            f"no candidate could be scored on every fold: {how} of the {fits} fits failed. The first, {grid[number]}: "
+            f"{type(first).__name__}: {first}"
+        ) from first
     reasons: dict[str, list[str]] = {}
     for k, number, error in failed:
         reasons.setdefault(f"{type(error).__name__}: {error}", []).append(f"{grid[number]} on fold {k}")
-    every = len(grid) * len(folds)
-    if len({number for _, number, _ in failed}) == len(grid):
-        _, number, first = failed[0]
-        how = "all" if len(failed) == every else "some"
-        raise ValueError(
-            f"no candidate could be scored on every fold: {how} of the {every} fits failed. The first, {grid[number]}: "
-            f"{type(first).__name__}: {first}"
-        ) from first
-    lines = [
-        f"{where[0]} and {len(where) - 1} more: {reason}" for reason, where in list(reasons.items())[:REASONS_TOLD]
-    ]
-    warn_user(
-        f"{len(failed)} of {every} fits failed; their scores are NaN, and the candidates come last. "
-        + " | ".join(line.replace(" and 0 more", "") for line in lines),
-        FitFailedWarning,
-    )
+    if reasons:
+        lines = [
+            f"{where[0]}{f' and {len(where) - 1} more' if len(where) > 1 else ''}: {reason}"
+            for reason, where in list(reasons.items())[:MOST_REASONS]
+        ]
+        warn_user(
+            f"{len(failed)} of {fits} fits failed; their scores are NaN, and the candidates come last. "
+            + " | ".join(lines),
+            FitFailedWarning,
+        )

@@ -1,8 +1,7 @@
-"""Families of kernels: what all of one family are elementwise functions of, so that a search computes it once.
+"""Families of kernels: the matrix that all kernels of a family are elementwise functions of, computed once.
 
 Gaussian, Matérn and rational quadratic kernels are functions of gamma ‖x - y‖², the Laplacian one of gamma ‖x - y‖₁,
-polynomials and sigmoids of gamma x·y. The matrix of the common kernel of a family, -gamma ‖x - y‖² and alike, gives the
-matrix of every member by one pass over its entries.
+polynomials and sigmoids of gamma x·y.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from gpukpca.kernels.manhattan import CityBlockRows, Laplacian
 class SquaredDistance(RBF):
     """-gamma ‖x - y‖², with the care of the Gaussian kernel for offsets, precision and range.
 
-    With `kink` a kernel with a kink at distance 0 is made of it: near pairs are computed by differences.
+    With `kink`, for kernels with a kink at distance 0, near pairs are computed by differences.
     """
 
     positive_definite = False
@@ -45,11 +44,16 @@ class SquaredDistance(RBF):
     def _function(self, T: Array, flat: bool, dtype: Any = None, out: Array | None = None) -> Array:
         return elementwise.clip_above(elementwise.convert(T, dtype, out), 0.0)
 
+    def member(self, kernel: Any, part: Array, flat: bool, dtype: Any, out: Array | None) -> Array:
+        """Return entries of a kernel of the family, from those of this kernel with its gamma."""
+        return kernel._function(part, flat, dtype, out)
+
 
 class CityBlockDistance(Laplacian):
     """-gamma ‖x - y‖₁."""
 
     positive_definite = False
+    kink = False
 
     def tile(self, a: CityBlockRows, b: CityBlockRows, out: Array | None = None) -> Array:
         left, right = dense_rows(a.data), dense_rows(b.data)
@@ -62,45 +66,54 @@ class CityBlockDistance(Laplacian):
     def tile_diagonal(self, a: CityBlockRows) -> Array:
         return full((a.n_rows,), 0.0, place_of(a.data))
 
+    def member(self, kernel: Any, part: Array, flat: bool, dtype: Any, out: Array | None) -> Array:
+        """Return entries of a Laplacian kernel, from those of this kernel with its gamma."""
+        return elementwise.gaussian(part, flat, dtype=dtype, out=out)
 
-# Of kernels of exactly these classes: the common kernel of the family, with the gamma of the member.
-COMMON: dict[type, Callable[[Any], Kernel]] = {
+
+class InnerProduct(Linear):
+    """x·y."""
+
+    gamma = 1.0
+    kink = False
+
+    def member(self, kernel: Any, part: Array, flat: bool, dtype: Any, out: Array | None) -> Array:
+        """Return entries of a kernel of the family, from gamma x·y."""
+        return kernel._function(cast(part, dtype), out)
+
+
+CommonKernel = SquaredDistance | CityBlockDistance | InnerProduct
+# For kernels of exactly these classes: the common kernel of the family, with the gamma of the member.
+COMMON: dict[type, Callable[[Any], CommonKernel]] = {
     RBF: lambda k: SquaredDistance(k.gamma),
     RationalQuadratic: lambda k: SquaredDistance(k.gamma),
     Matern: lambda k: SquaredDistance(k.gamma, kink=not k.smooth_at_zero),
     Laplacian: lambda k: CityBlockDistance(k.gamma),
-    Polynomial: lambda k: Linear(),
-    Sigmoid: lambda k: Linear(),
+    Polynomial: lambda k: InnerProduct(),
+    Sigmoid: lambda k: InnerProduct(),
 }
 
 
-def common_kernel(kernel: Kernel) -> Kernel | None:
-    """Return the kernel of whose matrix that of a resolved kernel is an elementwise function; None where none is."""
+def common_kernel(kernel: Kernel) -> CommonKernel | None:
+    """Return the kernel whose matrix gives that of a resolved kernel entry by entry; None where there is none."""
     make = COMMON.get(type(kernel))
     return None if make is None else make(kernel)
 
 
-def widest_member(kernels: list[Kernel]) -> Kernel:
-    """Of the common kernels of one family that with the largest gamma: its matrix is precise enough for all."""
-    return max(kernels, key=lambda kernel: float(getattr(kernel, "gamma", 0.0)))
+def widest_member(kernels: list[CommonKernel]) -> CommonKernel:
+    """Return the common kernel of one family with the largest gamma: its matrix is precise enough for all."""
+    return max(kernels, key=lambda kernel: float(kernel.gamma))
 
 
-def from_common(kernel: Kernel, common: Kernel, T: Array, like: Array, flat: bool = False) -> Array:
+def from_common(kernel: Any, common: CommonKernel, T: Array, like: Array, flat: bool = False) -> Array:
     """Return the matrix (n, m) of `kernel` from T, that of the common kernel of its family, in the widest type.
 
-    The gamma of `common` need not be that of `kernel`. `like` has the dtype of the result. With `flat` it is k - 1, for
-    kernels so flat that 1 swamps their differences. T is not changed.
+    The gammas may differ, and the result has the dtype of `like`. With `flat` it is k - 1, for kernels so flat that 1
+    swamps their differences. T is not changed.
     """
-    dtype, gamma = like.dtype, float(kernel.gamma)  # type: ignore[attr-defined]
-    of_products = isinstance(common, Linear)
-    factor = gamma if of_products else gamma / (float(common.gamma) or 1.0)  # type: ignore[attr-defined]
+    factor = float(kernel.gamma) / (float(common.gamma) or 1.0)
 
     def strip(start: int, stop: int, place: Array | None) -> Array:
-        part = T[start:stop, :] * factor
-        if of_products:
-            return kernel._function(cast(part, dtype), place)  # type: ignore[attr-defined]
-        if isinstance(kernel, Laplacian):
-            return elementwise.gaussian(part, flat, dtype=dtype, out=place)
-        return kernel._function(part, flat, dtype, place)  # type: ignore[attr-defined]
+        return common.member(kernel, T[start:stop, :] * factor, flat, like.dtype, place)
 
     return from_strips((int(T.shape[0]), int(T.shape[1])), empty_like(like), strip)
