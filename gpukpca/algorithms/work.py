@@ -6,10 +6,10 @@ Nothing is measured when a plan is made, so that the same job has the same plan.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
 
 from gpukpca._formatting import format_seconds
-from gpukpca.backend.namespace import is_numpy, is_sparse, item_size
+from gpukpca.algorithms.task import Task
+from gpukpca.backend.namespace import is_numpy
 from gpukpca.backend.parallel import usable_cpus
 from gpukpca.eigen.solver import Solver
 
@@ -89,11 +89,11 @@ COPIES, STEPS, STEPS_A_PASS = 6, 30, 10
 SPARSE_ENTRY_BYTES = 60
 
 
-def estimate_seconds(work: Work, like: Any, dtype: Any, workers: int, on_gpu: bool) -> float:
-    """Return the time of the work in seconds where `like` lives; other libraries of the host thread by themselves."""
-    if on_gpu:
-        return work.seconds(CARD[item_size(dtype)])
-    return work.seconds(CORE[item_size(dtype)], workers if is_numpy(like) or is_sparse(like) else usable_cpus())
+def estimate_seconds(work: Work, task: Task) -> float:
+    """Return the time of the work of a task in seconds; libraries other than NumPy use all threads of the host."""
+    if task.on_gpu:
+        return work.seconds(CARD[task.item])
+    return work.seconds(CORE[task.item], task.workers if is_numpy(task.place.work) else usable_cpus())
 
 
 def krylov_work(solver: Solver, n: int, p: int, passes: int, on_gpu: bool) -> Work:

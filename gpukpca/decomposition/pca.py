@@ -12,9 +12,10 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike, HasShape
-from gpukpca.algorithms.pca.fit import fit_rows, plan_pca
+from gpukpca.algorithms.pca.fit import fit_rows
 from gpukpca.algorithms.pca.model import PCAFit, deviations_of, points_of
 from gpukpca.algorithms.pca.plan import PCAPlan
+from gpukpca.algorithms.pca.routes import PCATask, choose_route
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest, SVDSolver
 from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for, to_caller
 from gpukpca.algorithms.progress import listener_from
@@ -241,7 +242,7 @@ class PCA(
             check_parameters(self)
             data, place = clone(self)._taken(X)
             resources = Resources(place, MemoryBudget(self.memory_limit, X).limit(place.work), self.n_jobs)
-            return plan_pca(data, self._rank(data), self._settings(), resources)
+            return choose_route(PCATask(data, resources, self._rank(data), self._settings())).plan()
 
     def _settings(self) -> PCASettings:
         return PCASettings(

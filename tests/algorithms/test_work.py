@@ -71,7 +71,7 @@ def test_a_plan_adds_up_what_its_fit_does(dtype: str) -> None:
     width = plan.solver.width(n, p, False)
     assert work.blocks >= 2 * n * n * width * passes
     assert work.blocks <= 1.2 * 2 * n * n * width * passes
-    assert plan.estimated_seconds == estimate_seconds(work, X, X.dtype, 1, False) == work.seconds(CORE[X.itemsize], 1)
+    assert plan.estimated_seconds == estimate_seconds(work, job) == work.seconds(CORE[X.itemsize], 1)
 
 
 # -- monotone ----------------------------------------------------------------------------------------------------------

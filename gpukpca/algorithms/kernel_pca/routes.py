@@ -78,14 +78,12 @@ class Route(ABC):
             notes += (f"the ridge pre-image uses {task.preimage_landmarks} landmarks among the {task.n} scores",)
         if task.has_checkpoint and not solver.iterates(task.n, task.p):
             notes += (NO_CHECKPOINT,)
-        place, dtype = task.place.work, task.X.dtype
-        seconds = None if work is None else estimate_seconds(work, place, dtype, task.workers, task.on_gpu)
         return Plan(
             n_samples=task.n,
             n_features=task.d,
             n_components=self.n_components,
-            dtype=dtype_name(dtype),
-            device=describe_device(place),
+            dtype=dtype_name(task.X.dtype),
+            device=describe_device(task.place.work),
             kernel=repr(task.kernel),
             solver=solver.given,
             solver_reason=self.solver_reason,
@@ -96,7 +94,7 @@ class Route(ABC):
             bytes_read=self.bytes_read,
             preimage_landmarks=task.preimage_landmarks,
             notes=notes,
-            estimated_seconds=seconds,
+            estimated_seconds=None if work is None else estimate_seconds(work, task),
         )
 
 

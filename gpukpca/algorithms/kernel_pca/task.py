@@ -8,12 +8,10 @@ from typing import Any
 
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, PreimageOptions
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
-from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.resources import Resources
-from gpukpca.backend.device import is_on_gpu
+from gpukpca.algorithms.task import Task
 from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE
-from gpukpca.backend.namespace import is_memory_map, is_sparse, item_size
-from gpukpca.backend.parallel import worker_count
+from gpukpca.backend.namespace import is_memory_map, is_sparse
 from gpukpca.backend.rows import total_range
 from gpukpca.distributed import ClusterRows
 from gpukpca.eigen.solver import Solver
@@ -27,17 +25,14 @@ FIRST_GUESS = 16
 
 
 @dataclass(frozen=True)
-class FitTask:
-    """The inputs of a fit.
+class FitTask(Task):
+    """The inputs of a fit of kernel PCA.
 
     Attributes
     ----------
-    X : array, CSR matrix or ClusterRows, shape (n, d)
-        The rows that K is made from; while it is planned, they may not be at the place of `resources` yet.
     kernel : Kernel
         With numbers in place of rules.
     settings : KernelPCASettings
-    resources : Resources
     basis : array, CSR matrix or ClusterRows
         The source of the rows of the model: X, or the rows of a cluster in the memory of this process.
     template : PreparedRows or None
@@ -48,10 +43,8 @@ class FitTask:
         Whether the fit writes checkpoints.
     """
 
-    X: Any
     kernel: Kernel
     settings: KernelPCASettings
-    resources: Resources
     basis: Any
     template: PreparedRows | None
     p: int
@@ -77,27 +70,7 @@ class FitTask:
         template = None if kernel.stored_only else kernel.template(X, centered=True)
         n = int(X.shape[0])
         p = min(n, FIRST_GUESS if settings.is_share else int(settings.n_components or n))
-        return cls(X, kernel, settings, resources, X if basis is None else basis, template, p, has_checkpoint)
-
-    @property
-    def n(self) -> int:
-        """Return the number of samples."""
-        return int(self.X.shape[0])
-
-    @property
-    def d(self) -> int:
-        """Return the number of features."""
-        return int(self.X.shape[1])
-
-    @property
-    def item(self) -> int:
-        """Return the bytes of an item."""
-        return item_size(self.X.dtype)
-
-    @property
-    def is_on_cluster(self) -> bool:
-        """Return whether the rows are on a cluster."""
-        return isinstance(self.X, ClusterRows)
+        return cls(X, resources, kernel, settings, X if basis is None else basis, template, p, has_checkpoint)
 
     @property
     def maps_file(self) -> bool:
@@ -113,27 +86,10 @@ class FitTask:
         """Return what the kernel learned, without rows; the template of a kernel of the user may hold all of them."""
         return None if self.template is None else self.template.slice(0, 0)
 
-    @property
-    def place(self) -> Placement:
-        """Return the places of the computation and of the data."""
-        return self.resources.place
-
-    @property
-    def on_gpu(self) -> bool:
-        """Return whether the fit computes on a GPU."""
-        return is_on_gpu(self.place.work)
-
     @cached_property
     def workers(self) -> int:
         """Return the number of threads, or of machines of a cluster."""
-        if self.is_on_cluster:
-            return len(self.X.cluster.workers)
-        return worker_count(self.place.work, self.resources.n_jobs)
-
-    @property
-    def limit(self) -> int:
-        """Return the bytes that may be allocated."""
-        return self.resources.limit
+        return len(self.X.cluster.workers) if self.is_on_cluster else super().workers
 
     @property
     def tile_limit(self) -> int:
@@ -146,7 +102,7 @@ class FitTask:
         """Return the bytes of X."""
         if is_sparse(self.X):
             return int(self.X.data.nbytes + self.X.indices.nbytes + self.X.indptr.nbytes)
-        return self.n * self.d * self.item
+        return self.stored * self.item
 
     @property
     def copy_bytes(self) -> int:

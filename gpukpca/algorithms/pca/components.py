@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.pca.plan import PCAPlan, PCASolver
+from gpukpca.algorithms.pca.plan import PCASolver
 from gpukpca.backend import blocking
 from gpukpca.backend.linalg import column_norms, inner_products, thin_svd, triangular_inverse
 from gpukpca.backend.namespace import cast, dtype_name, epsilon, from_host, namespace_of, to_host
@@ -64,52 +65,26 @@ class SolverTools:
     checkpointer: Checkpointer | None = field_of("", "of block Krylov", default=None)
 
 
-def principal_components(Z: CenteredMatrix, plan: PCAPlan, tools: SolverTools, whole: bool = False) -> Components:
-    """Return the principal components of centered, scaled rows (n, d) by the method of the plan.
-
-    With `whole` all min(n, d) singular values are computed.
-
-    Raises
-    ------
-    InvalidParameterError
-        Sums of squares overflow, or the rows have no such method.
-    """
-    most = min(plan.n_samples, plan.n_features)
-    requested = most if whole else max(1, plan.n_components)
-    solver = plan.solver
-    if solver is None:
-        found = _of_svd(Z, requested, most)
-    elif plan.method == "covariance_eigh":
-        found = _of_features(Z, _top_pairs(Z, DenseGram(_checked(Z.scatter())), solver, requested, tools))
-    elif plan.method == "dual":
-        found = _of_stored_gram(Z, solver, requested, most, tools)
-    else:
-        Z.measure()
-        eigen = _top_pairs(Z, ScatterOperator(Z, of_samples=plan.by_samples), solver, requested, tools)
-        if plan.by_samples:
-            found = _of_samples(Z, eigen, column_norms(Z.adjoint(_remainders(eigen))), tools.rng)
-        else:
-            found = _of_features(Z, eigen)
-    if not np.all(np.isfinite(found.squares)) or not np.all(np.isfinite(found.residual_norms)):
-        raise InvalidParameterError(
-            f"overflow: sums of squares of these data do not fit into {dtype_name(Z.dtype)}. Scale the features."
-        )
-    return _without_noise(Z, found, most if whole or len(found.squares) > requested else None)
+def of_scatter(Z: CenteredMatrix, solver: PCASolver, requested: int, tools: SolverTools) -> Components:
+    """Return the components from the eigenvectors of the stored matrix ZᵀZ."""
+    return _of_features(Z, _top_pairs(Z, DenseGram(_checked(Z.scatter())), solver, requested, tools))
 
 
-# -- the methods -------------------------------------------------------------------------------------------------------
+def of_operator(
+    Z: CenteredMatrix, solver: PCASolver, requested: int, tools: SolverTools, by_samples: bool
+) -> Components:
+    """Return the components from products with ZᵀZ, or with Z Zᵀ where `by_samples`."""
+    Z.measure()
+    eigen = _top_pairs(Z, ScatterOperator(Z, of_samples=by_samples), solver, requested, tools)
+    if by_samples:
+        return _of_samples(Z, eigen, column_norms(Z.adjoint(_remainders(eigen))), tools.rng)
+    return _of_features(Z, eigen)
 
 
-def _of_features(Z: CenteredMatrix, eigen: EigenResult) -> Components:
-    """Return the components from the eigenvectors of ZᵀZ."""
-    vectors = cast(eigen.eigenvectors, Z.dtype)
-    return _sharpened(Z, Components(vectors, _host(eigen.eigenvalues), _host(eigen.residual_norms), eigen=eigen))
-
-
-def _of_stored_gram(Z: CenteredMatrix, solver: PCASolver, requested: int, most: int, tools: SolverTools) -> Components:
+def of_gram(Z: CenteredMatrix, solver: PCASolver, requested: int, tools: SolverTools) -> Components:
     """Return the components from the eigenvectors of the stored matrix Z Zᵀ."""
     G = DenseGram(_checked(Z.gram()))
-    eigen = _top_pairs(Z, G, solver, requested, tools, most)
+    eigen = _top_pairs(Z, G, solver, requested, tools, min(Z.shape))
     # ‖Zᵀr‖² = rᵀ Z Zᵀ r, of r over the largest eigenvalue: the cube of that may overflow.
     largest = float(np.max(_host(eigen.eigenvalues), initial=0.0)) or 1.0
     R = _remainders(eigen) * (1.0 / largest)
@@ -118,7 +93,7 @@ def _of_stored_gram(Z: CenteredMatrix, solver: PCASolver, requested: int, most: 
     return _of_samples(Z, eigen, np.sqrt(squares) * largest, tools.rng)
 
 
-def _of_svd(Z: CenteredMatrix, requested: int, most: int) -> Components:
+def of_svd(Z: CenteredMatrix, requested: int) -> Components:
     """Return the components by an SVD of Z, or of its triangular factor where no process holds Z."""
     matrix = Z.materialized()
     if matrix is None:
@@ -128,7 +103,7 @@ def _of_svd(Z: CenteredMatrix, requested: int, most: int) -> Components:
         squares = s**2
         norms = residuals(V, Z.scatter_times(V), squares[: V.shape[1]])
         return Components(V, squares[: V.shape[1]], norms, spectrum=squares)
-    with single_threaded_blas() if most <= blocking.PCA_ONE_THREAD_FOR_ALL else nullcontext():
+    with single_threaded_blas() if min(Z.shape) <= blocking.PCA_ONE_THREAD_FOR_ALL else nullcontext():
         U, s, Vt = thin_svd(_checked(matrix))
     xp = namespace_of(Vt)
     V = xp.asarray(xp.matrix_transpose(Vt[:requested, :]), copy=True)
@@ -136,6 +111,12 @@ def _of_svd(Z: CenteredMatrix, requested: int, most: int) -> Components:
     squares = s**2
     norms = residuals(V, Z.adjoint(Z.times(V)), squares[:requested])
     return Components(V, squares[:requested], norms, spectrum=squares, scores=scores)
+
+
+def _of_features(Z: CenteredMatrix, eigen: EigenResult) -> Components:
+    """Return the components from the eigenvectors of ZᵀZ."""
+    vectors = cast(eigen.eigenvectors, Z.dtype)
+    return _sharpened(Z, Components(vectors, _host(eigen.eigenvalues), _host(eigen.residual_norms), eigen=eigen))
 
 
 def _top_pairs(
@@ -249,8 +230,10 @@ def _sharpened(Z: CenteredMatrix, found: Components) -> Components:
 # -- the last steps ----------------------------------------------------------------------------------------------------
 
 
-def _without_noise(Z: CenteredMatrix, found: Components, complete: int | None) -> Components:
+def without_noise(Z: CenteredMatrix, found: Components, complete: int | None) -> Components:
     """Set rounding noise to 0 and fix the signs; `complete` is the length of a spectrum of which all is known."""
+    if not np.all(np.isfinite(found.squares)) or not np.all(np.isfinite(found.residual_norms)):
+        raise _overflow(Z.dtype)
     floor = _noise_floor(Z, found.squares)
     squares = np.where(found.squares <= floor, 0.0, found.squares)
     spectrum = found.spectrum
@@ -278,10 +261,14 @@ def _checked(A: Array) -> Array:
     """Return a matrix; raise `InvalidParameterError` where an entry is not finite."""
     xp = namespace_of(A)
     if not bool(xp.all(xp.isfinite(A))):
-        raise InvalidParameterError(
-            f"overflow: sums of squares of these data do not fit into {dtype_name(A.dtype)}. Scale the features."
-        )
+        raise _overflow(A.dtype)
     return A
+
+
+def _overflow(dtype: Any) -> InvalidParameterError:
+    return InvalidParameterError(
+        f"overflow: sums of squares of these data do not fit into {dtype_name(dtype)}. Scale the features."
+    )
 
 
 def _host(values: Array) -> np.ndarray:

@@ -11,9 +11,10 @@ import numpy as np
 from gpukpca._rules import FLAG
 from gpukpca._typing import Array, HasShape
 from gpukpca.algorithms.inputs import check_listener, check_type, names_of_functions, training_rows
-from gpukpca.algorithms.pca.components import Components, SolverTools, principal_components
+from gpukpca.algorithms.pca.components import Components, SolverTools, without_noise
 from gpukpca.algorithms.pca.model import LinearProjection, PCAFit, scores_of_panel
-from gpukpca.algorithms.pca.plan import PCAPlan, PCAPlanRequest, make_pca_plan
+from gpukpca.algorithms.pca.plan import PCAPlan
+from gpukpca.algorithms.pca.routes import PCATask, choose_route
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
 from gpukpca.algorithms.pca.spectrum import Variances, variances_of, warn_of_components, warn_of_lost_variances
 from gpukpca.algorithms.progress import Listener, Progress, pass_report, timed
@@ -134,17 +135,19 @@ def fit_rows(
     with_scores: bool = False,
 ) -> PCAFit:
     """Return the fit of checked rows (n, d) of an array, a CSR matrix or a cluster; see `fit_pca`."""
-    plan = plan_pca(X, rank, settings, resources)
-    listener = timed(progress)
+    route = choose_route(PCATask(X, resources, rank, settings))
+    plan, listener = route.plan(), timed(progress)
     if listener is not None:
         listener(Progress("plan", str(plan)))
     X = resources.place.brought(X)
-    Z = centered_matrix(X, plan, resources.n_jobs)
+    Z = _centered_matrix(X, route.by_rows, resources.n_jobs)
     scale = feature_scale(settings.scale, Z)
     if scale is not None:
         Z.rescale(scale)
+    requested = min(Z.shape) if rank.whole else max(1, rank.most)
     with nullcontext() if open_checkpoint is None else open_checkpoint(plan) as checkpointer:
-        found = principal_components(Z, plan, SolverTools(rng, pass_report(listener), checkpointer), rank.whole)
+        found = route.components(Z, requested, SolverTools(rng, pass_report(listener), checkpointer))
+    found = without_noise(Z, found, min(Z.shape) if rank.whole or len(found.squares) > requested else None)
     variances = variances_of(found, Z, rank)
     warn_of_components(found, variances, rank)
     fit = _fit_of(Z, replace(plan, n_components=variances.kept), found, variances, scale)
@@ -155,16 +158,8 @@ def fit_rows(
     return replace(fit, scores=_scores_of_fit(X, Z, found, fit, resources.n_jobs)) if with_scores else fit
 
 
-def plan_pca(X: Array | ClusterRows, rank: RankRequest, settings: PCASettings, resources: Resources) -> PCAPlan:
-    """Return the plan of a fit of checked rows (n, d)."""
-    return make_pca_plan(PCAPlanRequest(settings, X, rank.most, rank.whole, resources))
-
-
-def centered_matrix(X: Array | ClusterRows, plan: PCAPlan, n_jobs: int | None) -> CenteredMatrix:
-    """Return the rows of X less their mean, in blocks along the side that the method of the plan reads."""
-    by_rows = plan.method == "covariance_eigh" or (plan.method != "dual" and not plan.by_samples)
-    if plan.method == "full":
-        by_rows = plan.n_samples >= plan.n_features
+def _centered_matrix(X: Array | ClusterRows, by_rows: bool, n_jobs: int | None) -> CenteredMatrix:
+    """Return the rows of X less their mean, in blocks of rows or of columns."""
     if isinstance(X, ClusterRows):
         return ClusterCenteredMatrix(X, by_rows)
     return SparseCenteredMatrix(X, by_rows) if is_sparse(X) else DenseCenteredMatrix(X, by_rows, n_jobs)

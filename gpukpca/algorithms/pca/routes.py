@@ -1,0 +1,328 @@
+"""The methods of PCA for a task. Each states its bytes and its work from shapes alone, and computes the components."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+from gpukpca._formatting import format_bytes
+from gpukpca.algorithms.pca import components
+from gpukpca.algorithms.pca.components import Components, SolverTools
+from gpukpca.algorithms.pca.plan import PCAPlan, PCASolver
+from gpukpca.algorithms.pca.settings import ITERATIVE, PCASettings, RankRequest
+from gpukpca.algorithms.progress import NO_CHECKPOINT
+from gpukpca.algorithms.task import Task
+from gpukpca.algorithms.work import COPIES, SPARSE_ENTRY_BYTES, STEPS, Work, estimate_seconds, krylov_work
+from gpukpca.backend import blocking
+from gpukpca.backend.device import describe_device, hidden_memory
+from gpukpca.backend.namespace import dtype_name, is_sparse
+from gpukpca.covariance.centered_matrix import CenteredMatrix
+from gpukpca.covariance.dense import SQUARES
+from gpukpca.eigen import BlockKrylov, Dense
+from gpukpca.eigen.dense import FEW_PAIRS
+from gpukpca.exceptions import MemoryBudgetError
+
+# Up to this many rows and columns the SVD itself costs next to nothing.
+SMALL = 500
+# Features up to which their scatter matrix is made whatever p is; beyond it, where p is not small beside them.
+FEW_FEATURES, FEATURES_PER_COMPONENT = 2000, 30
+# Products of all sparse rows pay up to this size of the smaller side.
+FEW_OF_SPARSE = 1000
+# Up to here LAPACK on a stored matrix; beyond it block Krylov, where few pairs are requested.
+LAPACK_UP_TO, SIZE_PER_COMPONENT = 2500, 100
+# The tightest tolerance that block Krylov can reach, in eps: the tolerance for a stored matrix.
+TIGHT = 100.0
+# LAPACK's gesdd: its workspace in units of the smaller side squared, and its work in units of that of all eigenpairs.
+SVD_SQUARES, SVD_WORK = 8, 3.0
+# Blocks of vectors in this process beside the solver's, where rows are on a cluster.
+BLOCKS_IN_TRANSIT = 6
+
+
+@dataclass(frozen=True)
+class PCATask(Task):
+    """The inputs of a fit of PCA."""
+
+    rank: RankRequest
+    settings: PCASettings
+
+    @property
+    def p(self) -> int:
+        """Return the number of components; an upper bound where the spectrum decides."""
+        return self.rank.most
+
+    @property
+    def few(self) -> int:
+        """Return the smaller side of the data."""
+        return min(self.n, self.d)
+
+    @cached_property
+    def workers(self) -> int:
+        """Return the number of threads, those of a cluster together."""
+        return sum(worker.threads for worker in self.X.cluster.workers) if self.is_on_cluster else super().workers
+
+    def row_products(self, columns: int) -> Work:
+        """Return the work of a product of the rows and a block of so many columns."""
+        entries = self.stored * columns
+        return Work(sparse_blocks=entries) if is_sparse(self.X) else Work(blocks=2 * entries)
+
+
+@dataclass(frozen=True)
+class Route(ABC):
+    """A method of PCA for a task, and the reason for it."""
+
+    task: PCATask
+    reason: str
+    notes: tuple[str, ...] = ()
+    method: ClassVar[str]
+    # Bytes of an item of the components, at least.
+    least_item: ClassVar[int] = 0
+
+    @property
+    def by_samples(self) -> bool:
+        """Return whether the eigenproblem is that of the samples."""
+        return False
+
+    @property
+    def by_rows(self) -> bool:
+        """Return whether the data are read by blocks of rows, not of columns."""
+        return self.task.n >= self.task.d
+
+    @property
+    @abstractmethod
+    def solver(self) -> Any:
+        """Return the solver of the eigenproblem; None for the SVD."""
+
+    @abstractmethod
+    def matrix_bytes(self, workers: int) -> int:
+        """Return the bytes of matrices, of the solver, and of the sums of so many workers."""
+
+    @abstractmethod
+    def fit_work(self) -> Work:
+        """Return the work of the components beside copies and scores."""
+
+    @abstractmethod
+    def components(self, Z: CenteredMatrix, requested: int, tools: SolverTools) -> Components:
+        """Return at least so many leading components of centered, scaled rows (n, d)."""
+
+    @cached_property
+    def predicted_bytes(self) -> int:
+        """Return the peak of the bytes: matrices, the solver, blocks of all workers, components, scores."""
+        task, n, d, p = self.task, self.task.n, self.task.d, self.task.p
+        workers, scores, blocks = task.workers, n * p, task.workers * 3 * self._block_bytes()
+        if task.is_on_cluster:
+            # Rows and sums stay with their workers; here are one of the sums, and blocks of vectors in transit.
+            workers, blocks = 0, BLOCKS_IN_TRANSIT * 8 * (n if self.by_samples else d) * (p + 10)
+            scores = n * p if self.by_samples or task.X.local is not None else 0
+        results = (4 * d * p + 2 * scores) * max(task.item, self.least_item)
+        copy = n * d * task.item if task.place.moved else 0
+        copy += 3 * task.stored * 12 if is_sparse(task.X) else 0
+        return copy + self.matrix_bytes(workers) + blocks + results
+
+    def _block_bytes(self) -> int:
+        """Return the bytes of a block of rows or columns."""
+        task = self.task
+        length, other = (task.n, task.d) if self.by_rows else (task.d, task.n)
+        fewest = blocking.FEWEST_SCATTER_ROWS if self.by_rows else blocking.FEWEST_SCATTER_COLUMNS
+        return min(length, max(fewest, blocking.SCATTER_ENTRIES.on(task.on_gpu) // max(other, 1))) * other * 8
+
+    def matrix_work(self) -> Work:
+        """Return the work of a matrix of products and of its eigenproblem."""
+        task, solver, p, widened = self.task, self.solver, self.task.p, 8 // self.task.item
+        size, other = (task.n, task.d) if self.by_samples else (task.d, task.n)
+        work = Work(products=widened * task.stored * size)
+        if is_sparse(task.X):
+            work = Work(sparse_products=task.stored**2 / other, bytes=SPARSE_ENTRY_BYTES * size**2)
+        if solver.iterates(size, p):
+            passes: int = solver.expected_passes(size, p, 8, task.on_gpu)
+            product: Work = Work(blocks=2 * widened * size**2 * solver.width(size, p, task.on_gpu))
+            return work + product * passes + krylov_work(solver, size, p, passes, task.on_gpu)
+        pairs = 1.0 if task.rank.whole or 2 * p > size else FEW_PAIRS
+        return work + Work(eigenproblems=widened * pairs * size**3)
+
+    def plan(self) -> PCAPlan:
+        """Return the plan, with an estimate of the time where that does not depend on a network."""
+        task, notes, seconds = self.task, self.notes, None
+        if task.is_on_cluster:
+            notes = (f"cluster: {task.X.cluster.describe()}", *notes)
+        else:
+            work = Work(bytes=COPIES * task.stored * task.item, calls=STEPS) + task.row_products(task.p)
+            seconds = estimate_seconds(work + self.fit_work(), task)
+        if task.settings.has_checkpoint and not (self.solver and self.solver.grows_with_p):
+            notes += (NO_CHECKPOINT,)
+        return PCAPlan(
+            n_samples=task.n,
+            n_features=task.d,
+            n_components=task.p,
+            dtype=dtype_name(task.X.dtype),
+            device=describe_device(task.place.work),
+            method=self.method,
+            reason=self.reason,
+            solver=self.solver,
+            by_samples=self.by_samples,
+            workers=task.workers,
+            predicted_bytes=self.predicted_bytes,
+            available_bytes=task.limit,
+            notes=notes,
+            estimated_seconds=seconds,
+        )
+
+
+class MatrixRoute(Route):
+    """The eigenproblem of a stored matrix of products, of the features or of the samples."""
+
+    @property
+    def size(self) -> int:
+        """Return the size of the matrix."""
+        return self.task.n if self.by_samples else self.task.d
+
+    @property
+    def solver(self) -> PCASolver:
+        if self.size > LAPACK_UP_TO and not self.task.rank.whole and SIZE_PER_COMPONENT * self.task.p <= self.size:
+            return BlockKrylov(tol=TIGHT * 2.3e-16)
+        return Dense()
+
+    def matrix_bytes(self, workers: int) -> int:
+        task, solver, size = self.task, self.solver, self.size
+        square, requested = size * size, size if task.rank.whole else task.p
+        private = workers if size <= blocking.PRIVATE_SCATTER_UP_TO or not self.by_samples else 0
+        matrix = square * 8 * (1 + private) + square * task.item * (2 if private else 0)
+        if solver.forms_matrix:
+            requested = min(requested, size)
+            square *= 3
+        return max(matrix, square * 8 + solver.workspace_items(size, requested, task.on_gpu) * 8)
+
+    def fit_work(self) -> Work:
+        return self.matrix_work()
+
+
+class CovarianceRoute(MatrixRoute):
+    """The eigenproblem of the covariance of the features."""
+
+    method, least_item, by_rows = "covariance_eigh", 8, True
+
+    def components(self, Z: CenteredMatrix, requested: int, tools: SolverTools) -> Components:
+        return components.of_scatter(Z, self.solver, requested, tools)
+
+    def _block_bytes(self) -> int:
+        longest = min(self.task.n, SQUARES * self.task.d, blocking.LONGEST_SCATTER_PANEL.cpu)
+        return max(super()._block_bytes(), longest * self.task.d * 8)
+
+
+class DualRoute(MatrixRoute):
+    """The eigenproblem of the Gram matrix of the samples."""
+
+    method, by_samples, by_rows = "dual", True, False
+
+    def components(self, Z: CenteredMatrix, requested: int, tools: SolverTools) -> Components:
+        return components.of_gram(Z, self.solver, requested, tools)
+
+    def _block_bytes(self) -> int:
+        return super()._block_bytes() + blocking.SCATTER_TILE_EDGE**2 * 8
+
+
+class RandomizedRoute(Route):
+    """Block Krylov iteration on the smaller side."""
+
+    method = "randomized"
+
+    @property
+    def by_samples(self) -> bool:
+        return self.task.n < self.task.d
+
+    @property
+    def solver(self) -> BlockKrylov:
+        settings = self.task.settings
+        width = None if settings.oversampling is None else self.task.p + settings.oversampling
+        return BlockKrylov(tol=settings.tol, passes=settings.passes, block_size=width)
+
+    def matrix_bytes(self, workers: int) -> int:
+        task, few, p = self.task, self.task.few, self.task.p
+        sums = workers * few * (p + 10) * 8
+        if self.solver.iterates(few, p):
+            return self.solver.workspace_items(few, p, task.on_gpu) * task.item + sums
+        return (2 * few * few + Dense().workspace_items(few, p, task.on_gpu)) * 8 + sums
+
+    def fit_work(self) -> Work:
+        task, few, p, solver = self.task, self.task.few, self.task.p, self.solver
+        if not solver.iterates(few, p):
+            return self.matrix_work()
+        passes = solver.expected_passes(few, p, task.item, task.on_gpu)
+        one_pass = task.row_products(2 * solver.width(few, p, task.on_gpu))
+        return one_pass * passes + krylov_work(solver, few, p, passes, task.on_gpu)
+
+    def components(self, Z: CenteredMatrix, requested: int, tools: SolverTools) -> Components:
+        return components.of_operator(Z, self.solver, requested, tools, self.by_samples)
+
+
+class SVDRoute(Route):
+    """The singular value decomposition of the rows."""
+
+    method, solver = "full", None
+
+    def matrix_bytes(self, workers: int) -> int:
+        task, svd = self.task, SVD_SQUARES * self.task.few**2
+        return svd * 8 if task.is_on_cluster else (2 * task.n * task.d + (task.n + task.d) * task.few + svd) * task.item
+
+    def fit_work(self) -> Work:
+        return Work(eigenproblems=SVD_WORK * self.task.few**2 * max(self.task.n, self.task.d))
+
+    def components(self, Z: CenteredMatrix, requested: int, tools: SolverTools) -> Components:
+        return components.of_svd(Z, requested)
+
+
+ROUTES: dict[str, type[Route]] = {
+    **{route.method: route for route in (CovarianceRoute, DualRoute, SVDRoute, RandomizedRoute)},
+    "arpack": RandomizedRoute,
+}
+
+
+def choose_route(task: PCATask) -> Route:
+    """Return the first method that fits into memory.
+
+    Raises
+    ------
+    MemoryBudgetError
+        No method fits; names what is needed, what is allowed, and what to change.
+    """
+    fewest: Route | None = None
+    for route in _routes(task):
+        if route.predicted_bytes <= task.limit:
+            if fewest is not None:
+                refused = f"{fewest.method} would need {format_bytes(fewest.predicted_bytes)}"
+                route = replace(route, notes=(refused,))
+            return route
+        if fewest is None or route.predicted_bytes < fewest.predicted_bytes:
+            fewest = route
+    iterates = task.settings.svd_solver in ITERATIVE
+    advice = "fewer components" if iterates else 'few components (of PCA with svd_solver="randomized")'
+    needed, used = (format_bytes(fewest.predicted_bytes), fewest.method) if fewest else ("", "")
+    raise MemoryBudgetError(
+        f"PCA of {task.n} x {task.d} needs {needed} ({used}), and {format_bytes(task.limit)} are allowed or "
+        f"free. Try {advice}, float32 data, or a larger memory_limit.{hidden_memory(task.place.work)}"
+    )
+
+
+def _routes(task: PCATask) -> Iterator[Route]:
+    """Yield methods in the order of preference, each with its reason."""
+    n, d, p, whole = task.n, task.d, task.p, task.rank.whole
+    if task.settings.svd_solver != "auto":
+        yield ROUTES[task.settings.svd_solver](task, "requested")
+        return
+    if is_sparse(task.X) and task.few > FEW_OF_SPARSE and not whole:
+        yield RandomizedRoute(task, "sparse rows, of which products are cheap")
+        return
+    if not is_sparse(task.X) and d <= n <= SMALL and not task.is_on_cluster:
+        yield SVDRoute(task, "the data are small")
+        return
+    if n >= d > FEW_FEATURES and FEATURES_PER_COMPONENT * (p + 8) < d and not whole:
+        yield RandomizedRoute(task, f"p = {p} is small beside {d} features")
+        return
+    if n < d:
+        yield DualRoute(task, f"{n} samples are fewer than {d} features")
+    else:
+        yield CovarianceRoute(task, f"{d} features are no more than {n} samples")
+    if not whole and BlockKrylov().iterates(task.few, p):
+        yield RandomizedRoute(task, "few components")
