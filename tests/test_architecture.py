@@ -264,12 +264,6 @@ def test_optional_libraries_are_imported_when_used(library):
         assert all(late), f"{short(path)} imports {library} at its top"
 
 
-def test_cuda_is_opened_only_inside_functions():
-    for path in FILES:
-        if room(path) == "backend":
-            assert all(inside for name, inside in imports(path) if (module_of(name) or "").startswith("cuda"))
-
-
 COMPILED = {"ElementwiseKernel", "ReductionKernel", "RawKernel", "RawModule", "fuse", "vectorize", "jit"}
 
 

@@ -1,8 +1,7 @@
-"""The shim: named gaps of the Array API standard, nothing else.
+"""Functions that the Array API standard lacks.
 
-A function is here because the standard cannot say what it does; the first line of its comment gives the reason.
-The array chooses the namespace. There is no backend class, no registry and no environment switch. Users of the parts
-need the names exported here; the others serve the package.
+The array chooses the namespace: there is no backend class, no registry and no environment switch. The names exported
+here are public; the others serve the package.
 """
 
 from gpukpca.backend.device import devices, synchronize, to_device

@@ -1,7 +1,4 @@
-"""A block of columns that grows: one piece of memory where the library can write into parts of an array.
-
-The standard can only join arrays, which would copy a growing basis at every step.
-"""
+"""A block of columns that grows in one piece of memory, where the library can write into parts of an array."""
 
 from __future__ import annotations
 
@@ -16,10 +13,10 @@ from gpukpca.backend.namespace import from_host, namespace_of, writable
 
 @dataclass(frozen=True)
 class ColumnBasis:
-    """Columns of length n; in one piece of memory they are contiguous, so that slices of them go into BLAS as they are.
+    """Columns of length n. Each is contiguous in memory, so that BLAS takes slices of the basis without a copy.
 
-    `append` writes behind the columns of the basis, and `replace_all` over them: of all that were made from one basis,
-    only the last is valid.
+    `append` writes behind the columns of the basis, and `replace_all` over them: only the last basis that comes from
+    another one is valid.
 
     Attributes
     ----------
@@ -40,12 +37,12 @@ class ColumnBasis:
 
     @property
     def count(self) -> int:
-        """Number of columns."""
+        """Return the number of columns."""
         return sum(int(part.shape[1]) for part in self.parts)
 
     @property
     def array(self) -> Array:
-        """All columns, shape (n, count); shares memory."""
+        """Return all columns, shape (n, count); shares memory."""
         return self.parts[0] if len(self.parts) == 1 else namespace_of(self.parts[0]).concat(self.parts, axis=1)
 
     def append(self, block: Array) -> ColumnBasis:
@@ -57,7 +54,7 @@ class ColumnBasis:
         return replace(self, parts=(self.store[:, :stop],))
 
     def replace_all(self, block: Array) -> ColumnBasis:
-        """Return a basis of the columns of a new block, which may have been made of the old ones."""
+        """Return a basis of the columns of a new block, which may depend on the old ones."""
         return replace(self, parts=()).append(block)
 
     def combine(self, S: np.ndarray) -> Array:

@@ -1,4 +1,4 @@
-"""CSR matrices with checked index arrays: compiled products of SciPy read wherever an index points."""
+"""CSR matrices with checked index arrays: compiled products of SciPy read from any address that an index gives."""
 
 from __future__ import annotations
 
@@ -11,19 +11,13 @@ CSR = {"csr_matrix": scipy.sparse.csr_matrix, "csr_array": scipy.sparse.csr_arra
 
 
 def csr_from_parts(name: str, data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
-    """Return the matrix of class `name` in `CSR`, canonical.
-
-    Raises
-    ------
-    ValueError
-        The parts make no matrix.
-    """
+    """Return the canonical matrix of class `name` in `CSR`; raise ValueError where the parts make none."""
     check_csr_parts(data, indices, indptr, shape)
     return canonical(CSR[name]((data, indices, indptr), shape=shape))
 
 
 def check_csr_parts(data: Any, indices: Any, indptr: Any, shape: Any) -> None:
-    """Raise ValueError unless every stored entry lies inside of a matrix of this shape."""
+    """Raise ValueError unless every stored entry lies inside a matrix of this shape."""
     if not (isinstance(shape, tuple) and len(shape) == 2 and all(type(size) is int and size >= 0 for size in shape)):
         raise ValueError(f"the shape must be two integers >= 0; it is {shape!r:.80}")
     for what, part, kinds in (("data", data, "biufc"), ("indices", indices, "i"), ("indptr", indptr, "i")):
@@ -45,14 +39,14 @@ def check_csr_parts(data: Any, indices: Any, indptr: Any, shape: Any) -> None:
 
 
 def check_compressed(X: Any) -> None:
-    """Raise ValueError where X, any sparse container, is CSR or CSC with entries outside of it."""
+    """Raise ValueError where a sparse container is CSR or CSC and stores entries outside its shape."""
     if X.format in ("csr", "csc") and X.ndim == 2:
         shape = tuple(map(int, X.shape))
         check_csr_parts(X.data, X.indices, X.indptr, shape if X.format == "csr" else shape[::-1])
 
 
 def canonical(X: Any) -> Any:
-    """Return a checked CSR matrix with its indices sorted and its duplicates summed; X itself where they are."""
+    """Return a checked CSR matrix with sorted indices and summed duplicates; X itself where it has them."""
     if X.has_canonical_format:
         return X
     X = X.copy()

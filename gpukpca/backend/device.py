@@ -1,7 +1,4 @@
-"""Devices: what there is to allocate, where to compute, and what their errors mean.
-
-The standard knows devices only as opaque objects: no memory, no current one, no faults.
-"""
+"""Devices: free memory, the device of a computation, and faults; to the standard they are opaque objects."""
 
 from __future__ import annotations
 
@@ -34,6 +31,8 @@ from gpukpca.backend.namespace import (
     same_place,
     to_host,
 )
+from gpukpca.cuda import device as cuda_device
+from gpukpca.cuda import precision
 from gpukpca.exceptions import DeviceLostError, DeviceUnavailableError, InvalidParameterError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -44,28 +43,24 @@ _entered = threading.local()
 
 
 def is_on_gpu(x: Any) -> bool:
-    """Whether `x` lives on a CUDA device."""
+    """Return whether `x` lives on a CUDA device."""
     if is_cupy(x):
         return True
     return array_api_compat.is_torch_array(x) and str(x.device).startswith("cuda")
 
 
 def describe_device(x: Any) -> str:
-    """«cpu», «cuda:0 NVIDIA H200» or the name that the library gives."""
+    """Return "cpu", "cuda:0 NVIDIA H200" or the name that the library gives."""
     if is_numpy(x) or is_sparse(x):
         return "cpu"
     if is_cupy(x):
-        from gpukpca.cuda import device as cuda_device
-
         return cuda_device.describe(x.device.id)
     return str(device_of(x))
 
 
 def free_bytes(x: Any) -> int:
-    """Bytes that can be allocated where `x` lives, container limits honored."""
+    """Return the bytes that can be allocated where `x` lives, within the limits of containers."""
     if is_cupy(x):
-        from gpukpca.cuda import device as cuda_device
-
         return cuda_device.free_bytes(x)
     if is_on_gpu(x):  # a PyTorch tensor; its library is loaded already
         return int(sys.modules["torch"].cuda.mem_get_info(x.device)[0])
@@ -73,12 +68,8 @@ def free_bytes(x: Any) -> int:
 
 
 def hidden_memory(x: Any) -> str:
-    """Return a sentence about memory that `free_bytes` cannot see; nothing where it sees all."""
-    if not is_cupy(x):
-        return ""
-    from gpukpca.cuda import device as cuda_device
-
-    if not cuda_device.allocator_hides_memory():
+    """Return a sentence about memory that `free_bytes` cannot see; an empty string where it sees all."""
+    if not is_cupy(x) or not cuda_device.allocator_hides_memory():
         return ""
     return (
         " CuPy's current allocator, such as RMM's, does not report what it holds free; give memory_limit, the bytes "
@@ -87,24 +78,20 @@ def hidden_memory(x: Any) -> str:
 
 
 def release_unused(x: Any) -> None:
-    """Give back memory that the pool of the device of `x` holds and nobody uses."""
+    """Free the unused memory that the pool of the device of `x` holds."""
     if is_cupy(x):
-        from gpukpca.cuda import device as cuda_device
-
         cuda_device.release_unused(x)
 
 
 def missing_columns(x: Any, width: int) -> int:
-    """Columns that make rows of `width` items end at 16 bytes, where cuBLAS has its fast products; 0 on a CPU."""
+    """Return the columns that make rows of `width` items end at 16 bytes, where cuBLAS is fast; 0 on a CPU."""
     return -width % (16 // int(x.dtype.itemsize)) if is_cupy(x) else 0
 
 
 def is_out_of_device_memory(error: BaseException, like: Any) -> bool:
-    """Whether an error in work on the device of `like` says that its memory is full."""
+    """Return whether an error in work on the device of `like` reports that its memory is full."""
     if not is_cupy(like):
         return False
-    from gpukpca.cuda import device as cuda_device
-
     return isinstance(error, MemoryError) or cuda_device.is_out_of_memory(error)
 
 
@@ -127,8 +114,6 @@ def synchronize(x: Array) -> None:
     >>> synchronize(np.ones(3))
     """
     if is_cupy(x):
-        from gpukpca.cuda import device as cuda_device
-
         cuda_device.synchronize(x)
     elif is_on_gpu(x):  # a PyTorch tensor; its library is loaded already
         sys.modules["torch"].cuda.synchronize(x.device)
@@ -155,8 +140,6 @@ def devices() -> tuple[str, ...]:
     >>> devices()[0]
     'cpu'
     """
-    from gpukpca.cuda import device as cuda_device
-
     names = [f"cuda:{index}" for index in range(cuda_device.count()) if cuda_place(index, "float32")[0] is not None]
     return ("cpu", *names)
 
@@ -212,12 +195,7 @@ def to_device(X: Any, device: str) -> Array:
 
 
 def parsed_device(device: Any) -> tuple[str, int | None]:
-    """("cuda", 1) of "cuda:1", ("cuda", None) of "cuda"; also "cpu", "auto", and "" for None.
-
-    Raises
-    ------
-    InvalidParameterError
-    """
+    """Return ("cuda", 1) for "cuda:1", ("cuda", None) for "cuda", ("", None) for None; raise for unknown names."""
     if device is None:
         return "", None
     match = re.fullmatch(r"(cpu|auto|cuda)(?::([0-9]+))?", device) if isinstance(device, str) else None
@@ -230,9 +208,7 @@ def parsed_device(device: Any) -> tuple[str, int | None]:
 
 
 def cuda_place(index: int | None, dtype: str) -> tuple[Array | None, str]:
-    """A zero-size CuPy array on a device that works (default: the current one), or None and why there is none."""
-    from gpukpca.cuda import device as cuda_device
-
+    """Return an empty CuPy array on a device that works (default: the current one), or None and the reason."""
     if state.device_loss:
         return None, state.device_loss
     works, what = cuda_device.probe(index)
@@ -240,16 +216,12 @@ def cuda_place(index: int | None, dtype: str) -> tuple[Array | None, str]:
 
 
 def cuda_is_installed() -> bool:
-    """Whether a CuPy package is there, whatever it can do; nothing is imported."""
-    from gpukpca.cuda import device as cuda_device
-
+    """Return whether a CuPy package is installed; import nothing."""
     return cuda_device.is_installed()
 
 
 def placed_rows(X: np.ndarray, like: Array) -> Array:
-    """Return host rows (n, d) on the CUDA device of `like`, copied in parts: the host holds no second copy of all."""
-    from gpukpca.cuda import device as cuda_device
-
+    """Return host rows (n, d) on the CUDA device of `like`, copied in parts, so that the host holds no second copy."""
     rows = max(1, blocking.TRANSFER_BYTES // max(1, X.itemsize * int(np.prod(X.shape[1:]))))
     return cuda_device.upload(X, rows, like.device.id)
 
@@ -259,17 +231,17 @@ def placed_rows(X: np.ndarray, like: Array) -> Array:
 
 @contextmanager
 def device_context(like: Any) -> Iterator[None]:
-    """The device of `like` is current inside, float32 is float32, and faults of the device become the library's.
+    """Make the device of `like` current, keep float32 products in float32, and raise faults as errors of the library.
 
-    Faults of a device show late. The wait at the end of the outermost context raises them in the call that caused them;
-    inside it nothing waits, so that the host may go on while the device works.
+    A device reports faults late. The wait at the end of the outermost context raises them in the call that caused them.
+    Inside it nothing waits, so that the host may continue while the device works.
 
     Raises
     ------
     DeviceLostError
         The device failed, now or before in this process.
     DeviceUnavailableError
-        CUDA was used before this process was forked.
+        The device cannot be used, or CUDA was used before this process was forked.
     """
     if is_jax(like):  # on an accelerator JAX rounds float32 products to TF32 or bfloat16 by default
         with sys.modules["jax"].default_matmul_precision("highest"):
@@ -278,9 +250,6 @@ def device_context(like: Any) -> Iterator[None]:
     if not is_cupy(like):
         yield
         return
-    from gpukpca.cuda import device as cuda_device
-    from gpukpca.cuda import precision
-
     if state.device_loss:
         raise DeviceLostError(state.device_loss)
     outer, _entered.index = getattr(_entered, "index", None), like.device.id
@@ -313,7 +282,7 @@ def device_context(like: Any) -> Iterator[None]:
 
 
 def on_its_device(function: Function) -> Function:
-    """Return the function inside `device_context` of its first argument: CuPy computes on one device only."""
+    """Return the function inside `device_context` of its first array: CuPy computes on one device only."""
 
     @wraps(function)
     def placed(*arguments: Any, **named: Any) -> Any:
@@ -327,7 +296,7 @@ def on_its_device(function: Function) -> Function:
 
 
 def operator_on_its_device(cls: Class) -> Class:
-    """A class of operators whose public methods and properties work with the device of their arrays current."""
+    """Make the device of its arrays current in the public methods and properties of a class of operators."""
     for name, member in list(vars(cls).items()):
         if name.startswith("_") and name not in ("__init__", "__matmul__"):
             continue
@@ -341,11 +310,9 @@ def operator_on_its_device(cls: Class) -> Class:
 
 
 def precision_warning(like: Any) -> str:
-    """Return what lowers float32 products on the device of `like` below float32; nothing where all is well."""
+    """Return a sentence about settings that lower float32 products on the device of `like`; empty where none does."""
     if not is_cupy(like):
         return ""
-    from gpukpca.cuda import precision
-
     with device_context(like):
         lost, kept_out = precision.loses_digits(), precision.full_precision().is_needed()
     if not (lost or kept_out):

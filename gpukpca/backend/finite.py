@@ -1,4 +1,4 @@
-"""NaN and infinity: where they are in dense and sparse arrays of every library."""
+"""Checks for NaN and infinity in dense and sparse arrays of every library."""
 
 from __future__ import annotations
 
@@ -31,19 +31,25 @@ class NotFiniteError(ValueError):
 def check_finite(
     X: Any, advice: str, what: str = "Input X", *, missing: bool = False, of_missing: str | None = None
 ) -> None:
-    """Raise ValueError where X holds NaN or infinity, with the count and the first row; by a reduction of isfinite.
+    """Raise ValueError with the count and the first row where X holds NaN or infinity.
 
-    With `missing` only for infinity. `of_missing` is the advice for NaN where it is another one.
+    With `missing` only infinity raises. `of_missing` is the advice for NaN where it differs.
     """
     for panel in _panels(X):
         xp = namespace_of(panel)
         if bool(xp.all(xp.isfinite(panel))) or (missing and not bool(xp.any(xp.isinf(panel)))):
             continue
-        _raise_not_finite(X, what, missing, {"NaN": of_missing or advice, "infinity": advice})
+        host = X.data[:, None] if is_sparse(X) else to_host(X)
+        kind, bad = f"infinity or a value too large for {host.dtype}", np.argwhere(np.isinf(host))
+        if not missing and np.isnan(host).any():
+            kind, bad, advice = "NaN", np.argwhere(np.isnan(host)), of_missing or advice
+        row, column = _csr_position(X, bad[0][0]) if is_sparse(X) else bad[0]
+        text = f"{what} contains {kind}: {len(bad)} value(s), the first in row "
+        raise NotFiniteError(text, int(row), f", column {column}. {advice}")
 
 
 def has_missing(X: Any) -> bool:
-    """Whether an entry is NaN."""
+    """Return whether an entry is NaN."""
     return any(bool(namespace_of(panel).any(namespace_of(panel).isnan(panel))) for panel in _panels(X))
 
 
@@ -64,24 +70,13 @@ def overflow(op: SymmetricOperator, where: str) -> InvalidParameterError:
 
 
 def _panels(X: Any) -> Iterator[Array]:
-    """The entries by panels of rows; of a sparse X those that are stored."""
+    """Yield the entries by panels of rows; the stored ones of a sparse X."""
     values = X.data[:, None] if is_sparse(X) else X
     n = int(values.shape[0])
     for start in range(0, n, blocking.CHECKED_ROWS):
         yield values[start : min(start + blocking.CHECKED_ROWS, n), :]
 
 
-def _raise_not_finite(X: Any, what: str, missing: bool, advice: dict[str, str]) -> None:
-    host = X.data[:, None] if is_sparse(X) else to_host(X)
-    kinds = ((np.isnan, "NaN", ""), (np.isinf, "infinity", f" or a value too large for {host.dtype}"))
-    for test, word, note in kinds[1:] if missing else kinds:
-        bad = np.argwhere(test(host))
-        if len(bad):
-            row, column = _csr_position(X, bad[0][0]) if is_sparse(X) else bad[0]
-            where = f"{what} contains {word}{note}: {len(bad)} value(s), the first in row "
-            raise NotFiniteError(where, int(row), f", column {column}. {advice[word]}")
-
-
 def _csr_position(X: Any, entry: int) -> tuple[int, int]:
-    """Row and column of a stored entry."""
+    """Return row and column of a stored entry."""
     return int(np.searchsorted(X.indptr, entry, side="right")) - 1, int(X.indices[entry])

@@ -1,7 +1,7 @@
-"""LAPACK on NumPy arrays while other threads of Python run: SciPy's own wrappers hold the interpreter's lock.
+"""LAPACK on NumPy arrays without the interpreter's lock, which SciPy's own wrappers hold.
 
-The routines are those that SciPy offers to Cython, so library and digits are SciPy's. `ctypes` lets go of the lock for
-the length of a call.
+The routines are those that SciPy offers to Cython, so library and digits are SciPy's. `ctypes` releases the lock
+during a call.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ LETTERS = {"float32": "s", "float64": "d"}
 
 @cache
 def _routine(name: str) -> tuple[Callable[..., None], Any]:
-    """The routine, all of whose arguments are addresses, and the type of its integers."""
+    """Return the routine, whose arguments are all addresses, and the type of its integers."""
     signature_of, address_of = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
     signature_of.restype, signature_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
     address_of.restype, address_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     capsule = cython_lapack.__pyx_capi__[name]
     signature = signature_of(capsule)
     prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * signature.count(b"*"))
-    # A SciPy built for matrices beyond 2**31 entries a side has a name of its own for them.
+    # SciPy builds for more than 2**31 rows name another integer type.
     integer = ctypes.c_int if b" int *" in signature else ctypes.c_int64
     return prototype(address_of(capsule, signature)), integer
 
@@ -41,7 +41,7 @@ class _Call:
         self._real = ctypes.c_double if like.dtype == np.float64 else ctypes.c_float
 
     def __call__(self, *arguments: Any) -> int:
-        """Call with these arguments and the one that LAPACK reports in; returns what it reports."""
+        """Call with these arguments and that of the report; return the report."""
         info = self.integer(0)
         self._call(*map(self._address, arguments), ctypes.byref(info))
         return int(info.value)
@@ -57,11 +57,11 @@ class _Call:
 
 
 def some_eigenpairs(A: np.ndarray, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues number `low` to `high` of a symmetric A (n, n), ascending, and vectors (n, m).
+    """Return eigenvalues number `low` to `high` of a symmetric A (n, n), ascending, and vectors (n, m).
 
-    ?syevr's way for a part of the spectrum, ?sytrd, ?stein and ?ormtr, but all eigenvalues by ?sterf: bisection for a
-    sixth of them takes four times as long. A is overwritten where it is stored by rows. m is 0 where LAPACK fails, as
-    inverse iteration may in a cluster and does on the zero matrix.
+    The steps are those of ?syevr for a part of the spectrum (?sytrd, ?stein, ?ormtr), but ?sterf computes all
+    eigenvalues: bisection for a sixth of them takes four times as long. A is overwritten where it is stored by rows.
+    m is 0 where LAPACK fails, as inverse iteration may in a cluster and does on the zero matrix.
     """
     A = np.require(A, requirements=["C", "W"])
     n = len(A)
@@ -78,14 +78,14 @@ def some_eigenpairs(A: np.ndarray, low: int, high: int) -> tuple[np.ndarray, np.
 def _pairs_of_tridiagonal(
     diagonal: np.ndarray, beside: np.ndarray, low: int, high: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same of a tridiagonal matrix in float64, with vectors as rows; both arrays have n entries."""
+    """Return the same of a tridiagonal matrix in float64, with vectors as rows; both arrays have n entries."""
     n, stein = len(diagonal), _Call("stein", diagonal)
     _, exponent = np.frexp(max(np.abs(diagonal).max(), np.abs(beside).max()))  # ?stein forms squares
     diagonal, beside = np.ldexp(diagonal, -exponent), np.ldexp(beside, -exponent)
     values = diagonal.copy()
     failure = _Call("sterf", values)(n, values, beside.copy())
     values, vectors = values[low : high + 1], np.empty((high - low + 1, n))
-    # The whole matrix as one block: vectors are made orthogonal to each other also where it falls apart.
+    # The whole matrix as one block: ?stein then orthogonalizes all vectors, also where the matrix is block diagonal.
     block, ends, failed = (np.full(n, value, stein.integer) for value in (1, n, 0))
     work, iwork = np.empty(5 * n), np.empty(n, stein.integer)
     task = (n, diagonal, beside, len(values), values, block, ends, vectors, n, work, iwork, failed)
@@ -95,14 +95,10 @@ def _pairs_of_tridiagonal(
 
 
 def cholesky_solution(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """``A⁻¹ B`` for symmetric positive definite A (n, n) and B (n, k), by ?potrf and ?potrs.
+    """Return ``A⁻¹ B`` for symmetric positive definite A (n, n) and B (n, k), by ?potrf and ?potrs.
 
-    Of A the upper triangle is read; A is overwritten where it is stored by rows and in the type of the result.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        A is not positive definite to working precision.
+    Only the upper triangle of A is read. A is overwritten where it is stored by rows and in the type of the result.
+    Raise LinAlgError where A is not positive definite to working precision.
     """
     dtype = np.result_type(A, B)
     A = np.require(A, dtype, ["C", "W"])

@@ -1,10 +1,10 @@
-"""Linear algebra that the standard cannot say: partial eigenproblems, products of sparse rows, ``out=``."""
+"""Linear algebra that the standard lacks: partial eigenproblems, products of sparse rows, writes in place."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg
@@ -29,72 +29,61 @@ from gpukpca.backend.namespace import (
     to_host,
     writes_in_place,
 )
+from gpukpca.cuda import cholesky as cuda_cholesky
+from gpukpca.cuda import distances as cuda_distances
+from gpukpca.cuda.eigh import syevd
+from gpukpca.cuda.products import product_by_parts
+
+Metric = Literal["sqeuclidean", "cityblock"]
 
 
 def row_products(a: Any, b: Any, out: Array | None = None) -> Array:
-    """``a @ b.T`` for two blocks of rows, dense or CSR (standard: no ``out=``, no sparse); `out` may be used.
+    """Return ``a @ b.T`` for two blocks of rows, dense or CSR; `out` may be used.
 
-    `a` and `b` must not share memory when they are large: one buffer multiplied by its own transpose takes BLAS's
-    syrk path, which crashes for large shapes with the OpenBLAS inside current NumPy wheels.
+    Large `a` and `b` must not share memory: a buffer times its own transpose takes BLAS's syrk path, which crashes for
+    large shapes with the OpenBLAS inside current NumPy wheels.
     """
     if is_sparse(a) or is_sparse(b):
         product = a @ b.T
         return np.asarray(product.toarray() if is_sparse(product) else product)
     if writes_in_place(a):
-        # CuPy makes a product for strided memory elsewhere and copies it. Functions of the product write it there too.
+        # CuPy computes a product for strided memory elsewhere and copies it, so a later function may as well write it.
         direct = is_numpy(a) or (out is not None and out.flags.c_contiguous)
         return namespace_of(a).matmul(a, b.T, out=out if direct else None)
     return a @ namespace_of(a).matrix_transpose(b)
 
 
-def squared_distances(a: Array, b: Array) -> Array:
-    """Squared Euclidean distances by differences (no matrix product, no cancellation); equal rows give exactly 0."""
+def distances(a: Array, b: Array, metric: Metric) -> Array:
+    """Return sums over the features of squared or absolute differences; those of equal rows are exactly 0."""
     if is_numpy(a):
-        return cdist(a, b, "sqeuclidean")
+        return cdist(a, b, metric)
     if is_cupy(a):
-        from gpukpca.cuda.distances import sqeuclidean
-
-        return sqeuclidean(a, b)
-    return _sum_over_features(a, b, lambda difference: difference * difference)
-
-
-def cityblock_distances(a: Array, b: Array) -> Array:
-    """Sums of absolute differences; the Laplacian kernel has no matrix product."""
-    if is_numpy(a):
-        return cdist(a, b, "cityblock")
-    if is_cupy(a):
-        from gpukpca.cuda.distances import cityblock
-
-        return cityblock(a, b)
-    return _sum_over_features(a, b, namespace_of(a).abs)
-
-
-def differences_dtype(a: Array, b: Array) -> Any:
-    """Return the type in which rows are subtracted: the widest, but on a GPU their own, whose sums are wide there."""
-    return namespace_of(a, b).result_type(a, b) if is_cupy(a) else accumulation_dtype(a)
-
-
-def _sum_over_features(a: Array, b: Array, function: Any) -> Array:
+        return cuda_distances.distances(a, b, metric)
     xp = namespace_of(a, b)
-    b_columns = xp.matrix_transpose(b)
-    total = function(a[:, 0:1] - b_columns[0:1, :])
+    term, b_columns = xp.square if metric == "sqeuclidean" else xp.abs, xp.matrix_transpose(b)
+    total = term(a[:, 0:1] - b_columns[0:1, :])
     for k in range(1, a.shape[1]):
-        total = total + function(a[:, k : k + 1] - b_columns[k : k + 1, :])
+        total = total + term(a[:, k : k + 1] - b_columns[k : k + 1, :])
     return total
 
 
+def differences_dtype(a: Array, b: Array) -> Any:
+    """Return the type in which rows are subtracted: their own on a GPU, where sums are wide, else the widest."""
+    return namespace_of(a, b).result_type(a, b) if is_cupy(a) else accumulation_dtype(a)
+
+
 def column_sums(V: Array) -> Array:
-    """Sums of the columns of V, accumulated in the widest floating type, shape (b,)."""
+    """Return the sums of the columns of V, shape (b,), accumulated in the widest floating type."""
     xp, wide = namespace_of(V), accumulation_dtype(V)
     with overflow_allowed():
         return down_columns(V, partial(xp.sum, dtype=wide))
 
 
 def down_columns(V: Array, reduce: Callable[..., Array]) -> Array:
-    """``reduce(V, axis=0)`` for a sum or an extreme, in two stages on CuPy.
+    """Return ``reduce(V, axis=0)`` for a sum or an extreme, in two stages on CuPy.
 
-    CuPy's reductions along anything but the last axis make one block of threads for 32 results, so that a card with
-    a hundred multiprocessors would work on a tall block with two of them.
+    CuPy's reductions along anything but the last axis launch one block of threads for 32 results, so that a tall block
+    would occupy two of a card's hundred multiprocessors.
     """
     n, b = V.shape
     parts = row_parts(V)
@@ -108,10 +97,7 @@ def down_columns(V: Array, reduce: Callable[..., Array]) -> Array:
 
 
 def row_parts(V: Array, blocks: int = 1) -> int:
-    """Return the parts in which the rows of V are added up, so that a whole card has work; 0 where it would not help.
-
-    `blocks` of threads work on one part at the same time.
-    """
+    """Return the number of parts of V's rows, with `blocks` of threads each, that occupy a card; 0 without use."""
     return min(blocking.ROW_BLOCK_STAGES // blocks, V.shape[0] // blocking.ROW_BLOCK_STAGES) if is_cupy(V) else 0
 
 
@@ -123,14 +109,12 @@ def transposed_product(A: Array, B: Array) -> Array:
     blocks = -(-A.shape[1] // blocking.ANSWER_TILE) * -(-B.shape[1] // blocking.ANSWER_TILE)
     parts = row_parts(A, blocks) if blocks else 0
     if parts > 1 and A.dtype == B.dtype == namespace_of(A).float64 and A.flags.forc and B.flags.forc:
-        from gpukpca.cuda.products import product_by_parts
-
         return product_by_parts(A, B, parts)
     return namespace_of(A).matrix_transpose(A) @ B
 
 
 def column_norms(V: Array) -> np.ndarray:
-    """Euclidean norms of the columns of V on the host, float64, without overflow or underflow in the squares."""
+    """Return Euclidean norms of the columns of V on the host in float64; squares neither overflow nor vanish."""
     if V.shape[1] == 0:
         return np.zeros(0)
     xp = namespace_of(V)
@@ -143,10 +127,10 @@ def column_norms(V: Array) -> np.ndarray:
 
 
 def inner_products(A: Array, B: Array) -> np.ndarray:
-    """``A.T @ B`` on the host, accumulated in the widest floating type; small, (a, b).
+    """Return ``A.T @ B``, shape (a, b), small, on the host, accumulated in the widest floating type.
 
-    By panels of rows: narrow ones are widened without a copy of the whole, and A = B, one buffer with its own
-    transpose, stays small (`row_products` says why).
+    Panels of rows are widened without a copy of the whole. With A = B, a buffer times its own transpose, they must be
+    small (`row_products` gives the reason).
     """
     namespace_of(A, B)  # raises where they are of two libraries or on two devices
     wide, n = accumulation_dtype(A), A.shape[0]
@@ -160,7 +144,7 @@ def inner_products(A: Array, B: Array) -> np.ndarray:
 
 
 def widened_rows(A: Array, start: int, stop: int, dtype: Any) -> Array:
-    """Some rows of A in a wider type, by way of the transpose: devices read columns that are contiguous in one go."""
+    """Return some rows of A in a wider type, by way of the transpose: devices read contiguous columns in one access."""
     if stop - start == A.shape[0]:
         return cast(A, dtype)
     xp = namespace_of(A)
@@ -168,17 +152,17 @@ def widened_rows(A: Array, start: int, stop: int, dtype: Any) -> Array:
 
 
 def inner_panel(like: Array, is_wide: bool) -> int:
-    """Rows that `inner_products` widens together; on a device all of them where nothing needs widening."""
+    """Return the rows that `inner_products` widens together; on a device all of them where nothing needs widening."""
     if is_on_gpu(like):
         return 2**31 if is_wide else blocking.GPU_INNER_PANEL
     return blocking.WIDE_INNER_PANEL if is_wide else blocking.INNER_PANEL
 
 
 def largest_eigenpairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
-    """The `p` algebraically largest eigenpairs of a symmetric A, descending; A may be overwritten.
+    """Return the `p` largest eigenvalues of a symmetric A, descending, in float64 on the host, and their vectors.
 
-    The standard's `eigh` has no range, and NumPy's fails at n >= 32 767 and computes float32 in float64; SciPy calls
-    LAPACK in the precision of A. Returns the eigenvalues on the host in float64 and the vectors where A is.
+    A may be overwritten. NumPy's `eigh` fails at n >= 32 767 and computes float32 in float64; SciPy calls LAPACK in the
+    precision of A.
     """
     n = A.shape[0]
     if is_numpy(A):
@@ -194,25 +178,19 @@ def largest_eigenpairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
 
 
 def all_eigenpairs(A: Array) -> tuple[np.ndarray, Array]:
-    """Every eigenvalue of a symmetric A, ascending, on the host in float64, and the vectors; A may be overwritten.
+    """Return every eigenvalue of a symmetric A, ascending, in float64 on the host, and the vectors.
 
-    Where only all pairs can be had; on CuPy a proposal of cuSOLVER, which the caller verifies.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        The library reports a failure.
+    A may be overwritten. On CuPy the answer of cuSOLVER is a proposal, which the caller verifies. Raise LinAlgError
+    where the library fails.
     """
     if is_cupy(A):
-        from gpukpca.cuda.eigh import syevd
-
         return syevd(A)
     values, vectors = namespace_of(A).linalg.eigh(A)
     return to_host(values).astype(np.float64), vectors
 
 
 def newton_factor(gram: np.ndarray) -> np.ndarray:
-    """Return (3 I - G) / 2, which takes columns of Gram matrix G one Newton step towards the nearest orthonormal ones.
+    """Return (3 I - G) / 2: columns of Gram matrix G times it are one Newton step nearer to orthonormal ones.
 
     The step squares the distance of G from I. Higham, SIAM J. Sci. Stat. Comput. 7 (1986) 1160 (polar decomposition).
     """
@@ -220,62 +198,59 @@ def newton_factor(gram: np.ndarray) -> np.ndarray:
 
 
 def _reorthogonalized(U: Array) -> Array:
-    """One Newton step towards the nearest orthonormal U: bisection and inverse iteration lose a digit or two."""
+    """Return U after a Newton step to orthonormal columns: bisection and inverse iteration lose a digit or two."""
     return U @ from_host(newton_factor(inner_products(U, U)), U)
 
 
 def ritz_pairs(T: np.ndarray, keep: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """The `keep` largest eigenpairs of a small symmetric host matrix, descending, and its smallest eigenvalue."""
-    k = T.shape[0]
-    if keep < k and k > blocking.SMALL_MATRIX:
-        values, vectors = scipy.linalg.eigh(T, subset_by_index=(k - keep, k - 1), driver="evr", check_finite=False)
-        if len(values) == keep:  # bisection can lose members of a cluster
-            return values[::-1], vectors[:, ::-1], smallest_eigenvalue(T)
+    """Return the `keep` largest eigenpairs of a small symmetric host matrix, descending, and its least eigenvalue."""
+    if keep < len(T) and len(T) > blocking.SMALL_MATRIX:
+        values, vectors = _some_ritz_pairs(T, keep)
+        return values, vectors, smallest_eigenvalue(T)
     values, vectors = np.linalg.eigh(T)
     return values[::-1][:keep], vectors[:, ::-1][:, :keep], float(values[0])
 
 
 def leading_ritz_pairs(T: np.ndarray, keep: int) -> tuple[np.ndarray, np.ndarray]:
-    """The `keep` largest eigenpairs of a small symmetric host matrix, descending."""
-    k = T.shape[0]
-    if 4 * keep < k:  # a third of the price of all pairs
-        values, vectors = scipy.linalg.eigh(T, subset_by_index=(k - keep, k - 1), driver="evr", check_finite=False)
-        if len(values) == keep:  # bisection can lose members of a cluster
-            return values[::-1], vectors[:, ::-1]
+    """Return the `keep` largest eigenpairs of a small symmetric host matrix, descending."""
+    if 4 * keep < len(T):  # a third of the time of all pairs
+        return _some_ritz_pairs(T, keep)
     values, vectors = np.linalg.eigh(T)
     return values[::-1][:keep], vectors[:, ::-1][:, :keep]
 
 
+def _some_ritz_pairs(T: np.ndarray, keep: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the same by bisection, or from all pairs where bisection loses members of a cluster."""
+    k = len(T)
+    values, vectors = scipy.linalg.eigh(T, subset_by_index=(k - keep, k - 1), driver="evr", check_finite=False)
+    if len(values) < keep:
+        values, vectors = np.linalg.eigh(T)
+    return values[::-1][:keep], vectors[:, ::-1][:, :keep]
+
+
 def smallest_eigenvalue(T: np.ndarray) -> float:
-    """Of a small symmetric host matrix."""
+    """Return the smallest eigenvalue of a small symmetric host matrix."""
     lowest = scipy.linalg.eigh(T, eigvals_only=True, subset_by_index=(0, 0), driver="evr", check_finite=False)
     return float(lowest[0]) if len(lowest) else float(np.linalg.eigvalsh(T)[0])
 
 
 def all_eigenvalues(A: Array) -> np.ndarray:
-    """Every eigenvalue of a symmetric A, ascending, by LAPACK on the host; a NumPy array may be overwritten."""
+    """Return every eigenvalue of a symmetric A, ascending, by LAPACK on the host; a NumPy array may be overwritten."""
     host = A if is_numpy(A) else np.array(to_host(A))
     values = scipy.linalg.eigh(host.T, eigvals_only=True, driver="evr", overwrite_a=True, check_finite=False)
     return values.astype(np.float64)
 
 
 def solve_positive_definite(A: Array, B: Array) -> Array:
-    """``A⁻¹ B`` for symmetric positive definite A; A may be overwritten. The standard's `solve` cannot be told.
+    """Return ``A⁻¹ B`` for positive definite A, which may be overwritten; raise LinAlgError for other matrices.
 
-    Where the library can write into parts of an array, the upper triangle of A will do.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If A is not positive definite to working precision (NumPy) or singular (elsewhere).
+    Where the library can write into parts of an array, only the upper triangle of A is read.
     """
     if is_numpy(A):
         return cholesky_solution(A, B)
     if is_cupy(A):
-        from gpukpca.cuda.cholesky import solve_positive_definite as solved
-
         mirror_upper(A)
-        return solved(A, B)
+        return cuda_cholesky.solve_positive_definite(A, B)
     xp = namespace_of(A, B)
     try:
         # Definiteness is tested by the factor; two triangular solves are not in the standard, so `solve` follows.
@@ -289,10 +264,7 @@ def solve_positive_definite(A: Array, B: Array) -> Array:
 
 
 def smallest_in_rows(A: Array, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The `count` smallest entries of every row and their columns, on the host, (m, count); the entries in float64.
-
-    The standard can only sort whole rows.
-    """
+    """Return the `count` smallest entries of every row in float64, and their columns; both (m, count) on the host."""
     if is_numpy(A):
         columns = np.argpartition(A, count - 1, axis=1)[:, :count]
         return np.take_along_axis(A, columns, axis=1).astype(np.float64), columns
@@ -302,7 +274,7 @@ def smallest_in_rows(A: Array, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def largest_asymmetry(K: Array) -> tuple[float, int, int]:
-    """max |K_ij - K_ji| and where it is; by panels, so that nothing of the size of K is made."""
+    """Return max |K_ij - K_ji| and its place, by panels: no array of the size of K is made."""
     xp = namespace_of(K)
     n, worst = K.shape[0], (0.0, 0, 0)
     for start in range(0, n, blocking.ROW_BLOCK):
@@ -316,13 +288,13 @@ def largest_asymmetry(K: Array) -> tuple[float, int, int]:
 
 
 def largest_modulus(K: Array) -> float:
-    """max |K_ij|."""
+    """Return max |K_ij|."""
     xp = namespace_of(K)
     return max(float(xp.max(K)), -float(xp.min(K)))
 
 
 def with_diagonal(K: Array, diagonal: Array) -> Array:
-    """K with its diagonal replaced; in place where the library can."""
+    """Return K with another diagonal; in place where the library can."""
     rows = arange(K.shape[0], K)
     if writes_in_place(K):
         K[rows, rows] = diagonal
@@ -331,9 +303,9 @@ def with_diagonal(K: Array, diagonal: Array) -> Array:
 
 
 def symmetric_from_upper(K: Array, diagonal: Array) -> Array:
-    """K with its upper triangle mirrored and the diagonal replaced; in place where the library can.
+    """Return K with its upper triangle mirrored and another diagonal; in place where the library can.
 
-    Rounding in a matrix product is not symmetric, and the standard cannot assign to a part of an array.
+    Rounding in a matrix product is not symmetric.
     """
     if writes_in_place(K):
         mirror_upper(K)
@@ -344,7 +316,7 @@ def symmetric_from_upper(K: Array, diagonal: Array) -> Array:
 
 
 def add_to_diagonal(K: Array, value: float) -> Array:
-    """K + value I; in place where the library can."""
+    """Return K + value I; in place where the library can."""
     xp = namespace_of(K)
     if writes_in_place(K):
         every = arange(K.shape[0], K)
@@ -354,7 +326,7 @@ def add_to_diagonal(K: Array, value: float) -> Array:
 
 
 def subtract_outer_sum(K: Array, rows: Array, columns: Array) -> Array:
-    """K_ij - (r_i + c_j); in place where the library can.
+    """Return K_ij - (r_i + c_j); in place where the library can.
 
     The sum comes first, so that a symmetric K stays symmetric to the last bit.
     """
@@ -367,7 +339,7 @@ def subtract_outer_sum(K: Array, rows: Array, columns: Array) -> Array:
 
 
 def subtract_outer_product(K: Array, v: Array, factor: float) -> Array:
-    """K - factor v vᵀ; in place where the library can, without a second matrix."""
+    """Return K - factor v vᵀ; in place where the library can, without a second matrix."""
     if not writes_in_place(K):
         return K - factor * v[:, None] * v[None, :]
     for start in range(0, K.shape[0], blocking.ROW_BLOCK):
@@ -388,7 +360,7 @@ def mirror_upper(K: Array) -> None:
 
 
 def with_entries(C: Array, rows: Any, values: Array) -> Array:
-    """C with C[rows[j], j] = values[j]; in place where the library can. `rows` are host integers."""
+    """Return C with C[rows[j], j] = values[j], `rows` on the host; in place where the library can."""
     chosen = indices(rows, C)
     if writes_in_place(C):
         C[chosen, arange(C.shape[1], C)] = values
@@ -398,35 +370,30 @@ def with_entries(C: Array, rows: Any, values: Array) -> Array:
 
 
 def pivot_order(A: np.ndarray, floor: float) -> np.ndarray:
-    """Pivots of the Cholesky factor of a small host matrix, the largest residual first, while it is above `floor`.
+    """Return the pivots of the Cholesky factor of a small host matrix, the largest residual first, while above `floor`.
 
-    A matrix that is not positive semidefinite is told by nothing here.
+    A matrix that is not positive semidefinite raises nothing.
     """
     _, pivots, rank, _ = scipy.linalg.lapack.dpstrf(A, tol=floor, lower=1)
     return pivots[:rank].astype(np.int64) - 1
 
 
 def triangular_inverse(L: np.ndarray) -> np.ndarray:
-    """The inverse of a small lower triangular host matrix."""
+    """Return the inverse of a small lower triangular host matrix."""
     return scipy.linalg.solve_triangular(L, np.eye(len(L)), lower=True, check_finite=False)
 
 
 def solve_triangular(L: np.ndarray, B: np.ndarray, transposed: bool = False) -> np.ndarray:
-    """``L⁻¹ B``, or ``L⁻ᵀ B``, for a lower triangular host matrix."""
+    """Return ``L⁻¹ B``, or ``L⁻ᵀ B``, for a lower triangular host matrix."""
     if not len(L):
         return np.zeros((0, B.shape[1]))
     return scipy.linalg.solve_triangular(L, B, lower=True, trans="T" if transposed else "N", check_finite=False)
 
 
 def thin_svd(A: Array) -> tuple[Array, np.ndarray, Array]:
-    """U (n, k), the singular values on the host in float64, and Vᵀ (k, d), k = min(n, d); A may be overwritten.
+    """Return U (n, k), the singular values on the host in float64, and Vᵀ (k, d), k = min(n, d); A may be overwritten.
 
-    By LAPACK's gesdd in the precision of A: NumPy's own `svd` cannot overwrite. The standard's elsewhere.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        The library reports a failure.
+    NumPy arrays go to LAPACK's gesdd in their own precision. Raise LinAlgError where the library fails.
     """
     if is_numpy(A):
         U, s, Vt = scipy.linalg.svd(A, full_matrices=False, overwrite_a=True, check_finite=False)

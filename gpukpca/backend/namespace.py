@@ -1,4 +1,4 @@
-"""From arrays to namespaces, dtypes and devices, and between host and device."""
+"""Namespaces, dtypes and devices of arrays, and copies between host and device."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ import array_api_compat.numpy
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.cuda import device as cuda_device
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 
 
 def is_numpy(x: Any) -> bool:
-    """Whether `x` is a plain NumPy array (a memory map included)."""
+    """Return whether `x` is a NumPy array, memory maps included."""
     return isinstance(x, np.ndarray)
 
 
 def is_cupy(x: Any) -> bool:
-    """Whether `x` is a CuPy array: the shortcuts of the shim ask."""
+    """Return whether `x` is a CuPy array."""
     return array_api_compat.is_cupy_array(x)
 
 
@@ -28,7 +29,7 @@ def is_jax(x: Any) -> bool:
 
 
 def is_memory_map(x: Any) -> bool:
-    """Whether `x` is a NumPy array whose memory is a file."""
+    """Return whether `x` is a NumPy array whose memory is a file."""
     while isinstance(x, np.ndarray):
         if isinstance(x, np.memmap):
             return True
@@ -37,19 +38,19 @@ def is_memory_map(x: Any) -> bool:
 
 
 def is_sparse(x: Any) -> bool:
-    """Whether `x` is one of SciPy's sparse containers, which the standard does not know."""
+    """Return whether `x` is a sparse container of SciPy, which the standard does not know."""
     return hasattr(x, "tocsr") and hasattr(x, "nnz") and type(x).__module__.startswith("scipy.")
 
 
 def is_foreign(x: Any) -> bool:
-    """Whether `x` is an array of a library other than NumPy that follows the standard."""
+    """Return whether `x` is an array of a library other than NumPy that follows the standard."""
     if is_numpy(x) or isinstance(x, np.generic) or is_sparse(x):
         return False
     return array_api_compat.is_array_api_obj(x)
 
 
 def writes_in_place(x: Any) -> bool:
-    """Whether elementwise functions on `x` take ``out=``, which the standard lacks."""
+    """Return whether elementwise functions on `x` take ``out=``, which the standard lacks."""
     return is_numpy(x) or is_cupy(x)
 
 
@@ -80,7 +81,7 @@ def namespace_of(*arrays: Any) -> Any:
     >>> namespace_of(np.ones(2), np.zeros(3)).__name__
     'array_api_compat.numpy'
     """
-    if all(type(x) is np.ndarray for x in arrays):  # by far the most frequent case, and asked for in every step
+    if all(type(x) is np.ndarray for x in arrays):  # by far the most frequent case
         return array_api_compat.numpy
     dense = [np.empty(0) if is_sparse(x) else x for x in arrays if x is not None]
     for x in dense or arrays[:1]:
@@ -105,28 +106,26 @@ def namespace_of(*arrays: Any) -> Any:
 
 
 def library_of(x: Any) -> str:
-    """Name of the package that the type of `x` comes from."""
+    """Return the name of the package that defines the type of `x`."""
     return type(x).__module__.partition(".")[0]
 
 
 def device_of(x: Any) -> Any:
-    """The device of an array; None for sparse containers."""
+    """Return the device of an array; None for sparse containers."""
     return None if is_sparse(x) else array_api_compat.device(x)
 
 
 def empty_like(x: Any, dtype: Any = None) -> Array:
-    """Return a zero-size array that remembers namespace, dtype and device of `x`."""
+    """Return an array of size 0 in the namespace, dtype and device of `x`."""
     if is_sparse(x):
         return np.empty((0,), dtype=dtype or x.dtype)
     if is_cupy(x):  # array-api-compat makes new arrays on the current device, whichever is named
-        from gpukpca.cuda.device import empty_on
-
-        return empty_on(x.device.id, dtype or x.dtype)
+        return cuda_device.empty_on(x.device.id, dtype or x.dtype)
     return namespace_of(x).empty((0,), dtype=dtype or x.dtype, device=device_of(x))
 
 
 def same_place(x: Any, y: Any) -> bool:
-    """Whether two arrays share library and device."""
+    """Return whether two arrays share library and device."""
     try:
         namespace_of(x, y)
     except DeviceMismatchError:
@@ -134,18 +133,13 @@ def same_place(x: Any, y: Any) -> bool:
     return True
 
 
-def supports_float64(like: Any) -> bool:
-    """Whether the device of `like` has float64; some accelerators do not."""
-    if is_numpy(like) or is_sparse(like):
-        return True
-    info = namespace_of(like).__array_namespace_info__()
-    return "float64" in info.dtypes(device=device_of(like), kind="real floating")
-
-
 def accumulation_dtype(like: Any) -> Any:
-    """The widest real floating type on the device of `like`."""
+    """Return the widest real floating type on the device of `like`."""
     xp = namespace_of(like)
-    return xp.float64 if supports_float64(like) else xp.float32
+    if is_numpy(like) or is_sparse(like):
+        return xp.float64
+    kinds = xp.__array_namespace_info__().dtypes(device=device_of(like), kind="real floating")
+    return xp.float64 if "float64" in kinds else xp.float32
 
 
 def index_dtype(like: Any) -> Any:
@@ -156,27 +150,27 @@ def index_dtype(like: Any) -> Any:
 
 
 def real_floating(x: Any) -> bool:
-    """Whether `x` has a real floating dtype."""
+    """Return whether `x` has a real floating dtype."""
     return is_sparse(x) or bool(namespace_of(x).isdtype(x.dtype, "real floating"))
 
 
 def epsilon(like: Any) -> float:
-    """Distance from 1 to the next number of the dtype of `like` (2.2e-16 or 1.2e-7)."""
+    """Return the distance from 1 to the next number of the dtype of `like` (2.2e-16 or 1.2e-7)."""
     return float(namespace_of(like).finfo(like.dtype).eps)
 
 
 def item_size(dtype: Any) -> int:
-    """Return the bytes of an item of float32 or float64: the standard has finfo bits, but no itemsize."""
+    """Return the bytes of an item of float32 or float64."""
     return 4 if "float32" in str(dtype) else 8
 
 
 def dtype_name(dtype: Any) -> str:
-    """Return "float32" or "float64" for one of the two, however the library writes it."""
+    """Return "float32" or "float64" for a dtype of any library."""
     return "float32" if "float32" in str(dtype) else "float64"
 
 
 def to_host(x: Any) -> np.ndarray:
-    """Return an array as a NumPy array. The standard has no portable word for the host.
+    """Return an array as a NumPy array.
 
     Parameters
     ----------
@@ -210,29 +204,26 @@ def to_host(x: Any) -> np.ndarray:
 
 
 def from_host(a: Any, like: Any, dtype: Any = None) -> Array:
-    """A host array in the namespace and on the device of `like`, as `dtype` (default: that of `like`)."""
+    """Return a host array in the namespace and on the device of `like`, as `dtype` (default: that of `like`)."""
     if is_numpy(like) or is_sparse(like):
         return np.asarray(a, dtype=dtype or like.dtype)
     xp = namespace_of(like)
-    wanted = dtype or like.dtype
+    dtype = dtype or like.dtype
     # Cast on the host: a device without float64 cannot take the array as it is.
     # A copy, not ascontiguousarray: that keeps the negative stride of a reversed array of length one.
-    host = np.array(a, dtype=dtype_name(wanted), order="C")
-    return xp.asarray(host, dtype=wanted, device=device_of(like))
+    return xp.asarray(np.array(a, dtype=dtype_name(dtype), order="C"), dtype=dtype, device=device_of(like))
 
 
 def move(x: Any, like: Any) -> Array:
-    """`x` on the device and in the library of `like`, dtype kept where the device has it."""
+    """Return `x` on the device and in the library of `like`, with its dtype where the device has it."""
     if same_place(x, like):
         return x
-    dtype = getattr(namespace_of(like), dtype_name(x.dtype))
-    if dtype_name(dtype) == "float64" and not supports_float64(like):
-        dtype = namespace_of(like).float32
-    return from_host(to_host(x), like, dtype)
+    narrow = dtype_name(x.dtype) == "float32"
+    return from_host(to_host(x), like, namespace_of(like).float32 if narrow else accumulation_dtype(like))
 
 
 def cast(x: Any, dtype: Any) -> Any:
-    """`x` as `dtype` without a copy where it already is; sparse containers too."""
+    """Return `x`, dense or sparse, as `dtype`; without a copy where it has that type."""
     if x.dtype == dtype:
         return x
     if is_sparse(x):
@@ -241,7 +232,7 @@ def cast(x: Any, dtype: Any) -> Any:
 
 
 def overflow_allowed() -> Any:
-    """No floating-point warnings inside: infinities are looked for afterwards. Only NumPy has such warnings."""
+    """Return a context without floating-point warnings, which only NumPy has: infinities are looked for afterwards."""
     return np.errstate(all="ignore")
 
 
@@ -249,20 +240,20 @@ def overflow_allowed() -> Any:
 
 
 def full(shape: tuple[int, ...], value: float, like: Any, dtype: Any = None) -> Array:
-    """`value` everywhere, with the dtype of `like` unless another is given."""
+    """Return an array that holds `value` everywhere, in the dtype of `like` unless another is given."""
     return namespace_of(like).full(shape, value, dtype=dtype or like.dtype, device=device_of(like))
 
 
 def arange(n: int, like: Any, dtype: Any = None) -> Array:
-    """0 … n - 1."""
+    """Return the integers 0 … n - 1."""
     return namespace_of(like).arange(n, dtype=dtype, device=device_of(like))
 
 
 def indices(numbers: Any, like: Any) -> Array:
-    """Host integers as an index array."""
+    """Return host integers as an index array."""
     return namespace_of(like).asarray(np.asarray(numbers, dtype=np.int64).reshape(-1), device=device_of(like))
 
 
 def writable(shape: tuple[int, int], like: Any) -> Array | None:
-    """Uninitialized memory where the library can write into parts of an array, else None."""
+    """Return uninitialized memory where the library can write into parts of an array, else None."""
     return namespace_of(like).empty(shape, dtype=like.dtype, device=device_of(like)) if writes_in_place(like) else None

@@ -1,7 +1,4 @@
-"""Orthonormal columns: by Householder on a CPU; on a device, where its panels are slow, by products alone.
-
-The standard has `qr` and nothing else.
-"""
+"""Orthonormal columns: by Householder on a CPU, by matrix products on a device, where Householder's panels are slow."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ SAFE_SQUARES = {"float32": (1e-60, 1e60), "float64": (1e-200, 1e200)}
 
 
 def orthonormal_factors(V: Array) -> tuple[Array, np.ndarray]:
-    """Q (n, r) with orthonormal columns and R (r, b) on the host in float64 with V = Q R, for a tall block V (n, b).
+    """Return Q (n, r) with orthonormal columns, and R (r, b) in float64 on the host, with V = Q R for a tall V (n, b).
 
     r is b, or less where columns of V depend on each other and the block is on a device.
     """
@@ -35,14 +32,14 @@ def orthonormal_factors(V: Array) -> tuple[Array, np.ndarray]:
 
 
 def triangular_factor(V: Array) -> np.ndarray:
-    """R of `orthonormal_factors` alone: a quarter of the time where LAPACK can be told so; the standard cannot."""
+    """Return R of `orthonormal_factors` alone, which takes NumPy a quarter of the time."""
     if is_numpy(V):
         return np.asarray(np.linalg.qr(V, mode="r"), dtype=np.float64)
     return orthonormal_factors(V)[1]
 
 
 def orthonormal_columns(V: Array) -> Array:
-    """Orthonormal columns, as many as V has, that span V at least; V of full rank on a device."""
+    """Return as many orthonormal columns as V has, whose span holds that of V; V has full rank on a device."""
     Q, R = orthonormal_factors(V)
     if R.shape[0] == R.shape[1]:
         return Q
@@ -52,7 +49,7 @@ def orthonormal_columns(V: Array) -> Array:
 def orthonormal_directions(V: Array, floor: float) -> Array | None:
     """Return an orthonormal basis of the directions of V with singular values above `floor`; None where none is left.
 
-    What is within rounding of the largest singular value counts as 0.
+    A singular value within rounding of the largest one counts as 0.
     """
     if V.shape[1] > V.shape[0]:
         V = V[:, : V.shape[0]]
@@ -67,10 +64,10 @@ def orthonormal_directions(V: Array, floor: float) -> Array | None:
 
 
 def shifted_cholesky_qr(V: Array) -> tuple[Array, np.ndarray]:
-    """See `orthonormal_factors`; three Gram matrices and three products, whatever the condition of V.
+    """Return the same as `orthonormal_factors`, by three Gram matrices and three products, whatever the condition of V.
 
-    The shift in the first factor brings the condition below 1e8; the eigenvectors of the second Gram matrix show the
-    rank and turn the block orthonormal to some digits, and a last factor to all of them.
+    The shift in the first factor brings the condition below 1e8. The eigenvectors of the second Gram matrix show the
+    rank and orthonormalize the block to some digits; a last factor restores the others.
 
     Fukaya, Kannan, Nakatsukasa, Yamamoto & Yanagisawa, SIAM J. Sci. Comput. 42 (2020) A477 (shifted CholeskyQR3);
     Stathopoulos & Wu, SIAM J. Sci. Comput. 23 (2002) 2165 (the step by eigenvectors).
@@ -90,7 +87,7 @@ def shifted_cholesky_qr(V: Array) -> tuple[Array, np.ndarray]:
 
 
 def _normalized_gram(V: Array) -> tuple[Array, np.ndarray, np.ndarray, np.ndarray]:
-    """V, the Gram matrix of its columns made of length one, their norms (1 for zero columns), and divisors of V.
+    """Return V, the Gram matrix of its columns at length one, their norms (1 for zero columns), and the divisors of V.
 
     Columns whose squares leave the range of numbers are divided first, which costs passes over V.
     """

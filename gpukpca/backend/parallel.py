@@ -1,8 +1,7 @@
-"""Running the tiles of a product: threads on NumPy, one after another elsewhere.
+"""Threads over the tiles of a product on NumPy; tiles one after another elsewhere.
 
-NumPy's elementwise functions use one core, so threads over tiles are the only way to use the others. Every worker
-owns its tiles, dealt out beforehand (a queue would make sums depend on timing), and BLAS is held to one thread a
-worker while they run. The standard knows no threads.
+NumPy's elementwise functions use one core, so threads over tiles are the only way to use the others. Tiles are
+assigned to workers beforehand: with a queue, sums would depend on timing. BLAS is held to one thread a worker.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ def _blas() -> ThreadpoolController:
 
 
 class _SingleThreadedBlas:
-    """Holds BLAS at one thread while at least one product runs anywhere in the process.
+    """Hold BLAS at one thread while at least one product runs anywhere in the process.
 
     The limits of threadpoolctl are process-wide, and two that overlap leave BLAS at one thread for good: the second
-    saves the first one's limit as the original. So there is one limiter, counted.
+    saves the first one's limit as the original. So there is one limiter, which counts its users.
     """
 
     def __init__(self) -> None:
@@ -63,7 +62,7 @@ class _SingleThreadedBlas:
                 self._limiter.restore_original_limits()
 
     def threads_allowed(self) -> int:
-        """What BLAS may use when no product of ours holds it down."""
+        """Return the threads that BLAS may use outside of this context."""
         with self._lock:
             return self._threads_before if self._users else _blas_threads_now()
 
@@ -78,12 +77,12 @@ _single_threaded_blas = _SingleThreadedBlas()
 
 
 def single_threaded_blas() -> _SingleThreadedBlas:
-    """A context in which BLAS uses one thread; `map_tiles` inside it still uses as many workers as before."""
+    """Return the context in which BLAS uses one thread; `map_tiles` inside it still uses as many workers as before."""
     return _single_threaded_blas
 
 
 def usable_cpus() -> int:
-    """Return how many CPUs this process may use: those it may run on, within the quotas of its control groups."""
+    """Return the number of CPUs this process may use: those it may run on, within the quotas of its control groups."""
     may_run_on = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([may_run_on, *_cpu_quotas()]))
 
@@ -95,7 +94,7 @@ def _cpu_quotas() -> tuple[int, ...]:
 
 
 def blas_threads() -> int:
-    """Threads that BLAS may use now."""
+    """Return the threads that BLAS may use now."""
     return _single_threaded_blas.threads_allowed()
 
 
@@ -103,7 +102,7 @@ def worker_count(like: Any, n_jobs: int | None = None) -> int:
     """Return the workers for tiles of arrays like `like`: 1 outside NumPy, else `n_jobs`, at most the usable CPUs.
 
     None is what BLAS may use now, within the CPUs of a Slurm task and `n_jobs` of joblib's `parallel_config`. A process
-    that limits BLAS, as joblib's workers do, so gets serial products by itself. Negative `n_jobs` counts from the
+    that limits BLAS, as joblib's workers do, therefore computes products serially. Negative `n_jobs` counts from the
     number of CPUs as in scikit-learn: -1 means all.
     """
     if not (is_numpy(like) or is_sparse(like)):
@@ -120,7 +119,7 @@ def _workers_of(n_jobs: int) -> int:
 
 def _joblib_workers() -> tuple[int, ...]:
     """Return the workers of joblib's active `parallel_config`, if one sets them."""
-    joblib = sys.modules.get("joblib.parallel")  # without it nothing can be set
+    joblib = sys.modules.get("joblib.parallel")  # a process without it cannot have set them
     n_jobs = None if joblib is None else joblib.get_active_backend()[1]
     return () if n_jobs is None else (_workers_of(n_jobs),)
 
@@ -133,13 +132,13 @@ def map_tiles(
     *,
     threads: bool = True,
 ) -> list[list[Result]]:
-    """Apply `work` to every tile, worker w taking tiles w, w + workers, ...; results grouped by worker, in order.
+    """Return the results of `work` for all tiles, grouped by worker; worker w takes tiles w, w + workers, ... in order.
 
-    The calling thread is worker 0; the other threads live for one call and are never kept, so that a fork in between
-    is safe. An interrupt or an exception ends every worker at its next tile. Without `threads`, for work that is not
-    worth starting any, the calling thread does it all, dealt in the same way.
+    The calling thread is worker 0. The other threads end with the call, so that a fork between two calls is safe. An
+    interrupt or an exception ends every worker at its next tile. Without `threads`, for little work, the calling thread
+    does it all, in the same groups.
     """
-    # Also with one worker one BLAS thread: what another thread's product does must not change the last digits here.
+    # One BLAS thread also with one worker: products of other threads must not change the last digits here.
     with _single_threaded_blas:
         if workers == 1 or len(tiles) <= 1 or not threads:
             return _serial(work, tiles, workers, report)
@@ -161,7 +160,7 @@ def _serial(
 def _threaded(
     work: Callable[[Any], Result], shares: Sequence[Iterable[Any]], count: int, report: TileReport | None
 ) -> list[list[Result]]:
-    """Every worker does its share of `count` tiles; shares may be taken from one queue."""
+    """Return the results of `count` tiles, one list for each share; the iterators of shares may empty one queue."""
     workers = len(shares)
     results: list[list[Result]] = [[] for _ in range(workers)]
     stop = threading.Event()
@@ -202,35 +201,35 @@ def map_in_order(
     *,
     threads: bool = True,
 ) -> list[Result]:
-    """Apply `work` to every tile as `map_tiles` does; results in the order of the tiles."""
+    """Return the results of `work` for all tiles as `map_tiles`, in the order of the tiles."""
     by_worker = map_tiles(work, tiles, workers, report, threads=threads)
     return [by_worker[i % workers][i // workers] for i in range(len(tiles))]
 
 
 def map_tasks(work: Callable[[Any], Result], tasks: list[Any], workers: int, report: TileReport | None) -> list[Result]:
-    """Apply `work` to every task, and whoever is free takes the next; results in the order of the tasks.
+    """Return the results of `work` for all tasks, in their order; a worker that is free takes the next task.
 
-    For tasks of unequal length whose results nobody adds up. A task is begun after all before it have been. The calling
-    thread reports, of its own tasks and at the end.
+    Use it for tasks of unequal length whose results nobody adds up. A task starts after all tasks before it. The
+    calling thread reports after each task of its own and at the end.
     """
     queue = deque(enumerate(tasks))
-    told = 0
+    reported = 0
 
-    def tell(done: int, count: int) -> None:
-        nonlocal told
-        if report is not None and done > told:
-            told = done
+    def report_once(done: int, count: int) -> None:
+        nonlocal reported
+        if report is not None and done > reported:
+            reported = done
             report(done, count)
 
     with _single_threaded_blas:
         shares = [_taken_from(queue) for _ in range(workers)]
-        by_worker = _threaded(lambda task: (task[0], work(task[1])), shares, len(tasks), tell)
-    tell(len(tasks), len(tasks))
+        by_worker = _threaded(lambda task: (task[0], work(task[1])), shares, len(tasks), report_once)
+    report_once(len(tasks), len(tasks))
     return [result for _, result in sorted(chain(*by_worker), key=itemgetter(0))]
 
 
 def _taken_from(queue: deque[Any]) -> Iterator[Any]:
-    """What is left, for whoever asks first."""
+    """Yield the next element of a queue that several workers empty."""
     while True:
         try:
             yield queue.popleft()
@@ -239,12 +238,12 @@ def _taken_from(queue: deque[Any]) -> Iterator[Any]:
 
 
 def _hold_thread_local_blas() -> None:
-    """BLAS built on OpenMP keeps its limit per thread; the worker's thread ends with the call, so nothing to undo."""
+    """Limit BLAS built on OpenMP, whose limit belongs to the thread; the thread ends with the call."""
     for library in _blas().lib_controllers:
         if getattr(library, "threading_layer", "") == "openmp":
             library.set_num_threads(1)
 
 
 def row_slices(n: int, edge: int) -> list[tuple[int, int]]:
-    """(start, stop) of consecutive slices of n rows."""
+    """Return (start, stop) of consecutive slices of n rows."""
     return [(start, min(start + edge, n)) for start in range(0, n, edge)]

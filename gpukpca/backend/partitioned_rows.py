@@ -1,7 +1,4 @@
-"""Rows that no single array holds: on other machines, say. What is asked of all of them is asked of every panel.
-
-The standard knows arrays only.
-"""
+"""Rows that no single array holds, such as those on other machines: each panel computes its part."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from gpukpca._typing import Array
 
 
 class PartitionedRows:
-    """Rows (n, d) as consecutive panels that live elsewhere.
+    """Rows (n, d) as consecutive panels in other places.
 
     Attributes
     ----------
@@ -31,14 +28,14 @@ class PartitionedRows:
         return self.like.dtype
 
     def over_panels(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """``function(panel, *arguments)`` of every panel, in order, on the host."""
-        raise AttributeError("rows in panels must define over_panels(function, *arguments)")
+        """Return ``function(panel, *arguments)`` of every panel, in order, on the host."""
+        raise NotImplementedError
 
     def take(self, chosen: Any) -> Array:
-        """The rows named by host integers, in their order, on the host."""
-        raise AttributeError("rows in panels must define take(chosen)")
+        """Return the rows named by host integers, in their order, on the host."""
+        raise NotImplementedError
 
 
 def map_row_blocks(X: Any, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """``function(panel, *arguments)`` of every panel of X; an array is one panel."""
+    """Return ``function(panel, *arguments)`` of every panel of X; an array is one panel."""
     return X.over_panels(function, *arguments) if isinstance(X, PartitionedRows) else [function(X, *arguments)]

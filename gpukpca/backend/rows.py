@@ -1,4 +1,4 @@
-"""Rows of data, dense or CSR: the standard has no sparse arrays, no ``einsum`` and no median."""
+"""Rows of data, dense or CSR: checks, slices, means, norms and bounds."""
 
 from __future__ import annotations
 
@@ -94,12 +94,12 @@ def check_numbers(X: Any, missing: bool = False) -> None:
 
 
 def is_time(dtype: Any) -> bool:
-    """Return whether a dtype is one of dates or time differences; those of polars have no `kind`."""
+    """Return whether a dtype holds dates or time differences; those of polars have no `kind`."""
     return getattr(dtype, "kind", None) in ("m", "M") or getattr(dtype, "is_temporal", bool)()
 
 
 def _without_missing(X: Any) -> np.ndarray:
-    """Return a container of the host with NaN for masked entries and for missing values of pandas."""
+    """Return a host container as an array with NaN for masked entries and for missing values of pandas."""
     if isinstance(X, np.ma.MaskedArray):
         return np.ma.filled(X.astype(X.dtype if X.dtype.kind == "f" else np.float64), np.nan)
     if hasattr(X, "columns") and hasattr(X, "to_numpy") and hasattr(X, "isna"):
@@ -119,7 +119,7 @@ def check_widths(X: Any, Y: Any) -> None:
 
 
 def take_rows(X: Any, start: int, stop: int) -> Any:
-    """Rows from `start` to `stop`; X itself where that is all of it."""
+    """Return the rows from `start` to `stop`; X itself where these are all."""
     if start == 0 and stop == X.shape[0]:
         return X
     if isinstance(X, PartitionedRows):
@@ -128,7 +128,7 @@ def take_rows(X: Any, start: int, stop: int) -> Any:
 
 
 def gather_rows(X: Any, chosen: Any) -> Any:
-    """The rows (entries of a vector) named by host integers, in their order, as a copy."""
+    """Return the rows (entries of a vector) named by host integers, in their order, as a copy."""
     if isinstance(X, PartitionedRows):
         return X.take(chosen)
     if is_sparse(X):
@@ -139,49 +139,40 @@ def gather_rows(X: Any, chosen: Any) -> Any:
 
 
 def take_columns(X: Array, chosen: Any) -> Array:
-    """The columns of a dense X named by a host sequence of integers, as a copy."""
+    """Return the columns of a dense X named by host integers, as a copy."""
     if writes_in_place(X):  # `take` first copies the whole of an array that is not in C order
         return X[:, indices(chosen, X)]
     return namespace_of(X).take(X, indices(chosen, X), axis=1)
 
 
 def read_rows(X: Array, start: int, stop: int) -> Array:
-    """Rows from `start` to `stop` in memory of their own: what a slice of a memory map is not."""
+    """Return the rows from `start` to `stop` in new memory; a slice of a memory map is no copy."""
     return namespace_of(X).asarray(X[start:stop, :], copy=True)
 
 
 def place_of(X: Any) -> Array:
-    """A dense array that tells library, dtype and device of X."""
+    """Return a dense array with the library, dtype and device of X."""
     if isinstance(X, PartitionedRows):
         return X.like
     return X.data if is_sparse(X) else X
 
 
 def dense_rows(X: Any) -> Array:
-    """X without sparsity."""
+    """Return X as a dense array."""
     return X.toarray() if is_sparse(X) else X
 
 
 def as_csr(X: Any) -> Any:
-    """A host array as CSR."""
+    """Return a host array or sparse matrix as CSR."""
     return X.tocsr() if is_sparse(X) else scipy.sparse.csr_array(X)
 
 
 def less_full_columns(X: Any, shift: np.ndarray) -> tuple[Any, np.ndarray]:
-    """Subtract `shift` from the columns of a canonical CSR X that more than half of the rows store.
+    """Return a canonical CSR X less `shift` in columns that more than half of the rows store, and what was subtracted.
 
     Only such columns can have a mean that is large relative to their deviations: a column with as many zeros as stored
-    entries deviates from its mean by the size of it.
-
-    Parameters
-    ----------
-    X : CSR matrix, shape (n, d)
-    shift : host array, shape (d,)
-
-    Returns
-    -------
-    X less the shift, and the shift that was subtracted: CSR float64 of shape (n, d), host float64 of shape (d,)
-        At most twice the entries of X; the shift is 0 in all other columns.
+    entries deviates from its mean by the size of the mean. The result has at most twice the entries of X. Both results
+    are float64, and the subtracted row (d,) is 0 in all other columns.
     """
     subtracted, full = np.zeros(X.shape[1]), _full_columns(X)
     subtracted[full] = shift[full]
@@ -215,9 +206,9 @@ def scale_for_squares(largest: float, dtype: Any) -> float:
 
 
 def feature_means(X: Array) -> Array:
-    """Means of the columns of a dense X, shape (d,), in the widest floating type.
+    """Return the means of the columns of a dense X, shape (d,), in the widest floating type.
 
-    Data near the largest number of its type would overflow in the sum, so then it is divided by n first.
+    Data near the largest number of their type overflow in the sum; they are then divided by n first.
     """
     parts = map_row_blocks(X, _counted_means)
     total = sum(count for count, _ in parts)
@@ -225,7 +216,7 @@ def feature_means(X: Array) -> Array:
 
 
 def _counted_means(X: Array) -> tuple[int, Array]:
-    """Number and means of the rows of one array."""
+    """Return the number and the means of the rows of one array."""
     n = X.shape[0]
     means = _panel_sums(X, column_sums) / n
     xp = namespace_of(means)
@@ -235,7 +226,7 @@ def _counted_means(X: Array) -> tuple[int, Array]:
 
 
 def _panel_sums(X: Array, sums: Callable[[Array], Array]) -> Array:
-    """Sums over the rows of X; by panels on devices, whose reductions count entries with 32 bits."""
+    """Return sums over the rows of X; by panels on devices, whose reductions count entries with 32 bits."""
     if not is_on_gpu(X):
         return sums(X)
     total: Array = None
@@ -246,7 +237,7 @@ def _panel_sums(X: Array, sums: Callable[[Array], Array]) -> Array:
 
 
 def row_square_sums(X: Any) -> Array:
-    """Squared Euclidean norms of the rows, shape (n,), accumulated in the widest type, in the dtype of X."""
+    """Return squared Euclidean norms of the rows, shape (n,), accumulated in the widest type, in the dtype of X."""
     if is_sparse(X):
         wide = X.astype(np.float64)
         return np.asarray(wide.multiply(wide).sum(axis=1)).reshape(-1).astype(X.dtype)
@@ -258,9 +249,9 @@ def row_square_sums(X: Any) -> Array:
 
 
 def by_panels(X: Array, function: Callable[[Array, int, int], Array]) -> Array:
-    """``function(X[start:stop], start, stop)`` over panels of rows, joined: no wide copy of the whole of X is made.
+    """Return ``function(X[start:stop], start, stop)`` of panels of rows, joined, without a wide copy of all of X.
 
-    The function answers with as many rows as it is given.
+    The function returns one row for each of its rows.
     """
     bounds = row_panels(X)
     if len(bounds) == 1:
@@ -277,7 +268,7 @@ def by_panels(X: Array, function: Callable[[Array, int, int], Array]) -> Array:
 
 
 def row_panels(X: Any) -> list[tuple[int, int]]:
-    """(start, stop) of panels of the rows of X; at least one, which may be empty."""
+    """Return (start, stop) of panels of the rows of X; at least one, which may be empty."""
     n, d = int(X.shape[0]), max(1, int(X.shape[1]))
     on_gpu = is_on_gpu(X)
     fitting = blocking.PANEL_ENTRIES.on(on_gpu) // d
@@ -319,7 +310,7 @@ def sparse_square_distances(a: Any, b: Any) -> np.ndarray:
 
 
 def row_norms(X: Any) -> np.ndarray:
-    """Euclidean norms of the rows on the host, safe for huge and tiny rows of a dense X."""
+    """Return Euclidean norms of the rows on the host; huge and tiny rows of a dense X are safe."""
     if is_sparse(X):
         return np.sqrt(row_square_sums(X.astype(np.float64)))
     xp = namespace_of(X)
@@ -328,7 +319,7 @@ def row_norms(X: Any) -> np.ndarray:
 
 
 def divided_rows(X: Any, divisors: np.ndarray) -> Any:
-    """Every row divided by its divisor, in the dtype of X."""
+    """Return every row divided by its divisor, in the dtype of X."""
     if is_sparse(X):
         return (scipy.sparse.diags_array(1.0 / divisors) @ X).tocsr().astype(X.dtype)
     wide = accumulation_dtype(X)
@@ -337,7 +328,7 @@ def divided_rows(X: Any, divisors: np.ndarray) -> Any:
 
 
 def variance_of_entries(X: Any) -> float:
-    """Variance of all entries about their common mean, in the widest floating type."""
+    """Return the variance of all entries about their common mean, in the widest floating type."""
     count = X.shape[0] * X.shape[1]
     if is_sparse(X):
         mean = sum(float(values.sum()) for values in _stored_values(X)) / count
@@ -364,7 +355,7 @@ def _sum_of_entries(X: Array) -> float:
 
 
 def _squares_about(X: Array, mean: float) -> float:
-    """The sum over all entries of (x - mean)²."""
+    """Return the sum over all entries of (x - mean)²."""
     xp, wide, squares = namespace_of(X), accumulation_dtype(X), 0.0
     for start, stop in row_panels(X):
         centered = cast(X[start:stop, :], wide) - mean
@@ -395,7 +386,7 @@ def sampled_panels(X: Any, most: int) -> Iterator[np.ndarray]:
 
 
 def total_range(X: Any) -> float:
-    """The sum over features of max - min: no two rows are further apart in the 1-norm."""
+    """Return the sum over features of max - min: no two rows are further apart in the 1-norm."""
     xp = namespace_of(place_of(X))
     low, high = feature_bounds(X)
     wide = accumulation_dtype(high)
@@ -421,7 +412,7 @@ def feature_bounds(X: Any) -> tuple[Array, Array]:
 
 
 def _bounds(X: Array) -> tuple[Array, Array]:
-    """Smallest and largest entry of every column of one array."""
+    """Return the smallest and the largest entry of every column of one array."""
     xp = namespace_of(X)
     bounds = row_panels(X) if is_on_gpu(X) else [(0, X.shape[0])]
     low, high = (
@@ -431,20 +422,15 @@ def _bounds(X: Array) -> tuple[Array, Array]:
 
 
 def constant_columns(X: Array) -> np.ndarray:
-    """Which columns of a dense X hold one value only, on the host, shape (d,)."""
+    """Return which columns of a dense X hold one value only, on the host, shape (d,)."""
     low, high = feature_bounds(X)
     return to_host(low == high)
-
-
-def largest_square_norm(X: Array, mean: Array, scale: float) -> float:
-    """max over the rows of ||scale (x - mean)||², in the widest type; infinity where it overflows."""
-    return square_norm_sizes(X, mean, scale)[0]
 
 
 def square_norm_sizes(X: Any, mean: Array, scale: float) -> tuple[float, float]:
     """Return the largest and the root mean square of ||scale (x - mean)||² over the rows, in the widest type.
 
-    Infinity where they overflow. `mean` may hold zeros for the columns that CSR rows keep as they are.
+    Both are infinite where they overflow. `mean` may hold zeros for columns that CSR rows keep as they are.
     """
     parts = map_row_blocks(X, _square_norm_sizes, mean, scale)
     largest = max(part[0] for part in parts)
@@ -455,7 +441,7 @@ def square_norm_sizes(X: Any, mean: Array, scale: float) -> tuple[float, float]:
 
 
 def _square_norm_sizes(X: Any, mean: Array, scale: float) -> tuple[float, float, int]:
-    """Return for one array the largest squared norm, the mean square of all over that of it, and how many they are."""
+    """Return the largest squared norm of one array, the mean of all squares over its square, and the number of rows."""
     xp, parts = namespace_of(mean), []
     for start, stop in row_panels(X):
         if start < stop:

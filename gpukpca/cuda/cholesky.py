@@ -1,4 +1,4 @@
-"""Systems of positive definite matrices: cuSOLVER's Cholesky, with its report looked at as `cupy.linalg` does not."""
+"""Systems of positive definite matrices by cuSOLVER, whose error report `cupy.linalg` ignores."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ from typing import Any
 
 
 def solve_positive_definite(A: Any, B: Any) -> Any:
-    """``A⁻¹ B``; twin of `gpukpca.backend.linalg.solve_positive_definite`.
+    """Return ``A⁻¹ B``; raise LinAlgError where A is not positive definite to working precision.
 
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        A is not positive definite to working precision.
+    Twin of `gpukpca.backend.linalg.solve_positive_definite`.
     """
     import cupyx
     import cupyx.lapack

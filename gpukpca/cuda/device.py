@@ -1,4 +1,4 @@
-"""Which CUDA devices there are, whether they work, how much memory is free, what an error of theirs means."""
+"""CUDA devices: number, probe, free memory, copies from the host, and the meaning of errors."""
 
 from __future__ import annotations
 
@@ -41,20 +41,15 @@ AFTER_FORK = 3
 
 
 def is_installed() -> bool:
-    """Whether a CuPy package is installed; imports nothing."""
+    """Return whether a CuPy package is installed; import nothing."""
     return find_spec("cupy") is not None
 
 
 def probe(index: int | None = None) -> tuple[bool, str]:
-    """Whether a device can compute, and a sentence that says what was found.
+    """Return whether a device (default: the current one) can compute, and its name or the reason.
 
-    CuPy imports on machines without a driver, `getDeviceCount` raises there, and a device may be there whose kernels
-    cannot be built, so the only honest answer comes from work: a compiled kernel, a product, and a small eigenproblem.
-
-    Parameters
-    ----------
-    index : int, optional
-        Default: the current device.
+    CuPy imports without a driver, `getDeviceCount` then raises, and no kernel may compile for a device that exists. So
+    the device must run a compiled kernel, a product, and a small eigenproblem.
     """
     if not is_installed():
         return False, f"CuPy is not installed; {INSTALL}"
@@ -78,7 +73,7 @@ def probe(index: int | None = None) -> tuple[bool, str]:
         with cupy.cuda.Device(index):
             fault = _small_work(cupy)
     except Exception as error:  # no kernel image, no cuSOLVER, a broken driver
-        if is_out_of_memory(error):  # a full device is a device; whoever wants memory will be told
+        if is_out_of_memory(error):  # a full device works; the next allocation raises
             return True, describe(_index(cupy, index))
         return False, f"a CUDA device was found, but it cannot be used: {explain(error, index)}"
     if fault:
@@ -89,12 +84,12 @@ def probe(index: int | None = None) -> tuple[bool, str]:
 
 
 def _why_none(cupy: Any) -> str:
-    """What CUDA says about it, in brackets: `is_available` keeps that to itself."""
+    """Return CUDA's own reason in brackets: `is_available` does not give it."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     setting = f"; CUDA_VISIBLE_DEVICES={hidden!r}" if hidden is not None else ""
     try:
         return f" ({cupy.cuda.runtime.getDeviceCount()} counted{setting})"
-    except Exception as error:  # that it raises is the answer
+    except Exception as error:  # the reason
         return f" ({explain(error)}{setting}); nvidia-smi says what the driver sees"
 
 
@@ -103,7 +98,7 @@ def _index(cupy: Any, index: int | None) -> int:
 
 
 def _small_work(cupy: Any) -> str:
-    """What is wrong with small problems on the current device; nothing if they are solved."""
+    """Return the fault in small problems on the current device; an empty string if they are solved."""
     block = _kernel("gpukpca_probe")(cupy.full((8, 8), 2.0, cupy.float32))
     if float((block @ block).sum()) != 8 * 8 * 8 * 16.0:
         return "a CUDA device was found, but a small matrix product on it is wrong"
@@ -120,12 +115,9 @@ def _kernel(name: str) -> Any:
 
 
 def explain(error: BaseException, index: int | None = None) -> str:
-    """Return an error in one line, with the installation that mends it where another one would.
+    """Return an error in one line, with the installation that mends it where a library is missing or does not fit.
 
-    Parameters
-    ----------
-    index : int, optional
-        The device on which it was raised. Default: the current one.
+    `index` is the device on which it was raised (default: the current one).
     """
     lines = [line for line in str(error).splitlines() if line.strip()]
     said = f"{type(error).__name__}: {lines[0].strip() if lines else 'nothing said'}"
@@ -135,7 +127,7 @@ def explain(error: BaseException, index: int | None = None) -> str:
 
 
 def is_missing_library(error: BaseException) -> bool:
-    """Return whether an error says that a CUDA library or header is missing or does not fit."""
+    """Return whether an error names a CUDA library or header that is missing or does not fit."""
     return MISSING.search(str(error)) is not None
 
 
@@ -155,7 +147,7 @@ def _rejected_by_cuda_13(index: int | None) -> str:
 
 
 def count() -> int:
-    """Return how many CUDA devices CuPy sees; 0 where it cannot be used."""
+    """Return the number of CUDA devices that CuPy sees; 0 where it cannot be used."""
     if not is_installed() or was_forked():
         return 0
     try:
@@ -167,18 +159,18 @@ def count() -> int:
 
 
 def note_use() -> None:
-    """Remember the process in which CUDA works."""
+    """Store the process in which CUDA works."""
     state.cuda_process = os.getpid() if state.cuda_process is None else state.cuda_process
 
 
 def was_forked() -> bool:
-    """Whether CUDA was used in a parent of this process."""
+    """Return whether CUDA was used in a parent of this process."""
     return state.cuda_process is not None and state.cuda_process != os.getpid()
 
 
 @cache
 def describe(index: int) -> str:
-    """Name of one CUDA device, e.g. ``cuda:0 NVIDIA H200``."""
+    """Return the name of one CUDA device, e.g. ``cuda:0 NVIDIA H200``."""
     import cupy
 
     name = cupy.cuda.runtime.getDeviceProperties(index)["name"]
@@ -186,7 +178,7 @@ def describe(index: int) -> str:
 
 
 def empty_on(index: int | None, dtype: Any) -> Any:
-    """A zero-size array on a device (default: the current one)."""
+    """Return an array of size 0 on a device (default: the current one)."""
     import cupy
 
     with cupy.cuda.Device(index):
@@ -194,7 +186,7 @@ def empty_on(index: int | None, dtype: Any) -> Any:
 
 
 def current_pool() -> Any:
-    """Return the memory pool of CuPy's current allocator; None where it has none that CuPy knows, as with RMM."""
+    """Return the memory pool of CuPy's current allocator; None where CuPy knows none, as with RMM."""
     import cupy
 
     owner = getattr(cupy.cuda.get_allocator(), "__self__", None)  # a function need not belong to anything
@@ -212,10 +204,9 @@ def allocator_hides_memory() -> bool:
 
 
 def free_bytes(array: Any) -> int:
-    """Return the bytes that can be allocated on the device of `array`.
+    """Return the bytes that can be allocated on the device of `array`, within the limit of the current pool.
 
-    Unused blocks of the current pool count, and so does its limit. Of another allocator's memory CuPy knows nothing:
-    then it is what the device calls free.
+    Unused blocks of the pool count. The free memory of an unknown allocator does not: CuPy cannot see it.
     """
     import cupy
 
@@ -229,7 +220,7 @@ def free_bytes(array: Any) -> int:
 
 
 def release_unused(array: Any) -> None:
-    """Give unused blocks of CuPy's pool back to the device, where another program may need them."""
+    """Return unused blocks of CuPy's pool to the device, for other programs."""
     import cupy
 
     with array.device:
@@ -245,10 +236,10 @@ def synchronize(array: Any) -> None:
 
 
 def upload(X: np.ndarray, rows: int, index: int) -> Any:
-    """Return a copy of host rows, a memory map's too, on a device: so many rows at a time, which is ready on return.
+    """Return a copy of host rows, of a memory map too, on a device; `rows` of them at a time.
 
-    One of two buffers of pinned memory is filled while the other is copied. Where they cannot be had, or all rows are
-    one part, rows are copied from where they are.
+    One of two buffers of pinned memory is filled while the other is copied. Where pinned memory is refused, or all rows
+    are one part, rows are copied from where they are.
     """
     import cupy
 
@@ -287,7 +278,7 @@ def _pinned_buffers(shape: tuple[int, ...], dtype: Any) -> tuple[tuple[np.ndarra
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a device had no memory: CuPy's pool says so in one way, CUDA without one and its libraries in others."""
+    """Return whether a device had no memory: CuPy's pool, CUDA itself and CUDA's libraries report that differently."""
     import cupy
 
     if isinstance(error, cupy.cuda.memory.OutOfMemoryError):
@@ -298,7 +289,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def fault(error: BaseException) -> str:
-    """«lost» where the process can use the device no more, «forked», «unusable», or nothing for every other error."""
+    """Return "lost" where this process cannot use the device any more, "forked", "unusable", or "" for other errors."""
     import cupy
 
     if isinstance(error, cupy.cuda.compiler.CompileException):
@@ -311,7 +302,7 @@ def fault(error: BaseException) -> str:
         if status == AFTER_FORK:
             return "forked"
         return "lost" if status in STICKY else "unusable" if status in UNUSABLE else ""
-    # cuBLAS, cuSOLVER and the driver have numbers of their own; the runtime knows what they mean for the process.
+    # cuBLAS, cuSOLVER and the driver number their errors differently; the runtime knows whether the process is lost.
     if type(error).__module__.startswith("cupy"):
         try:
             cupy.cuda.runtime.deviceSynchronize()

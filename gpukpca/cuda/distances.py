@@ -1,6 +1,6 @@
 """Distances by differences: no matrix product gives them, and a loop of array expressions moves each tile d times.
 
-Twins of the generic loops in `gpukpca.backend.linalg`. A block of threads computes a square of entries from slices of
+Twin of the generic loop in `gpukpca.backend.linalg`. A block of threads computes a square of entries from slices of
 features in shared memory, a thread 4 x 4 of them. Differences have the type of the operands, and so have the sums of
 `CHUNK` terms, which are added up in float64. With u = eps / 2 an absolute difference of float32 rows has a relative
 error of u, its square of 3 u, a sum of 8 terms of 7 u, the answer of u: 4.5 or 5.5 eps in all, for any width.
@@ -101,17 +101,8 @@ KERNELS = {
 }
 
 
-def cityblock(a: Any, b: Any) -> Any:
-    """Return sums of absolute differences between the rows of a (n, d) and b (m, d), in their type, shape (n, m)."""
-    return _summed("cityblock", a, b)
-
-
-def sqeuclidean(a: Any, b: Any) -> Any:
-    """Return sums of squared differences between the rows of a (n, d) and b (m, d), in their type, shape (n, m)."""
-    return _summed("sqeuclidean", a, b)
-
-
-def _summed(metric: str, a: Any, b: Any) -> Any:
+def distances(a: Any, b: Any, metric: str) -> Any:
+    """Return sums of the terms of a metric over the features of a (n, d) and b (m, d), in their type, shape (n, m)."""
     import cupy
 
     dtype = cupy.promote_types(a.dtype, b.dtype)

@@ -1,7 +1,8 @@
-"""cuSOLVER's syevd in place: `cupy.linalg.eigh` copies its argument and does not look at what cuSOLVER reports.
+"""Eigenpairs by cuSOLVER's syevd in place: `cupy.linalg.eigh` copies its argument and ignores cuSOLVER's report.
 
-Known faults that the callers design around: a zero matrix gives NaN, huge float32 entries end the context, and before
-cuSOLVER 12 the routine fails above n of about 23 000. Every answer is only a proposal: whoever calls verifies it.
+Known faults: a zero matrix gives NaN (https://github.com/cupy/cupy/issues/6539), huge float32 entries end the context
+(https://github.com/cupy/cupy/issues/6789), and before cuSOLVER 12 the routine fails above n of about 23 000. Every
+answer is only a proposal, which the caller verifies.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ LARGEST_BEFORE_CUDA_13 = 23_000
 
 
 def largest_n() -> int | None:
-    """Return the largest matrix that the loaded cuSOLVER is offered; None: any that fits.
+    """Return the largest matrix that the loaded cuSOLVER takes; None: any that fits.
 
-    Versions of the CUDA runtime say nothing about it: CuPy's is linked statically, another may be installed beside it.
+    The version of the CUDA runtime does not show it: CuPy links one statically, and another may be installed.
     """
     from cupy_backends.cuda.libs import cusolver
 
@@ -26,24 +27,16 @@ def largest_n() -> int | None:
 
 
 def syevd(A: Any) -> tuple[np.ndarray, Any]:
-    """All eigenpairs of a symmetric A (n, n), which is overwritten.
+    """Return all eigenvalues of a symmetric A (n, n) on the host in float64, ascending, and the vectors as columns.
 
-    Parameters
-    ----------
-    A : CuPy array, float32 or float64, contiguous, entries of moderate size
-        Its transpose is the same matrix, so either order is Fortran's for cuSOLVER.
-
-    Returns
-    -------
-    values : host array, shape (n,), float64, ascending as cuSOLVER gives them
-    vectors : CuPy array, shape (n, n), in the memory of A; column j belongs to values[j]
+    A is a contiguous CuPy array of float32 or float64 with entries of moderate size. The vectors overwrite it.
 
     Raises
     ------
     numpy.linalg.LinAlgError
         cuSOLVER refused n, did not converge, or gave NaN or infinity.
     MemoryError
-        The workspace, which is asked for before it is taken, does not fit.
+        The workspace does not fit.
     """
     import cupy
 
@@ -65,7 +58,7 @@ def syevd(A: Any) -> tuple[np.ndarray, Any]:
 
 
 def _solved_in_place(F: Any, values: Any) -> int:
-    """cuSOLVER's own report; 0 is success."""
+    """Call cuSOLVER and return its report; 0 is success."""
     import cupy
     from cupy._core._dtype import to_cuda_dtype
     from cupy_backends.cuda.libs import cublas, cusolver

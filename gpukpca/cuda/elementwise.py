@@ -1,8 +1,8 @@
 """Fused epilogues: from inner products or squared distances to kernel values in one launch, in place where types allow.
 
-Each names its generic twin in `gpukpca.backend.elementwise`; a test holds the two together. `W` is the type of the
-argument, `T` that of the answer: a tile whose products were formed in float64 is read once and written as float32.
-Comparisons are written so that NaN stays NaN, as NumPy's `minimum` has it.
+Each has a generic twin in `gpukpca.backend.elementwise`; a test compares the two. `W` is the type of the argument, `T`
+that of the answer: a tile whose products were formed in float64 is read once and written as float32. Comparisons are
+written so that NaN stays NaN, as in NumPy's `minimum`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OPERATIONS: dict[str, tuple[str, str]] = {
         "T alpha",
         "T s = T(t) > T(0) ? T(0) : T(t); y = expm1(-alpha * log1p(-s / alpha))",
     ),
-    # r is held where exp(-r) is 0 already: infinity times 0 is not a number.
+    # r is bounded where exp(-r) is 0 already: infinity times 0 is not a number.
     "matern_1": (
         "T four_nu",
         "T s = T(t) > T(0) ? T(0) : T(t); T r = sqrt(-four_nu * s); r = r > T(800) ? T(800) : r; y = exp(-r)",

@@ -1,7 +1,7 @@
-"""Products of float32 that round their operands: TF32 keeps 10 bits, and a certificate of 1e-5 cannot be made of them.
+"""Products of float32 that round their operands: TF32 keeps 10 bits, too few for a certificate of 1e-5.
 
-CuPy, NVIDIA's libraries and environment variables can each turn this on. Known settings are read, and test products
-show whether another one did: of a size that small kernels serve, and of the shape of a tile.
+CuPy, NVIDIA's libraries and environment variables can each turn this on. Known settings are read. Test products show
+the others: one of a size that small kernels serve, and one of the shape of a tile.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 
 
 class _FullPrecision:
-    """float32 products of CuPy in full float32 inside; what was set before is put back by the last to leave.
+    """Keep float32 products of CuPy in full float32; the last user restores the earlier setting.
 
-    The setting is one for the process, so that the users of it are counted, and it is only touched where products lose
-    digits without it.
+    The setting belongs to the process, so its users are counted. It is changed only where products lose digits.
     """
 
     def __init__(self) -> None:
@@ -67,7 +66,7 @@ _full_precision = _FullPrecision()
 
 
 def full_precision() -> _FullPrecision:
-    """The context of the process; see `_FullPrecision`."""
+    """Return the context of the process."""
     return _full_precision
 
 

@@ -1,4 +1,4 @@
-"""Tall products: cuBLAS works on tiles of the answer, and a small answer keeps most of a card idle."""
+"""Products of tall matrices by parts: cuBLAS works by tiles of the answer, and a small one leaves a card idle."""
 
 from __future__ import annotations
 
@@ -8,15 +8,10 @@ import numpy as np
 
 
 def product_by_parts(A: Any, B: Any, parts: int) -> Any:
-    """Return ``A.T @ B`` of float64 blocks (n, a) and (n, b), summed over so many parts of the rows in their order.
+    """Return ``A.T @ B`` of float64 blocks (n, a) and (n, b), summed over `parts` parts of the rows in their order.
 
-    One batched product without a copy: of a block in C order as in Fortran's a part of the rows is a matrix of cuBLAS.
-    CuPy's own `matmul` copies operands of a batch.
-
-    Parameters
-    ----------
-    A, B : CuPy arrays, float64, each contiguous in C order or in Fortran's
-    parts : int, at most n
+    Both are contiguous in C or Fortran order. One batched product makes no copy: a part of the rows of a contiguous
+    block is a matrix of cuBLAS. CuPy's own `matmul` copies operands of a batch.
     """
     import cupy
     from cupy_backends.cuda.libs import cublas

@@ -1,6 +1,6 @@
 """Kernels of the Euclidean distance: Gaussian (RBF), Matérn, rational quadratic.
 
-A tile begins as T = -gamma ‖x - y‖² (`euclidean_rows`) and is finished by one elementwise pass in place. Centering the
+A tile begins as T = -gamma ‖x - y‖² (`euclidean_rows`); one elementwise pass in place completes it. Centering the
 features first changes no distance and removes the cancellation that an offset causes.
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._rules import Rule
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise
 from gpukpca.backend.elementwise import from_strips, in_strips
@@ -31,14 +32,12 @@ from gpukpca.backend.rows import (
     feature_bounds,
     feature_means,
     gather_rows,
-    largest_square_norm,
     place_of,
     shifted_rows,
     square_norm_sizes,
     stored_means,
     take_rows,
 )
-from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.euclidean_rows import (
@@ -49,21 +48,30 @@ from gpukpca.kernels.euclidean_rows import (
     SparseProductRows,
     augmented_rows,
 )
-from gpukpca.kernels.validation import checked_number
+from gpukpca.kernels.validation import NOT_NEGATIVE, POSITIVE
 
 # Bounds on kappa = max gamma ‖x - mean‖², the size of the numbers that cancel in T. The error of T is about u·kappa:
 # 2e-6 in float32 up to the first bound; beyond it the product is formed in float64, where the error stays under
-# 1e-10 up to the second; beyond that distances are differences, at the price of a slower loop.
+# 1e-10 up to the second; beyond that distances are sums of differences, a slower loop.
 KAPPA_FLOAT32 = 32.0
 KAPPA_FLOAT64 = 5e5
-# Constant features are left out of the product where they are more than one in so many (pictures with a margin).
+# Constant features are omitted from the product where they are more than one in so many (pictures with a margin).
 LEAST_CONSTANT = 50
 # Below this bound on gamma ‖x - y‖² the kernel is so flat that 1 swamps its differences: the tile holds k - 1.
 FLAT = 0.1
+# With u·kappa under 1e-10, a pair with T above this is near enough for a kink at zero to show rounding.
+NEAR = -1e-6
+# In place of the factor 0, which no kernel may have: the slope of a constant vanishes beside any other.
+VANISHING = 1e-300
+SMOOTHNESS = Rule("one of 0.5, 1.5, 2.5 and inf", lambda nu: nu in (0.5, 1.5, 2.5, math.inf))
+# The largest slope of Matérn kernels. For nu = 1/2 it is 1 / (2 r) near r = 0: few pairs are nearer than r = 0.1 (3).
+STEEPNESS = {0.5: 3.0, 1.5: 3.0, 2.5: 5.0 / 3.0}
+# Newton's method doubles the digits in every step near the root, and starts within a factor of two of it.
+NEWTON_STEPS = 40
 
 
 class _EuclideanKernel(Kernel):
-    """A function f of gamma ‖x - y‖² = ‖x - y‖² / (2 l²) with f(0) = 1 that falls to 0.
+    """A function f of gamma ‖x - y‖² = ‖x - y‖² / (2 l²) with f(0) = 1 that decreases to 0.
 
     A function with another f(0) or limit overrides `tile_diagonal`, `inverts_to` and `depends_on_distance`.
     """
@@ -72,6 +80,7 @@ class _EuclideanKernel(Kernel):
     inverts_to: str | None = "distances"
     depends_on_distance = True
     leaves_out_constants = True
+    rules: tuple[tuple[str, Rule], ...] = (("gamma", NOT_NEGATIVE),)
     can_be_flat = False
     # A kernel with a kink at distance 0 sees the square root of the rounding error there.
     smooth_at_zero = True
@@ -83,12 +92,9 @@ class _EuclideanKernel(Kernel):
 
     @classmethod
     def from_sigma(cls, sigma: float, **parameters: Any) -> Any:
-        """The kernel with length scale `sigma`: gamma = 1 / (2 sigma²)."""
-        sigma = checked_number(cls.__name__, "sigma", sigma, low=0, strict=True, what="a number > 0")
-        return cls(gamma=1.0 / (2.0 * sigma * sigma), **parameters)
-
-    def check(self) -> None:
-        checked_number(type(self).__name__, "gamma", self.gamma, low=0, what="a number >= 0")
+        """Return the kernel with length scale `sigma`: gamma = 1 / (2 sigma²)."""
+        POSITIVE.check(cls.__name__, "sigma", sigma)
+        return cls(gamma=1.0 / (2.0 * float(sigma) ** 2), **parameters)
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
@@ -98,7 +104,7 @@ class _EuclideanKernel(Kernel):
     def prepare_rows(self, X: Array, like: EuclideanRows | None, centered: bool) -> EuclideanRows:
         if like is None:
             return self._rows(X, self._geometry(X, centered))
-        return self._rows(_matching(X, like), like.geometry)
+        return self._rows(as_csr(X) if is_sparse(like.data) else dense_rows(X), like.geometry)
 
     def rounding(self, template: Any) -> float:
         """Return 1 for the function, plus what cancels in T times the slope of the function, in eps of the tile."""
@@ -106,14 +112,14 @@ class _EuclideanKernel(Kernel):
         return 1.0 + self.steepness * template.geometry.spread * float(product / stored)
 
     def _geometry(self, X: Any, centered: bool) -> Geometry:
-        """Mean, precision and flatness of a training set; two sweeps over X."""
+        """Return mean, precision and flatness of a training set, by two sweeps over X."""
         gamma = float(self.gamma)
         constant = np.zeros(X.shape[1], dtype=bool) if is_sparse(X) else constant_columns(X)
         mean = stored_means(X) if is_sparse(X) else _exact_means(X, constant)
         geometry = Geometry(mean, gamma)
         kappa, spread = (0.5 * size for size in square_norm_sizes(X, mean, geometry.scale))
         if kappa > KAPPA_FLOAT64:
-            # Differences of the rows as they are: a mean that one far-out row dominates would cost the others digits.
+            # Differences of the rows as they are: one distant row may dominate the mean, which costs the others digits.
             return Geometry(None, gamma, _large_exponent(X))
         return replace(
             geometry,
@@ -128,13 +134,13 @@ class _EuclideanKernel(Kernel):
         return X.dtype != accumulation_dtype(place_of(X)) and not (self.smooth_at_zero and kappa <= KAPPA_FLOAT32)
 
     def _rows(self, X: Any, geometry: Geometry) -> EuclideanRows:
-        """Return rows in the coordinates of the training set. New rows may be further out than any of it."""
+        """Return rows in the coordinates of the training set; new rows may lie further out than all of it."""
         wide = accumulation_dtype(place_of(X))
         if geometry.mean is None:
             rows = cast(X, wide)
             rows = rows * 2.0**-geometry.exponent if geometry.exponent else rows
             return DifferenceRows(rows, geometry, X.dtype)
-        kappa = 0.5 * largest_square_norm(X, geometry.mean, geometry.scale)
+        kappa = 0.5 * square_norm_sizes(X, geometry.mean, geometry.scale)[0]
         if kappa > KAPPA_FLOAT64:
             return DifferenceRows(shifted_rows(X, geometry.mean, geometry.scale, wide), geometry, X.dtype)
         if is_sparse(X):
@@ -159,7 +165,7 @@ class _EuclideanKernel(Kernel):
     def _strip(self, a: EuclideanRows, b: EuclideanRows, out: Array | None) -> Array:
         """Return some rows of a tile whose distances need a wider type than the tile, or differences."""
         T = a.product(b)
-        if T is None or (not self.smooth_at_zero and _has_near_pair(T)):
+        if T is None or (not self.smooth_at_zero and bool(namespace_of(T).any(T > NEAR))):
             T = a.differences(b)
         return self._function(T, b.geometry.flat, b.dtype, out)
 
@@ -172,27 +178,13 @@ class _EuclideanKernel(Kernel):
     def _function(self, T: Array, flat: bool, dtype: Any = None, out: Array | None = None) -> Array:
         """Return kernel values as `dtype` (default: that of T) from T, which rounding may have left above 0.
 
-        `out`, an array of type `dtype`, may be written to, as may T.
+        T and `out`, an array of type `dtype`, may be overwritten.
         """
-        raise AttributeError(f"{type(self).__name__} must define _function(T, flat, dtype, out)")
-
-
-# With u·kappa under 1e-10, a pair at less than this T is near enough for a kink at zero to show rounding.
-NEAR = -1e-6
-
-
-def _has_near_pair(T: Array) -> bool:
-    xp = namespace_of(T)
-    return bool(xp.any(T > NEAR))
-
-
-def _matching(X: Any, like: EuclideanRows) -> Any:
-    """X dense or CSR, as the training rows are."""
-    return as_csr(X) if is_sparse(like.data) else dense_rows(X)
+        raise NotImplementedError
 
 
 def _exact_means(X: Array, constant: np.ndarray) -> Array:
-    """Feature means; that of a constant feature is the constant, to the last bit."""
+    """Return the feature means; that of a constant feature is the constant, to the last bit."""
     means = feature_means(X)
     if not X.shape[0] or not constant.any():
         return means
@@ -201,12 +193,12 @@ def _exact_means(X: Array, constant: np.ndarray) -> Array:
 
 
 def _worth_leaving_out(constant: np.ndarray) -> np.ndarray | None:
-    """The features that vary, where the constant ones are a noticeable share of the work."""
+    """Return the features that vary, where the constant ones are a noticeable share of the work."""
     return np.flatnonzero(~constant) if LEAST_CONSTANT * constant.sum() > len(constant) else None
 
 
 def _large_exponent(X: Array) -> int:
-    """e with max|X| < 2**e where squares of X could overflow float64 sums, else 0."""
+    """Return e with max|X| < 2**e where squares of X could overflow float64 sums, else 0."""
     if not X.shape[0]:
         return 0
     low, high = feature_bounds(X)
@@ -237,10 +229,6 @@ class RBF(_EuclideanKernel):
         return elementwise.gaussian(T, flat, dtype=dtype, out=out)
 
 
-# In place of the factor 0, which no kernel may have: the slope of a constant is nothing beside any other.
-VANISHING = 1e-300
-
-
 def _scaled(kernel: Kernel, factor: float) -> Kernel:
     return max(float(factor), VANISHING) * kernel
 
@@ -257,13 +245,10 @@ class RationalQuadratic(_EuclideanKernel):
 
     can_be_flat = True
     exponentials = 4
+    rules = (*_EuclideanKernel.rules, ("alpha", POSITIVE))
 
     def __init__(self, gamma: Gamma = None, alpha: float = 1.0) -> None:
         self.gamma, self.alpha = gamma, alpha
-
-    def check(self) -> None:
-        super().check()
-        checked_number("RationalQuadratic", "alpha", self.alpha, low=0, strict=True, what="a number > 0")
 
     def slope(self, unit: float = 1.0) -> Kernel:
         alpha = float(self.alpha)
@@ -274,10 +259,6 @@ class RationalQuadratic(_EuclideanKernel):
 
     def _function(self, T: Array, flat: bool, dtype: Any = None, out: Array | None = None) -> Array:
         return elementwise.rational_quadratic(T, float(self.alpha), flat, dtype, out)
-
-
-# Of Matérn kernels. That of nu = 1/2 is 1 / (2 r) near r = 0: 3 stands for pairs of which few are nearer than r = 0.1.
-STEEPNESS = {0.5: 3.0, 1.5: 3.0, 2.5: 5.0 / 3.0}
 
 
 class Matern(_EuclideanKernel):
@@ -297,29 +278,14 @@ class Matern(_EuclideanKernel):
     """
 
     exponentials = 3
-    smoothness = (0.5, 1.5, 2.5, math.inf)
+    rules = (*_EuclideanKernel.rules, ("nu", SMOOTHNESS))
 
     def __init__(self, gamma: Gamma = None, nu: float = 1.5) -> None:
         self.gamma, self.nu = gamma, nu
 
-    @property
-    def smooth_at_zero(self) -> bool:  # type: ignore[override]
-        return self.nu != 0.5
-
-    @property
-    def can_be_flat(self) -> bool:  # type: ignore[override]
-        return self.nu == math.inf
-
-    @property
-    def steepness(self) -> float:  # type: ignore[override]
-        return STEEPNESS.get(self.nu, 1.0)
-
-    def check(self) -> None:
-        super().check()
-        if isinstance(self.nu, bool) or self.nu not in self.smoothness:
-            raise InvalidParameterError(
-                f"Matern: nu={self.nu!r} is not allowed; nu must be one of 0.5, 1.5, 2.5 and inf."
-            )
+    smooth_at_zero = property(lambda self: self.nu != 0.5)
+    can_be_flat = property(lambda self: self.nu == math.inf)
+    steepness = property(lambda self: STEEPNESS.get(self.nu, 1.0))
 
     def slope(self, unit: float = 1.0) -> Kernel | None:
         if self.nu == math.inf:
@@ -341,15 +307,11 @@ class Matern(_EuclideanKernel):
         return elementwise.matern(T, self.nu, dtype, out)
 
 
-# Newton's method doubles the digits in every step once it is near, and begins within a factor of two.
-NEWTON_STEPS = 40
-
-
 def _matern_radius(t: np.ndarray, nu: float) -> np.ndarray:
-    """r with log f(r) = -t for the Matérn correlation f, r = sqrt(2 nu) ‖x - y‖ / l, on the host.
+    """Return r with log f(r) = -t for the Matérn correlation f, r = sqrt(2 nu) ‖x - y‖ / l, on the host.
 
-    h(r) = r - log(1 + r [+ r²/3]) is convex and rising, and h >= t at the start, so every step of Newton's method goes
-    down to the root and never beyond it.
+    h(r) = r - log(1 + r [+ r²/3]) is convex and increasing, and h >= t at the start, so every step of Newton's method
+    decreases r and never passes the root.
     """
     if nu == 0.5:
         return t

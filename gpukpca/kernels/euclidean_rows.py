@@ -1,4 +1,4 @@
-"""Rows made ready for functions of the Euclidean distance, and the two ways from them to T = -gamma ‖x - y‖².
+"""Rows prepared for functions of the Euclidean distance, and two ways to compute T = -gamma ‖x - y‖² from them.
 
 With s = sqrt(2 gamma) (x - mean) and t alike, T = s·t - ‖s‖²/2 - ‖t‖²/2: one matrix product of the rows
 [s, -‖s‖²/2, 1] and [t, 1, -‖t‖²/2]. Where that product would lose the digits of T, distances are differences of
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -26,17 +26,17 @@ from gpukpca.backend.rows import (
     sparse_square_distances,
     take_rows,
 )
-from gpukpca.kernels.prepared import PreparedRows
+from gpukpca.kernels.prepared import DataRows
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """How the rows of a training set became s: shared with every new row.
+    """The map from the rows of a training set to s, which new rows share.
 
     Attributes
     ----------
     mean : array, shape (d,), or None
-        Subtracted first; None where rows are kept as they are.
+        Is subtracted first; None where rows are kept as they are.
     gamma : float
     exponent : int
         Rows kept as they are were divided by 2**exponent, so that their squares are finite; 0 for ordinary data.
@@ -45,8 +45,8 @@ class Geometry:
     wide : bool
         The matrix product is formed in the widest type.
     varying : host array of int, or None
-        The features that are not constant in the training set, where leaving the others out of the product pays: a
-        constant feature only adds to the norms of new rows.
+        The features that vary in the training set, where omitting the others from the product pays: a constant feature
+        only adds to the norms of new rows.
     kink : bool
         The kernel has one at distance 0, so that near pairs are computed by differences.
     spread : float
@@ -64,11 +64,11 @@ class Geometry:
 
     @property
     def scale(self) -> float:
-        """sqrt(2 gamma)."""
+        """Return sqrt(2 gamma)."""
         return math.sqrt(2.0 * self.gamma)
 
 
-class EuclideanRows(PreparedRows):
+class EuclideanRows(DataRows):
     """Rows in the coordinates of a training set.
 
     Attributes
@@ -80,23 +80,17 @@ class EuclideanRows(PreparedRows):
     """
 
     right: Any = None
+    shifted = property(lambda self: self.geometry.flat)
 
     def __init__(self, data: Any, geometry: Geometry, dtype: Any) -> None:
-        self.data, self.geometry, self.dtype = data, geometry, dtype
-        self.n_rows = int(data.shape[0])
+        super().__init__(data)
+        self.geometry, self.dtype = geometry, dtype
 
-    def slice(self, start: int, stop: int) -> EuclideanRows:
-        return type(self)(take_rows(self.data, start, stop), self.geometry, self.dtype)
-
-    def take(self, indices: Any) -> EuclideanRows:
-        return type(self)(gather_rows(self.data, indices), self.geometry, self.dtype)
+    def with_data(self, data: Any) -> Self:
+        return type(self)(data, self.geometry, self.dtype)
 
     @property
-    def shifted(self) -> bool:
-        return self.geometry.flat
-
-    @property
-    def wide(self) -> bool:
+    def wide(self) -> bool:  # type: ignore[override]
         return self.geometry.kink or self.data.dtype != self.dtype
 
     @property
@@ -115,13 +109,13 @@ class EuclideanRows(PreparedRows):
     def differences(self, other: EuclideanRows) -> Array:
         """Return T by differences, in the widest dtype, shape (n_rows, other.n_rows)."""
         geometry, wide = other.geometry, accumulation_dtype(place_of(self.data))
-        distances = sparse_square_distances if is_sparse(self.data) else linalg.squared_distances
-        T = distances(cast(self.points, wide), cast(other.points, wide))
+        a, b = cast(self.points, wide), cast(other.points, wide)
+        T = sparse_square_distances(a, b) if is_sparse(a) else linalg.distances(a, b, "sqeuclidean")
         if geometry.mean is not None:
             return elementwise.multiply(T, -0.5)
         T = elementwise.multiply(T, -geometry.gamma)
         if geometry.exponent:
-            half = 2.0 ** min(geometry.exponent, 1023)  # in two steps: the whole factor may not be a number
+            half = 2.0 ** min(geometry.exponent, 1023)  # in two steps: the whole factor may overflow
             T = elementwise.multiply(elementwise.multiply(T, half), half)
         return T
 
@@ -129,12 +123,10 @@ class EuclideanRows(PreparedRows):
 class DifferenceRows(EuclideanRows):
     """Coordinates s, or x itself, too far from the mean for products to keep the digits of distances."""
 
-    @property
-    def wide(self) -> bool:
-        return True
+    wide = True
 
     @property
-    def row_bytes(self) -> int:
+    def row_bytes(self) -> int:  # type: ignore[override]
         return 0 if is_sparse(self.data) else int(self.data.shape[1]) * item_size(self.data.dtype)
 
 
@@ -142,12 +134,12 @@ class ProductRows(EuclideanRows):
     """Dense rows [s, -‖s‖²/2, 1], shape (n_rows, d + 2)."""
 
     @property
-    def row_bytes(self) -> int:
+    def row_bytes(self) -> int:  # type: ignore[override]
         return int(self.data.shape[1]) * item_size(self.data.dtype)
 
     @cached_property
     def right(self) -> Array:
-        """Return the rows [s, 1, -‖s‖²/2], in memory of their own."""
+        """Return the rows [s, 1, -‖s‖²/2] as a copy."""
         xp, d = namespace_of(self.data), self.data.shape[1] - 2
         parts = [self.data[:, :d], self.data[:, d + 1 : d + 2], self.data[:, d : d + 1]]
         return xp.concat(parts, axis=1)
@@ -215,8 +207,7 @@ class SparseProductRows(EuclideanRows):
 
 
 def augmented_rows(X: Array, geometry: Geometry, dtype: Any) -> Array:
-    """Return the rows [s, -‖s‖²/2, 1] of X, made panel by panel; zeros widen s to the rows that the device needs."""
-
+    """Return the rows [s, -‖s‖²/2, 1] of X, by panels; zeros widen s to the width that suits the device."""
     mean: Array = geometry.mean
 
     def panel(rows: Array, *_: int) -> Array:
@@ -226,7 +217,7 @@ def augmented_rows(X: Array, geometry: Geometry, dtype: Any) -> Array:
         if geometry.varying is not None:
             s = xp.take(s, indices(geometry.varying, s), axis=1)
         one = xp.ones_like(half_norms)[:, None]
-        # By the dtype of the data: rows in float64 have the width of those in float32 that they meet.
+        # By the dtype of the data: rows in float64 get the width of the float32 rows of the same set.
         padding = [0.0 * one] * missing_columns(rows, int(s.shape[1]) + 2)
         return xp.concat([s, *padding, -half_norms[:, None], one], axis=1)
 

@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
 from gpukpca.backend.elementwise import from_strips
 from gpukpca.backend.namespace import cast, full
-from gpukpca.backend.rows import dense_rows, gather_rows, place_of, take_rows, total_range
+from gpukpca.backend.rows import dense_rows, place_of, take_rows, total_range
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.euclidean import FLAT
-from gpukpca.kernels.prepared import PreparedRows
-from gpukpca.kernels.validation import checked_number
+from gpukpca.kernels.prepared import DataRows
+from gpukpca.kernels.validation import NOT_NEGATIVE
 
 
-class CityBlockRows(PreparedRows):
+class CityBlockRows(DataRows):
     """Rows as they are, with the flag of their training set."""
 
+    wide = True
+    shifted = property(lambda self: self.flat)
+
     def __init__(self, data: Array, flat: bool) -> None:
-        self.data, self.flat = data, flat
-        self.n_rows = int(data.shape[0])
+        super().__init__(data)
+        self.flat = flat
 
-    def slice(self, start: int, stop: int) -> CityBlockRows:
-        return CityBlockRows(take_rows(self.data, start, stop), self.flat)
-
-    def take(self, indices: Any) -> CityBlockRows:
-        return CityBlockRows(gather_rows(self.data, indices), self.flat)
-
-    @property
-    def shifted(self) -> bool:
-        return self.flat
-
-    @property
-    def wide(self) -> bool:
-        return True
+    def with_data(self, data: Any) -> Self:
+        return type(self)(data, self.flat)
 
 
 class Laplacian(Kernel):
@@ -48,20 +40,17 @@ class Laplacian(Kernel):
 
     Notes
     -----
-    There is no matrix product in it: a tile costs d subtractions an entry, and CSR rows are made dense slice by
-    slice.
+    Without a matrix product a tile costs d subtractions an entry. Slices of CSR rows are converted to dense arrays.
     """
 
     positive_definite = True
     leaves_out_constants = True
     densifies = True
     depends_on_distance = True
+    rules = (("gamma", NOT_NEGATIVE),)
 
     def __init__(self, gamma: Gamma = None) -> None:
         self.gamma: Any = gamma
-
-    def check(self) -> None:
-        checked_number("Laplacian", "gamma", self.gamma, low=0, what="a number >= 0")
 
     def template(self, X: Array, centered: bool = False) -> CityBlockRows:
         flat = centered and float(self.gamma) * total_range(X) <= FLAT
@@ -76,7 +65,7 @@ class Laplacian(Kernel):
         left, right = cast(left, wide), cast(right, wide)
 
         def strip(start: int, stop: int, place: Array | None) -> Array:
-            T = linalg.cityblock_distances(left[start:stop, :], right)
+            T = linalg.distances(left[start:stop, :], right, "cityblock")
             return elementwise.gaussian(T, b.flat, -float(self.gamma), dtype, place)
 
         return from_strips((a.n_rows, b.n_rows), full((0,), 0.0, place_of(b.data), dtype), strip, out)

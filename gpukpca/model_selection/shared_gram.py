@@ -12,7 +12,7 @@ from typing import Any
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise
 from gpukpca.backend.elementwise import from_strips
-from gpukpca.backend.linalg import cityblock_distances
+from gpukpca.backend.linalg import distances
 from gpukpca.backend.namespace import cast, empty_like, full
 from gpukpca.backend.rows import dense_rows, place_of
 from gpukpca.kernels.base import Kernel
@@ -59,7 +59,7 @@ class CityBlockDistance(Laplacian):
         left, right = dense_rows(a.data), dense_rows(b.data)
 
         def strip(start: int, stop: int, place: Array | None) -> Array:
-            return elementwise.multiply(cityblock_distances(left[start:stop, :], right), -float(self.gamma))
+            return elementwise.multiply(distances(left[start:stop, :], right, "cityblock"), -float(self.gamma))
 
         return from_strips((a.n_rows, b.n_rows), full((0,), 0.0, right), strip, out)
 

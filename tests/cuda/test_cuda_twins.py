@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -124,8 +125,8 @@ def test_an_epilogue_is_one_launch_in_place(fake_cuda) -> None:
 
 # metric -> (function, its value in float64)
 BY_DIFFERENCES = {
-    "cityblock": (linalg.cityblock_distances, lambda a, b: cdist(a, b, "cityblock")),
-    "sqeuclidean": (linalg.squared_distances, lambda a, b: cdist(a, b, "sqeuclidean")),
+    metric: (partial(linalg.distances, metric=metric), partial(cdist, metric=metric))
+    for metric in ("cityblock", "sqeuclidean")
 }
 # float32: the bound of `distances`, which no order of additions exceeds. float64: rounding of either side.
 OF_DIFFERENCES = {"float32": 6 * eps("float32"), "float64": 64 * eps("float64")}
@@ -193,7 +194,8 @@ def test_float32_rows_are_subtracted_in_float32_on_a_device(cuda) -> None:
 
 def test_distances_of_nan_and_beyond_the_range(cuda) -> None:
     a = np.array([[np.nan, 0.0], [3e38, 0.0], [1.0, np.inf]], "float32")
-    answer = linalg.cityblock_distances(cuda.asarray(a), cuda.asarray(np.float32([[0.0, 0.0], [-3e38, 0.0]]))).get()
+    b = np.array([[0.0, 0.0], [-3e38, 0.0]], "float32")
+    answer = linalg.distances(cuda.asarray(a), cuda.asarray(b), "cityblock").get()
     assert np.isnan(answer[0]).all()
     np.testing.assert_array_equal(answer[1:], np.array([[3e38, np.inf], [np.inf, np.inf]], "float32"))
 

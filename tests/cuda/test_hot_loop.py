@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 from gpukpca.backend import blocking, elementwise
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.parallel import map_tasks, map_tiles, usable_cpus, worker_count
-from gpukpca.backend.rows import by_panels, largest_square_norm, variance_of_entries
+from gpukpca.backend.rows import by_panels, square_norm_sizes, variance_of_entries
 from gpukpca.gram import TiledGram, gram_matrix, kernel_matmat
 from gpukpca.gram.product import upper_triangle
 from gpukpca.kernels import RBF, Kernel, Laplacian, Matern, Polynomial, RationalQuadratic, Sigmoid
@@ -203,7 +203,7 @@ def test_sums_over_panels_count_every_row_once(xp, monkeypatch: pytest.MonkeyPat
     assert variance_of_entries(xp.array(X)) == pytest.approx(X.var(), rel=1e-13)
     mean = xp.array(X.mean(axis=0))
     wanted = 4.0 * ((X - X.mean(axis=0)) ** 2).sum(axis=1).max()
-    assert largest_square_norm(xp.array(X), mean, 2.0) == pytest.approx(wanted, rel=1e-13)
+    assert square_norm_sizes(xp.array(X), mean, 2.0)[0] == pytest.approx(wanted, rel=1e-13)
     doubled = by_panels(xp.array(X), lambda panel, *_: panel + panel)
     np.testing.assert_array_equal(xp.host(doubled), 2 * X)
 
