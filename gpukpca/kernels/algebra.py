@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
+from gpukpca._rules import CALLABLE, Rule
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise
 from gpukpca.backend.namespace import cast, from_host, namespace_of, real_floating
@@ -20,18 +21,28 @@ from gpukpca.backend.rows import gather_rows, place_of
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.base import Kernel
 from gpukpca.kernels.prepared import PreparedRows
-from gpukpca.kernels.validation import checked_number
+from gpukpca.kernels.validation import EXPONENT, POSITIVE
 
-# Levels of kernels inside of kernels. `repr`, `clone` and pickle go down them on Python's stack of 1000 calls.
+# Levels of nested kernels. `repr`, `clone` and pickle recurse on Python's stack of 1000 calls.
 DEEPEST = 100
 # Names in a model file have room for 64 parts, of which the rows of a level take two.
 BALANCED_FROM = 25
-# Of e, in float64.
+# The largest exponent of e in float64.
 LARGEST_EXPONENT = 709.0
+KERNEL = Rule("a kernel object", lambda value: isinstance(value, Kernel))
+
+
+def _of_parts(name: str, fold: Callable[[Iterable[Any]], Any]) -> Any:
+    """Return a property that folds the attributes of all parts."""
+    return property(lambda self: fold(getattr(part, name) for part in self.parts))
 
 
 class CombinedRows(PreparedRows):
-    """The rows as each part of a combined kernel wants them, and factors g(x) of the rows."""
+    """The rows prepared for each part of a combined kernel, and factors g(x) of the rows."""
+
+    shifted = _of_parts("shifted", any)
+    wide = _of_parts("wide", any)
+    row_bytes = _of_parts("row_bytes", sum)
 
     def __init__(self, parts: list[Any], factors: Array | None = None) -> None:
         self.parts, self.factors = parts, factors
@@ -45,136 +56,101 @@ class CombinedRows(PreparedRows):
         factors = None if self.factors is None else gather_rows(self.factors, indices)
         return CombinedRows([part.take(indices) for part in self.parts], factors)
 
-    @property
-    def shifted(self) -> bool:
-        return any(part.shifted for part in self.parts)
-
-    @property
-    def wide(self) -> bool:
-        return any(part.wide for part in self.parts)
-
-    @property
-    def row_bytes(self) -> int:
-        return sum(part.row_bytes for part in self.parts)
-
 
 class _Combined(Kernel):
     """A kernel whose tile is a function of the tiles of its parts."""
 
-    # Whether terms of one argument alone in a part stay terms of one argument alone in the whole.
+    # Whether a term of one argument alone in a part remains such a term in the whole.
     keeps_centering = False
     # Whether the tile of k - c follows from tiles of the parts that lack a constant.
     keeps_constants = False
-
-    @property
-    def leaves_out_constants(self) -> bool:  # type: ignore[override]
-        known = self.keeps_centering or self.keeps_constants
-        return known and all(part.leaves_out_constants for part in self.parts())
+    stored_only = _of_parts("stored_only", any)
+    densifies = _of_parts("densifies", any)
+    exponentials = _of_parts("exponentials", sum)
 
     def __new__(cls, *arguments: Any, **named: Any) -> Any:
-        """Count the levels of kernels inside.
-
-        Raises
-        ------
-        InvalidParameterError
-            There are more than `DEEPEST`.
-        """
+        """Count the levels of nested kernels; raise `InvalidParameterError` above `DEEPEST`."""
         made = super().__new__(cls)
         inside = [value for value in (*arguments, *named.values()) if isinstance(value, Kernel)]
         made._levels = 1 + max((one._levels for one in inside), default=0)
         if made._levels > DEEPEST:
             raise InvalidParameterError(
-                f"{cls.__name__}: the kernel would have {made._levels} levels of kernels inside of kernels; at most "
-                f"{DEEPEST} are allowed. Write sums and products with + and *, which keep long ones flat."
+                f"{cls.__name__}: the kernel would have {made._levels} levels of nested kernels; at most {DEEPEST} are "
+                "allowed. Write sums and products with + and *, which keep long ones flat."
             )
         return made
 
+    @property
     def parts(self) -> list[Kernel]:
-        """The kernels inside, in order."""
+        """Return the kernels inside, in order."""
         return [value for value in self.get_params(deep=False).values() if isinstance(value, Kernel)]
 
-    def check(self) -> None:
-        for name, value in self.get_params(deep=False).items():
-            if name in ("k", "k1", "k2") and not isinstance(value, Kernel):
-                raise InvalidParameterError(f"{type(self).__name__}: {name}={value!r} must be a kernel object.")
+    @property
+    def leaves_out_constants(self) -> bool:  # type: ignore[override]
+        known = self.keeps_centering or self.keeps_constants
+        return known and all(part.leaves_out_constants for part in self.parts)
 
     @property
     def positive_definite(self) -> bool | None:  # type: ignore[override]
-        return True if all(part.positive_definite for part in self.parts()) else None
-
-    @property
-    def stored_only(self) -> bool:  # type: ignore[override]
-        return any(part.stored_only for part in self.parts())
-
-    @property
-    def densifies(self) -> bool:  # type: ignore[override]
-        return any(part.densifies for part in self.parts())
+        return True if all(part.positive_definite for part in self.parts) else None
 
     @property
     def scratch_tiles(self) -> int:  # type: ignore[override]
-        return max(part.scratch_tiles for part in self.parts()) + len(self.parts()) - 1 + self.keeps_constants
-
-    @property
-    def exponentials(self) -> int:  # type: ignore[override]
-        return sum(part.exponentials for part in self.parts())
+        return max(part.scratch_tiles for part in self.parts) + len(self.parts) - 1 + self.keeps_constants
 
     def template(self, X: Array, centered: bool = False) -> CombinedRows:
         if centered and self.keeps_constants and self.leaves_out_constants:
-            shifted = CombinedRows([part.template(X, True) for part in self.parts()])
+            shifted = CombinedRows([part.template(X, True) for part in self.parts])
             if 0.0 < self.offset(shifted) < math.inf:
                 return shifted
         keep = centered and self.keeps_centering
-        return CombinedRows([part.template(X, keep) for part in self.parts()])
+        return CombinedRows([part.template(X, keep) for part in self.parts])
 
     def prepare_rows(self, X: Array, like: CombinedRows | None, centered: bool) -> CombinedRows:
         if like is None and centered:
             like = self.template(X, centered)
-        likes = like.parts if like is not None else [None] * len(self.parts())
-        prepared = [part.prepare(X, one) for part, one in zip(self.parts(), likes, strict=True)]
+        likes = like.parts if like is not None else [None] * len(self.parts)
+        prepared = [part.prepare(X, one) for part, one in zip(self.parts, likes, strict=True)]
         return CombinedRows(prepared, self.row_factors(X))
 
     def offsets(self, rows: CombinedRows) -> list[float]:
         """Return the constants that the tiles of the parts lack."""
-        return [part.offset(one) for part, one in zip(self.parts(), rows.parts, strict=True)]
+        return [part.offset(one) for part, one in zip(self.parts, rows.parts, strict=True)]
 
     def rounding(self, template: CombinedRows) -> float:
-        return max(part.rounding(one) for part, one in zip(self.parts(), template.parts, strict=True))
+        return max(part.rounding(one) for part, one in zip(self.parts, template.parts, strict=True))
 
     def row_factors(self, X: Array) -> Array | None:
-        """g(x) of every row, for kernels that have such factors."""
+        """Return g(x) of every row, for kernels that have such factors."""
         return None
 
     def tile(self, a: CombinedRows, b: CombinedRows, out: Array | None = None) -> Array:
         outs = [out] + [None] * (len(a.parts) - 1)
-        tiles = [part.tile(x, y, o) for part, x, y, o in zip(self.parts(), a.parts, b.parts, outs, strict=True)]
+        tiles = [part.tile(x, y, o) for part, x, y, o in zip(self.parts, a.parts, b.parts, outs, strict=True)]
         return self.combine(tiles, a, b)
 
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
-        """The tile of the whole from the tiles of the parts; may overwrite the first."""
-        raise AttributeError(f"{type(self).__name__} must define combine(tiles, a, b)")
+        """Return the tile of the whole from the tiles of the parts; may overwrite the first."""
+        raise NotImplementedError
 
     def tile_diagonal(self, a: CombinedRows) -> Array:
-        diagonals = [part.tile_diagonal(x)[:, None] for part, x in zip(self.parts(), a.parts, strict=True)]
+        diagonals = [part.tile_diagonal(x)[:, None] for part, x in zip(self.parts, a.parts, strict=True)]
         factors = None if a.factors is None else a.factors * a.factors
-        one = CombinedRows(a.parts, factors)
-        nothing = CombinedRows(a.parts, None)
-        return self.combine(diagonals, one, nothing)[:, 0]
+        return self.combine(diagonals, CombinedRows(a.parts, factors), CombinedRows(a.parts))[:, 0]
 
 
 class _OfValues(_Combined):
-    """A function of the values of its parts alone, which is one of the distance where they are."""
+    """A function of the values of its parts alone; of the distance where all parts are."""
 
-    @property
-    def depends_on_distance(self) -> bool:  # type: ignore[override]
-        return all(part.depends_on_distance for part in self.parts())
+    depends_on_distance = _of_parts("depends_on_distance", all)
 
 
 def _product(S: Array, T: Array, s: float, t: float) -> Array:
     """Return (S + s)(T + t) - s t without the cancellation of s t; may overwrite S."""
     if not s and not t:
         return elementwise.multiply(S, T)
-    apart = S * t
-    return elementwise.add(elementwise.multiply(elementwise.add(S, s), T), apart)
+    rest = S * t
+    return elementwise.add(elementwise.multiply(elementwise.add(S, s), T), rest)
 
 
 def _power(T: Array, t: float, exponent: int) -> Array:
@@ -201,7 +177,16 @@ def _repeated(product: Callable[[Any, Any], Any], base: Any, exponent: int) -> A
         base = product(base, base)
 
 
-class Sum(_OfValues):
+class _OfTwo(_OfValues):
+    """A function of the values of two kernels."""
+
+    rules = (("k1", KERNEL), ("k2", KERNEL))
+
+    def __init__(self, k1: Kernel, k2: Kernel) -> None:
+        self.k1, self.k2 = k1, k2
+
+
+class Sum(_OfTwo):
     """k1(x, y) + k2(x, y); written ``k1 + k2``, which balances sums of more than 25 terms.
 
     Parameters
@@ -210,9 +195,6 @@ class Sum(_OfValues):
     """
 
     keeps_centering = True
-
-    def __init__(self, k1: Kernel, k2: Kernel) -> None:
-        self.k1, self.k2 = k1, k2
 
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
         return elementwise.add(tiles[0], tiles[1])
@@ -225,7 +207,7 @@ class Sum(_OfValues):
         return None if first is None or second is None else first + second
 
 
-class Product(_OfValues):
+class Product(_OfTwo):
     """k1(x, y) · k2(x, y); written ``k1 * k2``, which balances products of more than 25 factors.
 
     Parameters
@@ -235,9 +217,6 @@ class Product(_OfValues):
 
     keeps_constants = True
 
-    def __init__(self, k1: Kernel, k2: Kernel) -> None:
-        self.k1, self.k2 = k1, k2
-
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
         return _product(tiles[0], tiles[1], *self.offsets(a))
 
@@ -245,7 +224,7 @@ class Product(_OfValues):
         return math.prod(self.offsets(rows))
 
     def rounding(self, template: CombinedRows) -> float:
-        return sum(part.rounding(one) for part, one in zip(self.parts(), template.parts, strict=True))
+        return sum(part.rounding(one) for part, one in zip(self.parts, template.parts, strict=True))
 
     def slope(self, unit: float = 1.0) -> Kernel | None:
         first, second = self.k1.slope(unit), self.k2.slope(unit)
@@ -263,13 +242,11 @@ class Scale(_OfValues):
 
     keeps_centering = True
 
-    def __init__(self, k: Kernel, factor: float = 1.0) -> None:
-        self.k = k
-        self.factor = checked_number("Scale", "factor", factor, low=0, strict=True, what="a number > 0")
+    rules = (("k", KERNEL), ("factor", POSITIVE))
 
-    def check(self) -> None:
-        super().check()
-        checked_number("Scale", "factor", self.factor, low=0, strict=True, what="a number > 0")
+    def __init__(self, k: Kernel, factor: float = 1.0) -> None:
+        POSITIVE.check("Scale", "factor", factor)
+        self.k, self.factor = k, float(factor)
 
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
         return elementwise.multiply(tiles[0], self.factor)
@@ -277,9 +254,7 @@ class Scale(_OfValues):
     def offset(self, rows: CombinedRows) -> float:
         return float(self.factor) * self.offsets(rows)[0]
 
-    @property
-    def inverts_to(self) -> str | None:  # type: ignore[override]
-        return self.k.inverts_to
+    inverts_to = property(lambda self: self.k.inverts_to)
 
     def slope(self, unit: float = 1.0) -> Kernel | None:
         inner = self.k.slope(unit)
@@ -302,17 +277,10 @@ class Power(_OfValues):
     """
 
     keeps_constants = True
+    rules = (("k", KERNEL), ("exponent", EXPONENT))
 
     def __init__(self, k: Kernel, exponent: int = 2) -> None:
         self.k, self.exponent = k, exponent
-
-    def check(self) -> None:
-        super().check()
-        value = checked_number("Power", "exponent", self.exponent, low=0, what="an integer >= 0")
-        if not value.is_integer():
-            raise InvalidParameterError(
-                f"Power: exponent={self.exponent!r} is not allowed; it must be an integer >= 0."
-            )
 
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
         return _power(tiles[0], self.offsets(a)[0], int(self.exponent))
@@ -340,6 +308,7 @@ class Exp(_OfValues):
     """
 
     keeps_constants = True
+    rules = (("k", KERNEL),)
 
     def __init__(self, k: Kernel) -> None:
         self.k = k
@@ -367,26 +336,21 @@ class Modulated(_Combined):
         Takes the rows X, shape (n, d), and returns an array of shape (n,) of the same library.
     """
 
+    rules = (("k", KERNEL), ("g", CALLABLE))
+
     def __init__(self, k: Kernel, g: Callable[[Array], Array]) -> None:
         self.k, self.g = k, g
-
-    def check(self) -> None:
-        super().check()
-        if not callable(self.g):
-            raise InvalidParameterError(f"Modulated: g={self.g!r} must be callable.")
 
     def row_factors(self, X: Array) -> Array:
         factors = self.g(X)
         like = place_of(X)
-        if getattr(factors, "shape", None) != (X.shape[0],):
+        if (shape := getattr(factors, "shape", None)) != (X.shape[0],):
             raise InvalidParameterError(
                 f"Modulated: g must return an array of shape ({X.shape[0]},), one factor a row; it returned "
-                f"{type(factors).__name__} of shape {getattr(factors, 'shape', None)}."
+                f"{type(factors).__name__} of shape {shape}."
             )
-        namespace_of(factors, like)  # raises where g answered in another library or on another device
-        if not real_floating(factors):
-            return from_host(factors, like)
-        return cast(factors, like.dtype)
+        namespace_of(factors, like)  # raises where g answers in another library or on another device
+        return cast(factors, like.dtype) if real_floating(factors) else from_host(factors, like)
 
     def combine(self, tiles: list[Array], a: CombinedRows, b: CombinedRows) -> Array:
         T = tiles[0] if a.factors is None else elementwise.multiply(tiles[0], a.factors[:, None])
@@ -394,7 +358,7 @@ class Modulated(_Combined):
 
 
 def chained(cls: type[Sum] | type[Product], first: Kernel, second: Kernel) -> Kernel:
-    """Return the sum or the product of two kernels; one of many terms is a balanced tree of them."""
+    """Return the sum or the product of two kernels; many terms make a balanced tree."""
     if max(first._levels, second._levels) < BALANCED_FROM:
         return cls(first, second)
     terms, left = [], [second, first]
@@ -411,7 +375,7 @@ def chained(cls: type[Sum] | type[Product], first: Kernel, second: Kernel) -> Ke
 
 
 def exp(k: Kernel) -> Exp:
-    """The kernel exp(k(x, y)): the limit of sums of powers, positive semidefinite if k is.
+    """Return the kernel exp(k(x, y)): the limit of sums of powers, positive semidefinite if k is.
 
     Parameters
     ----------
@@ -425,7 +389,7 @@ def exp(k: Kernel) -> Exp:
 
 
 def modulate(k: Kernel, g: Callable[[Array], Array]) -> Modulated:
-    """The kernel g(x) g(y) k(x, y) for any real function g of the rows.
+    """Return the kernel g(x) g(y) k(x, y) for any real function g of the rows.
 
     Parameters
     ----------

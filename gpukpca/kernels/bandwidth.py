@@ -1,4 +1,4 @@
-"""gamma from the data: 1/d, "scale" and "median"."""
+"""The rules that take gamma from the data: 1/d, "scale" and "median"."""
 
 from __future__ import annotations
 
@@ -7,54 +7,40 @@ from typing import Any, Literal, get_args
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
+from gpukpca._rules import NONE, one_of, word
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.namespace import epsilon, overflow_allowed
 from gpukpca.backend.rows import place_of, sampled_panels, total_range, variance_of_entries
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.kernels.validation import checked_number
+from gpukpca.kernels.validation import NOT_NEGATIVE
 
 GammaRule = Literal["scale", "median"]
 Gamma = float | GammaRule | None
 GAMMA_RULES = get_args(GammaRule)
+GAMMA = one_of(NOT_NEGATIVE, NONE, word(*GAMMA_RULES), text='a number >= 0, None, "scale" or "median"')
 MEDIAN_SAMPLE = 1000
-# Rows nearer to each other than so many eps of their distance from the middle are one row, told apart by rounding.
+# Rows nearer to each other than so many eps of their distance from the middle are one row, up to rounding.
 SAME_ROW = 1e3
-# Squared distances by a matrix product are right to rounding, and no rows are one row, where none is below this share
-# of the largest squared distance from the mean. From so many features it is faster than differences.
+# Where no squared distance is below this share of the largest from the mean, a matrix product gives all of them to
+# rounding, and no two rows are one row. From so many features on it is faster than differences.
 FAR_APART, WIDE_ROWS = 1e-4, 32
 
 
 def resolved_gamma(owner: str, gamma: Any, X: Array) -> float:
-    """gamma as a number.
+    """Return gamma as a number: a number >= 0 itself, None as 1/d, or by a rule from X (n, d); raise for the rest.
 
-    Parameters
-    ----------
-    owner : str
-        Named in the error.
-    gamma : float >= 0, None, "scale" or "median"
-        None is 1/d; "scale" is 1 / (d · Var(X)) over all entries; "median" is 1 / (2 m²) with m the median Euclidean
-        distance between the distinct rows of a sample of at most 1000 (the same rows in every run). Data
-        without spread give 1/d for both.
-    X : array or CSR matrix, shape (n, d)
-
-    Raises
-    ------
-    InvalidParameterError
-        For anything else.
+    "scale" is 1 / (d · Var(X)) over all entries. "median" is 1 / (2 m²) with m the median Euclidean distance between
+    the distinct rows of a sample of at most 1000 (the same rows in every run). Data without spread give 1/d for both.
     """
     d = int(X.shape[1])
     if gamma is None:
         return 1.0 / d
+    GAMMA.check(owner, "gamma", gamma)
     if not isinstance(gamma, str):
-        return checked_number(owner, "gamma", gamma, low=0, what='a number >= 0, None, "scale" or "median"')
-    if gamma in GAMMA_RULES:
-        with overflow_allowed():
-            spread = variance_of_entries(X) * d if gamma == "scale" else 2.0 * _median_distance(X) ** 2
-    else:
-        raise InvalidParameterError(
-            f'{owner}: gamma={gamma!r} is not allowed; gamma must be a number >= 0, None, "scale" or "median".'
-        )
+        return float(gamma)
+    with overflow_allowed():
+        spread = variance_of_entries(X) * d if gamma == "scale" else 2.0 * _median_distance(X) ** 2
     if spread == 0 and not _squares_vanish(X):
         return 1.0 / d
     with overflow_allowed():
@@ -74,7 +60,7 @@ def _squares_vanish(X: Any) -> bool:
 
 
 def _median_distance(X: Any) -> float:
-    """Median distance between distinct rows of a seeded sample."""
+    """Return the median distance between distinct rows of a seeded sample."""
     by_product = _squares_by_product(X)
     if by_product is not None:
         return _median(np.sqrt(by_product, out=by_product))
@@ -85,14 +71,14 @@ def _median_distance(X: Any) -> float:
         rows -= np.median(rows, axis=0)
         lengths = lengths + np.einsum("ij,ij->i", rows, rows)
     distances, least = np.sqrt(squares, out=squares), SAME_ROW * epsilon(place_of(X)) * np.sqrt(lengths)
-    # Of data without equal rows every distance is above all bounds, and no pair need be looked at by itself.
+    # Without equal rows every distance is above all bounds, and the bounds of pairs are not needed.
     if distances.size and not distances.min() > least.max():
         distances = distances[(distances > 0) & (distances >= _larger_of_pairs(least))]
     return _median(distances) if distances.size else 0.0
 
 
 def _squares_by_product(X: Any) -> np.ndarray | None:
-    """Return squared distances of all pairs of the sample by matrix products; None where these cost digits or time."""
+    """Return squared distances of all pairs of the sample by matrix products; None where that costs digits or time."""
     n = min(int(X.shape[0]), MEDIAN_SAMPLE)
     if n < 2 or X.shape[1] < WIDE_ROWS:
         return None
@@ -109,7 +95,7 @@ def _squares_by_product(X: Any) -> np.ndarray | None:
 
 
 def _median(values: np.ndarray) -> float:
-    """The median, by one place of the order: NumPy looks for both middle ones of an even number, four times as long."""
+    """Return the median; NumPy partitions for both middle values of an even number, which takes four times as long."""
     middle = len(values) // 2
     parted = np.partition(values, middle)
     upper = float(parted[middle])
@@ -117,6 +103,6 @@ def _median(values: np.ndarray) -> float:
 
 
 def _larger_of_pairs(values: np.ndarray) -> np.ndarray:
-    """The larger value of every two rows, in the order of `pdist`."""
+    """Return the larger value of every two rows, in the order of `pdist`."""
     first, second = np.triu_indices(len(values), 1)
     return np.maximum(values[first], values[second])

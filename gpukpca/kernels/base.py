@@ -1,4 +1,4 @@
-"""What a kernel is: parameters, a way to prepare rows once, and a way to make one block of K from two slices."""
+"""The base class of kernels: parameters, rows prepared once, and blocks of K from two slices of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._rules import closest
+from gpukpca._rules import Rule, closest
 from gpukpca._typing import Array
 from gpukpca.backend import linalg
 from gpukpca.backend.device import on_its_device
@@ -23,8 +23,8 @@ from gpukpca.kernels.validation import SCALARS, same_value
 class Kernel:
     """A kernel function k(x, y) that can be evaluated block by block on any array library.
 
-    A kernel is an immutable description in spirit: `get_params` and `set_params` follow scikit-learn's rules
-    (nested names such as ``k1__gamma`` included), so kernels can be cloned, pickled, printed and searched over.
+    `get_params` and `set_params` follow scikit-learn's rules (nested names such as ``k1__gamma`` included), so kernels
+    can be cloned, pickled, printed and searched over. The library never changes a kernel of the user.
 
     Kernels combine: ``k1 + k2``, ``k1 * k2``, ``2.5 * k``, ``k ** 3``, `gpukpca.kernels.exp` and
     `gpukpca.kernels.modulate`.
@@ -32,30 +32,32 @@ class Kernel:
     Attributes
     ----------
     positive_definite : bool or None
-        Whether every Gram matrix of the kernel is positive semidefinite; None where that is not known. Both other
-        values mean: Nyström refuses the kernel, and spectra are searched for negative eigenvalues. A conditionally
-        positive definite kernel is False, and needs no more: centering makes its matrix definite.
+        Whether every Gram matrix of the kernel is positive semidefinite; None where that is not known. Unless it is
+        True, Nyström refuses the kernel, and spectra are searched for negative eigenvalues. It is False for a
+        conditionally positive definite kernel, whose matrix centering makes definite.
     stored_only : bool
         Whether K must be stored because its blocks cannot be recomputed cheaply.
     scratch_tiles : int
-        Temporary arrays of a tile's size that `tile` needs beside its result.
+        Temporary arrays of a tile's size that `tile` needs in addition to its result.
     densifies : bool
-        Whether CSR rows are made dense slice by slice.
+        Whether slices of CSR rows are converted to dense arrays.
     exponentials : int
-        How dear the elementwise pass is, in exponentials an entry (for the plan's estimate).
+        The cost of the elementwise pass, in exponentials an entry (for the plan's estimate).
     inverts_to : "distances", "products" or None
         What a value of k determines of two points: their distance (`square_distances`, where k(x, x) > 0 and k >= 0),
         their inner product (`inner_products`), or neither.
     depends_on_distance : bool
-        Whether k(x, y) is a function of one distance alone that is positive at 0 and falls, to 0 or to a bound above
-        it. New rows without a value above rounding are then reported as far.
+        Whether k(x, y) is a function of one distance alone that is positive at 0 and decreases to a bound >= 0. New
+        rows without a value above rounding are then reported as far.
+    rules : tuple of (str, Rule)
+        Names and allowed values of parameters other than gamma.
 
     Notes
     -----
     A subclass defines `prepare_rows`, `tile` and `tile_diagonal`, and stores its constructor's arguments under their
-    own names. Blocks may leave out terms that depend on one argument alone when rows were prepared with
-    ``centered=True``: double centering removes them, and leaving them out early keeps the digits that cancel
-    otherwise (features are centered; a flat kernel becomes k - 1).
+    own names. When rows were prepared with ``centered=True``, blocks may omit terms that depend on one argument alone.
+    Double centering removes them, and omitting them early keeps the digits that otherwise cancel (features are
+    centered; a flat kernel becomes k - 1).
     """
 
     positive_definite: bool | None = None
@@ -65,17 +67,18 @@ class Kernel:
     exponentials = 1
     inverts_to: str | None = None
     depends_on_distance = False
-    # Of kernels inside of kernels.
+    rules: tuple[tuple[str, Rule], ...] = ()
+    # The levels of nested kernels.
     _levels = 1
-    # Whether rows prepared with ``centered=True`` leave out a constant at most (`offset`), which kernels made of this
-    # one can put back.
+    # Whether rows prepared with ``centered=True`` omit a constant at most (`offset`), which kernels that contain this
+    # one can restore.
     leaves_out_constants = False
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 
     @on_its_device
     def __call__(self, X: Array, Y: Array | None = None) -> Array:
-        """The kernel matrix between the rows of X and of Y.
+        """Return the kernel matrix between the rows of X and of Y.
 
         Parameters
         ----------
@@ -89,8 +92,7 @@ class Kernel:
 
         Notes
         -----
-        Cost O(n m d). One block, made at once: `gpukpca.gram.gram_matrix` does the same tile by tile and with
-        threads.
+        Cost O(n m d), in one block. `gpukpca.gram.gram_matrix` does the same tile by tile and with threads.
         """
         X = as_rows(X)
         if Y is not None:
@@ -105,7 +107,7 @@ class Kernel:
 
     @on_its_device
     def diagonal(self, X: Array) -> Array:
-        """k(x, x) of every row of X, shape (n,). Cost O(n d)."""
+        """Return k(x, x) of every row of X, shape (n,). Cost O(n d)."""
         X = as_rows(X)
         with overflow_allowed():
             kernel = self.resolve(X)
@@ -114,7 +116,7 @@ class Kernel:
     # -- what a subclass defines -----------------------------------------------------------------------------------
 
     def resolve(self, X: Array) -> Kernel:
-        """A copy in which parameters that depend on the data (``gamma="scale"``) are numbers, checked."""
+        """Return a checked copy in which parameters that depend on the data (``gamma="scale"``) are numbers."""
         parameters = {
             name: value.resolve(X) if isinstance(value, Kernel) else value
             for name, value in self.get_params(deep=False).items()
@@ -127,18 +129,20 @@ class Kernel:
 
     def check(self) -> None:
         """Raise `InvalidParameterError` for parameters out of range."""
+        for name, rule in self.rules:
+            rule.check(type(self).__name__, name, getattr(self, name))
 
     def prepare(self, X: Array, like: PreparedRows | None = None, centered: bool = False) -> PreparedRows:
-        """Rows of X made ready, once per data set.
+        """Return the rows of X prepared for tiles.
 
         Parameters
         ----------
         X : array or CSR matrix, shape (n, d)
-        like : Rows, optional
-            The prepared training rows; new rows then use the training mean, scale and precision.
+        like : PreparedRows, optional
+            The prepared training rows, whose mean, scale and precision new rows use.
         centered : bool
-            The result will only be used after double centering, so terms of one argument alone may be left out.
-            Ignored with `like`, which decides.
+            The result is only used after double centering, so terms of one argument alone may be omitted. Ignored with
+            `like`, which decides.
         """
         if X.shape[1] == 0:
             raise InvalidParameterError(f"X has 0 features (shape={tuple(X.shape)}); a kernel needs at least one.")
@@ -146,59 +150,59 @@ class Kernel:
             return self.prepare_rows(X, like, centered)
 
     def prepare_rows(self, X: Array, like: Any, centered: bool) -> PreparedRows:
-        """See `prepare`."""
+        """Return the prepared rows; `prepare` describes the arguments."""
         return DataRows(X)
 
     def template(self, X: Array, centered: bool = False) -> PreparedRows:
-        """What is learned from a whole training set (mean, precision, flatness), without its rows.
+        """Return what rows share with their whole training set (mean, precision, flatness), without its rows.
 
-        ``prepare(part, like=template(X, centered))`` makes any part of X ready. A subclass whose rows depend on the
-        whole of X should define it; this one prepares all of X.
+        ``prepare(part, like=template(X, centered))`` prepares any part of X. A subclass whose rows depend on the whole
+        of X should define it; this one prepares all of X.
 
         Raises
         ------
         InvalidParameterError
-            X is on a cluster, and the kernel makes its rows in a way of its own without saying what they share.
+            X is on a cluster, and the kernel defines `prepare_rows` alone.
         """
         if isinstance(X, PartitionedRows):
             if type(self).prepare_rows is not Kernel.prepare_rows:
                 raise InvalidParameterError(
-                    f"{type(self).__name__} defines prepare_rows but no template(X, centered), so its rows cannot be "
-                    "made ready part by part, as a cluster does."
+                    f"{type(self).__name__} defines prepare_rows but no template(X, centered), so a cluster cannot "
+                    "prepare its rows part by part."
                 )
             X = X.like
         return self.prepare(X, centered=centered)
 
     def feature_count(self, d: int) -> int | None:
-        """Dimension of the feature space for data of d features, where features can be written down; else None."""
+        """Return the dimension of the feature space for data of d features; None where features are not explicit."""
         return None
 
     def features(self, X: Array, template: PreparedRows) -> Array:
-        """phi(x) of every row of a dense X, shape (n, feature_count(d)): inner products of them make a tile."""
-        raise AttributeError(f"{type(self).__name__} has no features that can be written down")
+        """Return phi(x) of every row of a dense X, shape (n, feature_count(d)); their inner products are K."""
+        raise NotImplementedError
 
     def slope(self, unit: float = 1.0) -> Kernel | None:
-        """For k(x, y) = f(‖x - y‖²) the kernel -unit f'(‖x - y‖²), up to a factor where k is constant; else None.
+        """Return the kernel -unit f'(‖x - y‖²) for k(x, y) = f(‖x - y‖²), up to a factor where k is constant.
 
-        None also where f has no derivative at 0. The parameters must be numbers (`resolve`). A unit of the size of the
-        squared distances keeps values near 1, which float32 wants.
+        None for other kernels, and where f has no derivative at 0. The parameters must be numbers (`resolve`). A unit
+        of the size of the squared distances keeps values near 1, within the range of float32.
         """
         return None
 
     def square_distances(self, drops: np.ndarray) -> np.ndarray:
-        """For k(x, y) = f(‖x - y‖²) the ‖x - y‖² at which k is less than f(0) by `drops`, 0 <= drops < f(0)."""
-        raise AttributeError(f"values of {type(self).__name__} do not tell distances")
+        """Return the ‖x - y‖² at which k(x, y) = f(‖x - y‖²) is less than f(0) by `drops`, 0 <= drops < f(0)."""
+        raise NotImplementedError
 
     def inner_products(self, values: np.ndarray) -> np.ndarray:
-        """The x·y at which k(x, y) takes these values."""
-        raise AttributeError(f"values of {type(self).__name__} do not tell inner products")
+        """Return the x·y at which k(x, y) takes these values."""
+        raise NotImplementedError
 
     def tile(self, a: Any, b: Any, out: Array | None = None) -> Array:
-        """The block of K between two slices of prepared rows; `out` may be reused, the returned array counts."""
+        """Return the block of K between two slices of prepared rows; `out` may be its memory."""
         raise AttributeError(f"{type(self).__name__} must define tile(a, b, out=None)")
 
     def tile_diagonal(self, a: Any) -> Array:
-        """The diagonal of the tile between `a` and itself, shape (a.n_rows,)."""
+        """Return the diagonal of the tile between `a` and itself, shape (a.n_rows,)."""
         raise AttributeError(f"{type(self).__name__} must define tile_diagonal(a)")
 
     def offset(self, rows: Any) -> float:
@@ -238,17 +242,16 @@ class Kernel:
 
     @classmethod
     def parameter_names(cls) -> list[str]:
-        """Names of the constructor's arguments."""
+        """Return the names of the constructor's arguments."""
         if cls.__init__ is object.__init__:
             return []
         return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Constructor arguments by name; with `deep` also those of kernels inside, as ``k1__gamma``."""
+        """Return the constructor's arguments by name; with `deep` also those of kernels inside, as ``k1__gamma``."""
         parameters: dict[str, Any] = {}
         for name in self.parameter_names():
-            value = getattr(self, name)
-            parameters[name] = value
+            parameters[name] = value = getattr(self, name)
             if deep and isinstance(value, Kernel):
                 parameters.update({f"{name}__{key}": inner for key, inner in value.get_params().items()})
         return parameters
@@ -276,13 +279,13 @@ class Kernel:
         return type(self) is type(other) and same_value(self.get_params(deep=False), other.get_params(deep=False))
 
     def __hash__(self) -> int:
-        """Return the same number for equal kernels; parameters that are no number, text or kernel do not take part."""
+        """Return the same number for equal kernels, by those parameters that are numbers, text or kernels."""
         taken = {k: v for k, v in self.get_params(deep=False).items() if isinstance(v, (*SCALARS, Kernel))}
         return hash((type(self), frozenset(taken.items())))
 
 
 def resolved_on(kernel: Any, X: Array) -> Kernel:
-    """The kernel with numbers in place of rules, or an error that says what a kernel is."""
+    """Return the kernel with numbers in place of rules; raise where it is no kernel."""
     if isinstance(kernel, Kernel):
         return kernel.resolve(X)
     raise InvalidParameterError(

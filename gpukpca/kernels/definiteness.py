@@ -1,4 +1,4 @@
-"""Is a kernel positive semidefinite on these points?"""
+"""Checks that a kernel is positive semidefinite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpukpca.kernels.user_defined import BlockCallable, PairwiseCallable, Precom
 
 
 def is_psd(kernel: Kernel, X: Array) -> bool:
-    """Whether the Gram matrix of `kernel` on the rows of X has no eigenvalue below rounding.
+    """Return whether the Gram matrix of `kernel` on the rows of X has no eigenvalue below rounding.
 
     Parameters
     ----------
@@ -42,16 +42,10 @@ def is_psd(kernel: Kernel, X: Array) -> bool:
 
 
 def check_not_indefinite(kernel: Kernel) -> None:
-    """Nyström's certificate holds for positive semidefinite kernels; a matrix or function of the user's is tried.
-
-    Raises
-    ------
-    IndefiniteKernelError
-    """
-    own = isinstance(kernel, (Precomputed, PairwiseCallable, BlockCallable))
-    if kernel.positive_definite is not True and not own:
+    """Raise `IndefiniteKernelError` unless a kernel is known to be semidefinite; try the user's matrix or function."""
+    if kernel.positive_definite is not True and not isinstance(kernel, (Precomputed, PairwiseCallable, BlockCallable)):
         raise IndefiniteKernelError(
             f"Nyström needs a positive semidefinite kernel, and {kernel!r} is not known to be one. Use another kernel "
-            '(rbf, laplacian, matern, poly with coef0 >= 0), or eigen_solver="randomized". For a kernel class of your '
-            "own set positive_definite = True if it is so."
+            '(rbf, laplacian, matern, poly with coef0 >= 0), or eigen_solver="randomized". If a kernel class that you '
+            "wrote is positive semidefinite, set positive_definite = True in it."
         )

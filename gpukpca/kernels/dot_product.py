@@ -7,10 +7,11 @@ import warnings
 from collections import Counter
 from functools import cached_property
 from itertools import combinations_with_replacement
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
+from gpukpca._rules import FINITE
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
 from gpukpca.backend.namespace import accumulation_dtype, cast, is_sparse, item_size, namespace_of
@@ -19,7 +20,6 @@ from gpukpca.backend.rows import (
     dense_rows,
     divided_rows,
     feature_means,
-    gather_rows,
     row_norms,
     row_square_sums,
     shifted_rows,
@@ -29,44 +29,41 @@ from gpukpca.backend.rows import (
 from gpukpca.exceptions import InvalidParameterError, RankWarning
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.base import Kernel
-from gpukpca.kernels.prepared import PreparedRows
-from gpukpca.kernels.validation import checked_number
+from gpukpca.kernels.prepared import DataRows, PreparedRows
+from gpukpca.kernels.validation import NOT_NEGATIVE
 
-# Of polynomials whose monomials are written down: the factorials stay within the range of numbers.
+# The largest degree of explicit monomials: the factorials stay within the range of numbers.
 LARGEST_DEGREE = 20
 
 
-class DotRows(PreparedRows):
+class DotRows(DataRows):
     """Rows whose inner products, times `factor`, make the tile.
 
     Attributes
     ----------
     data : array or CSR matrix, shape (n_rows, d)
     factor : float
-        Folded into the right operand, which is a copy: so a block is never multiplied by its own buffer.
+        Part of the right operand, which is a copy, so that no block is multiplied by its own buffer.
     mean : array, shape (d,), or None
-        What was subtracted from the rows.
+        Was subtracted from the rows.
     copied : bool
-        Whether the rows were made, so that they take memory beside the data.
+        Whether the rows are a copy, which takes memory beside the data.
     """
 
     def __init__(self, data: Any, factor: float, mean: Array | None = None, copied: bool = False) -> None:
-        self.data, self.factor, self.mean, self.copied = data, factor, mean, copied
-        self.n_rows = int(data.shape[0])
+        super().__init__(data)
+        self.factor, self.mean, self.copied = factor, mean, copied
 
-    def slice(self, start: int, stop: int) -> DotRows:
-        return DotRows(take_rows(self.data, start, stop), self.factor, self.mean, self.copied)
-
-    def take(self, indices: Any) -> DotRows:
-        return DotRows(gather_rows(self.data, indices), self.factor, self.mean)
+    def with_data(self, data: Any) -> Self:
+        return type(self)(data, self.factor, self.mean, self.copied)
 
     @property
-    def row_bytes(self) -> int:
+    def row_bytes(self) -> int:  # type: ignore[override]
         return int(self.data.shape[1]) * item_size(self.data.dtype) if self.copied else 0
 
     @cached_property
     def right(self) -> Any:
-        """Return the rows times `factor` as a new array; CSR rows in float64, as SciPy adds one by one."""
+        """Return the rows times `factor` as a new array; CSR rows in float64, because SciPy sums term by term."""
         return (self.data.astype(np.float64) if is_sparse(self.data) else self.data) * self.factor
 
 
@@ -83,7 +80,7 @@ class _DotKernel(Kernel):
         return self._rows(X)
 
     def _rows(self, X: Any) -> DotRows:
-        """The rows with the factor beside them; times its root where it, or squares without it, may leave the dtype."""
+        """Return the rows and the factor; rows times its root where the factor, or squares without it, may overflow."""
         factor, root = self._factor(), math.sqrt(self._factor())
         if factor == 0.0 or _smallest(X) <= root <= 1.0 / _smallest(X):
             return DotRows(X, factor)
@@ -101,7 +98,7 @@ class _DotKernel(Kernel):
 
 
 def _smallest(X: Any) -> float:
-    """The fourth root of the smallest number that the dtype of X has with all digits."""
+    """Return the fourth root of the smallest normal number in the dtype of X."""
     values = X.data if is_sparse(X) else X
     return float(namespace_of(values).finfo(values.dtype).smallest_normal) ** 0.25
 
@@ -134,7 +131,7 @@ class Linear(_DotKernel):
         return d
 
     def features(self, X: Array, template: PreparedRows) -> Array:
-        """The rows themselves, centered where the template says so."""
+        """Return the rows themselves, centered where the template is."""
         return self.prepare(X, like=template).data  # type: ignore[attr-defined]
 
 
@@ -150,7 +147,7 @@ class Polynomial(_DotKernel):
     coef0 : float
     """
 
-    exponentials = 1
+    rules = (("degree", NOT_NEGATIVE), ("coef0", FINITE), ("gamma", NOT_NEGATIVE))
 
     def __init__(self, degree: float = 3, gamma: Gamma = None, coef0: float = 1.0) -> None:
         self.gamma: Any = gamma
@@ -165,31 +162,26 @@ class Polynomial(_DotKernel):
         return "products" if self.degree > 0 and self.gamma != 0 else None
 
     def inner_products(self, values: np.ndarray) -> np.ndarray:
-        """For an even degree the x·y with gamma x·y + coef0 >= 0, for other degrees but odd ones the only one."""
+        """Return the x·y of these values; for an even degree that with gamma x·y + coef0 >= 0."""
         signs = np.sign(values) if self.degree % 2 == 1 else values > 0
         return (signs * np.abs(values) ** (1.0 / self.degree) - self.coef0) / self.gamma
-
-    def check(self) -> None:
-        checked_number("Polynomial", "degree", self.degree, low=0, what="a number >= 0")
-        checked_number("Polynomial", "coef0", self.coef0)
-        checked_number("Polynomial", "gamma", self.gamma, low=0, what="a number >= 0")
 
     def _factor(self) -> float:
         return float(self.gamma)
 
     def feature_count(self, d: int) -> int | None:
-        """Monomials of degree up to `degree`, or of that degree alone where coef0 is 0."""
+        """Return the number of monomials of degree up to `degree`; of that degree alone where coef0 is 0."""
         if not float(self.degree).is_integer() or self.coef0 < 0 or self.degree > LARGEST_DEGREE:
             return None
         variables = d if self.coef0 == 0 else d + 1
         return math.comb(variables - 1 + int(self.degree), int(self.degree))
 
     def features(self, X: Array, template: PreparedRows) -> Array:
-        """Every monomial, times the root of its share of (gamma x·y + coef0)^degree (multinomial theorem)."""
+        """Return every monomial, times the root of its share of (gamma x·y + coef0)^degree (multinomial theorem)."""
         return by_panels(X, lambda panel, *_: self._monomials(panel))
 
     def _monomials(self, X: Array) -> Array:
-        """sqrt(multinomial) times the products of `degree` of the variables sqrt(gamma) x and sqrt(coef0)."""
+        """Return sqrt(multinomial) times the products of `degree` of the variables sqrt(gamma) x and sqrt(coef0)."""
         xp, degree = namespace_of(X), int(self.degree)
         wide = accumulation_dtype(X)
         variables = cast(X, wide) * math.sqrt(float(self.gamma))
@@ -228,16 +220,12 @@ class Sigmoid(_DotKernel):
     coef0 : float
     """
 
-    positive_definite = None
     exponentials = 2
+    rules = (("coef0", FINITE), ("gamma", NOT_NEGATIVE))
 
     def __init__(self, gamma: Gamma = None, coef0: float = 1.0) -> None:
         self.gamma: Any = gamma
         self.coef0 = coef0
-
-    def check(self) -> None:
-        checked_number("Sigmoid", "coef0", self.coef0)
-        checked_number("Sigmoid", "gamma", self.gamma, low=0, what="a number >= 0")
 
     def _factor(self) -> float:
         return float(self.gamma)
@@ -265,14 +253,10 @@ class Cosine(_DotKernel):
         norms = row_norms(X)
         zeros = np.flatnonzero(norms == 0)
         if zeros.size:
-            first = (
-                "" if like is not None and like.n_rows else f", the first is row {zeros[0]}"
-            )  # new rows come in panels
-            warnings.warn(
-                f"Cosine: {zeros.size} row(s) are zero{first}; their kernel values are set to 0.",
-                RankWarning,
-                stacklevel=2,
-            )
+            # New rows come in panels, whose row numbers mean nothing to the user.
+            first = "" if like is not None and like.n_rows else f", the first is row {zeros[0]}"
+            text = f"Cosine: {zeros.size} row(s) are zero{first}; their kernel values are set to 0."
+            warnings.warn(text, RankWarning, stacklevel=2)
         return DotRows(divided_rows(X, np.where(norms > 0, norms, 1.0)), 1.0, copied=True)
 
     def tile_diagonal(self, a: DotRows) -> Array:

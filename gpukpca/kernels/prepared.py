@@ -1,10 +1,10 @@
-"""Rows made ready for a kernel: once per data set, so that a tile is made from two slices."""
+"""Rows prepared for a kernel: once per data set, so that a tile is made from two slices."""
 
 from __future__ import annotations
 
 from copy import copy
 from dataclasses import is_dataclass
-from typing import Any
+from typing import Any, Self
 
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import is_foreign, is_numpy, move, real_floating
@@ -12,7 +12,7 @@ from gpukpca.backend.rows import gather_rows, take_rows
 
 
 class PreparedRows:
-    """Rows of one data set made ready for one kernel; slices of it are what a tile is made from.
+    """Rows of one data set prepared for one kernel; slices of it are what a tile is made from.
 
     Attributes
     ----------
@@ -21,47 +21,41 @@ class PreparedRows:
         Whether slices cost nothing; False where they are read from a file.
     is_local : bool
         Whether this process can make slices; False where workers of a cluster hold the rows.
+    shifted : bool
+        Whether tiles hold k minus a constant: the uncentered matrix is then not positive semidefinite.
+    wide : bool
+        Whether tiles begin in the widest type, so that strips of them need memory beside the tile.
+    row_bytes : int
+        Bytes of a row beside the data themselves; 0 for rows kept as they are.
     """
 
     n_rows: int
     in_memory = True
     is_local = True
+    shifted = False
+    wide = False
+    row_bytes = 0
 
     def slice(self, start: int, stop: int) -> PreparedRows:
-        """The rows from `start` to `stop`, sharing memory."""
-        raise AttributeError("a kernel's rows must define slice(start, stop)")
+        """Return the rows from `start` to `stop`, sharing memory."""
+        raise AttributeError(f"{type(self).__name__} must define slice(start, stop)")
 
     def take(self, indices: Any) -> PreparedRows:
-        """The rows named by a host sequence of integers, in its order, as a copy."""
-        raise AttributeError("a kernel's rows must define take(indices)")
-
-    @property
-    def shifted(self) -> bool:
-        """Whether tiles hold k minus a constant: then the uncentered matrix is not positive semidefinite by itself."""
-        return False
-
-    @property
-    def wide(self) -> bool:
-        """Whether tiles are begun in the widest type, so that strips of them exist beside the tile."""
-        return False
+        """Return the rows named by a host sequence of integers, in its order, as a copy."""
+        raise AttributeError(f"{type(self).__name__} must define take(indices)")
 
     @property
     def template(self) -> PreparedRows:
-        """What new rows must be made ready like (`Kernel.prepare`)."""
+        """Return the rows that new rows are prepared like (`Kernel.prepare`)."""
         return self
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes that a row takes beside the data themselves; 0 for rows kept as they are."""
-        return 0
-
     def moved(self, like: Array) -> PreparedRows:
-        """The rows where `like` lives."""
+        """Return the rows where `like` lives."""
         return _moved(self, like)
 
 
 def _moved(value: Any, like: Array) -> Any:
-    """Rows, and what they consist of, where `like` lives; host integers, which index, stay."""
+    """Return rows, and their parts, where `like` lives; host integers, which are indices, stay."""
     if isinstance(value, list):
         return [_moved(one, like) for one in value]
     if isinstance(value, PreparedRows) or is_dataclass(value):
@@ -79,8 +73,12 @@ class DataRows(PreparedRows):
         self.data = data
         self.n_rows = int(data.shape[0])
 
-    def slice(self, start: int, stop: int) -> DataRows:
-        return DataRows(take_rows(self.data, start, stop))
+    def with_data(self, data: Any) -> Self:
+        """Return other rows that share everything else with these."""
+        return type(self)(data)
 
-    def take(self, indices: Any) -> DataRows:
-        return DataRows(gather_rows(self.data, indices))
+    def slice(self, start: int, stop: int) -> Self:
+        return self.with_data(take_rows(self.data, start, stop))
+
+    def take(self, indices: Any) -> Self:
+        return self.with_data(gather_rows(self.data, indices))

@@ -1,4 +1,4 @@
-"""Rows that are made ready for a kernel when they are used: on workers of a cluster, or read from a memory map."""
+"""Rows that are prepared for a kernel when a tile needs them: on workers of a cluster, or read from a memory map."""
 
 from __future__ import annotations
 
@@ -13,39 +13,19 @@ from gpukpca.kernels.prepared import PreparedRows
 
 
 class LazyRows(PreparedRows):
-    """Rows that are made ready for a kernel, like a template, when they are asked for."""
+    """Rows that are prepared for a kernel, like a template, when a tile needs them."""
 
     def __init__(self, kernel: Kernel, n_rows: int, template: PreparedRows) -> None:
         self.kernel, self.n_rows, self._template = kernel, n_rows, template
+        self.shifted = template.shifted
 
     @property
     def template(self) -> PreparedRows:
         return self._template
 
-    @property
-    def shifted(self) -> bool:
-        return self._template.shifted
-
 
 class StreamedRows(LazyRows):
-    """Rows of X made ready for a kernel when a slice of them is wanted.
-
-    Parameters
-    ----------
-    kernel : Kernel
-    X : array, shape (n, d)
-        Usually a memory map.
-    template : Rows
-        What the kernel learned from the whole of X.
-    keep : int
-        Most rows kept ready; the slices used last stay.
-
-    Attributes
-    ----------
-    n_rows : int
-    rows_read : int
-        Rows read so far.
-    """
+    """Rows of X, usually a memory map (n, d), of which at most `keep` are in memory; the slices used last stay."""
 
     in_memory = False
 
@@ -57,17 +37,14 @@ class StreamedRows(LazyRows):
         self._lock = threading.Lock()
 
     def slice(self, start: int, stop: int) -> PreparedRows:
-        """The rows from `start` to `stop`, from memory or read anew."""
-        with self._lock:  # two workers that want the same slice read it once
-            rows = self._kept.pop((start, stop), None) or self._read(start, stop)
+        with self._lock:  # two workers that need the same slice read it once
+            if (rows := self._kept.pop((start, stop), None)) is None:
+                self.rows_read += stop - start
+                rows = self.kernel.prepare(read_rows(self.X, start, stop), like=self._template)
             self._kept[start, stop] = rows
             while len(self._kept) > 1 and sum(e - s for s, e in self._kept) > self.keep:
                 self._kept.popitem(last=False)
             return rows
-
-    def _read(self, start: int, stop: int) -> PreparedRows:
-        self.rows_read += stop - start
-        return self.kernel.prepare(read_rows(self.X, start, stop), like=self._template)
 
     def take(self, indices: Any) -> PreparedRows:
         return self.kernel.prepare(gather_rows(self.X, indices), like=self._template)

@@ -1,4 +1,4 @@
-"""Kernels that the user brings: a matrix, a function of two rows, a function of two blocks of rows."""
+"""Kernels of the user: a matrix, a function of two rows, a function of two blocks of rows."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ COMPARED_ROWS = 6
 class Precomputed(Kernel):
     """The kernel matrix itself is the data: X is K (n, n) in fit and K(X_new, X) (m, n) in transform."""
 
-    positive_definite = None
     stored_only = True
 
     def __call__(self, X: Array, Y: Array | None = None) -> Array:
-        """X, which already is the kernel matrix."""
+        """Return X, which already is the kernel matrix."""
         return X
 
     def diagonal(self, X: Array) -> Array:
-        """The diagonal of the square matrix X."""
+        """Return the diagonal of the square matrix X."""
         return namespace_of(X).linalg.diagonal(X)
 
     def tile(self, a: DataRows, b: DataRows, out: Array | None = None) -> Array:
-        raise InvalidParameterError("a precomputed kernel matrix has no rows of data to make a tile from")
+        raise InvalidParameterError("a precomputed kernel matrix has no rows of data to compute a tile from.")
 
 
 class PairwiseCallable(Kernel):
@@ -58,7 +57,7 @@ class PairwiseCallable(Kernel):
     def tile(self, a: DataRows, b: DataRows, out: Array | None = None) -> Array:
         left, right = _read_only(a.data), _read_only(b.data)
         values = np.empty((a.n_rows, b.n_rows))
-        # One data set against itself: the function is symmetric, so half of the calls are enough.
+        # A data set against itself: the function is symmetric, so half of the calls are enough.
         symmetric = a.data is b.data
         compared = set(_some_rows(a.n_rows)) if symmetric else set()
         for i in range(a.n_rows):
@@ -68,7 +67,7 @@ class PairwiseCallable(Kernel):
                     values[j, i] = values[i, j]
                 if i != j and i in compared and j in compared:
                     back = self._value(right[j], left[i], j, i)
-                    _refuse_asymmetric(self.function, (i, j), values[i, j], back, abs(values[i, i]), epsilon(a.data))
+                    _check_symmetric(self.function, (i, j), values[i, j], back, abs(values[i, i]), epsilon(a.data))
         return from_host(values, place_of(b.data), b.data.dtype)
 
     def tile_diagonal(self, a: DataRows) -> Array:
@@ -89,7 +88,7 @@ class PairwiseCallable(Kernel):
                 "gpukpca.kernels.Kernel."
             )
         if not math.isfinite(number):
-            what = _spelled(number) if np.asarray(value).dtype.kind in NUMBERS else "an integer beyond float64"
+            what = _text_of(number) if np.asarray(value).dtype.kind in NUMBERS else "an integer beyond float64"
             raise InvalidParameterError(f"the kernel {_name(self.function)} returned {what} at ({i}, {j})")
         return number
 
@@ -100,7 +99,7 @@ class BlockCallable(Kernel):
     Parameters
     ----------
     function : callable
-        Takes two NumPy arrays of rows; must be symmetric and deterministic.
+        Maps two NumPy arrays of rows to their block; must be symmetric and deterministic.
     """
 
     densifies = True
@@ -125,13 +124,9 @@ class BlockCallable(Kernel):
 
 
 def check_block(owner: Any, block: Any, shape: tuple[int, int]) -> None:
-    """Raise where a block made by somebody else's code is not a finite array of `shape`."""
+    """Raise where a block that the user's code computed is not a finite array of `shape`."""
     name = _name(owner)
-    if getattr(block, "shape", None) != shape:
-        raise InvalidParameterError(
-            f"the kernel {name} must return a block of shape {shape}; it returned {type(block).__name__} of shape "
-            f"{getattr(block, 'shape', None)}."
-        )
+    _check_shape(name, block, shape)
     host = to_host(block)
     if host.dtype.kind not in NUMBERS:
         raise InvalidParameterError(
@@ -140,17 +135,25 @@ def check_block(owner: Any, block: Any, shape: tuple[int, int]) -> None:
     if not np.all(np.isfinite(host)):
         i, j = np.argwhere(~np.isfinite(host))[0]
         raise InvalidParameterError(
-            f"the kernel {name} returned {_spelled(float(host[i, j]))} at ({i}, {j}) of a block of shape {shape}"
+            f"the kernel {name} returned {_text_of(float(host[i, j]))} at ({i}, {j}) of a block of shape {shape}"
+        )
+
+
+def _check_shape(name: str, block: Any, shape: tuple[int, int]) -> None:
+    if (found := getattr(block, "shape", None)) != shape:
+        raise InvalidParameterError(
+            f"the kernel {name} must return a block of shape {shape}; it returned {type(block).__name__} of shape "
+            f"{found}."
         )
 
 
 def check_symmetry(kernel: Kernel, X: Any) -> None:
-    """Raise where a kernel of the user's differs on a few pairs of rows in the two orders.
+    """Raise where a kernel of the user gives a few pairs of rows two values in the two orders.
 
-    A function of two rows is checked where its matrix is made.
+    A function of two rows is checked when its matrix is computed.
     """
     n = int(X.shape[0])
-    if n < 2 or not _is_given(kernel):
+    if n < 2 or not _is_of_user(kernel):
         return
     chosen = _some_rows(n)
     rows = kernel.prepare(gather_rows(X, chosen))
@@ -162,11 +165,11 @@ def check_symmetry(kernel: Kernel, X: Any) -> None:
     i, j = np.unravel_index(np.argmax(np.abs(there - back)), there.shape)
     pair = (int(chosen[i]), int(chosen[half + j]))
     owner = kernel.function if isinstance(kernel, BlockCallable) else kernel
-    _refuse_asymmetric(owner, pair, float(there[i, j]), float(back[i, j]), size, epsilon(like))
+    _check_symmetric(owner, pair, float(there[i, j]), float(back[i, j]), size, epsilon(like))
 
 
-def _is_given(kernel: Kernel) -> bool:
-    """Return whether a kernel, or a part of it, is code of the user's that answers for blocks."""
+def _is_of_user(kernel: Kernel) -> bool:
+    """Return whether a kernel, or a part of it, is code of the user that returns blocks."""
     parts = [kernel, *(part for part in kernel.get_params().values() if isinstance(part, Kernel))]
     return any(isinstance(part, BlockCallable) or not type(part).__module__.startswith("gpukpca.") for part in parts)
 
@@ -176,7 +179,7 @@ def _some_rows(n: int) -> np.ndarray:
     return np.unique(np.linspace(0, n - 1, COMPARED_ROWS).astype(np.int64))
 
 
-def _refuse_asymmetric(owner: Any, pair: tuple[int, int], there: float, back: float, size: float, eps: float) -> None:
+def _check_symmetric(owner: Any, pair: tuple[int, int], there: float, back: float, size: float, eps: float) -> None:
     """Raise where the two values of a pair differ by more than the root of eps, relative to the size of values."""
     if abs(there - back) > math.sqrt(eps) * max(abs(there), abs(back), size):
         i, j = pair
@@ -187,7 +190,7 @@ def _refuse_asymmetric(owner: Any, pair: tuple[int, int], there: float, back: fl
 
 
 def _read_only(X: Any) -> np.ndarray:
-    """Return rows on the host that code of the user's cannot write to."""
+    """Return rows on the host that the user's code cannot write to."""
     rows = to_host(X).view()
     rows.flags.writeable = False
     return rows
@@ -201,13 +204,13 @@ def _real_number(value: Any) -> float | None:
         array = np.asarray(value)
     except OverflowError:
         return math.inf
-    except (TypeError, ValueError):  # no array either
+    except (TypeError, ValueError):  # no array
         return None
     return float(array) if array.ndim == 0 and array.dtype.kind in NUMBERS else None
 
 
 def _described(value: Any) -> str:
-    """Return the type of an answer, and the shape of an array."""
+    """Return the type of a value, and the shape of an array."""
     return type(value).__name__ + (f" of shape {tuple(value.shape)}" if isinstance(value, np.ndarray) else "")
 
 
@@ -216,14 +219,9 @@ def _name(owner: Any) -> str:
 
 
 def checked_tile(kernel: Kernel, tile: Any, a: Any, b: Any, like: Array) -> Array:
-    """The tile of a user's own `Kernel` subclass, with shape, library and dtype verified."""
+    """Return the tile of a `Kernel` subclass after checks of shape, library and dtype."""
     name = type(kernel).__name__
-    wanted = (a.n_rows, b.n_rows)
-    if getattr(tile, "shape", None) != wanted:
-        raise InvalidParameterError(
-            f"the kernel {name} must return a block of shape {wanted}; it returned {type(tile).__name__} of shape "
-            f"{getattr(tile, 'shape', None)}."
-        )
+    _check_shape(name, tile, (a.n_rows, b.n_rows))
     try:
         namespace_of(tile, like)
     except DeviceMismatchError as error:
@@ -238,18 +236,12 @@ def checked_tile(kernel: Kernel, tile: Any, a: Any, b: Any, like: Array) -> Arra
     return tile
 
 
-def _spelled(value: float) -> str:
+def _text_of(value: float) -> str:
     return "NaN" if np.isnan(value) else str(value)
 
 
 def square_kernel_matrix(K: Array) -> Array:
-    """A precomputed training matrix: square, symmetric up to rounding; asymmetry beyond it is averaged away.
-
-    Warns
-    -----
-    UserWarning
-        K is asymmetric beyond 100 eps max|K|.
-    """
+    """Return a square precomputed training matrix, or its symmetric part; warn of asymmetry beyond 100 eps max|K|."""
     if is_sparse(K):
         raise InvalidParameterError("a precomputed kernel matrix must not be sparse; pass K.toarray().")
     if K.shape[0] != K.shape[1]:
@@ -271,13 +263,7 @@ def square_kernel_matrix(K: Array) -> Array:
 
 
 def training_matrix(K: Array) -> Array:
-    """Return a precomputed training matrix, square and symmetric; see `square_kernel_matrix`.
-
-    Warns
-    -----
-    IndefiniteKernelWarning
-        A diagonal entry is negative beyond rounding, which no positive semidefinite matrix has.
-    """
+    """Return `square_kernel_matrix`; warn of a diagonal entry below rounding, which no semidefinite matrix has."""
     K = square_kernel_matrix(K)
     xp = namespace_of(K)
     rounding = K.shape[0] * float(xp.finfo(K.dtype).eps) * largest_modulus(K)

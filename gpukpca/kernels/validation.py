@@ -1,4 +1,4 @@
-"""Parameters checked, with errors that teach."""
+"""Rules for the parameters of kernels, and their equality."""
 
 from __future__ import annotations
 
@@ -7,29 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._rules import Rule, is_real, number
 from gpukpca.backend.namespace import is_foreign, is_numpy, to_host
-from gpukpca.exceptions import InvalidParameterError
 
-LARGEST = float(np.finfo(np.float64).max)
-# What is equal has one hash among these, whichever of the types it has.
+NOT_NEGATIVE = number(at_least=0)
+POSITIVE = Rule("a number > 0", lambda value: is_real(value) and value > 0)
+EXPONENT = Rule("an integer >= 0", lambda value: is_real(value) and value >= 0 and float(value).is_integer())
+# Equal values of these types have equal hashes, whatever their types.
 SCALARS = (Number, np.bool_, str, type(None))
-
-
-def checked_number(
-    owner: str, name: str, value: Any, *, low: float = -np.inf, strict: bool = False, what: str = "a finite number"
-) -> float:
-    """`value` as a float, or an error that names owner, parameter, value and what is allowed."""
-    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, (bool, np.bool_))
-    # The largest float bounds integers too, which can be larger.
-    if is_number and abs(value) <= LARGEST and (value > low if strict else value >= low):
-        return float(value)
-    raise InvalidParameterError(f"{owner}: {name}={value!r} is not allowed; {name} must be {what}.")
 
 
 def same_value(a: Any, b: Any) -> bool:
     """Return whether two parameters are equal: scalars by value, arrays entry by entry, containers part by part.
 
-    A scalar is equal to scalars alone. What cannot be compared is equal to itself alone.
+    Only scalars are equal to scalars. An object that cannot be compared is equal to itself only.
     """
     if a is b:
         return True

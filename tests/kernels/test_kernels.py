@@ -500,7 +500,7 @@ def gammas_of(kernel: Kernel) -> list[float]:
 @pytest.mark.parametrize("wrap", [exp, lambda k: 0.5 * k, lambda k: k**2, lambda k: modulate(k, np.ones_like)])
 def test_kernels_nested_too_deeply_say_so(wrap):
     kernel = functools.reduce(lambda k, _: wrap(k), range(99), RBF(0.1))
-    with pytest.raises(InvalidParameterError, match="101 levels of kernels inside of kernels; at most 100"):
+    with pytest.raises(InvalidParameterError, match="101 levels of nested kernels; at most 100"):
         wrap(kernel)
     assert clone(kernel) == kernel
     assert pickle.loads(pickle.dumps(kernel)) == kernel
