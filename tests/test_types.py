@@ -9,7 +9,7 @@ from gpukpca.decomposition._kernels import NAMED_KERNELS, KernelName
 from gpukpca.decomposition.preimage.methods import METHODS, PreimageName
 from gpukpca.eigen.landmarks import LANDMARKS, LandmarkRule
 from gpukpca.eigen.solve import SOLVER_NAMES
-from gpukpca.model_selection.dimension import RULES, RuleName
+from gpukpca.model_selection.n_components import RULES, RuleName
 
 
 def test_names_of_types_are_those_of_the_tables() -> None:

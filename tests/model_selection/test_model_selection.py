@@ -221,7 +221,7 @@ WRONG = [
     ({"rule": "error"}, "error >= 0"),
     ({"rule": "error", "value": -1.0}, "error >= 0"),
     ({"rule": "error", "value": 1.0, "per": "pixel"}, "per='pixel'"),
-    ({"rule": "mle", "value": 3}, "takes none"),
+    ({"rule": "mle", "value": 3}, "must be None with rule"),
     ({"rule": "parallel", "quantile": 1.0}, "quantile"),
     ({"rule": "parallel", "n_draws": 0}, "n_draws"),
     ({"rule": "parallel", "null": "uniform"}, "null"),

@@ -1,0 +1,501 @@
+"""Rules for the number of components from the literature: one table, one function a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from gpukpca._rules import COUNT, NONE, SHARE, Rule, is_integer, is_real, number, one_of, word
+from gpukpca._typing import Array, ArrayLike
+from gpukpca.algorithms.latent.ard import relevance_in_span, rounding_of, span_rank
+from gpukpca.algorithms.pca.evidence import log_evidence, most_evident
+from gpukpca.algorithms.pca.fit import fit_pca
+from gpukpca.algorithms.pca.settings import PCASettings
+from gpukpca.backend.device import device_context
+from gpukpca.backend.finite import FINITE, check_finite
+from gpukpca.backend.linalg import inner_products
+from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, namespace_of, overflow_allowed, to_host
+from gpukpca.backend.random import Seed, generator, standard_normal
+from gpukpca.backend.rows import as_rows, dense_rows, feature_means
+from gpukpca.decomposition.diagnostics import samples_of, spectrum_of, total_variance_of, whole_rank
+from gpukpca.exceptions import InvalidParameterError
+
+USUAL_SHARE = 0.95
+# Of the total: a cumulative sum of shares may miss a requested share by so much.
+ROUNDING = 1e-12
+
+RuleName = Literal["fixed", "variance", "error", "mle", "bayesian", "parallel", "broken_stick", "gap"]
+
+
+@dataclass(frozen=True)
+class RankSelection:
+    """The choice of a rule, with the numbers it compared.
+
+    Attributes
+    ----------
+    rule : str
+    n_components : int
+        The first components to keep; may be 0.
+    source : str
+    compared : str
+        The meaning of `values` and `thresholds`.
+    values : host array, shape (q,)
+        One number a component.
+    thresholds : host array of shape (q,), or None
+        The number that each of them was compared with.
+    """
+
+    rule: str
+    n_components: int
+    source: str
+    compared: str
+    values: np.ndarray
+    thresholds: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class RuleResult:
+    """One line of the table of `compare_rules`.
+
+    Attributes
+    ----------
+    rule : str
+    n_components : int or None
+        None where the rule cannot be applied.
+    source : str
+    note : str
+        The setting; or why the rule cannot be applied.
+    """
+
+    rule: str
+    n_components: int | None
+    source: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class _Spectrum:
+    """Variances over n - 1, descending, with bounds on their errors and their exact total, of rows or of a model.
+
+    `rank` variances can differ from zero. `of_kernel`: they are variances in the feature space of a kernel.
+    """
+
+    variances: np.ndarray
+    total: float
+    n: int
+    d: int
+    rank: int
+    rows: Array | None = None
+    errors: np.ndarray | None = None
+    model: Any = None
+    of_kernel: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self.variances) >= self.rank
+
+    @property
+    def shares(self) -> np.ndarray:
+        return self.variances / self.total if self.total > 0 else np.zeros_like(self.variances)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """The keyword arguments of `n_components_for`."""
+
+    value: Any
+    per: str = "sample"
+    quantile: float = 0.95
+    n_draws: int = 100
+    null: str = "permutation"
+    random_state: Any = 0
+
+
+# The number of components, the meaning of the values that were compared, these values, and their thresholds.
+_Choice = tuple[int, str, np.ndarray, np.ndarray | None]
+
+
+@dataclass(frozen=True)
+class RankRule:
+    """A rule for the number of components.
+
+    Attributes
+    ----------
+    source : str
+    select : callable
+        From what is known and the settings to the choice.
+    takes : Rule
+        The values that it takes.
+    of_any_spectrum : bool
+        It takes the spectrum of a kernel too.
+    """
+
+    source: str
+    select: Callable[[_Spectrum, _Settings], _Choice]
+    takes: Rule
+    of_any_spectrum: bool = False
+
+
+def n_components_for(
+    model_or_X: ArrayLike | BaseEstimator,
+    rule: RuleName = "variance",
+    value: float | None = None,
+    *,
+    per: Literal["sample", "total"] = "sample",
+    quantile: float = 0.95,
+    n_draws: int = 100,
+    null: Literal["permutation", "normal"] = "permutation",
+    random_state: Seed = 0,
+    return_report: bool = False,
+) -> Any:
+    """Return the number of principal components to keep, by a rule.
+
+    Parameters
+    ----------
+    model_or_X : fitted PCA or KernelPCA; or array, sparse matrix or data frame of shape (n, d)
+        Variances of a kernel PCA are those in its feature space: only "fixed", "variance", "error" and "gap" take it.
+        Data are centered and not standardized: standardize them first for the correlation matrix. "parallel" needs the
+        data; "mle" and "bayesian" need them or a model with all components.
+    rule : str
+        "fixed"
+            `value` components.
+        "variance"
+            The fewest with a cumulative share of the variance of at least `value`, 0 < value <= 1 (Jolliffe 2002,
+            6.1.1).
+        "error"
+            The fewest with a squared reconstruction error of at most `value`, in the units of X squared: with
+            per="sample" the mean over samples, (n - 1)/n Σ_{d>K} λ_d, with per="total" the sum (Eckart & Young 1936).
+        "mle"
+            The largest Laplace approximation of the evidence of a probabilistic PCA (Minka 2000); 1 <= K < d <= n.
+        "bayesian"
+            The components that automatic relevance determination does not prune (Bishop 1998, `BayesianPCA`);
+            0 <= K < r, the rank of the centered data.
+        "parallel"
+            The leading components whose variance exceeds that of data without correlation (Horn 1965; the quantile in
+            place of the mean after Glorfeld, Educ. Psychol. Meas. 55 (1995) 377).
+        "broken_stick"
+            The leading components with more than b_k = (1/q) Σ_{i=k}^q 1/i of the variance, the expected shares of a
+            stick broken at random into q = min(n - 1, d) pieces (Frontier 1976, Jackson 1993).
+        "gap"
+            The components before the largest relative fall from one variance to the next that the residuals of a model
+            make certain: λ_i - ‖r_i‖ against λ_{i+1} + ‖r_{i+1}‖ (Weyl 1912; von Luxburg 2007). Only falls where the
+            components before have a share of the variance below `value` count: the end of a spectrum falls by any
+            factor.
+    value : int or float
+        For the first three rules and "gap". The default is 0.95 for "variance" and "gap".
+    per : "sample" or "total"
+        For "error".
+    quantile : float in (0, 1)
+        For "parallel".
+    n_draws : int >= 1
+        For "parallel": random data sets.
+    null : "permutation" or "normal"
+        For "parallel": every column of X permuted by itself, or normal numbers with the variances of the columns.
+    random_state : None, int, RandomState or Generator
+        For "parallel".
+    return_report : bool
+        Return a `RankSelection` with the numbers compared, for a plot.
+
+    Returns
+    -------
+    int, or RankSelection
+        From 0 to the number of components known.
+
+    Raises
+    ------
+    InvalidParameterError
+        An unknown rule; a value that is missing, out of range or not taken by the rule; a model with too few
+        components.
+    ValueError
+        Data with NaN or infinity.
+
+    Notes
+    -----
+    Cost: of data O(n d min(n, d)) for the spectrum; for "parallel" n_draws times that; for "mle" O(d²) more, for
+    "bayesian" of data a `PCA`, and O(d) a step.
+    """
+    if rule == "variance" and value is None:
+        value = USUAL_SHARE
+    settings = _Settings(value, per, quantile, n_draws, null, random_state)
+    _check(rule, settings)
+    selection = _select(rule, _spectrum_of(model_or_X), settings)
+    return selection if return_report else selection.n_components
+
+
+def compare_rules(
+    model_or_X: ArrayLike | BaseEstimator,
+    *,
+    share: float = 0.95,
+    error: float | None = None,
+    quantile: float = 0.95,
+    n_draws: int = 100,
+    random_state: Seed = 0,
+) -> list[RuleResult]:
+    """Return the choices of all rules but "fixed" and "gap"; a rule that cannot be applied has None and the reason.
+
+    Parameters
+    ----------
+    model_or_X : fitted PCA or KernelPCA; or array, sparse matrix or data frame of shape (n, d)
+    share : float
+        For "variance".
+    error : float, optional
+        For "error", the mean over samples; default (1 - share) of the total.
+    quantile, n_draws, random_state
+        For "parallel"; see `n_components_for`.
+
+    Returns
+    -------
+    list of RuleResult
+
+    Raises
+    ------
+    InvalidParameterError, ValueError
+        Settings out of range, data with NaN or infinity.
+    """
+    known = _spectrum_of(model_or_X)
+    if error is None:
+        error = (1.0 - share) * known.total * (known.n - 1) / known.n
+    notes = {"variance": f"share {share:g}", "error": f"mean error {error:.4g}", "parallel": f"quantile {quantile:g}"}
+    table = []
+    for rule in ("variance", "error", "mle", "bayesian", "parallel", "broken_stick"):
+        value = {"variance": share, "error": error}.get(rule)
+        settings = _Settings(value, quantile=quantile, n_draws=n_draws, random_state=random_state)
+        _check(rule, settings)
+        n_components, note = None, notes.get(rule, "")
+        try:
+            n_components = _select(rule, known, settings).n_components
+        except InvalidParameterError as reason:
+            note = str(reason)
+        table.append(RuleResult(rule, n_components, RULES[rule].source, note))
+    return table
+
+
+def _check(rule: Any, settings: _Settings) -> None:
+    """Raise `InvalidParameterError` for a rule or a setting that is not allowed."""
+    if not isinstance(rule, str) or rule not in RULES:
+        raise InvalidParameterError(f"rule={rule!r} is not known; give one of {', '.join(map(repr, RULES))}.")
+    takes = RULES[rule].takes
+    if not takes.allows(settings.value):
+        raise InvalidParameterError(
+            f'value={settings.value!r} is not allowed; it must be {takes.text} with rule "{rule}".'
+        )
+    word("sample", "total").check_argument("per", settings.per)
+    word("permutation", "normal").check_argument("null", settings.null)
+    SHARE.check_argument("quantile", settings.quantile)
+    COUNT.check_argument("n_draws", settings.n_draws)
+
+
+def _select(rule: str, known: _Spectrum, settings: _Settings) -> RankSelection:
+    if known.of_kernel and not RULES[rule].of_any_spectrum:
+        allowed = ", ".join(repr(name) for name, one in RULES.items() if one.of_any_spectrum)
+        raise InvalidParameterError(
+            f'rule "{rule}" is about variances in the space of the data, and the model is a kernel PCA. Rules for it: '
+            f"{allowed}; KernelPCACV chooses by the error of held-out rows."
+        )
+    n_components, compared, values, thresholds = RULES[rule].select(known, settings)
+    return RankSelection(rule, n_components, RULES[rule].source, compared, values, thresholds)
+
+
+# -- the spectrum ------------------------------------------------------------------------------------------------------
+
+
+def _spectrum_of(model_or_X: Any) -> _Spectrum:
+    if hasattr(model_or_X, "fit"):
+        return _of_model(model_or_X)
+    rows = as_rows(model_or_X)
+    check_finite(rows, FINITE, of_missing="The rules take no missing values.")
+    rows = dense_rows(rows)
+    n, d = int(rows.shape[0]), int(rows.shape[1])
+    if n < 2 or d < 1:
+        raise InvalidParameterError(f"data of shape ({n}, {d}) have no variance: at least 2 samples are needed.")
+    with device_context(rows), overflow_allowed():
+        variances = _variances(rows)
+    return _Spectrum(variances, float(np.sum(variances)), n, d, min(n - 1, d), rows)
+
+
+def _of_model(model: Any) -> _Spectrum:
+    """Return the spectrum of a fitted PCA or kernel PCA, of any library; residuals bound its errors."""
+    variances, of_kernel = spectrum_of(model), not hasattr(model, "components_")
+    n = int(model.eigenvectors_.shape[0]) if hasattr(model, "eigenvectors_") else samples_of(model)
+    if n < 2:
+        raise InvalidParameterError("the model was fitted to 1 sample, which has no variance.")
+    errors = np.zeros(len(variances))
+    if hasattr(model, "residual_norms_"):  # those of a kernel PCA bound n - 1 times the variances
+        errors = to_host(model.residual_norms_).astype(np.float64) / (n - 1 if of_kernel else 1)
+    d, rank = (n, n - 1) if of_kernel else (int(model.components_.shape[1]), whole_rank(model))
+    total = total_variance_of(model)
+    return _Spectrum(np.maximum(variances, 0.0), total, n, d, rank, errors=errors, model=model, of_kernel=of_kernel)
+
+
+def _variances(rows: Array) -> np.ndarray:
+    """Return the min(n - 1, d) variances of dense rows, over n - 1, descending, on the host in float64."""
+    mean = feature_means(rows)
+    centered = cast(rows, mean.dtype) - mean[None, :]
+    n, d = centered.shape
+    columns = centered if d <= n else namespace_of(centered).matrix_transpose(centered)
+    products = inner_products(columns, columns)
+    # LAPACK does not return from some matrices with infinity.
+    values = np.linalg.eigvalsh(products) if np.all(np.isfinite(products)) else np.full(1, np.inf)
+    if not np.all(np.isfinite(values)):
+        raise ValueError("the variances of the data overflow; divide the data by a constant.")
+    return np.maximum(values[::-1][: min(n - 1, d)], 0.0) / (n - 1)
+
+
+# -- the rules ---------------------------------------------------------------------------------------------------------
+
+
+def _fixed(known: _Spectrum, settings: _Settings) -> _Choice:
+    most = len(known.variances)
+    if not 0 <= settings.value <= most:
+        raise InvalidParameterError(f'rule "fixed": value={settings.value!r} must be from 0 to {most}.')
+    return int(settings.value), "variance", known.variances, None
+
+
+def _variance(known: _Spectrum, settings: _Settings) -> _Choice:
+    cumulative = np.cumsum(known.shares)
+    reached = np.flatnonzero(cumulative >= settings.value - ROUNDING)
+    if not len(reached) and known.total > 0:
+        raise InvalidParameterError(
+            f"the {len(cumulative)} components that the model keeps have a share of {cumulative[-1]:.6g}, less than "
+            f"value={settings.value!r}; fit more of them."
+        )
+    K = int(reached[0]) + 1 if known.total > 0 else 0
+    return K, "cumulative share", cumulative, np.full(len(cumulative), float(settings.value))
+
+
+def _error(known: _Spectrum, settings: _Settings) -> _Choice:
+    """Compare the errors with 0, 1, ... components; the values are those with 1 and more."""
+    left = np.append(known.total, known.total - np.cumsum(known.variances))
+    if known.is_whole:  # sums of the tail: exact where the difference is rounding
+        left = np.append(np.cumsum(known.variances[::-1])[::-1], 0.0)
+    errors = np.maximum(left, 0.0) * (known.n - 1) / (known.n if settings.per == "sample" else 1)
+    reached = np.flatnonzero(errors <= settings.value)
+    if not len(reached):
+        raise InvalidParameterError(
+            f"with all {len(known.variances)} components that the model keeps the error is {errors[-1]:.6g}, more than "
+            f"value={settings.value!r}; fit more of them."
+        )
+    compared = "error per sample" if settings.per == "sample" else "total error"
+    return int(reached[0]), compared, errors[1:], np.full(len(errors) - 1, float(settings.value))
+
+
+def _mle(known: _Spectrum, settings: _Settings) -> _Choice:
+    if known.n < known.d or known.d < 2:
+        raise InvalidParameterError(f'rule "mle" needs 2 <= d <= n; got n = {known.n}, d = {known.d}.')
+    _check_whole("mle", known)
+    evidence = log_evidence(known.variances, known.n, known.d)
+    return most_evident(evidence), "log evidence", evidence, None
+
+
+def _bayesian(known: _Spectrum, settings: _Settings) -> _Choice:
+    _check_whole("bayesian", known)
+    if not known.total > 0:
+        return 0, "squared length of a column of W", known.variances, None
+    # PCA separates small variances from rounding, which the square of the data does not.
+    if known.rows is None:
+        variances, mean, like = known.model.explained_variance_, known.model.mean_, known.model.components_
+    else:
+        fit = fit_pca(known.rows, settings=PCASettings(warns_of_rounding=False))
+        variances, mean, like = fit.explained_variance, fit.mean, fit.components
+    spectrum = to_host(variances).astype(np.float64)[: known.rank] * (known.n - 1) / known.n
+    rank = span_rank(spectrum, 0.0, known.n, known.d, rounding_of(mean, like))
+    found = relevance_in_span(spectrum, 0.0, rank, known.n, known.d)
+    return int(np.sum(found.kept)), "squared length of a column of W", found.lengths, None
+
+
+def _check_whole(rule: str, known: _Spectrum) -> None:
+    if not known.is_whole:
+        raise InvalidParameterError(
+            f'rule "{rule}" needs all {known.rank} eigenvalues, and the model keeps {len(known.variances)}; fit with '
+            "n_components=None, or pass the data."
+        )
+
+
+def _parallel(known: _Spectrum, settings: _Settings) -> _Choice:
+    like = known.rows
+    if like is None:
+        raise InvalidParameterError('rule "parallel" compares with permuted data; pass the data instead of a model.')
+    rng, wide = generator(settings.random_state), accumulation_dtype(like)
+    with device_context(like):
+        host = np.asarray(to_host(like), dtype=np.float64)
+
+        def draw() -> Array:
+            if settings.null == "permutation":  # the variances stay, the correlations go
+                return from_host(rng.permuted(host, axis=0), like, wide)
+            deviations = from_host(np.std(host, axis=0, ddof=1), like, wide)
+            return standard_normal(rng, host.shape, deviations) * deviations[None, :]
+
+        drawn = np.stack([_variances(draw()) for _ in range(settings.n_draws)])
+    thresholds = np.quantile(drawn, settings.quantile, axis=0)
+    return _leading(known.variances > thresholds), "variance", known.variances, thresholds
+
+
+def _broken_stick(known: _Spectrum, settings: _Settings) -> _Choice:
+    thresholds = (np.cumsum(1.0 / np.arange(known.rank, 0, -1))[::-1] / known.rank)[: len(known.variances)]
+    shares = known.shares[: len(thresholds)]
+    K = _leading(shares > thresholds)
+    if K == len(shares) < known.rank:
+        raise InvalidParameterError(
+            f"all {K} components that the model keeps exceed the broken stick; fit more of them, or pass the data."
+        )
+    return K, "share of the variance", shares, thresholds
+
+
+def _leading(passes: np.ndarray) -> int:
+    """Return the number of leading entries that pass."""
+    return int(np.argmin(passes)) if not np.all(passes) else len(passes)
+
+
+def _gap(known: _Spectrum, settings: _Settings) -> _Choice:
+    """Compare certain relative gaps; at most 0: unknown.
+
+    |λ_i - θ_i| <= ‖r_i‖ for the computed θ_i with residual r_i (Weyl), so λ_i is at least θ_i - ‖r_i‖ and λ_{i+1} at
+    most θ_{i+1} + ‖r_{i+1}‖.
+    """
+    errors = np.zeros(len(known.variances)) if known.errors is None else known.errors
+    low, high = known.variances[:-1] - errors[:-1], known.variances[1:] + errors[1:]
+    gaps = np.zeros(len(low))
+    np.divide(low - high, low, out=gaps, where=low > 0)
+    if known.total == 0:
+        return 0, "certain relative gap", gaps, None
+    within = USUAL_SHARE if settings.value is None else float(settings.value)
+    begins = np.append(0.0, np.cumsum(known.shares))[: len(gaps)] < within - ROUNDING
+    candidates = np.where(begins, gaps, 0.0)
+    if not np.any(candidates > 0):
+        raise InvalidParameterError(
+            'rule "gap": no gap between the components is certain. Fit more of them, to a smaller tol or by '
+            'eigen_solver="dense", or allow a larger share.'
+        )
+    return int(np.argmax(candidates)) + 1, "certain relative gap", gaps, None
+
+
+A_SHARE = Rule("a share in (0, 1]", lambda value: is_real(value) and 0 < value <= 1)
+RULES: dict[str, RankRule] = {
+    "fixed": RankRule("given", _fixed, Rule("an integer", is_integer), of_any_spectrum=True),
+    "variance": RankRule(
+        "Jolliffe, Principal Component Analysis (2002), section 6.1.1", _variance, A_SHARE, of_any_spectrum=True
+    ),
+    "error": RankRule(
+        "Eckart & Young, Psychometrika 1 (1936) 211",
+        _error,
+        Rule("an error >= 0", number(at_least=0).allows),
+        of_any_spectrum=True,
+    ),
+    "mle": RankRule("Minka, NIPS 13 (2000) 598", _mle, NONE),
+    "bayesian": RankRule("Bishop, NIPS 11 (1998) 382", _bayesian, NONE),
+    "parallel": RankRule("Horn, Psychometrika 30 (1965) 179", _parallel, NONE),
+    "broken_stick": RankRule(
+        "Frontier, J. Exp. Mar. Biol. Ecol. 25 (1976) 67; Jackson, Ecology 74 (1993) 2204", _broken_stick, NONE
+    ),
+    "gap": RankRule(
+        "Weyl, Math. Ann. 71 (1912) 441; von Luxburg, Stat. Comput. 17 (2007) 395, section 8.3",
+        _gap,
+        one_of(NONE, A_SHARE),
+        of_any_spectrum=True,
+    ),
+}
+SOURCES = {name: rule.source for name, rule in RULES.items()}
