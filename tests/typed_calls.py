@@ -7,7 +7,7 @@ from gpukpca.decomposition import RidgePreimage
 from gpukpca.eigen import BlockKrylov, Nystrom, top_eigh
 from gpukpca.gram import DenseGram
 from gpukpca.model_selection import n_components_for
-from gpukpca.plotting import plot_scores
+from gpukpca.plotting import ScoresDisplay
 
 X = np.eye(5)
 KernelPCA(2, kernel="rbf", gamma="median", random_state=0, device="cuda:1", memory_limit="4GiB").fit(X).transform(X)
@@ -42,5 +42,5 @@ n_components_for(X, "varience")  # type: ignore[arg-type]
 Nystrom(100, "evenly")  # type: ignore[arg-type]
 top_eigh(DenseGram(X), 2, solver="dense")
 top_eigh(DenseGram(X), 2, solver="lapack")  # type: ignore[arg-type]
-plot_scores(X, labels=["a", "b"])
-plot_scores(3)  # type: ignore[arg-type]
+ScoresDisplay(X, labels=["a", "b"])
+ScoresDisplay(3)  # type: ignore[arg-type]

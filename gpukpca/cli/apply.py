@@ -224,15 +224,22 @@ def _check_picture(wanted: SimpleNamespace, n: int, d: int) -> None:
 
 def _figure(wanted: SimpleNamespace, table: Table, points: np.ndarray) -> Any:
     """Some samples before and after, as images where they are; else all of them in the first plane of the given."""
-    from gpukpca.plotting import plot_comparison, plot_denoised
+    from gpukpca.plotting import ImageRowsDisplay, ScoresDisplay
+    from gpukpca.plotting.display import new_figure
 
     title = f"{Path(wanted.source).stem}, denoised by {wanted.model.name}"
     if wanted.image_shape is not None:
         chosen = np.linspace(0, len(points) - 1, min(PICTURED, len(points))).astype(int)
         rows = {"given": table.X[chosen], "denoised": points[chosen]}
-        return plot_denoised(rows, wanted.image_shape, title=title, grays="denoised")
+        figure = ImageRowsDisplay(rows, wanted.image_shape, grays="denoised").plot().figure_
+        figure.suptitle(title, fontsize=8, parse_math=False)
+        return figure
     # Missing cells are drawn where the model puts them.
     given = np.where(np.isnan(table.X), points, table.X).astype(np.float64)
     plane = PCA(2).fit(given)
-    planes = {"given": plane.transform(given), "denoised": plane.transform(points.astype(np.float64))}
-    return plot_comparison(planes, labels=table.labels, title=title, same_scale=True)
+    figure = new_figure(9.6, 4.4, title)
+    axes = figure.subplots(1, 2, sharex=True, sharey=True)
+    for ax, shown, name in zip(axes, (given, points.astype(np.float64)), ("given", "denoised"), strict=True):
+        ScoresDisplay.from_estimator(plane, shown, labels=table.labels, ax=ax)
+        ax.set_title(name)
+    return figure

@@ -104,7 +104,7 @@ class BayesianMethod(LatentMethod):
         """The usual one, or words where nothing was found."""
         if model.n_components_:
             return super().figure(wanted, model, scores, table)
-        from gpukpca.plotting.style import new_figure
+        from gpukpca.plotting.display import new_figure
 
         figure = new_figure(6.0, 2.0, self.heading(wanted, len(scores)))
         figure.text(0.5, 0.4, "no direction stands out of the noise", ha="center")

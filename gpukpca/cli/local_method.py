@@ -91,12 +91,12 @@ class LocalMethod(Method):
 
     def figure(self, wanted: SimpleNamespace, model: LocalPCA, scores: Any, table: Table) -> Any:
         """The clusters with their axes, beside the one PCA of all."""
-        from gpukpca.plotting import plot_local
-        from gpukpca.plotting.style import new_figure
+        from gpukpca.plotting import LocalDisplay
+        from gpukpca.plotting.display import new_figure
 
         figure = new_figure(6.8, 5.6, self.heading(wanted, len(scores)))
         ax = figure.subplots()
-        plot_local(model, table.X, ax)
+        LocalDisplay.from_estimator(model, table.X, ax=ax)
         names = table.feature_names
         if names is not None and len(names) == 2:
             ax.set_xlabel(names[0], parse_math=False)

@@ -29,7 +29,7 @@ def checked_targets(wanted: SimpleNamespace, source: str) -> dict[str, Path]:
     if len({path.absolute() for path in targets.values()}) < len(targets):
         raise ValueError(f"{' and '.join(f'--{name}' for name in targets)} name the same file.")
     if "plot" in targets:
-        from gpukpca.plotting.style import figure_class
+        from gpukpca.plotting.display import figure_class
 
         try:
             figure_class()

@@ -1,32 +1,26 @@
-"""Figures of fitted models: spectrum and scores, images rebuilt and denoised, methods and maps side by side, clusters
-with their own axes.
+"""Pictures of fitted models: scores, spectrum, contours, images, local axes and searches.
 
-Matplotlib's object interface only: no pyplot, no global state, nothing to show or close. Every function returns the
-figure, which a notebook shows; save it with ``figure.savefig("plot.png")``.
+A Display holds the data of one picture. `from_estimator` computes and draws it, and `plot` draws it again. `ax_` and
+`figure_` are the axes and the figure. Only Matplotlib's object interface is used: no pyplot and no global state. A
+notebook shows a Display; a script saves it with ``display.figure_.savefig("scores.png")``.
 """
 
-from gpukpca.plotting.comparison import plot_comparison
-from gpukpca.plotting.components import plot_components
-from gpukpca.plotting.denoising import plot_denoised
-from gpukpca.plotting.fit import plot_fit
-from gpukpca.plotting.geography import plot_map
-from gpukpca.plotting.images import plot_eigenimages, plot_images, plot_reconstructions
-from gpukpca.plotting.local import plot_local
-from gpukpca.plotting.scores import plot_scores
-from gpukpca.plotting.search import plot_cv_surface
-from gpukpca.plotting.spectrum import plot_spectrum
+from gpukpca.plotting.contours import ContoursDisplay
+from gpukpca.plotting.figures import plot_fit, plot_images
+from gpukpca.plotting.images import ComponentImagesDisplay, ImageRowsDisplay
+from gpukpca.plotting.local import LocalDisplay
+from gpukpca.plotting.scores import ScoresDisplay
+from gpukpca.plotting.search import SearchDisplay
+from gpukpca.plotting.spectrum import SpectrumDisplay
 
 __all__ = [
-    "plot_comparison",
-    "plot_components",
-    "plot_cv_surface",
-    "plot_denoised",
-    "plot_eigenimages",
+    "ComponentImagesDisplay",
+    "ContoursDisplay",
+    "ImageRowsDisplay",
+    "LocalDisplay",
+    "ScoresDisplay",
+    "SearchDisplay",
+    "SpectrumDisplay",
     "plot_fit",
     "plot_images",
-    "plot_local",
-    "plot_map",
-    "plot_reconstructions",
-    "plot_scores",
-    "plot_spectrum",
 ]

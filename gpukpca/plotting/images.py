@@ -1,166 +1,197 @@
-"""Samples that are images: the mean, the components as images, and what few components keep of a sample."""
+"""Samples that are images: the mean and the components as images, and rows of images for comparison."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array, ArrayLike, Vector
-from gpukpca.backend.namespace import to_host
-from gpukpca.plotting.scores import plot_scores
-from gpukpca.plotting.style import SMALL, TITLE, classes_of, new_figure
+from gpukpca.plotting.display import Display, host, new_figure, ratios_of
+from gpukpca.plotting.style import SMALL, classes_of
 
 COUNTS = (1, 2, 5, 10, 20, 50, 100)
-MOST_SAMPLES = 4
-# Of the mean and the components.
-ROWS = 3
+MAX_SAMPLES = 4
+IMAGE_ROWS = 3
 GRAY, SIGNED = "gray", "RdBu_r"
 
 
-def plot_eigenimages(model: Any, image_shape: tuple[int, int], n_images: int = 11, figure: Any = None) -> Any:
-    """The mean image, then the first components: red where a pixel rises with the component, blue where it falls.
+class ComponentImagesDisplay(Display):
+    """The mean image, then the components: red where a pixel rises with the component, blue where it falls.
 
     Parameters
     ----------
-    model : fitted PCA
-        With `mean_` and `components_`.
+    mean : array, shape (d,)
+    components : array, shape (p, d)
+    ratios : array, shape (p,)
+        Shares of the variance, for the titles.
     image_shape : (int, int)
-        Rows and columns of an image; their product is the number of features.
-    n_images : int
-        At most so many components.
-    figure : matplotlib Figure or SubFigure, optional
-        Drawn into; a new one without.
-
-    Returns
-    -------
-    matplotlib Figure or SubFigure
+        Rows and columns of an image; their product is d.
 
     Raises
     ------
     ValueError
         A shape that is not that of the features.
     """
-    mean = _host(model.mean_)
-    check_image_shape(image_shape, len(mean))
-    components = _host(model.components_)[:n_images]
-    figure = new_figure(5.6, 4.4) if figure is None else figure
-    down = min(ROWS, len(components) + 1)
-    axes = figure.subplots(down, -(-(len(components) + 1) // down), squeeze=False).ravel()
-    show_image(axes[0], mean.reshape(image_shape), GRAY, float(mean.min()), float(mean.max()))
-    axes[0].set_title("mean", **SMALL)
-    ratios = _host(model.explained_variance_ratio_)
-    for i, component in enumerate(components):
-        largest = float(np.max(np.abs(component))) or 1.0
-        show_image(axes[i + 1], component.reshape(image_shape), SIGNED, -largest, largest)
-        axes[i + 1].set_title(f"{i + 1} ({100 * ratios[i]:.1f} %)", **SMALL)
-    for ax in axes[len(components) + 1 :]:
-        ax.set_axis_off()
-    return figure
+
+    def __init__(self, mean: Vector, components: ArrayLike, ratios: Vector, image_shape: tuple[int, int]) -> None:
+        self.mean, self.components, self.ratios, self.image_shape = (
+            host(mean),
+            host(components),
+            host(ratios),
+            image_shape,
+        )
+        check_image_shape(image_shape, len(self.mean))
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, image_shape: tuple[int, int], *, n_images: int = 11, figure: Any = None
+    ) -> ComponentImagesDisplay:
+        """Draw mean and at most `n_images` components of a fitted PCA into `figure`, or into a new one."""
+        components = estimator.components_[:n_images]
+        return cls(estimator.mean_, components, ratios_of(estimator), image_shape).plot(figure)
+
+    def plot(self, figure: Any = None) -> ComponentImagesDisplay:
+        """Draw the images into a figure or subfigure, or into a new figure, and return self."""
+        figure = new_figure(5.6, 4.4) if figure is None else figure
+        count = len(self.components) + 1
+        rows = min(IMAGE_ROWS, count)
+        axes = figure.subplots(rows, -(-count // rows), squeeze=False).ravel()
+        _show(axes[0], self.mean.reshape(self.image_shape), GRAY, self.mean.min(), self.mean.max())
+        axes[0].set_title("mean", **SMALL)
+        for i, (ax, component) in enumerate(zip(axes[1:], self.components, strict=False)):
+            largest = np.max(np.abs(component)) or 1.0
+            _show(ax, component.reshape(self.image_shape), SIGNED, -largest, largest)
+            ax.set_title(f"{i + 1} ({100 * self.ratios[i]:.1f} %)", **SMALL)
+        for ax in axes[count:]:
+            ax.set_axis_off()
+        self.ax_, self.figure_ = axes, figure.figure
+        return self
 
 
-def plot_reconstructions(
-    model: Any,
-    X: Array,
-    image_shape: tuple[int, int],
-    counts: Sequence[int] = COUNTS,
-    samples: Sequence[int] | None = None,
-    labels: Vector | None = None,
-    figure: Any = None,
-) -> Any:
-    """A few samples, each beside what its first K components say of it.
+class ImageRowsDisplay(Display):
+    """Images in rows with names on the left, and titles above the columns: originals, noise, reconstructions.
 
     Parameters
     ----------
-    model : fitted PCA
-        With `transform` and `inverse_transform`; whitening and scaling are undone by them.
-    X : array, shape (n, d)
+    rows : mapping of str to array, shape (m, d)
+        Name of the row and its m images. Pixels that are NaN stay white.
     image_shape : (int, int)
-    counts : sequence of int
-        The K of the columns; those beyond the components of the model are left out, and the last column is then all.
-    samples : sequence of int, optional
-        Rows of X; by default four, of different labels where there are any.
-    labels : array (n,), optional
-    figure : matplotlib Figure or SubFigure, optional
-        Drawn into; a new one without.
-
-    Returns
-    -------
-    matplotlib Figure or SubFigure
+        Rows and columns of an image; their product is d.
+    errors : mapping of str to float, optional
+        Written below the names of their rows, such as the mean squared error.
+    titles : sequence of m str, optional
+        Of the columns.
+    grays : str, optional
+        Name of the row whose least and largest pixels are black and white; default: the first. The extremes of noisy
+        images are noise, and on their scale all others look pale.
 
     Raises
     ------
     ValueError
-        A shape that is not that of the features.
+        No rows, rows of different shapes, a shape that is not that of the features, or no row named `grays`.
     """
-    check_image_shape(image_shape, X.shape[1])
-    rows = spread_samples(len(X), labels) if samples is None else np.asarray(samples)
-    originals = X[rows]
-    scores = model.transform(originals)
-    ratios = _host(model.explained_variance_ratio_)
-    kept = _counts(counts, len(ratios))
-    figure = new_figure(1.1 * (len(kept) + 1), 1.15 * len(rows) + 0.4) if figure is None else figure
-    axes = figure.subplots(len(rows), len(kept) + 1, squeeze=False)
-    shown = [_host(originals), *(_host(reconstructed(model, scores, count)) for count in kept)]
-    low, high = float(shown[0].min()), float(shown[0].max())
-    for column, images in enumerate(shown):
-        for ax, image in zip(axes[:, column], images, strict=True):
-            show_image(ax, image.reshape(image_shape), GRAY, low, high)
-    axes[0, 0].set_title("original\n", **SMALL)
-    for ax, count in zip(axes[0, 1:], kept, strict=True):
-        ax.set_title(f"K = {count}\n{100 * np.sum(ratios[:count]):.0f} %", **SMALL)
-    return figure
 
+    def __init__(
+        self,
+        rows: Mapping[str, ArrayLike],
+        image_shape: tuple[int, int],
+        *,
+        errors: Mapping[str, float] | None = None,
+        titles: Sequence[str] | None = None,
+        grays: str | None = None,
+    ) -> None:
+        self.rows = {name: host(row) for name, row in rows.items()}
+        self.image_shape, self.errors, self.titles = image_shape, errors or {}, titles
+        shapes = {row.shape for row in self.rows.values()}
+        if len(shapes) != 1 or len(next(iter(shapes))) != 2:
+            raise ValueError(f"rows must be arrays of one shape (m, d); got {sorted(shapes)}.")
+        check_image_shape(image_shape, next(iter(shapes))[1])
+        if grays is not None and grays not in self.rows:
+            raise ValueError(f"grays={grays!r} is no row; give one of {', '.join(self.rows)}.")
+        scale = self.rows[next(iter(self.rows)) if grays is None else grays]
+        self.limits = float(np.nanmin(scale)), float(np.nanmax(scale))
 
-def plot_images(
-    model: Any,
-    X: Array,
-    image_shape: tuple[int, int],
-    scores: ArrayLike | None = None,
-    labels: Vector | None = None,
-    counts: Sequence[int] = COUNTS,
-    title: str | None = None,
-) -> Any:
-    """Mean and first components as images, the first plane, and reconstructions of a few samples.
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Array,
+        image_shape: tuple[int, int],
+        *,
+        counts: Sequence[int] = COUNTS,
+        samples: Sequence[int] | None = None,
+        labels: Vector | None = None,
+        figure: Any = None,
+    ) -> ImageRowsDisplay:
+        """Draw a few samples, each beside its reconstructions from the first K components.
 
-    Parameters
-    ----------
-    model : fitted PCA
-    X : array, shape (n, d)
-        Samples, each an image with its rows one after the other.
-    image_shape : (int, int)
-    scores : array, shape (n, p), optional
-        Of X, where they are at hand.
-    labels : array (n,), optional
-        Colors of the plane, and the choice of the samples.
-    counts : see `plot_reconstructions`
-    title : str, optional
+        Parameters
+        ----------
+        estimator : fitted PCA
+            With `transform` and `inverse_transform`, which undo whitening and scaling.
+        X : array, shape (n, d)
+        image_shape : (int, int)
+        counts : sequence of int
+            The K of the columns. Those beyond the components of the model are left out; the last column is then all.
+        samples : sequence of int, optional
+            Rows of X; default: four, of different labels where there are any.
+        labels : array, shape (n,), optional
+        figure : matplotlib Figure or SubFigure, optional
+            Drawn into; a new one without.
 
-    Returns
-    -------
-    matplotlib Figure
+        Returns
+        -------
+        ImageRowsDisplay
 
-    Raises
-    ------
-    ValueError
-        A shape that is not that of the features.
-    """
-    check_image_shape(image_shape, X.shape[1])
-    scores = model.transform(X) if scores is None else scores
-    figure = new_figure(10.0, 8.6, title)
-    above, below = figure.subfigures(2, 1, height_ratios=(1.0, 1.15))
-    left, right = above.subfigures(1, 2, width_ratios=(1.25, 1.0))
-    left.suptitle("mean, and components (red +, blue −) with their share of the variance", **TITLE)
-    plot_eigenimages(model, image_shape, figure=left)
-    plot_scores(scores, model.explained_variance_ratio_, labels, ax=right.subplots())
-    below.suptitle("samples rebuilt from the first K components, and the share of the variance in them", **TITLE)
-    plot_reconstructions(model, X, image_shape, counts, labels=labels, figure=below)
-    return figure
+        Raises
+        ------
+        ValueError
+            A shape that is not that of the features.
+        """
+        check_image_shape(image_shape, X.shape[1])
+        chosen = _spread_samples(len(X), labels) if samples is None else np.asarray(samples)
+        scores, ratios = estimator.transform(X[chosen]), ratios_of(estimator)
+        kept = [count for count in counts if count <= len(ratios)]
+        kept += [len(ratios)] if len(kept) < len(counts) and len(ratios) not in kept else []
+        columns = [host(X[chosen]), *(host(_reconstructed(estimator, scores, count)) for count in kept)]
+        titles = ["original\n", *(f"K = {count}\n{100 * np.sum(ratios[:count]):.0f} %" for count in kept)]
+        rows = {f"{row}": images for row, images in zip(chosen, np.stack(columns, axis=1), strict=True)}
+        display = cls(rows, image_shape, titles=titles)
+        display.limits = float(columns[0].min()), float(columns[0].max())
+        return display.plot(figure, names=False)
+
+    def plot(self, figure: Any = None, *, names: bool = True) -> ImageRowsDisplay:
+        """Draw the images into a figure or subfigure, or into a new figure, and return self.
+
+        Parameters
+        ----------
+        figure : matplotlib Figure or SubFigure, optional
+        names : bool
+            Write the names of the rows on the left.
+        """
+        count = len(next(iter(self.rows.values())))
+        if figure is None:
+            inches = 0.62 if names else 1.1
+            figure = new_figure(inches * count + (1.4 if names else 0.0), inches * len(self.rows) + 0.4)
+        if names:
+            figure.get_layout_engine().set(w_pad=0.02, h_pad=0.02, wspace=0.0, hspace=0.0)
+        axes = figure.subplots(len(self.rows), count, squeeze=False)
+        for line, (name, row) in zip(axes, self.rows.items(), strict=True):
+            for ax, image in zip(line, row, strict=True):
+                _show(ax, image.reshape(self.image_shape), GRAY, *self.limits)
+            if names:
+                label = f"{name}\n{self.errors[name]:.3f}" if name in self.errors else name
+                line[0].set_ylabel(label, rotation=0, ha="right", va="center", **SMALL)
+        for ax, title in zip(axes[0], self.titles or (), strict=False):
+            ax.set_title(title, **SMALL)
+        self.ax_, self.figure_ = axes, figure.figure
+        return self
 
 
 def check_image_shape(image_shape: tuple[int, int], n_features: int) -> None:
-    """Raise where images of that shape do not have that many pixels."""
+    """Raise ValueError where images of this shape do not have so many pixels."""
     rows, columns = image_shape
     if rows < 1 or columns < 1 or rows * columns != n_features:
         raise ValueError(
@@ -168,35 +199,25 @@ def check_image_shape(image_shape: tuple[int, int], n_features: int) -> None:
         )
 
 
-def spread_samples(n: int, labels: Any = None) -> np.ndarray:
-    """Rows of a few samples: the first of every label, thinned out evenly, or rows evenly apart."""
+def _spread_samples(n: int, labels: Any) -> np.ndarray:
+    """Return a few rows: the first of every label, thinned out evenly, or rows at equal distances."""
     classes, codes = classes_of(labels)
     if classes is None or codes is None or len(classes) < 2:
         candidates = np.arange(n)
     else:
         candidates = np.array([np.flatnonzero(codes == code)[0] for code in range(len(classes))])
-    return candidates[np.unique(np.linspace(0, len(candidates) - 1, MOST_SAMPLES).astype(int))]
+    return candidates[np.unique(np.linspace(0, len(candidates) - 1, MAX_SAMPLES).astype(int))]
 
 
-def reconstructed(model: Any, scores: Any, count: int) -> Any:
-    """Samples from their first `count` components, in the units of the data."""
+def _reconstructed(model: Any, scores: Any, count: int) -> Any:
+    """Return samples reconstructed from their first `count` components."""
     cut = scores + 0  # a copy, in any array library
     cut[:, count:] = 0
     return model.inverse_transform(cut)
 
 
-def _counts(counts: Sequence[int], p: int) -> list[int]:
-    """Those that the model has; all of its components where some are left out."""
-    kept = [count for count in counts if count <= p]
-    return kept if len(kept) == len(counts) or p in kept else [*kept, p]
-
-
-def _host(x: Any) -> np.ndarray:
-    return np.asarray(to_host(x), dtype=np.float64)
-
-
-def show_image(ax: Any, image: np.ndarray, colors: str, low: float, high: float) -> None:
-    """An image on axes without ticks and frame."""
+def _show(ax: Any, image: np.ndarray, colors: str, low: float, high: float) -> None:
+    """Draw an image on axes without ticks and frame."""
     ax.imshow(image, cmap=colors, vmin=low, vmax=high if high > low else low + 1.0, interpolation="nearest")
     ax.set_xticks([])
     ax.set_yticks([])

@@ -1,4 +1,4 @@
-"""Clusters with axes of their own, beside the one axis of PCA."""
+"""Clusters with their principal axes, beside the one axis of PCA."""
 
 from __future__ import annotations
 
@@ -6,99 +6,82 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._formatting import pluralize
 from gpukpca._typing import ArrayLike, Vector
-from gpukpca.backend.namespace import to_host
 from gpukpca.decomposition import PCA, LocalPCA, reconstruction_error
-from gpukpca.plotting.style import (
-    INK,
-    LINE,
-    SMALL,
-    draw_classes,
-    legend_of,
-    marks,
-    new_axes,
-    tidy,
-)
+from gpukpca.plotting.display import Display, host
+from gpukpca.plotting.style import INK, LINE, SMALL, check_lengths, draw_legend, draw_points, marks, tidy
 
 # Half the length of a segment, in standard deviations along its axis.
 DEVIATIONS = 2.0
 
 
-def plot_local(model: LocalPCA, X: ArrayLike, ax: Any = None, labels: Vector | None = None) -> Any:
-    """Rows colored by cluster, the first axis of every cluster, and that of PCA; the title has the errors of both.
+class LocalDisplay(Display):
+    """Rows colored by cluster, the first axis of every cluster, and that of PCA; the title gives the errors of both.
 
-    The plane is that of the features where there are two, else the first principal plane, on which means and axes are
-    projected. An axis is drawn two standard deviations to either side of its mean.
+    The plane is that of the features where there are two. Otherwise it is the first principal plane, on which means and
+    axes are projected. An axis extends two standard deviations to either side of its mean. The errors are mean squared
+    distances of the rows from their reconstruction with p components of their cluster, and of PCA of all rows.
 
     Parameters
     ----------
-    model : LocalPCA
+    estimator : LocalPCA
         Fitted.
     X : array, shape (n, d), d >= 2
-    ax : matplotlib Axes, optional
-        Drawn into; a new figure without one.
-    labels : array (n,), optional
-        Colors instead of the clusters that the model predicts.
-
-    Returns
-    -------
-    matplotlib Figure
-        Of the axes drawn into.
+    labels : array, shape (n,), optional
+        Colors in place of the predicted clusters.
 
     Raises
     ------
     ValueError
         Labels that are not one a row.
-
-    Notes
-    -----
-    The errors are mean squared distances of the rows from what is left of them with the p local components of their
-    cluster, and with p components of PCA of all rows.
     """
-    rows = np.asarray(to_host(X), dtype=np.float64)
-    whole = PCA(model.n_components_).fit(rows)
-    plane = PCA(2).fit(rows) if rows.shape[1] > 2 else None
-    classes, codes = _classes(model, X, labels)
-    ax = new_axes() if ax is None else ax
-    tidy(ax)
-    points = rows if plane is None else plane.transform(rows)
-    draw_classes(ax, points, codes, **marks(len(rows)) | {"alpha": 0.45})
-    _segment(ax, plane, whole.mean_, whole.components_[0], float(whole.explained_variance_[0]), LINE, "--")
-    means, axes, variances = (to_host(a) for a in (model.means_, model.components_, model.explained_variance_))
-    for mean, axis, variance in zip(means, axes[:, 0], variances[:, 0], strict=True):
-        _segment(ax, plane, mean, axis, float(variance), INK, "-")
-    ax.set_aspect("equal", adjustable="datalim")
-    local = float(np.mean(np.sum((to_host(model.denoise(X)) - rows) ** 2, axis=1)))
-    ax.set_title(_title(model, reconstruction_error(whole, rows), local), **SMALL)
-    for name, number in ((ax.set_xlabel, 1), (ax.set_ylabel, 2)):
-        name(f"feature {number}" if plane is None else f"component {number} of PCA")
-    if labels is not None:
-        legend_of(ax, classes)
-    return ax.figure.figure
 
+    def __init__(self, estimator: LocalPCA, X: ArrayLike, *, labels: Vector | None = None) -> None:
+        rows = host(X)
+        check_lengths(rows, labels)
+        self.pca = PCA(estimator.n_components_).fit(rows)
+        self.plane = PCA(2).fit(rows) if rows.shape[1] > 2 else None
+        self.points = self._projected(rows)
+        self.labels = labels
+        self.clusters = host(estimator.predict(X)).astype(int)
+        axes, variances = host(estimator.components_)[:, 0], host(estimator.explained_variance_)[:, 0]
+        self.segments = [self._segment(*part) for part in zip(host(estimator.means_), axes, variances, strict=True)]
+        error = float(np.mean(np.sum((host(estimator.denoise(X)) - rows) ** 2, axis=1)))
+        self.title = (
+            f"error with {pluralize(estimator.n_components_, 'component')}: "
+            f"PCA (dashed) {reconstruction_error(self.pca, rows):.3g}, {estimator.n_clusters_} clusters {error:.3g}"
+        )
 
-def _classes(model: LocalPCA, X: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return classes and codes of the labels, by default the clusters."""
-    chosen = to_host(model.predict(X)) if labels is None else np.asarray(labels)
-    if len(chosen) != len(X):
-        raise ValueError(f"{len(chosen)} labels for {len(X)} rows.")
-    return np.unique(chosen, return_inverse=True)
+    @classmethod
+    def from_estimator(
+        cls, estimator: LocalPCA, X: ArrayLike, *, labels: Vector | None = None, ax: Any = None
+    ) -> LocalDisplay:
+        """Draw a fitted LocalPCA on rows (n, d) into `ax`, or into a new figure; see the class."""
+        return cls(estimator, X, labels=labels).plot(ax)
 
+    def plot(self, ax: Any = None) -> LocalDisplay:
+        """Draw clusters and axes into `ax`, or into a new figure, and return self."""
+        ax = self._axes(ax)
+        tidy(ax)
+        shown = np.array([f"cluster {k}" for k in self.clusters]) if self.labels is None else self.labels
+        classes = draw_points(ax, self.points, shown, **marks(len(self.points)) | {"alpha": 0.45})
+        whole = self._segment(self.pca.mean_, self.pca.components_[0], float(self.pca.explained_variance_[0]))
+        for segment, color, style in [(whole, LINE, "--"), *((segment, INK, "-") for segment in self.segments)]:
+            ax.plot(*segment[[0, 2]].T, color=color, linewidth=2.0, linestyle=style, solid_capstyle="round")
+            ax.plot(*segment[1:2].T, color=color, marker="o", markersize=4.5)
+        ax.set_aspect("equal", adjustable="datalim")
+        ax.set_title(self.title, **SMALL)
+        for name, number in ((ax.set_xlabel, 1), (ax.set_ylabel, 2)):
+            name(f"feature {number}" if self.plane is None else f"component {number} of PCA")
+        if self.labels is not None:
+            draw_legend(ax, classes)
+        return self
 
-def _segment(
-    ax: Any, plane: PCA | None, mean: np.ndarray, axis: np.ndarray, variance: float, color: str, style: str
-) -> None:
-    """Two standard deviations to either side of a mean, seen in the plane."""
-    ends = mean[None, :] + DEVIATIONS * np.sqrt(variance) * np.asarray([[-1.0], [1.0]]) * axis[None, :]
-    middle = mean[None, :]
-    if plane is not None:
-        ends, middle = plane.transform(ends), plane.transform(middle)
-    ax.plot(*ends.T, color=color, linewidth=2.0, linestyle=style, solid_capstyle="round")
-    ax.plot(*middle.T, color=color, marker="o", markersize=4.5)
+    def _projected(self, rows: np.ndarray) -> np.ndarray:
+        return rows if self.plane is None else np.asarray(self.plane.transform(rows))
 
-
-def _title(model: LocalPCA, whole: float, local: float) -> str:
-    """Both errors in words, which explain the dashed line too."""
-    p = model.n_components_
-    what = "1 component" if p == 1 else f"{p} components"
-    return f"error with {what}: PCA (dashed) {whole:.3g}, {model.n_clusters_} clusters {local:.3g}"
+    def _segment(self, mean: np.ndarray, axis: np.ndarray, variance: float) -> np.ndarray:
+        """Return start, mean and end of an axis in the plane, shape (3, 2)."""
+        steps = DEVIATIONS * np.sqrt(variance) * np.array([[-1.0], [0.0], [1.0]])
+        return self._projected(mean[None, :] + steps * axis[None, :])

@@ -1,4 +1,4 @@
-"""Scores: the first plane, or the only component along a line."""
+"""Scores: a plane of two components, or one component along a line."""
 
 from __future__ import annotations
 
@@ -8,128 +8,168 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import ArrayLike, Vector
-from gpukpca.backend.namespace import to_host
-from gpukpca.plotting.names import write_classes, write_names, write_slanted_names
-from gpukpca.plotting.style import (
-    FAINT,
-    INK,
-    PLAIN,
-    axis_label,
-    check_lengths,
-    classes_of,
-    draw_classes,
-    legend_of,
-    marks,
-    new_axes,
-    shuffled,
-    tidy,
-    zero_lines,
-)
+from gpukpca.plotting.display import Display, host, ratios_of
+from gpukpca.plotting.style import FAINT, INK, axis_label, check_lengths, classes_of, draw_legend, draw_points, tidy
 
-MOST_NAMES = 40
-# Colors alone tell so many classes apart; more are written among their points too.
+MAX_NAMES = 40
+# Classes that colors alone distinguish; of more, the names are written among the points too.
 CLASSES_BY_COLOR = 7
-BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "borderaxespad": 0.3}
+LEADER = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.6}
 
 
-def plot_scores(
-    scores: ArrayLike,
-    ratios: Vector | None = None,
-    labels: Vector | None = None,
-    names: Sequence[str] | None = None,
-    ax: Any = None,
-) -> Any:
-    """The first component against the second, or the only one along a line.
+class ScoresDisplay(Display):
+    """Scores of samples in the plane of two components, or along one.
 
     Parameters
     ----------
     scores : array, shape (n, p)
     ratios : array, shape (p,), optional
         Shares of the variance, for the labels of the axes.
-    labels : array (n,), optional
-        Colors with a legend; the colors of more than 12 names come again with other marks, and more than 12 numbers
-        have a color bar.
+    labels : array, shape (n,), optional
+        Colors with a legend. More than 12 different numbers get a color bar.
     names : sequence of n str, optional
-        Written beside the points where there are at most 40.
-    ax : matplotlib Axes, optional
-        Drawn into; a new figure without one.
-
-    Returns
-    -------
-    matplotlib Figure
-        Of the axes drawn into.
+        Written at the points where there are at most 40.
 
     Raises
     ------
     ValueError
         Scores that are no matrix, or labels or names of another length.
+
+    Notes
+    -----
+    More than 20 000 points are drawn as an image of their density, in the mean color of the points of a cell.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from gpukpca import PCA
+    >>> from gpukpca.plotting import ScoresDisplay
+    >>> X, kinds = load_iris(return_X_y=True)
+    >>> ScoresDisplay.from_estimator(PCA(3).fit(X), X, labels=kinds, components=(0, 2)).ax_.get_ylabel()
+    'component 3 (1.7 %)'
     """
-    scores = np.asarray(to_host(scores), dtype=np.float64)
-    check_lengths(scores, labels, names)
-    ax = new_axes() if ax is None else ax
-    tidy(ax)
-    written = None if names is None or len(names) > MOST_NAMES else [str(name) for name in names]
-    if scores.shape[1] == 1:
-        _draw_line(ax, scores[:, 0], labels, written)
-    else:
-        _draw_plane(ax, scores[:, 0], scores[:, 1], labels, written)
-        ax.set_ylabel(axis_label(2, ratios))
-    ax.set_xlabel(axis_label(1, ratios))
-    return ax.figure.figure
 
+    def __init__(
+        self,
+        scores: ArrayLike,
+        *,
+        ratios: Vector | None = None,
+        labels: Vector | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        self.scores, self.ratios, self.labels, self.names = host(scores), ratios, labels, names
+        check_lengths(self.scores, labels, names)
 
-def _draw_plane(ax: Any, x: np.ndarray, y: np.ndarray, labels: Any, names: list[str] | None) -> None:
-    """Points of a plane, named where there are names."""
-    classes, codes = classes_of(labels)
-    zero_lines(ax)
-    draw_points(ax, x, y, labels, classes, codes)
-    if classes is not None and len(classes) > 1:
-        legend_of(ax, classes, **BESIDE)
-    if names is not None:
-        ax.margins(0.14)
-        write_names(ax, x, y, names)
-    elif classes is not None and codes is not None and CLASSES_BY_COLOR < len(classes) <= MOST_NAMES:
-        write_classes(ax, x, y, codes, classes)
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: ArrayLike,
+        *,
+        labels: Vector | None = None,
+        names: Sequence[str] | None = None,
+        components: Sequence[int] = (0, 1),
+        ax: Any = None,
+    ) -> ScoresDisplay:
+        """Draw the scores that a fitted estimator gives rows.
 
+        Parameters
+        ----------
+        estimator : fitted estimator
+            With `transform` and `explained_variance_ratio_`.
+        X : array, shape (n, d)
+        labels, names : see the class
+        components : one or two int
+            Indices of the components across and up. A model of one component is drawn along a line.
+        ax : matplotlib Axes, optional
+            Drawn into; a new figure without one.
 
-def _draw_line(ax: Any, x: np.ndarray, labels: Any, names: list[str] | None) -> None:
-    """Points of a line: with slanted names above them, or in a row for every class."""
-    classes, codes = classes_of(labels)
-    ax.spines["left"].set_visible(False)
-    zero_lines(ax, horizontal=False)
-    if names is not None:
-        draw_points(ax, x, np.zeros_like(x), labels, classes, codes)
-        # The line lies low: names rise from it.
-        ax.set_ylim(-0.2, 1.0)
-        ax.margins(x=0.08)
+        Returns
+        -------
+        ScoresDisplay
+        """
+        display = cls(estimator.transform(X), ratios=ratios_of(estimator), labels=labels, names=names)
+        return display.plot(ax, components=components)
+
+    def plot(self, ax: Any = None, *, components: Sequence[int] = (0, 1)) -> ScoresDisplay:
+        """Draw the scores.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Drawn into; a new figure without one.
+        components : one or two int
+            Indices of the components across and up.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            Components that the scores do not have.
+        """
+        p = self.scores.shape[1]
+        components = tuple(components)[:p] if p == 1 else tuple(components)
+        if len(components) not in (1, 2) or not all(0 <= component < p for component in components):
+            raise ValueError(f"components={components} must be one or two indices from 0 to {p - 1}.")
+        ax = self._axes(ax)
+        tidy(ax)
+        names = self.names if self.names is not None and len(self.names) <= MAX_NAMES else None
+        ax.axvline(0.0, color=FAINT, linewidth=0.8, zorder=0)
+        ax.set_xlabel(axis_label(components[0], self.ratios))
+        if len(components) == 1:
+            self._plot_line(ax, self.scores[:, components[0]], names)
+            return self
         ax.axhline(0.0, color=FAINT, linewidth=0.8, zorder=0)
-        ax.set_yticks([])
-        if classes is not None and len(classes) > 1:
-            legend_of(ax, classes, **BESIDE)
-        write_slanted_names(ax, x, names)
+        ax.set_ylabel(axis_label(components[1], self.ratios))
+        points = self.scores[:, components]
+        classes = draw_points(ax, points, self.labels)
+        draw_legend(ax, classes, loc="center left", bbox_to_anchor=(1.0, 0.5), borderaxespad=0.3)
+        if names is not None:
+            ax.margins(0.14)
+            _write_names(ax, points, names, fontsize=8)
+        elif classes is not None and CLASSES_BY_COLOR < len(classes) <= MAX_NAMES:
+            medians = np.array([np.median(points[np.asarray(self.labels) == label], axis=0) for label in classes])
+            _write_names(ax, medians, classes, fontsize=8, weight="bold", color="black", zorder=5)
+        return self
+
+    def _plot_line(self, ax: Any, x: np.ndarray, names: Sequence[str] | None) -> None:
+        """Draw one component: a row a sample in the order of the scores with names, else a row a class."""
+        ax.spines["left"].set_visible(False)
+        if names is not None:
+            rows = np.empty(len(x))
+            rows[np.argsort(x, kind="stable")] = np.arange(len(x))
+            classes = draw_points(ax, np.column_stack([x, rows]), self.labels)
+            ax.hlines(rows, 0.0, x, color=FAINT, linewidth=0.8, zorder=0)
+            ax.set_yticks(rows, [str(name) for name in names], fontsize=8 if len(x) <= 20 else 6, parse_math=False)
+            draw_legend(ax, classes, loc="center left", bbox_to_anchor=(1.0, 0.5), borderaxespad=0.3)
+            return
+        classes, codes = classes_of(self.labels)
+        jitter = np.random.default_rng(0).uniform(-0.25, 0.25, len(x))
+        draw_points(ax, np.column_stack([x, jitter if codes is None else codes + jitter]), self.labels)
+        ax.set_ylim(-0.8, (1 if classes is None else len(classes)) - 0.2)
+        texts = [] if classes is None else [str(name) for name in classes]
+        ax.set_yticks(range(len(texts)), texts, parse_math=False)
+
+
+def _write_names(ax: Any, points: np.ndarray, names: Any, **style: Any) -> None:
+    """Write names near points (n, 2): apart from each other where adjustText is installed, else at the points."""
+    from matplotlib.patheffects import withStroke
+
+    rim = [withStroke(linewidth=2.0, foreground="white")]
+    style = {"color": INK, "parse_math": False, "path_effects": rim, "ha": "center", "va": "center"} | style
+    texts = [ax.text(*point, str(name), **style) for point, name in zip(points, names, strict=True)]
+    # The layout is settled first, and does not change for the texts: moved points would leave their names.
+    for text in texts:
+        text.set_in_layout(False)
+    try:
+        from adjustText import adjust_text
+    except ImportError:
         return
-    draw_points(ax, x, _rows(len(x), codes), labels, classes, codes)
-    rows = 1 if classes is None else len(classes)
-    ax.set_ylim(-0.8, rows - 0.2)
-    ax.set_yticks([] if classes is None else range(rows), [] if classes is None else [str(name) for name in classes])
-
-
-def _rows(n: int, codes: np.ndarray | None) -> np.ndarray:
-    """One row for every class, spread a little so that points do not hide each other."""
-    jitter = np.random.default_rng(0).uniform(-0.25, 0.25, n)
-    return jitter if codes is None else codes + jitter
-
-
-def draw_points(ax: Any, x: np.ndarray, y: np.ndarray, labels: Any, classes: Any, codes: Any) -> None:
-    """Points colored by class, by number with a color bar, or all alike."""
-    order, style = shuffled(len(x)), marks(len(x))
-    if classes is not None:
-        draw_classes(ax, np.column_stack([x, y]), codes, **style)
-    elif labels is not None and np.asarray(labels).dtype.kind in "iuf":
-        dots = ax.scatter(x[order], y[order], c=np.asarray(labels)[order], cmap="viridis", **style)
-        bar = ax.figure.colorbar(dots, ax=ax, pad=0.02, aspect=30)
-        bar.solids.set_alpha(1.0)
-        bar.outline.set_visible(False)
-        bar.ax.tick_params(labelsize=9, color="#888888", labelcolor=INK, length=3)
-    else:
-        ax.scatter(x[order], y[order], color=PLAIN, **style)
+    figure = ax.figure.figure
+    figure.draw_without_rendering()
+    if ax.figure is not figure:  # adjustText 1.4 calls this method of figures on a subfigure too
+        ax.figure.draw_without_rendering = figure.draw_without_rendering
+    adjust_text(texts, x=points[:, 0], y=points[:, 1], ax=ax, expand=(1.25, 1.7), arrowprops=LEADER, iter_lim=200)

@@ -1,4 +1,4 @@
-"""The spectrum: shares of the variance, and their running sum."""
+"""The spectrum: shares of the variance and their cumulative sum."""
 
 from __future__ import annotations
 
@@ -6,63 +6,67 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca.backend.namespace import to_host
-from gpukpca.plotting.style import BAR, LEGEND, LINE, new_axes, tidy
+from gpukpca._typing import Vector
+from gpukpca.plotting.display import Display, host, ratios_of
+from gpukpca.plotting.style import BAR, LEGEND, LINE, tidy
 
-BARS_UP_TO = 60
-# Of the height of the cumulative line, the least that the largest bar may have on the same axis.
+MAX_BARS = 60
+# The least height of the largest bar on the axis of the cumulative line, relative to that line.
 LOWEST_BAR = 0.15
 # Fewer components than this leave room at both sides: a single bar would fill the panel.
 FEW = 4
-ABOVE: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.1}
 
 
-def plot_spectrum(model: Any, ax: Any = None) -> Any:
-    """Scree plot: the variance ratio of every component as a bar, their running sum as a line.
+class SpectrumDisplay(Display):
+    """Scree plot: the share of the variance of every component as a bar, their cumulative sum as a line.
 
-    Both on one axis, unless the bars would be too low to read beside the sum; then the sum has its own on the right.
+    Both share one axis, unless the bars would be too low to read; then the sum has its own axis on the right.
 
     Parameters
     ----------
-    model : fitted estimator
-        With `explained_variance_ratio_`.
-    ax : matplotlib Axes, optional
-        Drawn into; a new figure without one.
-
-    Returns
-    -------
-    matplotlib Figure
-        Of the axes drawn into.
+    ratios : array, shape (p,)
+        Shares of the variance, between 0 and 1.
     """
-    ax = new_axes() if ax is None else ax
-    percent = 100.0 * np.asarray(to_host(model.explained_variance_ratio_), dtype=np.float64)
-    numbers = np.arange(1, len(percent) + 1)
-    largest, total = float(np.max(percent)), float(np.sum(percent))
-    if len(percent) <= BARS_UP_TO:
-        bars = ax.bar(numbers, percent, width=0.75, color=BAR)
-    else:
-        bars = ax.stairs(percent, np.arange(len(percent) + 1) + 0.5, fill=True, color=BAR)
-    tidy(ax)
-    _component_ticks(ax, len(percent))
-    ax.set_ylabel("variance explained (%)")
-    if largest >= LOWEST_BAR * total:
-        (line,) = _cumulative(ax, numbers, percent)
-        # Against the whole variance where the components carry most of it.
-        ax.set_ylim(0.0, 100.0 if total > 50.0 else 1.06 * total or 1.0)
-        ax.legend([bars, line], ["of each component", "cumulative"], ncols=2, **ABOVE, **LEGEND)
-        return ax.figure.figure
-    ax.set_ylim(0.0, 1.08 * largest)
-    ax.yaxis.label.set_color(BAR)
-    right = ax.twinx()
-    tidy(right, side="right")
-    _cumulative(right, numbers, percent)
-    right.set_ylim(0.0, 100.0)
-    right.set_ylabel("cumulative (%)", color=LINE)
-    return ax.figure.figure
+
+    def __init__(self, ratios: Vector) -> None:
+        self.ratios = host(ratios)
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> SpectrumDisplay:
+        """Draw `explained_variance_ratio_` of a fitted estimator into `ax`, or into a new figure."""
+        return cls(ratios_of(estimator)).plot(ax)
+
+    def plot(self, ax: Any = None) -> SpectrumDisplay:
+        """Draw the spectrum into `ax`, or into a new figure, and return self."""
+        ax = self._axes(ax)
+        percent = 100.0 * self.ratios
+        p, largest, total = len(percent), float(np.max(percent)), float(np.sum(percent))
+        if p <= MAX_BARS:
+            bars = ax.bar(np.arange(1, p + 1), percent, width=0.75, color=BAR)
+        else:
+            bars = ax.stairs(percent, np.arange(p + 1) + 0.5, fill=True, color=BAR)
+        tidy(ax)
+        _component_ticks(ax, p)
+        ax.set_ylabel("variance explained (%)")
+        if largest >= LOWEST_BAR * total:
+            (line,) = _plot_sum(ax, percent)
+            # Up to 100 % where the components carry most of the variance.
+            ax.set_ylim(0.0, 100.0 if total > 50.0 else 1.06 * total or 1.0)
+            place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.1}
+            ax.legend([bars, line], ["of each component", "cumulative"], ncols=2, **place, **LEGEND)
+            return self
+        ax.set_ylim(0.0, 1.08 * largest)
+        ax.yaxis.label.set_color(BAR)
+        right = ax.twinx()
+        tidy(right, side="right")
+        _plot_sum(right, percent)
+        right.set_ylim(0.0, 100.0)
+        right.set_ylabel("cumulative (%)", color=LINE)
+        return self
 
 
 def _component_ticks(ax: Any, p: int) -> None:
-    """Whole numbers; all of them where they are few."""
+    """Set whole numbers as ticks; all of them where they are few."""
     from matplotlib.ticker import MaxNLocator
 
     margin = 0.6 + 0.5 * max(FEW - p, 0)
@@ -74,8 +78,8 @@ def _component_ticks(ax: Any, p: int) -> None:
         ax.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
 
 
-def _cumulative(ax: Any, numbers: np.ndarray, percent: np.ndarray) -> Any:
-    marker = "o" if len(numbers) <= BARS_UP_TO else None
+def _plot_sum(ax: Any, percent: np.ndarray) -> Any:
+    marker = "o" if len(percent) <= MAX_BARS else None
     style = {"color": LINE, "marker": marker, "markersize": 3.5, "linewidth": 1.4}
     # The last point may lie on the upper edge.
-    return ax.plot(numbers, np.cumsum(percent), clip_on=False, **style)
+    return ax.plot(np.arange(1, len(percent) + 1), np.cumsum(percent), clip_on=False, **style)

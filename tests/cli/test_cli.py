@@ -617,7 +617,7 @@ def test_plot_without_matplotlib_says_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = run("fit", "iris", *OUT, "--plot", "p.png")
     assert result.exit_code == 2
-    assert result.stderr.endswith("pip install matplotlib\n")
+    assert result.stderr.endswith('pip install "gpukpca[plot]"\n')
     assert os.listdir() == []
 
 

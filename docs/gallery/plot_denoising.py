@@ -1,0 +1,40 @@
+"""
+Denoising digits
+================
+
+Held-out digits with Gaussian noise, and what PCA, probabilistic PCA and kernel PCA with three pre-images make of them.
+The numbers are mean squared errors a pixel.
+"""
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+from gpukpca import PCA, KernelPCA, ProbabilisticPCA
+from gpukpca.plotting import ImageRowsDisplay
+
+X, labels = load_digits(return_X_y=True)
+X = X / 16.0
+train, clean, labels = X[:1400], X[1400:], labels[1400:]
+noisy = clean + 0.3 * np.random.default_rng(0).standard_normal(clean.shape)
+
+# %%
+# The linear methods get the number of components that is best for them on these digits.
+
+counts = (8, 12, 16, 24, 32)
+projections = [PCA(p).fit(train) for p in counts]
+projected = [model.inverse_transform(model.transform(noisy)) for model in projections]
+shrunk = [ProbabilisticPCA(p).fit(train).denoise(noisy) for p in counts]
+rows = {"original": clean, "with noise": noisy}
+rows["PCA"] = min(projected, key=lambda images: np.mean((images - clean) ** 2))
+rows["probabilistic PCA"] = min(shrunk, key=lambda images: np.mean((images - clean) ** 2))
+for preimage in ("ridge", "fixed_point", "distance_constraint"):
+    model = KernelPCA(128, kernel="rbf", gamma=0.02, preimage=preimage, eigen_solver="dense").fit(train)
+    rows[f"kernel PCA, {preimage.replace('_', ' ')}"] = model.denoise(noisy)
+
+# %%
+# One digit of each kind.
+
+errors = {name: np.mean((images - clean) ** 2) for name, images in rows.items() if name != "original"}
+shown = [int(np.flatnonzero(labels == digit)[0]) for digit in range(10)]
+display = ImageRowsDisplay({name: images[shown] for name, images in rows.items()}, (8, 8), errors=errors).plot()
+display

@@ -1,0 +1,86 @@
+"""The base of all displays, and the figures they are drawn into."""
+
+from __future__ import annotations
+
+import io
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gpukpca.backend.namespace import is_foreign, to_host
+
+# Dots an inch in a notebook, which would show the 200 of a figure twice as large.
+NOTEBOOK_DOTS = 96
+
+
+class Display:
+    """A picture and the axes it was last drawn into.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes, or array of Axes
+    figure_ : matplotlib Figure
+    """
+
+    ax_: Any
+    figure_: Any
+
+    def _axes(self, ax: Any) -> Any:
+        """Return `ax`, or the axes of a new figure, and keep them."""
+        self.ax_ = new_figure(5.6, 4.4).add_subplot() if ax is None else ax
+        self.figure_ = self.ax_.figure.figure
+        return self.ax_
+
+    def _repr_png_(self) -> Any:
+        return _image_and_size(self.figure_) if hasattr(self, "figure_") else None
+
+
+def figure_class() -> Any:
+    """Return Matplotlib's Figure.
+
+    Raises
+    ------
+    ImportError
+        Matplotlib is not installed, or its installation is broken.
+    """
+    try:
+        import matplotlib  # noqa: F401
+        from matplotlib.figure import Figure
+    except Exception as error:  # a broken installation may fail in any way
+        raise ImportError(
+            f"pictures need Matplotlib, and its import failed ({type(error).__name__}: {error}): "
+            'pip install "gpukpca[plot]"'
+        ) from error
+    return Figure
+
+
+def new_figure(width: float, height: float, title: str | None = None) -> Any:
+    """Return a figure of this size in inches that lays out its panels and that a notebook shows."""
+    make = figure_class()
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    figure = make(figsize=(width, height), dpi=200, layout=ConstrainedLayoutEngine(w_pad=0.1, wspace=0.04))
+    # IPython shows only figures of pyplot by itself.
+    figure._repr_png_ = partial(_image_and_size, figure)
+    if title:
+        figure.suptitle(title, fontsize=11, color="#333333", parse_math=False)
+    return figure
+
+
+def host(x: Any) -> np.ndarray:
+    """Return numbers, or an array of any library, as float64 on the host."""
+    return np.asarray(to_host(x) if is_foreign(x) else x, dtype=np.float64)
+
+
+def ratios_of(estimator: Any) -> np.ndarray:
+    """Return the shares of the variance of a fitted estimator."""
+    return host(estimator.explained_variance_ratio_)
+
+
+def _image_and_size(figure: Any) -> tuple[bytes, dict[str, int]]:
+    """Return a figure as PNG, and the size to show it in."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    width, height = figure.get_size_inches() * NOTEBOOK_DOTS
+    return file.getvalue(), {"width": round(width), "height": round(height)}

@@ -1,0 +1,86 @@
+"""Figures of several panels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpukpca._typing import Array, ArrayLike, Vector
+from gpukpca.plotting.display import new_figure, ratios_of
+from gpukpca.plotting.images import COUNTS, ComponentImagesDisplay, ImageRowsDisplay, check_image_shape
+from gpukpca.plotting.scores import ScoresDisplay
+from gpukpca.plotting.spectrum import SpectrumDisplay
+from gpukpca.plotting.style import TITLE
+
+
+def plot_fit(
+    model: Any,
+    scores: ArrayLike,
+    labels: Vector | None = None,
+    names: Sequence[str] | None = None,
+    title: str | None = None,
+) -> Any:
+    """Draw spectrum and scores side by side.
+
+    Parameters
+    ----------
+    model : fitted estimator
+    scores : array, shape (n, p)
+    labels, names : see `ScoresDisplay`
+    title : str, optional
+
+    Returns
+    -------
+    matplotlib Figure
+    """
+    figure = new_figure(10.0, 4.4, title)
+    left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.35))
+    SpectrumDisplay.from_estimator(model, ax=left)
+    ScoresDisplay(scores, ratios=ratios_of(model), labels=labels, names=names).plot(right)
+    return figure
+
+
+def plot_images(
+    model: Any,
+    X: Array,
+    image_shape: tuple[int, int],
+    scores: ArrayLike | None = None,
+    labels: Vector | None = None,
+    counts: Sequence[int] = COUNTS,
+    title: str | None = None,
+) -> Any:
+    """Draw mean and first components as images, the first plane, and reconstructions of a few samples.
+
+    Parameters
+    ----------
+    model : fitted PCA
+    X : array, shape (n, d)
+        Samples, each an image with its rows one after the other.
+    image_shape : (int, int)
+    scores : array, shape (n, p), optional
+        Of X; computed without them.
+    labels : array, shape (n,), optional
+        Colors of the plane, and the choice of the samples.
+    counts : see `ImageRowsDisplay.from_estimator`
+    title : str, optional
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ValueError
+        A shape that is not that of the features.
+    """
+    check_image_shape(image_shape, X.shape[1])
+    figure = new_figure(10.0, 8.6, title)
+    above, below = figure.subfigures(2, 1, height_ratios=(1.0, 1.15))
+    left, right = above.subfigures(1, 2, width_ratios=(1.25, 1.0))
+    left.suptitle("mean, and components (red +, blue −) with their share of the variance", **TITLE)
+    ComponentImagesDisplay.from_estimator(model, image_shape, figure=left)
+    scores = model.transform(X) if scores is None else scores
+    ScoresDisplay(scores, ratios=ratios_of(model), labels=labels).plot(right.subplots())
+    below.suptitle("samples reconstructed from the first K components, and their share of the variance", **TITLE)
+    ImageRowsDisplay.from_estimator(model, X, image_shape, counts=counts, labels=labels, figure=below)
+    return figure

@@ -1,0 +1,424 @@
+"""Displays: the numbers in the picture, what is written on it, and errors."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits, load_iris
+
+from gpukpca import PCA, KernelPCA, LocalPCA
+from gpukpca.model_selection import KernelPCACV
+from gpukpca.plotting import (
+    ComponentImagesDisplay,
+    ContoursDisplay,
+    ImageRowsDisplay,
+    LocalDisplay,
+    ScoresDisplay,
+    SearchDisplay,
+    SpectrumDisplay,
+    plot_fit,
+    plot_images,
+)
+from gpukpca.plotting.scores import MAX_NAMES
+from gpukpca.plotting.style import DENSITY_FROM, RASTERIZE_FROM
+
+pytest.importorskip("matplotlib")
+
+
+def png(figure: Any) -> np.ndarray:
+    """Draw a figure and return its pixels."""
+    from matplotlib.image import imread
+
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    file.seek(0)
+    return imread(file)
+
+
+def texts(ax: Any) -> list[str]:
+    return [text.get_text() for text in ax.texts if text.get_text()]
+
+
+def overlaps(ax: Any) -> int:
+    """Return the number of pairs of texts whose boxes overlap."""
+    from matplotlib.text import Text
+
+    ax.figure.figure.draw_without_rendering()
+    # The box of the text alone: that of an annotation includes its arrow.
+    boxes = [Text.get_window_extent(text) for text in ax.texts if text.get_text()]
+    return sum(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+@pytest.fixture(scope="module")
+def iris() -> tuple[Any, np.ndarray, np.ndarray]:
+    data = load_iris()
+    return KernelPCA(3, kernel="rbf", gamma="median").fit(data.data), data.data, data.target_names[data.target]
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[Any, np.ndarray, np.ndarray]:
+    data = load_digits()
+    return PCA(20).fit(data.data), data.data, data.target
+
+
+@pytest.fixture(scope="module")
+def search() -> KernelPCACV:
+    X = np.random.default_rng(0).standard_normal((40, 3))
+    return KernelPCACV(gammas=[0.01, 0.1, 1.0], n_components=[1, 2, 4], param_grid={"alpha": [0.1, 1.0]}, cv=2).fit(X)
+
+
+@pytest.fixture(scope="module")
+def drawn(search: KernelPCACV, digits: Any) -> dict[str, Callable[[], Any]]:
+    """One call that draws every display and every figure."""
+    X, (model, images, _) = np.random.default_rng(0).standard_normal((40, 2)), digits
+    plane = PCA(2).fit(X)
+    return {
+        "scores": lambda: ScoresDisplay.from_estimator(plane, X),
+        "spectrum": lambda: SpectrumDisplay.from_estimator(plane),
+        "contours": lambda: ContoursDisplay.from_estimator(plane, X),
+        "local": lambda: LocalDisplay.from_estimator(LocalPCA(2, 1, random_state=0).fit(X), X),
+        "search": lambda: SearchDisplay.from_estimator(search),
+        "components": lambda: ComponentImagesDisplay.from_estimator(model, (8, 8)),
+        "reconstructions": lambda: ImageRowsDisplay.from_estimator(model, images[:20], (8, 8)),
+        "rows": lambda: ImageRowsDisplay({"a": images[:2]}, (8, 8)).plot(),
+        "plot_fit": lambda: plot_fit(plane, X),
+        "plot_images": lambda: plot_images(model, images[:20], (8, 8)),
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("scores", "spectrum", "contours", "local", "search", "components"),
+        *("reconstructions", "rows", "plot_fit", "plot_images"),
+    ],
+)
+def test_a_notebook_shows_every_picture(drawn: dict[str, Callable[[], Any]], name: str) -> None:
+    image, size = drawn[name]()._repr_png_()
+    assert image.startswith(b"\x89PNG")
+    assert 100 < size["width"] < 1200
+
+
+def test_a_display_that_is_not_drawn_has_no_picture() -> None:
+    assert SpectrumDisplay([0.5, 0.2])._repr_png_() is None
+
+
+def test_pyplot_is_never_imported() -> None:
+    code = (
+        "import sys, types, numpy as np, gpukpca.plotting as p\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "model = types.SimpleNamespace(explained_variance_ratio_=np.array([.5, .2]))\n"
+        "p.plot_fit(model, np.eye(4)[:, :2], labels=list('abcd'))\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_axes_of_the_caller_are_used() -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    left, right = figure.subfigures(1, 2)
+    display = SpectrumDisplay([0.5, 0.5]).plot(ax := left.subplots())
+    assert display.ax_ is ax
+    assert display.figure_ is figure
+    names = ScoresDisplay(np.eye(3), names=["a", "b", "c"]).plot(right.subplots())
+    assert names.figure_ is figure
+    assert sorted(texts(names.ax_)) == ["a", "b", "c"]
+
+
+# -- scores and spectrum -----------------------------------------------------------------------------------------------
+
+
+def test_a_fit_has_two_panels_with_its_numbers(iris: tuple[Any, np.ndarray, np.ndarray]) -> None:
+    model, X, labels = iris
+    figure = plot_fit(model, model.transform(X), labels, title="iris")
+    left, right = figure.axes
+    ratios = model.explained_variance_ratio_
+    assert right.get_xlabel() == f"component 1 ({100 * ratios[0]:.1f} %)"
+    assert right.get_ylabel() == f"component 2 ({100 * ratios[1]:.1f} %)"
+    assert [text.get_text() for text in right.get_legend().get_texts()] == ["setosa", "versicolor", "virginica"]
+    np.testing.assert_allclose([bar.get_height() for bar in left.patches], 100 * ratios)
+    np.testing.assert_allclose(left.lines[0].get_ydata(), 100 * np.cumsum(ratios))
+    assert len(np.unique(png(figure).reshape(-1, 4), axis=0)) > 50
+
+
+@pytest.mark.parametrize("components", [(0, 1), (0, 2), (2, 1), (1,)])
+def test_any_components_are_drawn(iris: tuple[Any, np.ndarray, np.ndarray], components: tuple[int, ...]) -> None:
+    model, X, _ = iris
+    ax = ScoresDisplay.from_estimator(model, X, components=components).ax_
+    points = np.asarray(ax.collections[0].get_offsets())
+    scores = model.transform(X)
+    for i, component in enumerate(components):
+        np.testing.assert_array_equal(np.sort(points[:, i]), np.sort(scores[:, component]))
+    labels = [ax.get_xlabel(), ax.get_ylabel()][: len(components)]
+    assert [label.split(" (")[0] for label in labels] == [f"component {component + 1}" for component in components]
+
+
+@pytest.mark.parametrize("components", [(0, 3), (-1, 0), (0, 1, 2), ()])
+def test_components_that_are_not_there(components: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="from 0 to 2"):
+        ScoresDisplay(np.eye(3)).plot(components=components)
+
+
+def test_every_point_keeps_the_color_of_its_class(iris: tuple[Any, np.ndarray, np.ndarray]) -> None:
+    model, X, labels = iris
+    display = ScoresDisplay.from_estimator(model, X, labels=labels)
+    dots = display.ax_.collections[0]
+    places, colors = np.asarray(dots.get_offsets()), dots.get_facecolors()[:, :3]
+    of_class: dict[str, set] = {}
+    for point, label in zip(display.scores[:, :2], labels, strict=True):
+        color = tuple(colors[np.flatnonzero((places == point).all(axis=1))[0]])
+        of_class.setdefault(label, set()).add(color)
+    assert [len(found) for found in of_class.values()] == [1, 1, 1]
+    assert len(set.union(*of_class.values())) == 3
+
+
+@pytest.mark.parametrize("labels", [np.arange(50.0), np.arange(50)])
+def test_many_numbers_get_a_color_bar(rng: np.random.Generator, labels: np.ndarray) -> None:
+    assert len(ScoresDisplay(rng.standard_normal((50, 2)), labels=labels).plot().figure_.axes) == 2
+
+
+@pytest.mark.parametrize("count", [12, 13, 40, 200])
+def test_any_number_of_classes_has_colors_and_a_legend(rng: np.random.Generator, count: int) -> None:
+    classes = np.array([f"w{i:03}" for i in range(count)])
+    ax = ScoresDisplay(rng.standard_normal((3 * count, 2)), labels=np.tile(classes, 3)).plot().ax_
+    written = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert written[:39] == list(classes[:39])
+    assert len(written) == min(count, 40)
+    assert count <= 40 or written[-1] == f"and {count - 39} more"
+    looks = {
+        (tuple(c), dots.get_paths()[0].vertices.tobytes()) for dots in ax.collections for c in dots.get_facecolors()
+    }
+    assert len(looks) == min(count, 84)
+
+
+@pytest.mark.parametrize(("classes", "expected"), [(7, 0), (9, 9)])
+def test_classes_that_colors_do_not_distinguish_are_named(
+    rng: np.random.Generator, classes: int, expected: int
+) -> None:
+    ax = ScoresDisplay(rng.standard_normal((90, 2)), labels=np.arange(90) % classes).plot().ax_
+    assert len(texts(ax)) == expected
+
+
+def test_names_are_written_up_to_forty_apart_from_each_other(rng: np.random.Generator) -> None:
+    scores, names = rng.standard_normal((MAX_NAMES, 2)), [f"sample {i}" for i in range(MAX_NAMES)]
+    ax = ScoresDisplay(scores, names=names).plot().ax_
+    assert texts(ax) == names
+    assert overlaps(ax) <= 2
+    again = ScoresDisplay(scores, names=names).plot().ax_
+    assert [text.get_position() for text in again.texts] == [text.get_position() for text in ax.texts]
+    assert texts(ScoresDisplay(np.vstack([scores, scores]), names=names + names).plot().ax_) == []
+
+
+def test_names_lie_at_the_points_without_adjusttext(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    monkeypatch.setitem(sys.modules, "adjustText", None)
+    scores = rng.standard_normal((5, 2))
+    ax = ScoresDisplay(scores, names=list("abcde")).plot().ax_
+    np.testing.assert_array_equal([text.get_position() for text in ax.texts], scores)
+
+
+def test_names_are_not_read_as_mathematics() -> None:
+    names = ["$a_{", "x^2$ $", "_hidden"]
+    png(plot_fit(PCA(2).fit(np.eye(3)), np.eye(3)[:, :2], labels=names, names=names, title="$_{").figure)
+
+
+def test_one_component_has_a_row_for_each_class_or_name(iris: tuple[Any, np.ndarray, np.ndarray]) -> None:
+    model, X, labels = iris
+    scores = model.transform(X)[:, :1]
+    ax = ScoresDisplay(scores, labels=labels).plot().ax_
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["setosa", "versicolor", "virginica"]
+    assert ax.get_legend() is None
+    assert list(ScoresDisplay(scores).plot().ax_.get_yticks()) == []
+    named = ScoresDisplay(scores[:20], names=[f"n{i}" for i in range(20)]).plot().ax_
+    rows = {tick.get_text(): place for tick, place in zip(named.get_yticklabels(), named.get_yticks(), strict=True)}
+    assert sorted(rows, key=rows.__getitem__) == [f"n{i}" for i in np.argsort(scores[:20, 0])]
+
+
+def test_many_points_are_small_and_rasterized(rng: np.random.Generator) -> None:
+    few, many = (ScoresDisplay(rng.standard_normal((n, 2))).plot().ax_.collections[0] for n in (10, RASTERIZE_FROM))
+    assert many.get_rasterized()
+    assert not few.get_rasterized()
+    assert many.get_sizes()[0] < 10 < few.get_sizes()[0]
+
+
+@pytest.mark.parametrize("labels", [None, "classes", "numbers"])
+def test_points_that_hide_each_other_are_drawn_as_a_density(labels: str | None) -> None:
+    n = DENSITY_FROM + 1
+    scores = np.column_stack([np.linspace(-1.0, 1.0, n), np.linspace(0.0, 1.0, n)])
+    given = {None: None, "classes": np.where(np.arange(n) < n // 2, "a", "b"), "numbers": np.linspace(0, 1, n)}[labels]
+    ax = ScoresDisplay(scores, labels=given).plot().ax_
+    assert not ax.collections
+    image = np.asarray(ax.images[0].get_array())
+    diagonal = np.eye(len(image), dtype=bool)
+    assert np.all(image[diagonal, 3] > 0.9)  # opacity follows the count, the same in all cells of the diagonal
+    assert not np.any(image[~diagonal, 3] * (np.abs(np.subtract.outer(*[np.arange(len(image))] * 2))[~diagonal] > 1))
+    colors = len(np.unique(image[diagonal, :3].round(6), axis=0))
+    assert colors == {None: 1, "classes": 2, "numbers": len(image)}[labels] or (labels == "numbers" and colors > 100)
+
+
+@pytest.mark.parametrize(("n", "p"), [(1, 1), (1, 3), (2, 2), (5, 3)])
+def test_degenerate_scores_are_drawn(n: int, p: int) -> None:
+    figure = plot_fit(PCA(1).fit(np.eye(2)), np.zeros((n, 1)), labels=["a"] * n, names=["a"] * n)
+    png(figure)
+    png(ScoresDisplay(np.zeros((n, p)), labels=["a"] * n, names=["a"] * n).plot().figure_)
+
+
+@pytest.mark.parametrize(
+    ("scores", "options", "fragment"),
+    [
+        (np.zeros((3, 2)), {"names": ["a", "b"]}, "2 names for 3 rows"),
+        (np.zeros((3, 2)), {"labels": [1, 2, 3, 4]}, "4 labels for 3 rows"),
+        (np.zeros(3), {}, r"shape \(n, p\)"),
+    ],
+)
+def test_lengths_are_checked(scores: np.ndarray, options: dict[str, Any], fragment: str) -> None:
+    with pytest.raises(ValueError, match=fragment):
+        ScoresDisplay(scores, **options)
+
+
+def test_low_bars_have_their_own_axis() -> None:
+    assert len(SpectrumDisplay([0.6, 0.3]).plot().figure_.axes) == 1
+    display = SpectrumDisplay([0.01] * 90).plot()
+    assert len(display.figure_.axes) == 2
+    assert display.ax_.get_ylim()[1] < 2
+
+
+# -- contours, local axes, searches ------------------------------------------------------------------------------------
+
+
+def test_the_zero_line_of_pca_is_straight_and_its_panels_are_named() -> None:
+    X = np.random.default_rng(0).standard_normal((30, 2)) * [3.0, 1.0]
+    model = PCA(2).fit(X)
+    display = ContoursDisplay.from_estimator(model, X, labels=np.repeat(["a", "b"], 15), n_components=5)
+    shares = 100 * model.explained_variance_ratio_
+    assert [ax.get_title() for ax in display.ax_] == [f"component {i + 1} ({s:.1f} %)" for i, s in enumerate(shares)]
+    zero = display.ax_[0].collections[2].get_paths()[0].vertices
+    assert np.max(np.abs(model.transform(zero)[:, 0])) < 1e-8
+
+
+@pytest.mark.parametrize(
+    ("X", "options"),
+    [(np.ones((4, 3)), {}), (np.ones((4, 2)), {"labels": [1]}), (np.ones((4, 2)), {"n_components": 0})],
+)
+def test_contours_need_two_features_and_a_panel(X: np.ndarray, options: dict[str, Any]) -> None:
+    model = PCA(1).fit(np.random.default_rng(0).standard_normal((9, 2)))
+    with pytest.raises(ValueError, match=r"two features|labels"):
+        ContoursDisplay.from_estimator(model, X, **options)
+
+
+@pytest.mark.parametrize("d", [2, 4])
+def test_local_axes_pass_through_the_means(rng: np.random.Generator, d: int) -> None:
+    X = rng.standard_normal((60, d)) + np.repeat([[0.0], [9.0]], 30, axis=0)
+    model = LocalPCA(2, 1, random_state=0).fit(X)
+    display = LocalDisplay.from_estimator(model, X)
+    plane = (lambda rows: rows) if d == 2 else PCA(2).fit(X).transform
+    for segment, mean, axis in zip(display.segments, model.means_, model.components_[:, 0], strict=True):
+        np.testing.assert_allclose(segment[1], plane(mean[None, :])[0], atol=1e-9)
+        np.testing.assert_allclose(segment[[0, 2]].mean(axis=0), segment[1], atol=1e-9)
+        if d == 2:
+            step = segment[2] - segment[0]
+            assert abs(step @ axis) == pytest.approx(np.linalg.norm(step))
+    local = np.mean(np.sum((model.denoise(X) - X) ** 2, axis=1))
+    assert display.ax_.get_title().endswith(f"2 clusters {local:.3g}")
+    with pytest.raises(ValueError, match="1 labels for 60 rows"):
+        LocalDisplay.from_estimator(model, X, labels=["a"])
+
+
+def test_a_search_has_a_line_for_every_count_and_marks_the_best(search: KernelPCACV) -> None:
+    ax = SearchDisplay.from_estimator(search).ax_
+    *lines, mark = ax.lines
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["1", "2", "4"]
+    best, results = search.best_params_, search.cv_results_
+    for line, count in zip(lines, [1, 2, 4], strict=True):
+        chosen = [
+            -score
+            for score, params in zip(results["mean_test_score"], results["params"], strict=True)
+            if params["n_components"] == count and params["alpha"] == best["alpha"]
+        ]
+        np.testing.assert_array_equal(line.get_xdata(), [0.01, 0.1, 1.0])
+        np.testing.assert_allclose(line.get_ydata(), chosen)
+    assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (best["gamma"], -search.best_score_)
+    assert ax.get_xscale() == "log"
+    assert ax.get_title().startswith("2 folds; best: alpha")
+
+
+def test_a_search_over_counts_alone_is_one_line() -> None:
+    X = np.random.default_rng(0).standard_normal((40, 3))
+    ax = SearchDisplay.from_estimator(KernelPCACV("linear", n_components=[1, 2], cv=2).fit(X)).ax_
+    np.testing.assert_array_equal(ax.lines[0].get_xdata(), [1, 2])
+    assert (ax.get_xlabel(), ax.get_xscale()) == ("components", "linear")
+    with pytest.raises(ValueError, match="two numbers"):
+        SearchDisplay.from_estimator(KernelPCACV("linear", n_components=2, cv=2).fit(X))
+
+
+# -- images ------------------------------------------------------------------------------------------------------------
+
+
+def pixels(ax: Any) -> np.ndarray:
+    return np.asarray(ax.images[0].get_array()).ravel()
+
+
+def test_component_images_are_mean_and_components(digits: tuple[Any, np.ndarray, np.ndarray]) -> None:
+    model = digits[0]
+    axes = ComponentImagesDisplay.from_estimator(model, (8, 8), n_images=5).ax_
+    np.testing.assert_array_equal(pixels(axes[0]), model.mean_)
+    np.testing.assert_array_equal(pixels(axes[3]), model.components_[2])
+    low, high = axes[3].images[0].get_clim()
+    assert -low == high == np.max(np.abs(model.components_[2]))
+    assert axes[1].get_title() == f"1 ({100 * model.explained_variance_ratio_[0]:.1f} %)"
+
+
+def test_reconstructions_approach_the_samples(digits: tuple[Any, np.ndarray, np.ndarray]) -> None:
+    model, X, labels = digits
+    axes = ImageRowsDisplay.from_estimator(model, X, (8, 8), labels=labels).ax_
+    assert [ax.get_title().split("\n")[0] for ax in axes[0]] == ["original", *(f"K = {k}" for k in (1, 2, 5, 10, 20))]
+    samples = [int(np.flatnonzero(labels == label)[0]) for label in (0, 3, 6, 9)]
+    for row, sample in zip(axes, X[samples], strict=True):
+        np.testing.assert_array_equal(pixels(row[0]), sample)
+        errors = [np.linalg.norm(pixels(ax) - sample) for ax in row[1:]]
+        assert errors == sorted(errors, reverse=True)
+    np.testing.assert_allclose(pixels(axes[1, -1]), model.inverse_transform(model.transform(X[samples]))[1])
+
+
+@pytest.mark.parametrize(("counts", "last"), [((1, 61, 100), "K = 61"), ((1, 5), "K = 5")])
+def test_reconstructions_undo_whitening_and_scaling(counts: tuple[int, ...], last: str) -> None:
+    X = load_digits().data
+    model = PCA(61, whiten=True, scale=True).fit(X)
+    axes = ImageRowsDisplay.from_estimator(model, X, (8, 8), counts=counts, samples=[7]).ax_[0]
+    assert axes[-1].get_title().split("\n")[0] == last
+    if last == "K = 61":
+        np.testing.assert_allclose(pixels(axes[-1]), X[7], atol=1e-9)
+
+
+@pytest.mark.parametrize(("grays", "limits"), [(None, (30.0, 46.0)), ("PCA", (0.0, 8.0))])
+def test_rows_of_images_share_one_scale(grays: str | None, limits: tuple[float, float]) -> None:
+    X = load_digits().data[:5]
+    rows = {"noisy": np.where(np.arange(64) == 3, np.nan, X + 30.0), "PCA": 0.5 * X}
+    axes = ImageRowsDisplay(rows, (8, 8), errors={"PCA": 0.1234}, grays=grays).plot().ax_
+    np.testing.assert_array_equal(pixels(axes[1, 3]), 0.5 * X[3])
+    assert [ax.get_ylabel() for ax in axes[:, 0]] == ["noisy", "PCA\n0.123"]
+    assert {ax.images[0].get_clim() for ax in axes.ravel()} == {limits}
+
+
+@pytest.mark.parametrize(
+    ("draw", "fragment"),
+    [
+        (lambda: ImageRowsDisplay({}, (2, 2)), "one shape"),
+        (lambda: ImageRowsDisplay({"a": np.ones((2, 4)), "b": np.ones((3, 4))}, (2, 2)), "one shape"),
+        (lambda: ImageRowsDisplay({"a": np.ones(4)}, (2, 2)), "one shape"),
+        (lambda: ImageRowsDisplay({"a": np.ones((2, 4))}, (2, 3)), "6 pixels, and the data have 4"),
+        (lambda: ImageRowsDisplay({"a": np.ones((2, 4))}, (2, 2), grays="b"), "give one of a"),
+        (lambda: ComponentImagesDisplay(np.ones(4), np.ones((1, 4)), [1.0], (0, 4)), "0 x 4"),
+        (lambda: plot_images(None, np.ones((2, 4)), (3, 3)), "9 pixels"),
+    ],
+)
+def test_images_that_do_not_fit(draw: Callable[[], Any], fragment: str) -> None:
+    with pytest.raises(ValueError, match=fragment):
+        draw()

@@ -1,0 +1,104 @@
+"""Every script of the gallery runs and shows what its text says.
+
+``GPUKPCA_PICTURES=folder`` keeps the pictures there.
+"""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.plotting.keep import keep
+
+pytest.importorskip("matplotlib")
+GALLERY = Path(__file__).resolve().parents[2] / "docs" / "gallery"
+
+
+@pytest.fixture
+def script(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    """The names that a script leaves, with the figures of pyplot under `figures`."""
+    import matplotlib.pyplot as plt
+
+    plt.switch_backend("agg")
+    names = runpy.run_path(str(GALLERY / f"plot_{request.param}.py"))
+    names["figures"] = [plt.figure(number) for number in plt.get_fignums()]
+    shown = names["figures"] or [names["figure"] if "figure" in names else names["display"].figure_]
+    for k, figure in enumerate(shown):
+        keep(figure, f"{request.param}_{k + 1}" if len(shown) > 1 else request.param, dpi=100)
+    yield names
+    plt.close("all")
+
+
+def separation(values: np.ndarray, labels: np.ndarray) -> float:
+    """Return the largest share of samples that a threshold on one number puts on the right side."""
+    first = labels[np.argsort(values)] == labels[0]
+    below = np.concatenate([[0], np.cumsum(first)])
+    right = below + (len(values) - np.arange(len(below))) - (below[-1] - below)
+    return float(max(right.max(), len(values) - right.min())) / len(values)
+
+
+@pytest.mark.parametrize("script", ["contours"], indirect=True)
+def test_contours_follow_what_pca_cannot_separate(script: dict[str, Any]) -> None:
+    for models, X, labels in (
+        (script["on_circles"], script["circles"], script["circle"]),
+        (script["on_moons"], script["moons"], script["moon"]),
+    ):
+        linear, quadratic, gaussian = (model.transform(X).T for model in models.values())
+        assert separation(gaussian[0], labels) >= 0.99
+        assert max(separation(column, labels) for column in linear) < 0.9
+        if X is script["circles"]:
+            assert separation(quadratic[0], labels) == 1.0
+    visible = [[ax.get_visible() for ax in figure.axes] for figure in script["figures"]]
+    assert visible == [[True, True, False] + [True] * 6] * 2
+
+
+@pytest.mark.parametrize("script", ["clusters"], indirect=True)
+def test_the_kernel_separates_what_pca_mixes(script: dict[str, Any]) -> None:
+    linear, kernel = script["scores"].values()
+    assert separation(linear[:, 0], script["labels"]) < 0.7
+    assert separation(kernel[:, 0], script["labels"]) > 0.97
+
+
+@pytest.mark.parametrize("script", ["genotypes"], indirect=True)
+def test_the_first_plane_is_the_map(script: dict[str, Any]) -> None:
+    assert script["correlation"] > 0.95
+    east, north = (script["plane"] * script["signs"]).T
+    positions = script["genotypes"].positions
+    assert np.corrcoef(east, positions[:, 0])[0, 1] > 0.9
+    assert abs(np.corrcoef(north, positions[:, 1])[0, 1]) > 0.9
+
+
+@pytest.mark.parametrize("script", ["local_axes"], indirect=True)
+def test_local_axes_have_a_fifth_of_the_error(script: dict[str, Any]) -> None:
+    for model, X, display in zip(
+        script["models"], (script["parallel"], script["spiral"]), script["displays"], strict=True
+    ):
+        linear = display.pca
+        error = np.mean(np.sum((linear.inverse_transform(linear.transform(X)) - X) ** 2, axis=1))
+        assert np.mean(np.sum((model.denoise(X) - X) ** 2, axis=1)) < error / 5
+
+
+@pytest.mark.parametrize("script", ["digits"], indirect=True)
+def test_images_of_digits(script: dict[str, Any]) -> None:
+    titles = [ax.get_title() for ax in script["figure"].axes]
+    assert "mean" in titles
+    assert "1 (14.9 %)" in titles
+    assert "K = 10\n74 %" in titles
+
+
+@pytest.mark.parametrize("script", ["denoising"], indirect=True)
+def test_kernel_pca_removes_more_noise_than_linear_methods(script: dict[str, Any]) -> None:
+    errors = script["errors"]
+    best = min(errors["PCA"], errors["probabilistic PCA"])
+    assert errors["kernel PCA, distance constraint"] < 0.8 * best
+    assert errors["kernel PCA, ridge"] < 0.9 * best
+
+
+def test_every_script_has_a_test() -> None:
+    tested = {"clusters", "contours", "denoising", "digits", "genotypes", "local_axes"}
+    assert {path.stem.removeprefix("plot_") for path in GALLERY.glob("plot_*.py")} == tested
