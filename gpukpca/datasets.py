@@ -1,4 +1,4 @@
-"""Data that are made: genotypes on a map, clusters on which the first direction of PCA misleads, a curve."""
+"""Simulated data: genotypes on a map, clusters on which the first direction of PCA misleads, a spiral."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 # Random Fourier features of the field that allele frequencies follow.
 WAVES = 256
-# Of the two alleles of a locus, the rarer is at least so frequent on average over the map.
+# Least mean frequency of the rarer allele of a locus over the map.
 RAREST = 0.1
 
 
 @dataclass(frozen=True)
 class Genotypes:
-    """Individuals on a map, and what they carry.
+    """Individuals on a map and their genotypes.
 
     Attributes
     ----------
@@ -23,7 +23,7 @@ class Genotypes:
     positions : array, shape (n_individuals, 2)
         East and north.
     missing : array of bool, shape (n_individuals, n_loci)
-        Which genotypes were imputed.
+        True where a genotype was imputed.
     """
 
     X: np.ndarray
@@ -32,12 +32,11 @@ class Genotypes:
 
     @property
     def regions(self) -> np.ndarray:
-        """Where every individual lives, in words: nine parts of the map, «north-west» to «south-east»."""
+        """Names of the regions of the individuals: nine parts of the map, "north-west" to "south-east"."""
         low, high = self.positions.min(axis=0), self.positions.max(axis=0)
         thirds = np.minimum(3 * (self.positions - low) / np.where(high > low, high - low, 1.0), 2).astype(int)
         across, up = np.array(["west", "", "east"])[thirds[:, 0]], np.array(["south", "", "north"])[thirds[:, 1]]
-        words = ["-".join(filter(None, pair)) or "center" for pair in zip(up, across, strict=True)]
-        return np.array(words)
+        return np.array(["-".join(filter(None, pair)) or "center" for pair in zip(up, across, strict=True)])
 
 
 def isolation_by_distance(
@@ -50,25 +49,24 @@ def isolation_by_distance(
     missing: float = 0.02,
     rng: np.random.Generator | int = 0,
 ) -> Genotypes:
-    """Genotypes whose allele frequencies vary smoothly over a map, so that neighbors are alike.
+    """Simulate genotypes whose allele frequencies vary smoothly over a map.
 
-    Individuals are spread evenly over a map of height 1. The frequency of every locus is, on the logit scale, a mean
-    of its own plus a stationary Gaussian random field with the covariance
-    ``differentiation**2 exp(-distance**2 / (2 length_scale**2))``, drawn with random Fourier features; genotypes are
-    two draws with that frequency. Loci are independent given the map. With a length scale near the size of the map
-    the first plane of a PCA is the map again, turned and stretched.
+    Individuals are uniform on a map of height 1. On the logit scale, the frequency of a locus is its mean plus a
+    stationary Gaussian random field of covariance ``differentiation**2 exp(-distance**2 / (2 length_scale**2))``, drawn
+    with random Fourier features. A genotype is two draws with that frequency. Loci are independent given the map. With
+    a length scale near the size of the map, the first plane of a PCA is the map up to rotation and stretching.
 
     Parameters
     ----------
     n_individuals, n_loci : int
     width : float
-        Of the map, in units of its height. Away from 1 the two components of the plane have different variances.
+        Width of the map in units of its height. Away from 1 the two components of the plane have different variances.
     length_scale : float
-        Distance over which frequencies change, in the same unit. Much shorter than the map, the plane folds.
+        Distance over which frequencies change, in the same unit. If it is much shorter than the map, the plane folds.
     differentiation : float
-        Standard deviation of the field over many loci, on the logit scale; 0: no structure at all.
+        Standard deviation of the field over many loci, on the logit scale; 0: no structure.
     missing : float
-        Share of genotypes that are lost at random and replaced by the mean of the locus.
+        Share of genotypes that are missing at random and replaced by the mean of the locus.
     rng : numpy.random.Generator or int
 
     Returns
@@ -110,19 +108,19 @@ def misleading_clusters(
     spread: float = 0.35,
     rng: np.random.Generator | int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Long clusters beside each other: the direction of largest variance runs along them and tells none from another.
+    """Simulate long parallel clusters: the direction of largest variance runs along them and separates none.
 
-    The first component of kernel PCA with an RBF kernel that sees near neighbors alone tells two clusters apart: gamma
-    about ``2 / separation**2``.
+    The first component of kernel PCA with a narrow RBF kernel separates two clusters: gamma about
+    ``2 / separation**2``.
 
     Parameters
     ----------
     n_samples, n_clusters : int
-        Samples are shared out as evenly as can be.
+        Clusters have equal sizes, or sizes that differ by one.
     elongation : float
         Standard deviation along a cluster.
     separation : float
-        Between the middles of neighboring clusters, across.
+        Distance between the centers of neighboring clusters.
     spread : float
         Standard deviation across a cluster.
     rng : numpy.random.Generator or int
@@ -131,14 +129,14 @@ def misleading_clusters(
     -------
     X : array, shape (n_samples, 2)
     labels : array, shape (n_samples,)
-        «A», «B», ... in the order of the clusters.
+        "A", "B", ... in the order of the clusters.
     """
     _check_positive(n_samples=n_samples, n_clusters=n_clusters, elongation=elongation, separation=separation)
     rng = np.random.default_rng(rng)
     codes = np.arange(n_samples) % n_clusters
     along = elongation * rng.standard_normal(n_samples)
     across = separation * (codes - 0.5 * (n_clusters - 1)) + spread * rng.standard_normal(n_samples)
-    # Slanted, so that neither column by itself tells them apart.
+    # Slanted, so that neither column alone separates them.
     cosine, sine = np.cos(np.pi / 6), np.sin(np.pi / 6)
     X = np.column_stack([cosine * along - sine * across, sine * along + cosine * across])
     return X, np.array([chr(ord("A") + code) for code in codes])
@@ -147,10 +145,10 @@ def misleading_clusters(
 def noisy_spiral(
     n_samples: int = 600, *, turns: float = 1.25, noise: float = 0.03, rng: np.random.Generator | int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Points along a spiral in the plane: straight piece by piece, and nothing like a straight line as a whole.
+    """Simulate points along a spiral in the plane, which is straight only piece by piece.
 
-    The spiral is ``t (cos 2πt, sin 2πt)`` with t from 0.4 on, so that a turn moves out by 1. Points are spread evenly
-    along its length.
+    The spiral is ``t (cos 2πt, sin 2πt)`` with t from 0.4 on, so that a turn moves out by 1. Points are uniform along
+    its length.
 
     Parameters
     ----------
@@ -164,7 +162,7 @@ def noisy_spiral(
     -------
     X : array, shape (n_samples, 2)
     along : array, shape (n_samples,)
-        Share of the length, from 0 within to 1 without.
+        Share of the length, from 0 at the inner end to 1 at the outer end.
     """
     _check_positive(n_samples=n_samples, turns=turns)
     if not 0.0 <= noise < np.inf:
@@ -185,7 +183,7 @@ def _check_positive(**values: float) -> None:
 
 
 def _gaussian_fields(positions: np.ndarray, count: int, length_scale: float, rng: np.random.Generator) -> np.ndarray:
-    """Independent fields of variance 1 at positions (n, 2), as columns (n, count); the waves are common to all."""
+    """Return fields of variance 1 at positions (n, 2) as columns (n, count); all have the same waves."""
     frequencies = rng.standard_normal((2, WAVES)) / length_scale
     phases = rng.uniform(0.0, 2.0 * np.pi, WAVES)
     waves = np.sqrt(2.0 / WAVES) * np.cos(positions @ frequencies + phases)
@@ -193,7 +191,7 @@ def _gaussian_fields(positions: np.ndarray, count: int, length_scale: float, rng
 
 
 def _imputed(X: np.ndarray, lost: np.ndarray) -> np.ndarray:
-    """X with the mean of what is left of its column in the place of what is lost."""
+    """Return X with missing entries replaced by the mean of the others of their column."""
     kept = ~lost
     means = np.sum(X, axis=0, where=kept) / np.sum(kept, axis=0)
     return np.where(lost, means, X)
