@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gpukpca.algorithms.latent.priors import FlatPrior, RelevancePrior
+from gpukpca.algorithms.latent.priors import ARDPrior, FlatPrior
 from gpukpca.backend.random import Seed
 from gpukpca.decomposition._latent import LatentVariableEstimator
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
@@ -232,5 +232,5 @@ class BayesianPCA(LatentVariableEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def _prior(self) -> RelevancePrior:
-        return RelevancePrior(by_count=self.n_components is not None)
+    def _prior(self) -> ARDPrior:
+        return ARDPrior(by_count=self.n_components is not None)

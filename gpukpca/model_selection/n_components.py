@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 
 from gpukpca._rules import COUNT, NONE, SHARE, Rule, is_integer, is_real, number, one_of, word
 from gpukpca._typing import Array, ArrayLike
-from gpukpca.algorithms.latent.ard import relevance_in_span, rounding_of, span_rank
+from gpukpca.algorithms.latent.ard import ard_in_span, rounding_of, span_rank
 from gpukpca.algorithms.pca.evidence import log_evidence, most_evident
 from gpukpca.algorithms.pca.fit import fit_pca
 from gpukpca.algorithms.pca.settings import PCASettings
@@ -403,7 +403,7 @@ def _bayesian(known: _Spectrum, settings: _Settings) -> _Choice:
         variances, mean, like = fit.explained_variance, fit.mean, fit.components
     spectrum = to_host(variances).astype(np.float64)[: known.rank] * (known.n - 1) / known.n
     rank = span_rank(spectrum, 0.0, known.n, known.d, rounding_of(mean, like))
-    found = relevance_in_span(spectrum, 0.0, rank, known.n, known.d)
+    found = ard_in_span(spectrum, 0.0, rank, known.n, known.d)
     return int(np.sum(found.kept)), "squared length of a column of W", found.lengths, None
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpukpca import PCA, BayesianPCA, ProbabilisticPCA
-from gpukpca.algorithms.latent.ard import relevance_of
+from gpukpca.algorithms.latent.ard import ard_of_spectrum
 from gpukpca.exceptions import InvalidParameterError, PrecisionWarning, RankWarning
 from gpukpca.model_selection import n_components_for
 
@@ -60,7 +60,7 @@ def test_the_spectrum_alone_gives_what_the_matrices_of_bishop_give(seed):
 def test_what_is_left_satisfies_the_equation_of_its_fixed_point(rng):
     n, d = 300, 12
     spectrum = np.linalg.eigvalsh(np.cov(planted(1, n, d, 4, 2.0), rowvar=False, ddof=0))[::-1]
-    found = relevance_of(spectrum[:-1], spectrum[-1], n, d)
+    found = ard_of_spectrum(spectrum[:-1], spectrum[-1], n, d)
     assert found.converged
     s, kept = found.noise, found.kept
     c, values = found.lengths[kept] + s, spectrum[:-1][kept]

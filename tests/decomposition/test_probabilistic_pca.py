@@ -615,7 +615,9 @@ def test_em_without_a_number_takes_few_and_says_what_all_would_need(xp, Estimato
     X = rng.standard_normal((60, 3)) @ rng.standard_normal((3, 70)) * 5.0 + rng.standard_normal((60, 70))
     X[rng.random(X.shape) < 0.1] = np.nan
     rows = xp.array(X)
-    with pytest.warns(UserWarning, match=r"EM takes 20 of the 59 components .* would need .* MiB .* Set n_components"):
+    with pytest.warns(
+        UserWarning, match=r"EM takes 20 of the 59 possible components.* would need .* MiB .* Set n_components"
+    ):
         model = Estimator(random_state=0, tol=1e-3).fit(rows)
     assert model.n_components_ == (20 if Estimator is ProbabilisticPCA else 3)
     assert Estimator(3, random_state=0, tol=1e-3).fit(rows).n_components_ == 3

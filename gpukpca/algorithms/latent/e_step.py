@@ -1,7 +1,7 @@
 """The E step of x | z ~ N(W z + μ, σ² I) with missing entries: posteriors of panels of rows, and the sums over them.
 
-Complete rows share one M. For the others the M of a whole panel are one product of the mask with the pairwise products
-of the columns of W, and what the M step needs is one product of their second moments with the mask.
+Complete rows share one M. For the others one product of the mask with the pairwise products of the columns of W gives
+every M of a panel, and one product of their second moments with the mask gives the sums of the M step.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class SufficientStatistics:
 
 
 class EStep:
-    """The E step at some parameters: all that does not depend on the rows is computed once."""
+    """The E step at some parameters."""
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
@@ -111,7 +111,7 @@ class EStep:
     ) -> tuple[list[Result], np.ndarray]:
         """Return the results for complete rows (b, d) and for the others, where there are any, and the places of both.
 
-        `complete` takes centered rows, `incomplete` those with zeros in the holes and the mask.
+        `complete` takes centered rows, `incomplete` those with 0 for missing entries, and the mask.
         """
         seen = ~namespace_of(rows).isnan(rows)
         is_complete = to_host(namespace_of(rows).all(seen, axis=1))
@@ -159,12 +159,12 @@ class EStep:
         ones = full((1, int(Z.shape[1])), 1.0, Z)
         moments = xp.concat([packed_entries(found.covariances) + products_of_pairs(Z), Z, ones], axis=0)
         latent = to_host(xp.sum(moments, axis=1))
-        trace = float(np.sum(latent[self._diagonal])) - squares
+        diagonal = np.flatnonzero(packed(np.eye(self.p)))
         return SufficientStatistics(
             rows=int(R.shape[0]),
             observed=round(float(xp.sum(mask))),
             misfit=residuals / noise + squares,
-            spread=trace,
+            spread=float(np.sum(latent[diagonal])) - squares,
             log_determinants=float(xp.sum(found.log_determinants)),
             residuals=residuals,
             cross=xp.concat([Z, ones], axis=0) @ R,
@@ -172,11 +172,6 @@ class EStep:
             shared=np.zeros_like(latent),
             partial=moments @ mask,
         )
-
-    @property
-    def _diagonal(self) -> np.ndarray:
-        """Return the positions of the squares among packed entries."""
-        return np.flatnonzero(packed(np.eye(self.p)))
 
     def _without_missing(self, rows: Array, seen: Array) -> tuple[Array, Array]:
         """Return rows less the mean with 0 where an entry is missing, and the mask as numbers."""
@@ -192,7 +187,7 @@ class EStep:
         M = M + noise * from_host(np.eye(p), R)[:, :, None]
         inverses, log_determinants = definite_inverses(M, noise)
         means = batched_products(inverses, self._turned @ xp.matrix_transpose(R))
-        # Refined once: where the noise is 1e-12 of the rest, the inverses have four digits, and σ² divides the misfit.
+        # Refined once: with a noise of 1e-12 of the rest the inverses have four digits, and σ² divides the misfit.
         left = R - mask * (xp.matrix_transpose(means) @ self._turned)
         downhill = self._turned @ xp.matrix_transpose(left) - noise * means
         return Posterior(means + batched_products(inverses, downhill), noise * inverses, log_determinants)
@@ -215,7 +210,7 @@ def accumulate(batches: Iterable[Array], step: EStep, n_jobs: int | None) -> Suf
                 for part in parts:
                     total = part if total is None else total + part
     if total is None:
-        raise ValueError("the iterable of batches gave nothing when it was gone through again.")
+        raise ValueError("the iterable of batches is empty when it is read again.")
     return total
 
 

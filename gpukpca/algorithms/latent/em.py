@@ -6,8 +6,6 @@ With o the observed entries of a row and r = x_o - μ_o:
     M step    feature j: the regression of x_j on (z, 1) over the rows that observe j; σ² from the residuals
     expansion z ~ N(a, Φ) is estimated as well and absorbed: W ← W (Φ - a aᵀ)^½, μ ← μ + W a
 
-The steps are in `e_step` and `m_step`.
-
 Tipping & Bishop, J. R. Stat. Soc. B 61 (1999) 611, section 3.3 and appendix B; Ilin & Raiko, J. Mach. Learn. Res. 11
 (2010) 1957 (missing values); Liu, Rubin & Wu, Biometrika 85 (1998) 755 (parameter expansion).
 """
@@ -23,13 +21,12 @@ import numpy as np
 
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
-from gpukpca.algorithms.latent.m_step import expand_parameters, m_step, orthogonal_columns
 
 
 @documented
 @dataclass(frozen=True)
 class EMResult:
-    """Parameters at the end of EM, and the likelihoods on the way."""
+    """Parameters at the end of EM, and the likelihood at every step."""
 
     parameters: Parameters
     trace: np.ndarray = field_of("n_iter+1", "log-likelihoods, with a prior log-posteriors, on the host")
@@ -41,7 +38,7 @@ class EMResult:
         return len(self.trace) - 1
 
 
-# Parameters with what else moves along, such as the precisions of a prior.
+# Parameters, and others that a step changes, such as the precisions of a prior.
 State = TypeVar("State")
 # Called after an E step with its number, the value and the gain.
 StepReport = Callable[[int, float, float], None]
@@ -65,11 +62,11 @@ def run_em(
     start: State,
     sums_of: Callable[[State], SufficientStatistics],
     value_of: Callable[[State, SufficientStatistics], float],
-    moved: Callable[[State, SufficientStatistics], State],
+    step: Callable[[State, SufficientStatistics], State],
 ) -> tuple[State, np.ndarray, float, bool]:
     """Iterate from `start`; return the last state, the values on the way, the last gain, and whether it converged.
 
-    A step that is no gain, as nothing but rounding makes it, is taken back and the last.
+    A step without gain, which only rounding causes, is undone and ends the iteration.
     """
     trace: list[float] = []
     before = state = start
@@ -83,16 +80,4 @@ def run_em(
         trace.append(value)
         if gain <= em.tol or len(trace) > em.max_iter:
             return state, np.array(trace), gain, gain <= em.tol
-        before, state = state, moved(state, sums)
-
-
-def most_likely(em: EMProblem) -> EMResult:
-    """Return the maximum of the likelihood by EM with expansion; every step makes it larger."""
-
-    def value_of(parameters: Parameters, sums: SufficientStatistics) -> float:
-        return sums.log_likelihood(parameters.noise)
-
-    def moved(parameters: Parameters, sums: SufficientStatistics) -> Parameters:
-        return orthogonal_columns(expand_parameters(sums, m_step(sums, parameters, None, em.floor)))
-
-    return EMResult(*run_em(em, em.start, em.sums_at, value_of, moved))
+        before, state = state, step(state, sums)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -13,10 +14,10 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import check_listener, check_type, training_rows
 from gpukpca.algorithms.latent.ard import rounding_of
 from gpukpca.algorithms.latent.e_step import EStep, Parameters, SufficientStatistics, accumulate, panel_rows
-from gpukpca.algorithms.latent.em import EMProblem, EMResult, StepReport
+from gpukpca.algorithms.latent.em import EMProblem, EMResult
 from gpukpca.algorithms.latent.initialization import safe_observed_moments, start_of
 from gpukpca.algorithms.latent.model import LatentFit, LatentModel
-from gpukpca.algorithms.latent.priors import FlatPrior, KnownSpectrum, LatentPrior, RelevancePrior
+from gpukpca.algorithms.latent.priors import ARDPrior, FlatPrior, KnownSpectrum, LatentPrior
 from gpukpca.algorithms.latent.settings import N_COMPONENTS, LatentSettings
 from gpukpca.algorithms.magnitude import row_bounds, safe_scale
 from gpukpca.algorithms.pca.fit import fit_rows
@@ -53,7 +54,7 @@ from gpukpca.exceptions import (
     warn_user,
 )
 
-# Components of EM where nobody says how many: the memory and time of a step grow with their square.
+# Components of EM with n_components=None: the memory and time of a step grow with their square.
 MOST_BY_DEFAULT = 20
 
 
@@ -72,7 +73,7 @@ def fit_probabilistic_pca(
     ----------
     X : array or CSR matrix, shape (n, d), or a list of such batches of rows
         Of any library of the Array API standard, or of SciPy. Not changed. The result lives where X lives, in float64
-        where a batch is. Masked entries are missing ones.
+        where a batch is. Masked entries are missing.
     n_components : int, optional
         p, at most min(n, d), and less than d for EM. None: min(n, d) - 1, and at most 20 for EM.
     settings : LatentSettings
@@ -93,8 +94,8 @@ def fit_probabilistic_pca(
     ------
     ValueError
         X is not two-dimensional, is empty or holds infinity; a row or a feature has no observed entry; n_components is
-        no integer or out of range; batches are of different widths; the direct solver was requested for missing entries
-        or for batches.
+        no integer or out of range; batches differ in their number of features; the direct solver was requested for
+        missing entries or for batches.
     DeviceMismatchError
         The batches, or the data that `resources` are for, are of different libraries or on different devices.
     MemoryBudgetError
@@ -182,7 +183,7 @@ def fit_bayesian_pca(
     >>> fit_bayesian_pca(X).n_components
     2
     """
-    return _fit_any(X, n_components, RelevancePrior(n_components is not None), settings, resources, rng, progress)
+    return _fit_any(X, n_components, ARDPrior(n_components is not None), settings, resources, rng, progress)
 
 
 def _fit_any(
@@ -200,12 +201,14 @@ def _fit_any(
     check_listener(progress)
     if isinstance(X, Iterator):
         raise InvalidParameterError(
-            "X is an iterator, which gives its batches only once, and EM goes through them many times; pass list(X)."
+            "X is an iterator, which gives its batches only once, and EM reads them many times; pass list(X)."
         )
     is_list = isinstance(X, (list, tuple))
     with device_context(X[0] if is_list and X else X), overflow_allowed():
         batches = _batches(X) if is_list else [training_rows(X, "the fit", missing=True)]
-        resources = Resources.for_fit(resources, _widest(batches))
+        # A batch in float64 sets the dtype of the fit.
+        widest = next((batch for batch in batches if dtype_name(batch.dtype) == "float64"), batches[0])
+        resources = Resources.for_fit(resources, widest)
         with device_context(resources.place.work):
             arguments = (n_components, prior, settings, resources, generator(rng, "rng"), progress)
             if is_direct(None if is_list else batches[0], settings.solver, "direct"):
@@ -215,7 +218,7 @@ def _fit_any(
 
 
 def _batches(X: Sequence[Array]) -> list[Array]:
-    """Return batches of rows, checked, of one width and in one place."""
+    """Return batches of rows, checked, with equal features and in one place."""
     if not len(X):
         raise InvalidParameterError("X is an empty list; give at least one batch of rows.")
     for number, batch in enumerate(X):
@@ -234,26 +237,17 @@ def _batches(X: Sequence[Array]) -> list[Array]:
             )
         if batch.shape[1] != first.shape[1]:
             raise InvalidParameterError(
-                f"X[{number}] has {batch.shape[1]} features and X[0] has {first.shape[1]}; the batches must be of one "
-                "width."
+                f"X[{number}] has {batch.shape[1]} features and X[0] has {first.shape[1]}; all batches must have the "
+                "same features."
             )
     return batches
-
-
-def _widest(batches: list[Array]) -> Array:
-    """Return a batch of float64 where there is one, else the first: the dtype of the fit."""
-    return next((batch for batch in batches if dtype_name(batch.dtype) == "float64"), batches[0])
 
 
 def is_direct(X: Array | None, solver: str, name: str) -> bool:
     """Return True where the spectrum of the rows X (n, d) is fitted, False for EM; X is None for batches.
 
-    `name` is the name of the direct solver in an error.
-
-    Raises
-    ------
-    ValueError
-        The direct solver was requested for batches, or for rows with missing entries.
+    `name` is the name of the direct solver in an error. Raises ValueError where it was requested for batches, or for
+    rows with missing entries.
     """
     if solver != "direct":
         return solver == "auto" and X is not None and not has_missing(X)
@@ -283,17 +277,21 @@ def fit_spectrum(
     with device_context(X):
         scale = safe_scale(*row_bounds([X]), X.dtype)
         X = X if scale == 1.0 else X * scale
-    # Without a number of components their rank is worth no warning.
+    # With n_components=None a low rank gives no warning.
     rank = RankRequest.of(None if n_components is None else p, "auto", n, d)
     pca = fit_rows(X, rank, PCASettings(warns_of_rounding=False), resources, rng, progress=progress)
     degrees = max(n - 1, 1) / n
     values = (to_host(pca.singular_values).astype(np.float64) / np.sqrt(n)) ** 2
     spectrum, total = values[:p], max(pca.total_variance * degrees, float(np.sum(values)))
-    # PCA has decided what of the rest is rounding; it is a mean over min(n, d) - len(values) variances there.
+    # Rounding is 0 in the noise of PCA, a mean over min(n, d) - len(values) variances.
     left_out = pca.noise_variance * (min(n, d) - len(values)) * degrees
     rest = float(np.sum(values[p:])) + left_out
     axes = cast(pca.projection.axes, accumulation_dtype(pca.projection.axes))[:, :p]
-    mean = _means(X, axes)
+    if is_sparse(X):
+        mean = from_host(np.asarray(X.mean(axis=0, dtype=np.float64)).reshape(-1), axes)
+    else:
+        with device_context(X):
+            mean = move(feature_means(X), axes)
     known = KnownSpectrum(LatentModel(axes, spectrum, 0.0, mean), rest, rounding_of(mean, pca.components), n)
     model, steps, converged = prior.of_spectrum(known, n / settings.degrees(n))
     fit = LatentFit.of(
@@ -307,14 +305,6 @@ def fit_spectrum(
         fallbacks=pca.fallbacks,
     )
     return fit.with_precisions(prior.precisions(fit.model, p))
-
-
-def _means(X: Array, like: Array) -> Array:
-    """Return the wide means (d,) of the features where `like` is."""
-    if is_sparse(X):
-        return from_host(np.asarray(X.mean(axis=0, dtype=np.float64)).reshape(-1), like)
-    with device_context(X):
-        return move(feature_means(X), like)
 
 
 # -- expectation maximization ------------------------------------------------------------------------------------------
@@ -331,7 +321,7 @@ def fit_em(
 ) -> LatentFit:
     """Return the fit of checked, dense batches of rows (b, d) where it is computed; NaN is a missing entry.
 
-    The batches are read in every step, and must be the same every time.
+    Every step reads the batches, which must stay the same.
     """
     like = resources.place.work
     moments, batches, scale = safe_observed_moments(batches)
@@ -339,72 +329,67 @@ def fit_em(
     p = _count_of(n_components, n, d, below=d)
     if n_components is None and p > MOST_BY_DEFAULT:
         warn_user(
-            f"n_components=None: EM takes {MOST_BY_DEFAULT} of the {p} components that there could be, as all would "
-            f"need {format_bytes(_bytes_of_em(like, d, p, resources.n_jobs))} and a step O(n d p²). Set n_components.",
+            f"n_components=None: EM takes {MOST_BY_DEFAULT} of the {p} possible components, as all would need "
+            f"{format_bytes(_bytes_of_em(like, d, p, resources.n_jobs))} and a step O(n d p²). Set n_components.",
             UserWarning,
         )
         p = MOST_BY_DEFAULT
     _check_memory(like, d, p, resources)
     total = float(np.sum(moments.variances))
-    # Of the change of units: densities of the data are this much larger than those of the scaled rows.
+    # The change of units makes densities of the data larger by this.
     log_volume = math.log(scale) * float(namespace_of(moments.counts).sum(moments.counts))
     factor = n / settings.degrees(n)
     if not total > 0:
         warn_user("no feature varies: every variance is 0, and the components mean nothing.", RankWarning)
         axes = from_host(np.eye(d)[:, :p], moments.means)
-        outcome = EMResult(Parameters(axes, moments.means, 0.0), np.zeros(2), 0.0, True)
+        result = EMResult(Parameters(axes, moments.means, 0.0), np.zeros(2), 0.0, True)
         model = LatentModel(axes, np.zeros(p), 0.0, moments.means, scale)
     else:
         start, floor = start_of(batches, moments, p, rng)
-        report = _step_report(progress, settings, log_volume)
-
-        def sums_at(parameters: Parameters) -> SufficientStatistics:
-            return _sums(batches, parameters, n, resources.n_jobs)
-
-        outcome = prior.iterate(EMProblem(sums_at, start, floor, settings.tol, settings.max_iter, report), moments)
-        model = LatentModel.of(outcome.parameters, factor, scale)
+        sums_at = partial(_sums, batches, n, resources.n_jobs)
+        report = partial(_report, progress, settings, log_volume)
+        result = prior.iterate(EMProblem(sums_at, start, floor, settings.tol, settings.max_iter, report), moments)
+        model = LatentModel.of(result.parameters, factor, scale)
     is_complete = bool(namespace_of(moments.counts).all(moments.counts == n))
     fit = LatentFit.of(
         model,
         n,
         like.dtype,
         total=total * factor if is_complete else None,
-        n_iter=outcome.n_steps,
-        converged=outcome.converged,
+        n_iter=result.n_steps,
+        converged=result.converged,
         solver="em",
-        log_likelihoods=outcome.trace + log_volume,
+        log_likelihoods=result.trace + log_volume,
     )
-    if not outcome.converged:
+    if not result.converged:
         warn_user(
-            f"EM stopped after max_iter = {settings.max_iter} steps, the last of which made the log-likelihood of an "
-            f"observed entry {outcome.gain:.1e} larger (tol = {settings.tol:g}). Use a larger max_iter or tol, or "
-            "fewer components.",
+            f"EM stopped after max_iter = {settings.max_iter} steps; the last one raised the log-likelihood of an "
+            f"observed entry by {result.gain:.1e} (tol = {settings.tol:g}). Use a larger max_iter or tol, or fewer "
+            "components.",
             ConvergenceWarning,
         )
     return fit.with_precisions(prior.precisions(model, p))
 
 
-def _sums(batches: Iterable[Array], parameters: Parameters, n: int, n_jobs: int | None) -> SufficientStatistics:
+def _sums(batches: Iterable[Array], n: int, n_jobs: int | None, parameters: Parameters) -> SufficientStatistics:
     """Return the sums of an E step; raise ValueError where the batches changed since the first pass."""
     sums = accumulate(batches, EStep(parameters), n_jobs)
     if sums.rows != n:
         raise ValueError(
             f"the batches changed between passes: the first pass gave {n} rows, a later one {sums.rows}. EM needs an "
-            "iterable that gives the same batches every time it is gone through."
+            "iterable that gives the same batches in every pass."
         )
     return sums
 
 
-def _step_report(listener: Listener | None, settings: LatentSettings, log_volume: float) -> StepReport:
-    """Return what EM calls after an E step."""
-
-    def report(step: int, value: float, gain: float) -> None:
-        if listener is not None:
-            text = f"step {step}: log-likelihood {value + log_volume:.10g}"
-            text += f", {gain:.1e} an entry more" if step else ""
-            listener(Progress("pass", text, step, settings.max_iter, gain if step else None, settings.tol))
-
-    return report
+def _report(
+    listener: Listener | None, settings: LatentSettings, log_volume: float, step: int, value: float, gain: float
+) -> None:
+    """Report an E step to the listener."""
+    if listener is not None:
+        text = f"step {step}: log-likelihood {value + log_volume:.10g}"
+        text += f", {gain:.1e} an entry more" if step else ""
+        listener(Progress("pass", text, step, settings.max_iter, gain if step else None, settings.tol))
 
 
 # -- counts and memory -------------------------------------------------------------------------------------------------
@@ -418,7 +403,7 @@ def _count_of(n_components: int | None, n: int, d: int, below: int) -> int:
         why = "" if most == min(n, d) else ", and EM needs at least one direction of noise"
         raise InvalidParameterError(
             f"n_components={n_components!r} is too many for n_samples={n}, n_features={d}: at most "
-            f"min(n_samples, n_features) = {min(n, d)} can be told apart{why}. Ask for at most {most}."
+            f"min(n_samples, n_features) = {min(n, d)} are possible{why}. Request at most {most}."
             if most > 0
             else f"EM needs at least 2 features, got n_features={d}: with one no direction is left for the noise."
         )
@@ -434,10 +419,11 @@ def _bytes_of_em(like: Array, d: int, p: int, n_jobs: int | None) -> int:
 
 
 def _check_memory(like: Array, d: int, p: int, resources: Resources) -> None:
+    """Raise `MemoryBudgetError` where EM needs more than the limit."""
     needed = _bytes_of_em(like, d, p, resources.n_jobs)
     if needed > resources.limit:
         raise MemoryBudgetError(
-            f"EM with {p} components of {d} features takes {format_bytes(needed)}, and "
-            f"{format_bytes(resources.limit)} are allowed or free. Ask for fewer components, or set a larger "
+            f"EM with {p} components of {d} features needs {format_bytes(needed)}, and "
+            f"{format_bytes(resources.limit)} are allowed or free. Request fewer components, or set a larger "
             "memory_limit."
         )

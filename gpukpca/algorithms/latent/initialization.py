@@ -19,11 +19,11 @@ from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.covariance.streamed import StreamedCenteredMatrix
 from gpukpca.eigen import BlockKrylov, top_eigh
 
-# Products with the data that the start may cost; EM does the rest.
+# Passes over the data for the start.
 PASSES = 2
 # σ² is never below this share of the largest variance: M = W_oᵀ W_o + σ² I can be inverted then with four digits.
 NOISE_FLOOR = 1e-12
-# The least variance of a start beyond the noise, in units of the noise: EM never leaves W = 0.
+# The least variance of a start above the noise, in units of the noise: EM never leaves W = 0.
 LEAST_ABOVE = 1e-3
 
 
@@ -58,21 +58,20 @@ class ObservedMoments:
 
 
 def observed_moments(batches: Iterable[Array]) -> ObservedMoments:
-    """Return the moments of all rows, in one pass.
-
-    Raises
-    ------
-    ValueError
-        A row or a feature without any observed entry.
-    """
+    """Return the moments of all rows, in one pass; ValueError for a row or a feature without an observed entry."""
     total: ObservedMoments | None = None
     for batch in batches:
         for start, stop in row_panels(batch):
             part = _of_panel(batch[start:stop, :], 0 if total is None else total.rows)
             total = part if total is None else total.merged(part)
     if total is None:
-        raise ValueError("the iterable of batches gave nothing when it was gone through.")
-    _check_features(total)
+        raise ValueError("the iterable of batches is empty.")
+    empty = np.flatnonzero(to_host(total.counts) == 0)
+    if len(empty):
+        raise ValueError(
+            f"feature {int(empty[0])} of X has no observed entry, so that it has no mean and no variance"
+            f"{f' ({len(empty) - 1} more like it)' if len(empty) > 1 else ''}. Drop such columns before the fit."
+        )
     return total
 
 
@@ -82,8 +81,8 @@ def _of_panel(rows: Array, before: int) -> ObservedMoments:
     empty = np.flatnonzero(~to_host(xp.any(seen, axis=1)))
     if len(empty):
         raise ValueError(
-            f"row {before + int(empty[0])} of X has no observed entry, and so says nothing: all of it is missing. Drop "
-            "such rows before the fit."
+            f"row {before + int(empty[0])} of X has no observed entry: all of it is missing. Drop such rows before the "
+            "fit."
         )
     counts = column_sums(cast(seen, wide))
     nothing = xp.zeros_like(rows)
@@ -102,7 +101,7 @@ def _at_least_one(counts: Array) -> Array:
 
 
 def safe_observed_moments(batches: Iterable[Array]) -> tuple[ObservedMoments, Iterable[Array], float]:
-    """Return moments of all rows times a power of two, these rows, and that number: 1, in one pass, at usual sizes."""
+    """Return the moments of rows times a power of two, these rows, and that number, which is 1 at usual sizes."""
     moments = observed_moments(batches)
     if are_safe(moments.squares):
         return moments, batches, 1.0
@@ -113,15 +112,6 @@ def safe_observed_moments(batches: Iterable[Array]) -> tuple[ObservedMoments, It
     varying = from_host(low < high, moments.squares) > 0.5  # the rounding of a huge mean has squares too
     squares = namespace_of(varying).where(varying, moments.squares, namespace_of(varying).zeros_like(moments.squares))
     return replace(moments, squares=squares), scaled, scale
-
-
-def _check_features(moments: ObservedMoments) -> None:
-    empty = np.flatnonzero(to_host(moments.counts) == 0)
-    if len(empty):
-        raise ValueError(
-            f"feature {int(empty[0])} of X has no observed entry, so that it has no mean and no variance"
-            f"{f' (as {len(empty) - 1} more)' if len(empty) > 1 else ''}. Drop such columns before the fit."
-        )
 
 
 class Imputed:
@@ -141,10 +131,7 @@ class Imputed:
 def start_of(
     batches: Iterable[Array], moments: ObservedMoments, p: int, rng: np.random.Generator
 ) -> tuple[Parameters, float]:
-    """Return the start with p loadings, and the least noise variance that is allowed.
-
-    The variances have a positive sum, and p < d.
-    """
+    """Return the start with p < d loadings, and the least noise variance; the variances have a positive sum."""
     n, d = moments.rows, int(moments.means.shape[0])
     rows = StreamedCenteredMatrix(Imputed(batches, moments.means), Moments(n, moments.means, moments.squares))
     eigen = top_eigh(ScatterOperator(rows, of_samples=False), p, BlockKrylov(passes=PASSES), rng=rng)

@@ -1,4 +1,4 @@
-"""The M step: regressions of the features on z, the expansion of the distribution of z, and the turn of the axes."""
+"""The M step: regressions of the features on z, the expansion of the distribution of z, and orthogonal loadings."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gpukpca.backend.linalg import add_to_diagonal, inner_products
 from gpukpca.backend.namespace import from_host, full, namespace_of, to_host
 from gpukpca.backend.rows import gather_rows
 
-# The moments of a regression get this share of their trace on the diagonal: it shortens a step and moves no solution.
+# The moments of a regression get this share of their trace on the diagonal. It shortens a step and keeps its solution.
 RIDGE = 1e-14
 
 
 def m_step(sums: SufficientStatistics, parameters: Parameters, pull: np.ndarray | None, floor: float) -> Parameters:
     """Return the next parameters without expansion; `pull` (p,) is σ² times the precisions of a prior of W.
 
-    W and μ are moved by the solution of the normal equations for the step, so that rounding is that of the step.
+    The normal equations are solved for the step, so that rounding is relative to the step.
     """
     W, noise, p = parameters.loadings, parameters.noise, int(parameters.loadings.shape[1])
     xp = namespace_of(W)
@@ -41,16 +41,20 @@ class _Moments:
     """Σ (z, 1)(z, 1)ᵀ of every feature: one matrix for all where no entry is missing."""
 
     def __init__(self, sums: SufficientStatistics, p: int, like: Array) -> None:
-        self._order = _with_one_last(p)
-        self._size = p + 1
-        shared = sums.shared[self._order]
+        # The packed entries of ⟨(z, 1)(z, 1)ᵀ⟩ in the order of `SufficientStatistics`.
+        q = p * (p + 1) // 2
+        where = np.zeros((p + 1, p + 1), dtype=np.int64)
+        where[np.triu_indices(p)] = np.arange(q)
+        where[:, p] = q + np.arange(p + 1)
+        order = packed(where)
+        shared = sums.shared[order]
         self._shared: Array = None
         self._each: Array = None
         if sums.partial is None:
             matrix = to_host(unpacked(shared[:, None], p + 1))[:, :, 0]
             self._shared = from_host(matrix, like)
         else:
-            entries = gather_rows(sums.partial, self._order) + from_host(shared, like)[:, None]
+            entries = gather_rows(sums.partial, order) + from_host(shared, like)[:, None]
             self._each = unpacked(entries, p + 1)
 
     def times(self, V: Array) -> Array:
@@ -65,18 +69,9 @@ class _Moments:
             A = self._shared + extra
             return xp.linalg.solve(add_to_diagonal(A, RIDGE * float(xp.linalg.trace(A))), V)
         A = self._each + extra[:, :, None]
-        eye = from_host(np.eye(self._size), V)[:, :, None]
+        eye = from_host(np.eye(len(penalty)), V)[:, :, None]
         traces = xp.sum(xp.sum(A * eye, axis=0), axis=0)
         return batched_solutions(A + RIDGE * traces[None, None, :] * eye, V)
-
-
-def _with_one_last(p: int) -> np.ndarray:
-    """Return the positions of the packed entries of ⟨(z, 1)(z, 1)ᵀ⟩ in the order of `SufficientStatistics`."""
-    q = p * (p + 1) // 2
-    where = np.zeros((p + 1, p + 1), dtype=np.int64)
-    where[np.triu_indices(p)] = np.arange(q)
-    where[:, p] = q + np.arange(p + 1)
-    return packed(where)
 
 
 def expand_parameters(sums: SufficientStatistics, parameters: Parameters) -> Parameters:
@@ -90,7 +85,7 @@ def expand_parameters(sums: SufficientStatistics, parameters: Parameters) -> Par
 def stretch_columns(sums: SufficientStatistics, parameters: Parameters) -> Parameters:
     """Expand one column of W at a time, as is best for the prior with α = d / ‖w‖² as well.
 
-    γ² maximizes -n (log γ² + S/γ²) - d log γ², S the variance of z: what a column that stays has settled at is kept.
+    γ² maximizes -n (log γ² + S/γ²) - d log γ², S the variance of z, which keeps a fixed point of a column.
     """
     W = parameters.loadings
     a, second = _latent_moments(sums, int(W.shape[1]))
@@ -114,8 +109,8 @@ def _absorbed(parameters: Parameters, a: np.ndarray, root: np.ndarray) -> Parame
 def orthogonal_columns(parameters: Parameters) -> Parameters:
     """Return the same model with orthogonal columns of W, the longest first.
 
-    M is graded then, and rounding relative to its largest entries does not reach the smallest. No other turn of z makes
-    a normal prior of the columns larger (Hadamard).
+    Then M is graded, and rounding relative to its largest entries does not affect the smallest. No other rotation of z
+    gives the columns a larger normal prior (Hadamard).
     """
     W = parameters.loadings
     _, vectors = np.linalg.eigh(inner_products(W, W))

@@ -38,10 +38,10 @@ from gpukpca.backend.parallel import map_in_order, worker_count
 from gpukpca.backend.rows import dense_rows, gather_rows, take_rows
 from gpukpca.eigen.residuals import signs
 
-# The noise floor of EM is a share of the largest variance at its start, which may have grown since: by 1 / GROWN.
+# The noise floor of EM is a share of the largest variance at its start, which may grow by 1 / GROWN.
 GROWN = 0.01
 
-# From centered complete rows (b, d), or from such rows with zeros in the holes and the mask, to results for every row.
+# From centered complete rows (b, d), or those with 0 for missing entries and the mask, to results for all rows.
 OfComplete = Callable[[Array], Array]
 OfIncomplete = Callable[[Array, Array], Array]
 
@@ -123,10 +123,7 @@ class LatentModel:
     def log_likelihood(self, Y: Array) -> Array:
         """Return the log-likelihood of the observed entries of every new row, shape (m,).
 
-        Raises
-        ------
-        numpy.linalg.LinAlgError
-            The model has no variance at all.
+        Raises `numpy.linalg.LinAlgError` where the model has no variance at all.
         """
         xp = namespace_of(self.axes)
         model = GaussianModel(xp.matrix_transpose(self.axes), self.variances, self.noise, None)
@@ -187,7 +184,7 @@ class LatentFit:
     n_iter: int = field_of("", "steps of EM; 1 for the closed form")
     converged: bool = field_of("", "whether the iteration reached its tolerance")
     solver: str = field_of("", "the method that ran")
-    fallbacks: tuple[str, ...] = field_of("", "what a device could not do at first")
+    fallbacks: tuple[str, ...] = field_of("", "failures of a device and what replaced them")
     model: LatentModel = field_of("", "the model in the units of the fit, in the widest type")
     log_likelihoods: Array | None = field_of("n_iter+1", "of EM, before every step and at the end", default=None)
     precisions: Array | None = field_of("q", "of all candidates of Bayesian PCA; infinite where pruned", default=None)
@@ -208,13 +205,8 @@ class LatentFit:
     ) -> LatentFit:
         """Return the result for n rows in their dtype.
 
-        `total` is the variance of rows that were multiplied by the scale of the model; None stands for that of the
-        model.
-
-        Raises
-        ------
-        InvalidParameterError
-            A variance is larger than `dtype` holds.
+        `total` is the variance of rows times the scale of the model; None stands for that of the model. Raises
+        `InvalidParameterError` where a variance is larger than `dtype` holds.
         """
         xp, scale = namespace_of(model.axes), model.scale
         total = model.total if total is None else total

@@ -1,23 +1,28 @@
-"""Priors of the loadings W: flat, as in probabilistic PCA, or with a precision for every column, as in Bayesian PCA."""
+"""Priors of the loadings W: flat, as in probabilistic PCA, or with a precision for every column, as in Bayesian PCA.
+
+Each prior has its model of complete data from their spectrum, and its EM for the others.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.latent.ard import most_probable, relevance_in_span, span_rank
+from gpukpca.algorithms.latent.ard import GONE, ard_in_span, span_rank
 from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
-from gpukpca.algorithms.latent.em import EMProblem, EMResult, most_likely
+from gpukpca.algorithms.latent.em import EMProblem, EMResult, run_em
 from gpukpca.algorithms.latent.initialization import ObservedMoments
+from gpukpca.algorithms.latent.m_step import expand_parameters, m_step, orthogonal_columns, stretch_columns
 from gpukpca.algorithms.latent.model import LatentModel
+from gpukpca.backend.linalg import column_sums
 from gpukpca.backend.namespace import dtype_name, to_host
 from gpukpca.backend.rows import take_columns
 from gpukpca.exceptions import ConvergenceWarning, RankWarning, warn_user
 
-# The noise of EM up to so many times its floor has been held up by it.
+# The floor holds the noise of EM up where it is at most so many times the floor.
 AT_THE_FLOOR = 2.0
 
 
@@ -28,23 +33,8 @@ class KnownSpectrum:
 
     axes: LatentModel = field_of("", "directions and mean; its variances (p,) descend, those that are rounding are 0")
     rest: float = field_of("", "the sum of the variances left out")
-    rounding: float = field_of("", "variances up to this may be nothing but rounding")
+    rounding: float = field_of("", "variances up to this may be rounding")
     n: int = field_of("", "rows")
-
-
-class LatentPrior(Protocol):
-    """The members of a prior of the loadings that a fit uses."""
-
-    name: str
-
-    def of_spectrum(self, known: KnownSpectrum, factor: float) -> tuple[LatentModel, int, bool]:
-        """Return the model of complete data, variances times `factor`; the steps, and whether they converged."""
-
-    def iterate(self, em: EMProblem, moments: ObservedMoments) -> EMResult:
-        """Return the result of EM."""
-
-    def precisions(self, model: LatentModel, candidates: int) -> np.ndarray | None:
-        """Return the precisions of all candidate columns on the host, infinite where pruned; None for a flat prior."""
 
 
 @dataclass(frozen=True)
@@ -54,29 +44,33 @@ class FlatPrior:
     name = "closed_form"
 
     def of_spectrum(self, known: KnownSpectrum, factor: float) -> tuple[LatentModel, int, bool]:
-        """Return the model in closed form."""
+        """Return the model in closed form, variances times `factor`; one step, and that it converged."""
         d, p = (int(size) for size in known.axes.axes.shape)
         noise = known.rest / (d - p) if p < d else 0.0
         variances = np.maximum(known.axes.variances, noise) * factor
         return replace(known.axes, variances=variances, noise=noise * factor), 1, True
 
     def iterate(self, em: EMProblem, moments: ObservedMoments) -> EMResult:
-        """Return the maximum of the likelihood."""
-        return most_likely(em)
+        """Return the maximum of the likelihood by EM with expansion."""
+
+        def value_of(parameters: Parameters, sums: SufficientStatistics) -> float:
+            return sums.log_likelihood(parameters.noise)
+
+        def step(parameters: Parameters, sums: SufficientStatistics) -> Parameters:
+            return orthogonal_columns(expand_parameters(sums, m_step(sums, parameters, None, em.floor)))
+
+        return EMResult(*run_em(em, em.start, em.sums_at, value_of, step))
 
     def precisions(self, model: LatentModel, candidates: int) -> None:
-        """Return None."""
-        return None
+        """Return None: the columns have no precisions."""
 
 
 @dataclass(frozen=True)
-class RelevancePrior:
-    """A precision for every column of W, estimated with it; see `gpukpca.algorithms.latent.ard`.
+class ARDPrior:
+    """A precision for every column of W, estimated with it: automatic relevance determination.
 
-    Attributes
-    ----------
-    by_count : bool
-        Whether the caller chose the number of candidates; else a number that few samples leave unreliable is reported.
+    With `by_count` the caller chose the number of candidates; else a warning reports that few samples leave the number
+    of components unreliable.
     """
 
     by_count: bool
@@ -84,37 +78,37 @@ class RelevancePrior:
     name = "spectrum"
 
     def of_spectrum(self, known: KnownSpectrum, factor: float) -> tuple[LatentModel, int, bool]:
-        """Return the model of the columns that stay."""
+        """Return the model of the columns that stay, variances times `factor`; the steps; whether they converged."""
         spectrum, n, d = known.axes.variances, known.n, int(known.axes.axes.shape[0])
         rank = span_rank(spectrum, known.rest, n, d, known.rounding)
-        found = relevance_in_span(spectrum, known.rest, rank, n, d)
+        found = ard_in_span(spectrum, known.rest, rank, n, d)
         self._warn_if_most_stay(int(np.sum(found.kept)), min(len(spectrum), rank - 1), n)
         axes = take_columns(known.axes.axes, np.flatnonzero(found.kept))
         variances = factor * (found.lengths[found.kept] + found.noise)
         if not found.converged:
-            warn_user(f"the precisions still moved after {found.n_steps} steps.", ConvergenceWarning)
+            warn_user(f"the precisions did not converge within {found.n_steps} steps.", ConvergenceWarning)
         model = LatentModel(axes, variances, factor * found.noise, known.axes.mean)
         return model, found.n_steps, found.converged
 
     def iterate(self, em: EMProblem, moments: ObservedMoments) -> EMResult:
-        """Return the maximum of likelihood times prior; the columns that stay are chosen in the span of the data."""
+        """Return the maximum of likelihood times prior by EM; the span of the data decides which columns stay."""
         d, candidates = (int(size) for size in em.start.loadings.shape)
         rank = min(moments.rows - 1, int(np.sum(moments.varying)))
         if 1 < rank < d:
-            em = replace(em, start=_chosen_in_span(em, moments, rank))
-        outcome = most_probable(em, d)
-        self._warn_if_most_stay(int(outcome.parameters.loadings.shape[1]), min(candidates, rank - 1), moments.rows)
-        if outcome.parameters.noise <= AT_THE_FLOOR * em.floor:
+            em = replace(em, start=_start_in_span(em, moments, rank))
+        result = _maximize_posterior(em, d)
+        self._warn_if_most_stay(int(result.parameters.loadings.shape[1]), min(candidates, rank - 1), moments.rows)
+        if result.parameters.noise <= AT_THE_FLOOR * em.floor:
             warn_user(
                 "the noise variance fell to its floor: features are combinations of others, or there are too few rows "
-                "for so many components, and how many are kept is no finding. Set n_components to less, or leave such "
-                "features out.",
+                "for so many components. The number of retained components is unreliable. Set n_components to less, or "
+                "leave such features out.",
                 RankWarning,
             )
-        return outcome
+        return result
 
     def precisions(self, model: LatentModel, candidates: int) -> np.ndarray:
-        """Return the precisions in the units of the data; warn where no component is left."""
+        """Return the precisions of all candidates in the units of the data on the host; infinite where pruned."""
         lengths = model.roots**2
         largest = np.finfo(dtype_name(model.mean.dtype)).max  # infinite where pruned only
         precisions = np.minimum(model.mean.shape[0] / lengths * model.scale * model.scale, largest)
@@ -125,13 +119,16 @@ class RelevancePrior:
     def _warn_if_most_stay(self, kept: int, candidates: int, n: int) -> None:
         if not self.by_count and 2 * kept >= candidates > 1 and n < 2 * candidates:
             warn_user(
-                f"{kept} of {candidates} candidates stay, with {n} samples: too few to tell noise from the rest, and "
-                "their number is no finding. Set n_components, or see gpukpca.model_selection.compare_rules.",
+                f"{kept} of {candidates} candidates stay, with {n} samples: too few to separate the noise, so "
+                "their number is unreliable. Set n_components, or see gpukpca.model_selection.compare_rules.",
                 RankWarning,
             )
 
 
-def _chosen_in_span(em: EMProblem, moments: ObservedMoments, rank: int) -> Parameters:
+LatentPrior = FlatPrior | ARDPrior
+
+
+def _start_in_span(em: EMProblem, moments: ObservedMoments, rank: int) -> Parameters:
     """Return a start with the columns that stay where observed entries count as those of `rank` features."""
     (d, candidates), varying = map(int, em.start.loadings.shape), moments.varying
     counted = float(np.sum(to_host(moments.counts)[varying])) * rank / int(np.sum(varying))
@@ -141,6 +138,50 @@ def _chosen_in_span(em: EMProblem, moments: ObservedMoments, rank: int) -> Param
 
     loadings = take_columns(em.start.loadings, np.arange(min(candidates, rank - 1)))
     start = replace(em.start, loadings=loadings, noise=em.start.noise * d / rank)
-    found = most_probable(replace(em, sums_at=sums_in_span, start=start), rank).parameters
+    found = _maximize_posterior(replace(em, sums_at=sums_in_span, start=start), rank).parameters
     kept = int(found.loadings.shape[1])
     return replace(found, noise=max(found.noise * (rank - kept) / (d - kept), em.floor))
+
+
+@dataclass(frozen=True)
+class _ARDState:
+    """Parameters, the lengths d / α of their columns, and the log densities of pruned columns when they were pruned."""
+
+    parameters: Parameters
+    lengths: np.ndarray
+    pruned: float = 0.0
+
+
+def _maximize_posterior(em: EMProblem, d: int) -> EMResult:
+    """Return the maximum of likelihood times prior by EM, the prior of a column of W in d dimensions.
+
+    The trace keeps the density of a pruned column, so that every step makes it larger.
+    """
+
+    def value_of(state: _ARDState, sums: SufficientStatistics) -> float:
+        # Without the constant of normal densities.
+        terms = math.log(d) - np.log(state.lengths) - _lengths(state.parameters) / state.lengths
+        return sums.log_likelihood(state.parameters.noise) + (0.5 * d * float(np.sum(terms)) + state.pruned)
+
+    def step(state: _ARDState, sums: SufficientStatistics) -> _ARDState:
+        # σ² α: α itself need not be a number where the data are tiny.
+        pull = d * (state.parameters.noise / state.lengths)
+        parameters = stretch_columns(sums, m_step(sums, state.parameters, pull, em.floor))
+        parameters = orthogonal_columns(parameters)
+        lengths = _lengths(parameters)
+        stays = lengths > GONE * parameters.noise
+        gone = np.maximum(lengths[~stays], math.ulp(0.0))
+        pruned = state.pruned + 0.5 * d * float(np.sum(math.log(d) - np.log(gone) - 1.0))
+        if not np.all(stays):
+            loadings = take_columns(parameters.loadings, np.flatnonzero(stays))
+            parameters = replace(parameters, loadings=loadings)
+        return _ARDState(parameters, lengths[stays], pruned)
+
+    start = _ARDState(em.start, _lengths(em.start))
+    state, trace, gain, converged = run_em(em, start, lambda state: em.sums_at(state.parameters), value_of, step)
+    return EMResult(state.parameters, trace, gain, converged)
+
+
+def _lengths(parameters: Parameters) -> np.ndarray:
+    """Return ‖w_i‖² on the host, shape (q,)."""
+    return to_host(column_sums(parameters.loadings**2)).astype(np.float64)
