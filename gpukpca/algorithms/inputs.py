@@ -1,23 +1,18 @@
-"""Arguments of the functions and results that users call without an estimator: checked once, at the entry."""
+"""Checks of the arguments of functions and fit results that users call without an estimator."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from gpukpca._typing import Array
 from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.namespace import cast, is_sparse, move
 from gpukpca.backend.rows import as_rows, check_not_empty
-from gpukpca.exceptions import ConvergenceError, InvalidParameterError, MemoryBudgetError
-
-# Advice to users of estimators -> the same with the arguments of functions.
-ARGUMENTS = {"memory_limit": "memory", 'iterated_power="auto"': "passes=None", "exact=True with": "PCA of batches with"}
+from gpukpca.exceptions import InvalidParameterError
 
 
-def training_rows(X: Any, what: str, *, missing: bool = False, name: str = "X") -> Array:
-    """Return the rows (n, d) of a fit, checked, where they are; errors call them `name` and the fit `what`.
+def training_rows(X: Any, purpose: str, *, missing: bool = False, name: str = "X") -> Array:
+    """Return the rows (n, d) of a fit, checked, where they are; errors call them `name` and the fit `purpose`.
 
     With `missing`, NaN, masked entries and missing values of pandas are NaN.
 
@@ -29,27 +24,17 @@ def training_rows(X: Any, what: str, *, missing: bool = False, name: str = "X") 
         NaN or infinity in X.
     """
     rows = as_rows(X, missing=missing)
-    check_not_empty(rows, what, name)
+    check_not_empty(rows, purpose, name)
     check_finite(rows, FINITE, f"Input {name}", missing=missing)
     return rows
 
 
-def new_rows(X: Any, d: int, *, missing: bool = False) -> Array:
-    """Return new rows (m, d), checked, where they are: an array of any library or a CSR matrix.
-
-    With `missing`, NaN, masked entries and missing values of pandas are NaN.
-
-    Raises
-    ------
-    InvalidParameterError
-        X is not two-dimensional, complex or masked, or has another number of features.
-    ValueError
-        NaN or infinity in X.
-    """
-    rows = as_rows(X, missing=missing)
+def new_rows(X_new: Any, d: int, *, missing: bool = False) -> Array:
+    """Return new rows (m, d), checked, where they are; see `training_rows`."""
+    rows = as_rows(X_new, missing=missing)
     if int(rows.shape[1]) != d:
-        raise InvalidParameterError(f"X has {int(rows.shape[1])} feature(s), and the fit has {d}.")
-    check_finite(rows, FINITE, missing=missing)
+        raise InvalidParameterError(f"X_new has {int(rows.shape[1])} feature(s), and the fit has {d}.")
+    check_finite(rows, FINITE, "Input X_new", missing=missing)
     return rows
 
 
@@ -77,26 +62,12 @@ def new_scores(Z: Any, p: int, like: Array) -> Array:
 
 def check_type(name: str, value: Any, cls: type) -> None:
     """Raise `InvalidParameterError` where an argument is no object of a class."""
-    if isinstance(value, cls):
-        return
-    called = f"; {cls.__name__}() makes one" if value is cls else ""
-    raise InvalidParameterError(f"{name}={value!r} is not allowed; give an object of {cls.__name__}{called}.")
+    if not isinstance(value, cls):
+        called = f"; {cls.__name__}() makes one" if value is cls else ""
+        raise InvalidParameterError(f"{name}={value!r} is not allowed; give an object of {cls.__name__}{called}.")
 
 
 def check_listener(progress: Any) -> None:
     """Raise `InvalidParameterError` where `progress` is neither None nor callable."""
     if progress is not None and not callable(progress):
         raise InvalidParameterError(f"progress={progress!r} is not allowed; give None or a callable.")
-
-
-@contextmanager
-def names_of_functions() -> Iterator[None]:
-    """Write the advice of errors inside with the names of a function's arguments, not of an estimator's parameters."""
-    try:
-        yield
-    except (ConvergenceError, MemoryBudgetError) as error:
-        text = str(error)
-        for parameter, argument in ARGUMENTS.items():
-            text = text.replace(parameter, argument)
-        error.args = (text,)
-        raise

@@ -65,14 +65,14 @@ class Resources:
 
     @classmethod
     def for_data(
-        cls, X: Any, *, device: str | None = None, memory: int | str | None = None, n_jobs: int | None = None
+        cls, X: Any, *, device: str | None = None, memory_limit: int | str | None = None, n_jobs: int | None = None
     ) -> Resources:
-        """Return the resources of a fit of X; `memory` is what estimators call `memory_limit`."""
+        """Return the resources of a fit of X; the arguments are those of the estimators."""
         RULES["n_jobs"].check_argument("n_jobs", n_jobs)
-        limit = None if memory is None else parsed_bytes(memory, "memory")
+        given = None if memory_limit is None else parsed_bytes(memory_limit)
         X = X if is_numpy(X) or is_foreign(X) or is_sparse(X) else as_rows(X, missing=True)
         place = at_full_precision(placement_for(device, X), X)
-        return cls(place, memory_limit(limit, place.work), n_jobs, is_limited=memory is not None)
+        return cls(place, allowed_bytes(given, place.work), n_jobs, is_limited=given is not None)
 
     @classmethod
     def for_fit(cls, given: Resources | None, X: Any) -> Resources:
@@ -118,7 +118,7 @@ class MemoryBudget:
     def limit(self, like: Array) -> int:
         """Return the bytes where `like` lives; after a failure no more than what is free now, if that is known."""
         self.like = like
-        allowed = memory_limit(self._given, like)
+        allowed = allowed_bytes(self._given, like)
         if self.story:
             is_unknown = self._given is not None and bool(hidden_memory(like))
             allowed = int(self.share * (allowed if is_unknown else min(allowed, SHARE_OF_FREE * free_bytes(like))))
@@ -173,15 +173,13 @@ def clear_traceback_frames(error: BaseException) -> None:
         seen = seen.__cause__ or seen.__context__
 
 
-def memory_limit(limit: Any, like: Array) -> int:
-    """Bytes that a fit may allocate: a number, «4GiB», or None for most of what is free."""
-    if limit is None:
-        return int(SHARE_OF_FREE * free_bytes(like))
-    return parsed_bytes(limit)
+def allowed_bytes(memory_limit: Any, like: Array) -> int:
+    """Return the bytes that a fit may allocate: those of a number or a string, or most of what is free for None."""
+    return int(SHARE_OF_FREE * free_bytes(like)) if memory_limit is None else parsed_bytes(memory_limit)
 
 
-def parsed_bytes(size: Any, name: str = "memory_limit") -> int:
-    """Bytes from an integer or a string such as "4GiB", "500 MB", "2g"."""
+def parsed_bytes(size: Any) -> int:
+    """Return the bytes of an integer or of a string such as "4GiB", "500 MB" or "2g"."""
     if isinstance(size, str):
         match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)\s*", size)
         if match and match.group(2).lower() in UNITS:
@@ -190,6 +188,6 @@ def parsed_bytes(size: Any, name: str = "memory_limit") -> int:
         size = int(size)
     if isinstance(size, bool) or not isinstance(size, Integral) or size <= 0:
         raise InvalidParameterError(
-            f"{name}={size!r} is not allowed; give None, a number of bytes, or a string such as '4GiB'."
+            f"memory_limit={size!r} is not allowed; give None, a number of bytes, or a string such as '4GiB'."
         )
     return int(size)

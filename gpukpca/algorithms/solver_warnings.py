@@ -1,4 +1,4 @@
-"""Warnings of what a solver could not reach: residuals, tolerances, a device's own solver."""
+"""Warnings about a solver: residuals, tolerances, and solvers of a device that failed."""
 
 from __future__ import annotations
 
@@ -7,20 +7,14 @@ import numpy as np
 from gpukpca.backend.namespace import dtype_name, to_host
 from gpukpca.eigen import EigenResult
 from gpukpca.eigen.residuals import default_tolerance
-from gpukpca.exceptions import (
-    ConvergenceError,
-    ConvergenceWarning,
-    DeviceFallbackWarning,
-    PrecisionWarning,
-    warn_user,
-)
+from gpukpca.exceptions import ConvergenceError, ConvergenceWarning, DeviceFallbackWarning, PrecisionWarning, warn_user
 
 # With every residual above this share of the largest eigenvalue, nothing was found.
 USELESS_RESIDUAL = 0.1
 
 
 def warn_of_fallbacks(eigen: EigenResult) -> None:
-    """Warn where a device's solver failed, and another one took its place."""
+    """Warn where the solver of a device failed and another one took its place."""
     if eigen.fallbacks:
         n = eigen.eigenvectors.shape[0]
         warn_user(
@@ -48,23 +42,21 @@ def warn_of_tolerance(eigen: EigenResult, noise_scale: float = 0.0) -> None:
     )
 
 
-def warn_of_convergence(eigen: EigenResult) -> None:
-    """Warn of residuals above the tolerance; raise where nothing was found, unless the number of passes was fixed."""
+def warn_of_convergence(eigen: EigenResult, advice: str, *, may_fail: bool = False) -> None:
+    """Warn of residuals above the tolerance; raise where nothing was found, unless the fit `may_fail`."""
     if bool(np.all(eigen.converged)):
         return
     norms = to_host(eigen.residual_norms).astype(np.float64)
-    largest = float(np.max(np.abs(to_host(eigen.eigenvalues)), initial=0.0))
-    more = "iterated_power" if eigen.has_fixed_passes else "max_iter"
-    if not eigen.has_fixed_passes and not eigen.converged.any() and float(np.min(norms)) > USELESS_RESIDUAL * largest:
+    largest = float(np.max(np.abs(to_host(eigen.eigenvalues)), initial=0.0)) or 1.0
+    if not may_fail and not eigen.converged.any() and float(np.min(norms)) > USELESS_RESIDUAL * largest:
         raise ConvergenceError(
             f"no component was found in {eigen.n_passes} passes: every residual is above {USELESS_RESIDUAL} of the "
-            f'largest eigenvalue {largest:.4g}. Allow more passes (max_iter), or use eigen_solver="dense".',
+            f"largest eigenvalue {largest:.4g}. {advice}",
             partial_result=eigen,
         )
     worst = ", ".join(f"{i + 1} ({norms[i] / largest:.1e})" for i in np.flatnonzero(~eigen.converged)[:10])
     warn_user(
         f"{int(np.sum(~eigen.converged))} of {len(norms)} components have a residual above tol = {eigen.tolerance:.0e} "
-        f"of the largest eigenvalue after {eigen.n_passes} passes: components {worst}. Allow more passes ({more}), a "
-        "larger tol, or use the dense solver.",
+        f"of the largest eigenvalue after {eigen.n_passes} passes: components {worst}. {advice}",
         ConvergenceWarning,
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from array_api_compat import is_torch_array
 
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
@@ -61,8 +62,10 @@ def as_rows(X: Any, *, missing: bool = False) -> Any:
         X = _without_missing(X) if missing else np.asarray(X)
         check_numbers(X, missing)
         X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
-    elif not real_floating(X) or "float16" in str(X.dtype):  # bfloat16 too
-        X = cast(X, accumulation_dtype(X))
+    else:
+        X = X.detach() if is_torch_array(X) else X  # a fit is no part of a graph of gradients
+        if not real_floating(X) or "float16" in str(X.dtype):  # bfloat16 too
+            X = cast(X, accumulation_dtype(X))
     if X.ndim != 2:
         raise InvalidParameterError(
             f"expected a two-dimensional array of rows, got {X.ndim} dimension(s) with shape {tuple(X.shape)}. "

@@ -16,7 +16,7 @@ from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
 from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.progress import listener_from, waiting_report
-from gpukpca.algorithms.resources import memory_limit
+from gpukpca.algorithms.resources import allowed_bytes
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.finite import NotFiniteError
 from gpukpca.backend.namespace import is_sparse, item_size, to_host
@@ -74,7 +74,7 @@ def compute_dask(estimator: Any, X: Any) -> Any:
     """Return a Dask array in the memory of this process, where no client is; anything else as it is."""
     if not is_dask_array(X):
         return X
-    limit, needed = memory_limit(estimator.memory_limit, np.empty(0)), math.prod(X.shape) * X.dtype.itemsize
+    limit, needed = allowed_bytes(estimator.memory_limit, np.empty(0)), math.prod(X.shape) * X.dtype.itemsize
     if needed > limit:  # never where chunks are of unknown length
         raise MemoryBudgetError(
             f"the Dask array takes {format_bytes(int(needed))} in memory, and {format_bytes(limit)} are allowed or "

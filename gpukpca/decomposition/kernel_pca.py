@@ -20,7 +20,7 @@ from gpukpca.algorithms.placement import Placement, own_copy, placement_for
 from gpukpca.algorithms.preimage.fit import fit_preimage
 from gpukpca.algorithms.preimage.result import Preimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
-from gpukpca.algorithms.resources import Resources, memory_limit
+from gpukpca.algorithms.resources import Resources, allowed_bytes
 from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.namespace import dtype_name, is_numpy, is_sparse, overflow_allowed, same_place
 from gpukpca.backend.random import Seed
@@ -354,7 +354,7 @@ class KernelPCA(
             else:
                 X_given = training_data(twin, compute_dask(self, X))
                 place = placement_for(self.device, X_given)
-            resources = self._resources(place, memory_limit(self.memory_limit, place.work))
+            resources = self._resources(place, allowed_bytes(self.memory_limit, place.work))
             has_checkpoint = self.checkpoint is not None
             return make_plan(FitTask.of(X_given, *self._resolved(X_given), resources, has_checkpoint=has_checkpoint))
 

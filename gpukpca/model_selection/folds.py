@@ -22,8 +22,7 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
 from gpukpca.algorithms.kernel_pca.projection import AffineProjection
 from gpukpca.algorithms.kernel_pca.settings import is_nystrom
-from gpukpca.algorithms.kernel_pca.spectrum import checked_spectrum, truncates_cluster
-from gpukpca.algorithms.solver_warnings import warn_of_convergence
+from gpukpca.algorithms.kernel_pca.spectrum import checked_spectrum, truncates_cluster, warn_of_passes
 from gpukpca.backend.device import is_on_gpu, synchronize
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.linalg import column_sums
@@ -268,7 +267,7 @@ def _eigenpairs(op: CenteredGram, candidate: Candidate, kernel: Kernel) -> Eigen
         solver = Dense(tol=solver.tol)
     eigen = top_eigh(op, p, solver=solver, rng=generator(estimator.random_state))
     check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
-    warn_of_convergence(eigen)
+    warn_of_passes(eigen)
     return eigen
 
 

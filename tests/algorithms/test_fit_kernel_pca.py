@@ -141,7 +141,7 @@ def test_rows_are_copied_unless_the_settings_say_no(rng):
 def test_the_function_keeps_to_its_resources(rng):
     X = rng.standard_normal((300, 20))
     with pytest.raises(MemoryError, match="allowed or free"):
-        fit_kernel_pca(X, kernels.RBF(), 2, resources=Resources.for_data(X, memory="10 kB"))
+        fit_kernel_pca(X, kernels.RBF(), 2, resources=Resources.for_data(X, memory_limit="10 kB"))
 
 
 def test_more_components_than_rows_are_reported(rng):
@@ -186,7 +186,7 @@ def test_settings_are_checked(name, value, words):
 
 def test_new_points_are_checked(rng):
     fit = fit_kernel_pca(rng.standard_normal((20, 4)), kernels.RBF(), 2)
-    with pytest.raises(ValueError, match="X_new has 3 features, and the model was fitted on 4"):
+    with pytest.raises(ValueError, match=r"X_new has 3 feature\(s\), and the fit has 4"):
         fit.transform(np.ones((2, 3)))
     with pytest.raises(ValueError, match="X_new contains NaN"):
         fit.transform(np.full((2, 4), np.nan))

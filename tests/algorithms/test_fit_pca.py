@@ -89,7 +89,7 @@ def test_fit_pca_names_what_is_wrong_with_the_rows(X, words):
 def test_fit_pca_keeps_to_its_resources(rng):
     X = rng.standard_normal((300, 200))
     with pytest.raises(MemoryError, match="allowed or free"):
-        fit_pca(X, resources=Resources.for_data(X, memory="10 kB"))
+        fit_pca(X, resources=Resources.for_data(X, memory_limit="10 kB"))
 
 
 def test_examples_run():

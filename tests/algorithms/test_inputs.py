@@ -61,6 +61,7 @@ def test_short_and_complex_tensors() -> None:
         assert new_rows(torch.tensor(X, dtype=dtype), 3).dtype == torch.float64
     with pytest.raises(InvalidParameterError, match="complex"):
         as_rows(torch.tensor(X) + 1j)
+    assert not new_rows(torch.tensor(X, requires_grad=True), 3).requires_grad
     with pytest.raises(InvalidParameterError, match="to_dense"):
         as_rows(torch.tensor(X).to_sparse())
 

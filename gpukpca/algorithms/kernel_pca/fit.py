@@ -11,7 +11,7 @@ import numpy as np
 
 from gpukpca._rules import CALLABLE, NONE, one_of
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_listener, check_type, names_of_functions, training_rows
+from gpukpca.algorithms.inputs import check_listener, check_type, training_rows
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.nystrom import nystrom_fit
 from gpukpca.algorithms.kernel_pca.plan import Plan
@@ -25,6 +25,7 @@ from gpukpca.algorithms.kernel_pca.spectrum import (
     warn_of_gap,
     warn_of_identity,
     warn_of_lost_components,
+    warn_of_passes,
     warn_of_rank,
 )
 from gpukpca.algorithms.kernel_pca.task import FitTask
@@ -33,7 +34,7 @@ from gpukpca.algorithms.kernel_pca.warm_start import components_of_sample
 from gpukpca.algorithms.placement import own_copy
 from gpukpca.algorithms.progress import Listener, Progress, pass_report, tile_report, timed
 from gpukpca.algorithms.resources import Resources
-from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_fallbacks, warn_of_tolerance
+from gpukpca.algorithms.solver_warnings import warn_of_fallbacks, warn_of_tolerance
 from gpukpca.backend.device import device_context, is_on_gpu
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import overflow_allowed
@@ -86,7 +87,7 @@ def fit_kernel_pca(
     settings : KernelPCASettings
         Solver, tolerance, storage of K.
     resources : Resources, optional
-        Device, bytes that may be allocated, and threads: ``Resources.for_data(X, device="cuda", memory="4GiB")``.
+        Device, bytes that may be allocated, and threads: ``Resources.for_data(X, device="cuda", memory_limit="4GiB")``.
         Default: where X is, 85 % of the memory that is free there.
     rng : numpy.random.Generator, int, or None
         For the random start of block Krylov and the landmarks of Nyström.
@@ -143,10 +144,10 @@ def fit_kernel_pca(
     one_of(NONE, CALLABLE).check_argument("open_checkpoint", open_checkpoint)
     rng = generator(rng, "rng")
     settings = settings if n_components is None else replace(settings, n_components=n_components)
-    with device_context(X), overflow_allowed(), names_of_functions():
+    with device_context(X), overflow_allowed():
         given, X = X, training_rows(X, "kernel PCA")
         resources = Resources.for_fit(resources, X)
-    with device_context(resources.place.work), overflow_allowed(), names_of_functions():
+    with device_context(resources.place.work), overflow_allowed():
         resources.place.check_size(X, resources.limit)
         X = resources.place.brought(X)
         if settings.copies_data and not resources.place.moved and not isinstance(kernel, Precomputed):
@@ -309,7 +310,7 @@ def _exact_fit(
     """Return the fit of eigenpairs of K itself, with warnings of what they lack."""
     settings = task.settings
     check_underflow(task.basis, task.kernel, np.max(spectrum.eigenvalues, initial=0.0))
-    warn_of_convergence(eigen)
+    warn_of_passes(eigen)
     warn_of_fallbacks(eigen)
     if not is_unresolved(spectrum.eigenvalues, eigen, op):
         warn_of_tolerance(eigen, op.noise_scale)

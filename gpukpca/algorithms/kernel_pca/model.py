@@ -11,6 +11,7 @@ import numpy as np
 from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.inputs import new_rows
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, warn_of_far_rows
 from gpukpca.algorithms.kernel_pca.linear_axes import LinearAxes
 from gpukpca.algorithms.kernel_pca.plan import Plan
@@ -18,9 +19,7 @@ from gpukpca.algorithms.kernel_pca.projection import AffineProjection
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.placement import to_caller
 from gpukpca.backend.device import device_context
-from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.namespace import from_host, is_sparse, overflow_allowed
-from gpukpca.backend.rows import as_rows
 from gpukpca.eigen import EigenResult
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Linear
@@ -169,13 +168,7 @@ class KernelPCAFit:
         Cost: m n kernel values, made tile by tile and never held together; with Nyström m r of r landmarks.
         """
         with device_context(self.map.like), overflow_allowed():
-            Y = as_rows(X_new)
-            d = self.plan.n_features
-            if int(Y.shape[1]) != d:
-                raise InvalidParameterError(
-                    f"X_new has {int(Y.shape[1])} features, and the model was fitted on {d}; pass rows of {d} numbers."
-                )
-            check_finite(Y, FINITE, "X_new")
+            Y = new_rows(X_new, self.plan.n_features)
             scores = self.space.checked_scores(Y)
             warn_of_far_rows(self.space.far_rows(Y, scores), int(Y.shape[0]))
             return to_caller(scores, X_new)

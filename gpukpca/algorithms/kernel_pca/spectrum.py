@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca.algorithms.solver_warnings import warn_of_convergence
 from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import dtype_name, to_host
 from gpukpca.eigen import EigenResult
@@ -143,6 +144,15 @@ def _refuse_negative(values: np.ndarray, largest: float, smallest: float, roundi
             "set to 0.",
             IndefiniteKernelWarning,
         )
+
+
+def warn_of_passes(eigen: EigenResult) -> None:
+    """Warn of residuals above the tolerance; raise where nothing was found in passes that the user did not fix."""
+    names = ("iterated_power", "passes") if eigen.has_fixed_passes else ("max_iter", "max_passes")
+    advice = (
+        f'Allow more passes ({names[0]}, or {names[1]} of the settings), a larger tol, or use eigen_solver="dense".'
+    )
+    warn_of_convergence(eigen, advice, may_fail=eigen.has_fixed_passes)
 
 
 def warn_of_lost_components(

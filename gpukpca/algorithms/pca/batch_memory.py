@@ -80,8 +80,8 @@ def exact_solver(d: int, p: int, rows: int, limit: int, like: Array) -> Dense | 
     else:
         advice = "fewer components"
     raise MemoryBudgetError(
-        f"exact=True with {p} components of {d} features takes {format_bytes(min(sizes))}, and {format_bytes(limit)} "
-        f"are allowed or free. Try {advice}, or a larger memory_limit."
+        f"PCA of batches with {p} components of {d} features takes {format_bytes(min(sizes))}, and "
+        f"{format_bytes(limit)} are allowed or free. Try {advice}, or a larger memory_limit."
     )
 
 

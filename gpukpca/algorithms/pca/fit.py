@@ -10,12 +10,12 @@ import numpy as np
 
 from gpukpca._rules import FLAG
 from gpukpca._typing import Array, HasShape
-from gpukpca.algorithms.inputs import check_listener, check_type, names_of_functions, training_rows
+from gpukpca.algorithms.inputs import check_listener, check_type, training_rows
 from gpukpca.algorithms.pca.components import Components, SolverTools, without_noise
 from gpukpca.algorithms.pca.model import LinearProjection, PCAFit, scores_of_panel
 from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.algorithms.pca.routes import PCATask, choose_route
-from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
+from gpukpca.algorithms.pca.settings import COUNT_OR_SHARE, PCASettings, RankRequest
 from gpukpca.algorithms.pca.spectrum import Variances, variances_of, warn_of_components, warn_of_lost_variances
 from gpukpca.algorithms.progress import Listener, Progress, pass_report, timed
 from gpukpca.algorithms.resources import Resources
@@ -59,8 +59,8 @@ def fit_pca(
     settings : PCASettings
         Solver, tolerance and the scale of the features.
     resources : Resources, optional
-        Device, bytes that may be allocated, and threads: ``Resources.for_data(X, device="cuda", memory="4GiB")``. With
-        a device other than that of X the result lives there.
+        Device, bytes that may be allocated, and threads, such as
+        ``Resources.for_data(X, device="cuda", memory_limit="4GiB")``. The result lives on that device.
     rng : numpy.random.Generator or int, optional
         For the random start of block Krylov.
     progress : callable, optional
@@ -113,11 +113,12 @@ def fit_pca(
     check_type("settings", settings, PCASettings)
     check_listener(progress)
     FLAG.check_argument("with_scores", with_scores)
-    with device_context(X), overflow_allowed(), names_of_functions():
+    with device_context(X), overflow_allowed():
         X = training_rows(X, "PCA")
         resources = Resources.for_fit(resources, X)
         with device_context(resources.place.work):
-            rank = RankRequest.checked(n_components, settings.svd_solver, *X.shape)
+            COUNT_OR_SHARE.check_argument("n_components", n_components)
+            rank = RankRequest.of(n_components, settings.svd_solver, *X.shape)
             return fit_rows(
                 X, rank, settings, resources, generator(rng, "rng"), progress=progress, with_scores=with_scores
             )

@@ -72,37 +72,27 @@ class RankRequest:
         return self.share is not None or self.minka
 
     @classmethod
-    def checked(cls, n_components: int | float | str | None, svd_solver: str, n: int, d: int) -> RankRequest:
-        """Return the request of a caller who is no estimator; raise `InvalidParameterError` for what no fit has."""
-        COUNT_OR_SHARE.check_argument("n_components", n_components)
-        if isinstance(n_components, Integral) and n_components > min(n, d):
-            raise InvalidParameterError(
-                f"n_components={n_components} is not allowed; X of shape ({n}, {d}) has at most {min(n, d)} components."
-            )
-        return cls.of(n_components, svd_solver, n, d)
-
-    @classmethod
     def of(cls, n_components: int | float | str | None, svd_solver: str, n: int, d: int) -> RankRequest:
         """Return the request for n samples with d features.
 
         Raises
         ------
-        ValueError
-            More than min(n, d), in scikit-learn's words.
+        InvalidParameterError
+            More than min(n, d), with the text of scikit-learn.
         """
         value, most = n_components, min(n, d)
         if value is None:
             return cls(max(most - 1, 1) if svd_solver == "arpack" else most)
         if isinstance(value, str):
             if svd_solver in ITERATIVE:
-                raise ValueError(f"n_components={value!r} cannot be a string with svd_solver={svd_solver!r}")
+                raise InvalidParameterError(f"n_components={value!r} cannot be a string with svd_solver={svd_solver!r}")
             if n < d:
-                raise ValueError("n_components='mle' is only supported if n_samples >= n_features")
+                raise InvalidParameterError("n_components='mle' is only supported if n_samples >= n_features")
             return cls(most, minka=True)
         least = 1 if svd_solver in ITERATIVE else 0
         is_share = not isinstance(value, Integral)
         if (is_share and svd_solver in ITERATIVE) or not least <= value <= most:
-            raise ValueError(
+            raise InvalidParameterError(
                 f"n_components={value!r} must be between {least} and min(n_samples, n_features)={most} with "
                 f"svd_solver={svd_solver!r}"
             )

@@ -13,12 +13,14 @@ from gpukpca.algorithms.pca.components import Components
 from gpukpca.algorithms.pca.evidence import log_evidence, most_evident
 from gpukpca.algorithms.pca.model import PCAFit
 from gpukpca.algorithms.pca.settings import RankRequest
-from gpukpca.algorithms.solver_warnings import warn_of_fallbacks
+from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_fallbacks
 from gpukpca.backend.namespace import dtype_name, epsilon, from_host, namespace_of, to_host
 from gpukpca.covariance.centered_matrix import CenteredMatrix
-from gpukpca.exceptions import ConvergenceError, ConvergenceWarning, PrecisionWarning, RankWarning, warn_user
+from gpukpca.exceptions import PrecisionWarning, RankWarning, warn_user
 
-USELESS_RESIDUAL = 0.1
+ADVICE = (
+    'Use iterated_power="auto" (passes=None of PCASettings), a larger tol, or svd_solver="covariance_eigh" or "dual".'
+)
 # scikit-learn's: variances up to it count as zero in Minka's likelihood.
 MINKA_EPS = 1e-15
 # A remainder of the trace up to this many eps of it is rounding.
@@ -105,11 +107,12 @@ def _noise(found: Components, total: float, kept: int, most: int, degrees: int) 
 
 def warn_of_components(found: Components, variances: Variances, rank: RankRequest) -> None:
     """Warn of residuals above the tolerance, components without variance, and a device that failed."""
-    eigen = found.eigen
-    if eigen is not None:
+    if (eigen := found.eigen) is not None:
         warn_of_fallbacks(eigen)
     if eigen is not None and not np.all(eigen.converged):
-        _warn_of_convergence(found)
+        values, norms = (from_host(part, found.vectors) for part in (found.squares, found.residual_norms))
+        eigen = replace(eigen, eigenvalues=values, eigenvectors=found.vectors, residual_norms=norms)
+        warn_of_convergence(eigen, ADVICE)
     nonzero = int(np.sum(variances.singular_values > 0))
     if nonzero < variances.kept and (rank.given or nonzero == 0):
         warn_user(
@@ -131,7 +134,7 @@ def warn_of_lost_variances(fit: PCAFit, by_count: bool) -> None:
     eps, mean = epsilon(V), xp.abs(fit.mean) if fit.scale is None else xp.abs(fit.mean / fit.scale)
     size = float(xp.max(mean))
     shares = to_host(xp.sqrt(xp.sum((V * (mean / size)[None, :]) ** 2, axis=1))) if size > 0.0 else 0.0
-    # Without a count the directions without variance are among the components, and rounding of the largest is theirs.
+    # Without a count, directions without variance are among the components and hold rounding of the largest.
     relative = FEW_DIGITS * deviations[0] if by_count else 0.0
     noise = eps * np.maximum(size * shares, relative)
     lost = np.flatnonzero((deviations > 0.0) & (deviations <= noise))
@@ -140,32 +143,6 @@ def warn_of_lost_variances(fit: PCAFit, by_count: bool) -> None:
         warn_user(
             f"{dtype_name(V.dtype)} cannot resolve the variances of {lost.size} of {len(deviations)} components "
             f"({where}): they are within the rounding of the largest one, or of data of size {size:.3g} before "
-            "centering. Ask for fewer components, or pass float64 data, or data less their means.",
+            "centering. Request fewer components, or pass float64 data, or data less their means.",
             PrecisionWarning,
         )
-
-
-def _warn_of_convergence(found: Components) -> None:
-    eigen = found.eigen
-    if eigen is None:
-        return
-    largest = float(np.max(found.squares, initial=0.0))
-    norms = found.residual_norms
-    if not eigen.converged.any() and float(np.min(norms)) > USELESS_RESIDUAL * largest:
-        raise ConvergenceError(
-            f"no component was found in {eigen.n_passes} passes: every residual is above {USELESS_RESIDUAL} of the "
-            f'largest eigenvalue. Use iterated_power="auto", or svd_solver="covariance_eigh" or "dual".',
-            partial_result=replace(
-                eigen,
-                eigenvalues=from_host(found.squares, found.vectors),
-                eigenvectors=found.vectors,
-                residual_norms=from_host(norms, found.vectors),
-            ),
-        )
-    worst = float(np.max(norms)) / largest if largest > 0 else 0.0
-    warn_user(
-        f"{int(np.sum(~eigen.converged))} of {len(norms)} components have a residual above {eigen.tolerance:.0e} of "
-        f"the largest eigenvalue after {eigen.n_passes} passes; the worst is {worst:.1e}. Use "
-        'iterated_power="auto", a larger tol, or svd_solver="covariance_eigh" or "dual".',
-        ConvergenceWarning,
-    )

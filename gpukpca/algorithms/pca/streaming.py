@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_listener, names_of_functions
+from gpukpca.algorithms.inputs import check_listener
 from gpukpca.algorithms.magnitude import ScaledBatches, are_safe, row_bounds, safe_scale
 from gpukpca.algorithms.pca.batch_memory import exact_solver
 from gpukpca.algorithms.pca.incremental import COUNT, IncrementalFit, IncrementalState, few_threads, warn_of_equal_rows
@@ -143,7 +143,7 @@ def fit_pca_batches(
         raise InvalidParameterError(
             f"n_components={n_components} is not allowed; {n} rows of {d} features have at most {min(n, d)} components."
         )
-    with device_context(checked[0]), overflow_allowed(), names_of_functions():
+    with device_context(checked[0]), overflow_allowed():
         for number, batch in enumerate(checked):
             check_finite(batch, FINITE, f"batch {number}")
         resources = Resources.for_fit(resources, checked[0])
@@ -204,7 +204,7 @@ def fit_exact(
         )
     solver = exact_solver(d, p, batches.largest, limit, batches.like)
     eigen = components_of(ScaledBatches(batches, scale), moments, p, solver, report)
-    warn_of_convergence(eigen)
+    warn_of_convergence(eigen, "Request fewer components.")
     warn_of_fallbacks(eigen)
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
     axes = namespace_of(eigen.eigenvectors).matrix_transpose(eigen.eigenvectors)
