@@ -428,7 +428,7 @@ def test_the_kernel_is_named():
         pivoted_cholesky(Named(-np.eye(3)), 2, rng())
 
 
-# -- draws, orders and inverses -----------------------------------------------------------------------------------------
+# -- draws, orders and inverses ----------------------------------------------------------------------------------------
 
 
 def test_weighted_draws_follow_the_weights_and_skip_zeros():

@@ -2,8 +2,8 @@
 
 ``with fake_cupy.installed():`` puts `cupy`, `cupyx` and `cupy_backends` into `sys.modules`, with the behaviors of
 CuPy 14 that decide whether code is right: arrays that refuse to become NumPy arrays, a memory pool with an account,
-two devices, CUDA kernels whose text is compiled and run, a cuSOLVER with its faults. A test breaks the device by the
-functions below; each takes effect at once, and, used as a context, is undone at its end.
+two devices, CUDA kernels whose text is compiled and run, a cuSOLVER with its faults. It has what the library uses, and
+nothing else. A test breaks the device by the functions below; used as a context, each is undone at its end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from .hooks import (
     eigh_reports,
     fail_allocation,
     foreign_bytes,
-    healthy_eigh,
     kernels_cannot_run,
     launches,
     live_allocations,
@@ -29,10 +28,9 @@ from .hooks import (
     no_pinned_memory,
     operations,
     peak_bytes,
-    repair,
     rmm_allocator,
 )
-from .install import install, installed, is_installed, uninstall
+from .install import install, installed, is_installed
 from .state import state
 
 __all__ = [
@@ -48,7 +46,6 @@ __all__ = [
     "fail_allocation",
     "foreign_bytes",
     "forget_compute_types",
-    "healthy_eigh",
     "install",
     "installed",
     "is_installed",
@@ -59,8 +56,6 @@ __all__ = [
     "no_pinned_memory",
     "operations",
     "peak_bytes",
-    "repair",
     "rmm_allocator",
     "state",
-    "uninstall",
 ]

@@ -1,4 +1,4 @@
-"""Devices, streams, events and the functions of `cupy.cuda.runtime`."""
+"""Devices, streams, events and the functions of `cupy.cuda.runtime`, under CuPy's names."""
 
 from __future__ import annotations
 
@@ -33,9 +33,6 @@ class Device:
     def __eq__(self, other: Any) -> bool:
         return isinstance(other, Device) and other.id == self.id
 
-    def __lt__(self, other: Any) -> bool:
-        return self.id < other.id if isinstance(other, Device) else NotImplemented
-
     def __repr__(self) -> str:
         return f"<CUDA Device {self.id}>"
 
@@ -48,37 +45,8 @@ class Device:
     def __exit__(self, *exception: object) -> None:
         setDevice(_stack().pop())
 
-    def __reduce__(self) -> tuple:
-        return Device, (self.id,)
-
-    def use(self) -> None:
-        device.set_current_device(self.id)
-
     def synchronize(self) -> None:
         deviceSynchronize()
-
-    @property
-    def mem_info(self) -> tuple[int, int]:
-        with self:
-            return memory.mem_get_info()
-
-    @property
-    def compute_capability(self) -> str:
-        return "{}{}".format(*state.capability)
-
-    @property
-    def attributes(self) -> dict[str, int]:
-        return {"MultiProcessorCount": 132, "WarpSize": 32}
-
-    @property
-    def pci_bus_id(self) -> str:
-        return f"0000:0{self.id}:00.0"
-
-    @property
-    def cusolver_handle(self) -> int:
-        return 1000 + self.id
-
-    cublas_handle = cusolver_handle
 
 
 Device.__module__ = "cupy.cuda.device"
@@ -90,23 +58,9 @@ def _stack() -> list[int]:
     return _local.stack
 
 
-def get_device_id() -> int:
-    return getDevice()
-
-
-def get_compute_capability() -> str:
-    return Device().compute_capability
-
-
-def get_cusolver_handle() -> int:
+def get_library_handle() -> int:
     device.check_alive()
-    return Device().cusolver_handle
-
-
-get_cublas_handle = get_cusolver_handle
-
-
-# Names of the runtime's functions are CuPy's.
+    return 1000 + device.current_device()
 
 
 def getDevice() -> int:
@@ -130,19 +84,8 @@ def getDeviceProperties(index: int) -> dict[str, Any]:
         raise CUDARuntimeError(100)
     if not 0 <= index < DEVICES:
         raise CUDARuntimeError(101)
-    total = state.device_bytes[index]
-    return {
-        "name": b"Imaginary GPU",
-        "totalGlobalMem": total,
-        "major": state.capability[0],
-        "minor": state.capability[1],
-        "multiProcessorCount": 132,
-        "warpSize": 32,
-        "clockRate": 1_980_000,
-        "memoryClockRate": 3_201_000,
-        "memoryBusWidth": 6144,
-        "l2CacheSize": 60 * 2**20,
-    }
+    major, minor = state.capability
+    return {"name": b"Imaginary GPU", "major": major, "minor": minor, "multiProcessorCount": 132}
 
 
 def driverGetVersion() -> int:
@@ -151,52 +94,6 @@ def driverGetVersion() -> int:
 
 def runtimeGetVersion() -> int:
     return state.runtime_version
-
-
-class PinnedMemoryPointer(bytearray):
-    """Pinned memory of the host: a buffer that NumPy takes, and that copies read while the program continues."""
-
-    @property
-    def ptr(self) -> int:
-        return ctypes.addressof(ctypes.c_char.from_buffer(self))
-
-    def size(self) -> int:
-        return len(self)
-
-
-_PINNED: dict[int, weakref.ref] = {}
-
-
-def alloc_pinned_memory(size: int) -> PinnedMemoryPointer:
-    """Allocate at least `size` pinned bytes of the host."""
-    device.check_alive()
-    if state.pinned_fails:
-        raise CUDARuntimeError(2)
-    made = PinnedMemoryPointer(b"\xff" * (-(-max(1, size) // memory.UNIT) * memory.UNIT))
-    start = made.ptr
-    _PINNED[start] = weakref.ref(made, lambda _: _PINNED.pop(start, None))
-    return made
-
-
-def is_pinned(host: np.ndarray) -> bool:
-    """Return True if an array lies in pinned memory."""
-    low, high = np.lib.array_utils.byte_bounds(host)
-    every = [(start, made()) for start, made in list(_PINNED.items())]
-    return any(made is not None and start <= low and high <= start + len(made) for start, made in every)
-
-
-def empty_pinned(shape: Any, dtype: Any = float, order: str = "C") -> np.ndarray:
-    """`cupyx.empty_pinned`."""
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    memory = alloc_pinned_memory(math.prod(shape) * np.dtype(dtype).itemsize)
-    return np.ndarray(shape, dtype, memory, order=order)
-
-
-def zeros_pinned(shape: Any, dtype: Any = float, order: str = "C") -> np.ndarray:
-    """`cupyx.zeros_pinned`."""
-    made = empty_pinned(shape, dtype, order)
-    made[...] = 0
-    return made
 
 
 def memGetInfo() -> tuple[int, int]:
@@ -209,60 +106,68 @@ def deviceSynchronize() -> None:
         stream._complete()
 
 
-def local_runtime_version() -> int:
-    """Return the version of the installed runtime library. CuPy itself is linked to another one."""
-    return state.local_runtime_version or state.runtime_version
-
-
 def cusolver_version() -> tuple[int, ...]:
     """Return major, minor and patch. cuSOLVER 12 came with CUDA 13."""
-    return state.cusolver_version or ((12, 0, 4) if local_runtime_version() >= 13000 else (11, 7, 5))
-
-
-def profilerStart() -> None:
-    device.check_alive()
-
-
-profilerStop = profilerStart
+    return state.cusolver_version or ((12, 0, 4) if state.runtime_version >= 13000 else (11, 7, 5))
 
 
 def is_available() -> bool:
-    """Unlike CuPy's, the answer is not remembered: a test changes what is there."""
-    try:
-        return getDeviceCount() > 0
-    except CUDARuntimeError:
+    """Return whether there is a device. Unlike CuPy's, the answer is not remembered: a test changes it."""
+    return not state.no_device
+
+
+# -- pinned memory of the host -----------------------------------------------------------------------------------------
+
+_PINNED: dict[int, weakref.ref] = {}
+
+
+class PinnedMemory(bytearray):
+    """A buffer that NumPy takes, and that copies read while the program continues."""
+
+
+def empty_pinned(shape: Any, dtype: Any = float) -> np.ndarray:
+    """`cupyx.empty_pinned`."""
+    device.check_alive()
+    if state.pinned_fails:
+        raise CUDARuntimeError(2)
+    made = PinnedMemory(b"\xff" * (math.prod(shape) * np.dtype(dtype).itemsize))
+    start = ctypes.addressof(ctypes.c_char.from_buffer(made))
+    _PINNED[start] = weakref.ref(made, lambda _: _PINNED.pop(start, None))
+    return np.ndarray(shape, dtype, made)
+
+
+def is_pinned(host: np.ndarray) -> bool:
+    """Return whether all bytes of a host array are pinned."""
+    if not host.size:
         return False
+    low, high = np.lib.array_utils.byte_bounds(host)
+    every = [(start, made()) for start, made in list(_PINNED.items())]
+    return any(made is not None and start <= low and high <= start + len(made) for start, made in every)
+
+
+# -- streams -----------------------------------------------------------------------------------------------------------
 
 
 class Stream:
-    """A stream. Kernels run at once; copies from and to pinned memory are made as late as the program allows.
+    """A stream. Kernels run at once; copies from pinned memory are made as late as the program allows.
 
-    That is where the host or another stream waits for this one, and where this one begins its next work.
+    That is where the host waits for this stream, and where the stream begins its next work.
     """
 
-    def __init__(
-        self, null: bool = False, non_blocking: bool = False, ptds: bool = False, priority: Any = None
-    ) -> None:
+    def __init__(self, null: bool = False, non_blocking: bool = False) -> None:
         self._before: list[Stream] = []
         self._copies: list[Callable[[], None]] = []
         self._made = 0  # copies so far, since an event remembers how many came before it
         self._non_blocking = non_blocking
-        self.device_id = -1 if null else device.current_device()
-        self.ptr = 0 if null else id(self)
         _STREAMS.add(self)
-
-    is_non_blocking = property(lambda self: self._non_blocking)
 
     def __enter__(self) -> Stream:
         self._before.append(get_current_stream())
-        return self.use()
+        _local.stream = self
+        return self
 
     def __exit__(self, *exception: object) -> None:
         _local.stream = self._before.pop()
-
-    def use(self) -> Stream:
-        _local.stream = self
-        return self
 
     @property
     def done(self) -> bool:
@@ -271,18 +176,6 @@ class Stream:
     def synchronize(self) -> None:
         device.wait()
         self._complete()
-
-    def record(self, event: Event | None = None) -> Event:
-        event = event or Event()
-        event.record(self)
-        return event
-
-    def wait_event(self, event: Event) -> None:
-        device.check_alive()
-        event._complete()
-
-    def _later(self, copy: Callable[[], None]) -> None:
-        self._copies.append(copy)
 
     def _complete(self, until: int | None = None) -> None:
         while self._copies and (until is None or self._made < until):
@@ -321,16 +214,10 @@ device.BEFORE_WORK.append(_order_copies)
 
 
 class Event:
-    """A point in a stream; the fake's clock stands still."""
+    """A point in a stream."""
 
-    def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
-        if interprocess and not disable_timing:
-            raise ValueError("Timing must be disabled for interprocess events")
+    def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
         self._stream, self._until = _NULL, 0
-
-    @property
-    def done(self) -> bool:
-        return self._stream._made >= self._until
 
     def record(self, stream: Stream | None = None) -> None:
         device.check_alive()
@@ -339,11 +226,4 @@ class Event:
 
     def synchronize(self) -> None:
         device.wait()
-        self._complete()
-
-    def _complete(self) -> None:
         self._stream._complete(self._until)
-
-
-def get_elapsed_time(start_event: Event, end_event: Event) -> float:
-    return 0.0

@@ -123,13 +123,6 @@ def break_device(status: int = 700, after: int = 1, libraries: bool = False) -> 
     return Change(broken_from=state.operations + after, broken_status=status, broken_libraries=libraries, shown=False)
 
 
-def repair() -> None:
-    """A working device again, as a new process would find it."""
-    state.__dict__.update(
-        broken_from=None, shown=False, no_device=False, kernels=None, fail_from=None, fail_forever=False
-    )
-
-
 def no_device() -> Change:
     """CuPy is there, a device or its driver is not."""
     return Change(no_device=True)
@@ -140,9 +133,9 @@ def kernels_cannot_run(how: str = "image") -> Change:
     return Change(kernels=how)
 
 
-def cuda_version(runtime: int, driver: int | None = None) -> Change:
-    """Versions as CUDA numbers them, e.g. 13000."""
-    return Change(runtime_version=runtime, driver_version=driver or runtime)
+def cuda_version(version: int) -> Change:
+    """Versions of runtime and driver as CUDA numbers them, e.g. 13000."""
+    return Change(runtime_version=version, driver_version=version)
 
 
 def compute_capability(major: int, minor: int) -> Change:
@@ -170,8 +163,7 @@ def rmm_allocator(held: int, device: int = 0) -> Callable[[int], Any]:
         if not any(chunk.size >= size for chunk in pool.free):
             raise MemoryError("std::bad_alloc: out_of_memory: RMM failure: Maximum pool size exceeded")
         chunk = pool.take(size)
-        owner = _Owner(pool, chunk)
-        return memory.MemoryPointer(memory.UnownedMemory(id(chunk), size, owner, device), 0)
+        return _Owner(pool, chunk)
 
     return allocate
 
@@ -199,11 +191,6 @@ def eigh_answers(answer: str | Callable) -> Change:
 def eigh_refuses_above(n: int | None) -> Change:
     """The size of the workspace is refused with CUSOLVER_STATUS_INVALID_VALUE for larger matrices."""
     return Change(eigh_largest=n)
-
-
-def healthy_eigh() -> Change:
-    """Without the faults that cuSOLVER has: NaN from a zero matrix, a lost context from huge float32 entries."""
-    return Change(eigh_zero_is_nan=False, eigh_largest_float32=None)
 
 
 def live_allocations() -> int:

@@ -13,19 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from . import array, devices, functions, kernels, linalg, memory, raw
+from . import array, devices, functions, kernels, linalg, memory
 from . import state as state_module
 
 OWN = ("cupy", "cupyx", "cupy_backends")
-SAME_AS_NUMPY = (
-    "bool bool_ broadcast_shapes byte cdouble complex128 complex64 complexfloating csingle double dtype e euler_gamma "
-    "finfo float16 float32 float64 floating generic get_printoptions half iinfo index_exp inexact inf int16 int32 "
-    "int64 int8 int_ intc integer intp isdtype issubdtype iterable long longlong mintypecode nan ndindex newaxis "
-    "number pi printoptions promote_types s_ set_printoptions short signedinteger single typename ubyte uint uint16 "
-    "uint32 uint64 uint8 uintc uintp ulong ulonglong unsignedinteger ushort"
-)
 VERSION = "14.2.0"
-# Modules of array_api_compat that remember the fake, put back at the next installation instead of imported anew.
+# Modules of array_api_compat that remember the imitation, put back at the next installation in place of a new import.
 _kept: dict[str, ModuleType] = {}
 
 
@@ -34,7 +27,7 @@ def is_installed() -> bool:
 
 
 def install() -> None:
-    """Make `import cupy` find the fake, in a new state."""
+    """Make `import cupy` find the imitation, in a new state."""
     if is_installed():
         raise RuntimeError("the fake CuPy is installed already")
     if find_spec("cupy") is not None:
@@ -46,12 +39,13 @@ def install() -> None:
     devices.reset_streams()
     sys.modules.update(_modules())
     sys.modules.update(_kept)
-    _link_compat()
-    _forget()
+    if "array_api_compat.cupy" in _kept and "array_api_compat" in sys.modules:
+        sys.modules["array_api_compat"].cupy = _kept["array_api_compat.cupy"]
+    _clear_caches()
 
 
 def uninstall() -> None:
-    """Take everything away, what others remember of it included."""
+    """Take everything away, including what others remember of it."""
     for name in list(sys.modules):
         if name.partition(".")[0] in OWN:
             del sys.modules[name]
@@ -61,12 +55,12 @@ def uninstall() -> None:
     if compat is not None and hasattr(compat, "cupy"):
         del compat.cupy
     state_module.reset()
-    _forget()
+    _clear_caches()
 
 
 @contextlib.contextmanager
 def installed() -> Iterator[ModuleType]:
-    """The fake for the time of the context; yields the module `cupy`."""
+    """Install the imitation for the time of the context; yields the module `cupy`."""
     install()
     try:
         yield sys.modules["cupy"]
@@ -74,12 +68,7 @@ def installed() -> Iterator[ModuleType]:
         uninstall()
 
 
-def _link_compat() -> None:
-    if "array_api_compat.cupy" in _kept and "array_api_compat" in sys.modules:
-        sys.modules["array_api_compat"].cupy = _kept["array_api_compat.cupy"]
-
-
-def _forget() -> None:
+def _clear_caches() -> None:
     """Clear what was remembered about classes (array_api_compat and its copies) and about devices (gpukpca.cuda)."""
     for name, module in list(sys.modules.items()):
         if name.endswith("array_api_compat.common._helpers") or name.startswith("gpukpca.cuda."):
@@ -88,22 +77,63 @@ def _forget() -> None:
                     value.cache_clear()
 
 
-def _module(name: str, **contents: Any) -> ModuleType:
+def _module(name: str, *sources: tuple[Any, str], **contents: Any) -> ModuleType:
+    """Return a module with named contents, and with public names of other modules."""
     module = ModuleType(name)
     module.__spec__ = ModuleSpec(name, loader=None, is_package=True)
     module.__path__ = []
     module.__dict__.update(contents)
+    for source, names in sources:
+        module.__dict__.update({one: getattr(source, one) for one in names.split()})
     return module
-
-
-def _public(module: ModuleType, names: str) -> dict[str, Any]:
-    return {name: getattr(module, name) for name in names.split()}
 
 
 @cache
 def _modules() -> dict[str, ModuleType]:
-    """Every module of the fake by its name, made once: pickles and type checks need the same classes each time."""
-    made = {module.__name__: module for module in (*_cupy(), *_cuda(), *_backends(), *_cupyx())}
+    """Return every module by its name, made once: type checks need the same classes each time."""
+    types = {f"COMPUTE_TYPE_{name}": number for number, name in enumerate(functions.COMPUTE_TYPES)}
+    pool = "MemoryAsyncPool MemoryPool Memory MemoryPointer get_allocator set_allocator"
+    streams = "Stream Event get_current_stream"
+    runtime = "driverGetVersion runtimeGetVersion getDevice setDevice getDeviceCount getDeviceProperties memGetInfo"
+    runtimes = [
+        _module(name, (devices, f"{runtime} deviceSynchronize"), CUDARuntimeError=state_module.CUDARuntimeError)
+        for name in ("cupy.cuda.runtime", "cupy_backends.cuda.api.runtime")
+    ]
+    handles = {"get_cusolver_handle": devices.get_library_handle, "get_cublas_handle": devices.get_library_handle}
+    solver = "CUSOLVERError CUSOLVER_EIG_MODE_VECTOR createParams destroyParams xsyevd xsyevd_bufferSize"
+    blas = "CUBLASError CUBLAS_FILL_MODE_LOWER CUBLAS_OP_N CUBLAS_OP_T dgemmStridedBatched"
+    modules = [
+        _cupy(),
+        _module("cupy._core"),
+        _module("cupy._core._dtype", (linalg, "to_cuda_dtype")),
+        _module("cupy._core._routines_linalg", (functions, "set_compute_type get_compute_type"), **types),
+        _module("cupy.linalg", (linalg, "LinAlgError cholesky eigh inv lstsq norm qr solve svd")),
+        _module("cupy.fft"),
+        _module(
+            "cupy.cuda",
+            (memory, pool),
+            (devices, streams),
+            is_available=devices.is_available,
+            Device=devices.Device,
+            get_device_id=devices.getDevice,
+        ),
+        _module("cupy.cuda.device", Device=devices.Device, **handles),
+        _module("cupy.cuda.memory", (memory, f"{pool} OutOfMemoryError")),
+        _module("cupy.cuda.stream", (devices, streams)),
+        _module("cupy.cuda.compiler", CompileException=state_module.CompileException),
+        _module("cupy_backends"),
+        _module("cupy_backends.cuda"),
+        _module("cupy_backends.cuda.api"),
+        _module("cupy_backends.cuda.libs"),
+        *runtimes,
+        _module("cupy_backends.cuda.libs.cusolver", (linalg, solver), _getVersion=devices.cusolver_version),
+        _module("cupy_backends.cuda.libs.cublas", (linalg, blas)),
+        _module("cupyx", (linalg, "errstate"), (devices, "empty_pinned")),
+        _module("cupyx.lapack", (linalg, "posv")),
+        _module("cupyx.scipy"),
+        _module("cupyx.scipy.sparse", csr_matrix=csr_matrix),
+    ]
+    made = {module.__name__: module for module in modules}
     for name, module in made.items():
         parent, _, last = name.rpartition(".")
         if parent:
@@ -111,110 +141,24 @@ def _modules() -> dict[str, ModuleType]:
     return made
 
 
-def _cupy() -> list[ModuleType]:
-    names = " ".join((functions.UFUNCS, functions.COMPUTED, functions.VIEWS, functions.WRITERS, functions.HOST))
-    plain = (
-        "array_repr arange asanyarray asarray ascontiguousarray asfortranarray asnumpy astype concat concatenate copy "
-        "copyto dot empty empty_like eye fix full full_like get_array_module identity indices linspace logspace matmul "
-        "ones ones_like reshape ufunc zeros zeros_like"
-    )
-    cupy = _module(
+def _cupy() -> ModuleType:
+    """Return `cupy` itself: NumPy's types and constants, and its functions for device arrays."""
+    plain = {name: value for name, value in vars(np).items() if isinstance(value, (type, float, type(None)))}
+    hosts = {name: getattr(np, name) for name in ("iinfo", "finfo", "issubdtype", "isdtype", "promote_types")}
+    return _module(
         "cupy",
+        (functions, functions.OWN),
+        **{name: value for name, value in plain.items() if not name.startswith("_") and name != "ndarray"}
+        | {name: value for name, value in functions.MADE.items() if name not in functions.OWN.split()}
+        | hosts,
         __version__=VERSION,
         is_fake=True,
         ndarray=array.ndarray,
-        array=array.array,
         ElementwiseKernel=kernels.ElementwiseKernel,
-        RawKernel=raw.RawKernel,
-        RawModule=raw.RawModule,
-        ReductionKernel=kernels.ReductionKernel,
+        RawKernel=kernels.RawKernel,
         get_default_memory_pool=lambda: memory.DEFAULT_POOL,
-        get_default_pinned_memory_pool=lambda: memory.MemoryPool(),
         is_available=devices.is_available,
-        AxisError=np.exceptions.AxisError,
-        ComplexWarning=np.exceptions.ComplexWarning,
-        **_public(functions, f"{names} {plain}"),
-        **_public(np, SAME_AS_NUMPY),
     )
-    types = {f"COMPUTE_TYPE_{name}": number for number, name in enumerate(functions.COMPUTE_TYPES)}
-    setters = _public(functions, "set_compute_type get_compute_type compute_type_to_str to_compute_type_index")
-    return [
-        cupy,
-        _module("cupy._core", ElementwiseKernel=kernels.ElementwiseKernel, ndarray=array.ndarray, **setters),
-        _module("cupy._core.core", ndarray=array.ndarray),
-        _module("cupy._core._dtype", to_cuda_dtype=linalg.to_cuda_dtype),
-        _module("cupy._core._routines_linalg", **types, **setters),
-        _module("cupy.linalg", **{name: getattr(linalg, name) for name in linalg.__all__}),
-        _module("cupy.cublas", gemm=linalg.gemm, syrk=linalg.syrk),
-        _module("cupy.fft"),
-        _module("cupy.random"),
-        _module("cupy.exceptions", AxisError=np.exceptions.AxisError),
-    ]
-
-
-RUNTIME = (
-    "driverGetVersion runtimeGetVersion getDevice setDevice getDeviceCount getDeviceProperties memGetInfo "
-    "deviceSynchronize profilerStart profilerStop"
-)
-
-
-def _cuda() -> list[ModuleType]:
-    pool = "MemoryAsyncPool MemoryPool Memory MemoryPointer UnownedMemory alloc get_allocator set_allocator"
-    streams = "Stream Event get_current_stream get_elapsed_time"
-    device = "Device get_device_id get_compute_capability get_cusolver_handle get_cublas_handle"
-    return [
-        _module(
-            "cupy.cuda",
-            is_available=devices.is_available,
-            alloc_pinned_memory=devices.alloc_pinned_memory,
-            get_local_runtime_version=devices.local_runtime_version,
-            Device=devices.Device,
-            get_device_id=devices.get_device_id,
-            get_cublas_handle=devices.get_cublas_handle,
-            cusolver=_libraries()[0],
-            cublas=_libraries()[1],
-            **_public(memory, pool),
-            **_public(devices, streams),
-        ),
-        _runtime(),
-        _module("cupy.cuda.device", **_public(devices, device)),
-        _module("cupy.cuda.memory", **_public(memory, f"{pool} OutOfMemoryError")),
-        _module("cupy.cuda.stream", **_public(devices, streams)),
-        _module("cupy.cuda.compiler", CompileException=state_module.CompileException),
-    ]
-
-
-@cache
-def _runtime(name: str = "cupy.cuda.runtime") -> ModuleType:
-    types = {"CUDA_R_32F": 0, "CUDA_R_64F": 1, "CUDA_R_16F": 2, "CUDA_C_32F": 4, "CUDA_C_64F": 5}
-    error = state_module.CUDARuntimeError
-    return _module(name, CUDARuntimeError=error, is_hip=False, **types, **_public(devices, RUNTIME))
-
-
-@cache
-def _libraries() -> tuple[ModuleType, ModuleType]:
-    solver = (
-        "CUSOLVERError CUSOLVER_EIG_MODE_NOVECTOR CUSOLVER_EIG_MODE_VECTOR createParams destroyParams xsyevd "
-        "xsyevd_bufferSize"
-    )
-    blas = ["gemmEx", "dgemmStridedBatched", *(name for name in vars(linalg) if name.startswith("CUBLAS_"))]
-    error = state_module.CUBLASError
-    return (
-        _module("cupy_backends.cuda.libs.cusolver", _getVersion=devices.cusolver_version, **_public(linalg, solver)),
-        _module("cupy_backends.cuda.libs.cublas", CUBLASError=error, **_public(linalg, " ".join(blas))),
-    )
-
-
-def _backends() -> list[ModuleType]:
-    return [
-        _module("cupy_backends"),
-        _module("cupy_backends.cuda"),
-        _module("cupy_backends.cuda.api"),
-        _runtime("cupy_backends.cuda.api.runtime"),
-        _module("cupy_backends.cuda.api.driver", CUDADriverError=state_module.CUDADriverError),
-        _module("cupy_backends.cuda.libs"),
-        *_libraries(),
-    ]
 
 
 class csr_matrix:
@@ -225,30 +169,3 @@ class csr_matrix:
 
 
 csr_matrix.__module__ = "cupyx.scipy.sparse._csr"
-
-
-@contextlib.contextmanager
-def errstate(*, linalg: str | None = None, **others: Any) -> Iterator[None]:
-    """What becomes of cuSOLVER's reports inside."""
-    settings = globals()["linalg"].settings
-    before = dict(settings)
-    settings["linalg"] = linalg or settings["linalg"]
-    try:
-        yield
-    finally:
-        settings.update(before)
-
-
-@contextlib.contextmanager
-def time_range(message: str, *args: Any, **kwargs: Any) -> Iterator[None]:
-    yield
-
-
-def _cupyx() -> list[ModuleType]:
-    return [
-        _module("cupyx", errstate=errstate, empty_pinned=devices.empty_pinned, zeros_pinned=devices.zeros_pinned),
-        _module("cupyx.profiler", time_range=time_range, profile=lambda: time_range("profile")),
-        _module("cupyx.lapack", posv=linalg.posv),
-        _module("cupyx.scipy"),
-        _module("cupyx.scipy.sparse", csr_matrix=csr_matrix),
-    ]

@@ -1,7 +1,9 @@
-"""`cupy.ElementwiseKernel` on the CPU: the CUDA C++ text of the operation is compiled by g++ and run over the entries.
+"""CUDA kernels on the CPU: their text is compiled by g++ and run.
 
-The rules for parameters, types and shapes are CuPy's. Not imitated: threads (`return` ends the whole loop, there is
-no `threadIdx`), half precision, complex numbers.
+`ElementwiseKernel` runs over the entries, with CuPy's rules for parameters, types and shapes; `return` ends the whole
+loop. `RawKernel` runs block by block: the threads of a block are fibers, so that `__syncthreads` is a barrier and every
+run is the same. Between two barriers they run in ascending order, then in descending order, which shows a missing
+barrier. A raw kernel sees its arrays between guards, which show what it writes beyond them.
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -25,252 +26,31 @@ from . import state as device
 from .array import check_place, created, ndarray
 from .state import CompileException, lose_context, state
 
-C_TYPES = {
-    "?": "bool", "b": "signed char", "B": "unsigned char", "h": "short", "H": "unsigned short", "i": "int",
-    "I": "unsigned int", "l": "long long", "L": "unsigned long long", "q": "long long", "Q": "unsigned long long",
-    "f": "float", "d": "double",
-}  # fmt: skip
-
-# What device code may use without an include: CUDA's overloads of the mathematical functions for float and double.
+C_TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long", "bool": "bool"}
+# What device code may use without an include.
 PRELUDE = r"""
 #include <math.h>
 #include <stddef.h>
-#include <stdint.h>
-#define __device__
-#define __host__
-#define __forceinline__ inline
 #define __restrict__
-#define LIMITS(T, SMALLER, LARGER) \
-    static inline T min(T a, T b) { return SMALLER; } \
-    static inline T max(T a, T b) { return LARGER; }
-LIMITS(int, b < a ? b : a, a < b ? b : a)
-LIMITS(unsigned int, b < a ? b : a, a < b ? b : a)
-LIMITS(long, b < a ? b : a, a < b ? b : a)
-LIMITS(unsigned long, b < a ? b : a, a < b ? b : a)
-LIMITS(long long, b < a ? b : a, a < b ? b : a)
-LIMITS(unsigned long long, b < a ? b : a, a < b ? b : a)
-LIMITS(float, fminf(a, b), fmaxf(a, b))
-LIMITS(double, fmin(a, b), fmax(a, b))
-static inline double min(float a, double b) { return fmin((double)a, b); }
-static inline double min(double a, float b) { return fmin(a, (double)b); }
-static inline double max(float a, double b) { return fmax((double)a, b); }
-static inline double max(double a, float b) { return fmax(a, (double)b); }
-static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
-static inline float rsqrt(float x) { return 1.0f / sqrtf(x); }
-static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
-template <class T> static inline T __ldg(const T* p) { return *p; }
-template <class T> static inline T atomicAdd(T* p, T x) { T old = *p; *p += x; return old; }
-
 """
 ARRAYS = r"""
 static bool out_of_bounds;
 static double beyond[2];
 template <class T> struct CArray {
-    T* data; const ptrdiff_t* shape_; const ptrdiff_t* strides_; int ndim; ptrdiff_t size_; bool contiguous;
+    T* data; ptrdiff_t size_;
     ptrdiff_t size() const { return size_; }
-    const ptrdiff_t* shape() const { return shape_; }
-    const ptrdiff_t* strides() const { return strides_; }
     T& operator[](ptrdiff_t i) const {
         if (i < 0 || i >= size_) { out_of_bounds = true; return *(T*)beyond; }
-        if (contiguous) return data[i];
-        char* p = (char*)data;
-        for (int axis = ndim - 1; axis >= 0; --axis) { p += i % shape_[axis] * strides_[axis]; i /= shape_[axis]; }
-        return *(T*)p;
+        return data[i];
     }
 };
-struct Indexer {
-    ptrdiff_t n, at;
-    ptrdiff_t size() const { return n; }
-    ptrdiff_t get() const { return at; }
-};
 """
-# No fortified longjmp: it takes the fibers of `raw` for damaged stacks.
-FLAGS = ("-O2", "-U_FORTIFY_SOURCE", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-w", "-x", "c++")
-
-
-class ParameterInfo:
-    """One parameter, e.g. ``raw T x``: a single letter stands for a type that the arguments decide."""
-
-    def __init__(self, text: str, is_const: bool) -> None:
-        words = text.split()
-        if len(words) < 2:
-            raise Exception(f"Syntax error: {text}")
-        kind, self.name = words[-2:]
-        self.dtype = None if len(kind) == 1 else np.dtype(kind)
-        self.ctype = kind if len(kind) == 1 else _c_type(self.dtype)
-        self.raw, self.is_const = False, is_const
-        for word in words[:-2]:
-            if word == "raw":
-                self.raw = True
-            elif word == "_non_const":
-                self.is_const = False
-            else:
-                raise Exception(f'Unknown keyword "{word}"')
-
-
-def _parameters(text: str, is_const: bool) -> tuple[ParameterInfo, ...]:
-    return tuple(ParameterInfo(part, is_const) for part in text.strip().split(",")) if text else ()
-
-
-def _c_type(dtype: Any) -> str:
-    char = np.dtype(dtype).char
-    if char not in C_TYPES:
-        raise NotImplementedError(f"the fake compiles no kernels for {np.dtype(dtype)}")
-    return C_TYPES[char]
-
-
-class ElementwiseKernel:
-    """An elementwise function given as CUDA C++."""
-
-    def __init__(
-        self, in_params: str, out_params: str, operation: str, name: str = "kernel", reduce_dims: bool = True,
-        preamble: str = "", no_return: bool = False, return_tuple: bool = False, *, options: tuple = (),
-        loop_prep: str = "", after_loop: str = "",
-    ) -> None:  # fmt: skip
-        if not re.fullmatch(r"[a-zA-Z_][a-zA-Z_0-9]*", name):
-            raise ValueError(f'Invalid kernel name: "{name}"')
-        self.in_params, self.out_params = _parameters(in_params, True), _parameters(out_params, False)
-        self.params = self.in_params + self.out_params
-        if "i" in [p.name for p in self.params]:
-            raise ValueError("Can not use 'i' as a parameter name")
-        self.nin, self.nout, self.nargs = len(self.in_params), len(self.out_params), len(self.params)
-        self.operation, self.name, self.__name__, self.preamble = operation, name, name, preamble
-        self.no_return, self.return_tuple, self.options = no_return, return_tuple, options
-        self.loop_prep, self.after_loop = loop_prep, after_loop
-
-    def __call__(self, *args: Any, size: int = -1, stream: Any = None, block_size: int = 128) -> Any:
-        if len(args) not in (self.nin, self.nargs):
-            raise TypeError(
-                f"Wrong number of arguments for {self.name!r}. It must be either {self.nin} or {self.nargs} "
-                f"(with outputs), but given {len(args)}."
-            )
-        for arg in args:
-            _check_argument(arg)
-        shape = self._loop_shape(args, size)
-        types, outs = self._types(args)
-        outs = self._outputs(outs, types, shape, size)
-        every = [*args[: self.nin], *outs]
-        if np.prod(shape, dtype=int):
-            device.launch(self.name)
-            arrays = [(p, a) for p, a in zip(self.params, every, strict=True) if isinstance(a, ndarray)]
-            state.kernel_types.add((self.name, tuple((p.name, a.dtype.name) for p, a in arrays)))
-            _run(self._compiled(types), self.params, every, types, shape)
-        if self.no_return:
-            return None
-        return outs[0] if self.nout == 1 and not self.return_tuple else tuple(outs)
-
-    def _loop_shape(self, args: Any, size: int) -> tuple[int, ...]:
-        shapes = [a.shape for p, a in zip(self.params, args, strict=False) if isinstance(a, ndarray) and not p.raw]
-        if size != -1 and shapes:
-            raise ValueError("Specified 'size' can be used only if all of the ndarray are 'raw'.")
-        if size == -1 and not shapes:
-            raise ValueError("Loop size is undecided.")
-        return (size,) if size != -1 else np.broadcast_shapes(*shapes)
-
-    def _types(self, args: Any) -> tuple[dict[str, np.dtype], list[Any]]:
-        """What the letters stand for: outputs decide first, numbers decide nothing."""
-        types: dict[str, np.dtype] = {}
-        outs = list(args[self.nin :])
-        if any(not isinstance(out, ndarray) for out in outs):
-            raise TypeError("Output arguments must be cupy.ndarray")
-        decided = [*zip(self.out_params, outs, strict=False), *zip(self.in_params, args, strict=False)]
-        for p, a in decided:
-            if not isinstance(a, ndarray):
-                continue
-            wanted = p.dtype if p.dtype is not None else types.setdefault(p.ctype, a.dtype)
-            if wanted != a.dtype:
-                raise TypeError(f"Type is mismatched. {p.name} {a.dtype} {wanted} {p.ctype}")
-        for p in self.params:
-            if p.dtype is None:
-                types[p.ctype]  # a letter that no array decides is a KeyError, as in CuPy
-        return types, outs
-
-    def _outputs(self, outs: list[Any], types: dict, shape: tuple[int, ...], size: int) -> list[ndarray]:
-        if not outs:
-            if size == -1 and any(p.raw for p in self.out_params):
-                raise ValueError("Output array size is Undecided")
-            return [created(np.empty(shape, _type_of(p, types)), poison=True) for p in self.out_params]
-        for p, out in zip(self.out_params, outs, strict=True):
-            if not p.raw and out.shape != shape:
-                raise ValueError("Out shape is mismatched")
-        return outs
-
-    def _compiled(self, types: dict[str, np.dtype]) -> Any:
-        source = _source(self, types)
-        return library(source, self.name, self.options).run
-
-
-def _check_argument(arg: Any) -> None:
-    if isinstance(arg, ndarray):
-        check_place(arg)
-    elif not isinstance(arg, (bool, int, float, complex, np.number, np.bool_)):
-        raise TypeError(f"Unsupported type {type(arg)}")
-
-
-def _type_of(p: ParameterInfo, types: dict[str, np.dtype]) -> np.dtype:
-    return types[p.ctype] if p.dtype is None else p.dtype
-
-
-def _source(kernel: ElementwiseKernel, types: dict[str, np.dtype]) -> str:
-    """The translation unit: every parameter under its name, the operation in a loop over the entries.
-
-    Parameter k of the call has an address and, where it is an array, strides; which of them are numbers is decided
-    by their having no strides, so that one unit serves both.
-    """
-    typedefs = "".join(f"typedef {_c_type(dtype)} {letter};\n" for letter, dtype in sorted(types.items()))
-    raw, entry = [], []
-    for k, p in enumerate(kernel.params):
-        kind = f"const {p.ctype}" if p.is_const else p.ctype
-        if p.raw:
-            raw.append(
-                f"const CArray<{kind}> {p.name} = {{({kind}*)at[{k}], shapes[{k}], strides[{k}], (int)dims[{k}], "
-                f"sizes[{k}], (bool)contiguous[{k}]}};"
-            )
-        else:
-            entry.append(f"{kind} &{p.name} = *({kind}*)where[{k}];")
-    count = len(kernel.params)
-    return f"""{PRELUDE}{ARRAYS}
-{typedefs}
-{kernel.preamble}
-extern "C" int run(ptrdiff_t n, int ndim, const ptrdiff_t* loop, char** at, const ptrdiff_t* const* shapes,
-                   const ptrdiff_t* const* strides, const ptrdiff_t* dims, const ptrdiff_t* sizes,
-                   const ptrdiff_t* contiguous) {{
-    out_of_bounds = false;
-    char* where[{count}];
-    ptrdiff_t index[32] = {{0}};
-    for (int k = 0; k < {count}; ++k) where[k] = at[k];
-    auto advance = [&]() {{
-        for (int axis = ndim - 1; axis >= 0; --axis) {{
-            for (int k = 0; k < {count}; ++k) if (dims[k] < 0) where[k] += strides[k][axis];
-            if (++index[axis] < loop[axis]) return;
-            for (int k = 0; k < {count}; ++k) if (dims[k] < 0) where[k] -= strides[k][axis] * loop[axis];
-            index[axis] = 0;
-        }}
-    }};
-    Indexer _ind = {{n, 0}};
-    {" ".join(raw)}
-    {kernel.loop_prep};
-    for (ptrdiff_t i = 0; i < n; ++i, advance()) {{
-        _ind.at = i;
-        {" ".join(entry)}
-        {kernel.operation};
-    }}
-    {kernel.after_loop};
-    return out_of_bounds;
-}}
-"""
-
-
-class ReductionKernel:
-    """Not imitated."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError("the fake runs elementwise and raw kernels only")
+FLAGS = ("-O2", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-w", "-x", "c++")
 
 
 @cache
-def library(source: str, name: str, options: tuple) -> Any:
-    """The compiled unit; kept in a folder of the user's among temporary files, by its text."""
+def library(source: str, name: str) -> Any:
+    """Return the compiled unit. It is kept in a folder of the user among temporary files, by its text."""
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("CUDA kernels are imitated with g++, which is not installed")
@@ -283,48 +63,237 @@ def library(source: str, name: str, options: tuple) -> Any:
         command = [compiler, *FLAGS, "-", "-o", str(made)]
         result = subprocess.run(command, input=source, capture_output=True, text=True)
         if result.returncode:
-            raise CompileException(result.stderr, source, name, options)
+            raise CompileException(result.stderr, source, name, ())
         made.replace(path)
     # It keeps the interpreter's lock: shared memory and threadIdx of a unit serve one launch at a time.
     return ctypes.PyDLL(str(path))
 
 
-def _run(function: Any, params: Any, every: list[Any], types: dict, shape: tuple[int, ...]) -> None:
-    """Call the compiled loop on the arrays' own memory."""
-    loop, views = _reduced(params, every, shape)
-    keep: list[np.ndarray] = []  # what the addresses below point to
-    addresses, shapes, strides, dims, sizes, contiguous = [], [], [], [], [], []
-    for p, a, view in zip(params, every, views, strict=True):
-        if not isinstance(a, ndarray):
-            number = np.array(a).astype(_type_of(p, types))
-            keep.append(number)
-            view = number
-        steps = view.strides if p.raw else view.strides if isinstance(a, ndarray) else (0,) * len(loop)
-        keep += [np.array(view.shape or (0,), np.intp), np.array(steps or (0,), np.intp)]
-        addresses.append(view.__array_interface__["data"][0])
-        shapes.append(keep[-2].ctypes.data)
-        strides.append(keep[-1].ctypes.data)
-        dims.append(view.ndim if p.raw else -1)  # -1: moves with the loop
-        sizes.append(view.size)
-        contiguous.append(view.flags.c_contiguous)
-    tables = [
-        np.array(column, np.intp) for column in (loop or (1,), addresses, shapes, strides, dims, sizes, contiguous)
-    ]
-    n = int(np.prod(shape, dtype=np.int64))
-    pointers = [ctypes.c_void_p(table.ctypes.data) for table in tables]
-    if function(ctypes.c_ssize_t(n), ctypes.c_int(len(loop)), *pointers):
-        lose_context()
+def _checked(arg: Any) -> Any:
+    """Return an argument of a kernel: an array of the current device, or a number."""
+    if isinstance(arg, ndarray):
+        check_place(arg)
+    elif not isinstance(arg, (bool, int, float, np.number, np.bool_)):
+        raise TypeError(f"Unsupported type {type(arg)}")
+    return arg
 
 
-def _reduced(params: Any, every: list[Any], shape: tuple[int, ...]) -> tuple[tuple[int, ...], list[Any]]:
-    """The arrays broadcast to the loop; one axis where all of them are contiguous in its order."""
-    views = []
-    for p, a in zip(params, every, strict=True):
-        host = a._host if isinstance(a, ndarray) else None
-        views.append(host if host is None or p.raw else np.broadcast_to(host, shape))
-    moving = [v for p, v in zip(params, views, strict=True) if v is not None and not p.raw]
-    if len(shape) == 1 or not all(v.flags.c_contiguous for v in moving):
-        return shape, views
-    return (int(np.prod(shape, dtype=int)),), [
-        v if v is None or p.raw else v.reshape(-1) for p, v in zip(params, views, strict=True)
-    ]
+# -- elementwise -------------------------------------------------------------------------------------------------------
+
+
+class Parameter:
+    """One parameter, e.g. ``raw T x``: a single letter stands for a type that the arguments decide."""
+
+    def __init__(self, text: str, is_const: bool) -> None:
+        *words, kind, self.name = text.split()
+        self.raw, self.is_const = words == ["raw"], is_const
+        self.letter = kind if len(kind) == 1 else None
+        self.dtype = None if self.letter else np.dtype(kind)
+
+    def type_in(self, types: dict[str, np.dtype]) -> np.dtype:
+        return types[self.letter] if self.letter else self.dtype
+
+
+class ElementwiseKernel:
+    """An elementwise function given as CUDA C++."""
+
+    def __init__(self, in_params: str, out_params: str, operation: str, name: str, preamble: str = "") -> None:
+        self.name, self.operation, self.preamble = name, operation, preamble
+        self.in_params = [Parameter(part, True) for part in in_params.split(",")]
+        self.out_params = [Parameter(part, False) for part in out_params.split(",")]
+        self.params, self.nin = [*self.in_params, *self.out_params], len(self.in_params)
+
+    def __call__(self, *args: Any, size: int | None = None) -> Any:
+        if len(args) not in (self.nin, len(self.params)):
+            raise TypeError(f"Wrong number of arguments for {self.name!r}")
+        types = self._types([*map(_checked, args)])
+        looped = [a for p, a in zip(self.params, args, strict=False) if isinstance(a, ndarray) and not p.raw]
+        if (size is None) != bool(looped):
+            raise ValueError("Loop size is undecided, or given beside arrays that decide it.")
+        shape = np.broadcast_shapes(*(a.shape for a in looped)) if looped else (size,)
+        if len(args) == self.nin:
+            args = (*args, created(np.empty(shape, self.params[-1].type_in(types)), poison=True))
+        if not self.params[-1].raw and args[-1].shape != shape:
+            raise ValueError("Out shape is mismatched")
+        if np.prod(shape, dtype=int):
+            device.launch(self.name)
+            arrays = [(p.name, a.dtype.name) for p, a in zip(self.params, args, strict=True) if isinstance(a, ndarray)]
+            state.kernel_types.add((self.name, tuple(arrays)))
+            self._run(args, types, shape)
+        return args[-1]
+
+    def _types(self, args: list[Any]) -> dict[str, np.dtype]:
+        """Return what the letters stand for: the output decides first, numbers decide nothing."""
+        types: dict[str, np.dtype] = {}
+        for p, a in [*zip(self.params, args, strict=False)][::-1]:
+            if isinstance(a, ndarray):
+                expected = types.setdefault(p.letter, a.dtype) if p.letter else p.dtype
+                if expected != a.dtype:
+                    raise TypeError(f"Type is mismatched. {p.name} {a.dtype} {expected}")
+        return types
+
+    def _run(self, args: Any, types: dict[str, np.dtype], shape: tuple[int, ...]) -> None:
+        """Run the loop over contiguous copies of arrays that move with it, and over raw arrays in their place."""
+        buffers = []
+        for p, a in zip(self.params, args, strict=True):
+            if not isinstance(a, ndarray):
+                buffers.append(np.array(a).astype(p.type_in(types)))
+            elif p.raw:
+                assert a.flags.c_contiguous, "the imitation reads raw arrays in C order only"
+                buffers.append(a._host)
+            else:
+                buffers.append(np.array(np.broadcast_to(a._host, shape), order="C"))
+        addresses = (ctypes.c_void_p * len(buffers))(*(b.__array_interface__["data"][0] for b in buffers))
+        sizes = (ctypes.c_ssize_t * len(buffers))(*(b.size for b in buffers))
+        scalars = [not isinstance(a, ndarray) for a in args]
+        run = library(self._source(types, scalars), self.name).run
+        if run(ctypes.c_ssize_t(int(np.prod(shape, dtype=np.int64))), addresses, sizes):
+            lose_context()
+        if not self.params[-1].raw:
+            args[-1]._host[...] = buffers[-1]
+
+    def _source(self, types: dict[str, np.dtype], scalars: list[bool]) -> str:
+        typedefs = "".join(f"typedef {C_TYPES[dtype.name]} {letter};\n" for letter, dtype in sorted(types.items()))
+        raw, entry = [], []
+        for k, (p, is_scalar) in enumerate(zip(self.params, scalars, strict=True)):
+            kind = f"{'const ' * p.is_const}{p.letter or C_TYPES[p.dtype.name]}"
+            if p.raw:
+                raw.append(f"const CArray<{kind}> {p.name} = {{({kind}*)at[{k}], sizes[{k}]}};")
+            else:
+                entry.append(f"{kind} &{p.name} = (({kind}*)at[{k}])[{'0' if is_scalar else 'i'}];")
+        return f"""{PRELUDE}{ARRAYS}
+{typedefs}
+{self.preamble}
+extern "C" int run(ptrdiff_t n, void** at, const ptrdiff_t* sizes) {{
+    out_of_bounds = false;
+    {" ".join(raw)}
+    for (ptrdiff_t i = 0; i < n; ++i) {{
+        {" ".join(entry)}
+        {self.operation};
+    }}
+    return out_of_bounds;
+}}
+"""
+
+
+# -- whole programs ----------------------------------------------------------------------------------------------------
+
+GUARD = 4096  # bytes of ones on both sides of what a kernel may touch
+DEVICE_CODE = r"""
+#include <ucontext.h>
+#include <type_traits>
+#include <utility>
+#include <vector>
+#define __global__
+#define __shared__ static
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
+struct uint3 { unsigned x, y, z; };
+static uint3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace fake {
+struct Fiber { ucontext_t context; bool done; };
+static const size_t STACK = 65536;
+static std::vector<Fiber> fibers;
+static std::vector<char> stacks;
+static Fiber* running;
+static ucontext_t scheduler;
+static void (*run_thread)();
+static void* kernel;
+static void** arguments;
+
+template <class... A, size_t... I> static void call(std::index_sequence<I...>) {
+    ((void (*)(A...))kernel)(*(std::remove_reference_t<A>*)arguments[I]...);
+}
+template <class... A> static void run() { call<A...>(std::index_sequence_for<A...>()); }
+static void fiber_main() { run_thread(); running->done = true; }
+
+// Every round lets each thread of the block run to its next barrier or to its end.
+static void run_block() {
+    size_t n = fibers.size(), left = n;
+    for (size_t i = 0; i < n; ++i) {
+        ucontext_t& context = fibers[i].context;
+        getcontext(&context);
+        context.uc_stack.ss_sp = stacks.data() + i * STACK;
+        context.uc_stack.ss_size = STACK;
+        context.uc_link = &scheduler;
+        makecontext(&context, fiber_main, 0);
+        fibers[i].done = false;
+    }
+    for (bool forward = true; left; forward = !forward) {
+        for (size_t k = 0; k < n; ++k) {
+            unsigned i = forward ? k : n - 1 - k;
+            if (fibers[i].done) continue;
+            running = &fibers[i];
+            threadIdx = {i, 0, 0};
+            swapcontext(&scheduler, &running->context);
+            left -= fibers[i].done;
+        }
+    }
+}
+
+template <class... A> static void launch(void (*function)(A...), unsigned blocks, unsigned threads, void** values) {
+    kernel = (void*)function;
+    arguments = values;
+    run_thread = &run<A...>;
+    gridDim = {blocks, 1, 1};
+    blockDim = {threads, 1, 1};
+    fibers.resize(threads);
+    stacks.resize(threads * STACK);
+    for (unsigned b = 0; b < blocks; ++b) { blockIdx = {b, 0, 0}; run_block(); }
+}
+}
+
+static void __syncthreads() { swapcontext(&fake::running->context, &fake::scheduler); }
+"""
+ENTRY = """
+extern "C" void launch(unsigned blocks, unsigned threads, void** values) {{
+    fake::launch(&{name}, blocks, threads, values);
+}}
+"""
+
+
+class RawKernel:
+    """A kernel given as a whole CUDA program, with grid and blocks of one dimension."""
+
+    def __init__(self, code: str, name: str) -> None:
+        self.code, self.name, self.options = code, name, ()
+
+    def __call__(self, grid: tuple, block: tuple, args: Any) -> None:
+        (blocks,), (threads,) = grid, block
+        if threads > 1024:
+            raise ValueError("a block has 1024 threads at most")
+        values = [_checked(argument) for argument in args]
+        program = library(PRELUDE + DEVICE_CODE + self.code + ENTRY.format(name=self.name), self.name)
+        device.launch(self.name)
+        guarded = {k: _Guarded(value) for k, value in enumerate(values) if isinstance(value, ndarray)}
+        # Numbers have 64 bits, as CuPy passes Python's; a parameter that is narrower reads its low ones.
+        held = [
+            np.asarray(guarded[k].address if k in guarded else value, np.int64 if k in guarded else None)
+            for k, value in enumerate(values)
+        ]
+        addresses = (ctypes.c_void_p * len(held))(*(x.ctypes.data for x in held))
+        program.launch(ctypes.c_uint(blocks), ctypes.c_uint(threads), addresses)
+        if not all(part.is_whole() for part in guarded.values()):
+            lose_context()
+
+
+class _Guarded:
+    """A copy of an array between guards, aligned as on the device, whose bytes are copied back in the end."""
+
+    def __init__(self, array: ndarray) -> None:
+        assert array.flags.c_contiguous, "a raw kernel reads addresses, whatever the strides"
+        self._array, size = array, array.nbytes
+        self._whole = np.full(size + 3 * GUARD, 0xFF, np.uint8)
+        self._start = GUARD + -self._whole.ctypes.data % GUARD
+        self._whole[self._start : self._start + size] = array._host.reshape(-1).view(np.uint8)
+        self.address = self._whole.ctypes.data + self._start
+
+    def is_whole(self) -> bool:
+        """Copy the bytes back, and return whether the guards are what they were."""
+        before, held, after = np.split(self._whole, [self._start, self._start + self._array.nbytes])
+        self._array._host.reshape(-1).view(np.uint8)[...] = held
+        return bool((before == 0xFF).all() and (after == 0xFF).all())
+
+
+ElementwiseKernel.__module__ = RawKernel.__module__ = "cupy"

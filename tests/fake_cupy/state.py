@@ -1,7 +1,7 @@
-"""What the fake device knows about itself: current devices, counters, faults that a test has asked for.
+"""The state of the imitated device: current devices, counters, and the faults that a test has set.
 
-Nothing here touches arrays. Every launch, allocation and copy passes through `operate`, which is where faults strike;
-they show where the host waits for the device next (`wait`), as CUDA's are asynchronous.
+Every launch, allocation and copy passes through `operate`. A fault shows where the host waits for the device next
+(`wait`), since CUDA is asynchronous.
 """
 
 from __future__ import annotations
@@ -13,78 +13,47 @@ from typing import Any
 
 DEVICES = 2
 GIB = 2**30
-
-# cudaError values (CUDA Runtime API reference), their names and texts.
+# cudaError values with names and texts of their own (CUDA Runtime API reference).
 STATUS = {
-    1: ("cudaErrorInvalidValue", "invalid argument"),
-    2: ("cudaErrorMemoryAllocation", "out of memory"),
-    3: ("cudaErrorInitializationError", "initialization error"),
-    35: ("cudaErrorInsufficientDriver", "CUDA driver version is insufficient for CUDA runtime version"),
-    46: ("cudaErrorDevicesUnavailable", "CUDA-capable device(s) is/are busy or unavailable"),
-    100: ("cudaErrorNoDevice", "no CUDA-capable device is detected"),
-    101: ("cudaErrorInvalidDevice", "invalid device ordinal"),
-    209: ("cudaErrorNoKernelImageForDevice", "no kernel image is available for execution on the device"),
-    214: ("cudaErrorECCUncorrectable", "uncorrectable ECC error encountered"),
-    700: ("cudaErrorIllegalAddress", "an illegal memory access was encountered"),
-    702: ("cudaErrorLaunchTimeout", "the launch timed out and was terminated"),
-    710: ("cudaErrorAssert", "device-side assert triggered"),
-    716: ("cudaErrorMisalignedAddress", "misaligned address"),
-    719: ("cudaErrorLaunchFailure", "unspecified launch failure"),
-    999: ("cudaErrorUnknown", "unknown error"),
+    2: "cudaErrorMemoryAllocation: out of memory",
+    100: "cudaErrorNoDevice: no CUDA-capable device is detected",
+    101: "cudaErrorInvalidDevice: invalid device ordinal",
+    209: "cudaErrorNoKernelImageForDevice: no kernel image is available for execution on the device",
+    700: "cudaErrorIllegalAddress: an illegal memory access was encountered",
 }
-
-
-CUBLAS_STATUS = {
-    0: "SUCCESS", 1: "NOT_INITIALIZED", 3: "ALLOC_FAILED", 7: "INVALID_VALUE", 8: "ARCH_MISMATCH",
-    11: "MAPPING_ERROR", 13: "EXECUTION_FAILED", 14: "INTERNAL_ERROR", 15: "NOT_SUPPORTED", 16: "LICENSE_ERROR",
-}  # fmt: skip
-CUSOLVER_STATUS = (
-    "SUCCESS", "NOT_INITIALIZED", "ALLOC_FAILED", "INVALID_VALUE", "ARCH_MISMATCH", "MAPPING_ERROR",
-    "EXECUTION_FAILED", "INTERNAL_ERROR", "MATRIX_TYPE_NOT_SUPPORTED", "NOT_SUPPORTED", "ZERO_PIVOT",
-    "INVALID_LICENSE",
-)  # fmt: skip
+LIBRARY_STATUS = {3: "INVALID_VALUE", 7: "INTERNAL_ERROR", 13: "EXECUTION_FAILED"}
 
 
 class _NumberedError(RuntimeError):
-    """An error with the number of its library in `status`; pickles by it."""
+    """An error with the number of its library in `status`."""
+
+    prefix = ""
 
     def __init__(self, status: int) -> None:
         self.status = int(status)
-        super().__init__(self._told())
-
-    def _told(self) -> str:
-        raise NotImplementedError
-
-    def __reduce__(self) -> tuple:
-        return type(self), (self.status,)
+        super().__init__(STATUS.get(self.status, f"{self.prefix}{status}"))
 
 
 class CUDARuntimeError(_NumberedError):
     """An error of the CUDA runtime."""
 
-    def _told(self) -> str:
-        return ": ".join(STATUS.get(self.status, (f"cudaError{self.status}", "an error")))
+    prefix = "cudaError"
 
 
-class CUDADriverError(_NumberedError):
-    """An error of the driver, which shares the numbers that matter here."""
+class _LibraryError(_NumberedError):
+    """An error of cuBLAS or cuSOLVER. Its number says nothing about the device."""
 
-    def _told(self) -> str:
-        return f"CUDA_ERROR_{self.status}: {STATUS.get(self.status, ('', 'an error'))[1]}"
-
-
-class CUBLASError(_NumberedError):
-    """An error of cuBLAS; its number says nothing about the device."""
-
-    def _told(self) -> str:
-        return f"CUBLAS_STATUS_{CUBLAS_STATUS[self.status]}"
+    def __init__(self, status: int) -> None:
+        RuntimeError.__init__(self, f"{self.prefix}_STATUS_{LIBRARY_STATUS[status]}")
+        self.status = status
 
 
-class CUSOLVERError(_NumberedError):
-    """An error of cuSOLVER; its number says nothing about the device."""
+class CUBLASError(_LibraryError):
+    prefix = "CUBLAS"
 
-    def _told(self) -> str:
-        return f"CUSOLVER_STATUS_{CUSOLVER_STATUS[self.status]}"
+
+class CUSOLVERError(_LibraryError):
+    prefix = "CUSOLVER"
 
 
 class CompileException(Exception):
@@ -92,17 +61,9 @@ class CompileException(Exception):
 
     def __init__(self, msg: str, source: str, name: str, options: Any, backend: str = "nvrtc") -> None:
         super().__init__(msg)
-        self._msg, self.source, self.name, self.options, self.backend = msg, source, name, options, backend
-
-    def __str__(self) -> str:
-        return self._msg
-
-    def __reduce__(self) -> tuple:
-        return type(self), (self._msg, self.source, self.name, self.options, self.backend)
 
 
 CUDARuntimeError.__module__ = "cupy_backends.cuda.api.runtime"
-CUDADriverError.__module__ = "cupy_backends.cuda.api.driver"
 CUBLASError.__module__ = "cupy_backends.cuda.libs.cublas"
 CUSOLVERError.__module__ = "cupy_backends.cuda.libs.cusolver"
 CompileException.__module__ = "cupy.cuda.compiler"
@@ -123,7 +84,7 @@ class State:
     broken_from: int | None = None  # the number of the first operation that fails
     shown: bool = False  # whether the host has seen the fault, after which every call fails
     broken_status: int = 700
-    broken_libraries: bool = False  # cuBLAS and cuSOLVER tell of it by errors of their own
+    broken_libraries: bool = False  # cuBLAS and cuSOLVER report it by errors of their own
     fail_from: int | None = None  # the number of the first allocation that fails
     fail_forever: bool = False
     device_bytes: list[int] = field(default_factory=lambda: [16 * GIB] * DEVICES)
@@ -131,15 +92,13 @@ class State:
     runtime_version: int = 12090
     driver_version: int = 12090
     capability: tuple[int, int] = (9, 0)
-    local_runtime_version: int = 0  # 0: the same as the one that CuPy is linked to
-    cusolver_version: tuple[int, ...] = ()  # empty: what belongs to the local runtime
+    cusolver_version: tuple[int, ...] = ()  # empty: what belongs to the runtime
     pinned_fails: bool = False  # no host memory can be pinned
     # cuSOLVER
     eigh_info: int = 0
     eigh_answer: Callable | None = None  # (values, vectors) -> (values, vectors), what comes out instead
     eigh_largest: int | None = None  # above it bufferSize refuses
-    eigh_zero_is_nan: bool = True
-    eigh_largest_float32: float | None = 1e30  # above it the context is lost
+    eigh_largest_float32: float = 1e30  # above it the context is lost
 
 
 state = State()
@@ -148,12 +107,12 @@ _local = threading.local()
 
 
 def reset() -> None:
-    """Back to a working device, in place: other modules hold the object."""
+    """Return to a working device, in place: other modules hold the object."""
     state.__dict__.update(State().__dict__)
 
 
 def current_device() -> int:
-    """The device of this thread."""
+    """Return the device of this thread."""
     return getattr(_local, "device", 0)
 
 
@@ -175,7 +134,7 @@ def check_alive() -> None:
 
 
 def is_broken() -> bool:
-    """Return True if a fault has struck, seen by the host or not."""
+    """Return whether a fault has struck, seen by the host or not."""
     return state.broken_from is not None and state.operations >= state.broken_from
 
 
@@ -188,7 +147,7 @@ def wait() -> None:
 
 
 def operate() -> None:
-    """Count one operation of the device; a fault strikes here if a test wants it to, and shows at the next wait."""
+    """Count one operation of the device. A fault strikes here if a test has set one, and shows at the next wait."""
     with lock:
         state.operations += 1
     check_alive()
@@ -218,8 +177,8 @@ def launch(name: str) -> None:
         raise CUDARuntimeError(209)
 
 
-def launch_in_library(name: str, refusal: _NumberedError) -> None:
-    """`launch` by cuBLAS or cuSOLVER: where a test wants it, a lost context shows as an error of theirs."""
+def launch_in_library(name: str, refusal: _LibraryError) -> None:
+    """`launch` by cuBLAS or cuSOLVER: where a test has set it, a lost context shows as an error of theirs."""
     try:
         launch(name)
     except CUDARuntimeError:
@@ -231,7 +190,7 @@ def launch_in_library(name: str, refusal: _NumberedError) -> None:
         raise refusal
 
 
-def lose_context(status: int = 700) -> None:
-    """Lose the context by a fault of a kernel (700: illegal address), which shows at the next wait and from then on."""
+def lose_context() -> None:
+    """Lose the context by an illegal address of a kernel, which shows at the next wait and from then on."""
     if not is_broken():
-        state.broken_from, state.broken_status = state.operations, status
+        state.broken_from, state.broken_status = state.operations, 700
