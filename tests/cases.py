@@ -1,8 +1,7 @@
-"""The table of faults: one entry for each row of bad or extreme input to `KernelPCA`, and what it gets.
+"""The table of faults: one entry for each kind of bad or extreme input to `KernelPCA`, and what it gets.
 
-A row either raises (`error`: class and a part of the text) or gives the right result (`check`), with exactly the
-warnings named (`warns`). `tests/test_faults.py` runs the rows. Functions make the data, so that every run has fresh
-arrays; everything is seeded.
+A row either raises (a class and a part of the text) or gives the right result (`check`), with exactly the warnings
+named. `tests/test_faults.py` runs the rows. Functions make the data, so that every run has fresh arrays.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
-from gpukpca import kernels
+from gpukpca import KernelPCA, kernels
 from gpukpca.exceptions import (
     ConvergenceWarning,
     IndefiniteKernelError,
@@ -28,11 +27,13 @@ from gpukpca.exceptions import (
     RankWarning,
 )
 from gpukpca.gram.storage import TiledStorage
-from tests import tolerances
+from tests import oracle, tolerances
+from tests.datasets import circle, data, gaussian, hypercube, linear_gram, wide_sparse, with_value
 
 U = float(np.finfo(np.float64).eps)
 U32 = float(np.finfo(np.float32).eps)
 Warned = tuple[type[Warning], str]
+Check = Callable[[Any, Any], None]
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,6 @@ class Case:
 
     Attributes
     ----------
-    row : str
-        Its number in the list of faults, with a letter where a row has several inputs.
     what : str
     parameters : dict
         Of `KernelPCA`.
@@ -54,208 +53,142 @@ class Case:
         False: `method` is called without `fit`.
     error : (class, part of the text), optional
     warns : tuple of (class, part of the text)
-        All that may be warned of, each at least once.
+        All warnings, each at least once.
     check : callable, optional
-        ``check(estimator, X, result)`` asserts the right result; `result` is what `method` returned.
+        ``check(estimator, X)`` asserts the right result.
     everywhere : bool
         The row holds for the arrays of every library.
     """
 
-    row: str
     what: str
     parameters: dict[str, Any] = field(default_factory=dict)
-    fit: Callable[[], Any] = lambda: data()
+    fit: Callable[[], Any] = data
     method: str | None = None
-    given: Callable[[], Any] = lambda: data()
+    given: Callable[[], Any] = data
     fitted: bool = True
-    error: tuple[type[BaseException], str] | None = None
+    error: tuple[Any, str] | None = None
     warns: tuple[Warned, ...] = ()
-    check: Callable[[Any, Any, Any], None] | None = None
+    check: Check | None = None
     everywhere: bool = False
 
     def __str__(self) -> str:
-        return f"{self.row}-{self.what}".replace(" ", "_")[:60]
+        return self.what.replace(" ", "_")[:60]
 
 
-# -- data ------------------------------------------------------------------------------------------------------------
+def bad(what: str, text: str, fit: Any = data, error: Any = ValueError, warns: Any = (), every: bool = False, **p: Any):
+    """Return a row whose fit raises; `p` are parameters."""
+    return Case(what, p, fit, error=(error, text), warns=warns, everywhere=every)
 
 
-def data(n: int = 30, d: int = 4, seed: int = 0) -> np.ndarray:
-    """Normal numbers."""
-    return np.random.default_rng(seed).standard_normal((n, d))
+def invalid(what: str, text: str, **parameters: Any) -> Case:
+    """Return a row with a parameter that is refused."""
+    return bad(what, text, error=InvalidParameterError, **parameters)
 
 
-def with_value(value: float, X: np.ndarray | None = None, at: tuple[int, int] = (3, 2)) -> np.ndarray:
-    """Data with one entry replaced."""
-    X = data() if X is None else X
-    X[at] = value
-    return X
+def bad_call(method: str, what: str, text: str, given: Any = data, p: Any = None, error: Any = ValueError, **more: Any):
+    """Return a row whose method raises; `p` are parameters."""
+    return Case(
+        f"{what} in {method}", RBF2 if p is None else p, method=method, given=given, error=(error, text), **more
+    )
 
 
-def objects_with_dict() -> np.ndarray:
-    X = data().astype(object)
-    X[0, 0] = {"a": 1}
-    return X
-
-
-def hypercube(d: int = 8) -> np.ndarray:
-    return np.array(list(itertools.product([-1.0, 1.0], repeat=d)))
-
-
-def circle(n: int = 64) -> np.ndarray:
-    angles = 2.0 * np.pi * np.arange(n) / n
-    return np.column_stack([np.cos(angles), np.sin(angles)])
-
-
-def with_outlier(factor: float) -> np.ndarray:
-    """Data whose first row is far away: that must not cost the others their digits."""
-    X = data()
-    X[0] *= factor
-    return X
-
-
-def linear_gram(n: int = 30) -> np.ndarray:
-    X = data(n)
-    return X @ X.T
-
-
-def with_spectrum(values: np.ndarray, seed: int = 0) -> np.ndarray:
-    """A centered symmetric matrix with these eigenvalues and one 0, for the constant vector."""
-    n = len(values) + 1
-    columns = np.random.default_rng(seed).standard_normal((n, n))
-    columns[:, 0] = 1.0
-    Q = np.linalg.qr(columns)[0][:, 1:]
-    K = (Q * values) @ Q.T
-    return (K + K.T) / 2
-
-
-def wide_sparse(n: int = 40, d: int = 4_000_000) -> Any:
-    """CSR rows that would be 1.3 GB as a dense array."""
-    rng = np.random.default_rng(1)
-    entries = (rng.standard_normal(20 * n), (np.repeat(np.arange(n), 20), rng.integers(0, d, 20 * n)))
-    return scipy.sparse.csr_array(entries, shape=(n, d))
-
-
-INDEFINITE = np.diag([5.0, 4.0, 3.0, -3.0, -4.0])
+def right(what: str, check: Check | None = None, fit: Any = data, warns: Any = (), **parameters: Any) -> Case:
+    """Return a row whose fit gives the right result."""
+    return Case(what, parameters, fit, warns=warns, check=check)
 
 
 # -- right answers ---------------------------------------------------------------------------------------------------
 
 
-def centered(K: np.ndarray) -> np.ndarray:
-    K = np.asarray(K, dtype=np.float64)
-    return K - K.mean(axis=0)[None, :] - K.mean(axis=1)[:, None] + K.mean()
-
-
 def spectrum(K: np.ndarray, p: int) -> np.ndarray:
-    """Largest p eigenvalues of the centered matrix, from LAPACK in float64."""
-    return np.linalg.eigvalsh(centered(K))[::-1][:p]
-
-
-def gaussian(X: np.ndarray, gamma: float) -> np.ndarray:
-    """The RBF kernel matrix from differences."""
-    differences = X[:, None, :] - X[None, :, :]
-    return np.exp(-gamma * np.sum(differences * differences, axis=2))
+    """Return the largest p eigenvalues of the centered matrix."""
+    return oracle.eigenpairs(oracle.centered(K), p)[0]
 
 
 def pca_spectrum(X: np.ndarray, p: int) -> np.ndarray:
     return np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:p] ** 2
 
 
-def eigenvalues_are(expected: Callable[[Any], np.ndarray], rtol: float = 1e-10, atol: float = 0.0) -> Any:
-    """A check of `eigenvalues_` against a function of X."""
-
-    def check(estimator: Any, X: Any, result: Any) -> None:
-        np.testing.assert_allclose(estimator.eigenvalues_, expected(X), rtol=rtol, atol=atol)
-
-    return check
+def values_are(expected: Callable[[Any], np.ndarray], rtol: float = 1e-10, atol: float = 0.0) -> Check:
+    """Check `eigenvalues_` against a function of X."""
+    return lambda e, X: np.testing.assert_allclose(e.eigenvalues_, expected(X), rtol=rtol, atol=atol)
 
 
-def all_zero(p: int) -> Any:
-    """p components without variance: eigenvalues, ratios and scores exactly zero."""
+def same_as(other: Callable[[Any], Any], rtol: float = 1e-10) -> Check:
+    """Check the eigenvalues against those of another input."""
 
-    def check(estimator: Any, X: Any, result: Any) -> None:
-        assert estimator.eigenvalues_.shape == (p,)
-        assert not np.any(estimator.eigenvalues_)
-        assert not np.any(estimator.explained_variance_ratio_)
-        assert not np.any(estimator.transform(X))
-
-    return check
-
-
-def empty(estimator: Any, X: Any, result: Any) -> None:
-    assert estimator.eigenvalues_.shape == (0,)
-    assert estimator.transform(X).shape == (len(X), 0)
-
-
-def same_as(parameters: dict[str, Any], other: Callable[[Any], Any], rtol: float = 1e-10) -> Any:
-    """The eigenvalues that another input gives."""
-
-    def check(estimator: Any, X: Any, result: Any) -> None:
-        from gpukpca import KernelPCA
-
-        expected = KernelPCA(**parameters).fit(other(X)).eigenvalues_
+    def check(estimator: Any, X: Any) -> None:
+        expected = KernelPCA(**estimator.get_params(deep=False)).fit(other(X)).eigenvalues_
         np.testing.assert_allclose(estimator.eigenvalues_, expected, rtol=rtol)
 
     return check
 
 
-def last_is_exactly_zero(estimator: Any, X: Any, result: Any) -> None:
-    assert estimator.eigenvalues_[-1] == 0.0
-    assert np.all(estimator.eigenvalues_[:-1] > 0)
-    assert not np.any(estimator.transform(X)[:, -1])
+def has_shape(*shape: int) -> Check:
+    return lambda e, X: np.testing.assert_equal(e.eigenvectors_.shape, shape)
 
 
-def fraction_is_smallest(estimator: Any, X: Any, result: Any) -> None:
+def zero_from(q: int, p: int) -> Check:
+    """Check that of p components those from q on have eigenvalue, ratio and scores exactly zero."""
+
+    def check(estimator: Any, X: Any) -> None:
+        assert estimator.eigenvalues_.shape == (p,)
+        assert np.all(estimator.eigenvalues_[:q] > 0)
+        for values in (estimator.eigenvalues_[q:], estimator.explained_variance_ratio_[q:]):
+            assert not np.any(values)
+        assert not np.any(estimator.transform(X)[:, q:])
+
+    return check
+
+
+def empty(estimator: Any, X: Any) -> None:
+    assert estimator.eigenvalues_.shape == (0,)
+    assert estimator.transform(X).shape == (len(X), 0)
+
+
+def fraction_is_smallest(estimator: Any, X: Any) -> None:
     values = spectrum(gaussian(X, 0.25), len(X))
     ratios = np.cumsum(values) / np.sum(values)
     assert len(estimator.eigenvalues_) == int(np.flatnonzero(ratios >= 0.95)[0]) + 1
     np.testing.assert_allclose(estimator.explained_variance_ratio_.sum(), ratios[len(estimator.eigenvalues_) - 1])
 
 
-def identity_matrix_spectrum(estimator: Any, X: Any, result: Any) -> None:
+def identity_spectrum(estimator: Any, X: Any) -> None:
     """K = I: eigenvalue 1 with multiplicity n - 1."""
-    dtype = X.dtype.name
-    np.testing.assert_allclose(estimator.eigenvalues_, np.ones(len(X) - 1), rtol=tolerances.eigenvalue(dtype))
-    assert np.max(estimator.residual_norms_) <= tolerances.residual(dtype)
+    np.testing.assert_allclose(estimator.eigenvalues_, np.ones(len(X) - 1), rtol=tolerances.eigenvalue(X.dtype.name))
+    assert np.max(estimator.residual_norms_) <= tolerances.residual(X.dtype.name)
 
 
-def fit_and_transform_agree(estimator: Any, X: Any, result: Any) -> None:
-    """Row E1: to 100 u sqrt(lambda_1) lambda_1 / lambda_i a column."""
+def fit_and_transform_agree(estimator: Any, X: Any) -> None:
+    """To 100 u sqrt(lambda_1) lambda_1 / lambda_i a column."""
     values = estimator.eigenvalues_
     scores = estimator.eigenvectors_ * np.sqrt(values)
-    bound = 100 * np.finfo(values.dtype).eps * np.sqrt(values[0]) * values[0] / values
+    bound = tolerances.scores(X.dtype.name, "dense", values)
     assert np.all(np.max(np.abs(estimator.transform(X) - scores), axis=0) <= bound + 100 * estimator.residual_norms_)
 
 
-def orthonormal_with_small_residuals(estimator: Any, X: Any, result: Any) -> None:
+def hypercube_multiplicities(estimator: Any, X: Any) -> None:
+    """Eigenvalues of multiplicity 8 and 28."""
     V = estimator.eigenvectors_
-    np.testing.assert_allclose(V.T @ V, np.eye(V.shape[1]), atol=1e-12)
+    np.testing.assert_allclose(estimator.eigenvalues_, spectrum(gaussian(X, 0.05), 36), rtol=1e-10)
+    assert np.ptp(estimator.eigenvalues_[:8]) <= 1e-10
+    np.testing.assert_allclose(V.T @ V, np.eye(36), atol=1e-12)
     assert np.max(estimator.residual_norms_) <= 1e-8 * estimator.eigenvalues_[0]
 
 
-def hypercube_multiplicities(estimator: Any, X: Any, result: Any) -> None:
-    """Eigenvalues of multiplicity 8 and 28."""
-    np.testing.assert_allclose(estimator.eigenvalues_, spectrum(gaussian(X, 0.05), 36), rtol=1e-10)
-    assert np.ptp(estimator.eigenvalues_[:8]) <= 1e-10
-    orthonormal_with_small_residuals(estimator, X, result)
-
-
-def gap_is_nothing(estimator: Any, X: Any, result: Any) -> None:
-    assert estimator.gap_ is not None
+def no_gap(estimator: Any, X: Any) -> None:
     assert abs(estimator.gap_) <= 1e-10
     np.testing.assert_allclose(estimator.eigenvalues_, spectrum(gaussian(X, 1.0), 3), rtol=1e-10)
 
 
-def five_then_zeros(estimator: Any, X: Any, result: Any) -> None:
+def five_then_zeros(estimator: Any, X: Any) -> None:
+    zero_from(5, 10)(estimator, X)
     np.testing.assert_allclose(estimator.eigenvalues_[:5], pca_spectrum(X, 5), rtol=1e-9)
-    assert not np.any(estimator.eigenvalues_[5:])
-    assert not np.any(estimator.transform(X)[:, 5:])
 
 
-def converged_truthfully(estimator: Any, X: Any, result: Any) -> None:
+def converged_truthfully(estimator: Any, X: Any) -> None:
     """The residual that is stored is the true one, and within the tolerance."""
-    K, V, values = centered(X), estimator.eigenvectors_, estimator.eigenvalues_
+    K, V, values = oracle.centered(X), estimator.eigenvectors_, estimator.eigenvalues_
     true = np.linalg.norm(K @ V - V * values, axis=0)
     assert estimator.converged_
     assert np.all(true <= 1e-8 * values[0] * 1.01)
@@ -263,59 +196,38 @@ def converged_truthfully(estimator: Any, X: Any, result: Any) -> None:
     np.testing.assert_allclose(values, spectrum(X, len(values)), rtol=1e-8)
 
 
-def not_converged(estimator: Any, X: Any, result: Any) -> None:
+def not_converged(estimator: Any, X: Any) -> None:
     assert not estimator.converged_
     assert np.max(estimator.residual_norms_) > 1e-8 * estimator.eigenvalues_[0]
 
 
-def symmetric_part_used(estimator: Any, X: Any, result: Any) -> None:
-    np.testing.assert_allclose(estimator.eigenvalues_, spectrum((X + X.T) / 2, 2), rtol=1e-10)
-
-
-def positive_part_is_the_denominator(estimator: Any, X: Any, result: Any) -> None:
-    values = np.linalg.eigvalsh(centered(X))[::-1]
+def positive_part_is_the_denominator(estimator: Any, X: Any) -> None:
+    values = oracle.eigenpairs(oracle.centered(X))[0]
     expected = values[:1] / np.sum(np.maximum(values, 0.0))
     np.testing.assert_allclose(estimator.explained_variance_ratio_, expected, rtol=1e-10)
 
 
-def reconstruction_of_pca(estimator: Any, X: Any, result: Any) -> None:
+def reconstruction_of_pca(estimator: Any, X: Any) -> None:
     mean = X.mean(axis=0)
-    _, _, axes = np.linalg.svd(X - mean, full_matrices=False)
-    expected = mean + (X - mean) @ axes[:2].T @ axes[:2]
+    axes = np.linalg.svd(X - mean, full_matrices=False)[2][:2]
+    expected = mean + (X - mean) @ axes.T @ axes
     np.testing.assert_allclose(estimator.inverse_transform(estimator.transform(X)), expected, rtol=0, atol=1e-12)
 
 
-def dense_equivalent(parameters: dict[str, Any]) -> Any:
+def dense_equivalent(estimator: Any, X: Any) -> None:
     """A sparse input gives what the dense one gives, in fit and in transform."""
-
-    def check(estimator: Any, X: Any, result: Any) -> None:
-        from gpukpca import KernelPCA
-
-        dense = KernelPCA(**parameters).fit(X.toarray())
-        np.testing.assert_allclose(estimator.eigenvalues_, dense.eigenvalues_, rtol=1e-9)
-        np.testing.assert_allclose(estimator.transform(X), dense.transform(X.toarray()), atol=1e-8)
-
-    return check
+    dense = KernelPCA(**estimator.get_params(deep=False)).fit(X.toarray())
+    np.testing.assert_allclose(estimator.eigenvalues_, dense.eigenvalues_, rtol=1e-9)
+    np.testing.assert_allclose(estimator.transform(X), dense.transform(X.toarray()), atol=1e-8)
 
 
-def has_shape(*shape: int) -> Any:
-    def check(estimator: Any, X: Any, result: Any) -> None:
-        assert estimator.eigenvectors_.shape == shape
-
-    return check
-
-
-def smaller_path_is_recorded(estimator: Any, X: Any, result: Any) -> None:
+def smaller_path_is_recorded(estimator: Any, X: Any) -> None:
     plan = estimator.plan_
     assert plan.predicted_bytes <= plan.available_bytes == 4 * 2**20
     assert isinstance(plan.storage, TiledStorage)
     assert plan.storage.cached_tiles < plan.storage.tiles
     assert plan.notes
     np.testing.assert_allclose(estimator.eigenvalues_, spectrum(gaussian(X, 1 / 3), 2), rtol=1e-8)
-
-
-def ran_on_the_cpu(estimator: Any, X: Any, result: Any) -> None:
-    assert "cpu" in estimator.device_.lower()
 
 
 # -- kernels of users that misbehave ---------------------------------------------------------------------------------
@@ -325,23 +237,10 @@ def returns_array(x: Any, y: Any) -> Any:
     return np.ones(3)
 
 
-def returns_text(x: Any, y: Any) -> Any:
-    return "one"
-
-
-def returns_none(x: Any, y: Any) -> Any:
-    return None
-
-
-def returns_nan(x: Any, y: Any) -> float:
-    return float("nan")
-
-
 def nan_for_one_pair(x: Any, y: Any) -> float:
-    """NaN between rows 1 and 2 of `data()`."""
+    """Return NaN between rows 1 and 2 of `data()`."""
     X = data()
-    pair = {float(x[0]), float(y[0])}
-    return float("nan") if pair == {X[1, 0], X[2, 0]} else float(x @ y)
+    return math.nan if {float(x[0]), float(y[0])} == {X[1, 0], X[2, 0]} else float(x @ y)
 
 
 def raises(x: Any, y: Any) -> float:
@@ -374,685 +273,442 @@ class NanInATile(kernels.RBF):
 
 RBF2 = {"n_components": 2, "kernel": "rbf"}
 INVERSE = {"n_components": 2, "kernel": "rbf", "fit_inverse_transform": True}
-PRECOMPUTED = {"n_components": 2, "kernel": "precomputed"}
-PRECOMPUTED_ALL = {"kernel": "precomputed"}
-FULL = {"n_components": 5, "kernel": "precomputed"}
-NO_VARIANCE = (RankWarning, "carry variance")
-NOTHING_KEPT = (RankWarning, "none is kept")
-TIED = (PrecisionWarning, "not separately determined")
-NEGATIVE_DIAGONAL = (IndefiniteKernelWarning, "diagonal")
-INVALID = InvalidParameterError
-NOT_FITTED = (NotFittedError, "not fitted")
+MATRIX = {"n_components": 2, "kernel": "precomputed"}
+NO_VARIANCE = ((RankWarning, "carry variance"),)
+ONE_SAMPLE = ((RankWarning, "1 sample"),)
+NOTHING_KEPT = ((RankWarning, "none is kept"),)
+NEGATIVE_DIAGONAL = ((IndefiniteKernelWarning, "diagonal"),)
+ITERATIVE = {"eigen_solver": "randomized", "random_state": 0}
+DOUBLES = ("dense", "randomized")
+INDEFINITE = np.diag([5.0, 4.0, 3.0, -3.0, -4.0])
+
+
+def repeated(row: Callable[..., Case], values: Any) -> list[Case]:
+    """Return one row for each value, or for each tuple of them."""
+    return [row(*value) if isinstance(value, tuple) else row(value) for value in values]
+
+
+def centered_rows(X: Any) -> Any:
+    return (X.astype(float) - X.astype(float).mean(axis=0)).astype(X.dtype)
+
+
+def far_row(factor: float) -> np.ndarray:
+    """Return data whose first row is far away: that must not cost the others their digits."""
+    return data() * np.where(np.arange(30) == 0, factor, 1.0)[:, None]
+
+
+def of_spectrum(values: np.ndarray) -> np.ndarray:
+    """Return a centered symmetric matrix with these eigenvalues and one 0, for the constant vector."""
+    columns = np.random.default_rng(0).standard_normal((len(values) + 1,) * 2)
+    columns[:, 0] = 1.0
+    Q = np.linalg.qr(columns)[0][:, 1:]
+    K = (Q * values) @ Q.T
+    return (K + K.T) / 2
+
 
 SHAPES = [
-    Case("A1", "one dimension", fit=lambda: np.ones(5), error=(ValueError, "Reshape your data"), everywhere=True),
-    Case("A2a", "scalar", fit=lambda: 3.0, error=(ValueError, "Expected 2D array, got scalar")),
-    Case("A2b", "array scalar", fit=lambda: np.float64(3), error=(ValueError, "Expected 2D array, got scalar")),
-    Case("A2c", "string", fit=lambda: "abc", error=(ValueError, "could not convert string")),
-    Case("A2d", "strings", fit=lambda: [["a", "b"], ["c", "d"]], error=(ValueError, "could not convert string")),
-    Case("A2e", "None", fit=lambda: None, error=(ValueError, "Expected 2D array, got scalar")),
-    Case("A3", "three dimensions", fit=lambda: np.ones((2, 2, 2)), error=(ValueError, "dim 3"), everywhere=True),
-    Case("A4", "no samples", fit=lambda: np.ones((0, 3)), error=(ValueError, "0 sample(s)"), everywhere=True),
-    Case(
-        "A5",
-        "no features",
-        fit=lambda: np.ones((4, 0)),
-        error=(ValueError, "0 feature(s) (shape=(4, 0)) while a minimum of 1 is required"),
-        everywhere=True,
-    ),
+    bad("one dimension", "Reshape your data", lambda: np.ones(5), every=True),
+    bad("scalar", "Expected 2D array, got scalar", lambda: 3.0),
+    bad("array scalar", "Expected 2D array, got scalar", lambda: np.float64(3)),
+    bad("string", "could not convert string", lambda: "abc"),
+    bad("strings", "could not convert string", lambda: [["a", "b"], ["c", "d"]]),
+    bad("None", "Expected 2D array, got scalar", lambda: None),
+    bad("three dimensions", "dim 3", lambda: np.ones((2, 2, 2)), every=True),
+    bad("no samples", "0 sample(s)", lambda: np.ones((0, 3)), every=True),
+    bad("no features", "0 feature(s) (shape=(4, 0)) while a minimum of 1 is", lambda: np.ones((4, 0)), every=True),
     *[
-        Case(
-            "A6",
-            f"one sample {kernel}",
-            {"n_components": 1, "kernel": kernel},
-            fit=lambda: data(1),
-            warns=((RankWarning, "1 sample"),),
-            check=all_zero(1),
+        right(
+            f"one sample {kernel}", zero_from(0, 1), make, ((RankWarning, "1 sample"),), n_components=1, kernel=kernel
         )
-        for kernel in ("linear", "rbf", "poly", "sigmoid", "cosine", "laplacian", "matern", "rational_quadratic")
+        for make, names in (
+            (lambda: data(1), "linear rbf poly sigmoid cosine laplacian matern rational_quadratic"),
+            (lambda: np.array([[2.0]]), "precomputed"),
+        )
+        for kernel in names.split()
     ],
-    Case(
-        "A6",
-        "one sample precomputed",
-        {"n_components": 1, "kernel": "precomputed"},
-        fit=lambda: np.array([[2.0]]),
-        warns=((RankWarning, "1 sample"),),
-        check=all_zero(1),
-    ),
-    Case("A6", "one sample all components", {"kernel": "rbf"}, fit=lambda: data(1), warns=(NOTHING_KEPT,), check=empty),
-    Case("A6", "one sample all components linear", fit=lambda: data(1), warns=(NOTHING_KEPT,), check=empty),
-    Case(
-        "A7",
+    right("one sample all components", empty, lambda: data(1), NOTHING_KEPT, kernel="rbf"),
+    right("one sample all components linear", empty, lambda: data(1), NOTHING_KEPT),
+    right(
         "two samples",
-        {"n_components": 1, "kernel": "rbf", "gamma": 0.3},
-        fit=lambda: data(2),
-        check=eigenvalues_are(lambda X: np.array([1.0 - gaussian(X, 0.3)[0, 1]]), rtol=10 * U),
+        values_are(lambda X: np.array([1.0 - gaussian(X, 0.3)[0, 1]]), rtol=10 * U),
+        lambda: data(2),
+        **{"n_components": 1, "kernel": "rbf", "gamma": 0.3},
     ),
-    Case(
-        "A7",
+    right(
         "two samples linear",
-        {"n_components": 1},
-        fit=lambda: data(2),
-        check=eigenvalues_are(lambda X: np.array([np.sum((X[0] - X[1]) ** 2) / 2]), rtol=10 * U),
+        values_are(lambda X: np.array([np.sum((X[0] - X[1]) ** 2) / 2]), rtol=10 * U),
+        lambda: data(2),
+        n_components=1,
     ),
-    Case(
-        "A8",
-        "one feature",
-        RBF2,
-        fit=lambda: data(30, 1),
-        check=eigenvalues_are(lambda X: spectrum(gaussian(X, 1.0), 2)),
+    right("one feature", values_are(lambda X: spectrum(gaussian(X, 1.0), 2)), lambda: data(30, 1), **RBF2),
+    *repeated(
+        lambda p: right(
+            f"more components than samples {p}",
+            has_shape(30, 30),
+            warns=((RankWarning, f"n_components={p} is more than the 30 sample(s)"), *NO_VARIANCE),
+            **{"n_components": p, "kernel": "rbf"},
+        ),
+        (40, 10**30),
     ),
-    Case(
-        "A9",
-        "more components than samples",
-        {"n_components": 40, "kernel": "rbf"},
-        warns=((RankWarning, "n_components=40 is more than the 30 sample(s)"), NO_VARIANCE),
-        check=has_shape(30, 30),
-    ),
-    Case(
-        "A9",
-        "far more components than samples",
-        {"n_components": 10**30, "kernel": "rbf"},
-        warns=((RankWarning, "is more than the 30 sample(s)"), NO_VARIANCE),
-        check=has_shape(30, 30),
-    ),
-    Case(
-        "A10",
+    right(
         "as many components as samples",
-        {"n_components": 30, "kernel": "rbf"},
+        zero_from(29, 30),
         warns=((RankWarning, "only 29 of the 30"),),
-        check=last_is_exactly_zero,
+        **{"n_components": 30, "kernel": "rbf"},
     ),
-    Case("A10", "all components", {"kernel": "rbf"}, check=has_shape(30, 29)),
-    *[
-        Case("A11", f"n_components {value!r}", {"n_components": value}, error=(INVALID, f"n_components={value!r}"))
-        for value in (0, -1, 2.5, 1.0, 0.0, "3", math.nan, math.inf, [2], (2,), 2 + 0j)
-    ],
-    Case(
-        "A11",
-        "n_components array",
-        {"n_components": np.array([1, 2])},
-        error=(INVALID, "n_components=array"),
+    right("all components", has_shape(30, 29), kernel="rbf"),
+    *repeated(
+        lambda p: invalid(f"n_components {p!r}", "n_components=", n_components=p),
+        [0, -1, 2.5, 1.0, 0.0, "3", math.nan, math.inf, [2], ((2,),), 2 + 0j, True, np.array([1, 2])],
     ),
-    Case("A12", "n_components True", {"n_components": True}, error=(INVALID, "n_components=True")),
-    Case("A13", "fraction", {"n_components": 0.95, "kernel": "rbf"}, check=fraction_is_smallest),
-    Case(
-        "A13",
-        "fraction randomized",
-        {"n_components": 0.95, "kernel": "rbf", "eigen_solver": "randomized", "random_state": 0},
-        check=fraction_is_smallest,
-    ),
+    right("fraction", fraction_is_smallest, n_components=0.95, kernel="rbf"),
+    right("fraction randomized", fraction_is_smallest, n_components=0.95, kernel="rbf", **ITERATIVE),
 ]
 
+NAN, WIDE_NAN = lambda: with_value(np.nan), lambda: with_value(np.nan, data(5, 2), (1, 1))
 VALUES = [
-    Case("A14", "NaN", fit=lambda: with_value(np.nan), error=(ValueError, "contains NaN: 1 value"), everywhere=True),
-    Case("A14", "NaN row", fit=lambda: with_value(np.nan), error=(ValueError, "first in row 3"), everywhere=True),
-    Case(
-        "A14",
-        "NaN in transform",
-        RBF2,
-        method="transform",
-        given=lambda: with_value(np.nan),
-        error=(ValueError, "contains NaN"),
-        everywhere=True,
-    ),
-    Case(
-        "A14",
-        "NaN in inverse",
-        INVERSE,
-        method="inverse_transform",
-        given=lambda: with_value(np.nan, data(5, 2), (1, 1)),
-        error=(ValueError, "contains NaN"),
-        everywhere=True,
-    ),
-    Case(
-        "A14",
-        "NaN sparse",
-        fit=lambda: scipy.sparse.csr_array(with_value(np.nan)),
-        error=(ValueError, "first in row 3"),
-    ),
-    *[
-        Case("A15", f"{value}", fit=lambda v=value: with_value(v), error=(ValueError, "infinity"), everywhere=True)
-        for value in (np.inf, -np.inf)
-    ],
-    Case(
-        "A15",
-        "both infinities",
-        fit=lambda: with_value(-np.inf, with_value(np.inf), (7, 0)),
-        error=(ValueError, "contains infinity"),
-        everywhere=True,
-    ),
-    Case(
-        "A15",
+    bad("NaN", "contains NaN: 1 value", NAN, every=True),
+    bad("NaN row", "first in row 3", NAN, every=True),
+    bad("NaN sparse", "first in row 3", lambda: scipy.sparse.csr_array(with_value(np.nan))),
+    bad_call("transform", "NaN", "contains NaN", NAN, everywhere=True),
+    bad_call("inverse_transform", "NaN", "contains NaN", WIDE_NAN, INVERSE, everywhere=True),
+    bad("infinity", "infinity", lambda: with_value(np.inf), every=True),
+    bad("minus infinity", "infinity", lambda: with_value(-np.inf), every=True),
+    bad("both infinities", "infinity", lambda: with_value(-np.inf, with_value(np.inf), (7, 0)), every=True),
+    right(
         "sum overflows rbf",
-        {"kernel": "rbf"},
-        fit=lambda: 1e307 * (1.0 + 0.1 * data(100, 2)),
-        warns=((PrecisionWarning, "K is nearly the identity"),),
-        check=identity_matrix_spectrum,
+        identity_spectrum,
+        lambda: 1e307 * (1.0 + 0.1 * data(100, 2)),
+        ((PrecisionWarning, "K is nearly the identity"),),
+        kernel="rbf",
     ),
-    Case(
-        "A15",
-        "sum overflows linear",
-        fit=lambda: 1e307 * (1.0 + 0.1 * data(100, 2)),
-        error=(ValueError, "overflow"),
-    ),
-    Case(
-        "A15",
-        "products overflow linear",
-        fit=lambda: (1e20 * data(60, 5)).astype(np.float32),
-        error=(ValueError, "overflow"),
-    ),
-    Case("A16", "complex", fit=lambda: data() + 1j, error=(ValueError, "Complex data not supported"), everywhere=True),
-    Case(
-        "A16",
-        "complex in transform",
-        RBF2,
-        method="transform",
-        given=lambda: data() + 1j,
-        error=(ValueError, "Complex data not supported"),
-        everywhere=True,
-    ),
-    Case(
-        "A16",
-        "complex in inverse",
-        INVERSE,
-        method="inverse_transform",
-        given=lambda: data(5, 2) + 1j,
-        error=(ValueError, "Complex data not supported"),
-        everywhere=True,
-    ),
-    Case("A17", "objects", RBF2, fit=lambda: data().astype(object), check=same_as(RBF2, lambda X: X.astype(float))),
-    Case("A17", "objects with a dict", fit=objects_with_dict, error=(TypeError, "argument must be")),
-    *[
-        Case(
-            "A18",
+    bad("sum overflows linear", "overflow", lambda: 1e307 * (1.0 + 0.1 * data(100, 2))),
+    bad("products overflow linear", "overflow", lambda: (1e20 * data(60, 5)).astype(np.float32)),
+    bad("complex", "Complex data not supported", lambda: data() + 1j, every=True),
+    bad_call("transform", "complex", "Complex data not supported", lambda: data() + 1j, everywhere=True),
+    bad_call("inverse_transform", "complex", "Complex data not", lambda: data(5, 2) + 1j, INVERSE, everywhere=True),
+    right("objects", same_as(lambda X: X.astype(float)), lambda: data().astype(object), **RBF2),
+    bad("objects with a dict", "argument must be", lambda: np.array([[{"a": 1}, 1.0]] * 3), error=TypeError),
+    *repeated(
+        lambda name: right(
             name,
-            {"n_components": 2},
-            fit=lambda name=name: (40 * np.abs(data())).astype(name),
-            check=same_as({"n_components": 2}, lambda X: X.astype(float), rtol=1e-12),
-        )
-        for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16")
-    ],
-    Case("A18", "bool", RBF2, fit=lambda: data() > 0, check=same_as(RBF2, lambda X: X.astype(float), rtol=1e-12)),
-    Case(
-        "A18",
+            same_as(lambda X: X.astype(float), rtol=1e-12),
+            lambda: (40 * np.abs(data())).astype(name),
+            n_components=2,
+        ),
+        ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16"],
+    ),
+    right("bool", same_as(lambda X: X.astype(float), rtol=1e-12), lambda: data() > 0, **RBF2),
+    right(
         "large uint64",
-        {"n_components": 2},
-        fit=lambda: (np.abs(data()) * 2**58).astype(np.uint64),
-        warns=((PrecisionWarning, "2**53"),),
-        check=same_as({"n_components": 2}, lambda X: X.astype(float)),
+        same_as(lambda X: X.astype(float)),
+        lambda: (np.abs(data()) * 2**58).astype(np.uint64),
+        ((PrecisionWarning, "2**53"),),
+        n_components=2,
     ),
-    Case(
-        "A20",
+    right(
         "longdouble",
-        RBF2,
-        fit=lambda: data().astype(np.longdouble),
-        warns=((PrecisionWarning, "extended precision"),),
-        check=same_as(RBF2, lambda X: X.astype(float)),
+        same_as(lambda X: X.astype(float)),
+        lambda: data().astype(np.longdouble),
+        ((PrecisionWarning, "extended precision"),),
+        **RBF2,
     ),
 ]
 
+
+def thinned(form: str) -> Any:
+    return getattr(scipy.sparse, form)(np.where(np.abs(data()) > 0.7, data(), 0.0))
+
+
+FORMS = ("csr_array", "csr_matrix", "csc_array", "coo_array")
 CONTAINERS = [
-    *[
-        Case(
-            "A27",
-            f"{form} {kernel}",
-            {"n_components": 3, "kernel": kernel},
-            fit=lambda form=form: getattr(scipy.sparse, form)(np.where(np.abs(data()) > 0.7, data(), 0.0)),
-            warns=((RankWarning, "Cosine"),) if kernel == "cosine" else (),
-            check=None if kernel == "cosine" else dense_equivalent({"n_components": 3, "kernel": kernel}),
-        )
-        for form, kernel in itertools.product(
-            ("csr_array", "csr_matrix", "csc_array", "coo_array"), ("linear", "rbf", "poly", "cosine", "laplacian")
-        )
-    ],
-    *[
-        Case(
-            "A27",
+    *repeated(
+        lambda form, kernel: right(
+            f"{form} {kernel}", dense_equivalent, lambda: thinned(form), n_components=3, kernel=kernel
+        ),
+        itertools.product(FORMS, ("linear", "rbf", "poly", "laplacian")),
+    ),
+    *repeated(
+        lambda form: right(
+            f"{form} cosine", None, lambda: thinned(form), ((RankWarning, "Cosine"),), n_components=3, kernel="cosine"
+        ),
+        FORMS,
+    ),
+    *repeated(
+        lambda kernel: right(
             f"wide CSR stays sparse {kernel}",
-            {"n_components": 2, "kernel": kernel, "memory_limit": "100MiB", "random_state": 0},
-            fit=wide_sparse,
-            check=has_shape(40, 2),
-        )
-        for kernel in ("linear", "rbf", "poly")
-    ],
-    Case(
-        "A27",
-        "no inverse for sparse",
-        INVERSE,
-        fit=lambda: scipy.sparse.csr_array(data()),
-        error=(ValueError, "not implemented for sparse"),
+            has_shape(40, 2),
+            wide_sparse,
+            **{"n_components": 2, "kernel": kernel, "memory_limit": "100MiB", "random_state": 0},
+        ),
+        ("linear", "rbf", "poly"),
     ),
-    Case(
-        "A28",
-        "list of lists",
-        RBF2,
-        fit=lambda: data().tolist(),
-        check=same_as(RBF2, lambda X: np.array(X)),
-    ),
-    Case("A28", "ragged list", fit=lambda: [[1, 2], [3]], error=(ValueError, "inhomogeneous")),
-    Case("A28", "unknown object", fit=object, error=(TypeError, "object")),
-    Case(
-        "A29",
+    bad("no inverse for sparse", "not implemented for sparse", lambda: scipy.sparse.csr_array(data()), **INVERSE),
+    right("list of lists", same_as(np.array), lambda: data().tolist(), **RBF2),
+    bad("ragged list", "inhomogeneous", lambda: [[1, 2], [3]]),
+    bad("unknown object", "object", object, error=TypeError),
+    bad_call(
+        "transform",
         "other width",
-        RBF2,
-        method="transform",
-        given=lambda: data(5, 1),
-        error=(ValueError, "X has 1 features, but KernelPCA is expecting 4 features as input"),
+        "X has 1 features, but KernelPCA is expecting 4 features as input",
+        lambda: data(5, 1),
         everywhere=True,
     ),
-    Case("A30", "transform before fit", RBF2, method="transform", fitted=False, error=(NotFittedError, "not fitted")),
-    Case(
-        "A30",
-        "inverse before fit",
-        INVERSE,
-        method="inverse_transform",
-        given=lambda: data(5, 2),
-        fitted=False,
-        error=(NotFittedError, "not fitted"),
+    bad_call("transform", "no rows", "0 sample(s)", lambda: data(0), everywhere=True),
+    bad_call("transform", "before fit", "not fitted", error=NotFittedError, fitted=False),
+    bad_call(
+        "inverse_transform", "before fit", "not fitted", lambda: data(5, 2), INVERSE, NotFittedError, fitted=False
     ),
-    Case(
-        "A30",
-        "inverse not enabled",
-        RBF2,
-        method="inverse_transform",
-        given=lambda: data(5, 2),
-        error=(NotFittedError, "fit_inverse_transform"),
-    ),
-    Case(
-        "A31",
-        "transform of nothing",
-        RBF2,
-        method="transform",
-        given=lambda: data(0),
-        error=(ValueError, "0 sample(s)"),
-        everywhere=True,
-    ),
+    bad_call("inverse_transform", "not enabled", "fit_inverse_transform", lambda: data(5, 2), error=NotFittedError),
 ]
 
+WRONG = {
+    "tol": (-1, math.nan, "x"),
+    "max_iter": (0, 2.5),
+    "n_jobs": (0, 1.5),
+    "alpha": (-1, math.inf),
+    "copy_X": ("yes",),
+    "fit_inverse_transform": (1,),
+    "remove_zero_eig": (None,),
+    "iterated_power": (-1, "x", np.array([1, 2])),
+    "kernel_params": (3,),
+    "degree": ("x", 10**400),
+    "coef0": (math.nan, 10**400),
+    "verbose": (-1, "x"),
+    "memory_limit": (0, -1, 1.5, True, "1 furlong"),
+    "gram": ("tile", np.array([1, 2])),
+    "random_state": (-1, 2**32, "x", 1.5, True, [1]),
+    "eigen_solver": (None,),
+    "kernel": (None, 3),
+}
 UNKNOWN = [
-    Case("A34", "kernel name", {"kernel": "rbff"}, error=(INVALID, "Did you mean 'rbf'?")),
-    Case("A34", "kernel list", {"kernel": "rbff"}, error=(INVALID, "'laplacian'")),
-    Case("A34", "kernel None", {"kernel": None}, error=(INVALID, "kernel=None")),
-    Case("A34", "kernel class", {"kernel": kernels.RBF}, error=(INVALID, "an instance, not the class")),
-    Case("A34", "kernel number", {"kernel": 3}, error=(INVALID, "kernel=3")),
-    Case("A34", "solver name", {"eigen_solver": "densee"}, error=(INVALID, "Did you mean 'dense'?")),
-    Case("A34", "solver None", {"eigen_solver": None}, error=(INVALID, "eigen_solver=None")),
-    Case("A34", "gram", {"gram": "tile"}, error=(INVALID, "gram='tile'")),
-    Case(
-        "A34",
-        "kernel_params",
-        {"kernel": "matern", "kernel_params": {"nuu": 1.5}},
-        error=(INVALID, "kernel_params={'nuu': 1.5}"),
-    ),
-    Case(
-        "A34", "two gammas", {"kernel": kernels.RBF(), "gamma": 1.0}, error=(INVALID, "gamma was given together with")
-    ),
-    *[
-        Case("A34", f"{name} {value!r}", {name: value}, error=(INVALID, f"{name}="))
-        for name, value in [
-            ("tol", -1),
-            ("tol", math.nan),
-            ("tol", "x"),
-            ("max_iter", 0),
-            ("max_iter", 2.5),
-            ("n_jobs", 0),
-            ("n_jobs", 1.5),
-            ("alpha", -1),
-            ("alpha", math.inf),
-            ("copy_X", "yes"),
-            ("fit_inverse_transform", 1),
-            ("remove_zero_eig", None),
-            ("iterated_power", -1),
-            ("iterated_power", "x"),
-            ("kernel_params", 3),
-            ("degree", "x"),
-            ("degree", 10**400),
-            ("coef0", math.nan),
-            ("coef0", 10**400),
-            ("verbose", -1),
-            ("verbose", "x"),
-            ("memory_limit", 0),
-            ("memory_limit", -1),
-            ("memory_limit", 1.5),
-            ("memory_limit", True),
-            ("memory_limit", "1 furlong"),
-            ("gram", np.array([1, 2])),
-            ("iterated_power", np.array([1, 2])),
-        ]
-    ],
+    invalid("kernel name", "Did you mean 'rbf'?", kernel="rbff"),
+    invalid("kernel list", "'laplacian'", kernel="rbff"),
+    invalid("kernel class", "an instance, not the class", kernel=kernels.RBF),
+    invalid("solver name", "Did you mean 'dense'?", eigen_solver="densee"),
+    invalid("kernel_params", "kernel_params={'nuu': 1.5}", kernel="matern", kernel_params={"nuu": 1.5}),
+    invalid("two gammas", "gamma was given together with", kernel=kernels.RBF(), gamma=1.0),
+    *[invalid(f"{name} {value!r}", f"{name}=", **{name: value}) for name, values in WRONG.items() for value in values],
 ]
 
+FAR = {"n_components": 3, "kernel": "rbf", "gamma": 0.25}
 KERNELS = [
     *[
-        Case("B1", f"gamma {value!r}", {"kernel": "rbf", "gamma": value}, error=(INVALID, "gamma="))
+        invalid(f"gamma {value!r}", "gamma=", kernel="rbf", gamma=value)
         for value in (-1, -1e-300, math.nan, math.inf, "x", True, [1.0], 10**400, np.array([1.0, 2.0]))
     ],
     *[
-        Case("B1", f"gamma of the object {value!r}", {"kernel": kernels.RBF(value)}, error=(INVALID, "RBF: gamma="))
+        invalid(f"gamma of the object {value!r}", "RBF: gamma=", kernel=kernels.RBF(value))
         for value in (-1, math.nan, "x", True)
     ],
-    Case("B2", "gamma 0", RBF2 | {"gamma": 0}, warns=(NO_VARIANCE,), check=all_zero(2)),
-    Case("B2", "gamma 0 all components", {"kernel": "rbf", "gamma": 0}, warns=(NOTHING_KEPT,), check=empty),
-    Case(
-        "B2",
-        "degree 0",
-        {"n_components": 2, "kernel": "poly", "degree": 0},
-        warns=(NO_VARIANCE,),
-        check=all_zero(2),
-    ),
-    Case(
-        "B3",
+    right("gamma 0", zero_from(0, 2), warns=NO_VARIANCE, **RBF2, gamma=0),
+    right("gamma 0 all components", empty, warns=NOTHING_KEPT, kernel="rbf", gamma=0),
+    right("degree 0", zero_from(0, 2), warns=NO_VARIANCE, n_components=2, kernel="poly", degree=0),
+    right(
         "tiny gamma",
-        {"n_components": 4, "kernel": "rbf", "gamma": 1e-10},
-        check=eigenvalues_are(lambda X: 2e-10 * pca_spectrum(X, 4), rtol=1e-7),
+        values_are(lambda X: 2e-10 * pca_spectrum(X, 4), rtol=1e-7),
+        **{"n_components": 4, "kernel": "rbf", "gamma": 1e-10},
     ),
-    Case(
-        "B3",
+    right(
         "tiny gamma float32",
-        {"n_components": 4, "kernel": "rbf", "gamma": 1e-6},
-        fit=lambda: 0.05 * data().astype(np.float32),
-        check=eigenvalues_are(lambda X: 2e-6 * pca_spectrum(X.astype(float), 4), rtol=4e-6),
+        values_are(lambda X: 2e-6 * pca_spectrum(X.astype(float), 4), rtol=4e-6),
+        lambda: 0.05 * data().astype(np.float32),
+        **{"n_components": 4, "kernel": "rbf", "gamma": 1e-6},
     ),
-    Case("B4", "huge gamma", {"kernel": "rbf", "gamma": 1e10}, check=identity_matrix_spectrum),
-    Case("B5", "degree negative", {"kernel": "poly", "degree": -1}, error=(INVALID, "degree=-1")),
-    Case(
-        "B5", "broken power of a negative base", {"kernel": "poly", "degree": 2.5}, error=(ValueError, "NaN from power")
-    ),
-    Case(
-        "B5",
+    right("huge gamma", identity_spectrum, kernel="rbf", gamma=1e10),
+    invalid("degree negative", "degree=-1", kernel="poly", degree=-1),
+    bad("broken power of a negative base", "NaN from power", kernel="poly", degree=2.5),
+    right(
         "broken power",
-        {"n_components": 2, "kernel": "poly", "degree": 2.5},
-        fit=lambda: np.abs(data()),
-        check=eigenvalues_are(lambda X: spectrum((X @ X.T / 4 + 1) ** 2.5, 2)),
+        values_are(lambda X: spectrum((X @ X.T / 4 + 1) ** 2.5, 2)),
+        lambda: np.abs(data()),
+        **{"n_components": 2, "kernel": "poly", "degree": 2.5},
     ),
-    *[
-        Case("B7", f"rbf at {c:g}", {"kernel": "rbf"}, fit=lambda c=c: c * data(), check=identity_matrix_spectrum)
-        for c in (1e155, 1e200, 1e300)
-    ],
-    Case(
-        "B7",
-        "rbf float32 at 1e30",
-        {"kernel": "rbf"},
-        fit=lambda: (1e30 * data()).astype(np.float32),
-        check=identity_matrix_spectrum,
-    ),
-    Case(
-        "B8",
-        "rbf at 1e-150",
-        RBF2,
-        fit=lambda: 1e-150 * data(),
-        check=eigenvalues_are(lambda X: 0.5 * pca_spectrum(X, 2), rtol=1e-10),
-    ),
-    Case("B8", "rbf at 1e-170", RBF2, fit=lambda: 1e-170 * data(), warns=(NO_VARIANCE,), check=all_zero(2)),
-    *[
-        Case(
-            "B11",
-            f"offset {c:g} {dtype} {kernel}",
-            {"n_components": 2, "kernel": kernel},
-            fit=lambda c=c, dtype=dtype: (data() + c).astype(dtype),
-            check=same_as(
-                {"n_components": 2, "kernel": kernel},
-                lambda X: (X.astype(float) - X.astype(float).mean(axis=0)).astype(X.dtype),
-                rtol=100 * tolerances.eps(dtype),
-            ),
-        )
-        for c, dtype, kernel in itertools.product((1e4, 1e8), ("float64", "float32"), ("linear", "rbf", "laplacian"))
-        if (c, dtype) != (1e8, "float32")
-    ],
-    Case(
-        "B11",
-        "offset 1e8 float32",
-        RBF2 | {"gamma": 1e-6},
-        fit=lambda: (1000 * data() + 1e8).astype(np.float32),
-        check=same_as(
-            RBF2 | {"gamma": 1e-6},
-            lambda X: (X.astype(float) - X.astype(float).mean(axis=0)).astype(X.dtype),
-            rtol=20 * U32,
+    *repeated(
+        lambda c, dtype: right(
+            f"rbf {dtype} at {c:g}", identity_spectrum, lambda: (c * data()).astype(dtype), kernel="rbf"
         ),
+        [(1e155, "float64"), (1e200, "float64"), (1e300, "float64"), (1e30, "float32")],
     ),
-    *[
-        Case(
-            "B11",
+    right("rbf at 1e-150", values_are(lambda X: 0.5 * pca_spectrum(X, 2)), lambda: 1e-150 * data(), **RBF2),
+    right("rbf at 1e-170", zero_from(0, 2), lambda: 1e-170 * data(), NO_VARIANCE, **RBF2),
+    *repeated(
+        lambda c, dtype, kernel: right(
+            f"offset {c:g} {dtype} {kernel}",
+            same_as(centered_rows, rtol=100 * tolerances.eps(dtype)),
+            lambda: (data() + c).astype(dtype),
+            **{"n_components": 2, "kernel": kernel},
+        ),
+        [
+            (c, dtype, kernel)
+            for (c, dtype) in ((1e4, "float64"), (1e8, "float64"), (1e4, "float32"))
+            for kernel in ("linear", "rbf", "laplacian")
+        ],
+    ),
+    right(
+        "offset 1e8 float32",
+        same_as(centered_rows, rtol=20 * U32),
+        lambda: (1000 * data() + 1e8).astype(np.float32),
+        **RBF2,
+        gamma=1e-6,
+    ),
+    *repeated(
+        lambda c, dtype, rtol: right(
             f"one row {c:g} times as far {dtype}",
-            {"n_components": 3, "kernel": "rbf", "gamma": 0.25},
-            fit=lambda c=c, dtype=dtype: with_outlier(c).astype(dtype),
-            check=eigenvalues_are(
-                lambda X: spectrum(gaussian(X.astype(float), 0.25), 3), rtol=1e-10 if dtype == "float64" else 1e-5
-            ),
-        )
-        for c, dtype in itertools.product((1e4, 1e8, 1e12, 1e18), ("float64", "float32"))
-    ],
-    Case(
-        "B11",
+            values_are(lambda X: spectrum(gaussian(X.astype(float), 0.25), 3), rtol=rtol),
+            lambda: far_row(c).astype(dtype),
+            **FAR,
+        ),
+        [(c, *of) for c in (1e4, 1e8, 1e12, 1e18) for of in (("float64", 1e-10), ("float32", 1e-5))],
+    ),
+    right(
         "one row 1e200 times as far",
-        {"n_components": 3, "kernel": "laplacian", "gamma": 0.25},
-        fit=lambda: with_outlier(1e200),
-        check=same_as({"n_components": 3, "kernel": "laplacian", "gamma": 0.25}, lambda X: np.clip(X, -1e9, 1e9)),
+        same_as(lambda X: np.clip(X, -1e9, 1e9)),
+        lambda: far_row(1e200),
+        **FAR | {"kernel": "laplacian"},
     ),
-    Case(
-        "B15",
+    right(
         "cosine of a zero row",
-        {"n_components": 2, "kernel": "cosine"},
-        fit=lambda: np.vstack([data(), np.zeros((1, 4))]),
-        warns=((RankWarning, "row 30"),),
+        None,
+        lambda: np.vstack([data(), np.zeros((1, 4))]),
+        ((RankWarning, "row 30"),),
+        **{"n_components": 2, "kernel": "cosine"},
     ),
-    Case("B16", "an array", {"kernel": returns_array}, error=(ValueError, "kernel returns_array must return a number")),
-    Case("B16", "a text", {"kernel": returns_text}, error=(ValueError, "it returned str")),
-    Case("B16", "None", {"kernel": returns_none}, error=(ValueError, "it returned NoneType")),
-    Case("B16", "NaN", {"kernel": returns_nan}, error=(ValueError, "returned NaN at (0, 0)")),
-    Case("B16", "NaN for one pair", {"kernel": nan_for_one_pair}, error=(ValueError, "returned NaN at (1, 2)")),
-    Case(
-        "B16",
-        "block of wrong shape",
-        {"n_components": 2, "kernel": WrongShape()},
-        error=(ValueError, "WrongShape must return a block of shape (3, 3)"),
+    bad("an array", "kernel returns_array must return a number", kernel=returns_array),
+    bad("a text", "it returned str", kernel=lambda x, y: "one"),
+    bad("no answer", "it returned NoneType", kernel=lambda x, y: None),
+    bad("a kernel of NaN", "returned NaN at (0, 0)", kernel=lambda x, y: math.nan),
+    bad("NaN for one pair", "returned NaN at (1, 2)", kernel=nan_for_one_pair),
+    bad("wrong shape", "WrongShape must return a block of shape (3, 3)", n_components=2, kernel=WrongShape()),
+    bad(
+        "wrong dtype",
+        "WrongDtype must return blocks of dtype float64; it returned float32",
+        **{"n_components": 2, "kernel": WrongDtype()},
     ),
-    Case(
-        "B16",
-        "block of wrong dtype",
-        {"n_components": 2, "kernel": WrongDtype()},
-        error=(ValueError, "WrongDtype must return blocks of dtype float64; it returned float32"),
-    ),
-    Case("B16", "block of lists", {"n_components": 2, "kernel": WrongType()}, error=(ValueError, "it returned list")),
-    Case("B16", "NaN in a block", {"n_components": 2, "kernel": NanInATile()}, error=(ValueError, "NanInATile")),
-    Case("B17", "a kernel that raises", {"kernel": raises}, error=(ZeroDivisionError, "out of the kernel")),
-    Case("B19", "power", {"kernel": kernels.RBF() ** -1}, error=(INVALID, "Power: exponent=-1")),
-    Case("B19", "sum with a name", {"kernel": kernels.Sum(kernels.RBF(), "rbf")}, error=(INVALID, "Sum: k2='rbf'")),
-    Case(
-        "B19",
-        "exponential overflow",
-        {"n_components": 2, "kernel": kernels.exp(1000 * kernels.Linear())},
-        error=(ValueError, "overflow"),
-    ),
-    Case(
-        "B19",
-        "polynomial overflow",
-        {"n_components": 2, "kernel": "poly", "degree": 1000},
-        fit=lambda: 1e3 * data(),
-        error=(ValueError, "overflow"),
-    ),
-    Case("B21", "sigmoid", {"kernel": "sigmoid", "gamma": 5.0}, error=(IndefiniteKernelError, "smaller gamma")),
-    Case("B21", "sigmoid says", {"kernel": "sigmoid", "gamma": 5.0}, error=(IndefiniteKernelError, "-5.985")),
-    Case("B21", "sigmoid largest", {"kernel": "sigmoid", "gamma": 5.0}, error=(IndefiniteKernelError, "17.82")),
+    bad("block of lists", "it returned list", n_components=2, kernel=WrongType()),
+    bad("NaN in a block", "NanInATile", n_components=2, kernel=NanInATile()),
+    bad("a kernel that raises", "out of the kernel", error=ZeroDivisionError, kernel=raises),
+    invalid("power", "Power: exponent=-1", kernel=kernels.RBF() ** -1),
+    invalid("sum with a name", "Sum: k2='rbf'", kernel=kernels.Sum(kernels.RBF(), "rbf")),
+    bad("exponential overflow", "overflow", n_components=2, kernel=kernels.exp(1000 * kernels.Linear())),
+    bad("polynomial overflow", "overflow", lambda: 1e3 * data(), n_components=2, kernel="poly", degree=1000),
+    *[
+        bad(f"sigmoid says {text}", text, error=IndefiniteKernelError, kernel="sigmoid", gamma=5.0)
+        for text in ("smaller gamma", "-5.985", "17.82")
+    ],
 ]
 
 MATRICES = [
-    Case("C1", "not square", PRECOMPUTED, fit=data, error=(ValueError, "square in fit; got shape (30, 4)")),
-    Case(
-        "C2",
-        "other width",
-        PRECOMPUTED,
-        fit=linear_gram,
-        method="transform",
-        given=lambda: linear_gram()[:, :5],
-        error=(ValueError, "expecting 30 features"),
+    bad("not square", "square in fit; got shape (30, 4)", **MATRIX),
+    bad_call(
+        "transform", "matrix of other width", "expecting 30", lambda: linear_gram()[:, :5], MATRIX, fit=linear_gram
     ),
-    Case(
-        "C3",
+    right(
         "asymmetric",
-        PRECOMPUTED,
-        fit=lambda: linear_gram() + np.outer(np.eye(30)[2], np.eye(30)[5]),
-        warns=((UserWarning, "reaches 1 at (2, 5)"),),
-        check=symmetric_part_used,
+        values_are(lambda X: spectrum((X + X.T) / 2, 2)),
+        lambda: linear_gram() + np.outer(np.eye(30)[2], np.eye(30)[5]),
+        ((UserWarning, "reaches 1 at (2, 5)"),),
+        **MATRIX,
     ),
-    Case(
-        "C4",
+    right(
         "asymmetric within rounding",
-        PRECOMPUTED,
-        fit=lambda: linear_gram() * (1 + U * np.outer(np.eye(30)[2], np.eye(30)[5])),
-        check=symmetric_part_used,
+        values_are(lambda X: spectrum((X + X.T) / 2, 2)),
+        lambda: linear_gram() * (1 + U * np.outer(np.eye(30)[2], np.eye(30)[5])),
+        **MATRIX,
     ),
-    Case(
-        "C5", "NaN", PRECOMPUTED, fit=lambda: with_value(np.nan, linear_gram()), error=(ValueError, "row 3, column 2")
-    ),
-    Case("C5", "infinity", PRECOMPUTED, fit=lambda: with_value(np.inf, linear_gram()), error=(ValueError, "infinity")),
-    *[
-        Case(
-            "C7",
-            f"negative eigenvalues {parameters}",
-            {"kernel": "precomputed", **parameters},
-            fit=lambda: INDEFINITE - 0.0,
-            warns=(NEGATIVE_DIAGONAL,),
-            error=(IndefiniteKernelError, "There are significant negative eigenvalues"),
-        )
-        for parameters in (
-            {},
-            {"n_components": 5},
-            {"n_components": 4},
-            {"n_components": 4, "eigen_solver": "randomized"},
-        )
-    ],
-    Case(
-        "C7",
-        "numbers and remedies",
-        {"kernel": "precomputed"},
-        fit=lambda: INDEFINITE - 0.0,
-        warns=(NEGATIVE_DIAGONAL,),
-        error=(IndefiniteKernelError, "Ask for fewer components"),
+    bad("matrix with NaN", "row 3, column 2", lambda: with_value(np.nan, linear_gram()), **MATRIX),
+    bad("matrix with infinity", "infinity", lambda: with_value(np.inf, linear_gram()), **MATRIX),
+    *repeated(
+        lambda text, p: bad(
+            f"negative eigenvalues {p}",
+            text,
+            lambda: INDEFINITE - 0.0,
+            IndefiniteKernelError,
+            NEGATIVE_DIAGONAL,
+            **{"kernel": "precomputed"} | p,
+        ),
+        [
+            ("There are significant negative eigenvalues", {}),
+            ("There are significant negative eigenvalues", {"n_components": 5}),
+            ("Ask for fewer components", {"n_components": 4}),
+            ("There are significant negative eigenvalues", {"n_components": 4, "eigen_solver": "randomized"}),
+        ],
     ),
     *[
-        Case(
-            "C8",
-            f"all negative {parameters}",
-            {"kernel": "precomputed", **parameters},
-            fit=lambda: -np.eye(50),
-            warns=(NEGATIVE_DIAGONAL,),
-            error=(IndefiniteKernelError, "negative"),
+        bad(
+            f"all negative {p}",
+            "negative",
+            lambda: -np.eye(50),
+            IndefiniteKernelError,
+            NEGATIVE_DIAGONAL,
+            **{"kernel": "precomputed"} | p,
         )
-        for parameters in ({}, {"n_components": 2}, {"n_components": 2, "eigen_solver": "randomized"})
+        for p in ({}, {"n_components": 2}, {"n_components": 2, "eigen_solver": "randomized"})
     ],
-    Case(
-        "C9",
+    right(
         "tiny negative eigenvalues",
-        FULL,
-        fit=lambda: np.diag([5.0, 4.0, 3.0, 1e-16, -1e-16]),
-        warns=(NO_VARIANCE,),
-        check=lambda e, X, r: np.testing.assert_array_equal(e.eigenvalues_[3:], 0.0),
+        zero_from(3, 5),
+        lambda: np.diag([5.0, 4.0, 3.0, 1e-16, -1e-16]),
+        NO_VARIANCE,
+        **MATRIX | {"n_components": 5},
+    ),
+    *repeated(
+        lambda value, solver: right(
+            f"a matrix of {value:g} {solver}",
+            zero_from(0, 2),
+            lambda: np.full((60, 60), value),
+            NO_VARIANCE,
+            **MATRIX | {"eigen_solver": solver, "random_state": 0},
+        ),
+        itertools.product((0.0, 1.0, 1e300, 1 / 3), ("auto", *DOUBLES)),
+    ),
+    right("ones all components", empty, lambda: np.ones((6, 6)), NOTHING_KEPT, kernel="precomputed"),
+    right("constant data", zero_from(0, 2), lambda: np.ones((20, 3)), NO_VARIANCE, n_components=2),
+    bad("pre-image of a matrix", "Cannot find pre-images with a prec", linear_gram, **MATRIX, preimage="ridge"),
+    bad(
+        "inverse of a matrix", "Cannot fit_inverse_transform with a", linear_gram, **MATRIX, fit_inverse_transform=True
     ),
     *[
-        Case(
-            "C11",
-            f"{name} {solver}",
-            PRECOMPUTED | {"eigen_solver": solver, "random_state": 0},
-            fit=make,
-            warns=(NO_VARIANCE,),
-            check=all_zero(2),
-        )
-        for (name, make), solver in itertools.product(
-            [
-                ("zeros", lambda: np.zeros((60, 60))),
-                ("ones", lambda: np.ones((60, 60))),
-                ("huge ones", lambda: np.full((60, 60), 1e300)),
-                ("third", lambda: np.full((60, 60), 1 / 3)),
-            ],
-            ("auto", "dense", "randomized"),
-        )
+        right(f"matrix, copy_X={c}", values_are(lambda K: spectrum(K, 2)), linear_gram, **MATRIX, copy_X=c)
+        for c in (True, False)
     ],
-    Case(
-        "C11",
-        "ones all components",
-        {"kernel": "precomputed"},
-        fit=lambda: np.ones((6, 6)),
-        warns=(NOTHING_KEPT,),
-        check=empty,
-    ),
-    Case(
-        "C11",
-        "constant data",
-        {"n_components": 2},
-        fit=lambda: np.ones((20, 3)),
-        warns=(NO_VARIANCE,),
-        check=all_zero(2),
-    ),
-    Case(
-        "C13",
-        "pre-image of precomputed",
-        PRECOMPUTED | {"preimage": "ridge"},
-        fit=linear_gram,
-        error=(ValueError, "Cannot find pre-images with a precomputed kernel"),
-    ),
-    Case(
-        "C13",
-        "inverse of precomputed",
-        PRECOMPUTED | {"fit_inverse_transform": True},
-        fit=linear_gram,
-        error=(ValueError, "Cannot fit_inverse_transform with a precomputed kernel"),
-    ),
-    Case("C14", "matrix untouched", PRECOMPUTED, fit=linear_gram, check=eigenvalues_are(lambda K: spectrum(K, 2))),
-    Case(
-        "C14",
-        "matrix untouched without a copy",
-        PRECOMPUTED | {"copy_X": False},
-        fit=linear_gram,
-        check=eigenvalues_are(lambda K: spectrum(K, 2)),
-    ),
-    Case(
-        "C16",
+    right(
         "negative diagonal entry",
-        {"n_components": 1, "kernel": "precomputed"},
-        fit=lambda: np.diag([3.0, 2.0, 1.0, 1.0, -0.0001]),
-        warns=(NEGATIVE_DIAGONAL,),
+        None,
+        lambda: np.diag([3.0, 2.0, 1.0, 1.0, -0.0001]),
+        NEGATIVE_DIAGONAL,
+        **{"n_components": 1, "kernel": "precomputed"},
     ),
-    Case("C16", "tiles of a matrix", PRECOMPUTED | {"gram": "tiled"}, fit=linear_gram, error=(INVALID, 'gram="tiled"')),
-    Case(
-        "C16",
-        "sparse matrix",
-        PRECOMPUTED,
-        fit=lambda: scipy.sparse.csr_array(linear_gram()),
-        error=(ValueError, "sparse"),
-    ),
+    bad("tiles of a matrix", 'gram="tiled"', linear_gram, InvalidParameterError, **MATRIX, gram="tiled"),
+    bad("sparse matrix", "sparse", lambda: scipy.sparse.csr_array(linear_gram()), **MATRIX),
 ]
 
 SOLVERS = [
-    *[
-        Case(
-            "D1",
+    *repeated(
+        lambda solver: right(
             f"inside a pair {solver}",
-            {"n_components": 3, "kernel": "rbf", "gamma": 1.0, "eigen_solver": solver, "random_state": 0},
-            fit=circle,
-            warns=((PrecisionWarning, "components 3 and 4 are not separately determined"),),
-            check=gap_is_nothing,
-        )
-        for solver in ("dense", "randomized")
-    ],
-    *[
-        Case(
-            "D2",
+            no_gap,
+            lambda: circle(64),
+            ((PrecisionWarning, "components 3 and 4 are not separately determined"),),
+            **{"n_components": 3, "kernel": "rbf", "gamma": 1.0, "eigen_solver": solver, "random_state": 0},
+        ),
+        DOUBLES,
+    ),
+    *repeated(
+        lambda solver: right(
             f"hypercube {solver}",
-            {"n_components": 36, "kernel": "rbf", "gamma": 0.05, "eigen_solver": solver, "random_state": 0},
-            fit=hypercube,
-            check=hypercube_multiplicities,
-        )
-        for solver in ("dense", "randomized")
-    ],
+            hypercube_multiplicities,
+            hypercube,
+            **{"n_components": 36, "kernel": "rbf", "gamma": 0.05, "eigen_solver": solver, "random_state": 0},
+        ),
+        DOUBLES,
+    ),
     *[
-        Case(
-            "D3",
+        right(
             f"slow decay {name}",
-            {"n_components": 5, "kernel": "precomputed", "eigen_solver": "randomized", "random_state": 0},
-            fit=lambda values=values: with_spectrum(values),
-            check=converged_truthfully,
+            converged_truthfully,
+            lambda values=values: of_spectrum(values),
+            **{"n_components": 5, "kernel": "precomputed"} | ITERATIVE,
         )
         for name, values in [
             ("0.99^i", 0.99 ** np.arange(299)),
@@ -1061,238 +717,178 @@ SOLVERS = [
         ]
     ],
     *[
-        Case(
-            "D3",
-            f"too few passes {parameters}",
-            FULL | {"eigen_solver": "randomized", "random_state": 0} | parameters,
-            fit=lambda: with_spectrum(1.0 - 1e-4 * np.arange(299)),
-            warns=((ConvergenceWarning, "components 1 ("),),
-            check=not_converged,
+        right(
+            f"too few passes {p}",
+            not_converged,
+            lambda: of_spectrum(1.0 - 1e-4 * np.arange(299)),
+            ((ConvergenceWarning, "components 1 ("),),
+            **{"n_components": 5, "kernel": "precomputed"} | ITERATIVE | p,
         )
-        for parameters in ({"max_iter": 2}, {"iterated_power": 2})
+        for p in ({"max_iter": 2}, {"iterated_power": 2})
     ],
-    Case(
-        "D6",
+    right(
         "more than half of the components",
-        {"n_components": 25, "kernel": "rbf", "eigen_solver": "randomized", "random_state": 0},
-        check=eigenvalues_are(lambda X: spectrum(gaussian(X, 0.25), 25), atol=1e-7),
+        values_are(lambda X: spectrum(gaussian(X, 0.25), 25), atol=1e-7),
+        **{"n_components": 25, "kernel": "rbf"} | ITERATIVE,
     ),
-    Case(
-        "D7",
+    right(
         "more than a fifth of the components",
-        {"n_components": 7, "kernel": "rbf"},
-        check=lambda e, X, r: np.testing.assert_equal("dense" in e.solver_.lower(), True),
+        lambda e, X: np.testing.assert_equal("dense" in e.solver_, True),
+        **{"n_components": 7, "kernel": "rbf"},
     ),
     *[
-        Case(
-            "D9",
+        right(
             f"rank 5 {solver}",
-            {"n_components": 10, "eigen_solver": solver, "random_state": 0},
-            fit=lambda: data(100, 5),
-            warns=((RankWarning, "only 5 of the 10"),),
-            check=five_then_zeros,
+            five_then_zeros,
+            lambda: data(100, 5),
+            ((RankWarning, "only 5 of the 10"),),
+            **{"n_components": 10, "eigen_solver": solver, "random_state": 0},
         )
-        for solver in ("dense", "randomized", "arpack")
+        for solver in (*DOUBLES, "arpack")
     ],
-    Case(
-        "D16",
+    bad(
         "eigenvalue beyond float32",
-        PRECOMPUTED,
-        fit=lambda: np.float32(3e37) * np.outer(data(30, 1), data(30, 1)).astype(np.float32),
-        error=(ValueError, "float32"),
+        "float32",
+        lambda: np.float32(3e37) * np.outer(data(30, 1), data(30, 1)).astype(np.float32),
+        **MATRIX,
     ),
     *[
-        Case(
-            "D16",
+        right(
             f"large float32 matrix {solver}",
-            PRECOMPUTED | {"eigen_solver": solver, "random_state": 0},
-            fit=lambda: np.diag(np.linspace(3.3e38, 1e37, 60)).astype(np.float32),
-            check=eigenvalues_are(lambda K: spectrum(K / 1e38, 2) * 1e38, rtol=1e-5),
+            values_are(lambda K: spectrum(K / 1e38, 2) * 1e38, rtol=1e-5),
+            lambda: np.diag(np.linspace(3.3e38, 1e37, 60)).astype(np.float32),
+            **MATRIX | {"eigen_solver": solver, "random_state": 0},
         )
-        for solver in ("dense", "randomized")
-    ],
-    *[
-        Case("D18", f"random_state {value!r}", RBF2 | {"random_state": value}, error=(INVALID, "random_state="))
-        for value in (-1, 2**32, "x", 1.5, True, [1])
+        for solver in DOUBLES
     ],
 ]
 
+RIDGE = RBF2 | {"preimage": "ridge"}
+SIGMOID = {"kernel": "sigmoid", "gamma": 3.0} | ITERATIVE
 RESULTS = [
-    *[
-        Case(
-            "E1",
+    *repeated(
+        lambda kernel, dtype: right(
             f"fit and transform {kernel} {dtype}",
-            {"n_components": 3, "kernel": kernel},
-            fit=lambda dtype=dtype: data().astype(dtype),
-            check=fit_and_transform_agree,
-        )
-        for kernel, dtype in itertools.product(
-            ("linear", "rbf", "poly", "cosine", "laplacian", "matern"), ("float64", "float32")
-        )
-    ],
-    Case(
-        "E2",
+            fit_and_transform_agree,
+            lambda: data().astype(dtype),
+            **{"n_components": 3, "kernel": kernel},
+        ),
+        itertools.product(("linear", "rbf", "poly", "cosine", "laplacian", "matern"), ("float64", "float32")),
+    ),
+    right(
         "zero columns",
-        {"n_components": 6},
+        lambda e, X: np.testing.assert_array_equal(e.transform(3 * X)[:, 4:], 0.0),
         warns=((RankWarning, "only 4 of the 6"),),
-        check=lambda e, X, r: np.testing.assert_array_equal(e.transform(3 * X)[:, 4:], 0.0),
+        n_components=6,
     ),
-    *[
-        Case(
-            "E7",
+    *repeated(
+        lambda c: right(
             f"mean restored at {c:g}",
-            {"n_components": 2, "fit_inverse_transform": True},
-            fit=lambda c=c: data() + c,
-            check=reconstruction_of_pca,
-        )
-        for c in (0.0, 10.0)
-    ],
-    *[
-        Case(
-            "E8",
-            f"inverse of {name}",
-            INVERSE,
-            method="inverse_transform",
-            given=make,
-            error=(ValueError, text),
-        )
-        for name, make, text in [
-            ("wrong width", lambda: data(5, 3), "n_components = 2"),
-            ("one dimension", lambda: np.ones(2), "Reshape your data"),
-            ("scalar", lambda: 3.0, "Expected 2D array, got scalar"),
-            ("text", lambda: [["a", "b"]], "could not convert"),
-            ("ragged list", lambda: [[1, 2], [3]], "inhomogeneous"),
-            ("infinity", lambda: with_value(np.inf, data(5, 2), (1, 1)), "infinity"),
-        ]
-    ],
-    *[
-        Case(
-            "E5",
-            f"far points and {name}",
-            {"n_components": 2, "kernel": "rbf", "preimage": name},
-            check=lambda e, X, r: np.testing.assert_array_less(np.abs(e.denoise(1e6 * data(5))), 10.0),
-        )
-        for name in ("ridge", "fixed_point", "distance_constraint")
-    ],
-    *[
-        Case(
-            "E8",
-            f"{method} of {name}",
-            {"n_components": 2, "kernel": "rbf", "preimage": "ridge"},
-            method=method,
-            given=make,
-            error=(ValueError, text),
-            everywhere=True,
-        )
-        for method in ("denoise", "reconstruction_error", "feature_space_error", "score_samples", "score")
-        for name, make, text in [
-            ("wrong width", lambda: data(5, 3), "expecting 4 features"),
-            ("NaN", lambda: with_value(np.nan), "contains NaN"),
-        ]
-    ],
-    Case("E8", "score without a pre-image", RBF2, method="score", error=(NotFittedError, "needs a pre-image")),
-    Case("E8", "denoise before fit", RBF2 | {"preimage": "ridge"}, method="denoise", fitted=False, error=NOT_FITTED),
-    Case(
-        "E8",
-        "inverse of sparse scores",
+            reconstruction_of_pca,
+            lambda: data() + c,
+            **{"n_components": 2, "fit_inverse_transform": True},
+        ),
+        (0.0, 10.0),
+    ),
+    *repeated(
+        lambda what, text, make: bad_call("inverse_transform", what, text, make, INVERSE),
+        [
+            ("wrong width", "n_components = 2", lambda: data(5, 3)),
+            ("one dimension", "Reshape your data", lambda: np.ones(2)),
+            ("scalar", "Expected 2D array, got scalar", lambda: 3.0),
+            ("text", "could not convert", lambda: [["a", "b"]]),
+            ("ragged list", "inhomogeneous", lambda: [[1, 2], [3]]),
+            ("infinity", "infinity", lambda: with_value(np.inf, data(5, 2), (1, 1))),
+        ],
+    ),
+    bad_call(
+        "inverse_transform",
+        "sparse scores",
+        "parse",
+        lambda: scipy.sparse.csr_array(data(5, 2)),
         INVERSE,
-        method="inverse_transform",
-        given=lambda: scipy.sparse.csr_array(data(5, 2)),
-        error=((ValueError, TypeError), "parse"),
+        (ValueError, TypeError),
     ),
-    Case(
-        "E8",
-        "transform that overflows",
-        {"n_components": 2, "kernel": "poly"},
-        method="transform",
-        given=lambda: 1e200 * data(),
-        error=(ValueError, "overflow"),
-        everywhere=True,
+    *repeated(
+        lambda name: right(
+            f"far points and {name}",
+            lambda e, X: np.testing.assert_array_less(np.abs(e.denoise(1e6 * data(5))), 10.0),
+            **RBF2 | {"preimage": name},
+        ),
+        ("ridge", "fixed_point", "distance_constraint"),
     ),
-    Case(
-        "E8",
-        "inverse that overflows",
+    *repeated(
+        lambda method, of: bad_call(method, of[0], of[1], of[2], RIDGE, everywhere=True),
+        itertools.product(
+            ("denoise", "reconstruction_error", "feature_space_error", "score_samples", "score"),
+            [("wrong width", "expecting 4 features", lambda: data(5, 3)), ("NaN", "contains NaN", NAN)],
+        ),
+    ),
+    bad_call("score", "no pre-image", "needs a pre-image", error=NotFittedError),
+    bad_call("denoise", "before fit", "not fitted", data, RIDGE, NotFittedError, fitted=False),
+    bad_call("transform", "overflow", "overflow", lambda: 1e200 * data(), RBF2 | {"kernel": "poly"}, everywhere=True),
+    bad_call(
+        "inverse_transform",
+        "overflow",
+        "overflow",
+        lambda: 1e200 * (1.0 + np.abs(data(5, 2))),
         INVERSE | {"kernel": "poly"},
-        method="inverse_transform",
-        given=lambda: 1e200 * (1.0 + np.abs(data(5, 2))),
-        error=(ValueError, "overflow"),
     ),
-    Case(
-        "E8",
+    bad_call(
+        "inverse_transform",
         "scores beyond float32",
+        "float32",
+        lambda: 1e200 * (1.0 + np.abs(data(5, 2))),
         INVERSE,
         fit=lambda: data().astype(np.float32),
-        method="inverse_transform",
-        given=lambda: 1e200 * (1.0 + np.abs(data(5, 2))),
-        error=(ValueError, "float32"),
     ),
-    Case(
-        "E12",
+    right(
         "indefinite dense",
-        {"n_components": 1, "kernel": "precomputed"},
-        fit=lambda: with_spectrum(np.array([5.0, 4.0, 3.0, -1.0, -2.0])) + 5.0,
-        check=positive_part_is_the_denominator,
+        positive_part_is_the_denominator,
+        lambda: of_spectrum(np.array([5.0, 4.0, 3.0, -1.0, -2.0])) + 5.0,
+        **{"n_components": 1, "kernel": "precomputed"},
     ),
-    Case(
-        "E12",
+    right(
         "indefinite operator",
-        {"n_components": 1, "kernel": "sigmoid", "gamma": 3.0, "eigen_solver": "randomized", "random_state": 0},
-        fit=lambda: data(200, 3),
-        warns=((IndefiniteKernelWarning, "relative to the trace"),),
+        None,
+        lambda: data(200, 3),
+        ((IndefiniteKernelWarning, "relative to the trace"),),
+        **SIGMOID | {"n_components": 1},
     ),
-    Case(
-        "E12",
+    bad(
         "fraction of an indefinite operator",
-        {"n_components": 0.9, "kernel": "sigmoid", "gamma": 3.0, "eigen_solver": "randomized", "random_state": 0},
-        fit=lambda: data(200, 3),
-        error=(IndefiniteKernelError, "n_components=0.9"),
+        "n_components=0.9",
+        lambda: data(200, 3),
+        IndefiniteKernelError,
+        **SIGMOID | {"n_components": 0.9},
     ),
-    Case(
-        "E12",
-        "fraction of nothing",
-        {"n_components": 0.9},
-        fit=lambda: np.ones((20, 3)),
-        warns=(NO_VARIANCE,),
-        check=all_zero(1),
-    ),
-    Case("F1", "no GPU asked for", RBF2, check=ran_on_the_cpu),
-    Case(
-        "F16",
+    right("fraction of nothing", zero_from(0, 1), lambda: np.ones((20, 3)), NO_VARIANCE, n_components=0.9),
+    right("no GPU", lambda e, X: np.testing.assert_equal("cpu" in e.device_, True), **RBF2),
+    bad(
         "square matrix beyond the limit",
-        RBF2 | {"gram": "dense", "memory_limit": "1MiB"},
-        fit=lambda: data(2000, 3),
-        error=(MemoryBudgetError, "30.5 MiB"),
+        "30.5 MiB",
+        lambda: data(2000, 3),
+        MemoryBudgetError,
+        **RBF2 | {"gram": "dense", "memory_limit": "1MiB"},
     ),
-    Case(
-        "F16",
-        "nothing fits",
-        RBF2 | {"memory_limit": 1000},
-        error=(MemoryBudgetError, "1000 B are allowed"),
-    ),
-    Case(
-        "F16",
+    bad("nothing fits", "1000 B are allowed", error=MemoryBudgetError, **RBF2, memory_limit=1000),
+    bad(
         "more than the machine has",
-        {"n_components": 2, "kernel": "rbf", "gram": "dense"},
-        fit=lambda: np.broadcast_to(np.zeros((1, 1)), (3_000_000, 1)),
-        error=(MemoryBudgetError, "TiB"),
+        "TiB",
+        lambda: np.broadcast_to(np.zeros((1, 1)), (3_000_000, 1)),
+        MemoryBudgetError,
+        **RBF2,
+        gram="dense",
     ),
     *[
-        Case(
-            "F14",
+        right(
             f"too big for a stored matrix, {workers} workers",
-            RBF2 | {"memory_limit": "4MiB", "random_state": 0, "n_jobs": workers},
-            fit=lambda: data(1200, 3),
-            check=smaller_path_is_recorded,
+            smaller_path_is_recorded,
+            lambda: data(1200, 3),
+            **RBF2 | {"memory_limit": "4MiB", "random_state": 0, "n_jobs": workers},
         )
         for workers in (1, 2)
     ],
 ]
 
 CASES = SHAPES + VALUES + CONTAINERS + UNKNOWN + KERNELS + MATRICES + SOLVERS + RESULTS
-
-
-def same_bits(actual, expected, xp):
-    """Arrays by their bits, anything else by equality."""
-    if hasattr(expected, "shape"):
-        return xp.owns(actual) == xp.owns(expected) and xp.host(actual).tobytes() == xp.host(expected).tobytes()
-    return str(actual) == str(expected)

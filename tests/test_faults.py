@@ -29,9 +29,10 @@ from threadpoolctl import threadpool_limits
 import gpukpca
 from gpukpca import KernelPCA, kernels
 from gpukpca.backend.namespace import to_host
-from gpukpca.exceptions import ConvergenceWarning, DeviceMismatchError, InvalidParameterError, PrecisionWarning
-from tests.cases import CASES, Case, circle, data, gaussian, linear_gram, spectrum
-from tests.conftest import Namespace
+from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning
+from tests.cases import CASES, Case, spectrum
+from tests.conftest import MAKERS, Namespace
+from tests.datasets import circle, data, gaussian, linear_gram
 
 TIME_LIMIT = 2.0
 
@@ -119,55 +120,49 @@ def raised_by(call: Any, case: Case) -> BaseException:
 
 @pytest.mark.parametrize("case", FIT_ERRORS, ids=str)
 def test_bad_fit_raises_and_changes_nothing(case: Case) -> None:
+    """Neither an estimator that is not fitted, nor the model of an earlier fit, nor the input."""
     X = case.fit()
     held = contents(X)
     estimator = KernelPCA(**case.parameters)
     before = attributes(estimator)
-    raised_by(lambda: estimator.fit(X), case)
-    assert_unchanged(estimator, before)
-    raised_by(lambda: estimator.fit_transform(X), case)
-    assert_unchanged(estimator, before)
+    for fit in (estimator.fit, estimator.fit_transform):
+        raised_by(lambda fit=fit: fit(X), case)
+        assert_unchanged(estimator, before)
+    fitted = KernelPCA(2, kernel="rbf", gamma=0.5).fit(data())
+    old, scores = fitted.get_params(), fitted.transform(data(7, seed=1))
+    fitted.set_params(**estimator.get_params(deep=False))
+    before = attributes(fitted)
+    raised_by(lambda: fitted.fit(X), case)
+    assert_unchanged(fitted, before)
+    np.testing.assert_array_equal(fitted.set_params(**old).transform(data(7, seed=1)), scores)
     assert contents(X) == held
 
 
-@pytest.mark.parametrize("case", FIT_ERRORS, ids=str)
-def test_failed_refit_leaves_the_old_model_working(case: Case) -> None:
-    estimator = KernelPCA(2, kernel="rbf", gamma=0.5).fit(data())
-    old = estimator.get_params()
-    scores = estimator.transform(data(7, seed=1))
-    estimator.set_params(**KernelPCA(**case.parameters).get_params(deep=False))
-    before = attributes(estimator)
-    X = case.fit()
-    raised_by(lambda: estimator.fit(X), case)
-    assert_unchanged(estimator, before)
-    estimator.set_params(**old)
-    np.testing.assert_array_equal(estimator.transform(data(7, seed=1)), scores)
-
-
-@pytest.mark.parametrize("case", CALL_ERRORS, ids=str)
-def test_bad_call_raises_and_changes_nothing(case: Case) -> None:
+def check_call(case: Case, xp: Namespace) -> None:
+    """Check that a method raises and changes nothing."""
     estimator = KernelPCA(**case.parameters)
     if case.fitted:
-        estimator.fit(case.fit())
-    given = case.given()
+        estimator.fit(xp.array(case.fit()))
+    given = case.given() if xp.name == "numpy" else xp.array(case.given())
     before, held = attributes(estimator), contents(given)
     raised_by(lambda: getattr(estimator, case.method or "")(given), case)
     assert_unchanged(estimator, before)
     assert contents(given) == held
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.error and case.everywhere], ids=str)
+@pytest.mark.parametrize("case", CALL_ERRORS, ids=str)
+def test_bad_call_raises_and_changes_nothing(case: Case) -> None:
+    check_call(case, MAKERS["numpy"]())
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.everywhere], ids=str)
 def test_bad_array_of_any_library_raises(case: Case, xp: Namespace) -> None:
-    estimator = KernelPCA(**case.parameters)
-    X = xp.array(case.fit())
-    if case.method is None:
-        before = attributes(estimator)
-        raised_by(lambda: estimator.fit(X), case)
-    else:
-        estimator.fit(X)
-        before = attributes(estimator)
-        given = xp.array(case.given())
-        raised_by(lambda: getattr(estimator, case.method or "")(given), case)
+    if case.method is not None:
+        check_call(case, xp)
+        return
+    estimator, X = KernelPCA(**case.parameters), xp.array(case.fit())
+    before = attributes(estimator)
+    raised_by(lambda: estimator.fit(X), case)
     assert_unchanged(estimator, before)
 
 
@@ -184,7 +179,7 @@ def test_extreme_input_gives_the_right_result(case: Case) -> None:
             warnings.simplefilter("ignore", kind)
         assert np.all(np.isfinite(to_host(estimator.transform(X))))
         if case.check is not None:
-            case.check(estimator, X, None)
+            case.check(estimator, X)
     assert contents(X) == held
 
 
@@ -295,15 +290,6 @@ def test_stop_in_the_solver_leaves_the_estimator_as_it_was() -> None:
     np.testing.assert_array_equal(estimator.transform(data()), scores)
 
 
-@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.RankWarning")
-def test_stop_in_the_preimage_leaves_the_estimator_as_it_was() -> None:
-    estimator = KernelPCA(2, kernel="rbf", gamma=0.0, fit_inverse_transform=True, alpha=0.0)
-    before = attributes(estimator)
-    with pytest.raises(ValueError, match="alpha"):
-        estimator.fit(data())
-    assert_unchanged(estimator, before)
-
-
 def test_refit_without_inverse_leaves_nothing_of_the_old_inverse() -> None:
     estimator = KernelPCA(2, kernel="rbf", fit_inverse_transform=True).fit(data())
     estimator.set_params(fit_inverse_transform=False).fit(data())
@@ -393,11 +379,6 @@ def test_dense_and_sparse_rows_may_be_mixed(kernel: str) -> None:
     np.testing.assert_allclose(sparse.transform(X_new), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("limit", [10**8, np.int64(10**8), "100MB", "0.1 GB", "100000k"])
-def test_memory_limits_are_numbers_or_texts(limit: Any) -> None:
-    assert KernelPCA(2, kernel="rbf", memory_limit=limit).fit(data()).plan_.available_bytes >= 10**8
-
-
 # -- data frames -----------------------------------------------------------------------------------------------------
 
 
@@ -410,12 +391,6 @@ def test_data_frames_work_and_give_feature_names() -> None:
     expected = KernelPCA(2, kernel="rbf").fit(data()).transform(data())
     np.testing.assert_allclose(estimator.transform(frame), expected, atol=1e-14)
     pandas.testing.assert_frame_equal(frame, held)
-
-
-def test_data_frames_with_columns_in_another_order_are_refused() -> None:
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(data(), columns=list("abcd"))
-    estimator = KernelPCA(2, kernel="rbf").fit(frame)
     with pytest.raises(ValueError, match="feature names should match"):
         estimator.transform(frame[list("dcba")])
 
@@ -441,34 +416,6 @@ def test_integer_columns_are_the_numbers_they_are() -> None:
 # -- kernels ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("offset", [0.0, 1e6])
-def test_duplicates_have_kernel_value_one_and_the_matrix_is_symmetric(dtype: str, offset: float, xp: Namespace) -> None:
-    X = (data(40) + offset).astype(dtype)
-    X[20:] = X[:20]
-    for kernel in (
-        kernels.RBF(),
-        kernels.Laplacian(),
-        kernels.Matern(nu=0.5),
-        kernels.Matern(),
-        kernels.RationalQuadratic(),
-    ):
-        K = xp.host(gpukpca.gram.gram_matrix(kernel, xp.array(X)))
-        np.testing.assert_array_equal(K, K.T)
-        np.testing.assert_array_equal(np.diagonal(K), 1.0)
-        assert np.all(K <= 1.0)
-        np.testing.assert_allclose(np.diagonal(K[:20, 20:]), 1.0, rtol=0, atol=8e-6 if dtype == "float32" else 1e-8)
-
-
-@pytest.mark.parametrize("edge", [1, 7, 29, 30, 31, 64])
-def test_tile_size_does_not_matter(edge: int) -> None:
-    X = data()
-    tiled = gpukpca.gram.TiledGram(kernels.RBF(gamma=0.3), X, cached_tiles=0, tile_edge=edge)
-    whole = gaussian(X, 0.3)
-    V = data(30, 3, seed=1)
-    np.testing.assert_allclose(tiled @ V, whole @ V, rtol=0, atol=1e-13)
-
-
 def test_rows_and_columns_beyond_two_to_the_31st_entry_are_right() -> None:
     n = 46_341  # n² > 2^31
     X = data(n, 2)
@@ -479,40 +426,6 @@ def test_rows_and_columns_beyond_two_to_the_31st_entry_are_right() -> None:
     np.testing.assert_allclose(operator.columns([n - 3, n - 2, n - 1]), expected.T, atol=1e-13)
     V = data(n, 1, seed=1)
     np.testing.assert_allclose(gpukpca.gram.kernel_matmat(kernels.RBF(0.5), last, X, V), expected @ V, atol=1e-9)
-
-
-@pytest.mark.filterwarnings("ignore::gpukpca.exceptions.PrecisionWarning")  # ten equal eigenvalues
-@pytest.mark.parametrize("seed", range(3))
-def test_near_points_never_give_a_negative_distance(seed: int) -> None:
-    X = np.repeat(1e3 * data(10, 3, seed), 3, axis=0) + 1e-9 * data(30, 3, seed + 1)
-    for kernel in ("rbf", "laplacian", "matern", "rational_quadratic"):
-        estimator = KernelPCA(2, kernel=kernel).fit(X)
-        assert_finite(estimator)
-
-
-@pytest.mark.parametrize("factor", [-1, 0, np.nan, np.inf])
-def test_scale_of_a_kernel_must_be_positive(factor: float) -> None:
-    with pytest.raises(InvalidParameterError, match="Scale: factor="):
-        KernelPCA(2, kernel=factor * kernels.RBF()).fit(data())
-    kernel = 2.0 * kernels.RBF()
-    kernel.set_params(factor=factor)
-    with pytest.raises(InvalidParameterError, match="Scale: factor="):
-        KernelPCA(2, kernel=kernel).fit(data())
-
-
-def test_kernel_of_two_devices_is_refused() -> None:
-    strict = pytest.importorskip("array_api_strict")
-    A = strict.asarray(data(), device=strict.Device("device1"))
-    B = strict.asarray(data())
-    with pytest.raises(DeviceMismatchError, match="different devices"):
-        kernels.RBF()(A, B)
-    with pytest.raises(DeviceMismatchError, match="different devices"):
-        gpukpca.gram.gram_matrix(kernels.RBF(), A, B)
-    with pytest.raises(DeviceMismatchError, match="array_api_strict, numpy"):
-        kernels.RBF()(A, data())
-    estimator = KernelPCA(2, kernel=kernels.modulate(kernels.RBF(), lambda X: B[:, 0]))
-    with pytest.raises(DeviceMismatchError, match="different devices"):
-        estimator.fit(A)
 
 
 def test_device_without_float64_computes_in_float32_and_says_so() -> None:
@@ -590,26 +503,12 @@ def test_same_seed_gives_the_same_bits(parameters: dict[str, Any], seed: Any) ->
 
 
 @pytest.mark.parametrize("make", [np.random.RandomState, np.random.default_rng])
-def test_generators_with_the_same_state_give_the_same_bits(make: Any) -> None:
-    X = data(300)
+def test_generators_with_the_same_state_give_the_same_bits_and_are_consumed(make: Any) -> None:
+    X, generator = data(300), make(3)
     parameters = {"n_components": 2, "kernel": "rbf", "eigen_solver": "randomized"}
-    first = KernelPCA(random_state=make(3), **parameters).fit(X)
-    again = KernelPCA(random_state=make(3), **parameters).fit(X)
-    assert fitted_arrays(first) == fitted_arrays(again)
-
-
-def test_a_generator_is_consumed() -> None:
-    rng = np.random.default_rng(0)
-    before = copy.deepcopy(rng.bit_generator.state)
-    KernelPCA(2, kernel="rbf", eigen_solver="randomized", random_state=rng).fit(data(300))
-    assert rng.bit_generator.state != before
-
-
-def test_the_global_random_state_is_neither_read_nor_changed() -> None:
-    with warnings.catch_warnings():
-        before = np.random.get_state()[1].copy()  # noqa: NPY002
-        KernelPCA(2, kernel="rbf", eigen_solver="randomized").fit(data(300))
-        np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+    first = fitted_arrays(KernelPCA(random_state=generator, **parameters).fit(X))
+    assert fitted_arrays(KernelPCA(random_state=make(3), **parameters).fit(X)) == first
+    assert fitted_arrays(KernelPCA(random_state=generator, **parameters).fit(X)) != first
 
 
 @pytest.mark.filterwarnings("ignore:K is nearly the identity:gpukpca.exceptions.PrecisionWarning")
@@ -662,11 +561,6 @@ def test_last_bit_changes_do_not_flip_signs(kernel: str) -> None:
         assert np.all(np.sum(vectors * reference.eigenvectors_, axis=0) > 0.99)
 
 
-def test_the_entry_of_largest_modulus_is_positive(dtype: str, xp: Namespace) -> None:
-    V = xp.host(KernelPCA(5, kernel="rbf").fit(xp.array(data().astype(dtype))).eigenvectors_)
-    assert np.all(V[np.argmax(np.abs(V), axis=0), np.arange(5)] > 0)
-
-
 # -- invariance ------------------------------------------------------------------------------------------------------
 
 
@@ -685,14 +579,6 @@ def test_order_of_rows_changes_nothing() -> None:
     np.testing.assert_allclose(other.eigenvalues_, first.eigenvalues_, rtol=1e-13)
     signs = np.sign(np.sum(other.eigenvectors_ * first.eigenvectors_[order], axis=0))
     np.testing.assert_allclose(other.eigenvectors_ * signs, first.eigenvectors_[order], atol=1e-12)
-
-
-def test_scaling_by_powers_of_two_with_gamma_changes_nothing() -> None:
-    X = data()
-    first = KernelPCA(3, kernel="rbf", gamma=0.25).fit(X)
-    for exponent in (-20, 3, 20):
-        scaled = KernelPCA(3, kernel="rbf", gamma=0.25 * 4.0**-exponent).fit(X * 2.0**exponent)
-        np.testing.assert_allclose(scaled.eigenvalues_, first.eigenvalues_, rtol=1e-14)
 
 
 def test_every_row_twice_doubles_the_eigenvalues() -> None:
@@ -734,19 +620,6 @@ def test_copies_give_the_same_bits(parameters: dict[str, Any], trip: Any) -> Non
         Z = estimator.transform(X)
         np.testing.assert_array_equal(other.inverse_transform(Z), estimator.inverse_transform(Z))
     assert fitted_arrays(other) == fitted_arrays(estimator)
-
-
-def test_unfitted_estimators_and_their_kernels_can_be_pickled() -> None:
-    estimator = KernelPCA(3, kernel=kernels.exp(0.5 * kernels.RBF(2.0)) * kernels.Cosine())
-    other = pickle.loads(pickle.dumps(estimator))
-    assert repr(other) == repr(estimator)
-    assert other.kernel == estimator.kernel
-
-
-def test_pickle_holds_no_second_copy_of_the_data() -> None:
-    X = data(2000, 20)
-    size = len(pickle.dumps(KernelPCA(2, kernel="rbf", random_state=0).fit(X)))
-    assert size < 1.5 * X.nbytes
 
 
 @pytest.mark.parametrize("parameters", ESTIMATORS, ids=str)
@@ -808,29 +681,22 @@ def test_grid_search_over_the_parameters_of_a_kernel_object() -> None:
     assert fitted.best_estimator_[0].kernel_.gamma in (0.1, 1.0)
 
 
-def test_grid_search_scores_a_failing_candidate_nan_with_the_reason() -> None:
+@pytest.mark.parametrize(
+    ("grid", "parameters", "reason"),
+    [
+        ({"gamma": [0.001, -1.0]}, {"kernel": "rbf"}, "gamma=-1.0 is not allowed"),
+        ({"kernel": ["rbf", "sigmoid"]}, {"n_components": 15, "gamma": 5.0}, "negative eigenvalues"),
+    ],
+    ids=["invalid", "indefinite"],
+)
+def test_grid_search_scores_a_failing_candidate_nan_with_the_reason(grid: Any, parameters: Any, reason: str) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        fitted = search({"gamma": [0.001, -1.0]}, kernel="rbf").fit(data(), labels())
+        fitted = search(grid, **parameters).fit(data(), labels())
     scores = fitted.cv_results_["mean_test_score"]
     assert np.isfinite(scores[0])
     assert np.isnan(scores[1])
-    assert any("gamma=-1.0 is not allowed" in str(seen.message) for seen in caught)
-
-
-def test_grid_search_scores_an_indefinite_candidate_nan_with_the_reason() -> None:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        fitted = search({"kernel": ["rbf", "sigmoid"]}, n_components=15, gamma=5.0).fit(data(), labels())
-    scores = fitted.cv_results_["mean_test_score"]
-    assert np.isfinite(scores[0])
-    assert np.isnan(scores[1])
-    assert any("negative eigenvalues" in str(seen.message) for seen in caught)
-
-
-def test_grid_search_where_all_candidates_fail_raises_with_the_reason() -> None:
-    with pytest.raises(ValueError, match=r"gamma=-1\.0 is not allowed"):
-        search({"gamma": [-1.0]}, kernel="rbf").fit(data(), labels())
+    assert any(reason in str(seen.message) for seen in caught)
 
 
 @pytest.mark.filterwarnings("ignore::gpukpca.exceptions.RankWarning")
@@ -849,40 +715,29 @@ def python(code: str) -> str:
     return ran.stdout.strip()
 
 
-UNWANTED = ("cupy", "torch", "dask", "matplotlib", "click", "rich", "pandas", "array_api_strict")
-
-
-def test_import_and_fit_are_silent_and_load_no_optional_library() -> None:
-    # scikit-learn itself loads some of them where they are installed, but none of the heavy ones.
+def test_import_and_fit_are_silent_and_load_little_more_than_scikit_learn() -> None:
     code = (
-        "import sys, numpy, sklearn.decomposition, sklearn.gaussian_process; before = set(sys.modules)\n"
-        "import gpukpca; X = numpy.random.default_rng(0).standard_normal((40, 3))\n"
+        "import sys, sklearn.decomposition, sklearn.gaussian_process; before = set(sys.modules)\n"
+        "import gpukpca, numpy; X = numpy.random.default_rng(0).standard_normal((40, 3))\n"
         "for device in (None, 'cpu'): gpukpca.KernelPCA(2, kernel='rbf', device=device).fit(X).transform(X)\n"
-        f"print([m for m in {UNWANTED} if m in set(sys.modules) - before])\n"
-        f"print([m for m in {UNWANTED[:5]} if m in sys.modules])"
+        "new = {m.partition('.')[0] for m in set(sys.modules) - before} - sys.stdlib_module_names\n"
+        "print(sorted(new - {'numpy', 'scipy', 'sklearn', 'joblib', 'threadpoolctl', 'array_api_compat', 'psutil'}))\n"
+        "print([m for m in ('cupy', 'torch', 'dask', 'matplotlib', 'click') if m in sys.modules])"
     )
-    assert python(code) == "[]\n[]"
-
-
-def test_import_takes_little_more_than_scikit_learn() -> None:
-    """Under 0.3 s, or on a slow or busy machine a quarter of what scikit-learn takes there."""
-    code = (
-        "import time; began = time.process_time();"
-        "import sklearn.base, sklearn.decomposition, sklearn.gaussian_process;"
-        "start = time.process_time(); import gpukpca;"
-        "print(time.process_time() - start - max(0.0, (start - began) / 4 - 0.3))"
-    )
-    assert any(float(python(code)) < 0.3 for _ in range(4))
+    assert python(code) == "['gpukpca']\n[]"
 
 
 @pytest.mark.parametrize("kernel", ["poly", "cosine"])
 @pytest.mark.parametrize("offset", [1e2, 1e3, 1e4])
-def test_what_float32_cannot_resolve_is_told_also_where_nothing_is_left(kernel, offset):
+def test_what_float32_cannot_resolve_is_reported_also_where_nothing_is_left(kernel, offset):
     X = (np.random.default_rng(0).standard_normal((80, 5)) + offset).astype(np.float32)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         KernelPCA(2, kernel=kernel, eigen_solver="dense").fit(X)
-    assert any(issubclass(warning.category, PrecisionWarning) for warning in told) or (kernel, offset) == ("poly", 1e2)
+    assert any(issubclass(warning.category, PrecisionWarning) for warning in caught) or (kernel, offset) == (
+        "poly",
+        1e2,
+    )
 
 
 @pytest.mark.parametrize("passes", [0, 1, 3])

@@ -11,7 +11,7 @@ from gpukpca import IncrementalPCA
 from gpukpca.algorithms import IncrementalFit, fit_pca_batches, update_pca
 from gpukpca.algorithms.fields import attributes_of
 from gpukpca.algorithms.pca import incremental, streaming
-from tests.cases import same_bits
+from tests.datasets import same_bits
 
 
 def batches_of(xp, rng, dtype="float64"):

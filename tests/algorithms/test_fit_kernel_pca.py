@@ -18,7 +18,7 @@ from gpukpca.decomposition import RidgePreimage
 from gpukpca.eigen import Dense
 from gpukpca.exceptions import InvalidParameterError, RankWarning
 from tests import oracle
-from tests.cases import same_bits
+from tests.datasets import same_bits
 
 SOLVERS = {"dense": "dense", "block Krylov": "randomized", "Nyström": Nystrom(rank=25)}
 KERNELS = {"rbf": kernels.RBF(gamma=0.05), "linear": kernels.Linear(), "laplacian": kernels.Laplacian(gamma=0.05)}

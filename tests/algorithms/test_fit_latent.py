@@ -11,7 +11,7 @@ from gpukpca import BayesianPCA, ProbabilisticPCA
 from gpukpca.algorithms import LatentSettings, fit_bayesian_pca, fit_probabilistic_pca
 from gpukpca.algorithms.fields import attributes_of
 from gpukpca.algorithms.latent import fit as latent_fit
-from tests.cases import same_bits
+from tests.datasets import same_bits
 
 PAIRS = [(fit_probabilistic_pca, ProbabilisticPCA), (fit_bayesian_pca, BayesianPCA)]
 

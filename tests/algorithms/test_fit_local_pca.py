@@ -12,7 +12,7 @@ from gpukpca import LocalPCA
 from gpukpca.algorithms import MixtureSettings, fit_local_pca
 from gpukpca.algorithms.fields import attributes_of
 from gpukpca.algorithms.mixture import fit as local_fit
-from tests.cases import same_bits
+from tests.datasets import same_bits
 
 
 def rows_of(rng):

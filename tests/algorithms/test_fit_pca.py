@@ -11,7 +11,7 @@ from gpukpca import PCA
 from gpukpca.algorithms import PCASettings, Resources, fit_pca
 from gpukpca.algorithms.fields import attributes_of
 from gpukpca.algorithms.pca import fit as pca_fit
-from tests.cases import same_bits
+from tests.datasets import same_bits
 
 SOLVERS = ("auto", "covariance_eigh", "dual", "full", "randomized")
 

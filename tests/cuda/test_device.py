@@ -52,7 +52,7 @@ from gpukpca.gram import (
 )
 from gpukpca.kernels import RBF, Kernel, Laplacian, Matern, Polynomial, RationalQuadratic
 from tests import fake_cupy
-from tests.cases import data
+from tests.datasets import data
 from tests.fake_cupy import functions
 
 

@@ -15,7 +15,7 @@ from gpukpca.backend.device import device_context, free_bytes, release_unused
 from gpukpca.eigen import BlockKrylov
 from gpukpca.exceptions import DeviceFallbackWarning, MemoryBudgetError
 from tests import fake_cupy
-from tests.cases import data
+from tests.datasets import data
 
 MIB = 2**20
 FITS = {

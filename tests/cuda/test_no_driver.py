@@ -16,7 +16,7 @@ from gpukpca import KernelPCA
 from gpukpca.cuda import device as cuda_device
 from gpukpca.cuda import distances, elementwise, precision
 from gpukpca.exceptions import DeviceFallbackWarning, DeviceUnavailableError
-from tests.cases import data
+from tests.datasets import data
 
 
 def is_without_driver() -> bool:

@@ -24,7 +24,7 @@ VIEWS = (
     "ravel real split squeeze swapaxes transpose unstack"
 )
 # Answer on the host.
-HOST = "can_cast iscomplexobj may_share_memory ndim result_type shape shares_memory size"
+HOST = "broadcast_shapes can_cast iscomplexobj isscalar may_share_memory ndim result_type shape size"
 # Keyword arguments that NumPy has and CuPy has not: of any function, and of some.
 FOREIGN = "where initial subok like device correction stable descending weights order mean"
 FOREIGN_TO = {
