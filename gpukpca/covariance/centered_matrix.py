@@ -1,8 +1,8 @@
-"""Mean, unit and scale of centered matrices Z = (X - 1 mᵀ) W: the part that no container of rows changes.
+"""Mean, unit and scale of centered matrices Z = (X - 1 mᵀ) W, for every container of rows.
 
-Data are shifted before anything is multiplied, so that a large offset cancels exactly. The shift is the mean of some
-rows in the dtype of X; its distance from the true mean is measured in the widest type and corrected. Deviations beyond
-the range in which their squares keep all digits are multiplied by a power of two first, here and nowhere else.
+Data are shifted before any product, so that a large offset cancels exactly. The shift is the mean of some rows in the
+dtype of X; its distance from the true mean is measured in the widest type and corrected. Deviations whose squares would
+lose digits are first multiplied by a power of two, here and nowhere else.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpukpca.backend.namespace import cast, from_host, namespace_of, to_host
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.rows import half_range, power_of_two_scale, scale_for_squares
 
-# Most and fewest rows whose mean is the shift, and entries of them.
+# Most and fewest rows whose mean is the shift, and most entries of them.
 SAMPLED, FEWEST_SAMPLED, SAMPLED_ENTRIES = 1000, 16, 2**19
 # Σ(x - shift)² may exceed Σ(x - mean)² by this factor before the sums are computed again about the new mean.
 MOST_CANCELLED = 20.0
@@ -28,9 +28,8 @@ MOST_CANCELLED = 20.0
 class CenteredMatrix:
     """Z = (X - 1 mᵀ) W: rows of data less their mean m, times a weight for every feature.
 
-    Z need not be stored: the rows may be dense, sparse, streamed, or on a cluster. A subclass knows where they are. It
-    sets `shape`, `dtype`, `like`, `wide` and `shift`, and defines `times`, `adjoint`, `materialized` and the four
-    sweeps below, by which mean, unit and squares are found.
+    The rows may be dense, sparse, streamed, or on a cluster. A subclass sets `shape`, `dtype`, `like`, `wide` and
+    `shift`, and defines `times`, `adjoint`, `materialized` and the four sweeps, which give mean, unit and squares.
 
     Attributes
     ----------
@@ -40,7 +39,7 @@ class CenteredMatrix:
     wide : dtype
         The widest floating type there.
     shift : array, shape (d,)
-        Subtracted before anything is multiplied; in the dtype of X.
+        Is subtracted before any product; in the dtype of X.
     rest : array, shape (d,), wide, or None
         Mean minus shift in the units of X; None until `measure`.
     unit : float
@@ -48,7 +47,7 @@ class CenteredMatrix:
     scale : host array, shape (d,), or None
         Divisors of the features.
     weights : array, shape (d,), wide, or None
-        unit / scale; None stands for ones.
+        unit / scale; None means ones.
     squares : host array, shape (d,)
         Sums of squares of the columns of Z; not set before `measure`.
     """
@@ -63,8 +62,6 @@ class CenteredMatrix:
     unit: float = 1.0
     scale: np.ndarray | None = None
     weights: Array = None
-
-    # -- sweeps --------------------------------------------------------------------------------------------------------
 
     def moments(self) -> Array:
         """Return sums and sums of squares of the shifted, weighted columns, shape (2, d), wide."""
@@ -81,8 +78,6 @@ class CenteredMatrix:
     def bounds(self) -> tuple[Array, Array]:
         """Return the smallest and the largest entry of every column of X, or of X less a constant row, shapes (d,)."""
         raise NotImplementedError
-
-    # -- products ------------------------------------------------------------------------------------------------------
 
     def times(self, V: Array) -> Array:
         """Return Z V for V (d, b), shape (n, b)."""
@@ -118,7 +113,7 @@ class CenteredMatrix:
         return cast(self.shift, self.wide) + self.rest
 
     def measure(self) -> None:
-        """Find mean, unit and squares in one sweep over X; in two where the first one loses digits."""
+        """Compute mean, unit and squares in one sweep over X, or in two where the first one loses digits."""
         if self.rest is None:
             self._settle(self._swept_moments)
 
@@ -155,7 +150,7 @@ class CenteredMatrix:
         return self.unit != 1.0
 
     def rescale(self, scale: np.ndarray) -> None:
-        """Divide every feature by its entry of a host array (d,) from here on."""
+        """Divide every feature by its entry of a host array (d,)."""
         self.measure()
         deviations = np.sqrt(self.squares / self.shape[0]) / self.unit / scale
         unit = scale_for_squares(float(np.max(deviations, initial=0.0)), self.dtype)
@@ -174,7 +169,7 @@ class CenteredMatrix:
 
     @property
     def noise_scale(self) -> float:
-        """Return n ‖m‖² in the units of Z: the size of the numbers that cancel where data come with their mean."""
+        """Return n ‖m‖² in the units of Z: the size of the numbers that cancel when the mean is subtracted."""
         mean = to_host(self.weighted(self.mean)).astype(np.float64)
         with np.errstate(over="ignore"):
             return self.shape[0] * float(np.sum(mean**2))
@@ -186,7 +181,7 @@ class CenteredMatrix:
     # -- matrices ------------------------------------------------------------------------------------------------------
 
     def scatter(self) -> Array:
-        """Return ZᵀZ in the widest type, shape (d, d); where the mean is not known, the same sweep finds it."""
+        """Return ZᵀZ in the widest type, shape (d, d); the same sweep computes an unknown mean."""
         if self.rest is None:
             S = self._settle(self._swept_scatter)
         else:
@@ -209,17 +204,16 @@ class CenteredMatrix:
 
 
 def sampled_places(n: int, d: int) -> np.ndarray:
-    """Return the rows whose mean is the shift, evenly spread; of wide rows a few are enough."""
+    """Return the numbers of the rows whose mean is the shift, evenly spread; few where rows are wide."""
     most = min(SAMPLED, max(FEWEST_SAMPLED, SAMPLED_ENTRIES // max(1, d)))
     return np.arange(n) if n <= most else np.linspace(0, n - 1, most).astype(np.int64)
 
 
 def mean_of_sample(rows: Array, wide: Any) -> Array:
-    """Return the mean of some rows in the type `wide`."""
-    # Divided first: a sum of huge numbers would overflow.
+    """Return the mean of some rows in the type `wide`; division first, because a sum of huge numbers overflows."""
     return namespace_of(rows).sum(cast(rows, wide) / int(rows.shape[0]), axis=0)
 
 
 def _cancelled(raw: np.ndarray, found: np.ndarray) -> bool:
-    """Return whether the shift was so far from the mean that digits are lost."""
+    """Return whether the shift is so far from the mean that digits are lost."""
     return bool(np.any((raw > MOST_CANCELLED * found) & (found > 0)))

@@ -1,4 +1,4 @@
-"""Count, mean and centered sums of squares of rows that come batch by batch."""
+"""Count, mean and centered sums of squares of rows in batches."""
 
 from __future__ import annotations
 
@@ -15,21 +15,14 @@ from gpukpca.backend.rows import feature_means
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, mean and centered sums of squares of rows.
-
-    Attributes
-    ----------
-    count : int
-    mean, squares : array, shape (d,)
-        In the widest floating type; `squares` is Σ (x - mean)².
-    """
+    """Count, mean (d,) and Σ (x - mean)² (d,) of rows, in the widest floating type."""
 
     count: int
     mean: Array
     squares: Array
 
     def merged(self, other: Moments) -> Moments:
-        """The moments of both sets of rows (Chan, Golub & LeVeque, The American Statistician 37 (1983) 242)."""
+        """Return the moments of both sets of rows (Chan, Golub & LeVeque, The American Statistician 37 (1983) 242)."""
         total = self.count + other.count
         step = other.mean - self.mean
         return Moments(
@@ -63,5 +56,5 @@ def moments_of(batches: Iterable[Array], constant: np.ndarray | None = None) -> 
         part, _ = moments_and_rows(batch, constant)
         total = part if total is None else total.merged(part)
     if total is None:
-        raise ValueError("the iterable of batches gave nothing when it was gone through.")
+        raise ValueError("the iterable of batches is empty; give at least one batch.")
     return total

@@ -1,4 +1,4 @@
-"""Scatter matrices of centered rows as operators: ZᵀZ of the features and Z Zᵀ of the samples, never stored."""
+"""Scatter matrices of centered rows as operators: ZᵀZ of the features and Z Zᵀ of the samples."""
 
 from __future__ import annotations
 
@@ -13,21 +13,8 @@ from gpukpca.covariance.centered_matrix import CenteredMatrix
 
 @operator_on_its_device
 class ScatterOperator(SymmetricOperator):
-    """ZᵀZ, shape (d, d), or Z Zᵀ, shape (n, n), of centered rows Z, as an operator.
+    """ZᵀZ, shape (d, d), or with `of_samples` Z Zᵀ, shape (n, n), of centered rows Z, as an operator.
 
-    Parameters
-    ----------
-    rows : CenteredMatrix
-    of_samples : bool
-        Z Zᵀ rather than ZᵀZ.
-
-    Attributes
-    ----------
-    shape, dtype, like
-        See `gpukpca._typing.SymmetricOperator`.
-
-    Notes
-    -----
     A product with b columns is one sweep over the data and costs 4 n d b operations. Sums over samples or features are
     accumulated in the widest floating type.
     """
@@ -50,7 +37,7 @@ class ScatterOperator(SymmetricOperator):
         return V - cast(column_sums(V) / V.shape[0], V.dtype)[None, :]
 
     def diagonal(self) -> Array:
-        """Return the diagonal, from the whole matrix."""
+        """Return the diagonal of the whole matrix."""
         return namespace_of(self.like).linalg.diagonal(self.to_dense())
 
     def columns(self, indices: Any) -> Array:

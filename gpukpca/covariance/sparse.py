@@ -23,9 +23,9 @@ class SparseCenteredMatrix(CenteredMatrix):
     Parameters
     ----------
     X : CSR matrix, shape (n, d)
-        Canonical: sorted indices, every entry given once.
+        Canonical: sorted indices, no duplicates.
     by_rows : bool
-        Whether the smaller side are the features.
+        Whether there are fewer features than rows.
     n_jobs : int, optional
         Not used: SciPy's sparse products have one thread.
     """

@@ -1,4 +1,4 @@
-"""The centered rows of batches that are read again in every pass; nothing is kept between batches."""
+"""The centered rows of batches that every pass reads again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StreamedCenteredMatrix(CenteredMatrix):
     Parameters
     ----------
     batches : iterable of arrays, each (rows, d)
-        Gives the same batches every time it is iterated.
+        Gives the same batches in every iteration.
     moments : Moments
 
     Raises
@@ -42,7 +42,7 @@ class StreamedCenteredMatrix(CenteredMatrix):
         self.squares = to_host(moments.squares).astype(np.float64)
 
     def _panels(self) -> Iterator[Array]:
-        """Yield panels of centered rows; few rows at a time, as BLAS fails on a large A with its own Aᵀ."""
+        """Yield panels of centered rows; small ones, because BLAS fails on a large A with its own Aᵀ."""
         seen = 0
         for batch in self.batches:
             seen += int(batch.shape[0])
@@ -52,7 +52,7 @@ class StreamedCenteredMatrix(CenteredMatrix):
         if seen != self.shape[0]:
             raise ValueError(
                 f"the batches changed between passes: the first pass gave {self.shape[0]} rows, a later one {seen}. "
-                "exact=True needs an iterable that gives the same batches every time it is gone through."
+                "exact=True needs an iterable that gives the same batches in every iteration."
             )
 
     def _summed(self, part: Callable[[Array], Array]) -> Array:
