@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from itertools import chain
 from operator import itemgetter
@@ -21,8 +22,9 @@ from typing import Any, TypeVar
 import scipy.linalg  # noqa: F401  (its BLAS must be loaded before the controller looks for BLAS libraries)
 from threadpoolctl import ThreadpoolController
 
+from gpukpca.backend.elementwise import put
 from gpukpca.backend.limits import blas_variables, cpu_quotas, task_cpus
-from gpukpca.backend.namespace import is_numpy, is_sparse, overflow_allowed
+from gpukpca.backend.namespace import full, is_numpy, is_sparse, namespace_of, overflow_allowed, writable
 
 Result = TypeVar("Result")
 
@@ -76,9 +78,12 @@ def _blas_threads_now() -> int:
 _single_threaded_blas = _SingleThreadedBlas()
 
 
-def single_threaded_blas() -> _SingleThreadedBlas:
-    """Return the context in which BLAS uses one thread; `map_tiles` inside it still uses as many workers as before."""
-    return _single_threaded_blas
+def single_threaded_blas(when: bool = True) -> AbstractContextManager[None]:
+    """Return the context in which BLAS uses one thread; `map_tiles` inside it still uses as many workers as before.
+
+    Otherwise (`when` is False) the context changes nothing.
+    """
+    return _single_threaded_blas if when else nullcontext()
 
 
 def usable_cpus() -> int:
@@ -204,6 +209,35 @@ def map_in_order(
     """Return the results of `work` for all tiles as `map_tiles`, in the order of the tiles."""
     by_worker = map_tiles(work, tiles, workers, report, threads=threads)
     return [by_worker[i % workers][i // workers] for i in range(len(tiles))]
+
+
+def assemble_rows(
+    make: Callable[[int, int, Any], Any],
+    panels: list[tuple[int, int]],
+    shape: tuple[int, int],
+    like: Any,
+    workers: int,
+    report: TileReport | None = None,
+) -> Any:
+    """Return the array, of the type of `like`, whose rows from start to stop are ``make(start, stop, part)``.
+
+    The panels of rows are computed with threads. `part` is the memory of these rows, which `make` may use, or None
+    where the library cannot write to it.
+    """
+    out = writable(shape, like)
+
+    def work(bounds: tuple[int, int]) -> Any:
+        part = None if out is None else out[slice(*bounds), :]
+        values = make(*bounds, part)
+        if part is None:
+            return values
+        put(part, values)
+        return None
+
+    parts = map_in_order(work, panels, workers, report)
+    if out is not None:
+        return out
+    return namespace_of(like).concat(parts or [full(shape, 0.0, like)], axis=0)
 
 
 def map_tasks(work: Callable[[Any], Result], tasks: list[Any], workers: int, report: TileReport | None) -> list[Result]:

@@ -19,10 +19,9 @@ from gpukpca.backend.namespace import (
     full,
     is_numpy,
     namespace_of,
-    writable,
 )
 from gpukpca.backend.orthogonalization import orthonormal_factors
-from gpukpca.backend.parallel import map_in_order, map_tiles, row_slices, worker_count
+from gpukpca.backend.parallel import assemble_rows, map_in_order, map_tiles, row_slices, worker_count
 from gpukpca.backend.rows import feature_bounds, gather_rows
 from gpukpca.covariance.centered_matrix import CenteredMatrix, mean_of_sample, sampled_places
 
@@ -38,11 +37,11 @@ class DenseCenteredMatrix(CenteredMatrix):
     X : array, shape (n, d)
         Not copied, not changed; a memory map is read block by block.
     by_rows : bool
-        Blocks are made of rows, else of columns: along the longer side.
+        Blocks consist of rows, else of columns: along the longer side.
     n_jobs : int, optional
         Threads (NumPy only).
     shift : array, shape (d,), optional
-        Subtracted before anything is multiplied; the mean of some rows where it is not given.
+        Is subtracted before any product; default: the mean of some rows.
     """
 
     def __init__(self, X: Array, by_rows: bool, n_jobs: int | None = None, shift: Array = None) -> None:
@@ -54,8 +53,6 @@ class DenseCenteredMatrix(CenteredMatrix):
         self.workers = worker_count(self.like, n_jobs)
         self.shift = cast(_sampled_mean(X, self.wide), X.dtype) if shift is None else shift
 
-    # -- mean ----------------------------------------------------------------------------------------------------------
-
     def moments(self) -> Array:
         """Return sums and sums of squares of the shifted columns, shape (2, d), in one sweep."""
         return self._summed(self._moments) if self.by_rows else self._joined(self._moments)
@@ -65,8 +62,6 @@ class DenseCenteredMatrix(CenteredMatrix):
         xp = namespace_of(self.like)
         block = cast(self._shifted(start, stop), self.wide)
         return xp.stack([xp.sum(block, axis=0), xp.sum(block * block, axis=0)])
-
-    # -- products ------------------------------------------------------------------------------------------------------
 
     def times(self, V: Array) -> Array:
         """Return Z V for V (d, b), shape (n, b)."""
@@ -112,7 +107,7 @@ class DenseCenteredMatrix(CenteredMatrix):
             block = self._shifted(start, stop)
             return xp.matrix_transpose(block) @ add(block @ W, -lost)
 
-        # The columns of Z V sum to zero, so nothing of the rest of the mean remains on the left.
+        # The columns of Z V sum to zero, so the rest of the mean contributes nothing on the left.
         return self._summed(part)
 
     def gram_times(self, U: Array) -> Array:
@@ -126,11 +121,11 @@ class DenseCenteredMatrix(CenteredMatrix):
             block = self._shifted(start, stop)
             return block @ (xp.matrix_transpose(block) @ U)
 
-        W = self._summed(part)  # of the shifted data; centering takes the rest of the mean away
+        W = self._summed(part)  # of the shifted data; centering removes the rest of the mean
         return cast(W - column_sums(W)[None, :] / self.shape[0], self.dtype)
 
     def triangle(self, V: Array) -> tuple[np.ndarray, None]:
-        """Return R of Z V = Q R; Z V is never held."""
+        """Return R of Z V = Q R; Z V is never stored."""
         return self.triangular_factor(V), None
 
     def triangular_factor(self, V: Array) -> np.ndarray:
@@ -146,12 +141,10 @@ class DenseCenteredMatrix(CenteredMatrix):
         )
         return R
 
-    # -- matrices ------------------------------------------------------------------------------------------------------
-
     def scatter_and_sums(self) -> tuple[Array, Array]:
         """Return the scatter matrix about the shift, shape (d, d), and the sums of the shifted columns, shape (d,)."""
         xp, d = namespace_of(self.like), self.shape[1]
-        # Products of tall blocks: beside them, adding up d x d matrices should cost nothing.
+        # Tall blocks: their products should take much longer than the sum of d x d matrices.
         rows = max(self.block_length(by_rows=True), min(SQUARES * d, blocking.LONGEST_SCATTER_PANEL.cpu))
 
         def part(start: int, stop: int) -> tuple[Array, Array]:
@@ -173,7 +166,7 @@ class DenseCenteredMatrix(CenteredMatrix):
         return self._gram_by_tiles() if shared else _symmetric(self.products_with(self))
 
     def products_with(self, other: DenseCenteredMatrix) -> Array:
-        """Return the products of the shifted rows with others about the same shift, shape (n, m), wide."""
+        """Return the products of the shifted rows with other rows about the same shift, shape (n, m), wide."""
 
         def part(start: int, stop: int) -> Array:
             own = self._shifted(start, stop, by_rows=False)
@@ -183,7 +176,7 @@ class DenseCenteredMatrix(CenteredMatrix):
         return self._summed(part, by_rows=False)
 
     def _gram_by_tiles(self) -> Array:
-        """Compute upper tiles of one sum, shared by all workers, which share the copy of a block of columns too."""
+        """Return the products by upper tiles of one sum; all workers share it and a copy of each block of columns."""
         n, d = self.shape
         G = np.zeros((n, n), dtype=np.float64)
         rows = row_slices(n, blocking.SCATTER_TILE_EDGE)
@@ -206,11 +199,12 @@ class DenseCenteredMatrix(CenteredMatrix):
     def materialized(self) -> Array:
         """Return Z itself, in the dtype of X."""
         self.measure()
-        return self._joined(self._centered_block, axis=0 if self.by_rows else 1)
-
-    def _centered_block(self, start: int, stop: int) -> Array:
         rest = cast(self.weighted(self.rest), self.dtype)
-        return add(self._shifted(start, stop), -(rest if self.by_rows else rest[start:stop])[None, :])
+
+        def centered(start: int, stop: int) -> Array:
+            return add(self._shifted(start, stop), -(rest if self.by_rows else rest[start:stop])[None, :])
+
+        return self._joined(centered, axis=0 if self.by_rows else 1)
 
     def bounds(self) -> tuple[Array, Array]:
         """Return the smallest and the largest entry of every column of X, shapes (d,)."""
@@ -271,7 +265,7 @@ class DenseCenteredMatrix(CenteredMatrix):
 
 
 def _symmetric(S: Array) -> Array:
-    """Return the sum of products of blocks with their own transposes, exactly symmetric; NumPy's are so already."""
+    """Return a sum of products of blocks with their own transposes, exactly symmetric, as NumPy's are already."""
     return S if is_numpy(S) else symmetric_from_upper(S, namespace_of(S).linalg.diagonal(S))
 
 
@@ -284,22 +278,16 @@ def _sampled_mean(X: Array, wide: Any) -> Array:
 def projected_rows(Y: Array, shift: Array, axes: Array, offset: Array, n_jobs: int | None = None) -> Array:
     """Return (Y - shift) axes - offset, shape (m, p), in the dtype of `axes` (d, p), by panels of rows with threads.
 
-    The shift (d,) is subtracted first, so that a large offset costs no digits; `offset` (p,) is what it lacks of the
-    mean, projected.
+    The shift (d,) is subtracted first, so that a large offset costs no digits. `offset` (p,) is the projection of the
+    mean minus the shift.
     """
     workers = worker_count(Y, n_jobs)
     entries = blocking.SCATTER_ENTRIES.on(is_on_gpu(Y))
     rows = max(blocking.FEWEST_PROJECTED, entries // max(1, int(Y.shape[1])))
     panels = row_slices(int(Y.shape[0]), max(1, min(rows, -(-int(Y.shape[0]) // workers)))) or [(0, 0)]
-    out = writable((int(Y.shape[0]), int(axes.shape[1])), axes)
 
-    def panel(bounds: tuple[int, int]) -> Array | None:
-        centered = cast(Y[bounds[0] : bounds[1], :], axes.dtype) - shift[None, :]
-        scores = add(centered @ axes, -offset[None, :])
-        if out is None:
-            return scores
-        out[bounds[0] : bounds[1], :] = scores
-        return None
+    def panel(start: int, stop: int, part: Array | None) -> Array:
+        centered = cast(Y[start:stop, :], axes.dtype) - shift[None, :]
+        return add(centered @ axes, -offset[None, :])
 
-    parts = map_in_order(panel, panels, workers)
-    return namespace_of(axes).concat(parts, axis=0) if out is None else out
+    return assemble_rows(panel, panels, (int(Y.shape[0]), int(axes.shape[1])), axes, workers)

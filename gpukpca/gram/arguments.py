@@ -1,4 +1,4 @@
-"""Checks of the blocks and the indices that operators get."""
+"""Checks of the arguments of operators: matrices, blocks and indices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def checked_matrix(A: Any, what: str) -> Array:
 
 
 def check_block(op: SymmetricOperator, V: Any) -> None:
-    """Raise `InvalidParameterError` where V is no block of shape (n, b) in the place of the operator."""
+    """Raise `InvalidParameterError` where V is no block (n, b) of the operator's library and device."""
     namespace_of(op.like, V)
     if V is None or V.ndim != 2 or V.shape[0] != op.shape[0]:
         raise InvalidParameterError(

@@ -1,4 +1,4 @@
-"""K relative to one of its points: the centered matrix is the same, and K may be conditionally definite only."""
+"""K relative to one of its points, for a K that may be conditionally positive semidefinite only."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from gpukpca.gram.arguments import check_block, check_indices
 
 @operator_on_its_device
 class BasePointGram(SymmetricOperator):
-    """k(x, y) - k(x, x₀) - k(x₀, y) + k(x₀, x₀) as an operator: inner products of the features minus that of x₀.
+    """k(x, y) - k(x, x₀) - k(x₀, y) + k(x₀, x₀) as an operator: inner products of features minus the feature of x₀.
 
     Double centering gives the same matrix as for k itself. A k that is only conditionally positive semidefinite (the
-    flat form k - 1, or -‖x - y‖/2) becomes positive semidefinite to rounding.
+    flat form k - 1, or -‖x - y‖/2) becomes positive semidefinite up to rounding.
 
     Parameters
     ----------
@@ -29,16 +29,12 @@ class BasePointGram(SymmetricOperator):
 
     Attributes
     ----------
-    shape, dtype, like
-        See `gpukpca._typing.SymmetricOperator`.
-    base : SymmetricOperator
-    anchor : int
-    name, workers, rounding
-        Those of the base.
+    shape, dtype, like, name, workers, rounding
+        Those of the base; see `gpukpca._typing.SymmetricOperator`.
 
     Notes
     -----
-    One column of the base is computed once and kept: n items. Everything else costs as much as in the base.
+    One column of the base, n items, is computed once and kept. Everything else costs as much as in the base.
     Schoenberg, Trans. Amer. Math. Soc. 44 (1938).
     """
 
@@ -52,7 +48,7 @@ class BasePointGram(SymmetricOperator):
 
     @cached_property
     def _column(self) -> Array:
-        """k(x, x₀) - k(x₀, x₀) / 2 of every row: what is subtracted for x and for y."""
+        """Return k(x, x₀) - k(x₀, x₀) / 2 of every row, which is subtracted for x and for y."""
         wide = cast(self.base.columns([self.anchor])[:, 0], accumulation_dtype(self.like))
         return wide - 0.5 * float(wide[self.anchor])
 
@@ -65,7 +61,7 @@ class BasePointGram(SymmetricOperator):
         return cast(cast(self.base @ V, wide) - c[:, None] * column_sums(V)[None, :] - along_c[None, :], self.dtype)
 
     def diagonal(self) -> Array:
-        """‖φ(x) - φ(x₀)‖² of every row, shape (n,)."""
+        """Return ‖φ(x) - φ(x₀)‖² of every row, shape (n,)."""
         return cast(cast(self.base.diagonal(), self._column.dtype) - 2.0 * self._column, self.dtype)
 
     def sizes(self) -> Array:
@@ -78,12 +74,9 @@ class BasePointGram(SymmetricOperator):
         return subtract_outer_sum(self.base.columns(indices), self._column, gather_rows(self._column, indices))
 
     def block(self, rows: Indices, columns: Indices) -> Array | None:
-        K = self.base.block(rows, columns)
-        return (
-            K
-            if K is None
-            else subtract_outer_sum(K, gather_rows(self._column, rows), gather_rows(self._column, columns))
-        )
+        if (K := self.base.block(rows, columns)) is None:
+            return None
+        return subtract_outer_sum(K, gather_rows(self._column, rows), gather_rows(self._column, columns))
 
     def to_dense(self, overwrite: bool = False) -> Array:
         """Return the matrix as a square array; with `overwrite` it may take the storage of the base."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,6 @@ from gpukpca.backend.linalg import column_sums, largest_asymmetry, subtract_oute
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
-    from_host,
     full,
     is_foreign,
     is_sparse,
@@ -23,6 +23,7 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.parallel import TileReport
+from gpukpca.backend.rows import gather_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.arguments import check_block, check_indices
 from gpukpca.gram.dense import DenseGram
@@ -90,8 +91,8 @@ def checked_means(means: Array, base: SymmetricOperator) -> Array:
 class CenteredGram(SymmetricOperator):
     """The centered matrix H op H as an operator, H = I - 11ᵀ/n.
 
-    ``H (K (H V))`` is two mean subtractions around a product. The column means of K ride along as one more column of
-    the first product, so centering costs no further pass.
+    ``H (K (H V))`` subtracts means before and after a product. The first product computes the column means of K with
+    one more column, so that centering takes no further pass.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ class CenteredGram(SymmetricOperator):
 
     See Also
     --------
-    of_kernel : makes the operator from a kernel and data, with more digits for offset data and flat kernels.
+    of_kernel : the operator of a kernel and data, with more digits for offset data and flat kernels.
 
     Attributes
     ----------
@@ -110,7 +111,7 @@ class CenteredGram(SymmetricOperator):
     total_variance : float
         tr(H K H) = tr K - 1ᵀK1/n, the sum of all eigenvalues.
     noise_scale : float
-        |1ᵀK1|/n: the size of what was cancelled, and so of the rounding noise over u.
+        |1ᵀK1|/n: the size of the numbers that cancel; rounding noise is u times this.
     rounding : float
         That of the entries of `base`, at least 1.
     known_means : array, shape (n,), or None
@@ -138,8 +139,8 @@ class CenteredGram(SymmetricOperator):
     ) -> CenteredGram:
         """Return the centered kernel matrix of X, by upper tiles without the terms that centering removes.
 
-        Features are centered before they are multiplied, and a flat kernel is computed as k - 1: the digits that would
-        cancel in ``CenteredGram(TiledGram(kernel, X))`` are kept.
+        Features are centered before they are multiplied, and a flat kernel is computed as k - 1. That keeps the digits
+        that would cancel in ``CenteredGram(TiledGram(kernel, X))``.
 
         Parameters
         ----------
@@ -167,9 +168,13 @@ class CenteredGram(SymmetricOperator):
         >>> bool(np.allclose(op.to_dense(), centered @ centered.T, atol=1e-6))
         True
         """
-        return cls(
-            shifted_gram(kernel, X, cached_tiles=cached_tiles, tile_edge=tile_edge, n_jobs=n_jobs, report=report)
-        )
+        options: dict[str, Any] = {
+            "cached_tiles": cached_tiles,
+            "tile_edge": tile_edge,
+            "n_jobs": n_jobs,
+            "report": report,
+        }
+        return cls(shifted_gram(kernel, X, **options))
 
     def project(self, V: Array) -> Array:
         """Return H V, the projection onto vectors whose entries sum to zero; they hold the range."""
@@ -201,7 +206,7 @@ class CenteredGram(SymmetricOperator):
 
     @cached_property
     def _grand_sum(self) -> float:
-        """1ᵀK1/n."""
+        """Return 1ᵀK1/n."""
         return float(namespace_of(self.like).sum(self.column_means))
 
     @cached_property
@@ -221,8 +226,7 @@ class CenteredGram(SymmetricOperator):
     def columns(self, indices: Indices) -> Array:
         check_indices(self, indices)
         means = self.column_means
-        chosen = from_host(to_host(means)[list(indices)], means)
-        wide = cast(self.base.columns(indices), means.dtype) - means[:, None] - chosen[None, :]
+        wide = cast(self.base.columns(indices), means.dtype) - means[:, None] - gather_rows(means, indices)[None, :]
         return cast(wide + self._grand_sum / self.shape[0], self.dtype)
 
     def to_dense(self, overwrite: bool = False) -> Array:

@@ -19,7 +19,7 @@ class FactoredGram(SymmetricOperator):
     F : array, shape (n, k)
         Kept as it is: not copied, not changed.
     noise_scale : float
-        Size of what was cancelled when F was centered: rank decisions depend on it.
+        Size of the numbers that cancelled when F was centered; rank decisions depend on it.
 
     Attributes
     ----------
@@ -29,8 +29,8 @@ class FactoredGram(SymmetricOperator):
 
     Notes
     -----
-    A product with b columns costs 4 n k b operations; no other array of the size of F is made. ``Fᵀ V`` is accumulated
-    in the widest floating type.
+    A product with b columns costs 4 n k b operations, without another array of the size of F. ``Fᵀ V`` is summed in the
+    widest floating type.
     """
 
     def __init__(self, F: Array, noise_scale: float = 0.0) -> None:

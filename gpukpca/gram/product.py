@@ -11,7 +11,7 @@ from gpukpca.backend.device import is_on_gpu, on_its_device
 from gpukpca.backend.elementwise import add, place_for, put
 from gpukpca.backend.linalg import mirror_upper, symmetric_from_upper, with_diagonal, with_entries
 from gpukpca.backend.namespace import cast, empty_like, full, is_sparse, namespace_of, writable
-from gpukpca.backend.parallel import TileReport, map_in_order, row_slices, worker_count
+from gpukpca.backend.parallel import TileReport, assemble_rows, map_in_order, row_slices, worker_count
 from gpukpca.backend.rows import as_rows, check_not_empty, check_numbers, check_widths, take_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.tiling import tile_edge_for, tile_order
@@ -24,7 +24,7 @@ N_JOBS = one_of(NONE, NOT_ZERO)
 
 
 def dense_row_bytes(kernel: Kernel, X: Array) -> int:
-    """Return the bytes of a CSR row that the kernel makes dense, 0 where it does not."""
+    """Return the bytes of a CSR row that the kernel converts to a dense one; 0 for other rows."""
     return 8 * int(X.shape[1]) if kernel.densifies and is_sparse(X) else 0
 
 
@@ -72,38 +72,38 @@ def kernel_matmat(
     Raises
     ------
     InvalidParameterError
-        Shapes do not fit, or the kernel's blocks are not what they should be.
+        Shapes do not fit, or a block of the kernel is no finite array of the right shape.
     DeviceMismatchError
         X, Y and V live in different places.
 
     Notes
     -----
-    Cost: m n kernel values and 2 m n b operations; memory O((m + n) b) and one tile a thread, and n (d + 2) items for
-    the prepared Y. Each thread owns whole panels of rows of the result.
+    Cost: m n kernel values and 2 m n b operations. Memory: O((m + n) b), one tile a thread, and n (d + 2) items for the
+    prepared Y. Each thread computes whole panels of rows of the result.
     """
     TILE_EDGE.check_argument("tile_edge", tile_edge)
     N_JOBS.check_argument("n_jobs", n_jobs)
     namespace_of(V)
     check_numbers(V)
-    X, Y = _operands(X, Y, V)
-    kernel = resolved_on(kernel, Y)
-    return _matmat(kernel, X, Y, kernel.prepare(Y), V, tile_edge, n_jobs, report)
+    return prepared_matmat(kernel, X, Y, None, V, tile_edge=tile_edge, n_jobs=n_jobs, report=report)
 
 
 @on_its_device
 def prepared_matmat(
-    kernel: Kernel, X: Array, Y: Array, rows: PreparedRows, V: Array, *, n_jobs: int | None = None
+    kernel: Kernel,
+    X: Array,
+    Y: Array,
+    rows: PreparedRows | None,
+    V: Array,
+    *,
+    tile_edge: int | None = None,
+    n_jobs: int | None = None,
+    report: TileReport | None = None,
 ) -> Array:
-    """Return K(X, Y) @ V as `kernel_matmat` from Y and its prepared rows.
+    """Return K(X, Y) @ V, shape (m, b), as `kernel_matmat`, from Y and its prepared rows; None prepares them.
 
     With rows that are prepared for centering, the columns of V must sum to zero.
     """
-    X, Y = _operands(X, Y, V)
-    return _matmat(kernel, X, Y, rows, V, None, n_jobs, None)
-
-
-def _operands(X: Array, Y: Array, V: Array) -> tuple[Array, Array]:
-    """Return X and Y as rows; raise where shapes, libraries or devices differ."""
     X, Y = as_rows(X), as_rows(Y)
     namespace_of(X, Y, V)
     if X.shape[1] != Y.shape[1] or V.ndim != 2 or V.shape[0] != Y.shape[0]:
@@ -111,38 +111,26 @@ def _operands(X: Array, Y: Array, V: Array) -> tuple[Array, Array]:
             f"shapes do not fit: X {tuple(X.shape)}, Y {tuple(Y.shape)}, V {tuple(V.shape)}; expected (m, d), (n, d), "
             "(n, b)."
         )
-    return X, Y
-
-
-def _matmat(
-    kernel: Kernel,
-    X: Array,
-    Y: Array,
-    prepared: PreparedRows,
-    V: Array,
-    tile_edge: int | None,
-    n_jobs: int | None,
-    report: TileReport | None,
-) -> Array:
-    """Return K(X, Y) @ V, shape (m, b), by panels of X (m, d) with threads."""
-    like = empty_like(Y)
-    V = cast(V, Y.dtype)
+    if rows is None:
+        kernel = resolved_on(kernel, Y)
+        rows = kernel.prepare(Y)
+    like, V = empty_like(Y), cast(V, Y.dtype)
     workers = worker_count(like, n_jobs)
     edge = tile_edge or tile_edge_for(max(X.shape[0], Y.shape[0]), workers, is_on_gpu(like), dense_row_bytes(kernel, Y))
-    inner = row_slices(prepared.n_rows, edge)
+    inner = row_slices(rows.n_rows, edge)
 
     def panel(bounds: tuple[int, int]) -> Array:
-        a = kernel.prepare(cast(take_rows(X, *bounds), Y.dtype), like=prepared.template)
-        buffer = writable((a.n_rows, min(edge, prepared.n_rows)), like)
+        a = kernel.prepare(cast(take_rows(X, *bounds), Y.dtype), like=rows.template)
+        buffer = writable((a.n_rows, min(edge, rows.n_rows)), like)
         total: Array | None = None
         for start, stop in inner:
-            tile = compute_tile(kernel, a, prepared.slice(start, stop), like, False, buffer)
+            tile = compute_tile(kernel, a, rows.slice(start, stop), like, False, buffer)
             part = tile @ V[start:stop, :]
             total = part if total is None else add(total, part)
         return total
 
-    # Where the rows of Y must be read for every panel of X, there had better be few panels.
-    panels = row_slices(X.shape[0], edge if prepared.in_memory else blocking.STREAMED_EDGES * edge)
+    # Where every panel of X reads the rows of Y from a file, fewer panels are faster.
+    panels = row_slices(X.shape[0], edge if rows.in_memory else blocking.STREAMED_EDGES * edge)
     parts = map_in_order(panel, panels, workers, report)
     if not panels or not inner:
         return full((X.shape[0], V.shape[1]), 0.0, like)
@@ -215,23 +203,10 @@ def square_from_tiles(
     *,
     mirrored: bool = True,
 ) -> Array:
-    """Return the square matrix, shape (n, n), that upper tiles make up.
+    """Return the square matrix, shape (n, n), of upper tiles; without `mirrored` the lower triangle is undefined.
 
-    Parameters
-    ----------
-    tile : callable
-        ``tile(number, i, j, out)`` returns tile (i, j), the one with this number in `order`; it may write into `out`.
-    bounds : list of (start, stop)
-        Consecutive slices of the n rows.
-    order : list of (i, j)
-        All upper tiles, i <= j.
-    like : array
-        Gives library, dtype and device.
-    workers : int
-    report : callable, optional
-        Called with (tiles done, tiles in all).
-    mirrored : bool
-        Whether the lower triangle is filled; else it is undefined.
+    ``tile(number, i, j, out)`` returns tile (i, j), i <= j, which has this number in `order`; it may write into `out`.
+    `bounds` are consecutive slices of the n rows.
     """
     n = bounds[-1][1] if bounds else 0
     K = writable((n, n), like)
@@ -253,7 +228,7 @@ def square_from_tiles(
 
 
 def _assembled(upper: dict[tuple[int, int], Array], count: int, like: Array) -> Array:
-    """Return the square matrix from its upper tiles, where the library cannot assign to parts."""
+    """Return the square matrix of upper tiles, where the library cannot assign to parts."""
     xp = namespace_of(like)
     for i in range(count):
         upper[i, i] = symmetric_from_upper(upper[i, i], xp.linalg.diagonal(upper[i, i]))
@@ -266,34 +241,31 @@ def _assembled(upper: dict[tuple[int, int], Array], count: int, like: Array) -> 
 
 def _rectangle(kernel: Kernel, X: Array, Y: Array, n_jobs: int | None) -> Array:
     check_widths(X, Y)
-    like = empty_like(X)
-    rows_x = kernel.prepare(X)
+    like, rows_x = empty_like(X), kernel.prepare(X)
     rows_y = kernel.prepare(cast(Y, X.dtype), like=rows_x)
     if kernel.stored_only:
         return compute_tile(kernel, rows_x, rows_y, like, diagonal=False)
     workers = worker_count(like, n_jobs)
-    rows = max(X.shape[0], Y.shape[0])
-    edge = tile_edge_for(rows, workers, is_on_gpu(like), dense_row_bytes(kernel, Y))
-    K = writable((X.shape[0], Y.shape[0]), like)
+    edge = tile_edge_for(max(X.shape[0], Y.shape[0]), workers, is_on_gpu(like), dense_row_bytes(kernel, Y))
+    columns = row_slices(rows_y.n_rows, edge)
 
-    def panel(bounds: tuple[int, int]) -> Array:
-        a, columns = rows_x.slice(*bounds), row_slices(rows_y.n_rows, edge)
-        if K is None:
+    def panel(start: int, stop: int, part: Array | None) -> Array:
+        a = rows_x.slice(start, stop)
+        if part is None:
             tiles = [compute_tile(kernel, a, rows_y.slice(*inner), like, False) for inner in columns]
             return namespace_of(like).concat(tiles, axis=1)
         for inner in columns:
-            block = K[slice(*bounds), slice(*inner)]
+            block = part[:, slice(*inner)]
             put(block, compute_tile(kernel, a, rows_y.slice(*inner), like, False, place_for(block)))
-        return None
+        return part
 
-    parts = map_in_order(panel, row_slices(X.shape[0], edge), workers)
-    return K if K is not None else namespace_of(like).concat(parts, axis=0)
+    return assemble_rows(panel, row_slices(X.shape[0], edge), (X.shape[0], Y.shape[0]), like, workers)
 
 
 def kernel_columns(
     kernel: Kernel, rows: PreparedRows, chosen: Indices, like: Array, *, tile_edge: int, workers: int
 ) -> Array:
-    """Return K[:, chosen] from prepared rows, by panels of rows with threads.
+    """Return K[:, chosen], shape (n, m), from prepared rows, by panels of rows with threads.
 
     Parameters
     ----------
@@ -305,35 +277,22 @@ def kernel_columns(
     like : array
         Gives library, dtype and device.
     tile_edge : int
-        Rows of a panel; more of them where the panel is narrow and rows are not made dense.
+        Rows of a panel; more of them where the panel is narrow and rows stay sparse.
     workers : int
         Threads (`gpukpca.backend.parallel.worker_count`).
 
-    Returns
-    -------
-    array, shape (n, m)
-        The entries k(x, x) are exact.
-
     Notes
     -----
-    Cost: n m kernel values, one matrix product and one elementwise pass a panel. Memory: the result, m rows, and the
-    scratch of one panel a thread.
+    The entries k(x, x) are exact. Cost: n m kernel values, one matrix product and one elementwise pass a panel. Memory:
+    the result, m rows, and the scratch of one panel a thread.
     """
     picked = rows.take(chosen)
     panels = row_slices(rows.n_rows, panel_rows(kernel, rows.n_rows, picked.n_rows, tile_edge, workers))
-    C = writable((rows.n_rows, picked.n_rows), like)
 
-    def panel(bounds: tuple[int, int]) -> Array | None:
-        part = None if C is None else C[slice(*bounds), :]
-        tile = compute_tile(kernel, rows.slice(*bounds), picked, like, False, part)
-        if part is None:
-            return tile
-        put(part, tile)
-        return None
+    def panel(start: int, stop: int, part: Array | None) -> Array:
+        return compute_tile(kernel, rows.slice(start, stop), picked, like, False, part)
 
-    parts = map_in_order(panel, panels, workers)
-    if C is None:
-        C = namespace_of(like).concat(parts or [full((0, picked.n_rows), 0.0, like)], axis=0)
+    C = assemble_rows(panel, panels, (rows.n_rows, picked.n_rows), like, workers)
     return with_entries(C, chosen, kernel.tile_diagonal(picked))
 
 

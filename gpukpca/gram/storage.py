@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from gpukpca._formatting import pluralize
 from gpukpca._typing import SymmetricOperator
 from gpukpca.backend.parallel import TileReport
 from gpukpca.gram.dense import DenseGram
@@ -28,18 +29,9 @@ class GramOperator(SymmetricOperator, Protocol):
 
 @dataclass(frozen=True)
 class KernelRows:
-    """The rows that an operator of K is built from.
+    """The rows X (n, d) that an operator of K is built from: an array, a CSR matrix or ClusterRows.
 
-    Attributes
-    ----------
-    kernel : Kernel
-        With numbers in place of rules (`Kernel.resolve`).
-    X : array, CSR matrix or ClusterRows, shape (n, d)
-    template : PreparedRows or None
-        ``kernel.template(X, centered=True)``; None computes it, unless the kernel is stored only.
-    n_jobs : int or None
-    report : callable or None
-        Called with (tiles done, tiles in all) during a product.
+    `kernel` is resolved, and `template` is ``kernel.template(X, centered=True)``; None computes it where needed.
     """
 
     kernel: Kernel
@@ -51,14 +43,7 @@ class KernelRows:
 
 @dataclass(frozen=True)
 class Storage(ABC):
-    """A way to hold the kernel matrix of n rows. A storage defines `bytes_held`, `build` and `__str__`.
-
-    Attributes
-    ----------
-    n : int
-    workers : int
-        Threads, or machines of a cluster.
-    """
+    """A way to hold the kernel matrix of n rows, with threads or machines of a cluster for workers."""
 
     n: int
     workers: int
@@ -123,16 +108,9 @@ class DenseStorage(Storage):
 
 @dataclass(frozen=True)
 class TiledStorage(Storage):
-    """The upper triangle in square tiles, some or all of them cached.
+    """The upper triangle in square tiles; every pass recomputes the tiles that are not cached.
 
-    Attributes
-    ----------
-    n, workers : int
-    tile_edge : int
-    cached_tiles : int
-        Upper tiles kept after the first product; the rest are recomputed in every pass.
-    panel : int
-        Tile columns whose rows are held together while X is read from a file; 0: all rows are in memory.
+    `panel` is the number of tile columns whose rows are held together while X is read from a file; 0 holds all rows.
     """
 
     tile_edge: int
@@ -141,7 +119,7 @@ class TiledStorage(Storage):
 
     @classmethod
     def within(cls, budget: int, n: int, item_size: int, workers: int, tile_edge: int, panel: int = 0) -> TiledStorage:
-        """Return the storage whose cache takes at most `budget` bytes (negative: nothing is cached)."""
+        """Return the storage whose cache takes at most `budget` bytes; nothing is cached for a negative one."""
         return cls(n, workers, tile_edge, tiles_within(budget, n, tile_edge, item_size), panel)
 
     @property
@@ -170,33 +148,24 @@ class TiledStorage(Storage):
         return sum(min(start + width, self.n) for start in range(0, self.n, width))
 
     def build(self, source: KernelRows) -> TiledGram:
-        return shifted_gram(
-            source.kernel,
-            source.X,
-            source.template,
-            cached_tiles=self.cached_tiles,
-            tile_edge=self.tile_edge,
-            n_jobs=source.n_jobs,
-            report=source.report,
-            panel=self.panel,
-        )
+        options: dict[str, Any] = {
+            "tile_edge": self.tile_edge,
+            "n_jobs": source.n_jobs,
+            "report": source.report,
+            "panel": self.panel,
+        }
+        return shifted_gram(source.kernel, source.X, source.template, cached_tiles=self.cached_tiles, **options)
 
     def __str__(self) -> str:
         cached = "all" if self.is_fully_cached else str(self.cached_tiles)
-        tiles = "1 upper tile" if self.tiles == 1 else f"{self.tiles} upper tiles"
-        return f"tiled: {tiles} of edge {self.tile_edge}, {cached} cached"
+        return f"tiled: {pluralize(self.tiles, 'upper tile')} of edge {self.tile_edge}, {cached} cached"
 
 
 @dataclass(frozen=True)
 class LowRankStorage(Storage):
     """A factor of K, or of its Nyström approximation: K = F Fᵀ with F (n, rank).
 
-    Attributes
-    ----------
-    n, workers : int
-    rank : int
-    source : Storage or None
-        Where the columns come from that Nyström makes F of; None: F holds the features of the kernel.
+    `source` holds the columns that Nyström computes F from; without it F holds the features of the kernel.
     """
 
     rank: int
@@ -210,7 +179,7 @@ class LowRankStorage(Storage):
         return self.n * self.rank * item_size
 
     def build(self, source: KernelRows) -> GramOperator:
-        """Return F Fᵀ of the features of the kernel, or the operator of K that landmarks are taken from."""
+        """Return F Fᵀ of the features of the kernel, or the operator of K whose columns Nyström uses."""
         if self.source is not None:
             return self.source.build(source)
         template = source.template or source.kernel.template(source.X, centered=True)

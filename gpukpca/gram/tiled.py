@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from gpukpca._rules import NONE, integer, one_of
 from gpukpca._typing import Array, Indices, SymmetricOperator
@@ -48,9 +49,7 @@ class TiledGram(SymmetricOperator):
 
     Attributes
     ----------
-    shape, dtype, like
-        See `gpukpca._typing.SymmetricOperator`.
-    rounding : float
+    shape, dtype, like, rounding
         See `gpukpca._typing.SymmetricOperator`.
     rows : PreparedRows
         The prepared rows of X.
@@ -72,59 +71,55 @@ class TiledGram(SymmetricOperator):
         n_jobs: int | None = None,
         report: TileReport | None = None,
     ) -> None:
-        X = as_rows(X)
-        kernel = _tileable(kernel, X)
-        self._set_up(kernel, X, kernel.template(X), cached_tiles, tile_edge, n_jobs, report, 0)
+        self._set_up(kernel, X, False, None, 0, cached_tiles, tile_edge, n_jobs, report)
 
     def _set_up(
         self,
         kernel: Kernel,
         X: Array,
-        template: PreparedRows,
-        cached_tiles: int | None,
-        tile_edge: int | None,
-        n_jobs: int | None,
-        report: TileReport | None,
+        centered: bool,
+        template: PreparedRows | None,
         panel: int,
+        cached_tiles: int | None = None,
+        tile_edge: int | None = None,
+        n_jobs: int | None = None,
+        report: TileReport | None = None,
     ) -> None:
-        """Set all attributes from rows X (n, d), a resolved kernel and what it learned from X."""
-        self.name = f"the kernel {type(kernel).__name__}"
-        n = int(X.shape[0])
-        self.kernel, self.shape, self.dtype, self.like = kernel, (n, n), X.dtype, empty_like(X)
-        N_JOBS.check_argument("n_jobs", n_jobs)
+        """Set all attributes from rows X (n, d); `shifted_gram` describes the arguments."""
+        X = as_rows(X)
+        check_not_empty(X, "a kernel matrix")
+        self.kernel, n = resolved_on(kernel, X), int(X.shape[0])
+        if self.kernel.stored_only:
+            raise InvalidParameterError(
+                f"{type(kernel).__name__} cannot be evaluated tile by tile; store it: "
+                "DenseGram(gram_matrix(kernel, X))."
+            )
+        for name, rule, value in (
+            ("n_jobs", N_JOBS, n_jobs),
+            ("tile_edge", TILE_EDGE, tile_edge),
+            ("cached_tiles", CACHED_TILES, cached_tiles),
+        ):
+            rule.check_argument(name, value)
+        template = template or self.kernel.template(X, centered)
+        self.name, self.rounding = f"the kernel {type(kernel).__name__}", self.kernel.rounding(template)
+        self.shape, self.dtype, self.like = (n, n), X.dtype, empty_like(X)
         self.workers = worker_count(self.like, n_jobs)
-        TILE_EDGE.check_argument("tile_edge", tile_edge)
-        row_bytes = dense_row_bytes(kernel, X)
-        self.tile_edge = tile_edge or tile_edge_for(n, self.workers, is_on_gpu(self.like), row_bytes)
-        self.tiles = upper_tiles(n, self.tile_edge)
-        self.cached_tiles = self._tiles_to_cache(cached_tiles)
-        self.rounding = kernel.rounding(template)
+        row_bytes = dense_row_bytes(self.kernel, X)
+        edge = self.tile_edge = tile_edge or tile_edge_for(n, self.workers, is_on_gpu(self.like), row_bytes)
+        self.tiles = upper_tiles(n, edge)
+        if cached_tiles is None:
+            cached_tiles = tiles_within(int(SHARE_ALONE * free_bytes(self.like)), n, edge, item_size(self.dtype))
+        self.cached_tiles = min(int(cached_tiles), self.tiles)
         self.rows: PreparedRows
         if panel:
-            self.rows = StreamedRows(kernel, X, template, rows_at_once(n, self.tile_edge, self.workers, panel))
+            self.rows = StreamedRows(self.kernel, X, template, rows_at_once(n, edge, self.workers, panel))
         else:
-            self.rows = kernel.prepare(X, like=template)
-        self._bounds = row_slices(n, self.tile_edge)
+            self.rows = self.kernel.prepare(X, like=template)
+        self._bounds = bounds = row_slices(n, edge)
+        order, kept = tile_order(len(bounds), panel), self.cached_tiles
         self._upper = UpperTiles(
-            kernel,
-            self.rows,
-            self.like,
-            self._bounds,
-            tile_order(len(self._bounds), panel),
-            self.cached_tiles,
-            self.workers,
-            by_panels=panel > 0,
-            report=report,
+            self.kernel, self.rows, self.like, bounds, order, kept, self.workers, by_panels=panel > 0, report=report
         )
-
-    def _tiles_to_cache(self, cached_tiles: int | None) -> int:
-        n, edge = self.shape[0], self.tile_edge
-        CACHED_TILES.check_argument("cached_tiles", cached_tiles)
-        if cached_tiles is not None:
-            return min(int(cached_tiles), self.tiles)
-        return tiles_within(int(SHARE_ALONE * free_bytes(self.like)), n, edge, item_size(self.dtype))
-
-    # -- products --------------------------------------------------------------------------------------------------
 
     def __matmul__(self, V: Array) -> Array:
         """Return K @ V, shape (n, b), in the dtype of K."""
@@ -132,8 +127,6 @@ class TiledGram(SymmetricOperator):
         xp = namespace_of(self.like, V)
         V = cast(V, self.dtype)
         return xp.concat(self._upper.sums(V), axis=0)
-
-    # -- the rest of the protocol ----------------------------------------------------------------------------------
 
     def diagonal(self) -> Array:
         """Return k(x, x) of every row, shape (n,)."""
@@ -162,28 +155,14 @@ class TiledGram(SymmetricOperator):
         return square_from_tiles(tile, self._bounds, upper.tiles, self.like, self.workers, upper.report)
 
 
-def _tileable(kernel: Kernel, X: Array) -> Kernel:
-    """Return the kernel with numbers in place of rules; raise where it cannot be evaluated tile by tile."""
-    check_not_empty(X, "a kernel matrix")
-    resolved = resolved_on(kernel, X)
-    if resolved.stored_only:
-        raise InvalidParameterError(
-            f"{type(kernel).__name__} cannot be evaluated tile by tile; store it: DenseGram(gram_matrix(kernel, X))."
-        )
-    return resolved
-
-
 @on_its_device
 def shifted_gram(
     kernel: Kernel,
     X: Array,
     template: PreparedRows | None = None,
     *,
-    cached_tiles: int | None = None,
-    tile_edge: int | None = None,
-    n_jobs: int | None = None,
-    report: TileReport | None = None,
     panel: int = 0,
+    **options: Any,
 ) -> TiledGram:
     """Return the operator of K without terms of one argument alone, which centering removes.
 
@@ -191,19 +170,17 @@ def shifted_gram(
 
     Parameters
     ----------
-    kernel, X, cached_tiles, tile_edge, n_jobs, report
+    kernel, X
         See `TiledGram`.
     template : PreparedRows, optional
-        ``kernel.template(X, centered=True)``, where it is at hand.
+        ``kernel.template(X, centered=True)``, where it is known.
     panel : int
-        0 holds all prepared rows of X. Else X (a memory map) is read during products, and the rows of so many tile
-        columns are held.
+        0 holds all prepared rows of X. Else products read X (a memory map) and hold the rows of so many tile columns.
+    **options
+        `cached_tiles`, `tile_edge`, `n_jobs` and `report` of `TiledGram`.
     """
-    X = as_rows(X)
-    kernel = _tileable(kernel, X)
     op = TiledGram.__new__(TiledGram)
-    template = template or kernel.template(X, centered=True)
-    op._set_up(kernel, X, template, cached_tiles, tile_edge, n_jobs, report, panel)
+    op._set_up(kernel, X, True, template, panel, **options)
     return op
 
 
@@ -211,25 +188,9 @@ def shifted_gram(
 class UpperTiles:
     """Tiles T = K[I, J] with I <= J, each used twice in a product: ``out[I] += T @ V[J]`` and ``out[J] += T.T @ V[I]``.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    rows : PreparedRows
-        Only slices that tiles touch are used.
-    like : array
-        Gives library, dtype and device.
-    bounds : list of (start, stop)
-        Consecutive slices of the rows.
-    tiles : list of (i, j)
-        Numbers of slices, i <= j, in the order in which the tiles are computed.
-    cached_tiles : int
-        So many of the first tiles are cached; the others are recomputed in every product.
-    workers : int
-        Threads.
-    by_panels : bool
-        Whether tiles that share a left operand are one piece of work, which suits rows that are read from a file.
-    report : callable, optional
-        Called with (tiles done, tiles in all) during a product.
+    `bounds` are consecutive slices of the rows, and `tiles` pairs (i, j), i <= j, of them in the order of computation.
+    The first `cached_tiles` are cached; every product recomputes the others. With `by_panels`, for rows that are read
+    from a file, all tiles of a panel that share a left operand are one piece of work.
     """
 
     kernel: Kernel
@@ -246,26 +207,25 @@ class UpperTiles:
         self.widest = max((stop - start for start, stop in self.bounds), default=0)
         self._cache: dict[int, Array] = {}
         numbered = list(enumerate(self.tiles))
-        # A worker's piece of work: a tile, or, where rows are read, all tiles of a panel that share a left operand.
         self._turns = [
             list(turn) for _, turn in groupby(numbered, lambda tile: tile[1][0] if self.by_panels else tile[0])
         ]
 
     def sums(self, V: Array) -> list[Array | None]:
-        """Return what these tiles add to K @ V, one block for each slice of rows; None where they do not touch it."""
+        """Return the part of K @ V of these tiles, a block for each slice of rows; None where no tile has its rows."""
         blocks = [V[start:stop, :] for start, stop in self.bounds]
-        strands = [_WorkerAccumulator(self, blocks) for _ in range(self.workers)]
+        accumulators = [_WorkerAccumulator(self, blocks) for _ in range(self.workers)]
 
         def work(turn: int) -> None:
             for number, (i, j) in self._turns[turn]:
-                strands[turn % self.workers].use(number, i, j)
+                accumulators[turn % self.workers].use(number, i, j)
 
         heavy = len(self._cache) < len(self.tiles) or V.shape[0] ** 2 * V.shape[1] > blocking.LIGHT_PRODUCT
         map_tiles(work, list(range(len(self._turns))), self.workers, self.report, threads=heavy)
-        return [_summed([strand.sums[i] for strand in strands]) for i in range(len(self.bounds))]
+        return [_summed([worker.sums[i] for worker in accumulators]) for i in range(len(self.bounds))]
 
     def cached(self, number: int) -> Array | None:
-        """Return the tile with this number if it is cached by now."""
+        """Return the tile with this number; None before it is cached."""
         return self._cache.get(number)
 
     def compute(self, number: int, a: PreparedRows, b: PreparedRows, buffer: Array | None) -> Array:

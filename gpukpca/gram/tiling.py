@@ -1,8 +1,7 @@
-"""The upper triangle of K in square tiles: edges, counts and bytes in integers, nothing allocated.
+"""Edges, counts and bytes of the square tiles of the upper triangle of K; nothing is allocated here.
 
-K is only ever touched as square tiles of its upper triangle, each used twice in a product. As many tiles as the
-budget allows are kept after the first product; the others are recomputed in every pass. A full cache is K in half the
-memory of the square matrix.
+A product uses each tile twice. As many tiles as the budget allows are cached in the first product; every pass
+recomputes the others. A full cache takes half the memory of the square matrix.
 """
 
 from __future__ import annotations
@@ -14,22 +13,18 @@ from gpukpca.backend.parallel import row_slices
 def tile_edge_for(n: int, workers: int, on_gpu: bool, row_bytes: int = 0) -> int:
     """Return the edge of a tile: 640 on a CPU, 8192 or 4096 on a GPU; smaller where workers have too few.
 
-    `row_bytes` are the bytes of a CSR row once it is dense; slices of such rows take at most 64 MiB.
+    `row_bytes` are the bytes of a CSR row that is converted to a dense one; slices of such rows take at most 64 MiB.
     """
-    edge = _tile_edge(n, workers, on_gpu)
-    return min(edge, max(1, blocking.ROW_SLICE_BYTES // row_bytes)) if row_bytes else edge
-
-
-def _tile_edge(n: int, workers: int, on_gpu: bool) -> int:
     if on_gpu:
         large, small = blocking.GPU_TILE_EDGES
-        return min(n, large if n >= blocking.TILES_ALONG_A_SIDE * large else small)
-    if workers == 1:
-        return max(1, min(n, blocking.CPU_TILE_EDGE))
-    if n <= blocking.ONE_TILE_UP_TO:  # starting threads costs more than they save
-        return max(1, n)
-    # A few tiles along a side, so that the triangle splits evenly between the workers.
-    return min(blocking.CPU_TILE_EDGE, max(blocking.SMALLEST_TILE_EDGE.cpu, -(-n // (2 * min(workers, 8)))))
+        edge = min(n, large if n >= blocking.TILES_ALONG_A_SIDE * large else small)
+    elif workers == 1:
+        edge = max(1, min(n, blocking.CPU_TILE_EDGE))
+    elif n <= blocking.ONE_TILE_UP_TO:  # starting threads costs more than they save
+        edge = max(1, n)
+    else:  # a few tiles along a side, so that the triangle splits evenly between the workers
+        edge = min(blocking.CPU_TILE_EDGE, max(blocking.SMALLEST_TILE_EDGE.cpu, -(-n // (2 * min(workers, 8)))))
+    return min(edge, max(1, blocking.ROW_SLICE_BYTES // row_bytes)) if row_bytes else edge
 
 
 def upper_tiles(n: int, edge: int) -> int:
@@ -46,7 +41,7 @@ def full_cache_bytes(n: int, edge: int, item_size: int) -> int:
 
 
 def tiles_within(budget: int, n: int, edge: int, item_size: int) -> int:
-    """Return how many upper tiles take at most `budget` bytes; none where that is negative."""
+    """Return how many upper tiles take at most `budget` bytes; 0 where that is negative."""
     everything = upper_tiles(n, edge)
     if full_cache_bytes(n, edge, item_size) <= budget:
         return everything
@@ -54,14 +49,14 @@ def tiles_within(budget: int, n: int, edge: int, item_size: int) -> int:
 
 
 def rows_at_once(n: int, edge: int, workers: int, panel: int) -> int:
-    """Return the most rows that are prepared at once: where X is read, a panel and two slices a worker."""
+    """Return the most rows that are prepared at once: a panel and two slices a worker where X is read from a file."""
     return min(n, (panel + 2 * workers) * edge) if panel else n
 
 
 def tile_order(count: int, panel: int) -> list[tuple[int, int]]:
     """Return the upper tiles (i, j) of a grid of `count` edges, by panels of columns; inside a panel row by row.
 
-    A panel of one column uses a right operand for all its tiles in turn; a wider one reads each left operand once.
+    A panel of one column keeps its right operand for all tiles; a wider panel reads each left operand once.
     """
     panels = row_slices(count, max(1, panel))
     return [(i, j) for first, stop in panels for i in range(stop) for j in range(max(i, first), stop)]
