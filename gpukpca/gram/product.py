@@ -265,7 +265,7 @@ def _rectangle(kernel: Kernel, X: Array, Y: Array, n_jobs: int | None) -> Array:
 def kernel_columns(
     kernel: Kernel, rows: PreparedRows, chosen: Indices, like: Array, *, tile_edge: int, workers: int
 ) -> Array:
-    """Return K[:, chosen], shape (n, m), from prepared rows, by panels of rows with threads.
+    """Return K[:, chosen] from prepared rows, by panels of rows with threads.
 
     Parameters
     ----------
@@ -281,10 +281,15 @@ def kernel_columns(
     workers : int
         Threads (`gpukpca.backend.parallel.worker_count`).
 
+    Returns
+    -------
+    array, shape (n, m)
+        The entries k(x, x) are exact.
+
     Notes
     -----
-    The entries k(x, x) are exact. Cost: n m kernel values, one matrix product and one elementwise pass a panel. Memory:
-    the result, m rows, and the scratch of one panel a thread.
+    Cost: n m kernel values, one matrix product and one elementwise pass a panel. Memory: the result, m rows, and the
+    scratch of one panel a thread.
     """
     picked = rows.take(chosen)
     panels = row_slices(rows.n_rows, panel_rows(kernel, rows.n_rows, picked.n_rows, tile_edge, workers))
