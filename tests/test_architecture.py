@@ -78,6 +78,7 @@ HOMES = {
     "sklearn": {"decomposition", "interop", "model_selection", "persistence", "plotting", "cli"},
     "rich": {"cli"},
     "click": {"cli"},
+    "polars": {"cli"},
     "matplotlib": {"plotting"},
     "dask": {"distributed"},
     "distributed": {"distributed"},
@@ -257,7 +258,7 @@ def test_foreign_libraries_stay_in_their_rooms(library):
                 assert homes & HOMES[library], f"{short(path)} imports {name}"
 
 
-@pytest.mark.parametrize("library", ["cupy", "cupyx", "matplotlib", "dask", "distributed"], ids=NAMED)
+@pytest.mark.parametrize("library", ["cupy", "cupyx", "matplotlib", "dask", "distributed", "polars"], ids=NAMED)
 def test_optional_libraries_are_imported_when_used(library):
     for path in FILES:
         late = [inside for name, inside in imports(path) if name.split(".")[0] == library]

@@ -157,7 +157,7 @@ def test_every_module_says_what_it_is_for():
 
 
 def test_the_import_is_silent_and_opens_no_optional_library():
-    optional = {"cupy", "torch", "matplotlib", "dask", "click"}
+    optional = {"cupy", "torch", "matplotlib", "dask", "click", "polars"}
     assert imported_by("import gpukpca; gpukpca.KernelPCA, gpukpca.load") & {*optional, "sklearn"} == {"sklearn"}
 
 
@@ -169,7 +169,7 @@ def test_the_help_of_the_program_opens_nothing_that_takes_time():
     code = (
         "from click.testing import CliRunner; from gpukpca.cli.app import gpukpca; CliRunner().invoke(gpukpca, ['-h'])"
     )
-    assert not imported_by(code) & {"numpy", "scipy", "sklearn", "rich"}
+    assert not imported_by(code) & {"numpy", "scipy", "sklearn", "rich", "polars"}
 
 
 def imported_by(code: str) -> set[str]:

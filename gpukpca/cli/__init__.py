@@ -1,11 +1,15 @@
 """The command line."""
 
 import sys
+from importlib.util import find_spec
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the console script; without the libraries of the command line print how to install them."""
     try:
+        if missing := [name for name in ("click", "rich", "polars") if find_spec(name) is None]:
+            sys.stderr.write(f'error: {", ".join(missing)} not installed: pip install "gpukpca[cli]"\n')
+            sys.exit(2)
         from gpukpca.cli.app import gpukpca
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

@@ -1,4 +1,4 @@
-"""The program `gpukpca`: its commands by name, each of which is imported when it is run."""
+"""The program `gpukpca`: its commands by name, each of which is imported when it runs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from importlib import import_module
 import click
 
 from gpukpca import __version__
-from gpukpca.cli.failures import OneLineErrors
-from gpukpca.cli.terminal import say
+from gpukpca.cli.failures import OneLineErrors, say
 
 # The help of the program names them without importing scikit-learn, which takes seconds.
 COMMANDS = {
-    "denoise": "Samples with their noise removed by a saved model.",
-    "fit": "Principal components of a file or a bundled set.",
-    "info": "Devices, versions and BLAS libraries.",
-    "plan": "What a fit would do, and the memory it would take.",
-    "transform": "Scores of new samples by a saved model.",
+    "denoise": "Remove noise from samples with a saved model.",
+    "fit": "Compute the principal components of a file or a bundled data set.",
+    "info": "Print devices, versions and BLAS libraries.",
+    "plan": "Print what a fit would do, and the memory it would take.",
+    "transform": "Compute the scores of new samples with a saved model.",
 }
 
 
@@ -24,18 +23,18 @@ class LateCommands(OneLineErrors):
     """A group whose commands are in `gpukpca.cli.commands`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names."""
+        """Return all names."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name."""
+        """Return the command of a name."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module("gpukpca.cli.commands"), cmd_name)
+        command: click.Command = vars(import_module("gpukpca.cli.commands"))[cmd_name]
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """What the help says of them."""
+        """Write the names with one sentence each."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 

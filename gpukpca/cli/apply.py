@@ -1,10 +1,9 @@
-"""The commands `transform` and `denoise`: a saved model and new rows."""
+"""The commands `transform` and `denoise`: apply a saved model to new rows."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,182 +11,158 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.progress import track
+from sklearn.pipeline import make_pipeline
 from sklearn.utils import get_tags
 
 from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA
 from gpukpca._files import replaced_whole
 from gpukpca.backend.finite import FINITE, check_finite
-from gpukpca.cli.inputs import how_to_read, is_model_file, read_input
-from gpukpca.cli.machine import versions
+from gpukpca.cli.inputs import is_model_file, read_input
+from gpukpca.cli.machine import peak_memory_mib, versions
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
-from gpukpca.cli.report import peak_memory_mib, show_pairs
-from gpukpca.cli.scaling import Standardization
-from gpukpca.cli.table import Table
+from gpukpca.cli.report import show_pairs
+from gpukpca.cli.scaling import scaler_from
+from gpukpca.cli.table import Table, input_options
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 from gpukpca.persistence import load_with_notes
 
-# Rows between two looks at the progress bar.
+# Rows between two updates of the progress bar.
 CHUNK = 4096
-# Samples that a picture shows.
+# Samples in a picture.
 PICTURED = 12
+Map = Callable[[np.ndarray], np.ndarray]
 
 
-def run_transform(wanted: SimpleNamespace) -> None:
-    """Check, load, read, project, write, show."""
-    targets = _targets(wanted)
-    model, notes = _model(wanted)
-    given = _table(wanted, model, notes)
-    scaling = standardization_from(notes, model)
-    table = given if scaling is None else replace(given, X=scaling.applied(given.X))
+def run_transform(options: SimpleNamespace) -> None:
+    """Check, load, read, project, write, print."""
+    targets = _targets(options)
+    pipeline, model, notes = _load(options)
+    table = _table(options, model, notes)
     started = time.perf_counter()
-    scores = _in_chunks(model.transform, table.X, wanted.quiet)
-    clusters = {"clusters": _in_chunks(model.predict, table.X, True)} if isinstance(model, LocalPCA) else {}
-    facts = _facts(wanted, model, table, time.perf_counter() - started, targets)
+    scores = _in_chunks(pipeline.transform, table.X, options.quiet)
+    clusters = {"clusters": _in_chunks(pipeline.predict, table.X, True)} if isinstance(model, LocalPCA) else {}
+    facts = _facts(options, model, table, time.perf_counter() - started, targets)
     with replaced_whole(targets["output"]) as (file,):
         columns = component_names(scores.shape[1])
         write_rows(file, targets["output"], "scores", scores, columns, table, clusters, facts)
-    _show(wanted, model, table, facts)
+    _show(options, table, facts)
 
 
-def run_denoise(wanted: SimpleNamespace) -> None:
-    """Check, load, read, go to the components and back, write, draw, show."""
-    targets = _targets(wanted)
-    if wanted.image_shape is not None and wanted.plot is None:
+def run_denoise(options: SimpleNamespace) -> None:
+    """Check, load, read, project and map back, write, draw, print."""
+    targets = _targets(options)
+    if options.image_shape is not None and options.plot is None:
         raise InvalidParameterError("--image-shape is for pictures: give --plot as well.")
-    model, notes = _model(wanted)
-    way_back = denoiser(model, wanted.n_components)
-    table = _table(wanted, model, notes)
-    _check_picture(wanted, *table.X.shape)
-    scaling = standardization_from(notes, model)
+    pipeline, model, notes = _load(options)
+    denoise, before = _denoiser(model, options.n_components), pipeline[:-1]
+    table = _table(options, model, notes)
+    _check_picture(options, *table.X.shape)
     started = time.perf_counter()
-    points = _in_chunks(way_back, table.X if scaling is None else scaling.applied(table.X), wanted.quiet)
-    points = points if scaling is None else scaling.undone(points)
-    facts = _facts(wanted, model, table, time.perf_counter() - started, targets)
+    points = _in_chunks(lambda X: before.inverse_transform(denoise(before.transform(X))), table.X, options.quiet)
+    facts = _facts(options, model, table, time.perf_counter() - started, targets)
     facts["mean_squared_change"] = float(np.nanmean((points - table.X) ** 2, dtype=np.float64))
     with replaced_whole(*targets.values()) as files:
         columns = table.feature_names or [f"feature_{i + 1}" for i in range(points.shape[1])]
         write_rows(files[0], targets["output"], "denoised", points, columns, table, {}, facts)
         if "plot" in targets:
-            draw(files[1], targets["plot"], _figure(wanted, table, points))
-    _show(wanted, model, table, facts)
+            draw(files[1], targets["plot"], _figure(options, table, points))
+    _show(options, table, facts)
 
 
-def denoiser(model: Any, count: int | None) -> Callable[[np.ndarray], np.ndarray]:
-    """The way to the components and back: of a kernel model by its pre-image, else by its axes.
+def _denoiser(model: Any, count: int | None) -> Map:
+    """Return the map to `count` components and back: of a kernel model by its pre-image, else by its axes.
 
     Raises
     ------
     InvalidParameterError
-        The model has no way back, has fewer components, or cannot do with fewer than it has.
+        The model has no pre-image, has fewer components, or has to use all of them.
     """
-    if isinstance(model, KernelPCA) and not hasattr(model, "denoise"):
-        raise InvalidParameterError(
-            "the model has no way back to data space: fit it with --preimage ridge, fixed_point or distance_constraint."
-        )
-    if count is None and hasattr(model, "denoise"):
-        return model.denoise
     most = len(model.get_feature_names_out())
     if count is not None and count > most:
         raise InvalidParameterError(f"-n {count}: the model has {most} components.")
     if isinstance(model, KernelPCA):
+        if model.preimage is None and not model.fit_inverse_transform:
+            raise InvalidParameterError(
+                "the model has no way back to data space: fit it with --preimage ridge, fixed_point or "
+                "distance_constraint."
+            )
         return lambda X: model.denoise(X, n_components=count)
     if not isinstance(model, (PCA, IncrementalPCA)):
-        raise InvalidParameterError(f"-n: {type(model).__name__} has to use all of its components.")
+        if count is not None:
+            raise InvalidParameterError(f"-n: {type(model).__name__} has to use all of its components.")
+        return model.denoise
 
     def through_axes(X: np.ndarray) -> np.ndarray:
         scores = np.array(model.transform(X))
-        scores[:, count:] = 0.0
+        scores[:, most if count is None else count :] = 0.0
         return model.inverse_transform(scores)
 
-    return through_axes if count is not None else lambda X: model.inverse_transform(model.transform(X))
+    return through_axes
 
 
-def standardization_from(notes: dict[str, Any], model: Any) -> Standardization | None:
-    """How columns were standardized for the fit; None where they were not.
-
-    Raises
-    ------
-    ModelFormatError
-        The notes of the file do not fit the model.
-    """
-    found = notes.get("scaling")
-    if found is None:
-        return None
-    shape = (int(model.n_features_in_),)
-    arrays = [np.asarray(found.get(name)) for name in ("mean", "deviation")] if isinstance(found, dict) else []
-    fit = [a.shape == shape and a.dtype == np.float64 and bool(np.all(np.isfinite(a))) for a in arrays]
-    if len(fit) != 2 or not all(fit) or not np.all(arrays[1] > 0):
-        raise ModelFormatError("the file says how columns were standardized, but not for those of its model.")
-    return Standardization(arrays[0], arrays[1], int(found.get("constant", 0)))
-
-
-def _targets(wanted: SimpleNamespace) -> dict[str, Path]:
-    if wanted.output is None:
+def _targets(options: SimpleNamespace) -> dict[str, Path]:
+    if options.output is None:
         raise ValueError("nothing would be written: give --output.")
-    if wanted.output.exists() and wanted.model.exists() and wanted.output.samefile(wanted.model):
-        raise ValueError(f"--output {wanted.output} is the model itself.")
-    return checked_targets(wanted, wanted.source)
+    return checked_targets(options)
 
 
-def _model(wanted: SimpleNamespace) -> tuple[Any, dict[str, Any]]:
-    """The model and its notes; MODEL and INPUT in the wrong order are told."""
-    if wanted.model.is_dir():
-        raise IsADirectoryError(f"MODEL {wanted.model} is a directory; give the file that gpukpca fit --save wrote.")
-    if not wanted.model.exists():
-        raise FileNotFoundError(f"MODEL {wanted.model}: no such file; give the one that gpukpca fit --save wrote.")
+def _load(options: SimpleNamespace) -> tuple[Any, Any, dict[str, Any]]:
+    """Return the pipeline, the model at its end, and the notes of a model file."""
+    if options.model.is_dir():
+        raise IsADirectoryError(f"MODEL {options.model} is a directory; give the file that gpukpca fit --save wrote.")
+    if not options.model.exists():
+        raise FileNotFoundError(f"MODEL {options.model}: no such file; give the one that gpukpca fit --save wrote.")
     try:
-        return load_with_notes(wanted.model, wanted.device)
+        model, notes = load_with_notes(options.model, options.device)
     except ModelFormatError as error:
-        if is_model_file(Path(wanted.source)):
-            raise InvalidParameterError(f"{wanted.source} is the model: MODEL comes first, then INPUT.") from error
+        if is_model_file(Path(options.source)):
+            raise InvalidParameterError(f"{options.source} is the model: MODEL comes first, then INPUT.") from error
         raise
+    scaler = scaler_from(notes.get("scaling"), int(model.n_features_in_))
+    return make_pipeline(scaler or "passthrough", model), model, notes
 
 
-def _table(wanted: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table:
-    """The input, with the columns of the fit."""
-    missing = bool(get_tags(model).input_tags.allow_nan)
-    wanted_width, names = int(model.n_features_in_), notes.get("feature_names")
-    if names is not None and not (isinstance(names, tuple) and len(names) == wanted_width):
+def _table(options: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table:
+    """Return the input with the columns of the fit."""
+    source, width, names = options.source, int(model.n_features_in_), notes.get("feature_names")
+    if names is not None and not (isinstance(names, tuple) and len(names) == width):
         raise ModelFormatError("the file names other columns than those of its model.")
-    of_model = names if names and len(set(names)) == len(names) else ()
-    table = read_input(wanted.source, missing=missing, of_model=of_model, **how_to_read(wanted))
-    wide = table.X.shape[1]
-    if wide != wanted_width:
+    missing = bool(get_tags(model).input_tags.allow_nan)
+    of_model = names if names and len(set(names)) == width else ()
+    table = read_input(source, missing=missing, of_model=of_model, **input_options(options))
+    if table.X.shape[1] != width:
         raise InvalidParameterError(
-            f"{wanted.source} has {wide} columns of numbers; the model needs {wanted_width}. --columns and --drop "
+            f"{source} has {table.X.shape[1]} columns of numbers; the model needs {width}. --columns and --drop "
             "choose columns."
         )
-    if names is not None and table.feature_names is not None and tuple(names) != table.feature_names:
-        i = next(i for i, pair in enumerate(zip(names, table.feature_names, strict=False)) if pair[0] != pair[1])
-        raise InvalidParameterError(
-            f"column {i + 1} of {wanted.source} is {table.feature_names[i]!r}, and the model was fitted with "
-            f"{names[i]!r} there: give the same columns in the same order."
-        )
-    # Here, as the estimator would count the rows from the start of a chunk.
-    refused = f"{type(model).__name__} does not accept missing values; impute or drop them first."
-    check_finite(table.X, FINITE, wanted.source, missing=missing, of_missing=refused)
+    for i, (own, other) in enumerate(zip(table.feature_names or (), names or (), strict=False)):
+        if own != other:
+            raise InvalidParameterError(
+                f"column {i + 1} of {source} is {own!r}, and the model was fitted with {other!r} there: give the same "
+                "columns in the same order."
+            )
+    # Checked here, because the estimator would count the rows from the start of a chunk.
+    advice = f"{type(model).__name__} does not accept missing values; impute or drop them first."
+    check_finite(table.X, FINITE, source, missing=missing, of_missing=advice)
     return table
 
 
-def _in_chunks(work: Callable[[np.ndarray], np.ndarray], X: np.ndarray, quiet: bool) -> np.ndarray:
-    """``work(X)`` some rows at a time, with a bar on a terminal."""
+def _in_chunks(function: Map, X: np.ndarray, quiet: bool) -> np.ndarray:
+    """Return ``function(X)``, computed some rows at a time with a bar on a terminal."""
     console = Console(stderr=True)
     starts = range(0, X.shape[0], CHUNK)
     hidden = quiet or not console.is_terminal or len(starts) < 2
-    parts = [
-        np.asarray(work(X[start : start + CHUNK]))
-        for start in track(starts, "samples", console=console, transient=True, disable=hidden)
-    ]
-    return np.concatenate(parts)
+    bar = track(starts, "samples", console=console, transient=True, disable=hidden)
+    return np.concatenate([np.asarray(function(X[start : start + CHUNK])) for start in bar])
 
 
 def _facts(
-    wanted: SimpleNamespace, model: Any, table: Table, seconds: float, targets: dict[str, Path]
+    options: SimpleNamespace, model: Any, table: Table, seconds: float, targets: dict[str, Path]
 ) -> dict[str, Any]:
-    """What is kept as metadata, in JSON's types."""
+    """Return the metadata, in JSON's types."""
     return {
         "versions": versions(),
-        "model": str(wanted.model),
+        "model": str(options.model),
         "estimator": type(model).__name__,
         "input": table.source,
         "seconds": seconds,
@@ -196,42 +171,40 @@ def _facts(
     }
 
 
-def _show(wanted: SimpleNamespace, model: Any, table: Table, facts: dict[str, Any]) -> None:
-    if wanted.quiet:
-        return
+def _show(options: SimpleNamespace, table: Table, facts: dict[str, Any]) -> None:
+    """Print what was done."""
     change = facts.get("mean_squared_change")
-    show_pairs(
-        Console(),
-        [
-            ("model", f"{facts['estimator']} from {wanted.model}"),
-            ("data", f"{table.X.shape[0]} x {table.X.shape[1]} from {table.source}"),
-            ("change", "" if change is None else f"{change:.6g} in the mean of squares"),
-            ("time", f"{facts['seconds']:.2f} s"),
-            *(("written", name) for name in facts["written"]),
-        ],
-    )
+    lines = [
+        ("model", f"{facts['estimator']} from {options.model}"),
+        ("data", f"{table.X.shape[0]} x {table.X.shape[1]} from {table.source}"),
+        ("change", "" if change is None else f"{change:.6g} in the mean of squares"),
+        ("time", f"{facts['seconds']:.2f} s"),
+        *(("written", name) for name in facts["written"]),
+    ]
+    if not options.quiet:
+        show_pairs(Console(), lines)
 
 
-def _check_picture(wanted: SimpleNamespace, n: int, d: int) -> None:
-    """Raise where a picture is wanted that cannot be drawn."""
-    if wanted.image_shape is not None:
+def _check_picture(options: SimpleNamespace, n: int, d: int) -> None:
+    """Raise for a picture that cannot be drawn."""
+    if options.image_shape is not None:
         from gpukpca.plotting.images import check_image_shape
 
-        check_image_shape(wanted.image_shape, d)
-    elif wanted.plot is not None and min(n, d) < 2:
+        check_image_shape(options.image_shape, d)
+    elif options.plot is not None and min(n, d) < 2:
         raise InvalidParameterError(f"--plot: there is no plane of {n} samples with {d} columns to draw.")
 
 
-def _figure(wanted: SimpleNamespace, table: Table, points: np.ndarray) -> Any:
-    """Some samples before and after, as images where they are; else all of them in the first plane of the given."""
+def _figure(options: SimpleNamespace, table: Table, points: np.ndarray) -> Any:
+    """Return some samples before and after as images, or all of them in the first principal plane."""
     from gpukpca.plotting import ImageRowsDisplay, ScoresDisplay
     from gpukpca.plotting.display import new_figure
 
-    title = f"{Path(wanted.source).stem}, denoised by {wanted.model.name}"
-    if wanted.image_shape is not None:
+    title = f"{Path(options.source).stem}, denoised by {options.model.name}"
+    if options.image_shape is not None:
         chosen = np.linspace(0, len(points) - 1, min(PICTURED, len(points))).astype(int)
         rows = {"given": table.X[chosen], "denoised": points[chosen]}
-        figure = ImageRowsDisplay(rows, wanted.image_shape, grays="denoised").plot().figure_
+        figure = ImageRowsDisplay(rows, options.image_shape, grays="denoised").plot().figure_
         figure.suptitle(title, fontsize=8, parse_math=False)
         return figure
     # Missing cells are drawn where the model puts them.

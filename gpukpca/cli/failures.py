@@ -1,4 +1,4 @@
-"""How the program ends: every failure is one line on the standard error and an exit code."""
+"""The end of the program: every failure is one line on the standard error and an exit code."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from typing import Any, NoReturn
 
 import click
 
-from gpukpca.cli.terminal import say
+from gpukpca._formatting import printable
 from gpukpca.exceptions import ClusterError, ConvergenceError, DeviceLostError, DeviceUnavailableError
 
-# Parameters whose option has another name.
-OTHER_NAMES = {"random_state": "seed", "n_clusters": "clusters"}
 QUOTES = "'\""
 NOTHING = "nothing was written"
 BAD_INPUT, INTERRUPTED, TERMINATED = 2, 130, 143
@@ -35,17 +33,22 @@ FAILURES = (
 )
 
 
+def say(text: str, err: bool = False) -> None:
+    """Print lines with their control characters as escapes: strings of files must not act as commands to a terminal."""
+    click.echo(printable(text, keep="\n"), err=err)
+
+
 class Terminated(KeyboardInterrupt):
     """SIGTERM, which ends the work as Ctrl-C does."""
 
 
 def fail(message: str, code: int = BAD_INPUT, word: str = "error: ") -> NoReturn:
-    """One line on the standard error, and the end."""
+    """Print one line on the standard error and exit."""
     say(word + " ".join(message.split()), err=True)
     sys.exit(code)
 
 
-def in_words(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Return the message of an exception, with the path where the system names one, and with names of options."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
@@ -65,7 +68,6 @@ def with_options(message: str) -> str:
         for one in (context.command.params if context else ())
         if isinstance(one, click.Option)
     }
-    options |= {name: options[option] for name, option in OTHER_NAMES.items() if option in options}
     if not options:
         return message
     names = "|".join(sorted(options, key=len, reverse=True))
@@ -77,11 +79,12 @@ def with_options(message: str) -> str:
     message = re.sub(rf"(?<=; )({names})(?= must be )", lambda found: options[found[1]], message)
     long = "|".join(name for name in options if "_" in name)
     message = re.sub(rf"(?<![\w.-])({long})\b(?![=(])", lambda found: options[found[1]], message)
+    message = message.replace(", a sequence of such integers", "")
     return re.sub(r"\b(must be|[Gg]ive) None(?: \([^()]*\))?(?:, | or )", r"\1 ", message)
 
 
 class OneLineErrors(click.Group):
-    """A group that says what is wrong with its arguments in one line."""
+    """A group that reports a wrong argument in one line."""
 
     def main(self, *args: Any, **settings: Any) -> NoReturn:
         """Run, and exit with 0, 2 or 130."""
@@ -96,7 +99,7 @@ class OneLineErrors(click.Group):
 
 
 def _with_help(error: click.ClickException) -> str:
-    """What is wrong with the arguments, and where to look; a value that is wrong comes with those that are right."""
+    """Return the message for wrong arguments, with the command that explains them; a wrong value needs no help."""
     message = error.format_message()
     if type(error) is click.BadParameter or not isinstance(error, click.UsageError) or error.ctx is None:
         return message
@@ -105,9 +108,9 @@ def _with_help(error: click.ClickException) -> str:
 
 @contextmanager
 def failures_in_one_line(debug: bool, checkpoint: Path | None = None) -> Iterator[None]:
-    """Expected failures end the program with 2, Ctrl-C with 130, SIGTERM with 143; `debug` prints tracebacks instead.
+    """End the program with 2 after expected failures, with 130 after Ctrl-C and 143 after SIGTERM.
 
-    `checkpoint` is the folder that work which was ended may have left for the next.
+    With `debug` print tracebacks. `checkpoint` is the folder that interrupted work may leave to resume from.
     """
     try:
         with _terminations_raised():
@@ -120,13 +123,13 @@ def failures_in_one_line(debug: bool, checkpoint: Path | None = None) -> Iterato
         if isinstance(error, BrokenPipeError):
             raise
         if not debug:
-            fail(in_words(error) + _going_on(error, checkpoint))
+            fail(message_of(error) + _resumable(error, checkpoint))
         say(traceback.format_exc(), err=True)
         sys.exit(BAD_INPUT)
 
 
-def _going_on(error: BaseException, checkpoint: Path | None) -> str:
-    """What to say after a cluster was lost: the one failure that leaves a checkpoint to go on from."""
+def _resumable(error: BaseException, checkpoint: Path | None) -> str:
+    """Return the sentence after a lost cluster: the one failure that leaves a checkpoint to resume from."""
     if not isinstance(error, ClusterError) or checkpoint is None:
         return ""
     left = _left_in(checkpoint)
@@ -134,7 +137,7 @@ def _going_on(error: BaseException, checkpoint: Path | None) -> str:
 
 
 def _left_in(checkpoint: Path | None) -> str:
-    """What work that was ended leaves behind."""
+    """Return what interrupted work leaves behind."""
     if checkpoint is None:
         return NOTHING
     # By now it is in memory; the help of the program should not wait for it.
@@ -147,7 +150,7 @@ def _left_in(checkpoint: Path | None) -> str:
 
 @contextmanager
 def _terminations_raised() -> Iterator[None]:
-    """SIGTERM raises `Terminated` inside; only the main thread can see to that."""
+    """Raise `Terminated` at SIGTERM; only the main thread can set handlers of signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -164,7 +167,7 @@ def _terminations_raised() -> Iterator[None]:
 
 @contextmanager
 def warnings_in_one_line() -> Iterator[None]:
-    """Warnings for users as lines on the standard error, each once, after the work; those for programmers nowhere."""
+    """Print each warning for users once, as a line on the standard error after the work; omit those for programmers."""
     seen: dict[str, None] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("always")

@@ -1,141 +1,179 @@
-"""The commands `fit` and `plan`: check, read, fit, write, show."""
+"""The commands `fit` and `plan`: check, read, fit, write, print."""
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from rich.console import Console
+from sklearn.preprocessing import StandardScaler
 
 from gpukpca._files import replaced_whole
 from gpukpca.algorithms.progress import NO_CHECKPOINT
 from gpukpca.algorithms.resources import parsed_bytes
 from gpukpca.checkpoint import has_checkpoint
-from gpukpca.cli.inputs import how_to_read, read_input
-from gpukpca.cli.machine import versions
-from gpukpca.cli.method import Method
-from gpukpca.cli.methods import METHODS, check_options
-from gpukpca.cli.options import given
+from gpukpca.cli.failures import say
+from gpukpca.cli.inputs import read_input
+from gpukpca.cli.machine import peak_memory_mib, versions
+from gpukpca.cli.methods import METHODS, Method, check_options
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
-from gpukpca.cli.report import ProgressBar, peak_memory_mib, show_run, show_table
-from gpukpca.cli.scaling import Prepared
-from gpukpca.cli.scheduler import shared_out
-from gpukpca.cli.table import Table, abbreviated
-from gpukpca.cli.terminal import say
+from gpukpca.cli.report import ProgressBar, show_run, show_table
+from gpukpca.cli.scaling import fit_scaler, scaler_line, scaler_notes
+from gpukpca.cli.table import Table, abbreviated, input_options
+from gpukpca.distributed.connection import connected
 from gpukpca.persistence import save_with_notes
 
 
-def run_plan(wanted: SimpleNamespace) -> None:
+def run_plan(options: SimpleNamespace) -> None:
     """Check, read, and print the plan."""
-    method, model = method_and_model(wanted, 0)
-    with shared_out(model, wanted.scheduler):
-        say(str(method.plan(model, method.prepared(wanted, model, read_table(wanted, method)).table.X)))
+    method, model = _method_and_model(options, 0)
+    if method.no_plan:
+        raise ValueError(f"--method {method.name} has no plan; {method.no_plan}.")
+    with _cluster(model, options.scheduler):
+        table, _ = _prepared(options, method, model)
+        say(str(model.plan(table.X)))
 
 
-def method_and_model(wanted: SimpleNamespace, listener: Any) -> tuple[Method, Any]:
-    """The method asked for and its estimator, with all that can be checked before the input is read."""
-    method = METHODS[wanted.method]
-    check_options(method, given)
-    if wanted.memory_limit is not None:
-        parsed_bytes(wanted.memory_limit)
-    return method, method.model(wanted, listener, given)
-
-
-def read_table(wanted: SimpleNamespace, method: Method) -> Table:
-    """The input."""
-    return read_input(wanted.source, missing=method.takes_missing, **how_to_read(wanted))
-
-
-def run_fit(wanted: SimpleNamespace) -> None:
-    """Check, read, fit, write, show."""
-    if wanted.output is None and wanted.save is None and wanted.plot is None:
+def run_fit(options: SimpleNamespace) -> None:
+    """Check, read, fit, write, print."""
+    if options.output is None and options.save is None and options.plot is None:
         raise ValueError(
             "nothing would be written: give --output for the scores, --save for the model, --plot for a picture."
         )
-    if wanted.quiet and wanted.verbose:
+    if options.quiet and options.verbose:
         raise ValueError("--quiet and --verbose contradict each other; give one of them.")
-    targets = checked_targets(wanted, wanted.source)
-    console = Console(stderr=True)
-    with ProgressBar(console, lines=wanted.verbose) as bar:
-        method, model = method_and_model(wanted, 0 if wanted.quiet else bar)
-        with shared_out(model, wanted.scheduler):
-            prepared = method.prepared(wanted, model, read_table(wanted, method))
+    targets = checked_targets(options)
+    with ProgressBar(Console(stderr=True), lines=options.verbose) as bar:
+        method, model = _method_and_model(options, 0 if options.quiet else bar)
+        with _cluster(model, options.scheduler):
+            table, scaler = _prepared(options, method, model)
             started = time.perf_counter()
-            scores = model.fit_transform(prepared.table.X)
+            scores = model.fit_transform(table.X)
             seconds = time.perf_counter() - started
-    facts = facts_of(wanted, method, model, scores, prepared, seconds)
-    facts["checkpoint"] = _checkpoint_in_words(wanted, bar.resumed, getattr(model, "plan_", None))
-    facts["written"] = [str(path) for path in targets.values()]
-    write_all(wanted, method, model, scores, prepared, facts, targets)
-    if not wanted.quiet:
+    plan = method.plan_of(model)
+    facts = _facts(options, method, model, scores, table, scaler) | {
+        "seconds": seconds,
+        "peak_memory_mib": peak_memory_mib(),
+        "checkpoint": _checkpoint_line(options, bar.resumed, plan),
+        "written": [str(path) for path in targets.values()],
+    }
+    _write(options, method, model, scores, table, scaler, facts, targets)
+    if not options.quiet:
         out = Console()
-        show_table(out, method.row, method.first, method.columns(model), method.together(model))
-        show_run(out, method.lines(model), prepared.table.X.shape, getattr(model, "plan_", None), facts)
+        show_table(out, method.row, method.first, method.columns(model), method.summary_of_rows(model))
+        show_run(out, method.lines(model), table.X.shape, plan, facts)
 
 
-def _checkpoint_in_words(wanted: SimpleNamespace, resumed: str, plan: Any) -> str:
-    """Where the state of the fit is, and whether it was gone on from; files of another fit are none of this one's."""
-    none_of_it = plan is not None and NO_CHECKPOINT in plan.notes
-    if resumed or none_of_it or wanted.checkpoint is None or not has_checkpoint(wanted.checkpoint):
+def _method_and_model(options: SimpleNamespace, listener: Any) -> tuple[Method, Any]:
+    """Return the method and its estimator, with all that can be checked before the input is read."""
+    method = METHODS[options.method]
+    check_options(method)
+    if options.memory_limit is not None:
+        parsed_bytes(options.memory_limit)
+    return method, method.estimator_from(options, listener)
+
+
+def _prepared(options: SimpleNamespace, method: Method, model: Any) -> tuple[Table, StandardScaler | None]:
+    """Read the input, set the default number of components, and standardize the columns where --scale is given."""
+    table = read_input(options.source, missing=method.takes_missing, **input_options(options))
+    if options.n_components is None:
+        count = method.default_count(*table.X.shape)
+        model.set_params(**({} if count is None else {"n_components": count}))
+    if vars(options).get("image_shape") is not None:
+        from gpukpca.plotting.images import check_image_shape
+
+        check_image_shape(options.image_shape, table.X.shape[1])
+    if not options.scale:
+        return table, None
+    X, scaler = fit_scaler(table.X, method.takes_missing)
+    return replace(table, X=X), scaler
+
+
+@contextmanager
+def _cluster(model: Any, address: str | None) -> Iterator[None]:
+    """Run the fits and plans of the estimator on the workers of the scheduler at an address, if there is one."""
+    if address is None:
+        yield
+        return
+    # Dask logs tracebacks of a lost cluster, which the program reports in one line.
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with connected(address) as client:
+            model.set_params(client=client)
+            yield
+    finally:
+        model.set_params(client=None)
+        logging.disable(before)
+
+
+def _checkpoint_line(options: SimpleNamespace, resumed: str, plan: Any) -> str:
+    """Return where the state of the fit is, and whether it resumed; files of another fit do not count."""
+    unused = plan is not None and NO_CHECKPOINT in plan.notes
+    if resumed or unused or options.checkpoint is None or not has_checkpoint(options.checkpoint):
         return resumed
-    return f"in {wanted.checkpoint}"
+    return f"in {options.checkpoint}"
 
 
-def facts_of(
-    wanted: SimpleNamespace, method: Method, model: Any, scores: Any, prepared: Prepared, seconds: float
+def _facts(
+    options: SimpleNamespace, method: Method, model: Any, scores: Any, table: Table, scaler: StandardScaler | None
 ) -> dict[str, Any]:
-    """What is kept as metadata, in JSON's types."""
+    """Return the metadata of a fit, in JSON's types."""
     parameters = model.get_params(deep=False)
     parameters.pop("verbose")
     if "eigen_solver" in parameters:
         parameters["eigen_solver"] = str(parameters["eigen_solver"])
+    plan = method.plan_of(model)
     return {
         "versions": versions(),
         "method": method.name,
-        "input": prepared.table.source,
-        "columns": abbreviated(prepared.table.feature_names or ()) or f"{prepared.table.X.shape[1]} without names",
-        "missing": int(np.sum(np.isnan(prepared.table.X))) if method.takes_missing else 0,
-        "scaled": prepared.words,
-        "transposed": wanted.transpose,
+        "input": table.source,
+        "columns": abbreviated(table.feature_names or ()) or f"{table.X.shape[1]} without names",
+        "missing": int(np.sum(np.isnan(table.X))) if method.takes_missing else 0,
+        "scaled": "" if scaler is None else scaler_line(scaler),
+        "transposed": options.transpose,
         "parameters": parameters,
-        "plan": str(getattr(model, "plan_", "")),
+        "plan": "" if plan is None else str(plan),
         "device": model.device_,
         "dtype": str(np.asarray(scores).dtype),
-        "solver": getattr(model, "solver_", ""),
+        "solver": "" if method.name == "local" else model.solver_,
         "fallbacks": list(model.fallbacks_),
         "converged": bool(model.converged_),
         **method.facts(model),
-        "seconds": seconds,
-        "peak_memory_mib": peak_memory_mib(),
     }
 
 
-def write_all(
-    wanted: SimpleNamespace,
+def _write(
+    options: SimpleNamespace,
     method: Method,
     model: Any,
     scores: Any,
-    prepared: Prepared,
+    table: Table,
+    scaler: StandardScaler | None,
     facts: dict[str, Any],
     targets: dict[str, Path],
 ) -> None:
-    """Scores, plot and model: all files whole, or none is touched."""
-    table, drawn = prepared.table, {name: path for name, path in targets.items() if name != "save"}
+    """Write scores, plot and model: all files whole, or none is touched."""
+    # Labels of the samples have the name already.
+    arrays = {"clusters" if name == "labels" else name: getattr(model, f"{name}_") for name in method.arrays}
+    if facts.get("certificate") is not None:
+        arrays["certificate"] = facts["certificate"]
+    if scaler is not None:
+        arrays |= {"scaler_mean": scaler.mean_, "scaler_scale": scaler.scale_}
+    drawn = {name: path for name, path in targets.items() if name != "save"}
     with replaced_whole(*drawn.values()) as files:
         for (name, path), file in zip(drawn.items(), files, strict=True):
             if name == "output":
-                columns = component_names(scores.shape[1])
-                write_rows(file, path, "scores", scores, columns, table, method.arrays(model), facts)
+                write_rows(file, path, "scores", scores, component_names(scores.shape[1]), table, arrays, facts)
             else:
-                draw(file, path, method.figure(wanted, model, scores, table))
+                draw(file, path, method.draw(options, model, scores, table))
         if "save" in targets:
-            save_with_notes(model, targets["save"], notes_of(method, prepared))
-
-
-def notes_of(method: Method, prepared: Prepared) -> dict[str, Any]:
-    """What new rows need beside the model: how columns were standardized, and what they are called."""
-    scaling = None if prepared.scaling is None else prepared.scaling.notes()
-    return {"method": method.name, "scaling": scaling, "feature_names": prepared.table.feature_names}
+            notes = {"method": method.name, "scaling": scaler_notes(scaler), "feature_names": table.feature_names}
+            save_with_notes(model, targets["save"], notes)

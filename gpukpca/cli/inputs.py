@@ -1,21 +1,21 @@
-"""Reading the input of a fit: a file or a bundled set becomes a `Table`, or an error that says where."""
+"""The input of a command: a file or a bundled data set becomes a `Table`, or an error that says where it is wrong."""
 
 from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from gpukpca._archive import HEADER
+from gpukpca._formatting import format_bytes
 from gpukpca._rules import closest
-from gpukpca.cli.table import Choice, Table, check_memory, with_columns
+from gpukpca.cli.table import InputOptions, Table, check_memory
 from gpukpca.cli.text import SPACED, read_text
 
 # Of scikit-learn, then simulated: the same numbers every time.
@@ -25,108 +25,50 @@ TEXT_SUFFIXES = (".csv", ".tsv", *SPACED)
 USUAL_KEYS = ("X", "x_train", "data")
 # Characters of a reason, which may quote the whole of a header.
 MOST_QUOTED = 300
+# Options that only some kinds of input read.
+SPECIAL = ("key", "label_column", "index_column", "header")
 
 
-def read_input(
-    source: str,
-    *,
-    key: str | None = None,
-    label_column: str | None = None,
-    index_column: str | None = None,
-    transpose: bool = False,
-    dtype: str | None = None,
-    missing: bool = False,
-    header: bool | None = None,
-    columns: str | None = None,
-    drop: str | None = None,
-    of_model: tuple[str, ...] = (),
-) -> Table:
-    """Read a .npy, .npz or text file, or a bundled set.
+def read_input(source: str, **options: Any) -> Table:
+    """Read a .npy, .npz or text file, or a bundled data set; a file is preferred where both exist.
 
     Parameters
     ----------
     source : str
-        A path, or a name of `BUNDLED`; a file wins where both exist.
-    key : str, optional
-        Array of a .npz file; by default its only matrix, or the one called as in `USUAL_KEYS`.
-    label_column, index_column : str, optional
-        Column of a text file by name or by number from 0; array of a .npz file by key.
-    transpose : bool
-        Swap rows and columns, and with them the names.
-    dtype : "float32", "float64" or None
-        None leaves the numbers as they are in the file.
-    missing : bool
-        Empty cells of a text file, and those that say NA, are NaN; without it they are errors.
-    header : bool or None
-        Whether the first line of a text file names the columns; None: it does where it has text and no number.
-    columns, drop : str, optional
-        Columns that are the only features, or none, before the table is transposed: names, or numbers from 0,
-        separated by commas.
-    of_model : tuple of str
-        Names of the features of a saved model, which are chosen by name where the input has names.
+        A path, or a name of `BUNDLED`.
+    **options
+        Fields of `InputOptions`.
 
     Raises
     ------
     ValueError, OSError, MemoryBudgetError
         With the line and the column, for text.
     """
-    if transpose and label_column is not None:
-        raise ValueError("--label-column cannot go with --transpose: labels belong to rows, which become columns.")
-    choice = replace(Choice.of(columns, drop), of_model=() if transpose else of_model)
-    table = _read(source, key, label_column, index_column, missing, header, choice)
-    if transpose:
-        table = _transposed(table)
-    return replace(table, X=_as_dtype(table.X, dtype))
-
-
-def how_to_read(wanted: SimpleNamespace) -> dict[str, Any]:
-    """Of `read_input`, what the options of a command say."""
-    names = ("key", "label_column", "index_column", "transpose", "dtype", "header", "columns", "drop")
-    return {name: getattr(wanted, name) for name in names}
-
-
-def _read(
-    source: str,
-    key: str | None,
-    label_column: str | None,
-    index_column: str | None,
-    missing: bool,
-    header: bool | None,
-    choice: Choice,
-) -> Table:
-    """Return the table as it is in the file, with the chosen columns."""
-    path = Path(source)
+    how, path = InputOptions(**options), Path(source)
     bundled = not path.is_file() and source in BUNDLED
     if not bundled:
         _check_file(path)
-    suffix = "" if bundled else path.suffix.lower()
-    if header is not None and suffix not in TEXT_SUFFIXES:
-        raise ValueError(f"--{'header' if header else 'no-header'} is for text files, and {source} is none.")
-    if bundled:
-        _refuse_options(f"the bundled set {source!r}", key=key, label_column=label_column, index_column=index_column)
-        return with_columns(_read_bundled(source), choice, source)
-    if suffix in TEXT_SUFFIXES:
-        _refuse_options("a text file", key=key)
-        return read_text(path, label_column, index_column, missing, header, choice)
-    if suffix == ".npz":
-        return _of_matrix(_read_npz(path, key, label_column, index_column), choice, source)
-    if suffix == ".npy":
-        _refuse_options("a .npy file", key=key, label_column=label_column, index_column=index_column)
-        return _of_matrix(_read_npy(path), choice, source)
-    raise ValueError(
-        f"{path}: files ending in {suffix or 'nothing'} cannot be read; give .npy, .npz, "
-        f"{', '.join(TEXT_SUFFIXES)}, or one of {', '.join(BUNDLED)}."
-    )
-
-
-def _of_matrix(table: Table, choice: Choice, source: str) -> Table:
-    """Return the chosen columns of what is a matrix."""
-    _check_matrix(table.X, source)
-    return with_columns(table, choice, source)
+    suffix = path.suffix.lower()
+    if not bundled and suffix not in READERS:
+        raise ValueError(
+            f"{path}: files ending in {suffix or 'nothing'} cannot be read; give {', '.join(READERS)}, "
+            f"or one of {', '.join(BUNDLED)}."
+        )
+    read, kind, allowed = (_read_bundled, "a bundled data set", ()) if bundled else READERS[suffix]
+    for name in SPECIAL:
+        value = vars(how)[name]
+        if value is not None and name not in allowed:
+            option = "no-header" if value is False else name.replace("_", "-")
+            raise ValueError(f"--{option} does not apply to {source}, which is {kind}.")
+    table = read(path, how)
+    # A text file has no more than the selected columns of numbers.
+    table = table if read is read_text else table.with_features(how, source)
+    table = table.transposed() if how.transpose else table
+    return replace(table, X=_as_dtype(table.X, how.dtype))
 
 
 def _check_file(path: Path) -> None:
-    """Raise for what is no file that can be read."""
+    """Raise for a path that is no file with content."""
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a directory; give a file.")
     if not path.exists():
@@ -140,45 +82,25 @@ def _check_file(path: Path) -> None:
             raise ValueError(f"{path} is empty.")
 
 
-def _refuse_options(what: str, **options: str | None) -> None:
-    """Options that mean nothing for this kind of input."""
-    for name, value in options.items():
-        if value is not None:
-            raise ValueError(f"--{name.replace('_', '-')} {value} does not apply to {what}.")
-
-
-def _check_matrix(X: np.ndarray, source: str) -> None:
-    """Two axes, something in them, real numbers."""
-    if X.ndim != 2:
-        raise ValueError(f"{source}: a matrix (samples x features) is needed, and the array has shape {X.shape}.")
-    if 0 in X.shape:
-        raise ValueError(f"{source}: the matrix is empty, its shape is {X.shape}.")
-    if X.dtype.kind not in "fiub":
-        raise ValueError(f"{source}: real numbers are needed, and the array holds {X.dtype}.")
-
-
-def _transposed(table: Table) -> Table:
-    check_memory(table.X.nbytes, "the transposed matrix")
-    return Table(
-        X=np.ascontiguousarray(table.X.T),
-        source=f"{table.source}, transposed",
-        sample_names=table.feature_names,
-        feature_names=table.sample_names,
-    )
+def _check_matrix(shape: tuple[int, ...], dtype: np.dtype, source: object) -> None:
+    """Raise unless an array has two axes, entries, and real numbers."""
+    if len(shape) != 2:
+        raise ValueError(f"{source}: a matrix (samples x features) is needed, and the array has shape {shape}.")
+    if 0 in shape:
+        raise ValueError(f"{source}: the matrix is empty, its shape is {shape}.")
+    if dtype.kind not in "fiub":
+        raise ValueError(f"{source}: real numbers are needed, and the array holds {dtype}.")
 
 
 def _as_dtype(X: np.ndarray, dtype: str | None) -> np.ndarray:
-    """X in the dtype asked for; without one the estimator keeps float32 and float64, and makes float64 of the rest."""
-    kept = X.dtype in (np.float32, np.float64) if dtype is None else X.dtype == np.dtype(dtype)
-    if kept:
+    """Return X in a dtype; None keeps it: estimators make float64 of what is neither float32 nor float64."""
+    target = np.dtype(dtype or np.float64)
+    if X.dtype == target or (dtype is None and X.dtype == np.float32):
         return X
-    wanted = np.dtype(dtype or np.float64)
-    check_memory(X.size * wanted.itemsize, f"the matrix in {wanted}")
-    if dtype is None:
-        return X
+    check_memory(X.size * target.itemsize, f"the matrix in {target}")
     # What overflows is reported by the estimator, with its row and column.
     with np.errstate(over="ignore"):
-        return X.astype(wanted)
+        return X if dtype is None else X.astype(target)
 
 
 # -- NumPy files and bundled sets --------------------------------------------------------------------------------------
@@ -186,84 +108,85 @@ def _as_dtype(X: np.ndarray, dtype: str | None) -> np.ndarray:
 
 @contextmanager
 def _reading(path: Path, kind: str) -> Iterator[None]:
-    """Whatever a broken file makes NumPy say, as one ValueError that names the file."""
+    """Turn what NumPy raises for a broken file into one ValueError that names the file."""
     try:
         yield
     except (OSError, MemoryError):
         raise
     except Exception as error:  # a header of NumPy is tokenized, parsed and evaluated as Python is
-        raise ValueError(
-            f"{path} cannot be read as {kind}: {str(error)[:MOST_QUOTED] or type(error).__name__}"
-        ) from error
+        reason = str(error)[:MOST_QUOTED] or type(error).__name__
+        raise ValueError(f"{path} cannot be read as {kind}: {reason}") from error
 
 
-def _read_npy(path: Path) -> Table:
-    with _reading(path, ".npy"):
-        X = np.load(path, mmap_mode="r", allow_pickle=False) if _is_npy(path) else None
-    if X is None:
-        raise ValueError(f"{path} is not a .npy file: it does not start as one.")
-    return Table(X, f"{path.name}, memory map")
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+    """Return the shape and the dtype of an array in NumPy's format, without reading its numbers."""
+    is_first = np.lib.format.read_magic(file) == (1, 0)
+    read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    return shape, dtype
 
 
-def _is_npy(path: Path) -> bool:
-    """Whether the magic is there: without it `numpy.load` speaks of pickles."""
+def _read_npy(path: Path, how: InputOptions) -> Table:
+    """Map a .npy file into memory."""
     with path.open("rb") as file:
-        return file.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX
+        if file.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
+            raise ValueError(f"{path} is not a .npy file: it does not start as one.")
+        file.seek(0)
+        with _reading(path, ".npy"):
+            shape, dtype = _header(file)
+        there = path.stat().st_size - file.tell()
+    _check_matrix(shape, dtype, path)
+    described = math.prod(shape) * dtype.itemsize
+    if described > there:
+        raise ValueError(
+            f"{path} is damaged: its header describes {shape[0]} x {shape[1]} numbers of {dtype} "
+            f"({format_bytes(described)}), and {format_bytes(there)} follow. Copy or write the file again."
+        )
+    with _reading(path, ".npy"):
+        return Table(np.lib.format.open_memmap(path, mode="r"), f"{path.name}, memory map")
 
 
-def _read_npz(path: Path, key: str | None, label_key: str | None, name_key: str | None) -> Table:
+def _read_npz(path: Path, how: InputOptions) -> Table:
+    """Read one matrix of a .npz file, with labels and names where the options name arrays."""
     if not zipfile.is_zipfile(path):
         raise ValueError(f"{path} is not a .npz file: it is no zip archive, or it is cut off.")
-    if key is None and is_model_file(path):
+    if how.key is None and is_model_file(path):
         raise ValueError(f"{path} is a saved model; give data instead, or name one of its arrays with --key.")
-    with _reading(path, ".npz"):
-        headers = _headers(path)
-    chosen = _matrix_key(path, headers, key)
-    wanted = {chosen} | {name for name in (label_key, name_key) if name is not None}
-    for name in wanted - set(headers):
+    with _reading(path, ".npz"), zipfile.ZipFile(path) as archive:
+        headers = {}
+        for name in archive.namelist():
+            if name.endswith(".npy"):
+                with archive.open(name) as member:
+                    headers[name.removesuffix(".npy")] = _header(member)
+    key = _matrix_key(path, headers) if how.key is None else how.key
+    needed = {name for name in (key, how.label_column, how.index_column) if name is not None}
+    for name in needed - set(headers):
         raise ValueError(f"{path} has no array {name!r}; it has {_listed(headers)}.{closest(name, headers)}")
-    check_memory(sum(math.prod(headers[name][0]) * headers[name][1].itemsize for name in wanted), str(path))
+    _check_matrix(*headers[key], path)
+    check_memory(sum(math.prod(headers[name][0]) * headers[name][1].itemsize for name in needed), str(path))
     with _reading(path, ".npz"), np.load(path, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in wanted}
-    n = headers[chosen][0][0]
-    labels = None if label_key is None else _one_per_row(path, label_key, arrays[label_key], n)
-    names = None if name_key is None else tuple(str(v) for v in _one_per_row(path, name_key, arrays[name_key], n))
-    return Table(arrays[chosen], f"{path.name}, array {chosen!r}", labels, names)
+        arrays = {name: archive[name] for name in needed}
+    labels, names = (
+        None if name is None else _one_per_row(path, name, arrays[name], len(arrays[key]))
+        for name in (how.label_column, how.index_column)
+    )
+    return Table(arrays[key], f"{path.name}, array {key!r}", labels, None if names is None else tuple(map(str, names)))
 
 
 def is_model_file(path: Path) -> bool:
-    """Whether a file looks like one that ``gpukpca fit --save`` wrote."""
+    """Return whether a file looks like one that ``gpukpca fit --save`` wrote."""
     if not path.is_file() or not zipfile.is_zipfile(path):
         return False
     with _reading(path, ".npz"), zipfile.ZipFile(path) as archive:
         return HEADER in archive.namelist()
 
 
-def _headers(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Shape and dtype of every array of an archive, without reading the arrays."""
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    headers = {}
-    with zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
-            if not name.endswith(".npy"):
-                continue
-            with archive.open(name) as member:
-                version = np.lib.format.read_magic(member)
-                shape, _, dtype = readers.get(version, np.lib.format.read_array_header_2_0)(member)
-            headers[name.removesuffix(".npy")] = (shape, dtype)
-    return headers
-
-
-def _matrix_key(path: Path, headers: dict[str, Any], key: str | None) -> str:
-    """The array asked for, or the one that can only be meant."""
-    if key is not None:
-        return key
+def _matrix_key(path: Path, headers: dict[str, Any]) -> str:
+    """Return the name of the only matrix, or of the one with a usual name."""
     matrices = [name for name, (shape, _) in headers.items() if len(shape) == 2]
-    if len(matrices) == 1:
-        return matrices[0]
     usual = [name for name in USUAL_KEYS if name in matrices]
-    if usual:
-        return usual[0]
+    if len(matrices) == 1 or usual:
+        return [*usual, *matrices][0]
     raise ValueError(f"{path}: say with --key which array to use; it has {_listed(headers)}.")
 
 
@@ -272,7 +195,7 @@ def _listed(headers: dict[str, Any]) -> str:
 
 
 def _one_per_row(path: Path, key: str, values: np.ndarray, n: int) -> np.ndarray:
-    """Labels or names: a vector of n numbers or strings."""
+    """Return labels or names: a vector of n numbers or strings."""
     if values.size != n or values.ndim not in (1, 2) or values.shape[0] != n:
         raise ValueError(f"{path}: {key!r} has shape {values.shape}, and the matrix has {n} rows.")
     if values.dtype.kind not in "iufbUS":
@@ -281,12 +204,14 @@ def _one_per_row(path: Path, key: str, values: np.ndarray, n: int) -> np.ndarray
     return np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
 
 
-def _read_bundled(name: str) -> Table:
+def _read_bundled(path: Path, how: InputOptions) -> Table:
+    """Return a data set that is simulated or comes with scikit-learn."""
     from gpukpca.datasets import isolation_by_distance, misleading_clusters
 
+    name = str(path)
     if name == "genotypes":
-        made = isolation_by_distance()
-        return Table(made.X, f"{name}, simulated individuals on a map", made.regions)
+        simulated = isolation_by_distance()
+        return Table(simulated.X, f"{name}, simulated individuals on a map", simulated.regions)
     if name == "clusters":
         X, labels = misleading_clusters()
         return Table(X, f"{name}, simulated", labels)
@@ -295,3 +220,11 @@ def _read_bundled(name: str) -> Table:
     bunch = getattr(datasets, f"load_{name}")()
     labels = np.asarray(bunch.target_names)[bunch.target]
     return Table(bunch.data, f"{name}, bundled with scikit-learn", labels, None, tuple(map(str, bunch.feature_names)))
+
+
+# Suffix -> reader, kind, and the special options that it takes.
+READERS: dict[str, tuple[Callable[[Path, InputOptions], Table], str, tuple[str, ...]]] = {
+    ".npy": (_read_npy, "a .npy file", ()),
+    ".npz": (_read_npz, "a .npz file", ("key", "label_column", "index_column")),
+    **dict.fromkeys(TEXT_SUFFIXES, (read_text, "a text file", ("label_column", "index_column", "header"))),
+}

@@ -1,9 +1,11 @@
-"""What the numbers depend on: devices, versions, BLAS libraries."""
+"""What the numbers of a run depend on: devices, versions, BLAS libraries; and the memory of the process."""
 
 from __future__ import annotations
 
 import platform
+import sys
 from importlib import metadata
+from pathlib import Path
 
 from rich.console import Console
 
@@ -19,40 +21,49 @@ CUPY_PACKAGES = ("cupy", "cupy-cuda12x", "cupy-cuda13x")
 
 
 def show_machine() -> None:
-    """Devices, versions and BLAS libraries."""
+    """Print devices, versions and BLAS libraries."""
     from threadpoolctl import threadpool_info
 
     works, found = probe()
-    console = Console()
+    like = cuda_place(None, "float32")[0] if works else None
+    memory = "" if like is None else f", {format_bytes(free_bytes(like))} of memory free"
     lines = [
         ("cpu", f"{pluralize(usable_cpus(), 'usable core')}, {format_bytes(host_free_bytes())} of memory free"),
-        ("cuda", f"{found}{_device_memory()}" if works else f"none: {found}"),
+        ("cuda", f"{found}{memory}" if works else f"none: {found}"),
         *versions().items(),
     ]
     for library in threadpool_info():
         if library["user_api"] == "blas":
             name, threads = library["internal_api"], library["num_threads"]
             lines.append(("blas", f"{name} {library['version'] or ''}, {pluralize(threads, 'thread')}"))
-    show_pairs(console, lines)
-
-
-def _device_memory() -> str:
-    """What is free on the current CUDA device."""
-    like, _ = cuda_place(None, "float32")
-    return "" if like is None else f", {format_bytes(free_bytes(like))} of memory free"
+    show_pairs(Console(), lines)
 
 
 def versions() -> dict[str, str]:
-    """Versions of what the numbers depend on."""
+    """Return the versions of what the numbers depend on."""
     found = {"gpukpca": __version__, "python": platform.python_version()}
-    found |= {package: version_of(package) for package in PACKAGES}
-    cupy = [version for version in map(version_of, CUPY_PACKAGES) if version != "not installed"]
-    return found | {"cupy": cupy[0] if cupy else "not installed"}
+    found |= {package: _version_of(package) for package in PACKAGES}
+    return found | {"cupy": min(map(_version_of, CUPY_PACKAGES))}
 
 
-def version_of(package: str) -> str:
-    """Version of an installed package, or «not installed»."""
+def _version_of(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed"
+
+
+def peak_memory_mib() -> float | None:
+    """Return the largest resident memory of the process so far, None where the system does not report it."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # getrusage would count what the parent process held before exec.
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 1024

@@ -1,38 +1,418 @@
-"""The methods that the command line offers, one object each.
-
-A further method is a subclass of `Method` with its own options, and one entry of `METHODS`.
-"""
+"""The methods of the command line: one table whose entries hold what differs."""
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from gpukpca.cli.kernel_method import KernelMethod
-from gpukpca.cli.latent_method import BayesianMethod, ProbabilisticMethod
-from gpukpca.cli.local_method import LocalMethod
-from gpukpca.cli.method import Method
-from gpukpca.cli.pca_method import PCAMethod
+import click
+import numpy as np
+
+from gpukpca import PCA, BayesianPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA
+from gpukpca._formatting import format_bytes, pluralize
+from gpukpca.algorithms.kernel_pca.settings import is_nystrom
+from gpukpca.checkpoint import check_folder
+from gpukpca.cli.table import Table
+from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.exceptions import InvalidParameterError
 
-METHODS: dict[str, Method] = {
+DEFAULT_COMPONENTS = 10
+# Options that every method reads.
+SHARED = ("n_components", "device", "memory_limit", "n_jobs", "tol", "random_state")
+# Options that some kernels read.
+KERNELS_OF = {
+    "gamma": ("poly", "rbf", "sigmoid", "laplacian", "matern", "rational_quadratic"),
+    "degree": ("poly",),
+    "coef0": ("poly", "sigmoid"),
+}
+# How plans begin the note that names the cluster.
+CLUSTER_NOTE = "cluster: "
+# A heading, values, and their format.
+Column = tuple[str, Any, str]
+Lines = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Method:
+    """Hold what differs between methods.
+
+    Attributes
+    ----------
+    name, summary : str
+        On the command line, and in its help.
+    estimator : type
+    title : str
+        In the heading of the picture; «{kernel}» is replaced.
+    options : tuple of str
+        Those that not every method reads. Parameters of the estimator among them are passed on.
+    default_count : callable
+        From the numbers of samples and columns to the number of components without -n.
+    columns : callable
+        From the model to the columns of the printed table, after the number of the row.
+    lines : callable
+        From the model to labels and values that say what ran and why; empty values are left out.
+    arrays : tuple of str
+        Fitted attributes that an .npz file holds beside scores, names and metadata.
+    facts : callable
+        From the model to the metadata that only this method has.
+    parameters : callable
+        From the options to parameters that need more than their own option.
+    figure : callable, optional
+        From the options, the model, scores, the table and a heading to the picture; None: spectrum and scores.
+    row, first : str, int
+        What a row of the printed table is, and the number of the first.
+    summary_of_rows : callable
+        From the model to the sentence below a table that shows only the first rows.
+    takes_missing : bool
+        Whether a cell may be empty.
+    no_plan : str
+        Why there is no plan; empty where there is one.
+    """
+
+    name: str
+    summary: str
+    estimator: type
+    title: str
+    options: tuple[str, ...]
+    default_count: Callable[[int, int], int | None]
+    columns: Callable[[Any], list[Column]]
+    lines: Callable[[Any], Lines]
+    arrays: tuple[str, ...]
+    facts: Callable[[Any], dict[str, Any]]
+    parameters: Callable[[SimpleNamespace], dict[str, Any]] = lambda options: {}
+    figure: Callable[[SimpleNamespace, Any, Any, Table, str], Any] | None = None
+    row: str = "component"
+    first: int = 1
+    summary_of_rows: Callable[[Any], str] = field(default=lambda model: _share_of_all(model))
+    takes_missing: bool = False
+    no_plan: str = ""
+
+    def estimator_from(self, options: SimpleNamespace, listener: Any) -> Any:
+        """Return the estimator with the parameters that the options set, checked before the input is read."""
+        known = inspect.signature(self.estimator).parameters
+        values = {name: vars(options).get(name) for name in (*SHARED, *self.options) if name in known}
+        parameters = {name: value for name, value in values.items() if value is not None} | self.parameters(options)
+        model = self.estimator(**parameters, verbose=listener)
+        check_parameters(model)
+        return model
+
+    def heading(self, options: SimpleNamespace, n: int) -> str:
+        """Return the heading of the picture."""
+        title = self.title.format(kernel=options.kernel) + (" of standardized columns" if options.scale else "")
+        return f"{Path(options.source).stem}, {title}{', whitened' if options.whiten else ''}, n = {n}"
+
+    def plan_of(self, model: Any) -> Any:
+        """Return the plan of a fitted model, None where the method has none."""
+        return None if self.no_plan else model.plan_
+
+    def draw(self, options: SimpleNamespace, model: Any, scores: Any, table: Table) -> Any:
+        """Return the picture of a fit."""
+        from gpukpca.plotting import plot_fit
+
+        heading = self.heading(options, len(scores))
+        figure = self.figure and self.figure(options, model, scores, table, heading)
+        return figure or plot_fit(model, scores, table.labels, table.sample_names, heading)
+
+
+def given(name: str) -> bool:
+    """Return whether an option of the running command was written on the command line."""
+    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
+def check_options(method: Method) -> None:
+    """Raise for an option that only other methods read."""
+    for option in click.get_current_context().command.params:
+        owners = [one.name for one in METHODS.values() if option.name in one.options]
+        if owners and method.name not in owners and given(str(option.name)):
+            raise InvalidParameterError(
+                f"{option.opts[-1]} does not apply to --method {method.name}; it is for --method {' or '.join(owners)}."
+            )
+
+
+def _share_of_all(model: Any) -> str:
+    ratios = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
+    return f"all {len(ratios)} together carry {np.sum(ratios):.5f} of the variance"
+
+
+def _spectrum(heading: str, values: Any, model: Any) -> list[Column]:
+    """Return the columns of a spectrum: values, shares of the variance, and their running sum."""
+    ratios = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
+    return [(heading, values, ".6g"), ("variance ratio", ratios, ".5f"), ("cumulative", np.cumsum(ratios), ".5f")]
+
+
+def _residuals(heading: str, values: Any, model: Any) -> Column:
+    """Return the column of residual norms in units of the largest value."""
+    largest = float(values[0]) if len(values) else 0.0
+    norms = np.asarray(model.residual_norms_, dtype=np.float64)
+    return heading, norms / (largest if largest > 0 else 1.0), ".1e"
+
+
+def _residual_line(values: Any, noun: str) -> tuple[str, str]:
+    return "residuals", f"relative to the first {noun}, as --tol is" if len(values) else ""
+
+
+def _notes(notes: tuple[str, ...]) -> Lines:
+    """Return the notes of a plan with their labels: «cluster» for the one that names it."""
+    return [("cluster" if note.startswith(CLUSTER_NOTE) else "note", note.removeprefix(CLUSTER_NOTE)) for note in notes]
+
+
+def _checkpoint(options: SimpleNamespace) -> dict[str, Any]:
+    """Return the parameter of the estimator; a plan has none. The folder is checked before the input is read."""
+    folder = vars(options).get("checkpoint")
+    check_folder(folder)
+    return {"checkpoint": None if folder is None else str(folder)}
+
+
+def _all_is_none(options: SimpleNamespace) -> dict[str, Any]:
+    """Return the number of components as the estimators take it where «all» is allowed."""
+    return {"n_components": None if options.n_components == "all" else options.n_components}
+
+
+# -- kernel PCA --------------------------------------------------------------------------------------------------------
+
+
+def _kernel_parameters(options: SimpleNamespace) -> dict[str, Any]:
+    for name, kernels in KERNELS_OF.items():
+        if given(name) and options.kernel not in kernels:
+            warnings.warn(f"--{name} is not used by the kernel {options.kernel}.", UserWarning, stacklevel=2)
+    if options.scale and options.kernel == "precomputed":
+        raise InvalidParameterError("--scale standardizes columns of data; a precomputed kernel matrix has none.")
+    # Nobody changes X after the fit, so no copy of it is needed.
+    parameters = {**_all_is_none(options), **_checkpoint(options), "copy_X": False}
+    if options.eigen_solver == "nystrom":
+        return parameters | {"eigen_solver": Nystrom(options.rank, options.landmarks, options.tol or 0.0), "tol": 0}
+    if options.rank is not None or options.landmarks != "rpcholesky":
+        raise InvalidParameterError("--rank and --landmarks are for --eigen-solver nystrom.")
+    return parameters
+
+
+def _kernel_columns(model: KernelPCA) -> list[Column]:
+    heading = "relative residual" if model.n_passes_ else "relative residual at most"
+    values = model.eigenvalues_
+    return [*_spectrum("eigenvalue", values, model), _residuals(heading, values, model)]
+
+
+def _certificate(model: KernelPCA) -> float | None:
+    """Return the certificate of Nyström's method, None of other solvers."""
+    return model.certificate_ if is_nystrom(model.eigen_solver) else None
+
+
+def _kernel_lines(model: KernelPCA) -> Lines:
+    plan, certificate = model.plan_, _certificate(model)
+    largest = float(model.eigenvalues_[0]) if len(model.eigenvalues_) else 0.0
+    share = f", {certificate / largest:.1e} of the largest" if certificate is not None and largest > 0 else ""
+    return [
+        ("device", f"{model.device_}, {plan.dtype}, {pluralize(plan.storage.workers, 'worker')}"),
+        ("kernel", plan.kernel),
+        ("K", str(plan.storage)),
+        ("solver", f"{model.solver_}: {plan.solver_reason}"),
+        *_notes((*plan.notes, *model.fallbacks_)),
+        ("passes", f"{model.n_passes_} over K" if model.n_passes_ else ""),
+        _residual_line(model.eigenvalues_, "eigenvalue"),
+        (
+            "certificate",
+            "" if certificate is None else f"every eigenvalue is too small by at most {certificate:.3g}{share}",
+        ),
+        ("read", f"{format_bytes(plan.bytes_read)} in every pass" if plan.bytes_read else ""),
+    ]
+
+
+# -- PCA ---------------------------------------------------------------------------------------------------------------
+
+
+def _pca_parameters(options: SimpleNamespace) -> dict[str, Any]:
+    if vars(options).get("image_shape") is not None and options.plot is None:
+        raise InvalidParameterError("--image-shape is for pictures: give --plot as well.")
+    return _all_is_none(options) | _checkpoint(options)
+
+
+def _pca_lines(model: PCA) -> Lines:
+    plan = model.plan_
+    return [
+        ("device", f"{model.device_}, {plan.dtype}, {pluralize(plan.workers, 'worker')}"),
+        ("solver", f"{model.solver_}: {plan.reason}"),
+        *_notes((*plan.notes, *model.fallbacks_)),
+        _residual_line(model.explained_variance_, "variance"),
+    ]
+
+
+def _pca_figure(options: SimpleNamespace, model: PCA, scores: Any, table: Table, heading: str) -> Any:
+    """Return components and reconstructions as images where the samples are images."""
+    if options.image_shape is None:
+        return None
+    from gpukpca.plotting import plot_images
+
+    return plot_images(model, table.X, options.image_shape, scores, table.labels, title=heading)
+
+
+# -- probabilistic and Bayesian PCA ------------------------------------------------------------------------------------
+
+
+def _latent_lines(model: Any) -> Lines:
+    iterations = "" if model.solver_.startswith("closed_form") else ", " + pluralize(model.n_iter_, "iteration")
+    return [
+        ("device", model.device_),
+        ("solver", model.solver_ + iterations),
+        *_notes(model.fallbacks_),
+        ("noise", f"variance {float(model.noise_variance_):.6g} in every other direction"),
+    ]
+
+
+def _bayesian_lines(model: BayesianPCA) -> Lines:
+    relevant = f"{model.n_components_} of {len(model.precisions_)} components are relevant"
+    return [("relevant", relevant), *_latent_lines(model)]
+
+
+def _bayesian_figure(options: SimpleNamespace, model: BayesianPCA, scores: Any, table: Table, heading: str) -> Any:
+    """Return a sentence where no component is relevant."""
+    if model.n_components_:
+        return None
+    from gpukpca.plotting.display import new_figure
+
+    figure = new_figure(6.0, 2.0, heading)
+    figure.text(0.5, 0.4, "no direction stands out of the noise", ha="center")
+    return figure
+
+
+# -- local PCA ---------------------------------------------------------------------------------------------------------
+
+
+def _local_columns(model: LocalPCA) -> list[Column]:
+    return [
+        ("samples", np.bincount(np.asarray(model.labels_), minlength=model.n_clusters_), ".0f"),
+        ("weight", model.weights_, ".4f"),
+        ("variance in its axes", np.sum(np.asarray(model.explained_variance_), axis=1), ".6g"),
+        ("outside", np.asarray(model.noise_variance_) * (model.n_features_in_ - model.n_components_), ".6g"),
+    ]
+
+
+def _local_lines(model: LocalPCA) -> Lines:
+    by = f": the smallest BIC of {len(model.bic_)}" if len(model.bic_) > 1 else ""
+    return [
+        ("device", model.device_),
+        ("clusters", f"{model.n_clusters_}, each with {pluralize(model.n_components_, 'component')}{by}"),
+        *_notes(model.fallbacks_),
+        ("iterations", str(model.n_iter_)),
+    ]
+
+
+def _local_facts(model: LocalPCA) -> dict[str, Any]:
+    counts = {"n_clusters": int(model.n_clusters_), "n_components": int(model.n_components_)}
+    table = {f"{k} clusters, {p} components": float(value) for (k, p), value in model.bic_.items()}
+    return counts | {"iterations": int(model.n_iter_), "bic": table}
+
+
+def _local_figure(options: SimpleNamespace, model: LocalPCA, scores: Any, table: Table, heading: str) -> Any:
+    """Return the clusters with their axes, and the one PCA of all."""
+    from gpukpca.plotting import LocalDisplay
+    from gpukpca.plotting.display import new_figure
+
+    figure = new_figure(6.8, 5.6, heading)
+    ax = figure.subplots()
+    LocalDisplay.from_estimator(model, table.X, ax=ax)
+    if table.feature_names is not None and len(table.feature_names) == 2:
+        ax.set_xlabel(table.feature_names[0], parse_math=False)
+        ax.set_ylabel(table.feature_names[1], parse_math=False)
+    return figure
+
+
+VARIANCES = ("explained_variance", "explained_variance_ratio")
+LATENT: dict[str, Any] = {
+    "options": ("max_iter",),
+    "columns": lambda model: _spectrum("variance", model.explained_variance_, model),
+    "facts": lambda model: {
+        "n_components": int(model.n_components_),
+        "noise_variance": float(model.noise_variance_),
+        "iterations": int(model.n_iter_),
+    },
+    "takes_missing": True,
+    "no_plan": "its memory is that of the data and a batch",
+}
+LATENT_ARRAYS = ("components", "mean", "loadings", *VARIANCES, "noise_variance")
+METHODS = {
     method.name: method
     for method in (
-        KernelMethod(),
-        PCAMethod(),
-        ProbabilisticMethod(),
-        BayesianMethod(),
-        LocalMethod(),
+        Method(
+            name="kernel",
+            summary="kernel PCA",
+            estimator=KernelPCA,
+            title="{kernel} kernel",
+            options=(
+                *("kernel", "gamma", "degree", "coef0", "preimage"),
+                *("eigen_solver", "rank", "landmarks", "gram", "max_iter", "checkpoint", "scheduler"),
+            ),
+            parameters=_kernel_parameters,
+            default_count=lambda n, d: min(DEFAULT_COMPONENTS, n),
+            columns=_kernel_columns,
+            lines=_kernel_lines,
+            arrays=("eigenvalues", *VARIANCES, "residual_norms", "total_variance"),
+            facts=lambda model: {"passes": model.n_passes_, "certificate": _certificate(model)},
+        ),
+        Method(
+            name="pca",
+            summary="principal components of the columns themselves",
+            estimator=PCA,
+            title="PCA",
+            options=("svd_solver", "whiten", "image_shape", "checkpoint", "scheduler"),
+            parameters=_pca_parameters,
+            default_count=lambda n, d: min(DEFAULT_COMPONENTS, n, d),
+            columns=lambda model: [
+                *_spectrum("variance", model.explained_variance_, model),
+                _residuals("relative residual", model.explained_variance_, model),
+            ],
+            lines=_pca_lines,
+            arrays=(
+                *("components", "mean", "singular_values", *VARIANCES),
+                *("total_variance", "noise_variance", "residual_norms"),
+            ),
+            facts=lambda model: {"n_components": int(model.n_components_)},
+            figure=_pca_figure,
+        ),
+        Method(
+            name="ppca",
+            summary="probabilistic PCA, also of data with missing cells",
+            estimator=ProbabilisticPCA,
+            title="probabilistic PCA",
+            # One direction is left for the noise.
+            default_count=lambda n, d: max(1, min(DEFAULT_COMPONENTS, n - 1, d - 1)),
+            lines=_latent_lines,
+            arrays=LATENT_ARRAYS,
+            **LATENT,
+        ),
+        Method(
+            name="bayesian",
+            summary="Bayesian PCA, which finds the number of components (-n: at most so many)",
+            estimator=BayesianPCA,
+            title="Bayesian PCA",
+            default_count=lambda n, d: None,
+            lines=_bayesian_lines,
+            arrays=(*LATENT_ARRAYS, "precisions"),
+            figure=_bayesian_figure,
+            **LATENT,
+        ),
+        Method(
+            name="local",
+            summary="a PCA for every cluster of the samples",
+            estimator=LocalPCA,
+            title="local PCA",
+            options=("n_clusters", "hard", "max_iter"),
+            parameters=lambda options: {"method": "hard" if options.hard else "mixture"},
+            default_count=lambda n, d: max(1, min(2, d - 1)),
+            columns=_local_columns,
+            lines=_local_lines,
+            arrays=("labels", "weights", "means", "components", "explained_variance", "noise_variance"),
+            facts=_local_facts,
+            figure=_local_figure,
+            # Numbered as in the files.
+            row="cluster",
+            first=0,
+            summary_of_rows=lambda model: f"{model.n_clusters_} clusters in all",
+            no_plan="its memory is that of the data, a d x d matrix and a panel",
+        ),
     )
 }
-
-
-def check_options(method: Method, given: Callable[[str], bool]) -> None:
-    """Raise for an option that only other methods read."""
-    for other in METHODS.values():
-        for name in other.options:  # in their order, so that the same command is always told the same
-            if name not in method.options and given(name):
-                option = f"--{name.replace('_', '-')}"
-                owners = " or ".join(owner.name for owner in METHODS.values() if name in owner.options)
-                raise InvalidParameterError(
-                    f"{option} does not apply to --method {method.name}; it is for --method {owners}."
-                )

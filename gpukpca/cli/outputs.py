@@ -1,4 +1,4 @@
-"""The files that a command writes: targets checked first, then all of them whole, or none."""
+"""The files that a command writes: check all targets first, then write all of them whole, or none."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from gpukpca.cli.table import Table
 from gpukpca.cli.text import quoted
 
 TABLES, PICTURES, MODELS = (".npz", ".csv", ".npy"), (".png", ".pdf", ".svg"), (".npz",)
-# Option -> the suffixes its file may have.
+# Option -> the suffixes that its file may have.
 SUFFIXES = {"output": TABLES, "plot": PICTURES, "save": MODELS}
 
 
-def checked_targets(wanted: SimpleNamespace, source: str) -> dict[str, Path]:
-    """The files that a command is to write, by option; raise for what could not be written, before any work."""
-    targets = {name: getattr(wanted, name) for name in SUFFIXES if getattr(wanted, name, None) is not None}
+def checked_targets(options: SimpleNamespace) -> dict[str, Path]:
+    """Return the files that a command will write, by option; raise before any work for one that cannot be written."""
+    targets = {name: path for name in SUFFIXES if (path := vars(options).get(name)) is not None}
     for name, path in targets.items():
-        check_target(f"--{name}", path, SUFFIXES[name], wanted.force, source)
+        _check_target(f"--{name}", path, SUFFIXES[name], options)
     if len({path.absolute() for path in targets.values()}) < len(targets):
         raise ValueError(f"{' and '.join(f'--{name}' for name in targets)} name the same file.")
     if "plot" in targets:
@@ -38,25 +38,19 @@ def checked_targets(wanted: SimpleNamespace, source: str) -> dict[str, Path]:
     return targets
 
 
-def check_target(option: str, path: Path, suffixes: tuple[str, ...], force: bool, source: str) -> None:
-    """Raise before any work where `path` could not be written afterwards.
-
-    Raises
-    ------
-    ValueError
-        A suffix that says no known format; the input itself.
-    OSError
-        No such folder, not writable, a directory, a link, a device, or there already without `force`.
-    """
-    if path.suffix.lower() not in suffixes:
-        raise ValueError(f"{option} {path}: the name must end in {', '.join(suffixes)}.")
+def _check_target(option: str, path: Path, suffixes: tuple[str, ...], options: SimpleNamespace) -> None:
+    """Raise for an unknown suffix, the input itself, a link, a file that exists without --force, or no permission."""
     label = f"{option} {path}"
+    if path.suffix.lower() not in suffixes:
+        raise ValueError(f"{label}: the name must end in {', '.join(suffixes)}.")
     if path.is_symlink():
         raise OSError(f"{label} is a link and would be replaced; name a plain file.")
     plain_target(path, label)
-    if path.exists() and Path(source).exists() and path.samefile(source):
-        raise ValueError(f"{option} {path} is the input itself.")
-    if path.exists() and not force:
+    for name, what in (("source", "the input"), ("model", "the model")):
+        other = vars(options).get(name)
+        if other is not None and path.exists() and Path(other).exists() and path.samefile(other):
+            raise ValueError(f"{label} is {what} itself.")
+    if path.exists() and not options.force:
         raise FileExistsError(f"{label} exists; --force replaces it.")
 
 
@@ -70,23 +64,23 @@ def write_rows(
     arrays: dict[str, Any],
     facts: dict[str, Any],
 ) -> None:
-    """Rows and all that belongs to them as .npz, or rows alone as .csv or .npy.
+    """Write rows and all that belongs to them as .npz, or rows alone as .csv or .npy.
 
     Parameters
     ----------
     file : binary file
     path : Path
-        Its suffix says the format.
+        Its suffix selects the format.
     name : str
         Of the rows in an .npz file.
     rows : array, shape (n, p)
     columns : sequence of p str
         The header of a .csv file.
     table : Table
-        Where names and labels come from.
+        The source of names and labels.
     arrays, facts : dict
-        What else an .npz file holds; `facts` as JSON. Of `arrays` a .csv file has «clusters», without which the scores
-        of a local PCA say nothing.
+        Further contents of an .npz file; `facts` as JSON. A .csv file has the «clusters» among `arrays`, without which
+        the scores of a local PCA mean nothing.
     """
     if path.suffix.lower() == ".csv":
         _write_csv(file, rows, columns, {"sample": table.sample_names, "cluster": arrays.get("clusters")})
@@ -101,17 +95,17 @@ def write_rows(
 
 
 def component_names(count: int) -> list[str]:
-    """Headings of scores."""
+    """Return the headings of scores."""
     return [f"component_{i + 1}" for i in range(count)]
 
 
 def draw(file: IO[bytes], path: Path, figure: Any) -> None:
-    """The figure, in the format that the name of the plot says."""
+    """Write a figure in the format of the suffix."""
     figure.savefig(file, format=path.suffix.lower()[1:])
 
 
 def _write_csv(file: IO[bytes], rows: np.ndarray, columns: Sequence[str], before: dict[str, Any]) -> None:
-    """Rows with a header, after the columns `before` that there are."""
+    """Write rows with a header, after those of the columns `before` that exist."""
     before = {name: values for name, values in before.items() if values is not None}
     if not before and not columns:  # readers skip lines without a cell
         before = {"sample": range(1, len(rows) + 1)}

@@ -1,11 +1,9 @@
-"""What a fit shows on the terminal: a bar, a table, what ran and why."""
+"""The output on the terminal: a bar during the fit, a table of components, what ran and why."""
 
 from __future__ import annotations
 
 import math
-import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -19,11 +17,8 @@ from gpukpca._formatting import format_bytes, format_seconds, printable
 ROWS_SHOWN = 20
 
 
-# -- the terminal ------------------------------------------------------------------------------------------------------
-
-
 class ProgressBar:
-    """Bars on a terminal for work longer than `delay` seconds, fed by ``KernelPCA(verbose=bar)``.
+    """Show bars on a terminal for work longer than `delay` seconds, fed by ``KernelPCA(verbose=bar)``.
 
     A timer shows them, not an event: LAPACK sends none. With `lines` events are lines, as they are for ``verbose=1``.
     """
@@ -65,29 +60,32 @@ class ProgressBar:
                 self.bars.start()
 
     def __call__(self, event: FitProgress) -> None:
-        """Take one event."""
+        """Show one event."""
         if event.stage == "resumed":
             self.resumed = event.text
-        said = event.stage in ("resumed", "waiting") and not self._closed
-        if said or (self._lines and event.stage != "tiles"):
+        rare = event.stage in ("resumed", "waiting") and not self._closed
+        if rare or (self._lines and event.stage != "tiles"):
             plain(self.bars.console, event.text)
+        left = "" if event.seconds_left is None else f", {format_seconds(event.seconds_left)} left"
+        share = event.done / max(event.total, 1)
         if event.stage == "tiles":
-            text = f"{event.done} of {event.total} tiles{_left_in_words(event)}"
-            self._update(self.tiles, event.done / max(event.total, 1), text)
-        if event.stage == "rank":
-            self._update(self.tiles, event.done / max(event.total, 1), f"{event.done} of {event.total} landmarks")
-        if event.stage == "fold":
-            self._update(self.tiles, event.done / max(event.total, 1), event.text)
-        if event.stage == "pass":
-            # The time beside the tiles is that of a pass: a bar once full would show that of the first for ever.
+            self._update(self.tiles, share, f"{event.done} of {event.total} tiles{left}")
+        elif event.stage == "rank":
+            self._update(self.tiles, share, f"{event.done} of {event.total} landmarks")
+        elif event.stage == "fold":
+            self._update(self.tiles, share, event.text)
+        elif event.stage == "pass":
+            # The time beside the tiles is that of a pass: a full bar would keep the time of the first pass.
             self.bars.reset(self.tiles, text="")
-            self._update(self.passes, self._share(event), _pass_in_words(event))
+            residual = event.residual
+            text = "" if residual is None else f": residual {residual:.0e} (tol {event.tolerance:.0e}){left}"
+            self._update(self.passes, self._share(event), f"pass {event.done}{text}")
 
     def _update(self, task: TaskID, share: float | None, text: str) -> None:
         self.bars.update(task, total=None if share is None else 1.0, completed=share or 0.0, text=text)
 
     def _share(self, event: FitProgress) -> float | None:
-        """How far the residual has come on its way to the tolerance, in logarithms; None before there is one."""
+        """Return how far the residual is on its way to the tolerance, in logarithms; None before the first one."""
         if not event.residual or not event.tolerance:
             return None
         self.first_residual = max(self.first_residual, event.residual)
@@ -95,19 +93,8 @@ class ProgressBar:
         return min(1.0, math.log(self.first_residual / event.residual) / way) if way > 0 else 1.0
 
 
-def _pass_in_words(event: FitProgress) -> str:
-    """Short enough for eighty columns."""
-    if event.residual is None:
-        return f"pass {event.done}"
-    return f"pass {event.done}: residual {event.residual:.0e} (tol {event.tolerance:.0e}){_left_in_words(event)}"
-
-
-def _left_in_words(event: FitProgress) -> str:
-    return "" if event.seconds_left is None else f", {format_seconds(event.seconds_left)} left"
-
-
-def show_table(console: Console, row: str, first: int, columns: list[tuple[str, Any, str]], together: str) -> None:
-    """The first rows, if any, of a table of (heading, values, format), numbered from `first` as whatever a row is."""
+def show_table(console: Console, row: str, first: int, columns: list[tuple[str, Any, str]], summary: str) -> None:
+    """Print the first rows of a table of (heading, values, format), numbered from `first`; nothing without rows."""
     count = len(columns[0][1])
     if not count:
         return
@@ -118,39 +105,37 @@ def show_table(console: Console, row: str, first: int, columns: list[tuple[str, 
         table.add_row(str(first + i), *(format(float(values[i]), how) for _, values, how in columns))
     console.print(table)
     if count > ROWS_SHOWN:
-        plain(console, f"and {count - ROWS_SHOWN} more; {together}\n")
+        plain(console, f"and {count - ROWS_SHOWN} more; {summary}\n")
 
 
 def show_run(
     console: Console, lines: list[tuple[str, str]], shape: tuple[int, ...], plan: Any, facts: dict[str, Any]
 ) -> None:
-    """What ran and why: the lines of the method, between the data and what the fit took; `plan` may be None."""
+    """Print what ran and why: the lines of the method, between the data and the cost; `plan` may be None."""
+    peak = facts["peak_memory_mib"]
+    memory = [] if peak is None else [f"{peak:.0f} MiB at the peak of the process"]
+    if plan is not None:
+        predicted, allowed = format_bytes(plan.predicted_bytes), format_bytes(plan.available_bytes)
+        memory.append(f"{predicted} predicted for the fit, {allowed} allowed")
+    missing = facts["missing"]
     show_pairs(
         console,
         [
             ("data", f"{shape[0]} x {shape[1]} from {facts['input']}"),
             ("columns", facts["columns"]),
-            ("missing", f"{facts['missing']} of {shape[0] * shape[1]} cells" if facts["missing"] else ""),
+            ("missing", f"{missing} of {shape[0] * shape[1]} cells" if missing else ""),
             ("scaled", facts["scaled"]),
             *lines,
             ("checkpoint", facts["checkpoint"]),
             ("time", f"{facts['seconds']:.2f} s to fit"),
-            ("memory", "; ".join(_memory_in_words(plan, facts["peak_memory_mib"]))),
+            ("memory", "; ".join(memory)),
             *(("written", name) for name in facts["written"]),
         ],
     )
 
 
-def _memory_in_words(plan: Any, peak: float | None) -> list[str]:
-    measured = [] if peak is None else [f"{peak:.0f} MiB at the peak of the process"]
-    if plan is None:
-        return measured
-    predicted, allowed = format_bytes(plan.predicted_bytes), format_bytes(plan.available_bytes)
-    return [*measured, f"{predicted} predicted for the fit, {allowed} allowed"]
-
-
 def show_pairs(console: Console, lines: list[tuple[str, str]]) -> None:
-    """Labels and values in two columns, long values not broken; empty ones left out."""
+    """Print labels and values in two columns, long values not wrapped; leave empty ones out."""
     width = max(len(label) for label, _ in lines) + 2
     for label, value in lines:
         if value:
@@ -160,19 +145,3 @@ def show_pairs(console: Console, lines: list[tuple[str, str]]) -> None:
 def plain(console: Console, text: str) -> None:
     """Print text as it is: no markup, no colors, no wrapping; control characters as escapes."""
     console.print(printable(text, keep="\n"), markup=False, highlight=False, soft_wrap=True, emoji=False)
-
-
-def peak_memory_mib() -> float | None:
-    """Largest resident memory of the process so far, None where the system does not say."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        # getrusage would count what the parent process held before exec.
-        for line in status.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 1024
-    try:
-        import resource
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 1024

@@ -1,11 +1,13 @@
-"""What an input becomes, and whether there is room for it."""
+"""The table that an input becomes, the options that select its columns, and the check of free memory."""
 
 from __future__ import annotations
 
 import csv
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -19,13 +21,13 @@ MOST_NAMES, LONGEST_NAME = 12, 30
 
 @dataclass(frozen=True)
 class Table:
-    """What was read.
+    """Hold what was read.
 
     Attributes
     ----------
     X : array, shape (n, d)
     source : str
-        Where it came from and how it was understood.
+        The input, and how it was understood.
     labels : array (n,) or None
         Integers, floats or strings.
     sample_names, feature_names : tuple of str or None
@@ -37,74 +39,108 @@ class Table:
     sample_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
 
+    def transposed(self) -> Table:
+        """Return the table with rows and columns swapped, and with them the names."""
+        check_memory(self.X.nbytes, "the transposed matrix")
+        X, source = np.ascontiguousarray(self.X.T), f"{self.source}, transposed"
+        return Table(X, source, sample_names=self.feature_names, feature_names=self.sample_names)
+
+    def with_features(self, how: InputOptions, source: str) -> Table:
+        """Return the table with the selected columns alone."""
+        names = self.feature_names or tuple(f"number {i}" for i in range(self.X.shape[1]))
+        positions = feature_positions(how, source, names)
+        if positions == list(range(len(names))):
+            return self
+        kept = None if self.feature_names is None else tuple(names[i] for i in positions)
+        check_memory(len(self.X) * len(positions) * self.X.itemsize, "the matrix of the chosen columns")
+        return replace(self, X=self.X[:, positions], feature_names=kept)
+
 
 @dataclass(frozen=True)
-class Choice:
-    """Columns of an input that are features.
+class InputOptions:
+    """Hold the options that say how to read an input.
 
     Attributes
     ----------
-    keep, drop : tuple of str or None
-        Names, or numbers from 0 (negative: from the end); None: all, and none.
+    key : str, optional
+        Array of a .npz file; by default its only matrix, or the one with a usual name.
+    label_column, index_column : str, optional
+        Column of a text file by name or by number from 0; array of a .npz file by key.
+    header : bool or None
+        Whether the first line of a text file names the columns; None: it does where it has text and no number.
+    columns, drop : str, optional
+        Columns that are the only features, or no features, before the table is transposed: names, or numbers from 0
+        (negative: from the end), separated by commas.
+    transpose : bool
+        Swap rows and columns, and with them the names.
+    dtype : "float32", "float64" or None
+        None leaves the numbers as they are in the file.
+    missing : bool
+        Empty cells of a text file, and those that say NA, are NaN; without it they are errors.
     of_model : tuple of str
-        Names of the features of a saved model. An input that has names in common with them must have all of them.
+        Names of the features of a saved model. They are selected by name where the input has names.
     """
 
-    keep: tuple[str, ...] | None = None
-    drop: tuple[str, ...] | None = None
+    key: str | None = None
+    label_column: str | None = None
+    index_column: str | None = None
+    header: bool | None = None
+    columns: str | None = None
+    drop: str | None = None
+    transpose: bool = False
+    dtype: str | None = None
+    missing: bool = False
     of_model: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, columns: str | None, drop: str | None) -> Choice:
-        """Return the choice that --columns and --drop make: cells of a line of CSV, so that names may have commas."""
-        if columns is not None and drop is not None:
+    def __post_init__(self) -> None:
+        if self.transpose and self.label_column is not None:
+            raise ValueError("--label-column cannot go with --transpose: labels belong to rows, which become columns.")
+        if self.columns is not None and self.drop is not None:
             raise ValueError("--columns and --drop contradict each other; give one of them.")
-        return cls(_cells("--columns", columns), _cells("--drop", drop))
 
     @property
-    def option(self) -> str:
-        """Return the option that made the choice; empty where none did."""
-        return "--columns" if self.keep is not None else "--drop" if self.drop is not None else ""
+    def chosen(self) -> list[str]:
+        """Return the columns that --columns or --drop names: cells of a line of CSV, so that names may have commas."""
+        option, line = ("--columns", self.columns) if self.columns is not None else ("--drop", self.drop)
+        if line is None:
+            return []
+        cells = [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True), [])]
+        if not cells or "" in cells:
+            raise ValueError(f"{option} {line!r}: give names or numbers of columns, separated by commas.")
+        return cells
 
-    @property
-    def named(self) -> tuple[str, ...]:
-        """Return the columns that the option names."""
-        return self.keep or self.drop or ()
-
-    def knows(self, first: Sequence[str]) -> bool:
-        """Return whether an input has names of the features of the model."""
-        return not self.option and not set(self.of_model).isdisjoint(first)
-
-    def positions(self, source: object, first: Sequence[str]) -> list[int]:
-        """Return the positions of the columns that stay; `first` are the names.
-
-        They are in the order of the file, or in that of the model.
-
-        Raises
-        ------
-        ValueError
-            No such column, or none is left.
-        """
-        if self.knows(first):
-            if missing := [name for name in self.of_model if name not in first]:
-                raise ValueError(f"{source} has no column {abbreviated(missing)}, which the model was fitted with.")
-            return [first.index(name) for name in self.of_model]
-        if not self.option:
-            return list(range(len(first)))
-        given = {column_position(source, self.option, one, first) for one in self.named}
-        left = [i for i in range(len(first)) if (i in given) is (self.keep is not None)]
-        if not left:
-            raise ValueError(f"{self.option} leaves no column of the {len(first)} in {source}.")
-        return left
+    def names_of_model_in(self, first: Sequence[str]) -> bool:
+        """Return whether the features are selected by the names of the model: some are among those of the input."""
+        return not (self.chosen or self.transpose or set(self.of_model).isdisjoint(first))
 
 
-def _cells(option: str, line: str | None) -> tuple[str, ...] | None:
-    if line is None:
-        return None
-    cells = tuple(cell.strip() for cell in next(csv.reader([line], skipinitialspace=True), []))
-    if not cells or "" in cells:
-        raise ValueError(f"{option} {line!r}: give names or numbers of columns, separated by commas.")
-    return cells
+def input_options(options: SimpleNamespace) -> dict[str, Any]:
+    """Return the fields of `InputOptions` that the options of a command set."""
+    return {one.name: vars(options)[one.name] for one in fields(InputOptions) if one.name in vars(options)}
+
+
+def feature_positions(how: InputOptions, source: object, first: Sequence[str]) -> list[int]:
+    """Return the positions of the features, in the order of the input or of the model; `first` are the names.
+
+    Raises
+    ------
+    ValueError
+        No such column, one given twice, or none left.
+    """
+    if how.names_of_model_in(first):
+        if missing := [name for name in how.of_model if name not in first]:
+            raise ValueError(f"{source} has no column {abbreviated(missing)}, which the model was fitted with.")
+        return [first.index(name) for name in how.of_model]
+    if not how.chosen:
+        return list(range(len(first)))
+    option = "--drop" if how.columns is None else "--columns"
+    given = [column_position(source, option, column, first) for column in how.chosen]
+    if twice := [column for i, column in enumerate(how.chosen) if given[i] in given[:i]]:
+        raise ValueError(f"{option}: column {twice[0]!r} is given twice; give every column once.")
+    left = [i for i in range(len(first)) if (i in given) is (option == "--columns")]
+    if not left:
+        raise ValueError(f"{option} leaves no column of the {len(first)} in {source}.")
+    return left
 
 
 def column_position(source: object, option: str, column: str, first: Sequence[str]) -> int:
@@ -120,8 +156,8 @@ def column_position(source: object, option: str, column: str, first: Sequence[st
     many = first.count(column)
     if many == 1:
         return first.index(column)
-    names = ", ".join(first[:12]) + (", ..." if len(first) > 12 else "")
-    what = f"{many} columns are called so; give a number" if many else f"the first line is: {names}"
+    names = ", ".join(first[:MOST_NAMES]) + (", ..." if len(first) > MOST_NAMES else "")
+    what = f"{many} columns have this name; give a number" if many else f"the first line is: {names}"
     raise ValueError(f"{option} {column!r}: no such column of the {len(first)} in {source} ({what}).")
 
 
@@ -131,22 +167,11 @@ def is_position(column: str, first: Sequence[str]) -> bool:
 
 
 def abbreviated(names: Sequence[str]) -> str:
-    """Return «a, b, c», or «a, b, ..., z (26)» of many names; what is long in a name is left out too."""
+    """Return «a, b, c», or «a, b, ..., z (26)» of many names; shorten long names too."""
     short = [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..." for name in names]
     if len(names) <= MOST_NAMES:
         return ", ".join(short)
     return ", ".join([*short[: MOST_NAMES - 2], "...", short[-1]]) + f" ({len(names)})"
-
-
-def with_columns(table: Table, choice: Choice, source: str) -> Table:
-    """Return the table with the chosen columns alone."""
-    names = table.feature_names or tuple(f"number {i}" for i in range(table.X.shape[1]))
-    positions = choice.positions(source, names)
-    if positions == list(range(len(names))):
-        return table
-    kept = None if table.feature_names is None else tuple(table.feature_names[i] for i in positions)
-    check_memory(len(table.X) * len(positions) * table.X.itemsize, "the matrix of the chosen columns")
-    return replace(table, X=table.X[:, positions], feature_names=kept)
 
 
 def check_memory(needed: float, what: str, advice: str = "") -> None:

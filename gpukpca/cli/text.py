@@ -1,36 +1,32 @@
-"""Reading delimited text: delimiter, decimal sign and header are found, and an error names line and column."""
+"""Delimited text: detect delimiter, decimal sign and header; parse with polars; name line and column in errors."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import math
 import re
 import warnings
-from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from gpukpca._formatting import format_bytes
-from gpukpca.cli.table import Choice, Table, check_memory, column_position, is_position
+from gpukpca.cli.table import InputOptions, Table, check_memory, column_position, feature_positions, is_position
 
-# A comma is also the decimal sign of half the world, so it is tried last.
-DELIMITERS = {"\t": "tab", ";": "semicolon", ",": "comma"}
-# In files of these names columns may also be separated by white space: in a .csv file it is a part of names.
-SPACED = (".txt", ".dat")
 WHITE_SPACE = " "
+# In the order of the search. A comma is also a decimal sign, so it comes after tab and semicolon.
+DELIMITERS = {"\t": "tab", ";": "semicolon", ",": "comma", WHITE_SPACE: "white space"}
+# White space separates columns only in files of these names: in a .csv file it is a part of names.
+SPACED = (".txt", ".dat")
 MISSING = ("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?", "-")
-ALL = Choice()
-SAMPLE_CHARACTERS = 65536
-SAMPLE_LINES = 3
-SAMPLE_ROWS = 50
-# Text, its cells and the numbers made of them are in memory together.
-MEMORY_OF_TEXT = 2.5
-
-
+# What polars reads as missing: it compares with case.
+MARKS = sorted({spelling for mark in MISSING for spelling in (mark, mark.upper(), mark.capitalize())} - {""})
+SAMPLE_CHARACTERS, SAMPLE_LINES, SAMPLE_ROWS = 65536, 3, 50
+# The columns that polars parses, and the matrix made of them.
+BYTES_PER_CELL = 16
 # Text that a spreadsheet runs as a formula, and the apostrophe before it that makes it text.
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
@@ -47,56 +43,48 @@ def unquoted(cell: str) -> str:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a text file is written; the features are the columns `kept`."""
+    """Describe how a text file is written: the features are the columns `kept` of the lines after `skipped`."""
 
     path: Path
     delimiter: str
     decimal: str
     header: tuple[str, ...] | None
+    skipped: int
     width: int
     index: int | None
     label: int | None
     kept: tuple[int, ...]
 
-    @property
-    def separator(self) -> str:
-        """The delimiter in words."""
-        return (DELIMITERS | {WHITE_SPACE: "white space"})[self.delimiter]
-
-    def describe(self) -> str:
-        """«foods.csv, separated by comma, header in the first line»."""
+    def __str__(self) -> str:
         header = "no header" if self.header is None else "header in the first line"
         decimal = ", decimal comma" if self.decimal == "," else ""
-        separated = f"separated by {self.separator}, " if self.width > 1 else ""
+        separated = f"separated by {DELIMITERS[self.delimiter]}, " if self.width > 1 else ""
         return f"{self.path.name}, {separated}{header}{decimal}"
 
+    def table(self, X: np.ndarray, names: list[str], labels: list[str]) -> Table:
+        """Return the table of the numbers of all rows, with the cells of names and labels."""
+        features = None if self.header is None else tuple(self.header[i] for i in self.kept)
+        names, labels = ([unquoted(cell) for cell in cells] for cells in (names, labels))
+        return Table(X, str(self), _as_numbers(labels) if labels else None, tuple(names) or None, features)
 
-def read_text(
-    path: Path,
-    label_column: str | None,
-    index_column: str | None,
-    missing: bool = False,
-    header: bool | None = None,
-    choice: Choice = ALL,
-) -> Table:
-    """The numbers of a text file, with the names and labels asked for; `missing` values become NaN or are errors.
 
-    `header` says whether the first line names the columns; None: where it looks so.
-    """
-    size = path.stat().st_size
-    check_memory(
-        MEMORY_OF_TEXT * size, f"{path} ({format_bytes(size)})", " Save it as .npy, which is read as a memory map."
-    )
+def read_text(path: Path, how: InputOptions) -> Table:
+    """Read the numbers of a text file, with the names and labels that the options select."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            layout = _layout(path, _sample(file), label_column, index_column, header, choice)
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return _read_rows(layout, _rows(path, file, layout.delimiter), missing)
+            lines = _sample(file)
+        delimiter = _delimiter(path, lines)
+        rows = list(_rows(path, lines, delimiter))[:SAMPLE_ROWS]
+        if not rows:
+            raise ValueError(f"{path} holds no rows.")
+        _check_room(path, [cells for _, cells in rows])
+        layout = _layout(path, rows, delimiter, how)
+        return _read_fast(layout, how.missing) or _read_exactly(layout, how.missing)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8.") from error
 
 
-def _sample(file: Any) -> list[str]:
+def _sample(file: Iterable[str]) -> list[str]:
     """Return the first lines, always whole: as many as hold `SAMPLE_CHARACTERS`, and at least `SAMPLE_LINES`."""
     lines: list[str] = []
     characters = 0
@@ -108,8 +96,16 @@ def _sample(file: Any) -> list[str]:
     return lines
 
 
+def _check_room(path: Path, rows: list[list[str]]) -> None:
+    """Raise where the text and its numbers do not fit in memory, judged by the first rows."""
+    size, cells = path.stat().st_size, sum(map(len, rows))
+    characters = sum(len(cell) + 1 for row in rows for cell in row)
+    needed = size * (2 + BYTES_PER_CELL * cells / characters)
+    check_memory(needed, f"{path} ({format_bytes(size)})", " Save it as .npy, which is read as a memory map.")
+
+
 def _rows(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Line number and stripped cells of every row; blank lines and trailing rows of empty cells left out."""
+    """Yield line number and stripped cells of every row; skip blank lines and trailing rows of empty cells."""
     if path.suffix.lower() in SPACED:
         lines = _without_mark(lines)
     if delimiter == WHITE_SPACE:
@@ -123,89 +119,71 @@ def _rows(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[tuple[in
                 yield from empty
                 empty.clear()
                 yield reader.line_num, cells
-            elif len(cells) > 1 and not empty:
+            elif len(cells) > 1:
                 empty.append((reader.line_num, cells))
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
 
 
 def _without_mark(lines: Iterable[str]) -> Iterator[str]:
-    """The lines, names in the first without the «# » that `numpy.savetxt` puts before them; numbers keep it."""
+    """Yield the lines, names in the first without the «# » that `numpy.savetxt` puts before them; numbers keep it."""
     for i, line in enumerate(lines):
         mark, _, names = line.partition("# ") if i == 0 else ("", "", "")
         is_names = bool(names) and not mark.strip() and any(_number(part, ".") is None for part in names.split())
         yield names.lstrip(" ") if is_names else line
 
 
-def _layout(
-    path: Path,
-    sample: list[str],
-    label_column: str | None,
-    index_column: str | None,
-    wanted: bool | None,
-    choice: Choice,
-) -> Layout:
-    """Delimiter, decimal sign, header and columns from the first lines."""
-    delimiter = _delimiter(path, sample)
-    rows = [cells for _, cells in _rows(path, sample, delimiter)][:SAMPLE_ROWS]
-    if not rows:
-        raise ValueError(f"{path} holds no rows.")
-    first, decimal = [unquoted(cell) for cell in rows[0]], _decimal(rows, delimiter)
+def _delimiter(path: Path, lines: list[str]) -> str:
+    """Return the first of tab, semicolon and comma that splits most rows into as many cells as the first row.
+
+    In files that may have white space, first the one that splits every row alike, white space among them.
+    """
+    spaced = path.suffix.lower() in SPACED
+    widths = {one: _widths(path, lines, one) for one in DELIMITERS if spaced or one != WHITE_SPACE}
+    split = {one: found for one, found in widths.items() if found and found[0] > 1}
+    alike = [one for one, found in split.items() if spaced and len(set(found)) == 1]
+    most = [one for one, found in split.items() if one != WHITE_SPACE and 2 * found.count(found[0]) >= len(found)]
+    return [*alike, *most, ","][0]
+
+
+def _widths(path: Path, lines: list[str], delimiter: str) -> list[int]:
+    """Return the number of cells in each of the first rows; none where a cell would be longer than csv allows."""
+    try:
+        return [len(cells) for _, cells in _rows(path, lines, delimiter)][:SAMPLE_ROWS]
+    except ValueError:  # a long line is one cell to a delimiter that it does not have
+        return []
+
+
+def _layout(path: Path, rows: list[tuple[int, list[str]]], delimiter: str, how: InputOptions) -> Layout:
+    """Return decimal sign, header and columns from the first rows."""
+    first, decimal = [unquoted(cell) for cell in rows[0][1]], _decimal([cells for _, cells in rows], delimiter)
     index, label = (
         None if column is None else column_position(path, option, column, first)
-        for option, column in (("--index-column", index_column), ("--label-column", label_column))
+        for option, column in (("--index-column", how.index_column), ("--label-column", how.label_column))
     )
-    features = [i for i in choice.positions(path, first) if i not in (index, label)]
-    given = [column for column in (index_column, label_column, *choice.named) if column is not None]
+    kept = tuple(i for i in feature_positions(how, path, first) if i not in (index, label))
+    given = [column for column in (how.index_column, how.label_column, *how.chosen) if column is not None]
     names = [column for column in given if not is_position(column, first)]
-    if names and wanted is False:
+    if names and how.header is False:
         raise ValueError(f"{names[0]!r} is a name in the first line, and --no-header says that it has none; use one.")
-    header = (
-        bool(names)
-        or choice.knows(first)
-        or _is_header(first, [i for i in range(len(first)) if i not in features], decimal)
-    )
-    header = header if wanted is None else wanted
-    layout = Layout(
-        path, delimiter, decimal, tuple(first) if header else None, len(first), index, label, tuple(features)
-    )
-    if not layout.kept:
+    special = sorted(set(range(len(first))) - set(kept))
+    header = how.header
+    if header is None:
+        header = bool(names) or how.names_of_model_in(first) or _is_header(first, special, decimal)
+    if not kept:
         raise ValueError(f"{path} has no column of numbers beside names and labels.")
-    if header and not first[0].strip() and 0 in layout.kept:
+    if header and not first[0].strip() and 0 in kept:
         warnings.warn(
             "the first column has no name and is taken for data; if it counts the rows, give --index-column 0.",
             UserWarning,
             stacklevel=2,
         )
-    return layout
-
-
-def _delimiter(path: Path, sample: list[str]) -> str:
-    """The first of tab, semicolon and comma that splits most rows into as many cells as the first row.
-
-    In files that may have white space, first the one that splits every row alike, white space among them.
-    """
-    for delimiter in (*DELIMITERS, WHITE_SPACE) if path.suffix.lower() in SPACED else ():
-        widths = _widths(path, sample, delimiter)
-        if len(set(widths)) == 1 and widths[0] > 1:
-            return delimiter
-    for delimiter in DELIMITERS:
-        widths = _widths(path, sample, delimiter)
-        if widths and widths[0] > 1 and 2 * widths.count(widths[0]) >= len(widths):
-            return delimiter
-    return ","
-
-
-def _widths(path: Path, sample: list[str], delimiter: str) -> list[int]:
-    """Return the number of cells in each of the first rows; none where a cell would be longer than csv allows."""
-    try:
-        return [len(cells) for _, cells in _rows(path, sample, delimiter)][:SAMPLE_ROWS]
-    except ValueError:  # a long line is one cell to a delimiter that it does not have
-        return []
+    skipped = rows[0][0] if header else 0
+    return Layout(path, delimiter, decimal, tuple(first) if header else None, skipped, len(first), index, label, kept)
 
 
 def _decimal(rows: list[list[str]], delimiter: str) -> str:
-    """«,» where the sample has numbers with a comma and none with a point."""
+    """Return a comma where the sample has numbers with a comma and none with a point."""
     cells = [cell for row in rows for cell in row]
     commas = any(re.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?", cell) for cell in cells)
     points = any("." in cell and _number(cell, ".") is not None for cell in cells)
@@ -213,17 +191,16 @@ def _decimal(rows: list[list[str]], delimiter: str) -> str:
 
 
 def _is_header(first: list[str], special: list[int], decimal: str) -> bool:
-    """Whether the first row names columns: text and no number outside the columns of names and labels."""
+    """Return whether the first row names columns: text and no number outside the columns of names and labels."""
     if any(first[i] == "" for i in special):
         return True
-    cells = [cell for i, cell in enumerate(first) if i not in special]
-    texts = [cell for cell in cells if cell.lower() not in MISSING]
-    # Numbers in one cell are a row that was not cut.
+    texts = [cell for i, cell in enumerate(first) if i not in special and cell.lower() not in MISSING]
+    # Numbers in one cell are a row whose delimiter is unknown.
     return bool(texts) and all(any(_number(part, decimal) is None for part in cell.split()) for cell in texts)
 
 
 def _number(cell: str, decimal: str) -> float | None:
-    """The finite number in a cell, None where there is none."""
+    """Return the finite number in a cell, None where there is none."""
     if decimal == ",":
         cell = "" if "." in cell else cell.replace(",", ".")
     try:
@@ -234,70 +211,121 @@ def _number(cell: str, decimal: str) -> float | None:
     return value if math.isfinite(value) and "_" not in cell else None
 
 
-def _read_rows(layout: Layout, rows: Iterator[tuple[int, list[str]]], missing: bool) -> Table:
-    """All rows below the header, as numbers, names and labels."""
-    if layout.header is not None:
-        next(rows)
-    values, names, labels = array("d"), [], []
-    for line, cells in rows:
-        if len(cells) != layout.width:
-            raise ValueError(_ragged(layout, line, len(cells)))
-        numbers = [_number(cells[i], layout.decimal) for i in layout.kept]
-        if missing and None in numbers:
-            pairs = zip(numbers, layout.kept, strict=True)
-            numbers = [math.nan if cells[i].lower() in MISSING else number for number, i in pairs]
-        if None in numbers:
-            raise ValueError(_no_number(layout, line, cells, layout.kept[numbers.index(None)]))
-        values.extend(numbers)  # type: ignore[arg-type]  # no None is left
-        if layout.index is not None:
-            names.append(unquoted(cells[layout.index]))
-        if layout.label is not None:
-            labels.append(unquoted(cells[layout.label]))
+def _body(layout: Layout) -> bytes | None:
+    """Return the lines below the header without quotes; None where polars would read them otherwise than csv."""
+    data = layout.path.read_bytes().removeprefix(codecs.BOM_UTF8)
+    *skipped, body = data.split(b"\n", layout.skipped)
+    body = body.rstrip(b"\r\n")
+    # Polars takes a carriage return alone for a part of a cell, and reads both decimal signs.
+    alone = data.count(b"\r") > data.count(b"\r\n")
+    if len(skipped) < layout.skipped or not body or alone or (layout.decimal == "," and b"." in body):
+        return None
+    if layout.delimiter == WHITE_SPACE:
+        body = "\n".join(" ".join(line.split()) for line in body.decode().split("\n")).encode()
+    if quotes := body.count(b'"'):
+        # Polars ends in a panic at a single quote: only cells without delimiters that are quoted as a whole.
+        whole = re.findall(rb'(?<![^\n%b])"[^"\r\n%b]*"(?![^\r\n%b])' % (3 * (layout.delimiter.encode(),)), body)
+        body = body.replace(b'"', b"")
+        return body if 2 * len(whole) == quotes else None
+    return body
+
+
+def _read_fast(layout: Layout, missing: bool) -> Table | None:
+    """Return the table that polars reads; None where a cell, a quote or a width needs the exact reader."""
+    import polars
+
+    body = _body(layout)
+    if body is None:
+        return None
+    kept = set(layout.kept)
+    kinds = {str(i): polars.Float64 if i in kept else polars.String for i in range(layout.width)}
+    try:
+        frame = polars.read_csv(
+            body,
+            has_header=False,
+            schema=kinds,
+            separator=layout.delimiter,
+            quote_char=None,
+            decimal_comma=layout.decimal == ",",
+            null_values=MARKS if missing else None,
+        )
+    except polars.exceptions.PolarsError:
+        return None
+    # Polars fills short rows and blank lines with missing values.
+    if body.count(layout.delimiter.encode()) != (layout.width - 1) * len(frame):
+        return None
+    X = frame.select(str(i) for i in layout.kept).to_numpy(order="c")
+    holes = np.isnan(X)
+    if np.any(np.isinf(X)) or (np.any(holes) and (not missing or layout.width == 1 or np.all(holes[-1]))):
+        return None
+    texts = [[] if i is None else frame[str(i)].to_list() for i in (layout.index, layout.label)]
+    if any(None in cells for cells in texts):
+        return None
+    return layout.table(X, *([cell.strip() for cell in cells] for cells in texts))
+
+
+def _read_exactly(layout: Layout, missing: bool) -> Table:
+    """Return the table as the csv module reads it; raise for the first cell that is no number."""
+    values: list[np.ndarray] = []
+    names, labels = [], []
+    with layout.path.open(encoding="utf-8-sig", newline="") as file:
+        rows = _rows(layout.path, file, layout.delimiter)
+        if layout.header is not None:
+            next(rows)
+        for line, cells in rows:
+            if len(cells) != layout.width:
+                raise ValueError(_ragged(layout, line, len(cells)))
+            numbers = [_number(cells[i], layout.decimal) for i in layout.kept]
+            if None in numbers:
+                for number, i in zip(numbers, layout.kept, strict=True):
+                    if number is None and not (missing and cells[i].lower() in MISSING):
+                        raise ValueError(_no_number(layout, line, cells[i], i))
+            values.append(np.array(numbers, dtype=np.float64))  # None becomes NaN
+            names += [] if layout.index is None else [cells[layout.index]]
+            labels += [] if layout.label is None else [cells[layout.label]]
     if not values:
         raise ValueError(f"{layout.path} has a header and no rows.")
-    return Table(
-        X=np.frombuffer(values).reshape(-1, len(layout.kept)),
-        source=layout.describe(),
-        labels=_as_numbers(labels) if labels else None,
-        sample_names=tuple(names) or None,
-        feature_names=None if layout.header is None else tuple(layout.header[i] for i in layout.kept),
-    )
+    return layout.table(np.stack(values), names, labels)
 
 
 def _ragged(layout: Layout, line: int, width: int) -> str:
+    """Return the message for a row of another width."""
     column = min(width, layout.width) + 1
     return (
         f"{layout.path}, line {line}, column {column}: the row has {width} cells, and the first row {layout.width} "
-        f"(separated by {layout.separator})."
+        f"(separated by {DELIMITERS[layout.delimiter]})."
     )
 
 
-def _no_number(layout: Layout, line: int, cells: list[str], column: int) -> str:
-    """What is wrong with a cell, and what to do."""
-    cell = cells[column]
+def _no_number(layout: Layout, line: int, cell: str, column: int) -> str:
+    """Return the message for a cell that is no finite number, with what to do."""
     called = f" ({layout.header[column]})" if layout.header is not None and layout.header[column] else ""
-    where = f"{layout.path}, line {line}, column {column + 1}{called}"
+    where = f"{layout.path}, line {line}, column {column + 1}{called}: {cell!r}"
     if cell.lower() in MISSING:
         return (
-            f"{where}: {cell!r} is a missing value; impute or drop missing values first, or fit with --method ppca "
+            f"{where} is a missing value; impute or drop missing values first, or fit with --method ppca "
             "or bayesian, which take them."
         )
     if layout.width == 1 and len(cell.split()) > 1:
         return (
-            f"{where}: {cell!r} is not a number; columns must be separated by tab, semicolon or comma, "
+            f"{where} is not a number; columns must be separated by tab, semicolon or comma, "
             f"or by white space with as many cells in every row where the file is called {' or '.join(SPACED)}."
         )
+    if re.fullmatch(r"[+-]?inf(inity)?", cell, re.IGNORECASE):
+        return f"{where} is infinite; every cell must be a finite number. Correct or drop the row."
+    if re.fullmatch(r"[+-]?[0-9.,]+e\+?[0-9]+", cell, re.IGNORECASE) and "e" in cell.lower():
+        return f"{where} is too large for float64; the largest number is about 1.8e308."
     if _number(cell, "," if layout.decimal == "." else ".") is not None:
         mark = {",": "a decimal comma", ".": "a decimal point"}
-        return f"{where}: {cell!r} is not a number with {mark[layout.decimal]}, as the first rows have."
+        return f"{where} is not a number with {mark[layout.decimal]}, as the first rows have."
     return (
-        f"{where}: {cell!r} is not a number. A column of names or labels: --index-column or --label-column {column}; "
+        f"{where} is not a number. A column of names or labels: --index-column or --label-column {column}; "
         f"--drop {column} leaves it out."
     )
 
 
 def _as_numbers(labels: list[str]) -> np.ndarray:
-    """Integers where all labels are, else floats where all are, else the strings."""
+    """Return integers where all labels are, else floats where all are, else the strings."""
     if all(re.fullmatch(r"[+-]?\d{1,18}", label) for label in labels):
         return np.array([int(label) for label in labels])
     numbers = [_number(label, ".") for label in labels]

@@ -24,18 +24,11 @@ from gpukpca.cli.inputs import read_input
 from gpukpca.cli.text import quoted, unquoted
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.persistence import save_with_notes
-from tests.cli_runs import fit, run, text
+from tests.cli.runs import fit, run, text
 from tests.model_files import DIVERSE, changed, parts
 
 # A title for the window, a bell, a color by C1, an override of direction, a new line, half a pair.
 EVIL = "\x1b]0;title\x07\x9b31m\u202e\u2066\x7f\b\r\n\u2028"
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test runs in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 # -- the terminal ------------------------------------------------------------------------------------------------------
@@ -49,7 +42,7 @@ def test_what_is_seen_stays_and_what_is_not_is_an_escape() -> None:
 
 
 def table(name: str, *header: str) -> str:
-    """A text file of numbers below a header."""
+    """Write a text file of numbers below a header."""
     lines = [
         ",".join(f'"{cell}"' for cell in header),
         *(",".join([str(i * j % 7) for j in range(1, 4)]) for i in range(9)),
@@ -58,13 +51,13 @@ def table(name: str, *header: str) -> str:
 
 
 def model_with(**notes: Any) -> None:
-    """A model in m.npz beside notes of the command line."""
+    """Save a model in m.npz with notes of the command line."""
     X = np.random.default_rng(0).standard_normal((9, 3))
     save_with_notes(PCA(2).fit(X), "m.npz", {"method": "pca", "scaling": None, **notes})
 
 
 def forged_version() -> None:
-    """A model of a later format whose version is none."""
+    """Save a model of a later format with a hostile version."""
     model_with()
     content = Path("m.npz").read_bytes()
     with np.load("m.npz") as archive:
@@ -129,7 +122,7 @@ def test_control_characters_never_reach_the_terminal(place: str) -> None:
 
 def test_the_command_line_prints_in_one_place_only() -> None:
     """What prints by itself would print strings of files as they are."""
-    homes = {"terminal.py": {"echo"}, "report.py": {"print"}}
+    homes = {"failures.py": {"echo"}, "report.py": {"print"}}
     for path in Path(inputs.__file__).parent.glob("*.py"):
         calls = [node.func for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)]
         names = {call.attr for call in calls if isinstance(call, ast.Attribute)}

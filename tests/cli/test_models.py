@@ -14,33 +14,12 @@ from gpukpca import PCA, KernelPCA
 from gpukpca.cli.apply import CHUNK
 from gpukpca.cli.inputs import read_input
 from gpukpca.persistence import load_with_notes, save_with_notes
-from tests.cli_runs import fit, loaded, run, text
-
-OUT = ("-o", "s.npz")
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test runs in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+from tests.cli.runs import OUT, fit, loaded, refused, text
+from tests.cli.runs import done as run_done
 
 
 def done(*arguments: object) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def refused(*arguments: object) -> str:
-    """The one line of an error; nothing is written."""
-    before = sorted(Path().iterdir())
-    result = run(*arguments)
-    assert result.exit_code == 2, result.output
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
-    assert sorted(Path().iterdir()) == before
-    return result.stderr
+    return run_done(*arguments).stdout
 
 
 @pytest.fixture

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from click.testing import CliRunner, Result
 
 from gpukpca.cli.app import gpukpca
 
+OUT = ("-o", "s.npz")
 FOODS = """,England,Wales,Scotland,N.Ireland
 Cheese,105,103,103,66
 Carcass_meat ,245,227,242,267
@@ -34,15 +37,38 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(gpukpca, [str(a) for a in arguments])
 
 
-def fit(*arguments: object) -> Result:
-    result = run("fit", *arguments)
+def done(*arguments: object) -> Result:
+    """Run a command that has to succeed."""
+    result = run(*arguments)
     assert result.exit_code == 0, result.output
     return result
+
+
+def fit(*arguments: object) -> Result:
+    return done("fit", *arguments)
+
+
+def refused(*arguments: object) -> str:
+    """Return the one line of a command that has to fail without a trace."""
+    before = sorted(Path().iterdir())
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.stderr
+    assert sorted(Path().iterdir()) == before
+    return result.stderr
 
 
 def loaded(path: str = "s.npz") -> dict[str, np.ndarray]:
     with np.load(path, allow_pickle=False) as archive:
         return dict(archive)
+
+
+def facts(path: str = "s.npz") -> dict[str, Any]:
+    """Return the metadata of a file of scores."""
+    return json.loads(str(loaded(path)["metadata"]))
 
 
 def text(name: str, content: str | bytes) -> str:

@@ -1,0 +1,267 @@
+"""Wrong use of the command line: one line on the standard error, exit code 2, and no file touched."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpukpca.cli import commands
+from tests.cli.runs import OUT, fit, refused, run, text
+
+PCA, PICTURE = ("-m", "pca"), ("--plot", "p.png")
+BAD = [
+    ("missing file", ["none.csv", *OUT], "none.csv: no such file"),
+    ("missing file and --header", ["none.csv", "--header", *OUT], "none.csv: no such file"),
+    ("missing file and --no-header", ["none", "--no-header", *OUT], "none: no such file"),
+    ("missing array and --header", ["none.npz", "--header", "--key", "X", *OUT], "none.npz: no such file"),
+    ("missing file and --columns", ["none.dat", "--columns", "1", *OUT], "none.dat: no such file"),
+    ("near a bundled name", ["irsi", *OUT], "Did you mean 'iris'?"),
+    ("directory", ["folder", *OUT], "folder is a directory"),
+    ("pipe", ["pipe.csv", *OUT], "pipe.csv is a pipe or a device"),
+    ("infinity", ["inf.npy", "-m", "pca", *OUT], "row 1, column 0. Every entry must be a finite number"),
+    ("empty file", ["empty.csv", *OUT], "empty.csv is empty"),
+    ("blank file", ["blank.csv", *OUT], "blank.csv holds no rows"),
+    ("header only", ["header.csv", *OUT], "has a header and no rows"),
+    (
+        "header of an array",
+        ["large.npy", "--header", *OUT],
+        "--header does not apply to large.npy, which is",
+    ),
+    (
+        "header of a set",
+        ["iris", "--no-header", *OUT],
+        "--no-header does not apply to iris, which is",
+    ),
+    ("named, no header", ["text.csv", "--no-header", "--index-column", "a", *OUT], "'a' is a name in the first line"),
+    ("unknown suffix", ["x.xlsx", *OUT], "ending in .xlsx"),
+    ("short row", ["short.csv", *OUT], "line 3, column 2: the row has 1 cells, and the first row 2"),
+    ("long row", ["long.csv", *OUT], "line 2, column 3"),
+    ("text column", ["text.csv", *OUT], "line 3, column 2 (b): 'red' is not a number"),
+    ("NA", ["na.csv", *OUT], "line 2, column 1: 'NA' is a missing value"),
+    ("NA in the first row", ["na1.csv", *OUT], "line 1, column 1: 'NA'"),
+    ("nan", ["nan.csv", *OUT], "line 1, column 2: 'nan' is a missing value"),
+    ("empty cell", ["hole.csv", *OUT], "line 2, column 2: '' is a missing value"),
+    ("empty row between", ["gap.csv", *OUT], "line 2, column 1: '' is a missing value"),
+    ("underscore", ["under.csv", *OUT], "line 2, column 1: '1_0'"),
+    ("comma among points", ["mixed.csv", *OUT], "line 2, column 1: '1,5' is not a number with a decimal point"),
+    ("not UTF-8", ["latin.csv", *OUT], "not UTF-8"),
+    ("no numbers", ["names.csv", "--index-column", "0", *OUT], "no column of numbers"),
+    ("no such column", ["text.csv", "--label-column", "kind", *OUT], "--label-column 'kind': no such column"),
+    ("column out of range", ["text.csv", "--index-column", "5", *OUT], "--index-column '5': no such column"),
+    ("two of the name", ["twice.csv", "--label-column", "a", *OUT], "2 columns have this name"),
+    ("labels of columns", ["text.csv", "--label-column", "b", "--transpose", *OUT], "--transpose"),
+    ("vector", ["vector.npy", *OUT], "shape (3,)"),
+    ("no rows", ["none.npy", *OUT], "none.npy"),
+    ("strings", ["strings.npy", *OUT], "real numbers are needed"),
+    ("complex", ["complex.npy", *OUT], "real numbers are needed"),
+    ("objects", ["objects.npy", *OUT], "objects.npy: real numbers are needed, and the array holds object"),
+    ("no magic", ["text.npy", *OUT], "text.npy is not a .npy file"),
+    (
+        "cut off",
+        ["cut.npy", *OUT],
+        "cut.npy is damaged: its header describes 3 x 3 numbers of float64",
+    ),
+    ("NaN inside", ["nan.npy", *OUT], "row 1, column 0"),
+    ("NaN with scale", ["nan.npy", "--scale", *OUT], "row 1, column 0"),
+    ("too large for float32", ["large.npy", "--dtype", "float32", *OUT], "too large for float32"),
+    ("no zip", ["text.npz", *OUT], "text.npz is not a .npz file"),
+    ("objects in npz", ["objects.npz", *OUT], "objects.npz: real numbers are needed"),
+    ("several matrices", ["two.npz", *OUT], "u (2, 2), v (2, 2), w (3,)"),
+    ("no matrix", ["w.npz", *OUT], "--key"),
+    ("no such key", ["two.npz", "--key", "z", *OUT], "no array 'z'"),
+    ("labels of another length", ["two.npz", "--key", "u", "--label-column", "w", *OUT], "has 2 rows"),
+    ("key of csv", ["text.csv", "--key", "u", *OUT], "--key does not apply to text.csv"),
+    ("label column of a bundled set", ["iris", "--label-column", "u", *OUT], "does not apply"),
+    ("no input", [*OUT], "Missing argument"),
+    ("no output", ["iris"], "--output"),
+    ("unknown option", ["iris", "--gama", "1", *OUT], "--gama"),
+    ("unknown kernel", ["iris", "-k", "rbff", *OUT], "rbff"),
+    ("zero components", ["iris", "-n", "0", *OUT], "0 leaves nothing; give at least 1"),
+    ("components below zero", ["iris", "-m", "ppca", "-n", "-2", *OUT], "-2 leaves nothing; give at least 1"),
+    ("share above one", ["iris", "-n", "1.5", *OUT], "a fraction of the variance strictly between 0 and 1"),
+    ("components in words", ["iris", "-n", "few", *OUT], "'few' is not a number"),
+    ("negative gamma", ["iris", "--gamma", "-1", *OUT], "--gamma -1.0"),
+    ("gamma in words", ["iris", "--gamma", "mean", *OUT], '"scale", or "median"'),
+    ("gamma nan", ["iris", "--gamma", "nan", *OUT], "--gamma nan"),
+    ("no threads", ["iris", "--n-jobs", "0", *OUT], "--n-jobs 0"),
+    ("negative seed", ["iris", "--seed", "-1", *OUT], "--seed"),
+    ("memory in words", ["iris", "--memory-limit", "much", *OUT], "--memory-limit much"),
+    ("memory too small", ["iris", "--memory-limit", "1KiB", *OUT], "1.0 KiB are allowed"),
+    ("indefinite", ["wave.npy", "-k", "precomputed", "-n", "3", *OUT], "negative eigenvalues"),
+    ("not square", ["iris", "-k", "precomputed", *OUT], "square"),
+    ("scaled kernel matrix", ["wave.npy", "-k", "precomputed", "--scale", *OUT], "--scale"),
+    ("output suffix", ["iris", "-o", "s.mat"], ".npz, .csv"),
+    ("output there", ["iris", "-o", "there.npz"], "there.npz exists; --force replaces it"),
+    ("output is a directory", ["iris", "-o", "folder.npz", "--force"], "folder.npz is a directory"),
+    ("no such folder", ["iris", "-o", "nowhere/s.npz"], "there is no folder nowhere"),
+    ("output is a link", ["iris", "-o", "link.npz", "--force"], "link.npz is a link"),
+    ("output is the input", ["two.npz", "--key", "u", "-o", "two.npz", "--force"], "is the input itself"),
+    ("plot suffix", ["iris", *OUT, "--plot", "p.gif"], ".png, .pdf, .svg"),
+    ("plot there", ["iris", *OUT, "--plot", "there.png"], "there.png exists"),
+    ("plot nowhere", ["iris", *OUT, "--plot", "nowhere/p.png"], "no folder nowhere"),
+    (
+        "infinite cell",
+        ["inf.csv", *OUT],
+        "line 2, column 1: 'Infinity' is infinite; every",
+    ),
+    ("overflow", ["huge.csv", *OUT], "line 1, column 2: '1e999' is too large for float64"),
+    ("unknown method", ["iris", "-m", "pcaa", *OUT], "'pcaa' is not one of 'kernel', 'pca'"),
+    ("too many for the columns", ["iris", *PCA, "-n", 5, *OUT], "--n-components 5 must be between 0 and"),
+    ("no components", ["iris", *PCA, "-n", 0, *OUT], "0 leaves nothing"),
+    ("pca, share above one", ["iris", *PCA, "-n", 1.5, *OUT], "--n-components 1.5 is not allowed"),
+    ("minka in words", ["iris", *PCA, "-n", "mla", *OUT], "'mla' is not a number, or \"mle\""),
+    ("minka of few", ["few.npy", *PCA, "-n", "mle", *OUT], "--n-components mle is only supported if"),
+    ("minka by iteration", ["iris", *PCA, "-n", "mle", "--svd-solver", "arpack", *OUT], "--svd-solver arpack"),
+    ("share by iteration", ["iris", *PCA, "-n", 0.5, "--svd-solver", "randomized", *OUT], "--svd-solver randomized"),
+    ("minka of a kernel", ["iris", "-n", "mle", *OUT], "--n-components mle is not allowed; give an integer >= 1"),
+    *(
+        (f"{n} of {m}", ["iris", "-m", m, "-n", n, *OUT], f"--n-components {n} is not allowed; --n-components must be")
+        for m in ("ppca", "bayesian", "local")
+        for n in ("all", "mle", "0.9")
+    ),
+    ("unknown solver", ["iris", *PCA, "--svd-solver", "svd", *OUT], "'svd' is not one of"),
+    ("shape that does not fit", ["digits", *PCA, "--image-shape", "7x8", *PICTURE, *OUT], "7 x 8 has 56 pixels, and"),
+    ("shape of one number", ["digits", *PCA, "--image-shape", "8", *PICTURE, *OUT], "'8' is no shape"),
+    ("shape of nothing", ["digits", *PCA, "--image-shape", "0x8", *PICTURE, *OUT], "'0x8' is no shape"),
+    ("shape without a picture", ["digits", *PCA, "--image-shape", "8x8", *OUT], "give --plot as well"),
+    ("landmarks of no nystrom", ["iris", "--rank", 5, *OUT], "--rank and --landmarks are for --eigen-solver nystrom"),
+    ("no name of a folder", ["iris", "--checkpoint", "", *OUT], "the name is empty"),
+    ("no scheduler", ["iris", "--scheduler", "nowhere", *OUT], "nowhere"),
+    ("quiet and verbose", ["iris", "-q", "-v", *OUT], "--quiet and --verbose contradict each other"),
+]
+
+
+def make_bad_files() -> None:
+    for name in ("folder", "folder.npz"):
+        Path(name).mkdir()
+    texts: dict[str, str | bytes] = {
+        "empty.csv": "", "blank.csv": "\n\n , \n", "header.csv": "a,b\n", "x.xlsx": "1", "short.csv": "a,b\n1,2\n3\n",
+        "long.csv": "1,2\n1,2,3\n4,5\n", "text.csv": "a,b\n1,2\n3,red\n", "na.csv": "1,2\nNA,4\n",
+        "na1.csv": "NA,NA\n1,4\n", "nan.csv": "1,nan\n", "hole.csv": "1,2\n3,\n", "gap.csv": "1,2\n,\n3,4\n",
+        "under.csv": "1,2\n1_0,2\n",
+        "inf.csv": "1,2\nInfinity,2\n", "huge.csv": "1,1e999\n",
+        "mixed.csv": "1.5;2\n1,5;3\n", "latin.csv": "a,é\n1,2\n".encode("latin-1"),
+        "names.csv": "Ada\nBob\n", "twice.csv": "a,a,b\n1,2,3\n", "text.npy": "1,2\n", "text.npz": "1,2\n",
+        "there.npz": "old", "there.png": "old",
+    }  # fmt: skip
+    for name, content in texts.items():
+        text(name, content)
+    arrays = {
+        "vector": np.zeros(3), "few": np.arange(15.0).reshape(3, 5),
+        "none": np.zeros((0, 3)), "strings": np.array([["a"]]), "complex": np.eye(2) * 1j,
+        "objects": np.array([[None]]), "nan": np.array([[1.0], [np.nan], [2.0]]),
+        "inf": np.array([[1.0], [np.inf], [2.0]]),
+        "large": np.full((3, 3), 1e300),
+        "wave": np.array([[0.0, 1, 0], [1, 0, 0], [0, 0, 0]]),
+    }  # fmt: skip
+    for name, array in arrays.items():
+        np.save(f"{name}.npy", array)
+    Path("cut.npy").write_bytes(Path("large.npy").read_bytes()[:-8])
+    np.savez("objects.npz", x=arrays["objects"])
+    np.savez("two.npz", u=np.eye(2), v=np.eye(2), w=np.zeros(3))
+    np.savez("w.npz", w=np.zeros(3))
+    Path("link.npz").symlink_to("elsewhere.npz")
+    os.mkfifo("pipe.csv")
+
+
+@pytest.mark.parametrize(("arguments", "fragment"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
+def test_bad_input_is_one_line_and_exit_2(arguments: list[str], fragment: str):
+    make_bad_files()
+    assert fragment in refused("fit", *arguments)
+    assert Path("there.npz").read_text() == "old"
+
+
+BAD_OPTIONS = [
+    "--memory-limit 0",
+    "--memory-limit 1KB",
+    "--memory-limit 1KB --method pca --svd-solver dual -n 3",
+    "--memory-limit 1KB --method local",
+    "--tol -1",
+    "--tol 2 --method pca",
+    "--gamma -1",
+    "--n-jobs 0",
+    "--n-jobs 0 --method local",
+    "--max-iter 0",
+    "--max-iter 0 --method ppca",
+    "--max-iter 0 --method bayesian",
+    "--coef0 nan -k poly",
+    "--degree -1 -k poly",
+    "--device foo",
+    "--device foo --method pca",
+    "--clusters 0 --method local",
+    "--clusters 200 --method local",
+    "--seed 99999999999999",
+    "--n-components 10 --method ppca",
+    "--n-components mle --method pca --svd-solver arpack",
+    "--n-components 0.5 --method pca --svd-solver randomized",
+    "--checkpoint none/here",
+]
+
+
+@pytest.mark.parametrize("options", BAD_OPTIONS)
+def test_errors_name_options_and_no_parameters(options: str):
+    message = refused("fit", "iris", *OUT, *options.split())
+    assert options.split()[0] in message
+    for parameter in commands.fit.params:
+        assert f"{parameter.name}=" not in message
+        assert "_" not in str(parameter.name) or str(parameter.name) not in message
+    assert not any(name in message for name in ("None", "KernelPCA:", "PCA:", "a sequence of"))
+
+
+def test_warnings_name_options_and_kernels_keep_their_parameters():
+    result = fit("iris", "-n", 1000, *OUT, "-q")
+    assert result.stderr.startswith("warning: --n-components 1000 is more than the 150 sample(s)")
+    message = refused("fit", "iris", "--preimage", "fixed_point", "-k", "sigmoid", "-o", "t.npz")
+    assert "Sigmoid(gamma=0.25, coef0=1.0)" in message
+
+
+def test_a_plan_has_the_same_errors():
+    for arguments in (["iris", *PCA, "-n", 5], ["iris", *PCA, "--gamma", 1], ["iris", "--whiten"]):
+        refused("plan", *arguments)
+
+
+def test_everything_but_the_data_is_checked_before_the_input_is_read(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("gpukpca.cli.fit.read_input", lambda *a, **k: pytest.fail("the input was read"))
+    for arguments in (
+        ["-o", "s.mat"],
+        [*OUT, "--plot", "p.gif"],
+        [*OUT, "-n", "-3"],
+        [*OUT, "-m", "local", "-n", "all"],
+    ):
+        refused("fit", "iris", *arguments)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "matplotlib.figure", None)
+        message = refused("fit", "iris", *OUT, "--plot", "p.png")
+        assert message.startswith("error: --plot: pictures need Matplotlib, and its import failed")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert refused("fit", "iris", *OUT, "--plot", "p.png").endswith('pip install "gpukpca[plot]"\n')
+
+
+def test_a_folder_that_takes_no_file_is_found_first(monkeypatch: pytest.MonkeyPatch):
+    def read_only(**_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", read_only)
+    message = refused("fit", "iris", *OUT)
+    assert message == "error: --output s.npz: nothing can be written to .: Read-only file system.\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read and write everything")
+def test_no_permission():
+    text("x.csv", "1,2\n3,4\n")
+    Path("x.csv").chmod(0)
+    text("old.npz", "old")
+    Path("old.npz").chmod(0o444)
+    assert "Permission denied" in refused("fit", "x.csv", *OUT)
+    assert "not writable" in refused("fit", "iris", "-o", "old.npz", "--force")
+
+
+def test_debug_prints_the_traceback():
+    result = run("fit", "none.csv", *OUT, "--debug")
+    assert result.exit_code == 2
+    assert "Traceback" in result.stderr
+    assert "FileNotFoundError" in result.stderr

@@ -1,0 +1,290 @@
+"""What the command line reads: delimited text, NumPy files, bundled data sets, and the columns of each."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpukpca.cli import table, text
+from gpukpca.cli.inputs import BUNDLED, read_input
+from gpukpca.exceptions import MemoryBudgetError
+from tests.cli.runs import FOODS, OUT, fit, loaded, refused
+from tests.cli.runs import text as write
+
+# -- text --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("1,2\n3,4\n", "comma, no header"),
+        ("1,2\n3,4", "comma, no header"),
+        ("1,2\r3,4\r", "comma, no header"),
+        ("a,b\n1,2\n3,4\n", "comma, header"),
+        ("\n\na,b\n1,2\n\n3,4\n", "comma, header"),
+        ("\ufeffa,b\r\n1,2\r\n3,4\r\n\r\n\r\n", "comma, header"),
+        ("\ufeff1,2\n3,4\n", "comma, no header"),
+        ('"a","b"\n"1"," 2 "\n3,4\n,\n', "comma, header"),
+        ("a;b\n1;2\n3;4\n", "semicolon, header"),
+        ("a;b\n1,0;2,0e0\n3;+4,0\n", "semicolon, header in the first line, decimal comma"),
+        ("a\tb\n1\t2.0\n\n3\t4\n", "tab, header"),
+    ],
+)
+def test_text_is_understood(content: str, words: str):
+    read = read_input(write("x.csv", content))
+    np.testing.assert_array_equal(read.X, [[1, 2], [3, 4]])
+    assert words in read.source
+    assert read.feature_names == (None if "no header" in words else ("a", "b"))
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x.dat"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("1 2\n3 4\n", "white space, no header"),
+        ("  a\t b \n  1 \t 2\n\n 3  4.0\n", "white space, header"),
+        ('"a" b\n1 2\n3 4', "white space, header"),
+        ("1, 2\n3, 4\n", "comma, no header"),
+        ("a b;c d\n1;2\n3;4\n", "semicolon, header"),
+        ("# a b\n1 2\n3 4\n", "white space, header"),
+        ("# a\tb\n1\t2\n3\t4\n", "tab, header"),
+    ],
+)
+def test_white_space_separates_where_nothing_else_does(name: str, content: str, words: str):
+    read = read_input(write(name, content))
+    np.testing.assert_array_equal(read.X, [[1, 2], [3, 4]])
+    assert words in read.source
+
+
+def test_the_mark_that_savetxt_puts_before_names_is_no_part_of_them():
+    np.savetxt("x.txt", [[1, 2], [3, 4]], header="a b")
+    assert read_input("x.txt", label_column="b").feature_names == ("a",)
+    assert read_input(write("y.txt", "#a\tb\n1\t2\n")).feature_names == ("#a", "b")
+    for name, content in (("x.txt", "# 1990 1991\n1 2\n"), ("x.csv", "# a b\n1,2\n")):
+        with pytest.raises(ValueError, match=r"line [12], column [12]"):
+            read_input(write(name, content))
+
+
+def test_white_space_separates_in_no_csv_file_and_no_ragged_one():
+    for name, content in (("x.csv", "1 2\n3 4\n"), ("x.txt", "1 2\n3\n"), ("y.txt", "New York 1\nBoston 2\n")):
+        with pytest.raises(ValueError, match="columns must be separated by tab, semicolon or comma, or by white space"):
+            read_input(write(name, content))
+    with pytest.raises(ValueError, match=r"line 61, column 2: the row has 1 cells, .* \(separated by white space\)"):
+        read_input(write("x.txt", "1 2\n" * 60 + "3\n"))
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("name", ["x.csv", "x.txt"])
+@pytest.mark.parametrize("width", [2, 20000])
+def test_lines_of_any_length_are_sampled_whole(delimiter: str, name: str, width: int):
+    """A header or a row longer than the sample, and than the longest cell that the csv module takes."""
+    X = (np.arange(3 * width) % 997 / 8).reshape(3, width)
+    names = [f"gene {i}" for i in range(width)]
+    rows = [names, *([str(value) for value in row] for row in X)]
+    read = read_input(write(name, "\n".join(delimiter.join(row) for row in rows)))
+    np.testing.assert_array_equal(read.X, X)
+    assert read.feature_names == tuple(names)
+
+
+CELLS = (
+    *("1", "-2.5e3", "+.5", "1.", "nan", "NA", "", "?", "-", "inf", "1e999", " 7", "8 ", "x", '"9"', '"1,2"', '"a""b"'),
+    *('a"b', '"', "1,5", "0x1", "1_0", "é", "\xa0", "\x1c", "\r", "'=1", "٣", "1e-400", "0.1234567890123456789"),
+)
+
+
+def scribble(chance: random.Random) -> bytes:
+    """Return a small table with cells and line ends of every kind, some of its bytes damaged."""
+    delimiter, width = chance.choice(",;\t "), chance.randint(1, 4)
+    odd = chance.choice([0, 0, 0.05, 0.3])
+    rows = [
+        delimiter.join(
+            chance.choice(CELLS) if chance.random() < odd else repr(chance.gauss(0, 10.0 ** chance.randint(-300, 300)))
+            for _ in range(width if chance.random() > 0.03 else chance.randint(0, 5))
+        )
+        for _ in range(chance.randint(1, 6))
+    ]
+    rows = ["", delimiter.join("abcd"[:width])][: chance.randint(0, 2)] + rows
+    end = chance.choice(["\n", "\n", "\r\n", "\r"])
+    content = bytearray((end.join(rows) + chance.choice(["", end, end + end, delimiter])).encode())
+    for _ in range(chance.choice([0, 0, 2])):
+        content[chance.randrange(len(content))] = chance.choice(b"\",;\n\r\t '#e-+.0x\xff\x00")
+    return bytes(content)
+
+
+def outcome(name: str, options: dict[str, Any]) -> list[Any]:
+    """Return the parts of the table, or the message of the error."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            read = read_input(name, **options)
+    except ValueError as error:
+        return [str(error)]
+    labels = None if read.labels is None else (read.labels.dtype, *read.labels.tolist())
+    return [read.X.tobytes(), read.X.shape, read.source, labels, read.sample_names, read.feature_names]
+
+
+def test_the_fast_reader_agrees_with_the_exact_one(monkeypatch: pytest.MonkeyPatch):
+    """The same numbers to the last bit, the same names, the same errors."""
+    chance, fast, exact, used = random.Random(0), text._read_fast, {}, []
+    for i in range(600):
+        name = Path(f"x{i}.csv" if i % 2 else f"x{i}.txt")
+        name.write_bytes(scribble(chance))
+        options = {"missing": chance.random() < 0.5, "index_column": chance.choice([None, "0"])}
+        options |= {"label_column": chance.choice([None, "-1"])}
+        monkeypatch.setattr(text, "_read_fast", lambda *_: None)
+        exact = outcome(str(name), options)
+        monkeypatch.setattr(text, "_read_fast", lambda *args: used.append(fast(*args)) or used[-1])
+        assert outcome(str(name), options) == exact, (name.read_bytes(), options)
+    assert sum(one is not None for one in used) > 100
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_usual_tables_take_the_fast_reader(monkeypatch: pytest.MonkeyPatch, missing: bool):
+    monkeypatch.setattr(text, "_read_exactly", lambda *_: pytest.fail("read by the csv module"))
+    X = np.random.default_rng(0).standard_normal((50, 4))
+    rows = [
+        "name;a;b;c;d",
+        *(f'"s{i}";' + ";".join(map(repr, map(float, row))).replace(".", ",") for i, row in enumerate(X)),
+    ]
+    if missing:
+        rows[7], X[6, 3] = rows[7].rpartition(";")[0] + ";", np.nan
+    read = read_input(write("x.csv", "\r\n".join(rows) + "\r\n\r\n"), index_column="name", missing=missing)
+    np.testing.assert_array_equal(read.X, X)
+    assert read.sample_names == tuple(f"s{i}" for i in range(50))
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------
+
+
+def test_names_and_labels_are_taken_by_name_and_by_number():
+    write("x.csv", "who,x,y,kind\nAda,1,2,7\nBob,3,4,9\n")
+    for index, label in (("who", "kind"), ("0", "-1"), ("0", "3")):
+        read = read_input("x.csv", index_column=index, label_column=label)
+        np.testing.assert_array_equal(read.X, [[1, 2], [3, 4]])
+        assert (read.sample_names, read.feature_names) == (("Ada", "Bob"), ("x", "y"))
+        assert read.labels.tolist() == [7, 9]
+    read = read_input(write("y.csv", "Ada,1,0.5\nBob,3,red\n"), index_column="0", label_column="2")
+    assert read.labels.tolist() == ["0.5", "red"]
+    assert read.feature_names is None
+
+
+TABLE = "id,age,name,x,y\n7,20,a,1,2\n8,21,b,3,4\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "names", "X"),
+    [
+        ({"drop": "id,name"}, "age x y", [[20, 1, 2], [21, 3, 4]]),
+        ({"drop": "0, -3"}, "age x y", [[20, 1, 2], [21, 3, 4]]),
+        ({"drop": "id", "index_column": "name"}, "age x y", [[20, 1, 2], [21, 3, 4]]),
+        ({"drop": "name,id", "label_column": "name"}, "age x y", [[20, 1, 2], [21, 3, 4]]),
+        ({"columns": "y,age"}, "age y", [[20, 2], [21, 4]]),
+        ({"columns": "3", "label_column": "name"}, "x", [[1], [3]]),
+        ({"of_model": ("y", "x")}, "y x", [[2, 1], [4, 3]]),
+        ({"of_model": ("p", "q"), "drop": "name"}, "id age x y", [[7, 20, 1, 2], [8, 21, 3, 4]]),
+    ],
+)
+def test_columns_are_selected_and_left_out(options: dict, names: str, X: list):
+    read = read_input(write("x.csv", TABLE), **options)
+    np.testing.assert_array_equal(read.X, X)
+    assert read.feature_names == tuple(names.split())
+
+
+def test_columns_are_left_out_of_every_kind_of_input():
+    read = read_input(write("x.csv", "a,1,2\nb,3,4\n"), drop="0")
+    np.testing.assert_array_equal(read.X, [[1, 2], [3, 4]])
+    assert read.feature_names is None
+    assert read_input(write("y.csv", '"a,b",c\n1,2\n'), drop='"a,b"').feature_names == ("c",)
+    np.save("x.npy", np.arange(6.0).reshape(2, 3))
+    np.savez("x.npz", X=np.arange(6.0).reshape(2, 3))
+    for name in ("x.npy", "x.npz"):
+        np.testing.assert_array_equal(read_input(name, columns="0,2").X, [[0, 2], [3, 5]])
+        np.testing.assert_array_equal(read_input(name, drop="1", transpose=True).X, [[0, 3], [2, 5]])
+    assert len(read_input("iris", drop="sepal width (cm)").feature_names) == 3
+    years = read_input(write("z.csv", "1990,kind,1991\n1,a,2\n"), of_model=("1991", "1990"))
+    np.testing.assert_array_equal(years.X, [[2, 1]])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--drop", "none"), "--drop 'none': no such column of the 4 in iris"),
+        (("--columns", "4"), "--columns '4': no such column"),
+        (("--columns", "2,2"), "--columns: column '2' is given twice"),
+        (("--drop", "0,-4"), "--drop: column '-4' is given twice"),
+        (("--drop", "0", "--columns", "1"), "--columns and --drop contradict each other"),
+        (("--drop", "0,1,2,3"), "--drop leaves no column"),
+        (("--drop", ""), "give names or numbers of columns"),
+        (("--columns", "0,,1"), "give names or numbers of columns"),
+    ],
+)
+@pytest.mark.parametrize("command", [("fit", "iris", *OUT), ("plan", "iris")])
+def test_a_wrong_selection_of_columns_is_refused(command: tuple, options: tuple, words: str):
+    assert words in refused(*command, *options)
+
+
+def test_a_header_is_detected_or_stated():
+    years = write("x.csv", "1990,1991\n1,2\n3,4\n")
+    assert read_input(years).X.shape == read_input(years, header=False).X.shape == (3, 2)
+    read = read_input(years, header=True)
+    assert read.feature_names == ("1990", "1991")
+    np.testing.assert_array_equal(read.X, [[1, 2], [3, 4]])
+    assert read_input(years, header=True, label_column="1991").feature_names == ("1990",)
+    with pytest.raises(ValueError, match="line 1, column 1: 'a' is not a number"):
+        read_input(write("y.csv", "a,b\n1,2\n"), header=False)
+    # A first row that starts with the number of a column is no header; an empty corner is one.
+    assert read_input(write("z.csv", "0,1.5,2\n1,2.5,3\n"), index_column="0").sample_names == ("0", "1")
+    assert read_input(write("c.csv", ",1990,1991\nAda,1,2\n"), index_column="0").feature_names == ("1990", "1991")
+
+
+# -- NumPy files, bundled sets, memory ---------------------------------------------------------------------------------
+
+
+def test_archives_use_their_only_or_usual_matrix():
+    x, y = np.arange(12.0).reshape(4, 3), np.arange(4)
+    np.savez("one.npz", features=x, y=y)
+    np.savez("usual.npz", other=x + 1, x_train=x, y=y, cube=np.zeros((4, 3, 2)))
+    np.savez("named.npz", u=x, v=x + 1, who=np.array(["a", "b", "c", "d"]))
+    np.testing.assert_array_equal(read_input("one.npz").X, x)
+    read = read_input("usual.npz", label_column="y")
+    np.testing.assert_array_equal(read.X, x)
+    np.testing.assert_array_equal(read.labels, y)
+    read = read_input("named.npz", key="v", index_column="who")
+    np.testing.assert_array_equal(read.X, x + 1)
+    assert read.sample_names == ("a", "b", "c", "d")
+
+
+def test_npy_is_a_memory_map_and_dtype_is_kept_or_set():
+    np.save("x.npy", np.eye(3, dtype=np.float32))
+    assert isinstance(read_input("x.npy").X, np.memmap)
+    assert read_input("x.npy", dtype="float64").X.dtype == np.float64
+    np.save("u.npy", np.eye(5, dtype=np.uint8) * 255)
+    for options, dtype in (((), np.float64), (("--dtype", "float32"), np.float32)):
+        fit("u.npy", "-n", 2, *options, "--force", *OUT)
+        assert loaded()["scores"].dtype == dtype
+
+
+def test_more_than_the_free_memory_is_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch):
+    write("foods.csv", FOODS)
+    np.savez("x.npz", x=np.zeros((100, 100)))
+    np.save("u.npy", np.zeros((100, 100), dtype=np.uint8))
+    monkeypatch.setattr(table, "host_free_bytes", lambda: 1000)
+    for name, needed in (("foods.csv", r"\d.\d KiB"), ("x.npz", "78.1 KiB"), ("u.npy", "78.1 KiB")):
+        with pytest.raises(MemoryBudgetError, match=f"{needed} of memory, and 1000 B are free"):
+            read_input(name)
+
+
+def test_bundled_sets_have_labels_and_a_file_of_the_name_is_preferred():
+    for name in BUNDLED:
+        read = read_input(name)
+        assert len(read.labels) == len(read.X)
+    assert read_input("genotypes").X.shape[1] == 2000
+    Path("iris").mkdir()
+    assert read_input("iris").X.shape == (150, 4)
+    Path("iris").rmdir()
+    assert "files ending in nothing" in refused("fit", write("iris", "1,2\n"), *OUT)

@@ -1,0 +1,351 @@
+"""The command `fit` with every method: results, report, files, counts, missing cells, pictures, plans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.preprocessing import StandardScaler
+
+from gpukpca import PCA, BayesianPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA
+from gpukpca.cli import commands
+from gpukpca.cli.inputs import read_input
+from gpukpca.cli.methods import METHODS
+from tests.cli.runs import FOODS, OUT, done, facts, fit, loaded, refused, text
+
+COUNTRIES = ("foods.csv", "--index-column", 0, "--transpose")
+HOLES = """name,a,b,c
+one,1.0,2.5,NA
+two,2.0,,1.0
+three,3.5,6.5,0.5
+four,4.0,8.5,
+five,5.5,10.0,-1.5
+six,?,12.5,-2.0
+seven,7.5,14.0,-3.0
+"""
+
+
+def plane(rng: np.random.Generator, n: int = 80, d: int = 6) -> np.ndarray:
+    """Return points about a plane."""
+    return rng.standard_normal((n, 2)) @ rng.standard_normal((2, d)) * 3.0 + 0.3 * rng.standard_normal((n, d)) + 1.0
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+SPECTRUM = "explained_variance explained_variance_ratio residual_norms total_variance"
+AXES = "components mean explained_variance noise_variance"
+# Method, options, the estimator, and fitted attributes that the file holds.
+CASES: dict[str, tuple[str, str, Any, str]] = {
+    "kernel": (
+        "kernel",
+        "-k rbf --gamma scale --eigen-solver randomized -n 3",
+        KernelPCA(3, kernel="rbf", gamma="scale", eigen_solver="randomized"),
+        f"eigenvalues {SPECTRUM}",
+    ),
+    "nystrom": (
+        "kernel",
+        "-k rbf --gamma scale --eigen-solver nystrom --rank 20 -n 3",
+        KernelPCA(3, kernel="rbf", gamma="scale", eigen_solver=Nystrom(20)),
+        f"eigenvalues {SPECTRUM} certificate",
+    ),
+    "pca": (
+        "pca",
+        "--svd-solver randomized --whiten -n 3",
+        PCA(3, svd_solver="randomized", whiten=True),
+        f"{AXES} {SPECTRUM} singular_values",
+    ),
+    "ppca": ("ppca", "-n 2", ProbabilisticPCA(2), f"{AXES} loadings"),
+    "bayesian": ("bayesian", "", BayesianPCA(), f"{AXES} precisions"),
+    "local": ("local", "--clusters 2 -n 1", LocalPCA(2, 1), "weights means components noise_variance"),
+    "hard": ("local", "--hard -n 1", LocalPCA(2, 1, method="hard"), "weights means components noise_variance"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("scale", [False, True], ids=["", "scaled"])
+def test_results_are_those_of_the_estimator(rng: np.random.Generator, case: str, scale: bool):
+    method, options, model, names = CASES[case]
+    X = plane(rng).astype(np.float32 if case == "pca" else np.float64) * np.array([1, 9, 1, 1, 1, 0.1], np.float32)
+    np.save("x.npy", X)
+    out = fit("x.npy", "--method", method, *options.split(), *(["--scale"] if scale else []), *OUT).stdout
+    scaler = StandardScaler().fit(X)
+    model.set_params(random_state=0)
+    scores, found = model.fit_transform(scaler.transform(X) if scale else X), loaded()
+    np.testing.assert_array_equal(found["scores"], scores)
+    assert found["scores"].dtype == X.dtype
+    for name in names.split():
+        np.testing.assert_array_equal(found[name], getattr(model, f"{name}_"))
+    if method == "local":
+        np.testing.assert_array_equal(found["clusters"], model.labels_)
+    assert ("scaler_mean" in found) is scale
+    if scale:
+        np.testing.assert_array_equal(found["scaler_scale"], scaler.scale_)
+        assert "6 columns to mean 0 and standard deviation 1 (over n)" in out
+    assert "labels" not in found
+    assert f"80 x 6 from x.npy, memory map\ncolumns{' ' * (out.split('columns')[1].index('6'))}6 without names\n" in out
+    metadata = facts()
+    assert metadata["method"] == method
+    assert metadata["parameters"]["random_state"] == 0
+    assert "verbose" not in metadata["parameters"]
+    assert "numpy" in metadata["versions"]
+
+
+def test_what_ran_is_printed():
+    out = fit("iris", "-k", "linear", "-n", 2, *OUT).stdout
+    expected = ("150 x 4 from iris", "cpu, float64", "Linear()", "features span the feature space", "1 over K", "MiB")
+    for word in (*expected, "s.npz"):
+        assert word in out
+    out = fit("iris", "--method", "ppca", "-n", 2, "--force", *OUT).stdout
+    assert f"variance {facts()['noise_variance']:.6g} in every other direction" in out
+    assert "iteration" not in out
+
+
+@pytest.mark.parametrize(("method", "solver"), [("kernel", "dense: p = 4"), ("pca", "dual")])
+def test_foods_give_the_published_ratios_and_the_names_of_the_countries(method: str, solver: str):
+    text("foods.csv", FOODS)
+    result = fit(*COUNTRIES, "--method", method, *(["-k", "linear"] if method == "kernel" else []), "-n", 4, *OUT)
+    found = loaded()
+    np.testing.assert_allclose(found["explained_variance_ratio"], [0.67444, 0.29052, 0.03503, 0], atol=5e-6)
+    assert list(found["sample_names"]) == ["England", "Wales", "Scotland", "N.Ireland"]
+    assert list(found["feature_names"][:2]) == ["Cheese", "Carcass_meat"]
+    assert found["scores"].shape == (4, 4)
+    for word in ("0.67444", "0.96497", "variance ratio", "residual", solver, "header in the first line", "4 x 17 from"):
+        assert word in result.stdout
+    # The warning is one tidy line without path and class.
+    assert result.stderr.startswith("warning: only 3 of the 4 components carry variance")
+    assert result.stderr.count("\n") == 1
+    assert ".py" not in result.stderr
+
+
+def test_the_file_of_a_scaled_pca_projects_a_new_point(rng: np.random.Generator):
+    X = plane(rng)
+    np.save("x.npy", X)
+    fit("x.npy", "--method", "pca", "-n", 3, "--whiten", "--scale", *OUT)
+    found = loaded()
+    centered = (X - found["scaler_mean"]) / found["scaler_scale"] - found["mean"]
+    point = centered @ found["components"].T / np.sqrt(found["explained_variance"])
+    np.testing.assert_allclose(point, found["scores"], atol=1e-10)
+
+
+def test_a_bandwidth_that_isolates_every_sample_is_a_warning():
+    assert "K is nearly the identity" in fit("digits", "-n", 2, *OUT).stderr
+    assert "K is nearly the identity" not in fit("digits", "-n", 2, "--gamma", "scale", "-o", "t.npz").output
+
+
+def test_constant_columns_are_only_centered():
+    np.save("x.npy", np.array([[0.1, 2.0], [0.1, 3], [0.1, 7]]))
+    out = fit("x.npy", "-k", "linear", "-n", 1, "--scale", *OUT).stdout
+    assert "1 columns to mean 0 and standard deviation 1 (over n); 1 constant, only centered" in out
+    np.testing.assert_allclose(loaded()["eigenvalues"], [3.0])
+
+
+@pytest.mark.parametrize("options", [("-k", "rbf"), ("--method", "pca"), ("--eigen-solver", "nystrom")])
+@pytest.mark.parametrize("unit", [1e-3, 1e4])
+def test_residuals_are_shown_relative_to_the_first(rng: np.random.Generator, options: tuple, unit: float):
+    np.save("x.npy", unit * rng.standard_normal((60, 3)))
+    out = fit("x.npy", *options, "-n", 2, *OUT, *(() if "pca" in options else ("--gamma", "scale"))).stdout
+    found = loaded()
+    values = found["eigenvalues" if "eigenvalues" in found else "explained_variance"]
+    rows = [line.split() for line in out.splitlines() if line.strip()[:2] in ("1 ", "2 ")]
+    assert [row[-1] for row in rows] == [f"{residual / values[0]:.1e}" for residual in found["residual_norms"]]
+    assert "relative to the first" in out
+
+
+def test_scores_as_csv_read_back_exactly():
+    text("foods.csv", FOODS)
+    for path in ("s.csv", "s.npz"):
+        fit("foods.csv", "-k", "linear", "-n", 2, "--index-column", 0, "-o", path)
+    again = read_input("s.csv", index_column="sample")
+    np.testing.assert_array_equal(again.X, loaded()["scores"])
+    assert again.feature_names == ("component_1", "component_2")
+    assert again.sample_names[1] == "Carcass_meat"
+
+
+def test_quiet_is_quiet_and_bundled_sets_have_labels():
+    assert fit("iris", "-n", 2, "--quiet", *OUT).output == ""
+    assert set(loaded()["labels"]) == {"setosa", "versicolor", "virginica"}
+
+
+def test_options_that_the_kernel_does_not_read_are_named():
+    result = fit("iris", "-k", "linear", "-n", 2, "--gamma", 3, "-q", *OUT)
+    assert result.stderr == "warning: --gamma is not used by the kernel linear.\n"
+
+
+def test_the_report_names_the_columns_that_are_features():
+    text("x.csv", "id,age,name,x,y\n7,20,a,1,2\n8,21,b,3,4\n")
+    assert "columns      id, age, x, y\n" in fit("x.csv", "--label-column", "name", "-n", 1, *OUT).stdout
+    assert "columns      age, x, y\n" in fit("x.csv", "--drop", "id,name", "-n", 1, "-o", "t.npz").stdout
+    text("wide.csv", ",".join(f"v{i}" for i in range(100)) + "\n" + 3 * (",".join(map(str, range(100))) + "\n"))
+    out = fit("wide.csv", "--method", "pca", "--drop", "99", "-n", 1, "-o", "u.npz").stdout
+    assert "v0, v1, v2, v3, v4, v5, v6, v7, v8, v9, ..., v98 (99)\n" in out
+
+
+# -- numbers of components ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "shape", "options", "p"),
+    [
+        ("kernel", (30, 40), (), 10),
+        ("kernel", (3, 40), (), 3),
+        ("kernel", (30, 14), ("-n", "all"), 29),
+        ("pca", (30, 40), (), 10),
+        ("pca", (30, 4), (), 4),
+        ("pca", (3, 40), (), 3),
+        ("pca", (30, 14), ("-n", "all"), 14),
+        ("ppca", (30, 4), (), 3),
+        ("local", (30, 4), (), 2),
+    ],
+)
+def test_the_default_number_of_components(rng: np.random.Generator, method: str, shape: tuple, options: tuple, p: int):
+    np.save("x.npy", rng.standard_normal(shape))
+    fit("x.npy", "--method", method, *options, *OUT)
+    assert loaded()["scores"].shape == (shape[0], p)
+
+
+def test_a_share_shows_twenty_rows_and_counts_the_rest(rng: np.random.Generator):
+    np.save("x.npy", rng.standard_normal((60, 40)))
+    out = fit("x.npy", "-k", "linear", "-n", "0.95", *OUT).stdout
+    p = loaded()["eigenvalues"].shape[0]
+    assert p > 20
+    assert f"and {p - 20} more; all {p} together carry 0.9" in out
+    fit("x.npy", "--method", "pca", "-n", "0.5", "--force", *OUT)
+    ratios = loaded()["explained_variance_ratio"]
+    assert ratios.sum() > 0.5 > ratios[:-1].sum()
+
+
+def test_minka_and_relevance_find_the_dimension(rng: np.random.Generator):
+    np.save("x.npy", plane(rng, 300, 10))
+    fit("x.npy", "--method", "pca", "-n", "mle", *OUT)
+    assert facts()["n_components"] == 2
+    out = fit("x.npy", "--method", "bayesian", "--plot", "b.png", "--force", *OUT).stdout
+    assert "2 of 9 components are relevant" in out
+    assert loaded()["scores"].shape == (300, 2)
+    assert Path("b.png").stat().st_size > 10_000
+
+
+def test_noise_without_a_relevant_direction_still_writes_and_shows_no_empty_table(rng: np.random.Generator):
+    np.save("x.npy", rng.standard_normal((400, 5)))
+    out = fit("x.npy", "--method", "bayesian", "--plot", "b.png", *OUT).stdout
+    assert "0 of 4 components are relevant" in out
+    assert "variance ratio" not in out
+    assert loaded()["scores"].shape == (400, 0)
+    assert Path("b.png").exists()
+    fit("x.npy", "--method", "bayesian", "-o", "s.csv")
+    assert Path("s.csv").read_text().splitlines()[:3] == ["sample", "1", "2"]
+
+
+def test_local_selects_by_the_criterion_and_numbers_clusters_as_the_files():
+    out = fit("clusters", "--method", "local", "--clusters", "bic", "-n", 1, *OUT).stdout
+    assert "each with 1 component: the smallest BIC of" in out
+    metadata = facts()
+    best = f"{metadata['n_clusters']} clusters, {metadata['n_components']} components"
+    assert len(metadata["bic"]) > 1
+    assert min(metadata["bic"], key=metadata["bic"].get) == best
+    numbers = [line.split()[0] for line in out.splitlines() if line.split() and line.split()[0].isdigit()]
+    assert numbers == [str(number) for number in np.unique(loaded()["clusters"])]
+
+
+# -- missing cells -----------------------------------------------------------------------------------------------------
+
+
+def test_missing_cells_of_a_table_are_accepted_by_latent_methods_alone():
+    text("t.csv", HOLES)
+    out = fit("t.csv", "--method", "ppca", "-n", 1, "--index-column", "name", *OUT).stdout
+    assert "4 of 21 cells" in out
+    assert "em, " in out
+    X = read_input("t.csv", index_column="name", missing=True).X
+    assert np.sum(np.isnan(X)) == facts()["missing"] == 4
+    np.testing.assert_array_equal(loaded()["scores"], ProbabilisticPCA(1, random_state=0).fit_transform(X))
+    message = refused("fit", "t.csv", "--index-column", "name", *OUT, "--force")
+    assert "line 2, column 4 (c): 'NA' is a missing value" in message
+    assert "or fit with --method ppca or bayesian, which take them" in message
+
+
+@pytest.mark.parametrize("mark", ["", "NA", "NaN", "nAn", "#N/A", "<NA>", "n/a", "null", "-", "?"])
+def test_every_usual_mark_of_a_missing_cell_is_known(mark: str):
+    X = read_input(text("t.csv", HOLES.replace("6.5", mark)), index_column="0", missing=True).X
+    assert np.argwhere(np.isnan(X)).tolist() == [[0, 2], [1, 1], [2, 1], [3, 2], [5, 0]]
+
+
+def test_text_and_infinity_in_a_table_with_missing_cells_are_still_errors():
+    for cell, words in (("six", "is not a number"), ("-inf", "is infinite"), ("1e400", "is too large for float64")):
+        text("t.csv", HOLES.replace("6.5", cell))
+        message = refused("fit", "t.csv", "--method", "ppca", "-n", 1, "--index-column", 0, *OUT)
+        assert f"line 4, column 3 (b): {cell!r} {words}" in message
+
+
+def test_missing_numbers_of_a_matrix_and_standardized_columns(rng: np.random.Generator):
+    X = plane(rng) * [1e-3, 1.0, 10.0, 1e3, 1e5, 1.0]
+    X[rng.random(X.shape) < 0.1] = np.nan
+    np.save("x.npy", X)
+    fit("x.npy", "--method", "ppca", "-n", 2, "--scale", *OUT)
+    Z = StandardScaler().fit_transform(X)
+    np.testing.assert_array_equal(loaded()["scores"], ProbabilisticPCA(2, random_state=0).fit_transform(Z))
+    assert "NaN" in refused("fit", "x.npy", "--method", "pca", "-n", 2, *OUT, "--force")
+
+
+# -- plans and pictures ------------------------------------------------------------------------------------------------
+
+
+def test_the_plan_is_printed_and_nothing_written():
+    out = done("plan", "digits", "--method", "pca", "-n", 5, "--memory-limit", "1GiB").stdout
+    for word in ("1797 x 64", "covariance_eigh", "5 components", "1.0 GiB allowed"):
+        assert word in out
+    assert not list(Path().iterdir())
+    for method in ("ppca", "bayesian", "local"):
+        assert f"--method {method} has no plan" in refused("plan", "iris", "--method", method)
+
+
+@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
+def test_a_picture_may_be_all_that_is_written(suffix: str):
+    out = fit("iris", "-n", 2, "--plot", f"p.{suffix}").stdout
+    content = Path(f"p.{suffix}").read_bytes()
+    assert len(content) > 5000
+    assert {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<svg"}[suffix] in content[:1000]
+    assert out.splitlines()[-1].split() == ["written", f"p.{suffix}"]
+    assert len(list(Path().iterdir())) == 1
+
+
+def test_the_title_says_what_was_done():
+    text("foods.csv", FOODS)
+    fit(*COUNTRIES, "--method", "pca", "--whiten", "--scale", "-n", 2, *OUT, "--plot", "p.svg")
+    assert "foods, PCA of standardized columns, whitened, n = 4" in Path("p.svg").read_text(encoding="utf-8")
+
+
+def test_images_are_drawn_as_images():
+    np.save("x.npy", load_digits().data[:50])
+    fit("x.npy", "--method", "pca", "-n", 4, "--image-shape", "8,8", *OUT, "--plot", "p.svg")
+    assert Path("p.svg").read_text(encoding="utf-8").count("<image ") >= 8
+
+
+def test_two_columns_of_a_table_name_the_axes_as_they_are_written():
+    rows = read_input("clusters").X
+    text("t.csv", "$a_b,c\n" + "".join(f"{x},{y}\n" for x, y in rows))
+    fit("t.csv", "--method", "local", "-n", 1, "--plot", "l.svg", *OUT)
+    drawn = Path("l.svg").read_text(encoding="utf-8")
+    assert "<!-- $a_b -->" in drawn
+    assert "<!-- c -->" in drawn
+
+
+# -- options of methods ------------------------------------------------------------------------------------------------
+
+VALUES = {"kernel": "rbf", "preimage": "ridge", "eigen_solver": "dense", "landmarks": "uniform", "gram": "dense"}
+VALUES |= {"svd_solver": "full", "image_shape": "2x2", "checkpoint": "c", "scheduler": "tcp://x:1"}
+OPTIONS = {option.name: option for option in commands.fit.params if isinstance(option, click.Option)}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_options_of_other_methods_are_refused(method: str):
+    for name in sorted({name for one in METHODS.values() for name in one.options}):
+        option = OPTIONS[name]
+        if name not in METHODS[method].options:
+            value = [] if option.is_flag else [VALUES.get(name, "3")]
+            message = refused("fit", "iris", "--method", method, option.opts[-1], *value, *OUT)
+            assert f"{option.opts[-1]} does not apply to --method {method}; it is for --method " in message
+        owners = ", ".join(one.name for one in METHODS.values() if name in one.options)
+        assert option.help.startswith(f"[{owners}] ")

@@ -1,0 +1,208 @@
+"""The program itself: whole files, interrupts, help, the progress bar, and the base installation."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+from rich.console import Console
+
+from gpukpca import Progress, __version__
+from gpukpca.cli import commands
+from gpukpca.cli.app import COMMANDS
+from gpukpca.cli.machine import peak_memory_mib
+from gpukpca.cli.methods import METHODS
+from gpukpca.cli.report import ProgressBar
+from tests.cli.runs import OUT, fit, loaded, run, text
+
+POSIX = pytest.mark.skipif(sys.platform == "win32", reason="signals as on POSIX")
+
+
+def python(code: str, *arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+# -- whole files -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("broken", ["write_rows", "draw"])
+def test_a_failing_write_leaves_the_old_files_whole(monkeypatch: pytest.MonkeyPatch, broken: str):
+    text("s.npz", "old scores")
+    text("p.png", "old plot")
+
+    def full(file: object, *_: object) -> None:
+        file.write(b"half of it")  # type: ignore[attr-defined]
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(f"gpukpca.cli.fit.{broken}", full)
+    result = run("fit", "iris", "-k", "linear", "-n", 2, *OUT, "--plot", "p.png", "--force")
+    assert result.exit_code == 2
+    assert "No space left" in result.stderr
+    assert Path("s.npz").read_text() == "old scores"
+    assert Path("p.png").read_text() == "old plot"
+    assert sorted(os.listdir()) == ["p.png", "s.npz"]
+
+
+def test_force_replaces_and_keeps_permissions():
+    text("s.npz", "old")
+    Path("s.npz").chmod(0o640)
+    fit("iris", "-k", "linear", "-n", 2, *OUT, "--force")
+    assert loaded()["scores"].shape == (150, 2)
+    assert Path("s.npz").stat().st_mode & 0o777 == 0o640
+
+
+def test_an_interrupt_leaves_nothing(monkeypatch: pytest.MonkeyPatch):
+    for target in ("gpukpca.KernelPCA.fit_transform", "gpukpca.cli.fit.write_rows"):
+        with monkeypatch.context() as patch:
+            patch.setattr(target, interrupt)
+            result = run("fit", "iris", "-k", "linear", "-n", 2, *OUT)
+        assert result.exit_code == 130
+        assert result.stderr == "interrupted; nothing was written\n"
+        assert os.listdir() == []
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+INTERRUPTED_IN_A_PRODUCT = """
+import os, signal
+from gpukpca.cli import main
+from gpukpca.gram.tiled import TiledGram
+
+product = TiledGram.__matmul__
+
+def interrupted(self, V):
+    os.kill(os.getpid(), signal.SIGINT)
+    return product(self, V)
+
+TiledGram.__matmul__ = interrupted
+main()
+"""
+
+
+INTERRUPTED_IN_AN_IMPORT = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == sys.argv[-1]:
+            del sys.argv[-1]
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+from gpukpca.cli import main
+main()
+"""
+
+
+@POSIX
+@pytest.mark.parametrize("module", ["click", "scipy.linalg"])
+def test_ctrl_c_before_the_imports_are_done_ends_in_one_line(module: str):
+    ended = python(INTERRUPTED_IN_AN_IMPORT, "fit", "iris", *OUT, module)
+    assert (ended.returncode, ended.stderr.strip()) == (130, "interrupted")
+    assert os.listdir() == []
+
+
+@POSIX
+def test_ctrl_c_ends_a_long_fit_with_130(rng: np.random.Generator):
+    np.save("x.npy", rng.standard_normal((3000, 20)))
+    ended = python(INTERRUPTED_IN_A_PRODUCT, "fit", "x.npy", "-n", "3", *OUT)
+    assert (ended.returncode, ended.stderr) == (130, "interrupted; nothing was written\n")
+    assert os.listdir() == ["x.npy"]
+
+
+# -- the program and its help ------------------------------------------------------------------------------------------
+
+
+def test_the_package_runs_as_a_program():
+    command = [sys.executable, "-m", "gpukpca"]
+    version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True).stdout
+    assert version.startswith("gpukpca,")
+    assert __version__ in version
+    wrong = subprocess.run([*command, "fti"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("error: No such command 'fti'")
+
+
+@pytest.mark.parametrize("missing", [["click"], ["click", "rich", "polars"]])
+def test_the_base_installation_says_how_to_install_the_command_line(missing: list[str]):
+    hide = f"import sys; sys.modules.update(dict.fromkeys({missing})); from gpukpca.cli import main; main()"
+    ended = python(hide, "fit", "iris")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f'error: {", ".join(missing)} not installed: pip install "gpukpca[cli]"\n'
+
+
+def test_the_library_needs_neither_terminal_nor_plotting():
+    names = ["rich", "click", "polars", "matplotlib"]
+    code = f"import sys; sys.modules.update(dict.fromkeys({names})); import gpukpca; gpukpca.KernelPCA"
+    assert python(code).returncode == 0
+
+
+def test_the_help_names_commands_methods_and_groups():
+    assert set(COMMANDS) == {name for name, value in vars(commands).items() if isinstance(value, click.Command)}
+    assert list(COMMANDS) == sorted(COMMANDS)
+    assert run().exit_code == 0
+    for name, sentence in COMMANDS.items():
+        assert sentence in run("--help").stdout
+        assert run(name, "-h").stdout.startswith(f"Usage: gpukpca {name} ")
+    found = " ".join(run("fit", "--help").stdout.split())
+    assert f"[{'|'.join(METHODS)}]" in found
+    for words in ("genotypes", "COUNT|SHARE", "[pca] Scale the scores", "[kernel] Degree of the polynomial kernel."):
+        assert words in found
+    headings = [line[:-1] for line in run("fit", "--help").stdout.splitlines() if line.endswith(":") and line[0] != " "]
+    assert headings == ["Input", "Model", "Kernel PCA", "Other methods", "Solver", "Computation", "Output", "Help"]
+
+
+def test_info_names_devices_versions_and_libraries():
+    out = run("info").stdout
+    for word in ("cpu", "cuda", "gpukpca", "numpy", "scikit-learn", "array-api-compat", "cupy", "blas", "thread"):
+        assert word in out
+
+
+# -- the terminal ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("terminal", "delay", "shown"), [(True, 0.0, True), (True, 60.0, False), (False, 0.0, False)])
+def test_the_bar_waits_and_only_shows_on_a_terminal(terminal: bool, delay: float, shown: bool):
+    file = io.StringIO()
+    with ProgressBar(Console(force_terminal=terminal, file=file, width=120), delay=delay) as bar:
+        if shown:
+            bar._timer.join()
+        bar(Progress("plan", "plan"))
+        bar(Progress("tiles", "3 of 4 tiles", 3, 4))
+        bar(Progress("pass", "pass 1", 1, 300, None, 1e-8))
+        for residual in (0.0, 1e-2, 1e-9):
+            bar(Progress("pass", f"residual {residual}", 2, 300, residual, 1e-8))
+    assert ("eigenvectors" in file.getvalue()) is shown
+
+
+def test_the_bar_measures_the_way_of_the_residual():
+    with ProgressBar(Console(force_terminal=False)) as bar:
+        shares = []
+        for residual in (None, 1e-2, 1e-5, 1e-9):
+            bar(Progress("pass", "", 1, 9, residual, 1e-8))
+            task = bar.bars.tasks[bar.passes]
+            shares.append(None if task.total is None else task.completed)
+    assert shares[0] is None
+    np.testing.assert_allclose(shares[1:], [0, 0.5, 1])
+
+
+def test_peak_memory_is_known():
+    peak = peak_memory_mib()
+    assert peak is not None
+    assert 20 < peak < 1e6
+
+
+def test_warnings_filters_are_restored():
+    before = list(warnings.filters)
+    fit("iris", "-k", "linear", "-n", 2, *OUT)
+    assert list(warnings.filters) == before
