@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Makes the environment of development, which ci/lint.sh uses too, and runs the tests. Arguments go to pytest.
+# GPUKPCA_MUTATIONS=100000 tries so many damaged files in place of 2000; before a release and after changes of a format.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh

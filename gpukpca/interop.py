@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.projection import AffineProjection
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum, inverse_roots
-from gpukpca.algorithms.pca.model import LinearProjection
+from gpukpca.algorithms.pca.model import LinearProjection, PCAFit
 from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
 from gpukpca.backend.device import device_context
@@ -101,7 +102,7 @@ class KernelPeer:
             peer.dual_coef_ = to_host(ridge.dual_coef).copy()
             peer.X_transformed_fit_ = to_host(ridge.scores).copy()
         rows = _some_rows(model.X_fit_)
-        with device_context(model._map.like), overflow_allowed():
+        with device_context(model._result.map.like), overflow_allowed():
             _check_scores(peer, peer.transform(rows), to_host(model._space.checked_scores(rows)))
         _copy_features(model, peer)
         return peer
@@ -139,7 +140,7 @@ class KernelPeer:
         with overflow_allowed():
             fit = _fit_of(model, peer)
             host = fit.eigenvectors[:0, 0]
-            model._publish(fit, _ridge(model, peer, fit), Placement(host, host), (), fit.map.basis)
+            model._publish(replace(fit, preimage=_ridge(model, peer, fit)), Placement(host, host))
         return model
 
 
@@ -214,7 +215,7 @@ def _kernel_parameters(model: Any) -> dict[str, Any]:
 
 def _shared_inverse(model: Any) -> RidgeRegression | None:
     """The pre-image, where scikit-learn has the same: a ridge towards 0 on all scores, with the kernel of the model."""
-    ridge = model._preimage
+    ridge = model._result.preimage
     if not isinstance(ridge, RidgeRegression) or ridge.kernel != model.kernel_:
         return None
     return ridge if ridge.mean is None and not ridge.rule.landmarks else None
@@ -262,7 +263,7 @@ def _fit_of(model: Any, peer: Any) -> KernelPCAFit:
     tolerance = float(model.tol) or default_tolerance(U.dtype)
     return KernelPCAFit(
         kernel=kernel,
-        plan=None,  # type: ignore[arg-type]  # the peer has none, and `_publish` only passes it on
+        plan=None,  # type: ignore[arg-type]  # the peer has none
         spectrum=Spectrum(values, max(trace, float(np.sum(values))), U.dtype.name),
         eigenvectors=U,
         scores=np.array(peer.X_transformed_fit_) if peer.fit_inverse_transform else U * np.sqrt(values)[None, :],
@@ -375,15 +376,26 @@ class PCAPeer:
         _check_peer(peer, sklearn.decomposition.PCA)
         model: Any = cls(**_shared_parameters(peer, cls))
         _copy_features(peer, model)
-        for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_"):
-            setattr(model, name, np.array(to_host(getattr(peer, name))))
-        model.n_components_, model.n_samples_ = int(peer.n_components_), int(peer.n_samples_)
-        model.noise_variance_, model.total_variance_ = max(float(peer.noise_variance_), 0.0), total_variance_of(peer)
-        model.scale_ = model.residual_norms_ = model.converged_ = model.plan_ = None
-        model.solver_, model.device_, model.fallbacks_ = f"scikit-learn ({peer.svd_solver})", "cpu", ()
-        axes = np.array(model.components_.T, order="C")
-        roots = inverse_roots(model.explained_variance_.astype(np.float64))
-        model._map = LinearProjection(model.mean_, axes, np.zeros(model.n_components_), None, roots)
+        names = ("components", "explained_variance", "explained_variance_ratio", "singular_values", "mean")
+        numbers = {name: np.array(to_host(getattr(peer, f"{name}_"))) for name in names}
+        axes = np.array(numbers["components"].T, order="C")
+        roots = inverse_roots(numbers["explained_variance"].astype(np.float64))
+        fit = PCAFit(
+            **numbers,
+            total_variance=total_variance_of(peer),
+            noise_variance=max(float(peer.noise_variance_), 0.0),
+            scale=None,
+            residual_norms=None,
+            converged=None,
+            n_samples=int(peer.n_samples_),
+            device="cpu",
+            plan=None,
+            solver=f"scikit-learn ({peer.svd_solver})",
+            fallbacks=(),
+            projection=LinearProjection(numbers["mean"], axes, np.zeros(axes.shape[1]), None, roots),
+        )
+        host = fit.components[:0, 0]
+        model._publish(fit, Placement(host, host))
         return model
 
 
@@ -403,9 +415,9 @@ def _check_linear_scores(model: Any, peer: Any) -> None:
     kept = np.flatnonzero(variances > 0)[:COMPARED_ROWS]
     if not kept.size:
         return
-    with device_context(model._map.axes), overflow_allowed():
+    with device_context(model._result.projection.axes), overflow_allowed():
         steps = np.sqrt(variances[kept])[:, None] * to_host(model.components_)[kept]
         rows = to_host(model.mean_) + (steps if model.scale_ is None else steps * to_host(model.scale_))
-        scores = model._map.transform(rows, model.n_jobs)
-        scores = to_host(model._map.whitened(scores) if model.whiten else scores)
+        scores = model._result.projection.transform(rows, model.n_jobs)
+        scores = to_host(model._result.projection.whitened(scores) if model.whiten else scores)
         _check_scores(peer, np.asarray(peer.transform(rows))[:, kept], scores[:, kept])

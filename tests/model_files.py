@@ -15,11 +15,10 @@ import scipy.sparse
 from sklearn.base import clone
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA, kernels
-from gpukpca._archive import read_archive
+from gpukpca._container import read_container
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
 from gpukpca.eigen import BlockKrylov
-from gpukpca.persistence import ESTIMATORS
-from gpukpca.persistence.save_load import check_version, restored
+from gpukpca.persistence.save_load import KIND, restored
 
 
 def data(n: int = 30, d: int = 4, seed: int = 0) -> np.ndarray:
@@ -155,20 +154,46 @@ def fitted(name: str) -> tuple[Any, Any]:
         return clone(estimator).fit(X), X
 
 
+Header = dict[str, Any]
+Arrays = dict[str, np.ndarray]
+
+
 @cache
-def parts(name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def parts(name: str) -> tuple[Header, Arrays]:
     """Header and arrays of the file of a model."""
     with tempfile.TemporaryDirectory() as folder:
-        fitted(name)[0].save(f"{folder}/m.npz")
-        return read_archive(f"{folder}/m.npz", check_version)
+        fitted(name)[0].save(f"{folder}/m")
+        return read_container(f"{folder}/m", KIND)
 
 
-def changed(name: str, change: Callable[[dict[str, Any], dict[str, np.ndarray]], Any]) -> Any:
-    """What a whole file of a model is read as after a change to its header or arrays."""
+def changed(name: str, change: Callable[[Header, Arrays], Any]) -> Any:
+    """Return what the file of a model is read as after a change to its header or arrays."""
     header, arrays = copy.deepcopy(parts(name))
     change(header, arrays)
-    check_version(header)
-    return restored(header, arrays, ESTIMATORS)[0]
+    return restored(header, arrays)[0]
+
+
+def put(header: Header, path: str, value: Any) -> None:
+    """Set a value of a header, such as put(header, "model.fit.map.mean_norm", 1.0)."""
+    *folders, last = path.split(".")
+    for folder in folders:
+        header = header[int(folder) if isinstance(header, list) else folder]
+    header[int(last) if isinstance(header, list) else last] = value
+
+
+def get(header: Header, path: str) -> Any:
+    """Return a value of a header."""
+    for folder in path.split("."):
+        header = header[int(folder) if isinstance(header, list) else folder]
+    return header
+
+
+def paths(node: Any, start: str = "") -> list[str]:
+    """Return the paths of all values of a header that are no lists or objects."""
+    if not isinstance(node, (dict, list)):
+        return [start]
+    items = node.items() if isinstance(node, dict) else enumerate(node)
+    return [path for key, part in items for path in paths(part, f"{start}.{key}" if start else str(key))]
 
 
 # Models that together have every shape of a file.

@@ -14,13 +14,15 @@ from gpukpca._typing import Array
 T = TypeVar("T", bound=type)
 
 
-def field_of(shape: str, meaning: str, **options: Any) -> Any:
+def field_of(shape: str, meaning: str, *rules: str, **options: Any) -> Any:
     """Return a dataclass field of an array with the shape in letters, such as "n p"; "" for anything else.
 
     `meaning` is a phrase for the help text. A field whose value depends on p belongs to the `truncated` of its class.
+    Values in model files must follow the `rules`, such as "nonnegative" (`gpukpca.persistence.schema.RULES`); they are
+    finite unless a rule is "infinite", and a field that is "derived" from others is not in files.
     `options` are those of `dataclasses.field`, such as `default`.
     """
-    return dataclasses.field(metadata={"shape": tuple(shape.split()), "meaning": meaning}, **options)
+    return dataclasses.field(metadata={"shape": tuple(shape.split()), "meaning": meaning, "rules": rules}, **options)
 
 
 def documented(cls: T) -> T:

@@ -12,11 +12,12 @@ from typing import IO, Any
 
 import numpy as np
 
-from gpukpca._archive import HEADER
+from gpukpca._container import is_container
 from gpukpca._formatting import format_bytes
 from gpukpca._rules import closest
 from gpukpca.cli.table import InputOptions, Table, check_memory
 from gpukpca.cli.text import SPACED, read_text
+from gpukpca.persistence.save_load import KIND
 
 # Of scikit-learn, then simulated: the same numbers every time.
 BUNDLED = ("digits", "iris", "wine", "breast_cancer", "genotypes", "clusters")
@@ -148,10 +149,10 @@ def _read_npy(path: Path, how: InputOptions) -> Table:
 
 def _read_npz(path: Path, how: InputOptions) -> Table:
     """Read one matrix of a .npz file, with labels and names where the options name arrays."""
+    if is_model_file(path):
+        raise ValueError(f"{path} is a saved model; give data instead.")
     if not zipfile.is_zipfile(path):
         raise ValueError(f"{path} is not a .npz file: it is no zip archive, or it is cut off.")
-    if how.key is None and is_model_file(path):
-        raise ValueError(f"{path} is a saved model; give data instead, or name one of its arrays with --key.")
     with _reading(path, ".npz"), zipfile.ZipFile(path) as archive:
         headers = {}
         for name in archive.namelist():
@@ -175,10 +176,7 @@ def _read_npz(path: Path, how: InputOptions) -> Table:
 
 def is_model_file(path: Path) -> bool:
     """Return whether a file looks like one that ``gpukpca fit --save`` wrote."""
-    if not path.is_file() or not zipfile.is_zipfile(path):
-        return False
-    with _reading(path, ".npz"), zipfile.ZipFile(path) as archive:
-        return HEADER in archive.namelist()
+    return is_container(path, KIND)
 
 
 def _matrix_key(path: Path, headers: dict[str, Any]) -> str:

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import Kernel as ProcessKernel
 
-from gpukpca._typing import Array
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import (
     RBF,
@@ -59,7 +58,7 @@ def kernel_from(estimator: Any) -> Kernel:
     return PairwiseCallable(kernel, extra)
 
 
-def kernel_gamma(kernel: Kernel, X: Array) -> float:
-    """gamma of a resolved kernel; 1/d for kernels without one, as scikit-learn reports it."""
+def kernel_gamma(kernel: Kernel, d: int) -> float:
+    """Return gamma of a resolved kernel; 1/d for kernels without one, as scikit-learn reports it."""
     gamma = getattr(kernel, "gamma", None)
-    return float(gamma) if isinstance(gamma, Real) else 1.0 / int(X.shape[1])
+    return float(gamma) if isinstance(gamma, Real) else 1.0 / d

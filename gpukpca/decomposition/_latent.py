@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._rules import COUNT
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.latent.fit import fit_em, fit_spectrum, is_direct
-from gpukpca.algorithms.latent.model import LatentFit, LatentModel, filled
+from gpukpca.algorithms.latent.model import LatentFit, filled
 from gpukpca.algorithms.latent.priors import LatentPrior
 from gpukpca.algorithms.latent.settings import LatentSettings
 from gpukpca.algorithms.placement import Placement, to_caller
@@ -66,7 +66,7 @@ class LatentVariableEstimator(
     loadings_: Array
     mean_: Array
     n_components_: int
-    _latent: LatentModel
+    _result: LatentFit
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class LatentVariableEstimator(
         place = session.place(data)
         with session.on(place, data) as limit:
             fit = fit_spectrum(data, *self._arguments(place, limit))
-        self._publish(fit, place, session)
+        self._publish(fit, place, session.budget.story)
 
     def _fit_em(self, X: Any, session: FitSession) -> None:
         batches = batches_of(self, X, lambda _, d: self._rows_of_a_batch(X, d), 1, missing=True)
@@ -115,7 +115,7 @@ class LatentVariableEstimator(
         with device_context(batches.like):
             limit = session.budget.limit(batches.like)
             fit = fit_em(_held(batches, limit), *self._arguments(batches.place, limit))
-        self._publish(fit, batches.place, session)
+        self._publish(fit, batches.place, session.budget.story)
 
     def _arguments(self, place: Placement, limit: int) -> tuple[Any, ...]:
         """Return the arguments of a fit after the rows."""
@@ -123,12 +123,12 @@ class LatentVariableEstimator(
         resources = Resources(place, limit, self.n_jobs)
         return self.n_components, self._prior(), self._settings(), resources, rng, listener
 
-    def _publish(self, fit: LatentFit, place: Placement, session: FitSession) -> None:
+    def _publish(self, fit: LatentFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
         publish(self, fit, place.returned, without=("model",), optional=("log_likelihoods", "precisions"))
         self.n_components_, self.device_ = fit.n_components, fit.device
-        self.fallbacks_ = (*place.notes, *session.budget.story, *fit.fallbacks)
-        self._latent = fit.model
+        self.fallbacks_ = (*place.notes, *retries, *fit.fallbacks)
+        self._result = fit
 
     def _rows_of_a_batch(self, X: Any, d: int) -> int:
         """Return the rows of a batch: all of those in memory that need no conversion."""
@@ -161,8 +161,8 @@ class LatentVariableEstimator(
         Cost O(m d p) for complete rows, O(m (d p² + p³)) for the others.
         """
         Y = new_rows(self, X, "transform", missing=True)
-        with device_context(self._latent.axes), overflow_allowed():
-            return self._finite(self._latent.posterior_means(Y), X, "The array of posterior means")
+        with device_context(self._result.model.axes), overflow_allowed():
+            return self._finite(self._result.model.posterior_means(Y), X, "The array of posterior means")
 
     def posterior_covariance(self, X: Any = None) -> Array:
         """Covariance σ² M⁻¹ of z given x, the same for all complete rows.
@@ -183,10 +183,10 @@ class LatentVariableEstimator(
         """
         check_is_fitted(self)
         if X is None:
-            return from_host(np.diag(self._latent.posterior_variances), self.components_)
+            return from_host(np.diag(self._result.model.posterior_variances), self.components_)
         Y = new_rows(self, X, "posterior_covariance", missing=True)
-        with device_context(self._latent.axes), overflow_allowed():
-            return self._returned(self._latent.posterior_covariances(Y), X)
+        with device_context(self._result.model.axes), overflow_allowed():
+            return self._returned(self._result.model.posterior_covariances(Y), X)
 
     @supports_dask("points", of="scores")
     def inverse_transform(self, X: ArrayLike) -> Array:
@@ -206,10 +206,10 @@ class LatentVariableEstimator(
         NotFittedError, ValueError
         """
         check_is_fitted(self)
-        with device_context(self._latent.axes), overflow_allowed():
+        with device_context(self._result.model.axes), overflow_allowed():
             Z = checked_scores(X, self.components_, self.n_components_)
-            Z = move(cast(Z, accumulation_dtype(Z)), self._latent.axes)
-            return self._finite(self._latent.points(Z), X, "The array of points")
+            Z = move(cast(Z, accumulation_dtype(Z)), self._result.model.axes)
+            return self._finite(self._result.model.points(Z), X, "The array of points")
 
     @supports_dask("points")
     def denoise(self, X: ArrayLike) -> Array:
@@ -228,8 +228,8 @@ class LatentVariableEstimator(
         NotFittedError, ValueError
         """
         Y = new_rows(self, X, "denoise", missing=True)
-        with device_context(self._latent.axes), overflow_allowed():
-            points = self._latent.points(self._latent.posterior_means(Y))
+        with device_context(self._result.model.axes), overflow_allowed():
+            points = self._result.model.points(self._result.model.posterior_means(Y))
             return self._finite(points, X, "The array of points")
 
     def impute(self, X: ArrayLike) -> Array:
@@ -248,8 +248,8 @@ class LatentVariableEstimator(
         NotFittedError, ValueError
         """
         Y = new_rows(self, X, "impute", missing=True)
-        with device_context(self._latent.axes), overflow_allowed():
-            points = self._latent.points(self._latent.posterior_means(Y))
+        with device_context(self._result.model.axes), overflow_allowed():
+            points = self._result.model.points(self._result.model.posterior_means(Y))
             rows = dense_rows(Y)
             whole = filled(rows, move(points, rows))
             check_finite(whole, "The model is too large for the data.", "The array of points")
@@ -259,8 +259,8 @@ class LatentVariableEstimator(
 
     def _log_densities(self, X: Any) -> Array:
         Y = new_rows(self, X, "score_samples", missing=True)
-        with device_context(self._latent.axes), overflow_allowed():
-            return self._returned(self._latent.log_likelihood(Y), X)
+        with device_context(self._result.model.axes), overflow_allowed():
+            return self._returned(self._result.model.log_likelihood(Y), X)
 
     def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> Array:
         """Rows drawn from the model; the numbers are drawn on the host.
@@ -282,7 +282,7 @@ class LatentVariableEstimator(
         check_is_fitted(self)
         COUNT.check_argument("n_samples", n_samples)
         rng = generator(self.random_state if random_state is None else random_state)
-        model, d = self._latent, int(self.mean_.shape[0])
+        model, d = self._result.model, int(self.mean_.shape[0])
         with device_context(model.axes), overflow_allowed():
             Z = from_host(rng.standard_normal((int(n_samples), model.n_components)), model.axes)
             noise = np.sqrt(model.noise) * rng.standard_normal((int(n_samples), d))

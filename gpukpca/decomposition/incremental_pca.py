@@ -23,7 +23,7 @@ from gpukpca.algorithms.pca.incremental import (
     warn_of_equal_rows,
 )
 from gpukpca.algorithms.pca.streaming import fit_exact
-from gpukpca.algorithms.placement import placement_for
+from gpukpca.algorithms.placement import Placement, placement_for
 from gpukpca.algorithms.progress import Progress, listener_from
 from gpukpca.algorithms.resources import MemoryBudget, parsed_bytes, retry_on_oom
 from gpukpca.backend import blocking
@@ -33,7 +33,6 @@ from gpukpca.backend.namespace import (
     is_foreign,
     is_sparse,
     item_size,
-    move,
     overflow_allowed,
     same_place,
 )
@@ -45,7 +44,6 @@ from gpukpca.decomposition._session import FitSession, fit_session
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
-from gpukpca.persistence.layouts import INCREMENTAL_PCA_LAYOUT
 from gpukpca.persistence.save_load import Saved
 
 # scikit-learn's rule for the rows of a batch.
@@ -138,8 +136,8 @@ class IncrementalPCA(
     one row alone has variance 0, not NaN.
     """
 
-    _layout = INCREMENTAL_PCA_LAYOUT
-    _state: Any = None  # an IncrementalState after the first batch
+    _result: Any = None  # an IncrementalFit after the first batch
+    _result_type = IncrementalFit
 
     def __init__(
         self,
@@ -186,7 +184,7 @@ class IncrementalPCA(
                     fit = session.retry(partial(self._exact, batches), batches.like)
                 else:
                     fit = self._updated_by_all(batches)
-                self._publish(fit, batches.place.home)
+                self._publish(fit, batches.place)
                 warn_of_equal_rows(fit.state)
         return self
 
@@ -242,13 +240,13 @@ class IncrementalPCA(
                     "IncrementalPCA.partial_fit does not support sparse input. Either convert data to dense or use "
                     "IncrementalPCA.fit to do so in batches."
                 )
-            first = self._state is None
-            batch = training_data(self, X) if first else self._following(X)
+            state = None if self._result is None else self._result.state
+            batch = training_data(self, X) if state is None else self._following(X)
             place = placement_for(self.device, batch)
             with device_context(place.work), self._few_threads():
-                state = self._next_state(self._state, place.brought(batch))
-                home = place.home if first else self.components_[:0, 0]
-                self._publish(IncrementalFit.of(state, home.dtype), home)
+                home = place.home if state is None else self.components_[:0, 0]
+                state = self._next_state(state, place.brought(batch))
+                self._publish(IncrementalFit.of(state, home.dtype), Placement(place.work, home))
         return self
 
     def _following(self, X: Any) -> Array:
@@ -291,16 +289,16 @@ class IncrementalPCA(
             return usual
         return min(usual, rows_within(parsed_bytes(self.memory_limit), d, min(d, self.n_components or n)))
 
-    def _publish(self, fit: IncrementalFit, home: Array) -> None:
+    def _publish(self, fit: IncrementalFit, place: Placement) -> None:
         """Set the fitted attributes, in the library of the data; the only place that does."""
-        publish(self, fit, partial(move, like=home), without=("state",), optional=CERTIFICATE)
+        publish(self, fit, place.returned, without=("state",), optional=CERTIFICATE)
         self.n_components_, self.device_ = fit.n_components, fit.device
         self.batch_size_ = self._rows_of_a_batch(fit.n_samples_seen, int(self.n_features_in_))
-        self._state = fit.state
+        self._result = fit
 
     @property
     def _projection(self) -> BatchProjection:
-        return self._state.projection(self.components_, self.mean_)
+        return self._result.state.projection(self.components_, self.mean_)
 
     # -- new points ------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +19,6 @@ from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorageName,
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.placement import Placement, own_copy, placement_for
 from gpukpca.algorithms.preimage.fit import fit_preimage
-from gpukpca.algorithms.preimage.result import Preimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
 from gpukpca.algorithms.resources import Resources, allowed_bytes
 from gpukpca.backend.device import describe_device, device_context
@@ -56,7 +56,6 @@ from gpukpca.interop import KernelPeer
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.user_defined import check_symmetry
-from gpukpca.persistence.layouts import KERNEL_PCA_LAYOUT
 from gpukpca.persistence.save_load import Saved
 
 
@@ -205,7 +204,8 @@ class KernelPCA(
     Schölkopf, Smola & Müller, Neural Computation 10 (1998) 1299. Deviations from scikit-learn are listed in the README.
     """
 
-    _layout = KERNEL_PCA_LAYOUT
+    _result_type = KernelPCAFit
+    _home = "X_fit_"
 
     def __init__(
         self,
@@ -303,7 +303,8 @@ class KernelPCA(
             data = own_copy(data, given) if self.copy_X and not isinstance(kernel, Precomputed) else data
             X = X if place.moved else data
             fit = fit_rows(X, kernel, settings, self._resources(place, limit), **fit_tools(self, X, kernel, place))
-            self._publish(fit, fit_preimage(X, fit, settings.preimage), place, session.budget.story, data)
+            fit = replace(fit, preimage=fit_preimage(X, fit, settings.preimage))
+            self._publish(fit, place, session.budget.story, data)
             if not wants_scores:
                 return None
             scores = self._delivered(fit.scores, given)
@@ -318,7 +319,8 @@ class KernelPCA(
         basis = accumulate(rows, limit, settings.copies_data) if needs_all else rows
         tools = fit_tools(self, basis, kernel, place)
         fit = fit_rows(rows, kernel, settings, self._resources(place, limit), basis=basis, **tools)
-        self._publish(fit, fit_preimage(basis, fit, settings.preimage), place, session.budget.story, basis)
+        fit = replace(fit, preimage=fit_preimage(basis, fit, settings.preimage))
+        self._publish(fit, place, session.budget.story)
         if not wants_scores:
             return None
         return rows.as_dask(fit.scores) if is_dask_array(given) else self._delivered(fit.scores, given)
@@ -373,11 +375,17 @@ class KernelPCA(
         return kernel, settings
 
     def _publish(
-        self, fit: KernelPCAFit, preimage: Preimage | None, place: Placement, story: tuple[str, ...], data: Any
+        self, fit: KernelPCAFit, place: Placement, retries: tuple[str, ...] = (), data: Any | None = None
     ) -> None:
-        """Set the fitted attributes, where the data came from; the only place of a fit that does."""
-        home, landmarks = place.returned, fit.landmarks
-        self._map, self._axes, self._preimage = fit.map, fit.axes, preimage
+        """Set the fitted attributes, where the data came from; the only place that does.
+
+        `data` are the rows of the fit as they came, where they are at hand.
+        """
+        home, landmarks, preimage = place.returned, fit.landmarks, fit.preimage
+        if not place.moved or data is None:
+            self.X_fit_ = home(fit.map.basis)
+        else:
+            self.X_fit_ = data if landmarks is None else gather_rows(data, landmarks)
         self.eigenvalues_ = home(fit.eigenvalues)
         self.eigenvectors_ = home(fit.eigenvectors)
         self.explained_variance_ = home(fit.explained_variance)
@@ -392,14 +400,13 @@ class KernelPCA(
         self.projection_ = home(fit.map.projection)
         self.offset_ = home(fit.map.offset)
         self.kernel_ = fit.kernel
-        self.gamma_ = kernel_gamma(fit.kernel, data)
+        self.gamma_ = kernel_gamma(fit.kernel, int(self.n_features_in_))
         self.plan_ = fit.plan
         self.solver_ = fit.solver
         self.device_ = describe_device(place.work)
-        self.fallbacks_ = (*place.notes, *story, *fit.fallbacks)
-        self.X_fit_ = fit.map.basis
-        if place.moved:
-            self.X_fit_ = data if landmarks is None else gather_rows(data, landmarks)
+        self.fallbacks_ = (*place.notes, *retries, *fit.fallbacks)
+        # New points need neither eigenvectors nor, without a pre-image, scores: a device keeps none.
+        self._result = replace(fit, eigenvectors=self.eigenvectors_, scores=None if preimage is None else fit.scores)
         optional = {
             "certificate_": fit.certificate,
             "landmarks_": landmarks,
@@ -438,7 +445,7 @@ class KernelPCA(
         Cost: m n kernel values, made tile by tile and never held together: memory O(m p) and one tile a thread.
         """
         check_is_fitted(self)
-        work, space = self._map.like, self._space
+        work, space = self._result.map.like, self._space
         with device_context(X), overflow_allowed():
             Y = new_data(self, X, self.X_fit_, "transform")
         with device_context(work), overflow_allowed():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from gpukpca.algorithms.latent.model import LatentFit
 from gpukpca.algorithms.latent.priors import ARDPrior, FlatPrior
 from gpukpca.backend.random import Seed
 from gpukpca.decomposition._latent import LatentVariableEstimator
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
-from gpukpca.persistence.layouts import BAYESIAN_PCA_LAYOUT, PROBABILISTIC_PCA_LAYOUT
 
 
 class ProbabilisticPCA(LatentVariableEstimator):
@@ -99,7 +99,7 @@ class ProbabilisticPCA(LatentVariableEstimator):
     Biometrika 85 (1998) 755 (parameter expansion); Ilin & Raiko, J. Mach. Learn. Res. 11 (2010) 1957 (missing values).
     """
 
-    _layout = PROBABILISTIC_PCA_LAYOUT
+    _result_type = LatentFit
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class BayesianPCA(LatentVariableEstimator):
     (2000) 598, whose program drops eigenvalues of 0 and lets the noise be their share of all d - K directions.
     """
 
-    _layout = BAYESIAN_PCA_LAYOUT
+    _result_type = LatentFit
     direct = "spectrum"
 
     def __init__(

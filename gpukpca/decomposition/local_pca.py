@@ -38,7 +38,6 @@ from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, run_fit
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
 from gpukpca.exceptions import PrecisionWarning, warn_user
-from gpukpca.persistence.layouts import LOCAL_PCA_LAYOUT
 from gpukpca.persistence.save_load import Saved
 
 
@@ -141,7 +140,8 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
     (hard); Arthur & Vassilvitskii, Proc. SODA (2007) 1027 (k-means++).
     """
 
-    _layout = LOCAL_PCA_LAYOUT
+    _result: MixtureFit
+    _result_type = MixtureFit
 
     def __init__(
         self,
@@ -205,15 +205,15 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
                 generator(self.random_state),
                 listener_from(self.verbose),
             )
-        self._publish(fit, place, session)
+        self._publish(fit, place, session.budget.story)
 
-    def _publish(self, fit: MixtureFit, place: Placement, session: FitSession) -> None:
+    def _publish(self, fit: MixtureFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
         publish(self, fit, place.returned, without=("labels", "model"), optional=("log_likelihoods", "errors"))
         self.labels_ = _labels_at(fit.labels, place.home)
         self.n_clusters_, self.n_components_, self.device_ = fit.n_clusters, fit.n_components, fit.device
-        self.fallbacks_ = (*place.notes, *session.budget.story, *fit.fallbacks)
-        self._model = fit.model
+        self.fallbacks_ = (*place.notes, *retries, *fit.fallbacks)
+        self._result = fit
 
     # -- rows and clusters -----------------------------------------------------------------------------------------
 
@@ -302,7 +302,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
             Labels are wanting, and there is more than one cluster.
         """
         check_is_fitted(self)
-        model: LocalModel = self._model
+        model: LocalModel = self._result.model
         like = model.frame.shift
         with device_context(like), overflow_allowed():
             scores = move(checked_scores(X, self.components_, self.n_components_), like)
@@ -373,8 +373,8 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         check_is_fitted(self)
         _check_dense(X)
         Y = new_data(self, X, self.components_, method)
-        with device_context(self._model.frame.shift), overflow_allowed():
-            return work(self._model, Y)
+        with device_context(self._result.model.frame.shift), overflow_allowed():
+            return work(self._result.model, Y)
 
     def _numbers(self, X: Any, method: str, work: Callable[[LocalModel, Any], Array]) -> Array:
         """`_answer` in the dtype of fit and the library of X."""
@@ -410,9 +410,9 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         """
         check_is_fitted(self)
         COUNT.check_argument("n_samples", n_samples)
-        with device_context(self._model.frame.shift):
+        with device_context(self._result.model.frame.shift):
             rng = generator(self.random_state if random_state is None else random_state)
-            rows, labels = self._model.sample(int(n_samples), rng)
+            rows, labels = self._result.model.sample(int(n_samples), rng)
             kind = getattr(namespace_of(rows), dtype_name(self.components_.dtype))
             return move(cast(rows, kind), self.components_), _labels_at(labels, self.components_)
 

@@ -52,7 +52,6 @@ from gpukpca.decomposition._validation import checked_scores, new_data, training
 from gpukpca.decomposition.gaussian import WithLikelihood
 from gpukpca.distributed import is_dask_array
 from gpukpca.interop import PCAPeer
-from gpukpca.persistence.layouts import PCA_LAYOUT
 from gpukpca.persistence.save_load import Saved
 
 # scikit-learn's default, which stands for the solver's own.
@@ -162,7 +161,8 @@ class PCA(
     Jolliffe, Principal Component Analysis (2002). Musco & Musco, arXiv 1504.05477 (block Krylov).
     """
 
-    _layout = PCA_LAYOUT
+    _result: PCAFit
+    _result_type = PCAFit
 
     def __init__(
         self,
@@ -294,12 +294,12 @@ class PCA(
         data = training_data(self, compute_dask(self, given))
         return data, at_full_precision(placement_for(self.device, data), data)
 
-    def _publish(self, fit: PCAFit, place: Placement, retries: tuple[str, ...]) -> None:
+    def _publish(self, fit: PCAFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
         publish(self, fit, place.returned, without=("projection", "scores"))
-        self.n_components_, self.n_samples_, self.device_ = fit.n_components, fit.n_samples, fit.device
+        self.n_components_ = fit.n_components
         self.fallbacks_ = (*place.notes, *retries, *fit.fallbacks)
-        self._map = fit.projection
+        self._result = replace(fit, scores=None)
 
     # -- new points ------------------------------------------------------------------------------------------------
 
@@ -326,10 +326,10 @@ class PCA(
         """
         check_is_fitted(self)
         Y = new_data(self, X, self.components_, "transform")
-        with device_context(self._map.axes), overflow_allowed():
-            scores = self._map.transform(Y, self.n_jobs)
+        with device_context(self._result.projection.axes), overflow_allowed():
+            scores = self._result.projection.transform(Y, self.n_jobs)
             check_finite(scores, "Products with the components overflow.", "The array of scores")
-            return self._delivered(self._map.whitened(scores) if self.whiten else scores, X)
+            return self._delivered(self._result.projection.whitened(scores) if self.whiten else scores, X)
 
     @supports_dask("points", of="scores")
     def inverse_transform(self, X: ArrayLike) -> Array:
@@ -368,11 +368,11 @@ class PCA(
 
     def _log_densities(self, X: Any) -> Array:
         Y = new_data(self, X, self.components_, "score_samples")
-        with device_context(self._map.axes), overflow_allowed():
-            components = move(self.components_, self._map.axes)
+        with device_context(self._result.projection.axes), overflow_allowed():
+            components = move(self.components_, self._result.projection.axes)
             scale = None if self.scale_ is None else move(self.scale_, components)
             model = replace(self._model, components=components, scale=scale)
-            found = cast(self._map.log_density(Y, model, self.n_jobs), components.dtype)
+            found = cast(self._result.projection.log_density(Y, model, self.n_jobs), components.dtype)
             return to_caller(found, X)
 
     # -- scikit-learn ----------------------------------------------------------------------------------------------

@@ -1,184 +1,60 @@
-"""Checks of loaded models beyond kinds and shapes: parts must not contradict each other."""
+"""Checks of fit results beyond types, shapes and rules of fields: parts must not contradict each other."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from gpukpca._archive import SKEW
 from gpukpca._typing import Array
+from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
+from gpukpca.algorithms.latent.model import LatentFit
+from gpukpca.algorithms.mixture.assignment import ASSIGNMENTS
+from gpukpca.algorithms.mixture.model import MixtureFit
+from gpukpca.algorithms.pca.incremental import IncrementalFit
+from gpukpca.algorithms.pca.model import PCAFit
 from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
 from gpukpca.algorithms.preimage.fixed_point import FixedPoint
+from gpukpca.algorithms.preimage.linear import LinearPreimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
-from gpukpca.backend.device import device_context
-from gpukpca.backend.linalg import inner_products
-from gpukpca.backend.namespace import cast, dtype_name, overflow_allowed, to_host
+from gpukpca.backend.namespace import cast, dtype_name
 from gpukpca.backend.rows import place_of, take_rows
+from gpukpca.eigen import Nystrom, Solver
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.kernels import Kernel, Precomputed
+from gpukpca.persistence.schema import RULES, SKEW
 
 # How far below the noise a variance may be, relative to it.
 ROUNDING = 1e-12
-NOT_FINITE = "its numbers are so large that scores would not be finite"
+
+
+def check_fit(fit: Any) -> None:
+    """Check a fit result on the host; raise `ModelFormatError`, or the errors of parts that do not fit together."""
+    CHECKS[type(fit)](fit)
 
 
 # -- kernel PCA --------------------------------------------------------------------------------------------------------
 
 
-def check_kernel_pca(model: Any) -> None:
-    """Check a KernelPCA; raise `ModelFormatError`, or the errors of parts that do not belong together."""
-    _check_kernel(model.kernel_)
-    _check_spectrum(model.eigenvalues_)
-    _check_orthonormal("eigenvectors_", model.eigenvectors_)
-    if isinstance(model.kernel_, Precomputed) and model.eigenvectors_.shape[0] != model.n_features_in_:
+def _check_kernel_pca(fit: KernelPCAFit) -> None:
+    _check_kernel(fit.kernel)
+    if isinstance(fit.kernel, Precomputed) and fit.plan is not None and fit.plan.n_features != fit.n_samples:
         raise ModelFormatError("a precomputed kernel matrix has as many columns as samples")
-    with device_context(model._map.like), overflow_allowed():
-        # Raises where kernel and template do not belong together.
-        scores = model._space.scores(take_rows(model._map.basis, 0, 1))
-        _check_finite(scores)
-        _check_range(model)
-        _check_preimage(model, scores)
-
-
-def _check_range(model: Any) -> None:
-    """Raise where scores of training rows could overflow: |k(x, y)| is at most the largest k(x, x)."""
-    mapping, kernel, axes = model._map, model.kernel_, model._axes
-    values = mapping.basis if isinstance(kernel, Precomputed) else kernel.tile_diagonal(mapping.prepared(kernel))
-    bound = _largest(values) * _column_sums(mapping.projection) + _largest(mapping.offset)
-    if axes is not None:
-        rows = _largest(place_of(mapping.basis)) + _largest(axes.wide_mean)
-        bound = bound + rows * _column_sums(axes.components.T)
-    if not np.all(bound <= np.finfo(dtype_name(mapping.projection.dtype)).max):
-        raise ModelFormatError(NOT_FINITE)
-
-
-def _largest(values: Array) -> float:
-    """Return the largest modulus of some numbers."""
-    return float(np.max(np.abs(to_host(values)), initial=0.0))
-
-
-def _column_sums(weights: Array) -> np.ndarray:
-    """Return the sums of the moduli in every column, in float64."""
-    return np.sum(np.abs(to_host(weights).astype(np.float64)), axis=0)
-
-
-def _check_preimage(model: Any, scores: Array) -> None:
-    """Check the pre-image, with one row of scores for a trial."""
-    preimage, names = model._preimage, vars(model)
-    is_ridge = isinstance(preimage, RidgeRegression)
-    if ("X_transformed_fit_" in names) != (preimage is not None) or ("dual_coef_" in names) != is_ridge:
-        raise ModelFormatError("it has half of a pre-image")
-    if is_ridge:
-        _check_ridge(preimage)
-    if isinstance(preimage, (FixedPoint, DistanceConstraint)):
-        _check_space(model, preimage)
-    if isinstance(preimage, FixedPoint):
-        preimage = replace(preimage, max_iter=1)
-    if isinstance(preimage, DistanceConstraint):
-        _check_distance_constraint(preimage)
-        preimage = replace(preimage, n_neighbors=1)
-    if preimage is not None and scores.shape[1]:
-        with suppress(np.linalg.LinAlgError):  # of numbers that overflow, not of parts that do not fit
-            preimage(scores)
-
-
-def _check_ridge(ridge: RidgeRegression) -> None:
-    rule = ridge.rule
-    _check_kernel(ridge.kernel)
-    if type(rule.kernel.resolve(ridge.scores)) is not type(ridge.kernel):
-        raise ModelFormatError(f"the kernel between scores is {ridge.kernel!r}, and was to be {rule.kernel!r}")
-    n, knots = int(ridge.scores.shape[0]), int(ridge.knots.shape[0])
-    if (knots > rule.landmarks) if rule.landmarks else (knots != n):
-        raise ModelFormatError(f"its ridge has {knots} rows for {n} samples and {rule.landmarks} landmarks")
-    if (ridge.mean is None) == rule.centered:
-        raise ModelFormatError("its ridge must have a mean if it is centered, and none if it is not")
-
-
-def _check_space(model: Any, preimage: Any) -> None:
-    if preimage.space.map is not model._map or preimage.space.kernel != model.kernel_:
-        raise ModelFormatError("its pre-image is that of another model")
-
-
-def _check_distance_constraint(preimage: DistanceConstraint) -> None:
-    told = preimage.space.kernel.inverts_to
-    if told is None or (preimage.mean is None) != (told == "products"):
-        raise ModelFormatError(f"{preimage.space.kernel!r} does not tell what its pre-image is made from")
-    if preimage.n_neighbors > preimage.points.shape[0]:
-        raise ModelFormatError(f"{preimage.n_neighbors} neighbors among {preimage.points.shape[0]} points")
-
-
-# -- linear models -----------------------------------------------------------------------------------------------------
-
-
-def _check_components(model: Any) -> None:
-    _check_spectrum(model.explained_variance_)
-    _check_orthonormal("components_", model.components_.T)
-
-
-def check_pca(model: Any) -> None:
-    """Check a PCA."""
-    _check_components(model)
-    weights = model._map.weights
-    if not all(values is None or np.all(to_host(values) > 0) for values in (model.scale_, weights)):
-        raise ModelFormatError("scale_ must be positive: the data are divided by it")
-    axes = model._map.axes if weights is None else model._map.axes / weights[:, None]
-    _check_orthonormal("its axes", axes)
-    with device_context(axes), overflow_allowed():
-        scores = model._map.transform(_trial(model), 1)
-        _check_finite(model._map.whitened(scores) if model.whiten else scores)
-
-
-def check_incremental_pca(model: Any) -> None:
-    """Check an IncrementalPCA."""
-    _check_components(model)
-    state = model._state
-    _check_scale(state.scale, state.total / max(model.n_samples_seen_ - 1, 1), model.total_variance_)
-    with overflow_allowed():
-        _check_finite(model._projection.transform(_trial(model), whiten=model.whiten))
-
-
-def check_latent(model: Any) -> None:
-    """Check a ProbabilisticPCA or BayesianPCA."""
-    _check_components(model)
-    latent = model._latent
-    _check_orthonormal("its axes", latent.axes)
-    _check_variances(latent.variances, latent.noise)
-    _check_scale(latent.scale, latent.total, model.total_variance_)
-    precisions = getattr(model, "precisions_", np.ones(len(latent.variances)))
-    if not np.all(precisions > 0) or len(precisions) < len(latent.variances):
-        raise ModelFormatError("precisions_ must be positive numbers or infinite, one for every candidate")
-    with device_context(latent.axes), overflow_allowed():
-        rows = _trial(model)
-        holes = np.where(np.arange(rows.shape[1]) % 2, rows, np.nan)
-        _check_finite(latent.posterior_means(np.concatenate([rows, holes])))
-
-
-def check_local_pca(model: Any) -> None:
-    """Check a LocalPCA."""
-    for axes in model.components_:
-        _check_orthonormal("components_", axes.T)
-    local = model._model
-    _check_scale(local.frame.factor, 0.0, 0.0)
-    if len(local.clusters) != model.n_clusters_:
-        raise ModelFormatError(f"it has {len(local.clusters)} clusters, and n_clusters_ is {model.n_clusters_}")
-    if hasattr(model, "log_likelihoods_") != (local.method == "mixture"):
-        raise ModelFormatError(f"the history of its fit is not that of the method {local.method!r}")
-    _check_weights([cluster.weight for cluster in local.clusters])
-    for cluster in local.clusters:
-        if not cluster.noise > 0:
-            raise ModelFormatError("the noise of a cluster must be positive")
-        _check_orthonormal("its axes", cluster.axes.T)
-        _check_variances(cluster.variances, cluster.noise)
-    with device_context(local.frame.shift), overflow_allowed():
-        _check_finite(cast(local.coordinates(model.means_, 1), model.components_.dtype))
-
-
-# -- parts -------------------------------------------------------------------------------------------------------------
+    if fit.plan is not None and fit.plan.is_approximate and fit.landmarks is None:
+        raise ModelFormatError("a Nyström model has landmarks")
+    low, high = fit.total_variance_interval
+    if not low <= high:
+        raise ModelFormatError(f"the ends of an interval must be in order: {low}, {high}")
+    if fit.plan is not None and not isinstance(fit.plan.solver, (Solver, Nystrom)):
+        raise ModelFormatError(f"the solver of its plan is {fit.plan.solver!r}")
+    str(fit.plan)  # raises where its parts do not fit together
+    scores = fit.space.scores(take_rows(fit.map.basis, 0, 1))  # raises where kernel and template do not fit together
+    _check_finite(scores)
+    _check_range(fit)
+    _check_preimage(fit, scores)
 
 
 def _check_kernel(kernel: Kernel) -> None:
@@ -189,43 +65,144 @@ def _check_kernel(kernel: Kernel) -> None:
             _check_kernel(part)
 
 
+def _check_range(fit: KernelPCAFit) -> None:
+    """Raise where scores of training rows could overflow: |k(x, y)| is at most the largest k(x, x)."""
+    mapping, axes = fit.map, fit.axes
+    is_matrix = isinstance(fit.kernel, Precomputed)
+    values = mapping.basis if is_matrix else fit.kernel.tile_diagonal(mapping.prepared(fit.kernel))
+    bound = _largest(values) * _column_sums(mapping.projection) + _largest(mapping.offset)
+    if axes is not None:
+        rows = _largest(place_of(mapping.basis)) + _largest(axes.wide_mean)
+        bound = bound + rows * _column_sums(axes.components.T)
+    if not np.all(bound <= np.finfo(dtype_name(mapping.projection.dtype)).max):
+        _check_finite(np.asarray(np.inf))
+
+
+def _largest(values: Array) -> float:
+    """Return the largest modulus of some numbers."""
+    return float(np.max(np.abs(values), initial=0.0))
+
+
+def _column_sums(weights: Array) -> np.ndarray:
+    """Return the sums of the moduli in every column, in float64."""
+    return np.sum(np.abs(weights.astype(np.float64)), axis=0)
+
+
+def _check_preimage(fit: KernelPCAFit, scores: Array) -> None:
+    """Check the pre-image, with one row of scores for a trial."""
+    preimage = fit.preimage
+    if preimage is None:
+        return
+    if not isinstance(preimage, (LinearPreimage, RidgeRegression, FixedPoint, DistanceConstraint)):
+        raise ModelFormatError(f"its pre-image is a {type(preimage).__name__}")
+    if fit.scores is None:
+        raise ModelFormatError("it has a pre-image and no scores")
+    if isinstance(preimage, RidgeRegression):
+        _check_ridge(preimage)
+    if isinstance(preimage, FixedPoint):
+        preimage = replace(preimage, max_iter=1)
+    if isinstance(preimage, DistanceConstraint):
+        _check_distance_constraint(preimage)
+        preimage = replace(preimage, n_neighbors=1)
+    if scores.shape[1]:
+        with suppress(np.linalg.LinAlgError):  # of numbers that overflow, not of parts that do not fit
+            preimage(scores)
+
+
+def _check_ridge(ridge: RidgeRegression) -> None:
+    rule = ridge.rule
+    _check_kernel(ridge.kernel)
+    if type(rule.kernel.resolve(ridge.scores)) is not type(ridge.kernel):
+        raise ModelFormatError(f"the kernel between scores is {ridge.kernel!r}, and its rule is {rule.kernel!r}")
+    n, knots = int(ridge.scores.shape[0]), int(ridge.knots.shape[0])
+    if (knots > rule.landmarks) if rule.landmarks else (knots != n):
+        raise ModelFormatError(f"its ridge has {knots} rows for {n} samples and {rule.landmarks} landmarks")
+    if (ridge.mean is None) == rule.centered:
+        raise ModelFormatError("its ridge must have a mean if it is centered, and no mean if it is not")
+
+
+def _check_distance_constraint(preimage: DistanceConstraint) -> None:
+    inverse = preimage.space.kernel.inverts_to
+    if inverse is None or (preimage.mean is None) != (inverse == "products"):
+        raise ModelFormatError(f"values of {preimage.space.kernel!r} do not give the pre-images of the file")
+    if preimage.n_neighbors > preimage.points.shape[0]:
+        raise ModelFormatError(f"{preimage.n_neighbors} neighbors among {preimage.points.shape[0]} points")
+
+
+# -- linear models -----------------------------------------------------------------------------------------------------
+
+
+def _check_pca(fit: PCAFit) -> None:
+    weights, axes = fit.projection.weights, fit.projection.axes
+    if not RULES["orthonormal columns"](axes if weights is None else axes / weights[:, None]):
+        raise ModelFormatError("the axes of its projection must be orthonormal")
+    str(fit.plan)  # raises where its parts do not fit together
+    scores = fit.projection.transform(_trial(fit), 1)
+    _check_finite(scores)
+    _check_finite(fit.projection.whitened(scores))
+
+
+def _check_incremental_pca(fit: IncrementalFit) -> None:
+    state = fit.state
+    _check_scale(state.scale, state.total / state.degrees, fit.total_variance)
+    projection = state.projection(fit.components, fit.mean)
+    for whiten in (False, True):
+        _check_finite(projection.transform(_trial(fit), whiten=whiten))
+
+
+def _check_latent(fit: LatentFit) -> None:
+    model = fit.model
+    _check_variances(model.variances, model.noise)
+    _check_scale(model.scale, model.total, fit.total_variance)
+    if fit.precisions is not None and len(fit.precisions) < model.n_components:
+        raise ModelFormatError("precisions must be given for every candidate")
+    rows = _trial(fit)
+    holes = np.where(np.arange(rows.shape[1]) % 2, rows, np.nan)
+    _check_finite(model.posterior_means(np.concatenate([rows, holes])))
+
+
+def _check_mixture(fit: MixtureFit) -> None:
+    model, weights = fit.model, [cluster.weight for cluster in fit.model.clusters]
+    if model.method not in ASSIGNMENTS:
+        raise ModelFormatError(f"its method is {model.method!r}; known are {', '.join(ASSIGNMENTS)}")
+    if len(weights) != len(fit.weights):
+        raise ModelFormatError(f"it has {len(weights)} clusters, and {len(fit.weights)} weights")
+    if (fit.log_likelihoods is None) == (model.method == "mixture"):
+        raise ModelFormatError(f"the history of its fit is not that of the method {model.method!r}")
+    if not abs(sum(weights) - 1.0) <= SKEW:
+        raise ModelFormatError(f"weights must sum to 1: {weights[:5]}")
+    for cluster in model.clusters:
+        _check_variances(cluster.variances, cluster.noise)
+    _check_finite(cast(model.coordinates(fit.means, 1), fit.components.dtype))
+
+
 def _check_scale(scale: float, total: float, published: float) -> None:
     """Check a power of two by the sums of the variances of rows that were multiplied by it, and of the data."""
     is_known = published > float(np.finfo(np.float64).tiny)
-    if not math.frexp(scale)[0] == 0.5 or (is_known and not 1e-3 <= total / scale / scale / published <= 1e3):
-        raise ModelFormatError(f"data cannot be multiplied by {scale}, or these were not")
+    if is_known and not 1e-3 <= total / scale / scale / published <= 1e3:
+        raise ModelFormatError(f"variances show that the data were not multiplied by {scale}")
 
 
-def _trial(model: Any) -> np.ndarray:
+def _trial(fit: Any) -> np.ndarray:
     """Return three rows among those that a linear model was fitted to: the mean, and a deviation to both sides."""
-    deviation = np.sqrt(model.total_variance_ / len(model.mean_))
-    return (model.mean_ + deviation * np.asarray([[0.0], [1.0], [-1.0]])).astype(model.components_.dtype)
+    deviation = np.sqrt(fit.total_variance / len(fit.mean))
+    return np.asarray(fit.mean + deviation * np.asarray([[0.0], [1.0], [-1.0]])).astype(fit.components.dtype)
 
 
 def _check_finite(scores: Array) -> None:
-    if not np.all(np.isfinite(to_host(scores))):
-        raise ModelFormatError(NOT_FINITE)
-
-
-def _check_spectrum(values: np.ndarray) -> None:
-    if np.any(values < 0) or np.any(np.diff(values) > SKEW * np.max(values, initial=0.0)):
-        raise ModelFormatError(f"its eigenvalues must be >= 0 and descend: {values[:5]}")
+    if not np.all(np.isfinite(scores)):
+        raise ModelFormatError("its numbers are so large that scores would not be finite")
 
 
 def _check_variances(values: np.ndarray, noise: float) -> None:
-    _check_spectrum(values)
     if np.any(values < noise * (1.0 - ROUNDING)):
         raise ModelFormatError(f"variances of the model must be at least the noise, {noise:.3g}: {values[:5]}")
 
 
-def _check_weights(weights: Sequence[float]) -> None:
-    if not min(weights) > 0 or not abs(sum(weights) - 1.0) <= SKEW:
-        raise ModelFormatError(f"weights must be positive and sum to 1: {weights[:5]}")
-
-
-def _check_orthonormal(name: str, vectors: Array) -> None:
-    """Check that columns (n, p) are orthonormal."""
-    with device_context(vectors), overflow_allowed():
-        skew = np.max(np.abs(inner_products(vectors, vectors) - np.eye(vectors.shape[1])), initial=0.0)
-    if not skew <= SKEW:
-        raise ModelFormatError(f"{name} must be orthonormal; inner products are off by {skew:.2g}")
+CHECKS: dict[type, Callable[[Any], None]] = {
+    KernelPCAFit: _check_kernel_pca,
+    PCAFit: _check_pca,
+    IncrementalFit: _check_incremental_pca,
+    LatentFit: _check_latent,
+    MixtureFit: _check_mixture,
+}

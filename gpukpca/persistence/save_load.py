@@ -1,42 +1,51 @@
-"""Save fitted estimators to files, and load them."""
+"""Save fitted estimators to files, and load them: a file holds parameters, the fit result and a few facts."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
+import numpy as np
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._archive import MOST_MEMBERS, Arrays, Header, read_archive, write_archive
+from gpukpca._container import Arrays, Header, read_container, write_container
 from gpukpca._files import plain_target
 from gpukpca._formatting import printable
 from gpukpca._typing import Array
 from gpukpca._version import __version__
-from gpukpca.algorithms.placement import placement_for
+from gpukpca.algorithms.fields import field_of
+from gpukpca.algorithms.placement import Placement, placement_for
 from gpukpca.backend.device import parsed_device
-from gpukpca.backend.namespace import move
+from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, overflow_allowed, to_host
 from gpukpca.backend.random import generator
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
-from gpukpca.persistence.kinds import Sizes, check_fields
-from gpukpca.persistence.layouts import Layout
-from gpukpca.persistence.tree import Flattened, Rebuilt
+from gpukpca.kernels import Kernel
+from gpukpca.persistence.checks import check_fit
+from gpukpca.persistence.schema import Field, Node, Reader, Writer, check_fields, check_sizes, register
 
-# Of the files written, and the oldest that is read. Raised where the meaning of a part changes, not for a new optional
-# part.
-FORMAT = OLDEST = 1
+KIND = "model"
+# Of the files written and read. Raised where the meaning of a part changes, not for a new field with a default.
+FORMAT = 1
 # Parameters that belong to a process or a machine, not to a model, and what scikit-learn's `set_output` and
 # `set_fit_request` leave on an estimator.
 NOT_KEPT = ("checkpoint", "client", "device", "verbose")
 OF_SKLEARN = ("_sklearn_output_config", "_metadata_request")
-# Letters of which a model has one at least.
-NEVER_NONE = {"n": "samples", "m": "rows of the basis", "d": "features", "r": "rows of the pre-image", "k": "clusters"}
+# Attributes of an estimator that do not follow from its parameters and its fit result.
+FACTS = {
+    "n_features_in_": Field(int, rules=("nonnegative",)),
+    "feature_names_in_": Field(np.ndarray, required=False),
+    "device_": Field(str, required=False),
+    "fallbacks_": Field(tuple[str, ...], required=False),
+    "batch_size_": Field(int, rules=("positive",), required=False),
+}
 # What parts of the right types that do not belong together lead to.
 CONTRADICTIONS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-
 
 # The classes of estimators by name; each registers when its module is imported.
 ESTIMATORS: dict[str, Any] = {}
@@ -45,17 +54,21 @@ ESTIMATORS: dict[str, Any] = {}
 class Saved:
     """Base of estimators that can be saved and loaded; stands before the bases of scikit-learn.
 
-    `_layout` names the parts of the file; `_check_parameters` raises where a parameter is out of range.
+    A subclass that readers of files know states the `_result_type` of its fits. It keeps the fit result in `_result`,
+    and `_publish(result, place)` sets the attributes that follow from it.
     """
 
-    _layout: Layout
+    _result: Any
+    _result_type: type
+    _publish: Callable[..., None]
     _check_parameters: Callable[[], None]
+    # The attribute that says where the data of the fit were.
+    _home = "components_"
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
-        layout = vars(cls).get("_layout")
-        if layout is not None:
-            ESTIMATORS[layout.estimator] = cls
+        if "_result_type" in vars(cls):
+            ESTIMATORS[cls.__name__] = cls
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file that `gpukpca.load` reads, on any machine.
@@ -63,25 +76,51 @@ class Saved:
         Parameters
         ----------
         path : str or path
-            An existing file is replaced, whole: until all is written it stays what it was.
+            Such as "model.safetensors"; any name is allowed. An existing file is replaced, whole: until all is written
+            it stays what it was.
 
         Raises
         ------
         NotFittedError
         InvalidParameterError
             A part of the model is code (a kernel that is a Python function, or of a class of your own, a solver of your
-            own), or is infinite; an attribute of your own.
+            own), or is infinite; an attribute of your own, or one that was changed after the fit.
         OSError
             A directory, no such folder, no permission, no space.
 
         Notes
         -----
-        An uncompressed .npz of named arrays with one JSON text, `header.json`; arrays of a device are written as they
-        are on the host. Not kept: `checkpoint`, `client`, `device`, `verbose`, a `random_state` that is neither
-        None nor an integer, `set_output`. With all samples for a basis, and with a ridge pre-image, the training data
-        are part of the model, and of the file.
+        A safetensors file: arrays by name, such as ``fit.components``, and one JSON text in its metadata. An array that
+        the text names as transposed is stored so. Arrays of a device are written as they are on the host. Not kept:
+        `checkpoint`, `client`, `device`, `verbose`, a `random_state` that is neither None nor an integer, `set_output`.
+        With all samples for a basis, and with a ridge pre-image, the training data are part of the model, and of the
+        file. `gpukpca.persistence.save_with_notes` also saves a Pipeline of a StandardScaler and an estimator.
         """
         save_with_notes(self, path, {})
+
+
+@dataclass(frozen=True)
+class ScalerFit:
+    """The fitted attributes of a StandardScaler."""
+
+    mean: Array | None = field_of("d", "of the columns")
+    var: Array | None = field_of("d", "of the columns, over n", "nonnegative")
+    scale: Array | None = field_of("d", "divisors of the centered columns", "positive")
+    n_samples_seen: Array = field_of("*", "rows, or for every column the rows without missing entries", "nonnegative")
+
+    @classmethod
+    def of(cls, scaler: Any) -> ScalerFit:
+        """Return the state of a fitted scaler."""
+        counts = np.atleast_1d(scaler.n_samples_seen_).astype(np.float64)
+        return cls(scaler.mean_, scaler.var_, scaler.scale_, counts)
+
+    def publish(self, scaler: Any) -> None:
+        """Set the attributes of a scaler."""
+        scaler.mean_, scaler.var_, scaler.scale_ = self.mean, self.var, self.scale
+        scaler.n_samples_seen_ = self.n_samples_seen if len(self.n_samples_seen) > 1 else self.n_samples_seen[0]
+
+
+register(ScalerFit)
 
 
 # -- to a file ---------------------------------------------------------------------------------------------------------
@@ -92,35 +131,54 @@ def save_with_notes(model: Any, path: str | os.PathLike[str], notes: dict[str, A
 
     Parameters
     ----------
-    model : fitted estimator with a method `save`
+    model : fitted estimator with a method `save`, or Pipeline of two steps, a StandardScaler and such an estimator
     path : str or path
     notes : dict
-        Identifiers to numbers, text, None, arrays, and tuples, lists and dictionaries of those.
+        Text to numbers, text, None, arrays, and tuples, lists and dictionaries of those.
     """
-    check_is_fitted(model)
     plain_target(path)  # before any work
-    layout = model._layout
-    if type(model).__name__ != layout.estimator:
-        raise InvalidParameterError(
-            f"{type(model).__name__} is a class of its own, which no reader of the file would know; only "
-            f"{layout.estimator} itself can be saved."
-        )
-    flat = Flattened()
-    flat.header |= {"format": FORMAT, "version": __version__, "estimator": layout.estimator}
-    for name, value in model.get_params(deep=False).items():
-        if name not in NOT_KEPT:
-            flat.put(f"parameters.{name}", _seed(value) if name == "random_state" else value)
-    for name, value in _fitted(model, layout).items():
-        flat.put(name, value)
-    for name, value in notes.items():
-        flat.put(f"notes.{name}", value)
+    writer = Writer()
+    header = {"format": FORMAT, "version": __version__, "model": _node_of(writer, "", model)}
+    header["notes"] = {name: writer.node(f"notes.{name}", value) for name, value in notes.items()}
     try:
-        _rebuilt(flat.header, flat.arrays, {layout.estimator: type(model)})
+        twin, _ = _unchecked(header, writer.arrays)
     except ModelFormatError as error:  # no file rather than one that nobody can read
         raise InvalidParameterError(f"this model cannot be saved: {error}.") from error
-    if len(flat.arrays) >= MOST_MEMBERS:
-        raise InvalidParameterError(f"this model cannot be saved: it has {len(flat.arrays)} arrays.")
-    write_archive(path, flat.header, flat.arrays)
+    for original, read in zip(_steps(model), _steps(twin), strict=True):
+        _check_same(original, read)
+    write_container(path, KIND, header, writer.arrays)
+
+
+def _steps(model: Any) -> list[Any]:
+    return [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
+
+
+def _node_of(writer: Writer, path: str, model: Any) -> Node:
+    """Return the node of an estimator, its scaler or their pipeline; `path` ends in a dot where it is not empty."""
+    cls = type(model)
+    if cls is Pipeline:
+        if [type(step) is StandardScaler for step in _steps(model)] != [True, False]:
+            raise InvalidParameterError("a Pipeline in a file has two steps: a StandardScaler and an estimator.")
+        steps = enumerate(model.steps)
+        return {"class": "Pipeline", "steps": [[n, _node_of(writer, f"{path}steps.{i}.", s)] for i, (n, s) in steps]}
+    check_is_fitted(model)
+    if cls is StandardScaler:
+        result: Any = ScalerFit.of(model)
+    elif cls is ESTIMATORS.get(cls.__name__):
+        result = model._result
+    else:
+        base = next((base.__name__ for base in cls.__mro__ if ESTIMATORS.get(base.__name__) is base), "an estimator")
+        raise InvalidParameterError(
+            f"{cls.__name__} is a class of its own, which no reader of the file would know; only {base} itself can be "
+            "saved."
+        )
+    parameters = {
+        name: writer.node(f"{path}parameters.{name}", _seed(value) if name == "random_state" else value)
+        for name, value in model.get_params(deep=False).items()
+        if name not in NOT_KEPT
+    }
+    facts = {name: writer.node(f"{path}{name}", vars(model)[name]) for name in FACTS if name in vars(model)}
+    return {"class": cls.__name__, "parameters": parameters, "facts": facts, "fit": writer.node(f"{path}fit", result)}
 
 
 def _seed(random_state: Any) -> int | None:
@@ -128,130 +186,35 @@ def _seed(random_state: Any) -> int | None:
     return int(random_state) if isinstance(random_state, Integral) else None
 
 
-def _fitted(model: Any, layout: Layout) -> dict[str, Any]:
-    """Return the fitted attributes in the order of the layout; raise for attributes that it does not know."""
-    known = {*model.get_params(deep=False), *layout.fitted, *OF_SKLEARN}
-    if unknown := sorted(set(vars(model)) - known):
+def _check_same(model: Any, twin: Any) -> None:
+    """Raise where an estimator has attributes that its file does not give back."""
+    name = type(model).__name__
+    known = {*model.get_params(deep=False), *OF_SKLEARN}
+    if unknown := sorted(set(vars(model)) - known - set(vars(twin))):
         raise InvalidParameterError(
-            f"{layout.estimator} has {', '.join(unknown)}, which a model file has no place for; delete it first, or "
-            "keep it beside the model with gpukpca.persistence.save_with_notes. (An attribute of the library needs a "
-            "line in gpukpca/persistence/layouts.py.)"
+            f"{name} has {', '.join(unknown)}, which a model file has no place for; delete it first, or keep it beside "
+            "the model with gpukpca.persistence.save_with_notes."
         )
-    return {name: vars(model)[name] for name in layout.fitted if name in vars(model)}
+    for attribute in sorted(set(vars(twin)) - known):
+        if attribute.endswith("_") and not _is_same(vars(model).get(attribute), vars(twin)[attribute]):
+            raise InvalidParameterError(
+                f"{name} cannot be saved: {attribute} was changed after the fit, and a file holds the result of the "
+                "fit. Fit again, or keep what you changed with gpukpca.persistence.save_with_notes."
+            )
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    """Return whether two attributes have the same numbers."""
+    if is_sparse(a) and is_sparse(b):
+        return a.shape == b.shape and all(np.array_equal(getattr(a, n), getattr(b, n)) for n in ("data", "indices"))
+    if is_numpy(a) or is_foreign(a):
+        return a is b or (is_numpy(b) and np.array_equal(to_host(a), b))
+    if b is None or isinstance(b, (int, float, str, tuple, dict, Kernel)):
+        return bool(a == b)
+    return type(a) is type(b)
 
 
 # -- from a file -------------------------------------------------------------------------------------------------------
-
-
-def check_version(header: Header) -> None:
-    """Raise `ModelFormatError` for a format that this version does not read."""
-    number, version = header.get("format"), header.get("version")
-    if not isinstance(number, int) or isinstance(number, bool) or not isinstance(version, str):
-        raise ModelFormatError("its header does not say which format it has")
-    if number > FORMAT:
-        raise ModelFormatError(
-            f"it was written by gpukpca {printable(version[:40])} in format {number}, and this is gpukpca "
-            f"{__version__}, which reads formats {OLDEST} to {FORMAT}; install a newer gpukpca"
-        )
-    if number < OLDEST:
-        raise ModelFormatError(f"its format {number} is older than {OLDEST}, the oldest that is read")
-
-
-def restored(
-    header: Header, arrays: Arrays, estimators: Mapping[str, Any], device: str | None = None
-) -> tuple[Any, dict[str, Any]]:
-    """Return the fitted estimator of a header and arrays, of a version that is read, and the notes.
-
-    What the estimator needs for new points goes to `device`.
-    """
-    model, notes = _rebuilt(header, arrays, estimators, device)
-    with _meant():
-        generator(getattr(model, "random_state", None))
-        model._check_parameters()
-        model._layout.check(model)
-    return model, notes
-
-
-def _rebuilt(
-    header: Header, arrays: Arrays, estimators: Mapping[str, Any], device: str | None = None
-) -> tuple[Any, dict[str, Any]]:
-    """Return the estimator with parts of the right kinds and shapes, and the notes."""
-    sizes: Sizes = {}
-    with _meant():
-        built = Rebuilt(header, arrays, sizes)
-        tree = built.tree
-        model = _with_parameters(built, tree, estimators)
-        layout, nodes = model._layout, _folder(tree, "notes")
-        _set_fitted(model, built, tree, sizes, private=False)
-    place = _placing(model.set_params(device=device), layout)
-    with _meant():
-        _set_fitted(model, built, tree, sizes, private=True, place=place)
-        _check_sizes(sizes)
-        return model, {key: built.value(node, f"notes.{key}") for key, node in nodes.items()}
-
-
-def _check_sizes(sizes: Sizes) -> None:
-    for letter, what in NEVER_NONE.items():
-        if sizes.get(letter, 1) == 0:
-            raise ModelFormatError(f"it has no {what}")
-
-
-@contextmanager
-def _meant() -> Iterator[None]:
-    """Report contradictions inside as `ModelFormatError`."""
-    try:
-        yield
-    except ModelFormatError:
-        raise
-    except CONTRADICTIONS as error:
-        raise ModelFormatError(f"its parts make no model ({error})") from error
-
-
-def _with_parameters(built: Rebuilt, tree: dict[str, Any], estimators: Mapping[str, Any]) -> Any:
-    """Return the unfitted estimator; parameters that an older file lacks have their default."""
-    for key in ("format", "version"):
-        del tree[key]
-    name = tree.pop("estimator", None)
-    if not isinstance(name, str) or name not in estimators:
-        raise ModelFormatError(f"its estimator is {str(name)[:80]!r}; known are {', '.join(estimators)}")
-    nodes = _folder(tree, "parameters")
-    unknown = sorted(set(nodes) - (set(estimators[name]().get_params(deep=False)) - set(NOT_KEPT)))
-    if unknown:
-        raise ModelFormatError(f"{name} has no parameter {', '.join(unknown)[:200]}")
-    return estimators[name](**{key: built.value(node, f"parameters.{key}") for key, node in nodes.items()})
-
-
-def _folder(tree: dict[str, Any], name: str) -> dict[str, Any]:
-    nodes = tree.pop(name, {})
-    if not isinstance(nodes, dict):
-        raise ModelFormatError(f"{name} is a value")
-    return nodes
-
-
-def _set_fitted(
-    model: Any,
-    built: Rebuilt,
-    tree: dict[str, Any],
-    sizes: Sizes,
-    private: bool,
-    place: Callable[[Array], Array] | None = None,
-) -> None:
-    """Set the public attributes, which determine the sizes of letters, or the private ones and the rest."""
-    kinds = {name: kind for name, kind in model._layout.fitted.items() if name.startswith("_") == private}
-    taken = [name for name in kinds if name in tree]
-    taken += sorted(set(tree) - set(taken)) if private else []
-    fitted = {name: built.value(tree.pop(name), name, place) for name in taken}
-    check_fields(model._layout.estimator, fitted, kinds, sizes)
-    vars(model).update(fitted)
-
-
-def _placing(model: Any, layout: Layout) -> Callable[[Array], Array] | None:
-    """Return the function that moves an array to the device of the model; None for the host."""
-    place = placement_for(model.device, getattr(model, layout.home))
-    return partial(move, like=place.work) if place.moved else None
-
-
-# -- public functions --------------------------------------------------------------------------------------------------
 
 
 def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
@@ -267,7 +230,7 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
 
     Returns
     -------
-    KernelPCA, PCA, IncrementalPCA, ProbabilisticPCA, BayesianPCA or LocalPCA
+    KernelPCA, PCA, IncrementalPCA, ProbabilisticPCA, BayesianPCA or LocalPCA; a Pipeline of a StandardScaler and one
         Its arrays are NumPy's, in memory of their own.
 
     Raises
@@ -283,7 +246,7 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
     -----
     Safe for files from anywhere: nothing in them is run, objects are made from a fixed table of classes, and no more
     memory is taken than the file has bytes, and what the checks need (p² items, and the basis made ready for the
-    kernel and the pre-image). Cost: one reading of the file, and n p² operations.
+    kernel and the pre-image). Cost: one reading of the file and its SHA-256 digest, and n p² operations.
     """
     return load_with_notes(path, device)[0]
 
@@ -304,6 +267,127 @@ def load_with_notes(path: str | os.PathLike[str], device: str | None = None) -> 
 
     parsed_device(device)
     try:
-        return restored(*read_archive(os.fspath(path), check_version), ESTIMATORS, device)
+        return restored(*read_container(os.fspath(path), KIND), device)
     except ModelFormatError as error:
         raise ModelFormatError(f"{os.fspath(path)} is no model file of gpukpca that can be read: {error}.") from error
+
+
+def restored(header: Header, arrays: Arrays, device: str | None = None) -> tuple[Any, dict[str, Any]]:
+    """Return the fitted estimator of a header and arrays, checked, and the notes.
+
+    What the estimator needs for new points goes to `device`.
+    """
+    with _refused():
+        _check_version(header)
+        model, notes = _unchecked(header, arrays)
+        estimator, node = _steps(model)[-1], _nodes(header["model"])[-1]
+        generator(getattr(estimator, "random_state", None))
+        estimator._check_parameters()
+        with overflow_allowed():
+            check_fit(estimator._result)
+    estimator.set_params(device=device)
+    place = placement_for(device, vars(estimator)[estimator._home])
+    if place.moved:
+        facts = {name: vars(estimator)[name] for name in FACTS if name in vars(estimator)}
+        estimator._publish(Reader(arrays, place.work).value(node["fit"], "fit"), place)
+        vars(estimator).update(facts)
+    return model, notes
+
+
+def _check_version(header: Header) -> None:
+    """Raise `ModelFormatError` for a format that this version does not read."""
+    number, version = header.get("format"), header.get("version")
+    if not isinstance(number, int) or isinstance(number, bool) or not isinstance(version, str):
+        raise ModelFormatError("its header does not say which format it has")
+    if number != FORMAT:
+        raise ModelFormatError(
+            f"it was written by gpukpca {printable(version[:40])} in format {number}, and this is gpukpca "
+            f"{__version__}, which reads format {FORMAT}; install {'a newer' if number > FORMAT else 'that'} gpukpca"
+        )
+
+
+def _unchecked(header: Header, arrays: Arrays) -> tuple[Any, dict[str, Any]]:
+    """Return the model on the host with fields of the right types and shapes, and the notes."""
+    with _refused():
+        if set(header) != {"format", "version", "model", "notes"}:
+            raise ModelFormatError(f"its header has {', '.join(map(repr, header))[:200]}")
+        steps = [_estimator(node, arrays) for node in _nodes(header["model"])]
+        if len(steps) == 1:
+            model = steps[0]
+        else:
+            model = Pipeline([(name, step) for (name, _), step in zip(header["model"]["steps"], steps, strict=True)])
+            if len({step.n_features_in_ for step in steps}) > 1:
+                raise ModelFormatError("the scaler and the estimator of its pipeline have other features")
+        notes = {name: Reader(arrays).value(node, f"notes.{name}") for name, node in header["notes"].items()}
+        if unknown := sorted(set(arrays) - set(_names_in(header))):
+            raise ModelFormatError(f"no part of it has the arrays {', '.join(unknown)[:200]}")
+        return model, notes
+
+
+def _names_in(node: Node) -> Iterator[str]:
+    """Yield the names of the arrays of a node."""
+    if isinstance(node, dict) and set(node) == {"array"}:
+        yield node["array"]
+    elif isinstance(node, (dict, list)):
+        for part in node.values() if isinstance(node, dict) else node:
+            yield from _names_in(part)
+
+
+def _nodes(node: Node) -> list[Node]:
+    """Return the nodes of the estimators of a model."""
+    if node["class"] != "Pipeline":
+        return [node]
+    steps = node["steps"]
+    names = [name for name, _ in steps]
+    if [part["class"] == "StandardScaler" for _, part in steps] != [True, False] or not all(
+        isinstance(name, str) and printable(name) == name for name in names
+    ):
+        raise ModelFormatError("its pipeline has other steps than a StandardScaler and an estimator")
+    return [part for _, part in steps]
+
+
+def _estimator(node: Node, arrays: Arrays) -> Any:
+    """Return the fitted estimator of a node, on the host."""
+    name = node["class"]
+    known: dict[str, Any] = {**ESTIMATORS, "StandardScaler": StandardScaler}
+    if not isinstance(name, str) or name not in known:
+        raise ModelFormatError(f"its estimator is {str(name)[:80]!r}; known are {', '.join(ESTIMATORS)}")
+    cls, reader = known[name], Reader(arrays)
+    if set(node) != {"class", "parameters", "facts", "fit"}:
+        raise ModelFormatError(f"{name} has {', '.join(map(repr, node))[:200]}")
+    if unknown := sorted(set(node["parameters"]) - (set(cls().get_params(deep=False)) - set(NOT_KEPT))):
+        raise ModelFormatError(f"{name} has no parameter {', '.join(unknown)[:200]}")
+    model = cls(**{key: reader.value(part, f"parameters.{key}") for key, part in node["parameters"].items()})
+    facts = {key: reader.value(part, key) for key, part in node["facts"].items()}
+    check_fields(name, facts, FACTS, reader.sizes)
+    d = reader.sizes["d"] = facts["n_features_in_"]
+    fit = reader.value(node["fit"], "fit")
+    check_sizes(reader.sizes)
+    names = facts.get("feature_names_in_")
+    if names is not None and (names.dtype != object or names.shape != (d,) or len(set(names)) != d):
+        raise ModelFormatError(f"feature_names_in_ must be {d} different texts")
+    vars(model).update(facts)
+    if cls is StandardScaler:
+        if type(fit) is not ScalerFit:
+            raise ModelFormatError(f"{name} has a fit of {type(fit).__name__}")
+        fit.publish(model)
+        return model
+    if type(fit) is not model._result_type:
+        raise ModelFormatError(f"{name} has a fit of {type(fit).__name__}")
+    host = np.empty(0)
+    model._publish(fit, Placement(host, host))
+    if missing := sorted({key for key in FACTS if key in vars(model)} - set(facts)):
+        raise ModelFormatError(f"{name} lacks {', '.join(missing)}")
+    vars(model).update(facts)
+    return model
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Report contradictions inside as `ModelFormatError`."""
+    try:
+        yield
+    except ModelFormatError:
+        raise
+    except CONTRADICTIONS as error:
+        raise ModelFormatError(f"its parts make no model ({error})") from error

@@ -208,12 +208,6 @@ def test_a_model_saved_without_the_command_line_is_as_good(X: np.ndarray):
     np.testing.assert_array_equal(loaded("t.npz")["scores"], model.transform(X[90:]))
 
 
-def test_an_array_of_a_model_file_is_data_where_it_is_named(X: np.ndarray):
-    fit("x.npy", "--method", "pca", "-n", 3, "--save", "m.npz", *OUT)
-    fit("m.npz", "--key", "components_", "--method", "pca", "-o", "c.npz")
-    assert loaded("c.npz")["scores"].shape == (3, 3)
-
-
 def test_rows_are_counted_from_the_start_of_the_input(rng: np.random.Generator):
     rows = rng.standard_normal((CHUNK + 900, 3))
     np.save("x.npy", rows)

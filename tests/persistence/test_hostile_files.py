@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import os
 import traceback
 from collections.abc import Callable
@@ -14,13 +16,12 @@ import scipy.sparse
 
 import gpukpca
 from gpukpca import PCA, KernelPCA
-from gpukpca._archive import write_archive
+from gpukpca._container import write_container
 from gpukpca.backend.csr import csr_from_parts
 from gpukpca.exceptions import ModelFormatError
 from gpukpca.kernels import RBF
-from gpukpca.persistence import ESTIMATORS
-from gpukpca.persistence.save_load import restored
-from tests.model_files import DIVERSE, MODELS, changed, parts
+from gpukpca.persistence.save_load import KIND, restored
+from tests.model_files import DIVERSE, MODELS, changed, get, parts, paths, put
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +128,7 @@ def test_models_of_mutated_index_arrays_are_refused_or_have_scores() -> None:
     def work() -> str:
         rng, refused = np.random.default_rng(17), 0
         for _ in range(300):
-            name = str(rng.choice(["X_fit_.indices", "X_fit_.indptr"]))
+            name = str(rng.choice(["fit.map.basis.indices", "fit.map.basis.indptr"]))
 
             def change(header: Any, arrays: Any, name: str = name) -> None:
                 arrays[name] = mutated(arrays[name], rng)
@@ -170,11 +171,12 @@ def test_unsorted_and_repeated_indices_are_one_matrix() -> None:
 
 def test_a_model_of_unsorted_rows_is_that_of_sorted_ones() -> None:
     header, arrays = parts("sparse")
-    whole = restored(dict(header), dict(arrays), ESTIMATORS)[0]
+    whole = restored(header, arrays)[0]
 
     def reverse(header: Any, arrays: Any) -> None:
-        for start, stop in zip(arrays["X_fit_.indptr"][:-1], arrays["X_fit_.indptr"][1:], strict=True):
-            for name in ("X_fit_.indices", "X_fit_.data"):
+        ends = arrays["fit.map.basis.indptr"]
+        for start, stop in itertools.pairwise(ends):
+            for name in ("fit.map.basis.indices", "fit.map.basis.data"):
                 arrays[name][start:stop] = arrays[name][start:stop][::-1].copy()
 
     X = np.ones((3, 6))
@@ -191,9 +193,9 @@ FUZZED = (*DIVERSE, "linear", "poly", "Nyström", "precomputed", "sparse", "prob
 def mutate(header: dict[str, Any], arrays: dict[str, np.ndarray], rng: np.random.Generator) -> None:
     """Change one array or one number of the header."""
     names = [name for name, array in arrays.items() if array.size]
-    numbers = [name for name, value in header.items() if type(value) is float]
+    numbers = [path for path in paths(header["model"]["fit"]) if type(get(header["model"]["fit"], path)) is float]
     if numbers and rng.random() < 0.2:
-        header[rng.choice(numbers)] = float(rng.choice([1e308, -1e308, 1e-308, 0.0, -1.0]))
+        put(header["model"]["fit"], rng.choice(numbers), float(rng.choice([1e308, -1e308, 1e-308, 0.0, -1.0])))
         return
     name = rng.choice(names)
     array = arrays[name] = arrays[name].copy()
@@ -234,9 +236,9 @@ def test_models_that_are_read_have_finite_scores(name: str, tmp_path: Path) -> N
     def work() -> str:
         refused = 0
         for seed in SEEDS:
-            changed_header, changed_arrays = dict(header), dict(arrays)
+            changed_header, changed_arrays = copy.deepcopy(header), dict(arrays)
             mutate(changed_header, changed_arrays, np.random.default_rng(seed))
-            write_archive(path, changed_header, changed_arrays)
+            write_container(path, KIND, changed_header, changed_arrays)
             try:
                 model = gpukpca.load(path)
             except ModelFormatError:

@@ -34,14 +34,18 @@ class KernelPCAFit:
     """
 
     kernel: Kernel = field_of("", 'With numbers in place of rules such as gamma="scale".')
-    plan: Plan = field_of("", "What was decided and why, and predicted memory.")
+    plan: Plan = field_of("", "What was decided and why, and predicted memory; None of another library.", "or None")
     spectrum: Spectrum = field_of("", "Eigenvalues in float64 on the host, and the total variance.")
-    eigenvectors: Array = field_of("n p", "Unit columns; the entry of largest modulus is positive.")
+    eigenvectors: Array = field_of(
+        "n p", "Unit columns; the entry of largest modulus is positive.", "orthonormal columns"
+    )
     scores: Array = field_of("n p", "Of the training rows.")
     residual_norms: Array = field_of(
-        "p", "‖Kc u - λ u‖₂ with the rounding of the entries of K: each eigenvalue is that near to a true one."
+        "p",
+        "‖Kc u - λ u‖₂ with the rounding of the entries of K: each eigenvalue is that near to a true one.",
+        "nonnegative",
     )
-    converged: np.ndarray = field_of("p", "Whether the residual is at most tol λ_1, on the host.")
+    converged: np.ndarray = field_of("p", "Whether the residual is at most tol λ_1, on the host.", "flags")
     gap: float | None = field_of("", "λ_p - λ_{p+1}, where it is known.")
     n_passes: int = field_of("", "Passes over K.")
     n_products: int = field_of("", "Columns multiplied by K in all passes; of Nyström, columns of K evaluated.")
@@ -52,14 +56,16 @@ class KernelPCAFit:
     n_jobs: int | None = field_of("", "Threads for new points.", default=None)
     axes: LinearAxes | None = field_of("", "Of the linear kernel with dense rows alone: the axes.", default=None)
     landmarks: np.ndarray | None = field_of(
-        "m", "Of Nyström alone: which training rows the basis consists of, on the host.", default=None
+        "m", "Of Nyström alone: which training rows the basis consists of, on the host.", "index of n", default=None
     )
     certificate: float | None = field_of(
-        "", "Of Nyström alone: every true eigenvalue lies between λ and λ + certificate.", default=None
+        "", "Of Nyström alone: every true eigenvalue lies between λ and λ + certificate.", "nonnegative", default=None
     )
     total_interval: tuple[float, float] | None = field_of(
         "", "Of Nyström alone: between these lies the trace of the centered kernel matrix.", default=None
     )
+
+    preimage: Any = field_of("", "The learned map from scores to data space, where there is one.", default=None)
 
     @classmethod
     def of_eigenpairs(

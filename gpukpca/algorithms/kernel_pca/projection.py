@@ -23,7 +23,7 @@ from gpukpca.kernels.prepared import PreparedRows
 class AffineProjection:
     """The map of new points, scores(x) = k(x, basis) A - b, where it is computed."""
 
-    basis: Any = field_of("m d", "The training rows, or the landmarks; an array or a CSR matrix.")
+    basis: Any = field_of("m d", "The training rows, or the landmarks; an array or a CSR matrix.", "or sparse")
     projection: Array = field_of("m p", "A.")
     offset: Array = field_of("p", "b.")
     mean_weights: Array = field_of(
@@ -33,7 +33,9 @@ class AffineProjection:
     )
     mean_norm: float = field_of("", "The squared norm of that mean, as the tiles of the prepared basis have it.")
     template: PreparedRows | None = field_of("", "What the kernel learned from the training set.", default=None)
-    rows: PreparedRows | None = field_of("", "The basis made ready, once that is done.", default=None, repr=False)
+    rows: PreparedRows | None = field_of(
+        "", "The basis made ready, once that is done.", "derived", default=None, repr=False
+    )
 
     @classmethod
     def of_eigenpairs(

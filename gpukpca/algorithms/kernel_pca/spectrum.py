@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.solver_warnings import warn_of_convergence
 from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import dtype_name, to_host
@@ -40,22 +41,16 @@ REMEDIES = (
 )
 
 
+@documented
 @dataclass(frozen=True)
 class Spectrum:
-    """Checked eigenvalues of a centered kernel matrix.
+    """Checked eigenvalues of a centered kernel matrix."""
 
-    Attributes
-    ----------
-    eigenvalues : array on the host, shape (p,), descending, none negative
-    total_variance : float
-        In the units of the eigenvalues, the denominator of the ratios.
-    dtype : "float64" or "float32"
-        What they were computed in.
-    """
-
-    eigenvalues: np.ndarray
-    total_variance: float
-    dtype: str = "float64"
+    eigenvalues: np.ndarray = field_of("p", "On the host, descending, none negative.", "nonnegative", "descending")
+    total_variance: float = field_of(
+        "", "In the units of the eigenvalues, the denominator of the ratios.", "nonnegative"
+    )
+    dtype: str = field_of("", '"float64" or "float32": of the computation.', default="float64")
 
     def truncated(self, keep: int) -> Spectrum:
         """Return the first `keep` eigenvalues, with the same total."""

@@ -300,7 +300,7 @@ def fit_spectrum(
         resources.place.work.dtype,
         total=total * n / settings.degrees(n),
         n_iter=steps,
-        converged=pca.converged and converged,
+        converged=bool(pca.converged) and converged,
         solver=f"{prior.name}: {pca.solver}",
         fallbacks=pca.fallbacks,
     )

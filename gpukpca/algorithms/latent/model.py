@@ -51,11 +51,13 @@ OfIncomplete = Callable[[Array, Array], Array]
 class LatentModel:
     """The model in its principal form, of rows times `scale`, in the widest floating type where it is computed."""
 
-    axes: Array = field_of("d p", "V")
-    variances: np.ndarray = field_of("p", "Λ of the covariance along V, descending, at least the noise; on the host")
-    noise: float = field_of("", "σ²; 0 where the data are in the space of V")
+    axes: Array = field_of("d p", "V", "orthonormal columns")
+    variances: np.ndarray = field_of(
+        "p", "Λ of the covariance along V, descending, at least the noise; on the host", "nonnegative", "descending"
+    )
+    noise: float = field_of("", "σ²; 0 where the data are in the space of V", "nonnegative")
     mean: Array = field_of("d", "μ")
-    scale: float = field_of("", "a power of two", default=1.0)
+    scale: float = field_of("", "a power of two", "a power of two", default=1.0)
 
     @classmethod
     def of(cls, parameters: Parameters, factor: float, scale: float) -> LatentModel:
@@ -173,21 +175,25 @@ class LatentModel:
 class LatentFit:
     """Result of probabilistic or Bayesian PCA, in the library and the dtype of the data."""
 
-    components: Array = field_of("p d", "unit rows; the entry of largest modulus is positive")
+    components: Array = field_of("p d", "unit rows; the entry of largest modulus is positive", "orthonormal rows")
     loadings: Array = field_of("d p", "W = V (Λ - σ²)^½")
     mean: Array = field_of("d", "μ")
-    explained_variance: Array = field_of("p", "variances of the model along the components, σ² included, descending")
-    explained_variance_ratio: Array = field_of("p", "shares of the total variance")
-    total_variance: float = field_of("", "of the data where no entry is missing, else of the model")
-    noise_variance: float = field_of("", "σ²")
-    n_samples: int = field_of("", "rows of the fit")
+    explained_variance: Array = field_of(
+        "p", "variances of the model along the components, σ² included, descending", "nonnegative", "descending"
+    )
+    explained_variance_ratio: Array = field_of("p", "shares of the total variance", "nonnegative")
+    total_variance: float = field_of("", "of the data where no entry is missing, else of the model", "nonnegative")
+    noise_variance: float = field_of("", "σ²", "nonnegative")
+    n_samples: int = field_of("", "rows of the fit", "positive")
     n_iter: int = field_of("", "steps of EM; 1 for the closed form")
     converged: bool = field_of("", "whether the iteration reached its tolerance")
     solver: str = field_of("", "the method that ran")
     fallbacks: tuple[str, ...] = field_of("", "failures of a device and what replaced them")
     model: LatentModel = field_of("", "the model in the units of the fit, in the widest type")
     log_likelihoods: Array | None = field_of("n_iter+1", "of EM, before every step and at the end", default=None)
-    precisions: Array | None = field_of("q", "of all candidates of Bayesian PCA; infinite where pruned", default=None)
+    precisions: Array | None = field_of(
+        "q", "of all candidates of Bayesian PCA; infinite where pruned", "positive", "infinite", default=None
+    )
 
     @classmethod
     def of(

@@ -33,11 +33,13 @@ NEGLIGIBLE = 1e-32
 class Cluster:
     """x ~ N(mean, Vᵀ(Λ - σ²)V + σ²I), in the units of a fit."""
 
-    weight: float = field_of("", "share of the rows")
+    weight: float = field_of("", "share of the rows", "positive")
     mean: Array = field_of("d", "of its rows")
-    axes: Array = field_of("p d", "V, orthonormal rows")
-    variances: np.ndarray = field_of("p", "Λ, descending, none below the noise; on the host")
-    noise: float = field_of("", "σ²")
+    axes: Array = field_of("p d", "V, orthonormal rows", "orthonormal rows")
+    variances: np.ndarray = field_of(
+        "p", "Λ, descending, none below the noise; on the host", "nonnegative", "descending"
+    )
+    noise: float = field_of("", "σ²", "positive")
     reseeded: bool = field_of("", "whether it was empty before, and moved", default=False)
     fallbacks: tuple[str, ...] = field_of("", "failures of the eigensolver on a device", default=())
 

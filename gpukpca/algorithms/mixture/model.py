@@ -158,12 +158,14 @@ class LocalModel:
 class MixtureFit:
     """Result of a local PCA, in the library of the data; clusters are in descending order of weight."""
 
-    weights: Array = field_of("k", "shares of the rows")
+    weights: Array = field_of("k", "shares of the rows", "nonnegative")
     means: Array = field_of("k d", "in the widest type")
-    components: Array = field_of("k p d", "orthonormal rows; the entry of largest modulus is positive")
-    explained_variance: Array = field_of("k p", "along the components; none below the noise")
-    noise_variance: Array = field_of("k", "in each direction off the plane")
-    labels: Array = field_of("n", "the cluster of every row of the fit")
+    components: Array = field_of(
+        "k p d", "orthonormal rows; the entry of largest modulus is positive", "orthonormal rows"
+    )
+    explained_variance: Array = field_of("k p", "along the components; none below the noise", "nonnegative")
+    noise_variance: Array = field_of("k", "in each direction off the plane", "nonnegative")
+    labels: Array = field_of("n", "the cluster of every row of the fit", "index of k")
     n_iter: int = field_of("", "iterations of the best start")
     converged: bool = field_of("", "whether the last iteration gained no more than the tolerance")
     bic: dict[tuple[int, int], float] = field_of("", "BIC by clusters and components that were tried")

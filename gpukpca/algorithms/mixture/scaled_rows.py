@@ -31,8 +31,10 @@ class RowScaling:
     """The units of a fit: a row x becomes ``factor x - shift``."""
 
     shift: Array = field_of("d", "in the widest type, where it is computed")
-    factor: float = field_of("", "a power of two")
-    variance: float = field_of("", "mean variance of a feature over n, in these units; 0 where all rows are equal")
+    factor: float = field_of("", "a power of two", "a power of two")
+    variance: float = field_of(
+        "", "mean variance of a feature over n, in these units; 0 where all rows are equal", "nonnegative"
+    )
 
     @classmethod
     def of(cls, X: Array, like: Array) -> RowScaling:

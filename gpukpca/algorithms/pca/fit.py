@@ -217,6 +217,8 @@ def _fit_of(
         scale=None if scale is None else from_host(scale, V),
         residual_norms=from_host(variances.residual_norms, V),
         converged=eigen is None or bool(np.all(eigen.converged[:p])),
+        n_samples=plan.n_samples,
+        device=plan.device,
         plan=plan,
         solver=plan.method if eigen is None else f"{plan.method}: {eigen.solver}",
         fallbacks=() if eigen is None else eigen.fallbacks,

@@ -95,10 +95,15 @@ class IncrementalState:
 
     moments: Moments = field_of("", "count, mean and sums of squares")
     axes: Array = field_of("p d", "unit rows, in descending order of singular value")
-    singular_values: np.ndarray = field_of("q", "of the last stack of rows on the host, q >= p: retained or left out")
-    noise: float = field_of("", "the mean variance of those left out, over n - 1")
+    singular_values: np.ndarray = field_of(
+        "q", "of the last stack of rows on the host, q >= p: retained or left out", "nonnegative"
+    )
+    noise: float = field_of("", "the mean variance of those left out, over n - 1", "nonnegative")
     scale: float = field_of(
-        "", "the power of two that the rows are multiplied by; all fields are in its units", default=1.0
+        "",
+        "the power of two that the rows are multiplied by; all fields are in its units",
+        "a power of two",
+        default=1.0,
     )
 
     @property
@@ -140,17 +145,21 @@ class IncrementalState:
 class IncrementalFit:
     """Result of a PCA of batches, in the library of the data."""
 
-    components: Array = field_of("p d", "unit rows; the entry of largest modulus is positive")
-    singular_values: Array = field_of("p", "norms of the columns of scores")
-    explained_variance: Array = field_of("p", "variances of the scores, n - 1 degrees of freedom, descending")
-    explained_variance_ratio: Array = field_of("p", "exact shares of the total variance")
+    components: Array = field_of("p d", "unit rows; the entry of largest modulus is positive", "orthonormal rows")
+    singular_values: Array = field_of("p", "norms of the columns of scores", "nonnegative")
+    explained_variance: Array = field_of(
+        "p", "variances of the scores, n - 1 degrees of freedom, descending", "nonnegative", "descending"
+    )
+    explained_variance_ratio: Array = field_of("p", "exact shares of the total variance", "nonnegative")
     mean: Array = field_of("d", "of the features, in the widest type")
-    var: Array = field_of("d", "variances of the features over n, in the widest type")
-    noise_variance: float = field_of("", "the mean of the variances left out")
-    total_variance: float = field_of("", "the sum of the variances of the features")
-    n_samples_seen: int = field_of("", "rows so far")
+    var: Array = field_of("d", "variances of the features over n, in the widest type", "nonnegative")
+    noise_variance: float = field_of("", "the mean of the variances left out", "nonnegative")
+    total_variance: float = field_of("", "the sum of the variances of the features", "nonnegative")
+    n_samples_seen: int = field_of("", "rows so far", "positive")
     state: IncrementalState = field_of("", "all that the next batch needs")
-    residual_norms: Array | None = field_of("p", "||S v - λ v|| with the covariance matrix S; exact fits", default=None)
+    residual_norms: Array | None = field_of(
+        "p", "||S v - λ v|| with the covariance matrix S; exact fits", "nonnegative", default=None
+    )
     converged: bool | None = field_of("", "whether all residuals are small; exact fits", default=None)
     n_passes: int | None = field_of("", "passes over the batches; exact fits", default=None)
     solver: str | None = field_of("", "the solver that ran; exact fits", default=None)

@@ -45,8 +45,10 @@ class LinearProjection:
     shift: Array = field_of("d", "the mean in the dtype of the data")
     axes: Array = field_of("d p", "A: components in units of the scale")
     offset: np.ndarray = field_of("p", "b: what the shift lacks of the mean, projected; on the host")
-    weights: Array | None = field_of("d", "1 / scale")
-    inverse_roots: np.ndarray = field_of("p", "1 / standard deviation of the scores, 0 where that is 0; on the host")
+    weights: Array | None = field_of("d", "1 / scale", "positive")
+    inverse_roots: np.ndarray = field_of(
+        "p", "1 / standard deviation of the scores, 0 where that is 0; on the host", "nonnegative"
+    )
 
     @classmethod
     def of(cls, Z: CenteredMatrix, V: Array, deviations: np.ndarray) -> LinearProjection:
@@ -105,17 +107,23 @@ def scores_of_panel(panel: Array, projection: LinearProjection) -> np.ndarray:
 class PCAFit:
     """Result of a principal component analysis, in the library and the dtype of the data."""
 
-    components: Array = field_of("p d", "unit rows; the entry of largest modulus is positive")
-    explained_variance: Array = field_of("p", "variances of the scores, n - 1 degrees of freedom, descending")
-    explained_variance_ratio: Array = field_of("p", "exact shares of the total variance")
-    singular_values: Array = field_of("p", "norms of the columns of scores")
-    total_variance: float = field_of("", "the sum of the variances of the features")
-    noise_variance: float = field_of("", "the mean of the variances left out")
+    components: Array = field_of("p d", "unit rows; the entry of largest modulus is positive", "orthonormal rows")
+    explained_variance: Array = field_of(
+        "p", "variances of the scores, n - 1 degrees of freedom, descending", "nonnegative", "descending"
+    )
+    explained_variance_ratio: Array = field_of("p", "exact shares of the total variance", "nonnegative")
+    singular_values: Array = field_of("p", "norms of the columns of scores", "nonnegative")
+    total_variance: float = field_of("", "the sum of the variances of the features", "nonnegative")
+    noise_variance: float = field_of("", "the mean of the variances left out", "nonnegative")
     mean: Array = field_of("d", "of the features")
-    scale: Array | None = field_of("d", "divisors of the centered features; None stands for ones")
-    residual_norms: Array = field_of("p", "||C v - λ v|| with the covariance matrix C, from products")
-    converged: bool = field_of("", "whether all residuals are within the tolerance")
-    plan: PCAPlan = field_of("", "the method, the solver and the predicted memory")
+    scale: Array | None = field_of("d", "divisors of the centered features; None stands for ones", "positive")
+    residual_norms: Array | None = field_of(
+        "p", "||C v - λ v|| with the covariance matrix C, from products; None where unknown", "nonnegative"
+    )
+    converged: bool | None = field_of("", "whether all residuals are within the tolerance; None where unknown")
+    n_samples: int = field_of("", "rows of the fit", "positive")
+    device: str = field_of("", "the name of the device of the computation")
+    plan: PCAPlan | None = field_of("", "the method, the solver and the predicted memory; None of another library")
     solver: str = field_of("", "the method and the solver that ran")
     fallbacks: tuple[str, ...] = field_of("", "what a device could not do at first")
     projection: LinearProjection = field_of("", "the map of new points")
@@ -125,16 +133,6 @@ class PCAFit:
     def n_components(self) -> int:
         """Return the number p of components."""
         return int(self.components.shape[0])
-
-    @property
-    def n_samples(self) -> int:
-        """Return the number n of rows of the fit."""
-        return self.plan.n_samples
-
-    @property
-    def device(self) -> str:
-        """Return the name of the device of the computation."""
-        return self.plan.device
 
     @property
     def gaussian(self) -> GaussianModel:
@@ -184,9 +182,9 @@ class PCAFit:
         return replace(
             self,
             **kept,
-            residual_norms=self.residual_norms[:p],
+            residual_norms=None if self.residual_norms is None else self.residual_norms[:p],
             noise_variance=left_out / (min(n, d) - p) if p < min(n, d) else 0.0,
-            plan=replace(self.plan, n_components=p),
+            plan=None if self.plan is None else replace(self.plan, n_components=p),
             projection=replace(
                 self.projection,
                 axes=self.projection.axes[:, :p],

@@ -35,16 +35,18 @@ SHIFT_STEPS, ENOUGH = 50, 1e-12
 class DistanceConstraint(Preimage):
     """Position from the distances to the nearest points of the basis."""
 
-    space: FeatureSpace = field_of("", "The feature space of the model.")
-    points: Array = field_of("m d", "The basis, less `mean` where kernel values determine distances.")
+    space: FeatureSpace = field_of("", "The feature space of the model.", "derived")
+    points: Array = field_of("m d", "The basis, less `mean` where kernel values determine distances.", "derived")
     mean: Array | None = field_of("d", "None where they determine inner products.")
     scores: Array = field_of("m p", "Of the basis.")
     norms: Array = field_of("m", "‖φ(b) - m‖², in the widest type.")
     diagonal: Array = field_of("m", "k(b, b), in the widest type.")
     reach: float = field_of(
-        "", "The square of twice the largest distance of the data from their mean: no two are further apart."
+        "",
+        "The square of twice the largest distance of the data from their mean: no two are further apart.",
+        "nonnegative",
     )
-    n_neighbors: int = field_of("", "Points of the basis that each position comes from.")
+    n_neighbors: int = field_of("", "Points of the basis that each position comes from.", "positive")
 
     @classmethod
     def learn(cls, space: FeatureSpace, scores: Array, n_neighbors: int) -> DistanceConstraint:

@@ -39,16 +39,16 @@ HALVINGS = 40
 class FixedPoint(Preimage):
     """Maximizes g from a start, a panel of points at a time."""
 
-    space: FeatureSpace = field_of("", "The feature space of the model.")
-    points: Array = field_of("m d", "The basis less `mean`.")
+    space: FeatureSpace = field_of("", "The feature space of the model.", "derived")
+    points: Array = field_of("m d", "The basis less `mean`.", "derived")
     mean: Array = field_of("d", "In the widest type.")
     scores: Array = field_of(
         "m p", "Of the basis: where no start is given, the basis point with the nearest scores is the start."
     )
-    spread: float = field_of("", "Root mean square of ‖b - mean‖.")
-    slope: Kernel = field_of("", "h, up to a factor.")
-    max_iter: int = field_of("", "Iterations at most.")
-    tol: float = field_of("", "Of the step, in units of `spread`.")
+    spread: float = field_of("", "Root mean square of ‖b - mean‖.", "nonnegative")
+    slope: Kernel = field_of("", "h, up to a factor.", "derived")
+    max_iter: int = field_of("", "Iterations at most.", "positive")
+    tol: float = field_of("", "Of the step, in units of `spread`.", "nonnegative")
 
     @classmethod
     def learn(cls, space: FeatureSpace, scores: Array, max_iter: int, tol: float) -> FixedPoint:

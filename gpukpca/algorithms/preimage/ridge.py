@@ -25,9 +25,9 @@ class RidgeRule:
     """The options of a ridge regression: see `RidgePreimage`. The gamma of the kernel may be a rule."""
 
     kernel: Kernel = field_of("", "Between scores.")
-    alpha: float = field_of("", "Added to the diagonal of the kernel matrix of the scores.")
+    alpha: float = field_of("", "Added to the diagonal of the kernel matrix of the scores.", "nonnegative")
     centered: bool = field_of("", "Whether the data are regressed less their mean.")
-    landmarks: int = field_of("", "0: all rows.")
+    landmarks: int = field_of("", "0: all rows.", "nonnegative")
     n_jobs: int | None = field_of("", "Threads.", default=None)
 
 

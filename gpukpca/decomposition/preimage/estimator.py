@@ -11,8 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._rules import is_integer
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
-from gpukpca.algorithms.kernel_pca.linear_axes import LinearAxes
-from gpukpca.algorithms.kernel_pca.projection import AffineProjection
+from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.preimage.apply import (
     denoised_points,
     feature_space_errors,
@@ -69,24 +68,19 @@ _EXAMPLES = {"kernel": "gpukpca.kernels.RBF()", "preimage": "gpukpca.decompositi
 
 
 class WithPreimages:
-    """The way back of a fitted kernel PCA, with `kernel_`, `_map`, `_space` and, where there is one, `_preimage`."""
+    """The methods of a fitted kernel PCA that lead back to data space."""
 
     kernel_: Any
     n_jobs: Any
     X_fit_: Any
     eigenvalues_: Array
-    _map: AffineProjection
-    plan_: Any  # a Plan; None after from_sklearn
-    landmarks_: np.ndarray
-    # Files of models without them have none.
-    _axes: LinearAxes | None = None
-    _preimage: Preimage | None = None
+    _result: KernelPCAFit
 
     @property
     def _space(self) -> FeatureSpace:
         """Return the affine space of the components in feature space."""
-        landmarks = self.landmarks_ if self.plan_ is not None and self.plan_.is_approximate else None
-        return FeatureSpace(self.kernel_, self._map, self.n_jobs, landmarks, self._axes)
+        fit = self._result
+        return FeatureSpace(fit.kernel, fit.map, self.n_jobs, fit.landmarks, fit.axes)
 
     # -- parameters ------------------------------------------------------------------------------------------------
 
@@ -148,7 +142,7 @@ class WithPreimages:
         """
         preimage = self._checked_preimage()
         q = self._first(n_components, lowest=1)
-        like = self._map.like
+        like = self._result.map.like
         with device_context(like), overflow_allowed():
             Z = checked_scores(X, like, int(self.eigenvalues_.shape[0]))[:, :q]
             points, info = points_of_scores(preimage, Z, X)
@@ -190,7 +184,7 @@ class WithPreimages:
         preimage = self._checked_preimage()
         q = self._first(n_components, lowest=1)
         Y = new_data(self, X, self.X_fit_, "denoise")
-        with device_context(self._map.like), overflow_allowed():
+        with device_context(self._result.map.like), overflow_allowed():
             points, info = denoised_points(self._space, preimage, Y, q, X)
         return (points, info) if return_info else points
 
@@ -286,7 +280,7 @@ class WithPreimages:
         Y = new_data(self, X, self.X_fit_, "feature_space_error")
         if given:
             diagonal = _checked_diagonal(diagonal, int(Y.shape[0]))
-        with device_context(self._map.like), overflow_allowed():
+        with device_context(self._result.map.like), overflow_allowed():
             return feature_space_errors(self._space, Y, q, X, diagonal)
 
     @OnlyWhere(_without_diagonal)
@@ -319,12 +313,13 @@ class WithPreimages:
     def _checked_preimage(self) -> Preimage:
         """Return the pre-image, or raise `NotFittedError` where the fit has none."""
         check_is_fitted(self)
-        if self._preimage is None:
+        preimage: Preimage | None = self._result.preimage
+        if preimage is None:
             raise NotFittedError(
                 "this KernelPCA was fitted without preimage or fit_inverse_transform=True, so it has no inverse; fit "
                 "it again."
             )
-        return self._preimage
+        return preimage
 
     def _first(self, n_components: Any, lowest: int) -> int:
         """Return how many components are used: all, or the number given."""
@@ -343,7 +338,7 @@ class WithPreimages:
         preimage = self._checked_preimage()
         q = self._first(n_components, lowest=1)
         Y = new_data(self, X, self.X_fit_, "reconstruction_error")
-        with device_context(self._map.like), overflow_allowed():
+        with device_context(self._result.map.like), overflow_allowed():
             return reconstruction_errors(self._space, preimage, Y, q, X, wide=wide)
 
 

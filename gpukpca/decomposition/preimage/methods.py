@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -21,8 +20,7 @@ from gpukpca.decomposition._kernels import NAMED_KERNELS, KernelName
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.bandwidth import Gamma
-from gpukpca.persistence.kinds import ANYTHING
-from gpukpca.persistence.table import Entry, join
+from gpukpca.persistence.schema import register
 
 # Rows up to which the ridge of "auto" uses all of them; the landmarks it uses beyond, and at most what share of rows.
 ALL_ROWS_UP_TO = 10_000
@@ -198,8 +196,8 @@ METHODS: dict[str, type[BaseEstimator]] = {
     "fixed_point": FixedPointPreimage,
     "distance_constraint": DistanceConstraintPreimage,
 }
-for _method in METHODS.values():  # model files hold their options, which are checked as parameters
-    join(Entry(_method, dict.fromkeys(signature(_method).parameters, ANYTHING)))
+for _method in METHODS.values():
+    register(_method)
 
 
 def preimage_method(estimator: Any, kernel: Kernel | None = None) -> Any:

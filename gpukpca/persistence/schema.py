@@ -1,0 +1,445 @@
+"""Schema of model files: a fixed table of classes, and the fields of each with their types, shapes and rules.
+
+An object becomes a JSON node with the name of its class and the nodes of its fields; arrays are stored by the path of
+their first field. Types and shapes come from the classes: annotations, and `field_of` of fit results. A letter of a
+shape stands for one number in all of a model: n samples, d features, p components, m rows of the basis, r rows of a
+ridge pre-image, k clusters, q candidates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from inspect import Parameter, signature
+from numbers import Integral, Real
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from gpukpca._container import CODES, LARGEST_INTEGER, Arrays
+from gpukpca._formatting import printable
+from gpukpca._typing import Array
+from gpukpca.algorithms.kernel_pca.linear_axes import LinearAxes
+from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
+from gpukpca.algorithms.kernel_pca.plan import Plan
+from gpukpca.algorithms.kernel_pca.projection import AffineProjection
+from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
+from gpukpca.algorithms.latent.model import LatentFit, LatentModel
+from gpukpca.algorithms.mixture.cluster import Cluster
+from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
+from gpukpca.algorithms.mixture.scaled_rows import RowScaling
+from gpukpca.algorithms.pca.incremental import IncrementalFit, IncrementalState
+from gpukpca.algorithms.pca.model import LinearProjection, PCAFit
+from gpukpca.algorithms.pca.plan import PCAPlan
+from gpukpca.algorithms.preimage.distance_constraint import DistanceConstraint
+from gpukpca.algorithms.preimage.fixed_point import FixedPoint
+from gpukpca.algorithms.preimage.linear import LinearPreimage
+from gpukpca.algorithms.preimage.ridge import RidgeRegression, RidgeRule
+from gpukpca.backend.csr import CSR, csr_from_parts
+from gpukpca.backend.linalg import inner_products
+from gpukpca.backend.namespace import dtype_name, is_foreign, is_numpy, is_sparse, move, overflow_allowed, to_host
+from gpukpca.covariance.moments import Moments
+from gpukpca.distributed.gram import ClusterStorage
+from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
+from gpukpca.exceptions import InvalidParameterError, ModelFormatError
+from gpukpca.gram.storage import DenseStorage, LowRankStorage, TiledStorage
+from gpukpca.kernels import (
+    RBF,
+    Cosine,
+    Exp,
+    Kernel,
+    Laplacian,
+    Linear,
+    Matern,
+    Polynomial,
+    Power,
+    Precomputed,
+    Product,
+    RationalQuadratic,
+    Scale,
+    Sigmoid,
+    Sum,
+)
+from gpukpca.kernels.algebra import CombinedRows
+from gpukpca.kernels.dot_product import DotRows
+from gpukpca.kernels.euclidean_rows import DifferenceRows, Geometry, ProductRows, SparseProductRows
+from gpukpca.kernels.manhattan import CityBlockRows
+from gpukpca.kernels.prepared import PreparedRows
+
+# No other object is ever made from a file.
+KERNELS = [Linear, Polynomial, RBF, Sigmoid, Cosine, Laplacian, Matern, RationalQuadratic, Precomputed]
+ALGEBRA = [Sum, Product, Scale, Power, Exp]
+ROWS = [ProductRows, SparseProductRows, DifferenceRows, Geometry, CityBlockRows, DotRows, CombinedRows]
+STORAGES = [DenseStorage, ClusterStorage, TiledStorage, LowRankStorage]
+PLANS = [Plan, PCAPlan, Dense, LowRank, BlockKrylov, Nystrom, *STORAGES]
+KERNEL_PCA = [KernelPCAFit, Spectrum, AffineProjection, LinearAxes]
+PREIMAGES = [LinearPreimage, RidgeRegression, RidgeRule, FixedPoint, DistanceConstraint]
+PCA = [PCAFit, LinearProjection, IncrementalFit, IncrementalState, Moments]
+LATENT = [LatentFit, LatentModel, MixtureFit, LocalModel, RowScaling, Cluster]
+CLASSES: dict[str, Any] = {
+    cls.__name__: cls for cls in (*KERNELS, *ALGEBRA, *ROWS, *PLANS, *KERNEL_PCA, *PREIMAGES, *PCA, *LATENT)
+}
+# Shapes and rules of fields whose classes lie below `field_of`.
+BELOW: dict[str, dict[str, tuple[str, ...]]] = {
+    "Geometry": {"mean": ("d",), "varying": ("*", "index of d")},
+    "Moments": {"mean": ("d",), "squares": ("d", "nonnegative")},
+    "TiledStorage": {"tile_edge": ("", "positive")},
+}
+PREPARED = {"data": ("0 *", "or sparse"), "mean": ("d",)}
+# Arguments of constructors that follow from the others.
+DERIVED = {"half_norms", "factors"}
+# How far from orthonormal vectors, and from descending eigenvalues, may be: rounding leaves 1e-5, damage does not.
+SKEW = 1e-3
+# Columns of sparse rows: a file need not hold them, and products take memory for each.
+WIDEST = 2**31 - 1
+# Letters of which a model has one at least.
+NEVER_NONE = {"n": "samples", "m": "rows of the basis", "d": "features", "r": "rows of the pre-image", "k": "clusters"}
+
+Node = Any
+
+
+def register(cls: Any) -> None:
+    """Add a class from above this room to the table."""
+    CLASSES[cls.__name__] = cls
+
+
+# -- fields ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Field:
+    """The type, shape and rules of a field."""
+
+    hint: Any
+    shape: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    required: bool = True
+
+    @property
+    def on_host(self) -> bool:
+        """Return whether an array of the field stays on the host wherever the model computes."""
+        return self.hint is np.ndarray or np.ndarray in get_args(self.hint)
+
+    def __str__(self) -> str:
+        shape = f"({', '.join(self.shape)}{',' * (len(self.shape) == 1)})"
+        kind = f"numbers of shape {shape}" if self.shape else getattr(self.hint, "__name__", str(self.hint))
+        return ", ".join(
+            [f"{'' if 'infinite' in self.rules else 'finite '}{kind}" if self.shape else kind, *self.rules]
+        )
+
+
+@cache
+def fields_of(cls: Any) -> dict[str, Field]:
+    """Return the stored fields of a class: those of a dataclass, else the arguments of its constructor."""
+    below = BELOW.get(cls.__name__, PREPARED if issubclass(cls, PreparedRows) else {})
+    fields = {}
+    if dataclasses.is_dataclass(cls):
+        hints = get_type_hints(cls)
+        for field in dataclasses.fields(cls):
+            shape, rules = field.metadata.get("shape", ()), field.metadata.get("rules", ())
+            if field.name in below:
+                shape, rules = tuple(below[field.name][0].split()), below[field.name][1:]
+            if "derived" not in rules:
+                required = field.default is dataclasses.MISSING
+                fields[field.name] = Field(hints[field.name], shape, rules, required)
+        return fields
+    hints = get_type_hints(cls.__init__)
+    for name, argument in signature(cls).parameters.items():
+        if name not in DERIVED:
+            shape, *rules = below.get(name, ("",))
+            rules = rules if shape else ["infinite"]  # kernels check their parameters
+            fields[name] = Field(
+                hints.get(name, Any), tuple(shape.split()), tuple(rules), argument.default is Parameter.empty
+            )
+    return fields
+
+
+def check_fields(owner: str, values: dict[str, Any], fields: dict[str, Field], sizes: dict[str, int]) -> None:
+    """Raise `ModelFormatError` unless the values are those of the fields; bind the letters of their shapes."""
+    if unknown := sorted(set(values) - set(fields)):
+        raise ModelFormatError(f"{owner} has no {', '.join(unknown)[:200]}; a newer gpukpca may have written the file")
+    for name, field in fields.items():
+        if name not in values:
+            if field.required:
+                raise ModelFormatError(f"{owner} lacks {name}")
+        elif not _holds(values[name], field, sizes):
+            known = ", ".join(f"{letter} = {size}" for letter, size in sizes.items())
+            raise ModelFormatError(f"{owner}: {name} must be {field} ({known}); it is {seen(values[name])}")
+
+
+def check_sizes(sizes: dict[str, int]) -> None:
+    """Raise `ModelFormatError` where a model has nothing of what it needs."""
+    for letter, what in NEVER_NONE.items():
+        if sizes.get(letter, 1) == 0:
+            raise ModelFormatError(f"it has no {what}")
+
+
+def _holds(value: Any, field: Field, sizes: dict[str, int]) -> bool:
+    if value is None and "or None" in field.rules:
+        return True
+    if value is None or not field.shape:
+        if not holds_type(value, field.hint):
+            return False
+        return not isinstance(value, (int, float)) or _follows_rules(value, field.rules, sizes)
+    entries = value
+    if is_sparse(value) and "or sparse" in field.rules:
+        entries = value.data if value.shape[1] <= WIDEST else None
+    if not is_numpy(entries) or entries.dtype.kind != _kind(field.rules) or not _fits(value.shape, field.shape, sizes):
+        return False
+    return _follows_rules(entries, field.rules, sizes)
+
+
+def _kind(rules: tuple[str, ...]) -> str:
+    """Return the kind of the dtype of an array: numbers, indices or flags."""
+    return "b" if "flags" in rules else "i" if any(rule.startswith("index") for rule in rules) else "f"
+
+
+def _fits(shape: Sequence[int], dims: tuple[str, ...], sizes: dict[str, int]) -> bool:
+    """Return whether a shape fits the letters; bind the free ones. What is neither letter nor number is any length."""
+    if len(shape) != len(dims):
+        return False
+    for length, dim in zip(shape, dims, strict=True):
+        if dim.isdigit() and length != int(dim):
+            return False
+        if dim.isalpha() and len(dim) == 1 and sizes.setdefault(dim, int(length)) != length:
+            return False
+    return True
+
+
+def holds_type(value: Any, hint: Any) -> bool:
+    """Return whether a value is of an annotated type; an array is any array."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if hint is np.ndarray:
+        return bool(is_numpy(value))
+    if origin in (Union, types.UnionType):
+        return any(holds_type(value, argument) for argument in arguments)
+    if origin is Literal:
+        return type(value) in map(type, arguments) and value in arguments
+    if origin in (tuple, list):
+        kinds = arguments[:1] * len(value) if origin is list or arguments[-1] is ... else arguments
+        return isinstance(value, origin) and len(value) == len(kinds) and all(map(holds_type, value, kinds))
+    if origin is dict:
+        pairs = value.items() if isinstance(value, dict) else [(None, None)]
+        return all(holds_type(key, arguments[0]) and holds_type(part, arguments[1]) for key, part in pairs)
+    if hint in (int, float):
+        return isinstance(value, (int, hint)) and not isinstance(value, bool) and value == value
+    if hint is str:
+        return isinstance(value, str) and printable(value) == value
+    return isinstance(value, hint)
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+
+
+def _follows_rules(value: Any, rules: tuple[str, ...], sizes: dict[str, int]) -> bool:
+    if "infinite" not in rules and not np.all(np.isfinite(value)):
+        return False
+    return all(RULES[rule](value) if rule in RULES else _is_index(value, rule, sizes) for rule in rules)
+
+
+def _is_index(value: Any, rule: str, sizes: dict[str, int]) -> bool:
+    """Return whether integers lie from 0 to less than the letter at the end of the rule."""
+    return not value.size or (value.min() >= 0 and value.max() < sizes.get(rule[-1], 0))
+
+
+def _is_descending(values: Any) -> bool:
+    return not np.any(np.diff(values) > SKEW * np.max(values, initial=0.0))
+
+
+def _is_orthonormal(rows: Any) -> bool:
+    """Return whether rows (p, d), or those of every cluster (k, p, d), are orthonormal."""
+    with overflow_allowed():
+        for vectors in rows if rows.ndim == 3 else [rows]:
+            skew = np.abs(inner_products(vectors.T, vectors.T) - np.eye(len(vectors)))
+            if not np.max(skew, initial=0.0) <= SKEW:
+                return False
+    return True
+
+
+RULES: dict[str, Callable[[Any], Any]] = {
+    "nonnegative": lambda value: np.all(np.asarray(value) >= 0),
+    "positive": lambda value: np.all(np.asarray(value) > 0),
+    "descending": _is_descending,
+    "orthonormal rows": _is_orthonormal,
+    "orthonormal columns": lambda columns: _is_orthonormal(columns.T),
+    "a power of two": lambda value: math.frexp(value)[0] == 0.5,
+    "infinite": lambda value: not np.any(np.isnan(value)),
+    "or sparse": lambda value: True,
+    "or None": lambda value: True,
+    "flags": lambda value: True,
+}
+
+
+def seen(value: Any) -> str:
+    """Return a short description of a value."""
+    if is_numpy(value) or is_sparse(value):
+        finite = np.all(np.isfinite(value.data if is_sparse(value) else value)) if value.dtype != object else True
+        return f"{value.dtype} of shape {value.shape}" + ("" if finite else " with NaN or infinity")
+    return repr(value)[:80]
+
+
+# -- from objects to nodes ---------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """Nodes of objects, and the arrays that they name: each array once, whoever has it."""
+
+    def __init__(self) -> None:
+        self.arrays: Arrays = {}
+        self._names: dict[int, tuple[str, Any]] = {}  # arrays are held, so that no other gets the same id
+
+    def node(self, path: str, value: Any) -> Node:
+        """Return the node of a value.
+
+        Raises
+        ------
+        InvalidParameterError
+            The value is no data, or of a class that is not in the table.
+        """
+        if value is None or isinstance(value, (str, bool)):
+            return value
+        if isinstance(value, np.bool_):
+            return bool(value)
+        if isinstance(value, Integral):
+            if abs(int(value)) > LARGEST_INTEGER:
+                raise InvalidParameterError(f"{path}={value!r} is an integer beyond 64 bits.")
+            return int(value)
+        if isinstance(value, Real):
+            return float(value) if math.isfinite(value) else {"class": "float", "items": repr(float(value))}
+        if is_numpy(value) and value.dtype.kind in "OUb":
+            return {"class": "flags" if value.dtype.kind == "b" else "texts", "items": value.tolist()}
+        if is_numpy(value) or is_foreign(value):
+            return {"array": self._name(path, value)}
+        if isinstance(value, (tuple, range)):
+            return [self.node(f"{path}.{place}", part) for place, part in enumerate(value)]
+        if isinstance(value, list):
+            return {"class": "list", "items": self.node(path, tuple(value))}
+        if isinstance(value, dict):
+            return {"class": "dict", "items": self.node(path, tuple(value.items()))}
+        name = type(value).__name__
+        if is_sparse(value):
+            parts = {"data": value.data, "indices": value.indices, "indptr": value.indptr, "shape": value.shape}
+        elif CLASSES.get(name) is type(value):  # a subclass may hold more
+            parts = {field: getattr(value, field) for field in fields_of(CLASSES[name])}
+        else:
+            raise InvalidParameterError(_refusal(path, value))
+        if isinstance(value, PreparedRows) and "dtype" in parts:
+            parts["dtype"] = dtype_name(parts["dtype"])
+        return {"class": name} | {field: self.node(f"{path}.{field}", part) for field, part in parts.items()}
+
+    def _name(self, path: str, value: Any) -> str:
+        if id(value) not in self._names:
+            array = np.asarray(to_host(value))
+            if array.dtype.newbyteorder("<") not in CODES:
+                raise InvalidParameterError(f"{path}: arrays of {array.dtype} have no place in a model file.")
+            self.arrays[path] = array
+            self._names[id(value)] = path, value
+        return self._names[id(value)][0]
+
+
+def _refusal(path: str, value: Any) -> str:
+    """Return why a value cannot be written, and what to do."""
+    name = f"{path} is a {type(value).__name__}, "
+    if callable(value) or isinstance(value, Kernel):
+        return (
+            f"{name}which is code, and model files hold data only. Use kernels of gpukpca.kernels and their algebra, "
+            "or pickle the model for readers who trust you."
+        )
+    known = ", ".join(sorted(CLASSES))
+    return f"{name}which has no place in a model file. It holds numbers, text, arrays, and objects of {known}."
+
+
+# -- and back ----------------------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """Objects of nodes and arrays, every field checked.
+
+    Parameters
+    ----------
+    arrays : dict
+    like : array, optional
+        Arrays inside of objects go where it is, but for those of fields that stay on the host; an array that several
+        objects have is moved once.
+    """
+
+    def __init__(self, arrays: Arrays, like: Array | None = None) -> None:
+        self.arrays, self.like = arrays, like
+        self.sizes: dict[str, int] = {}
+        self._moved: dict[int, Array] = {}
+
+    def value(self, node: Node, path: str) -> Any:
+        """Return the value of a node; raise `ModelFormatError` where it has none."""
+        if isinstance(node, list):
+            return tuple(self.value(part, f"{path}.{place}") for place, part in enumerate(node))
+        if not isinstance(node, dict):
+            return node
+        if set(node) == {"array"} and isinstance(node["array"], str) and node["array"] in self.arrays:
+            return self.arrays[node["array"]]
+        parts = dict(node)
+        name = parts.pop("class", None)
+        values = {field: self.value(part, f"{path}.{field}") for field, part in parts.items()}
+        if name in BUILDERS and isinstance(name, str):
+            return _built(name, values, path)
+        cls = CLASSES.get(name) if isinstance(name, str) else None
+        if cls is None:
+            raise ModelFormatError(f"{path} is a {str(name)[:80]!r}, which is none of {', '.join(sorted(CLASSES))}")
+        fields = fields_of(cls)
+        check_fields(f"{path} ({name})", values, fields, self.sizes)
+        if self.like is not None:
+            values = {field: self._placed(part, fields[field]) for field, part in values.items()}
+        return _made(cls, values)
+
+    def _placed(self, value: Any, field: Field) -> Any:
+        """Return an array of an object, or rows made ready, where the model computes."""
+        if isinstance(value, PreparedRows):
+            return value.moved(self.like)
+        if not is_numpy(value) or not field.shape or field.on_host:
+            return value
+        if id(value) not in self._moved:
+            self._moved[id(value)] = move(value, self.like)
+        return self._moved[id(value)]
+
+
+def _made(cls: Any, values: dict[str, Any]) -> Any:
+    """Return the object of checked fields; a pre-image that needs the fitted space waits for it."""
+    if issubclass(cls, PreparedRows) and "dtype" in values:
+        values["dtype"] = np.dtype(values["dtype"])
+    if cls in (FixedPoint, DistanceConstraint):
+        return partial(cls.of, **values)
+    made = cls(**values)
+    if cls is KernelPCAFit and isinstance(made.preimage, partial):
+        return dataclasses.replace(made, preimage=made.preimage(space=made.space))
+    return made
+
+
+def _texts(items: Any) -> np.ndarray:
+    array = np.empty(len(items), dtype=object)
+    array[:] = items
+    if not all(isinstance(item, str) for item in items):
+        raise TypeError("its entries are not texts")
+    return array
+
+
+BUILDERS: dict[str, Callable[..., Any]] = {
+    "float": lambda items: float(items),
+    "texts": _texts,
+    "flags": lambda items: np.asarray(items, dtype=bool),
+    "list": lambda items: list(items),
+    "dict": lambda items: dict(items),
+    **{name: partial(csr_from_parts, name) for name in CSR},
+}
+
+
+def _built(name: str, values: dict[str, Any], path: str) -> Any:
+    """Return a container or a CSR matrix of its parts."""
+    try:
+        return BUILDERS[name](**values)
+    except (ValueError, TypeError, IndexError, OverflowError) as error:
+        raise ModelFormatError(f"{path} is no {'CSR matrix' if name in CSR else name}: {error}") from error
