@@ -45,10 +45,9 @@ def bare_python(tmp_path: Path) -> str:
 def test_suite_on_a_card_survives_broken_files_and_counts_all_processes(tmp_path: Path) -> None:
     broken = tmp_path / "test_broken.py"
     broken.write_text("import a_module_of_no_name\n")
+    small = "tests/model_selection/test_n_components.py::test_the_gap_counts_groups_less_one"
     large = "tests/test_large.py::test_tall_arrays_of_more_entries_than_32_bits_count"
-    done = on_imitation(
-        "bash", "ci/test_gpu.sh", "-q", str(broken), "tests/model_selection/test_gap.py", large, JOBS="2"
-    )
+    done = on_imitation("bash", "ci/test_gpu.sh", "-q", str(broken), small, large, JOBS="2")
     assert done.returncode == 1
     assert "No module named 'a_module_of_no_name'" in done.stdout
     together, alone = done.stdout.split("tests passed on CuPy: ")[1:]
