@@ -117,10 +117,7 @@ def _cuda_works() -> bool:
     return probe()[0]
 
 
-MAKERS = {
-    "numpy": _numpy,
-    "strict": lambda: _strict("device1"),
-}
+MAKERS = {"numpy": _numpy, "strict": lambda: _strict("device1")}
 if is_installed("torch"):
     MAKERS["torch"] = _torch
 if is_installed("jax"):
@@ -135,10 +132,7 @@ elif find_spec("cupy") is None:
 # JAX compiles every operation for every shape, which takes a second or more a test. These tests run on it, beside those
 # of test_jax.py; with all tests that take `xp` the suite would take longer by many minutes.
 ON_JAX = {
-    "test_eigen.py": {
-        "test_top_eigenpairs_on_every_library",
-        "test_random_numbers_are_the_same_on_every_library",
-    },
+    "test_eigen.py": {"test_top_eigenpairs_on_every_library", "test_random_numbers_are_the_same_on_every_library"},
     "test_kernels.py": {"test_near_pairs_and_duplicates_keep_their_digits", "test_integers_are_computed_in_float64"},
     "test_pivoted_cholesky.py": {"test_libraries_agree_on_pivots"},
     "test_preimage.py": {"test_ridge_is_the_regression_written_out"},

@@ -238,10 +238,7 @@ def test_orthonormal_rows(dtype, solver, n):
 
 # -- T9: the linear kernel is PCA --------------------------------------------------------------------------------------
 
-SINGULAR = {
-    "geometric": np.geomspace(1e3, 1.0, 8),
-    "clustered": np.array([5.0, 5.0, 5.0, 2.0, 2.0, 1.0, 1.0, 1.0]),
-}
+SINGULAR = {"geometric": np.geomspace(1e3, 1.0, 8), "clustered": np.array([5.0, 5.0, 5.0, 2.0, 2.0, 1.0, 1.0, 1.0])}
 
 
 def linear_data(n: int, d: int, singular: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -74,11 +74,7 @@ def test_fit_pca_agrees_with_the_oracle(rng):
 
 @pytest.mark.parametrize(
     ("X", "words"),
-    [
-        (np.ones(3), "two-dimensional"),
-        (np.array([[1.0, np.nan]]), "NaN"),
-        (np.ones((0, 3)), "at least one row"),
-    ],
+    [(np.ones(3), "two-dimensional"), (np.array([[1.0, np.nan]]), "NaN"), (np.ones((0, 3)), "at least one row")],
     ids=["one dimension", "NaN", "no rows"],
 )
 def test_fit_pca_names_what_is_wrong_with_the_rows(X, words):

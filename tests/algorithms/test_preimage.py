@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import tracemalloc
 import warnings
 from typing import Any
@@ -821,13 +820,6 @@ def test_points_stay_in_their_library_whatever_set_output_says_of_scores(xp):
         assert xp.owns(getattr(model, name)(xp.array(data())))
     assert xp.owns(model.inverse_transform(xp.array(data(3, 2))))
     assert isinstance(model.inverse_transform(model.transform(xp.array(data()))), np.ndarray)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_pickle_gives_the_same_points(method):
-    X = data()
-    model = fitted(X, preimage=method)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).denoise(X), model.denoise(X))
 
 
 @pytest.mark.parametrize("method", METHODS)

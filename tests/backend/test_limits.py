@@ -120,10 +120,7 @@ JOBS: dict[str, tuple[dict[str, str], int]] = {
     "node": ({"SLURM_MEM_PER_NODE": "9"}, 8 * MIB),
     "all of the node": ({"SLURM_MEM_PER_NODE": "0"}, AVAILABLE),
     "CPUs of a node": ({"SLURM_MEM_PER_CPU": "5", "SLURM_CPUS_ON_NODE": "3"}, 14 * MIB),
-    "CPUs of a task": (
-        {"SLURM_MEM_PER_CPU": "5", "SLURM_CPUS_ON_NODE": "8", "SLURM_CPUS_PER_TASK": "2"},
-        9 * MIB,
-    ),
+    "CPUs of a task": ({"SLURM_MEM_PER_CPU": "5", "SLURM_CPUS_ON_NODE": "8", "SLURM_CPUS_PER_TASK": "2"}, 9 * MIB),
     "one CPU": ({"SLURM_MEM_PER_CPU": "5"}, 4 * MIB),
     "less than is held": ({"SLURM_MEM_PER_CPU": "1"}, 0),
     "the smaller one": ({"SLURM_MEM_PER_NODE": "20", "SLURM_MEM_PER_CPU": "5", "SLURM_CPUS_ON_NODE": "2"}, 9 * MIB),

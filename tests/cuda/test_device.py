@@ -41,15 +41,7 @@ from gpukpca.exceptions import (
     MemoryBudgetError,
     PrecisionWarning,
 )
-from gpukpca.gram import (
-    CenteredGram,
-    DenseGram,
-    FactoredGram,
-    TiledGram,
-    double_center,
-    gram_matrix,
-    kernel_matmat,
-)
+from gpukpca.gram import CenteredGram, DenseGram, FactoredGram, TiledGram, double_center, gram_matrix, kernel_matmat
 from gpukpca.kernels import RBF, Kernel, Laplacian, Matern, Polynomial, RationalQuadratic
 from tests import fake_cupy
 from tests.datasets import data
@@ -111,18 +103,6 @@ def test_numpy_in_numpy_out_with_the_work_on_the_device(cuda: Any, name: str, dt
     )
     np.testing.assert_allclose(scores, on_device.transform(X), rtol=0, atol=1e-9 if exact else 2e-3)
     assert scores.dtype == dtype
-
-
-@pytest.mark.parametrize("kernel", ["linear", "rbf", "laplacian"])
-def test_the_inverse_is_on_the_device_too(cuda: Any, kernel: str) -> None:
-    X = data(60, 4)
-    settings = {"kernel": kernel, "gamma": None, "fit_inverse_transform": True, "alpha": 0.1}
-    on_host, on_device = model(**settings).fit(X), model(device="cuda", **settings).fit(X)
-    Z = on_host.transform(X[:7])
-    restored = on_device.inverse_transform(Z)
-    assert isinstance(restored, np.ndarray)
-    np.testing.assert_allclose(restored, on_host.inverse_transform(Z), rtol=0, atol=1e-9)
-    assert isinstance(on_device.inverse_transform(cuda.asarray(Z)), cuda.ndarray)
 
 
 def test_new_points_come_in_batches(cuda: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -513,11 +493,7 @@ def test_a_missing_library_comes_with_its_installation(
 def test_a_card_too_old_for_cuda_13_comes_with_the_wheel_of_cuda_12(
     fake_cuda: Any, capability: tuple[int, int], version: int, wanted: bool, how: str
 ) -> None:
-    with (
-        fake_cupy.compute_capability(*capability),
-        fake_cupy.cuda_version(version),
-        fake_cupy.kernels_cannot_run(how),
-    ):
+    with fake_cupy.compute_capability(*capability), fake_cupy.cuda_version(version), fake_cupy.kernels_cannot_run(how):
         works, cause = cuda_device.probe()
         with pytest.raises(DeviceUnavailableError) as error:
             model().fit(fake_cuda.asarray(data()))
@@ -965,13 +941,6 @@ def test_pca_of_host_data_on_the_device(cuda: Any, estimator: Any) -> None:
     for twin in (stays, copy.copy(stays), copy.deepcopy(stays)):
         assert isinstance(twin.components_, cuda.ndarray)
         np.testing.assert_allclose(twin.transform(cuda.asarray(X)).get(), wanted.transform(X), rtol=0, atol=1e-10)
-
-
-def test_a_deep_copy_stays_on_the_device(cuda: Any) -> None:
-    X = cuda.asarray(data())
-    twin = copy.deepcopy(model().fit(X))
-    assert isinstance(twin.eigenvectors_, cuda.ndarray)
-    assert isinstance(twin.transform(X), cuda.ndarray)
 
 
 def test_a_deep_copy_of_a_host_model_works() -> None:

@@ -78,10 +78,7 @@ def test_a_nystrom_model_has_no_peer(kernel):
 
 @pytest.mark.parametrize(
     "model",
-    [
-        KernelPCA(3, kernel="rbf", fit_inverse_transform=True),
-        PCA(3, svd_solver="dual", scale=True, whiten=True),
-    ],
+    [KernelPCA(3, kernel="rbf", fit_inverse_transform=True), PCA(3, svd_solver="dual", scale=True, whiten=True)],
     ids=["exact", "PCA"],
 )
 def test_models_of_every_library_have_a_peer_on_the_host(xp, model):
@@ -338,13 +335,7 @@ def test_only_fitted_peers_are_taken():
 
 @pytest.mark.parametrize(
     "model",
-    [
-        KernelPCA(3, kernel="rbf"),
-        KernelPCA(3),
-        KernelPCA(3, kernel="cosine"),
-        PCA(3, whiten=True),
-        PCA(3, scale=True),
-    ],
+    [KernelPCA(3, kernel="rbf"), KernelPCA(3), KernelPCA(3, kernel="cosine"), PCA(3, whiten=True), PCA(3, scale=True)],
     ids=str,
 )
 def test_a_peer_becomes_an_onnx_graph(dtype, model):

@@ -26,10 +26,7 @@ def caught(call: Any) -> list[tuple[type[Warning], str]]:
     return [(warning.category, str(warning.message)) for warning in found]
 
 
-LOST = {
-    "cosine": ({"kernel": "cosine"}, 1e3),
-    "poly": ({"kernel": "poly", "degree": 2}, 1e4),
-}
+LOST = {"cosine": ({"kernel": "cosine"}, 1e3), "poly": ({"kernel": "poly", "degree": 2}, 1e4)}
 CHOICES = {
     "count": {"n_components": 3},
     "all": {"n_components": None},

@@ -15,12 +15,7 @@ from sklearn.base import clone
 from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA
 from gpukpca.backend.finite import FINITE
 from gpukpca.eigen import BlockKrylov, Dense
-from gpukpca.exceptions import (
-    IndefiniteKernelError,
-    InvalidParameterError,
-    MemoryBudgetError,
-    PrecisionWarning,
-)
+from gpukpca.exceptions import IndefiniteKernelError, InvalidParameterError, MemoryBudgetError, PrecisionWarning
 from gpukpca.gram import TiledGram, gram_matrix, kernel_matmat
 from gpukpca.kernels import RBF
 

@@ -267,8 +267,7 @@ def iterate(op, looks_late, forecast=None):
 
 
 @pytest.mark.parametrize(
-    "of",
-    ["zero", "0.99^i", "cluster-of-6-and-15", "rank-5", "indefinite", "i^-1", "gap-1e-3", "spikes", "0.5^i"],
+    "of", ["zero", "0.99^i", "cluster-of-6-and-15", "rank-5", "indefinite", "i^-1", "gap-1e-3", "spikes", "0.5^i"]
 )
 def test_products_launched_before_a_look_change_no_bit(of, dtype):
     A = matrix(of, dtype)

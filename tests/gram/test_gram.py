@@ -113,10 +113,6 @@ def test_rectangular_products_and_matrices_equal_the_oracle(xp, dtype, name, m, 
     assert worst(xp.host(gram_matrix(kernel, a, b)), K) <= bound
 
 
-def test_no_rows_give_no_rows():
-    assert kernel_matmat(RBF(1.0), np.ones((0, 3)), rows(5), rows(5, 2)).shape == (0, 2)
-
-
 def test_gamma_of_a_product_comes_from_the_training_side():
     X, Y, V = rows(9) * 7, rows(12, seed=1), rows(12, 2, seed=2)
     gamma = 1 / (3 * Y.var())
@@ -433,14 +429,6 @@ class Broken(Kernel):
 def test_a_users_kernel_is_checked(answer, message):
     with pytest.raises(InvalidParameterError, match=message):
         TiledGram(Broken(answer), rows(12), tile_edge=5) @ rows(12, 1)
-
-
-def test_stored_kernels_are_not_tiled():
-    kernel = PairwiseCallable(lambda x, y: float(x @ y))
-    with pytest.raises(InvalidParameterError, match="store it"):
-        TiledGram(kernel, rows(5))
-    X = rows(5)
-    assert worst(gram_matrix(kernel, X), X @ X.T) <= 1e-14
 
 
 def test_cosine_of_data_with_a_zero_row_is_centered_all_the_same():

@@ -86,11 +86,6 @@ def test_a_factor_in_either_order_of_memory():
     assert worst(plain.diagonal(), turned.diagonal()) <= 1e-13
 
 
-def test_a_factor_needs_two_dimensions():
-    with pytest.raises(InvalidParameterError, match="two-dimensional"):
-        FactoredGram(np.ones(4))
-
-
 def test_the_pairs_of_a_centered_factor_are_those_of_the_small_matrix(dtype):
     F = rows(120, 6, dtype)
     result = top_eigh(CenteredGram(FactoredGram(F)), 4, solver="randomized", rng=0)

@@ -14,17 +14,7 @@ from gpukpca.backend.rows import shifted_rows, sparse_square_distances, stored_m
 from gpukpca.eigen import Nystrom
 from gpukpca.exceptions import PrecisionWarning, RankWarning
 from gpukpca.gram import gram_matrix
-from gpukpca.kernels import (
-    RBF,
-    Cosine,
-    Kernel,
-    Laplacian,
-    Linear,
-    Matern,
-    Polynomial,
-    RationalQuadratic,
-    Sigmoid,
-)
+from gpukpca.kernels import RBF, Cosine, Kernel, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
 from tests import oracle
 
 OFFSETS = [0.0, 10.0, 1e4, 1e6, 1e8]
