@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
@@ -21,6 +21,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from gpukpca._process import state
+from gpukpca.backend import blocking
 from gpukpca.backend.namespace import to_host
 from gpukpca.cuda import device as cuda_device
 from gpukpca.exceptions import DeviceLostError
@@ -132,7 +133,7 @@ elif find_spec("cupy") is None:
 # JAX compiles every operation for every shape, which takes a second or more a test. These tests run on it, beside those
 # of test_jax.py; with all tests that take `xp` the suite would take longer by many minutes.
 ON_JAX = {
-    "test_eigen.py": {"test_top_eigenpairs_on_every_library", "test_random_numbers_are_the_same_on_every_library"},
+    "test_solvers.py": {"test_top_eigenpairs_on_every_library", "test_random_numbers_are_the_same_on_every_library"},
     "test_kernels.py": {"test_near_pairs_and_duplicates_keep_their_digits", "test_integers_are_computed_in_float64"},
     "test_pivoted_cholesky.py": {"test_libraries_agree_on_pivots"},
     "test_preimage.py": {"test_ridge_is_the_regression_written_out"},
@@ -201,6 +202,17 @@ def interrupts_reach_processes() -> None:
     """Where a shell runs the suite in the background, what tests start would ignore Ctrl-C, as the suite does."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Set sizes of the table `backend.blocking`, so that small data have several panels: `sizes(PANEL_ROWS=16)`."""
+
+    def set_sizes(**values: Any) -> None:
+        for name, value in values.items():
+            monkeypatch.setattr(blocking, name, value)
+
+    return set_sizes
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from gpukpca import KernelPCA, Nystrom
-from gpukpca.backend import blocking
 from gpukpca.backend.namespace import is_memory_map
 from gpukpca.gram import gram_matrix
 from gpukpca.gram.storage import TiledStorage
@@ -106,8 +105,8 @@ def test_nystrom_reads_by_panels(data: np.ndarray, mapped: np.ndarray) -> None:
     assert not is_memory_map(read.X_fit_)  # the landmarks alone
 
 
-def test_scores_go_to_a_memory_map(data: np.ndarray, mapped: np.ndarray, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(blocking, "SCORES_PANEL", 400)
+def test_scores_go_to_a_memory_map(data: np.ndarray, mapped: np.ndarray, tmp_path: Path, sizes) -> None:
+    sizes(SCORES_PANEL=400)
     model = KernelPCA(3, kernel="rbf", gamma=0.002, random_state=0).fit(data)
     out = np.lib.format.open_memmap(tmp_path / "Z.npy", mode="w+", dtype=np.float32, shape=(1500, 3))
     assert model.transform(mapped, out=out) is out

