@@ -1,4 +1,4 @@
-"""From data and a kernel to a fit: resolve, plan, build K, center it, find eigenpairs, make the result."""
+"""The fit of kernel PCA: resolve the kernel, plan, build K, center it, compute eigenpairs, return the result."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from gpukpca.algorithms.kernel_pca.spectrum import (
 )
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.kernel_pca.underflow import check_underflow
-from gpukpca.algorithms.kernel_pca.warm_start import components_of_sample
 from gpukpca.algorithms.placement import own_copy
 from gpukpca.algorithms.progress import Listener, Progress, pass_report, tile_report, timed
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.solver_warnings import warn_of_fallbacks, warn_of_tolerance
 from gpukpca.backend.device import device_context, is_on_gpu
 from gpukpca.backend.finite import check_finite
-from gpukpca.backend.namespace import overflow_allowed
-from gpukpca.backend.random import generator
-from gpukpca.eigen import EigenResult, top_eigh
+from gpukpca.backend.namespace import empty_like, overflow_allowed
+from gpukpca.backend.random import generator, random_subset
+from gpukpca.backend.rows import gather_rows
+from gpukpca.eigen import BlockKrylov, EigenResult, top_eigh
 from gpukpca.eigen.solver import complete_solver
 from gpukpca.exceptions import (
     ConvergenceError,
@@ -48,12 +48,16 @@ from gpukpca.exceptions import (
     RankWarning,
     warn_user,
 )
-from gpukpca.gram import CenteredGram
-from gpukpca.gram.storage import GramOperator, KernelRows
+from gpukpca.gram import CenteredGram, DenseGram
+from gpukpca.gram.product import compute_tile, prepared_matmat
+from gpukpca.gram.storage import KernelRows
 from gpukpca.kernels import Kernel, Precomputed
 from gpukpca.kernels.base import resolved_on
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.user_defined import check_symmetry
+
+# The start of an iteration need not be better than the sample is.
+SAMPLE_TOLERANCE = 1e-3
 
 # From a solver to a context with the checkpointer of the fit; None inside where there is none.
 CheckpointOpener = Callable[[Any], AbstractContextManager[Any]]
@@ -168,7 +172,7 @@ def fit_rows(
     open_checkpoint: CheckpointOpener | None = None,
     basis: Any = None,
 ) -> KernelPCAFit:
-    """Return the fit of checked data, within the memory of `resources`.
+    """Return the fit of checked data, within the memory of `resources`; see `fit_kernel_pca`.
 
     Parameters
     ----------
@@ -176,139 +180,40 @@ def fit_rows(
         Finite, and where `resources` say that the fit computes.
     kernel : Kernel
         With numbers in place of rules.
-    open_checkpoint : callable, optional
-        Takes the solver and returns a context with the checkpointer, or None inside.
     basis : array, CSR matrix or ClusterRows, optional
-        What the model takes its rows from; default: X.
+        The source of the rows of the model; default: X.
     """
-    _warn_of_clamping(settings.n_components, int(X.shape[0]))
+    n, wanted = int(X.shape[0]), settings.n_components
+    if wanted is not None and wanted > n:
+        warn_user(f"n_components={wanted} is more than the {n} sample(s); {n} components are computed.", RankWarning)
     task = FitTask.of(X, kernel, settings, resources, has_checkpoint=open_checkpoint is not None, basis=basis)
-    plan = make_plan(task)
-    if progress is not None:
-        progress(Progress("plan", str(plan)))
+    plan, listener = make_plan(task), timed(progress)
+    if listener is not None:
+        listener(Progress("plan", str(plan)))
+    source = KernelRows(kernel, X, task.template, resources.n_jobs, tile_report(listener))
     try:
-        fit = _solve(task, plan, rng, timed(progress), open_checkpoint or _no_checkpoint)
-        return fit.with_axes()  # K is released by now
+        if plan.is_approximate:
+            return nystrom_fit(task, plan, plan.storage.build(source), rng, listener)
+        return _exact_fit(task, plan, source, rng, listener, open_checkpoint).with_axes()  # K is released by now
     except (ConvergenceError, IndefiniteKernelError, InvalidParameterError):
         check_underflow(task.basis, kernel)  # K then seems indefinite, or its products overflow
         raise
 
 
-def _solve(
-    task: FitTask, plan: Plan, rng: np.random.Generator, listener: Listener | None, open_checkpoint: CheckpointOpener
-) -> KernelPCAFit:
-    """Return the fit by a plan: build K, center it, find eigenpairs, make the result."""
-    if plan.is_approximate:
-        return nystrom_fit(task, plan, _gram(task, plan, listener), rng, listener)
-    with open_checkpoint(plan.solver) as checkpointer:
-        gram = _gram(task, plan, listener)
-        op = CenteredGram(gram)
-        plan, eigen, spectrum = _eigenpairs(task, plan, op, gram.rows, rng, listener, checkpointer)
-    return _exact_fit(task, plan, op, gram.rows, eigen, spectrum)
-
-
-def _gram(task: FitTask, plan: Plan, listener: Listener | None) -> GramOperator:
-    """Return the operator of the uncentered kernel matrix."""
-    source = KernelRows(task.kernel, task.X, task.template, task.resources.n_jobs, tile_report(listener))
-    return plan.storage.build(source)
-
-
-def _no_checkpoint(solver: Any) -> AbstractContextManager[None]:
-    """Return a context without a checkpointer."""
-    return nullcontext()
-
-
-def _warn_of_clamping(wanted: int | float | None, n: int) -> None:
-    """Warn where more components are requested than there are samples."""
-    if wanted is not None and wanted > n:
-        warn_user(
-            f"n_components={wanted} is more than the {n} sample(s); {n} components are computed.",
-            RankWarning,
-        )
-
-
-# -- eigenpairs --------------------------------------------------------------------------------------------------------
-
-
-def _eigenpairs(
+def _exact_fit(
     task: FitTask,
     plan: Plan,
-    op: CenteredGram,
-    rows: PreparedRows | None,
+    source: KernelRows,
     rng: np.random.Generator,
     listener: Listener | None,
-    checkpointer: Any,
-) -> tuple[Plan, EigenResult, Spectrum]:
-    """Return the eigenpairs of the centered kernel matrix, checked, and the plan for as many."""
-
-    def solve(plan: Plan, start: Array | None) -> EigenResult:
-        solver = complete_solver(plan.solver)
-        solver = solver if start is None else solver.with_start(start)
-        report = pass_report(listener)
-        eigen = top_eigh(op, plan.n_components, solver=solver, rng=rng, report=report, checkpointer=checkpointer)
-        check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
-        return eigen
-
-    resumed = None if checkpointer is None else checkpointer.components
-    start = None if resumed is not None else _start(task, plan, op, rows, rng)
-    if task.settings.is_share:
-        return _eigenpairs_for_share(task, plan, op, solve, start, resumed)
-    eigen = solve(plan, start)
-    return plan, eigen, checked_spectrum(eigen, op, task.kernel.positive_definite, None)
-
-
-def _start(
-    task: FitTask, plan: Plan, op: CenteredGram, rows: PreparedRows | None, rng: np.random.Generator
-) -> Array | None:
-    """Return the directions that the iteration starts from where a pass is expensive."""
-    if not plan.start_landmarks or rows is None:
-        return None
-    width = complete_solver(plan.solver).width(task.n, plan.n_components, on_gpu=is_on_gpu(op.like))
-    # A centered sample of m rows has m - 1 components, of which the leading ones are worth something.
-    columns = min(width, plan.start_landmarks // 2)
-    n_jobs = plan.storage.workers
-    return components_of_sample(task.kernel, task.X, rows, plan.start_landmarks, columns, rng, n_jobs)
-
-
-def _eigenpairs_for_share(
-    task: FitTask,
-    first: Plan,
-    op: CenteredGram,
-    solve: Callable[[Plan, Array | None], EigenResult],
-    start: Array | None,
-    resumed: int | None,
-) -> tuple[Plan, EigenResult, Spectrum]:
-    """Return eigenpairs that reach the requested share of the variance, by growing p.
-
-    `resumed` is the number of components of the solution that a checkpoint holds.
-    """
-    fraction, n, grows = task.settings.share, task.n, complete_solver(first.solver).grows_with_p
-    # The work of other solvers hardly depends on p: they compute all eigenpairs at once.
-    p = first.n_components if grows else first.storage.rank_bound
-    p = p if resumed is None else resumed
-    while True:
-        plan = replace(first, n_components=p)
-        if grows and p != first.n_components:  # the operator stays what it is, whatever the solver needs beside it
-            plan = replace(make_plan(replace(task, p=p)), storage=first.storage)
-        eigen = solve(plan, start)
-        spectrum = checked_spectrum(eigen, op, task.kernel.positive_definite, fraction)
-        enough = spectrum.components_for(fraction)
-        if enough is None and p < n and grows:
-            start, p = eigen.eigenvectors, 2 * p if 10 * p <= n else n
-            continue
-        # No variance at all: one component of eigenvalue zero.
-        keep = enough or max(1, int(np.sum(spectrum.eigenvalues > 0)))
-        return replace(plan, n_components=keep), eigen.truncated(keep), spectrum.truncated(keep)
-
-
-# -- result ------------------------------------------------------------------------------------------------------------
-
-
-def _exact_fit(
-    task: FitTask, plan: Plan, op: CenteredGram, rows: PreparedRows | None, eigen: EigenResult, spectrum: Spectrum
+    open_checkpoint: CheckpointOpener | None,
 ) -> KernelPCAFit:
-    """Return the fit of eigenpairs of K itself, with warnings of what they lack."""
+    """Return the fit by eigenpairs of K itself, with warnings of what they lack."""
     settings = task.settings
+    with nullcontext() if open_checkpoint is None else open_checkpoint(plan.solver) as checkpointer:
+        gram = plan.storage.build(source)
+        op = CenteredGram(gram)
+        plan, eigen, spectrum = _eigenpairs(task, plan, op, gram.rows, rng, listener, checkpointer)
     check_underflow(task.basis, task.kernel, np.max(spectrum.eigenvalues, initial=0.0))
     warn_of_passes(eigen)
     warn_of_fallbacks(eigen)
@@ -321,10 +226,74 @@ def _exact_fit(
         warn_of_gap(eigen, keep)
     eigen, spectrum = eigen.truncated(keep), spectrum.truncated(keep)
     affine, scores = AffineProjection.of_eigenpairs(
-        op, eigen, spectrum.eigenvalues, task.basis, task.empty_template, rows
+        op, eigen, spectrum.eigenvalues, task.basis, task.empty_template, gram.rows
     )
-    # A Nyström fit that the exact low-rank solution took the place of has a certificate too: rounding.
+    # An exact low-rank solution in place of a Nyström fit has a certificate too: rounding.
     certificate = eigen.null_threshold if settings.is_nystrom else None
     return KernelPCAFit.of_eigenpairs(
         task.kernel, plan, eigen, spectrum, scores, affine, n_jobs=task.resources.n_jobs, certificate=certificate
     )
+
+
+def _eigenpairs(
+    task: FitTask,
+    first: Plan,
+    op: CenteredGram,
+    rows: PreparedRows | None,
+    rng: np.random.Generator,
+    listener: Listener | None,
+    checkpointer: Any,
+) -> tuple[Plan, EigenResult, Spectrum]:
+    """Return the eigenpairs of the centered kernel matrix, checked, and the plan for as many.
+
+    For a share of the variance p grows until the share is reached.
+    """
+    solver, fraction = complete_solver(first.solver), task.settings.share or None
+    grows, p, start = solver.grows_with_p, first.n_components, None
+    if fraction and not grows:  # the work of other solvers hardly depends on p: they compute all eigenpairs at once
+        p = first.storage.rank_bound
+    if checkpointer is not None and checkpointer.components is not None:
+        p = checkpointer.components if fraction else p
+    elif first.start_landmarks and rows is not None:
+        # A centered sample of m rows has m - 1 components, of which the leading ones are worth something.
+        columns = min(solver.width(task.n, p, on_gpu=is_on_gpu(op.like)), first.start_landmarks // 2)
+        n_jobs = first.storage.workers
+        start = components_of_sample(task.kernel, task.X, rows, first.start_landmarks, columns, rng, n_jobs)
+    while True:
+        plan = replace(first, n_components=p)
+        if grows and p != first.n_components:  # the operator stays, whatever the solver needs beside it
+            plan = replace(make_plan(replace(task, p=p)), storage=first.storage)
+        solver = complete_solver(plan.solver)
+        solver = solver if start is None else solver.with_start(start)
+        eigen = top_eigh(op, p, solver=solver, rng=rng, report=pass_report(listener), checkpointer=checkpointer)
+        check_finite(eigen.eigenvectors, "The eigensolver failed on this matrix.", "The matrix of eigenvectors")
+        spectrum = checked_spectrum(eigen, op, task.kernel.positive_definite, fraction)
+        if fraction is None:
+            return plan, eigen, spectrum
+        enough = spectrum.components_for(fraction)
+        if enough is None and p < task.n and grows:
+            start, p = eigen.eigenvectors, 2 * p if 10 * p <= task.n else task.n
+            continue
+        # Without any variance: one component of eigenvalue zero.
+        keep = enough or max(1, int(np.sum(spectrum.eigenvalues > 0)))
+        return replace(plan, n_components=keep), eigen.truncated(keep), spectrum.truncated(keep)
+
+
+def components_of_sample(
+    kernel: Kernel,
+    X: Array,
+    rows: PreparedRows,
+    size: int,
+    columns: int,
+    rng: np.random.Generator,
+    n_jobs: int | None = None,
+) -> Array:
+    """Return scores of all rows on the components of `size` random rows, (n, columns): Nyström with even landmarks.
+
+    `rows` are those of X prepared for centering. Cost: n size kernel values, which is 2 size / n of a pass.
+    """
+    chosen = np.sort(random_subset(rng, rows.n_rows, size))
+    sample = rows.take(chosen)
+    K = compute_tile(kernel, sample, sample, empty_like(X), diagonal=True)
+    eigen = top_eigh(CenteredGram(DenseGram(K)), columns, solver=BlockKrylov(tol=SAMPLE_TOLERANCE), rng=rng)
+    return prepared_matmat(kernel, X, gather_rows(X, chosen), sample, eigen.eigenvectors, n_jobs=n_jobs)
