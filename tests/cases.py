@@ -630,7 +630,7 @@ MATRICES = [
         [
             ("There are significant negative eigenvalues", {}),
             ("There are significant negative eigenvalues", {"n_components": 5}),
-            ("Ask for fewer components", {"n_components": 4}),
+            ("Request fewer components", {"n_components": 4}),
             ("There are significant negative eigenvalues", {"n_components": 4, "eigen_solver": "randomized"}),
         ],
     ),

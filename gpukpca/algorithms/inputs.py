@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from gpukpca._rules import is_integer
 from gpukpca._typing import Array
+from gpukpca.backend.device import describe_device
 from gpukpca.backend.finite import FINITE, check_finite
-from gpukpca.backend.namespace import cast, is_sparse, move
-from gpukpca.backend.rows import as_rows, check_not_empty
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.backend.namespace import cast, is_sparse, library_of, move, same_place
+from gpukpca.backend.rows import as_rows, check_not_empty, place_of
+from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 
 
 def training_rows(X: Any, purpose: str, *, missing: bool = False, name: str = "X") -> Array:
@@ -27,6 +30,33 @@ def training_rows(X: Any, purpose: str, *, missing: bool = False, name: str = "X
     check_not_empty(rows, purpose, name)
     check_finite(rows, FINITE, f"Input {name}", missing=missing)
     return rows
+
+
+def training_batches(batches: Iterable[Any], purpose: str, name: str, *, missing: bool = False) -> list[Array]:
+    """Return batches of rows, checked by `training_rows`, with equal features and in one place."""
+    rows = [
+        training_rows(batch, purpose, missing=missing, name=f"{name}[{number}]") for number, batch in enumerate(batches)
+    ]
+    if not rows:
+        raise InvalidParameterError(f"{name} is empty; give at least one batch of rows.")
+    for number, batch in enumerate(rows):
+        check_alike(f"{name}[{number}]", batch, f"{name}[0]", rows[0])
+    return rows
+
+
+def check_alike(name: str, rows: Array, other: str, reference: Array) -> None:
+    """Raise where rows differ from a reference array in features, library or device."""
+    if rows.shape[1] != reference.shape[1]:
+        raise InvalidParameterError(
+            f"{name} has {rows.shape[1]} features, and {other} has {reference.shape[1]}; all batches must have the "
+            "same features."
+        )
+    place, expected = place_of(rows), place_of(reference)
+    if not same_place(place, expected):
+        raise DeviceMismatchError(
+            f"{name} is of {library_of(place)} on {describe_device(place)}, and {other} is of {library_of(expected)} "
+            f"on {describe_device(expected)}. Move all batches to one library and device."
+        )
 
 
 def new_rows(X_new: Any, d: int, *, missing: bool = False) -> Array:
@@ -71,3 +101,11 @@ def check_listener(progress: Any) -> None:
     """Raise `InvalidParameterError` where `progress` is neither None nor callable."""
     if progress is not None and not callable(progress):
         raise InvalidParameterError(f"progress={progress!r} is not allowed; give None or a callable.")
+
+
+def check_keep(name: str, keep: Any, most: int) -> None:
+    """Raise `InvalidParameterError` where a fit of `most` components cannot keep so many."""
+    if not is_integer(keep) or not 1 <= keep <= most:
+        raise InvalidParameterError(
+            f"{name}={keep!r} is not allowed; it must be an integer from 1 to {most}, the components of the fit."
+        )

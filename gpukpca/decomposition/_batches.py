@@ -11,7 +11,8 @@ from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
+from gpukpca.algorithms.pca.streaming import Batches
+from gpukpca.algorithms.placement import at_full_precision, placement_for
 from gpukpca.backend.namespace import empty_like, is_foreign, is_memory_map, is_sparse, library_of, same_place
 from gpukpca.backend.rows import dense_rows
 from gpukpca.decomposition._validation import new_data, training_data
@@ -22,7 +23,7 @@ from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 ARRAY_MARKS = ("shape", "__array__", "__array_interface__", "__cuda_array_interface__", "__dataframe__")
 
 
-class Batches:
+class PlacedBatches(Batches):
     """The rows of a data set as checked, dense arrays in the place of the computation, one batch at a time.
 
     Attributes
@@ -30,36 +31,21 @@ class Batches:
     place : Placement
         Where the data are, and where they are computed.
     once : bool
-        The data cannot be gone through a second time.
-    n_rows : int or None
-        None where only the end of the data tells.
-    largest : int
-        Rows of the largest batch; of an iterable, of the largest so far.
+        The data cannot be read a second time.
     """
 
     def __init__(
         self, estimator: Any, first: Array, pieces: Callable[[], Iterator[Array]], cuts: list[slice], once: bool
     ) -> None:
-        self.place: Placement = at_full_precision(placement_for(estimator.device, first), first)
-        self.n_rows = cuts[-1].stop if cuts else None
-        self.largest = max((cut.stop - cut.start for cut in cuts), default=0)
-        self.once = once
-        self._pieces = pieces
-
-    @property
-    def like(self) -> Array:
-        """A zero-size array where it is computed, in the dtype of the data."""
-        return self.place.work
-
-    def __iter__(self) -> Iterator[Array]:
-        for piece in self._pieces():
-            self.largest = max(self.largest, int(piece.shape[0]))
-            yield self.place.brought(dense_rows(piece))
+        place = at_full_precision(placement_for(estimator.device, first), first)
+        n_rows, largest = cuts[-1].stop if cuts else None, max((cut.stop - cut.start for cut in cuts), default=0)
+        super().__init__(lambda: (place.brought(dense_rows(piece)) for piece in pieces()), place.work, n_rows, largest)
+        self.place, self.once = place, once
 
 
 def batches_of(
     estimator: Any, X: Any, rows: Callable[[int, int], int], smallest: int, *, missing: bool = False
-) -> Batches:
+) -> PlacedBatches:
     """Return the batches of rows X (n, d), or of an iterable; set `n_features_in_` and the names of the features.
 
     `rows` gives the rows of a batch from n and d; a last batch of fewer than `smallest` is joined to the one before.
@@ -72,7 +58,7 @@ def batches_of(
     data = training_data(estimator, X, missing=missing)
     n, d = map(int, data.shape)
     cuts = list(gen_batches(n, rows(n, d), min_batch_size=smallest))
-    return Batches(estimator, empty_like(data), lambda: (_cut(data, cut) for cut in cuts), cuts, once=False)
+    return PlacedBatches(estimator, empty_like(data), lambda: (_cut(data, cut) for cut in cuts), cuts, once=False)
 
 
 def is_stream(X: Any) -> bool:
@@ -98,7 +84,7 @@ def _cut(data: Any, cut: slice) -> Any:
     return data[cut] if is_sparse(data) else data[cut, :]
 
 
-def _mapped(estimator: Any, X: np.ndarray, size: int, smallest: int, missing: bool) -> Batches:
+def _mapped(estimator: Any, X: np.ndarray, size: int, smallest: int, missing: bool) -> PlacedBatches:
     """Return the batches of a memory map; each is read, and converted if necessary, when it is used."""
     cuts = list(gen_batches(len(X), size, min_batch_size=smallest))
     first = empty_like(training_data(estimator, X[cuts[0]], missing=missing))
@@ -108,10 +94,10 @@ def _mapped(estimator: Any, X: np.ndarray, size: int, smallest: int, missing: bo
             name = f"rows {cut.start} to {cut.stop - 1} (batch {number})"
             yield _checked(estimator, X[cut], first, name, missing)
 
-    return Batches(estimator, first, pieces, cuts, once=False)
+    return PlacedBatches(estimator, first, pieces, cuts, once=False)
 
 
-def _stream(estimator: Any, X: Iterable[Any], missing: bool) -> Batches:
+def _stream(estimator: Any, X: Iterable[Any], missing: bool) -> PlacedBatches:
     """Return the batches of an iterable; each is checked when it arrives."""
     iterator = iter(X)
     once = iterator is X
@@ -128,7 +114,7 @@ def _stream(estimator: Any, X: Iterable[Any], missing: bool) -> Batches:
         source = chain([head], iterator) if once else X
         return (_checked(estimator, batch, first, f"batch {number}", missing) for number, batch in enumerate(source))
 
-    return Batches(estimator, first, pieces, [], once)
+    return PlacedBatches(estimator, first, pieces, [], once)
 
 
 def _first(estimator: Any, batch: Any, missing: bool) -> Any:

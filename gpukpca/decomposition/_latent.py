@@ -35,7 +35,7 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.random import Seed, generator
 from gpukpca.backend.rows import dense_rows
 from gpukpca.decomposition._base import DevicePlacement, publish
-from gpukpca.decomposition._batches import Batches, batches_of, is_stream, new_rows
+from gpukpca.decomposition._batches import PlacedBatches, batches_of, is_stream, new_rows
 from gpukpca.decomposition._dask import supports_dask
 from gpukpca.decomposition._session import FitSession, fit_session
 from gpukpca.decomposition._validation import checked_scores, training_data
@@ -307,7 +307,7 @@ class LatentVariableEstimator(
         return tags
 
 
-def _held(batches: Batches, limit: int) -> Iterable[Array]:
+def _held(batches: PlacedBatches, limit: int) -> Iterable[Array]:
     """Return the batches, kept on the device of the fit if they are moved in every step and fill at most half of it."""
     if not batches.place.moved or batches.n_rows is None:
         return batches

@@ -37,7 +37,7 @@ from gpukpca.backend.namespace import (
     same_place,
 )
 from gpukpca.decomposition._base import DevicePlacement, publish
-from gpukpca.decomposition._batches import Batches, batches_of, new_rows
+from gpukpca.decomposition._batches import PlacedBatches, batches_of, new_rows
 from gpukpca.decomposition._dask import supports_dask
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, fit_session
@@ -188,7 +188,7 @@ class IncrementalPCA(
                 warn_of_equal_rows(fit.state)
         return self
 
-    def _updated_by_all(self, batches: Batches) -> IncrementalFit:
+    def _updated_by_all(self, batches: PlacedBatches) -> IncrementalFit:
         listener, state = listener_from(self.verbose), None
         for number, batch in enumerate(batches):
             state = self._next_state(state, batch)
@@ -199,7 +199,7 @@ class IncrementalPCA(
             raise InvalidParameterError("the iterable of batches gave nothing when it was gone through.")
         return IncrementalFit.of(state, batches.like.dtype)
 
-    def _exact(self, batches: Batches, session: FitSession) -> IncrementalFit:
+    def _exact(self, batches: PlacedBatches, session: FitSession) -> IncrementalFit:
         if batches.once:
             raise InvalidParameterError(
                 "exact=True goes through the batches more than once, and an iterator or generator gives them only "

@@ -204,7 +204,7 @@ def test_results_refuse_what_overflows(result):
 
 @pytest.mark.parametrize("count", [4, 99, -1, 0, None, True, 1.5])
 def test_truncated_refuses_numbers(count):
-    with pytest.raises(InvalidParameterError, match="from 1 to n_components = 3"):
+    with pytest.raises(InvalidParameterError, match="from 1 to 3"):
         fit_pca(ROWS, 3).truncated(count)
 
 
@@ -223,9 +223,9 @@ def test_results_compare_by_identity(result):
         ("rows", InvalidParameterError, "got str"),
         (ROWS, InvalidParameterError, "one array of shape"),
         ([], ValueError, "at least one batch"),
-        ([ROWS[:30], ROWS[30:, :1]], InvalidParameterError, "batch 1 has 1 features, and batch 0 has 5"),
-        ([ROWS, ROWS[:, :3]], InvalidParameterError, "batch 1 has 3 features, and batch 0 has 5"),
-        ([ROWS, HOLED], ValueError, "batch 1 contains NaN"),
+        ([ROWS[:30], ROWS[30:, :1]], InvalidParameterError, r"batches\[1\] has 1 features, and batches\[0\] has 5"),
+        ([ROWS, ROWS[:, :3]], InvalidParameterError, r"batches\[1\] has 3 features, and batches\[0\] has 5"),
+        ([ROWS, HOLED], ValueError, r"batches\[1\] contains NaN"),
     ],
     ids=["None", "5", "text", "array", "none", "one column", "three columns", "NaN"],
 )
@@ -238,9 +238,9 @@ def test_batches_of_other_libraries_are_refused(xp):
     X = xp.array(ROWS)
     if isinstance(X, np.ndarray):
         return
-    with pytest.raises(DeviceMismatchError, match="batch 1 is of"):
+    with pytest.raises(DeviceMismatchError, match=r"batches\[1\] is of"):
         fit_pca_batches([ROWS, X])
-    with pytest.raises(DeviceMismatchError, match="the ones before were of numpy"):
+    with pytest.raises(DeviceMismatchError, match=r"X is of .* and state is of numpy"):
         update_pca(update_pca(None, ROWS, 2), X)
 
 

@@ -103,12 +103,12 @@ def test_results_that_overflow_are_reported():
     {name: case for name, case in ROWS.items() if "column" not in name},
     EMPTY,
     {
-        "no batches": ([], "empty list"),
+        "no batches": ([], "X is empty"),
         "rows as lists": (X.tolist(), r"list.*numpy\.asarray"),
         "an iterator": (iter([X]), "iterator"),
         "single rows": (list(X), r"X\[0\] has 1 dimension"),
-        "a batch of one column": ([X[:30], X[30:, :1]], r"1 features and X\[0\] has 5"),
-        "a narrow batch": ([X, X[:, :3]], r"3 features and X\[0\] has 5"),
+        "a batch of one column": ([X[:30], X[30:, :1]], r"1 features, and X\[0\] has 5"),
+        "a narrow batch": ([X, X[:, :3]], r"3 features, and X\[0\] has 5"),
         "infinity in a batch": ([X, with_entry(np.inf)], r"X\[1\] contains infinity"),
     },
 )

@@ -386,7 +386,7 @@ REFUSED = {
     ),
     "the axes of the exact mode": ({"n_components": 50, "exact": True}, "fewer components"),
     "a batch": ({"n_components": 3, "batch_size": 2000}, r"batch_size=\d+ where"),
-    "components": ({"n_components": 90, "batch_size": 100}, "Ask for fewer components"),
+    "components": ({"n_components": 90, "batch_size": 100}, "Request fewer components"),
 }
 
 

@@ -20,6 +20,7 @@ from gpukpca.algorithms.kernel_pca.projection import AffineProjection
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.kernel_pca.spectrum import (
     Spectrum,
+    check_underflow,
     checked_spectrum,
     is_unresolved,
     warn_of_gap,
@@ -29,7 +30,6 @@ from gpukpca.algorithms.kernel_pca.spectrum import (
     warn_of_rank,
 )
 from gpukpca.algorithms.kernel_pca.task import FitTask
-from gpukpca.algorithms.kernel_pca.underflow import check_underflow
 from gpukpca.algorithms.placement import own_copy
 from gpukpca.algorithms.progress import Listener, Progress, pass_report, tile_report, timed
 from gpukpca.algorithms.resources import Resources

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._rules import is_integer
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.inputs import new_rows
+from gpukpca.algorithms.inputs import check_keep, new_rows
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, warn_of_far_rows
 from gpukpca.algorithms.kernel_pca.linear_axes import LinearAxes
 from gpukpca.algorithms.kernel_pca.plan import Plan
@@ -21,8 +20,10 @@ from gpukpca.algorithms.placement import to_caller
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import from_host, is_sparse, overflow_allowed
 from gpukpca.eigen import EigenResult
-from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels import Kernel, Linear
+
+# Fields of a fit that are those of its `EigenResult`.
+EIGEN_FIELDS = "eigenvectors residual_norms converged gap n_passes n_products seconds solver fallbacks"
 
 
 @documented
@@ -79,23 +80,8 @@ class KernelPCAFit:
         **more: Any,
     ) -> KernelPCAFit:
         """Return the result of eigenpairs, with scores (n, p) and the map of new points; `more` are optional fields."""
-        return cls(
-            kernel=kernel,
-            plan=plan,
-            spectrum=spectrum,
-            eigenvectors=eigen.eigenvectors,
-            scores=scores,
-            residual_norms=eigen.residual_norms,
-            converged=eigen.converged,
-            gap=eigen.gap,
-            n_passes=eigen.n_passes,
-            n_products=eigen.n_products,
-            seconds=eigen.seconds,
-            solver=eigen.solver,
-            fallbacks=eigen.fallbacks,
-            map=map,
-            **more,
-        )
+        found = {name: getattr(eigen, name) for name in EIGEN_FIELDS.split()}
+        return cls(kernel=kernel, plan=plan, spectrum=spectrum, scores=scores, map=map, **found, **more)
 
     def with_axes(self) -> KernelPCAFit:
         """Return the fit with the axes, where the kernel is linear and the basis is all training rows, dense."""
@@ -137,7 +123,7 @@ class KernelPCAFit:
     @property
     def total_variance_interval(self) -> tuple[float, float]:
         """Return two numbers between which the total variance lies."""
-        low, high = self.total_interval or (self.spectrum.total_variance, self.spectrum.total_variance)
+        low, high = self.total_interval or 2 * (self.spectrum.total_variance,)
         return low / self.degrees_of_freedom, high / self.degrees_of_freedom
 
     @cached_property
@@ -187,11 +173,7 @@ class KernelPCAFit:
         InvalidParameterError
             The fit does not have so many.
         """
-        p = len(self.spectrum.eigenvalues)
-        if not is_integer(keep) or not 1 <= keep <= p:
-            raise InvalidParameterError(
-                f"keep={keep!r} is not allowed; it must be an integer from 1 to {p}, the components of the fit."
-            )
+        check_keep("keep", keep, len(self.spectrum.eigenvalues))
         return self.leading(int(keep))
 
     def leading(self, keep: int) -> KernelPCAFit:

@@ -12,9 +12,8 @@ from gpukpca._typing import SymmetricOperator
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.kernel_pca.projection import AffineProjection
-from gpukpca.algorithms.kernel_pca.spectrum import UNRESOLVED, Spectrum, inverse_roots, warn_of_rank
+from gpukpca.algorithms.kernel_pca.spectrum import UNRESOLVED, Spectrum, check_underflow, inverse_roots, warn_of_rank
 from gpukpca.algorithms.kernel_pca.task import FitTask
-from gpukpca.algorithms.kernel_pca.underflow import check_underflow
 from gpukpca.algorithms.progress import Listener, rank_report
 from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import column_sums, inner_products, solve_triangular

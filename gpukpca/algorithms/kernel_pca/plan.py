@@ -14,7 +14,7 @@ from gpukpca.gram.storage import Storage
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a fit: solver, storage, memory and time; ``print(plan)`` shows it in words.
+    """The plan of a fit: solver, storage, memory and time; ``print(plan)`` shows it.
 
     Attributes
     ----------
@@ -23,7 +23,7 @@ class Plan:
     solver : Dense, BlockKrylov, LowRank, Nystrom or another solver object
     solver_reason : str
     storage : Storage
-        The way to hold K; `gpukpca.gram.storage` lists them.
+        How K is held; see `gpukpca.gram.storage`.
     predicted_bytes, available_bytes : int
         Peak of the allocations beside the data passed in, and their limit.
     start_landmarks : int
@@ -35,8 +35,8 @@ class Plan:
     notes : tuple of str
         Reasons for a smaller path, and remarks.
     estimated_seconds : float or None
-        The time of the fit, from counts of operations and rates of a core or a card, to a factor of a few. None where
-        it is not known: on a cluster, and for a function of two rows or a solver of your own.
+        From counts of operations and rates of a core or a card, to a factor of a few. None where it is not known: on a
+        cluster, for a function of two rows, and for other solvers.
     """
 
     n_samples: int

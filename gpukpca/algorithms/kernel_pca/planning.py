@@ -87,7 +87,7 @@ def _solvers(task: FitTask, solver: Solver) -> Iterator[tuple[Solver, tuple[str,
     yield solver, ()
     so_far = ""
     iterative = BlockKrylov(tol=settings.tol, max_passes=settings.max_passes)
-    if settings.names_solver("auto") and not solver.grows_with_p and iterative.iterates(task.n, task.p):
+    if settings.eigen_solver == "auto" and not solver.grows_with_p and iterative.iterates(task.n, task.p):
         solver, so_far = iterative, "the dense solver does not fit into memory; block Krylov instead"
         yield solver, (so_far,)
     if (small := solver.with_small_basis(task.n, task.p)) is not None:

@@ -1,4 +1,4 @@
-"""Settings of kernel PCA: checked values in place of an estimator's parameters."""
+"""Settings of kernel PCA, checked."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from gpukpca._rules import FLAG, NONE, SHARE, Rule, integer, is_real, one_of, word
 from gpukpca._typing import Array
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.work import Work
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, choose_solver
 from gpukpca.eigen.solve import are_many
 from gpukpca.eigen.solver import MinimalSolver
 
-# Nyström is a model, not a solver of a given operator.
 EigenSolverName = Literal["auto", "dense", "randomized", "arpack", "nystrom"]
 EigenSolver = EigenSolverName | MinimalSolver | Nystrom
 GramStorageName = Literal["auto", "dense", "tiled"]
@@ -58,54 +58,39 @@ RULES = {
 
 
 class PreimageOptions(Protocol):
-    """The options of a pre-image, and the base class of all methods: what a plan needs of them, and the pre-image."""
+    """The options of a pre-image, and the base class of all methods: their bytes, their work, and the pre-image."""
 
     def peak_bytes(self, n: int, d: int, p: int, item: int, on_gpu: bool, landmarks: int) -> int:
-        """Return the bytes that its fit allocates."""
+        """Return the bytes that the fit allocates."""
 
     def landmarks_for(self, n: int, fits: bool) -> int:
         """Return the landmarks for n rows, 0 for none, given whether an n x n matrix fits into memory."""
         return 0
 
     def fit_work(self, n: int, d: int, p: int, landmarks: int) -> Work:
-        """Return the work of its fit; none where points are computed when they are mapped back."""
+        """Return the work of the fit; none where points are computed when they are mapped back."""
         return Work()
 
     def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> Any:
         """Return the pre-image of training rows X (n, d) with scores (n, p)."""
 
 
+@documented
 @dataclass(frozen=True)
 class KernelPCASettings:
-    """The parameters of a fit, checked.
+    """The parameters of a fit, checked."""
 
-    Attributes
-    ----------
-    n_components : int, float or None
-        A number of components, a share of the variance, or all.
-    eigen_solver : "auto", "dense", "randomized", "arpack", "nystrom" or a solver object
-    tol : float
-        0 is the default of the dtype.
-    max_passes, passes : int or None
-        The most passes of block Krylov, and exactly so many.
-    gram : "auto", "dense" or "tiled"
-    remove_zeros : bool
-        Whether components without variance are left out; with all components they always are.
-    copies_data : bool
-        Whether the fit keeps a copy of the data.
-    preimage : method or None
-        The options of the pre-image.
-    """
-
-    n_components: int | float | None = None
-    eigen_solver: EigenSolver = "auto"
-    tol: float = 0.0
-    max_passes: int | None = None
-    passes: int | None = None
-    gram: GramStorageName = "auto"
-    remove_zeros: bool = False
-    copies_data: bool = True
-    preimage: PreimageOptions | None = None
+    n_components: int | float | None = field_of("", "a number, a share of the variance, or all", default=None)
+    eigen_solver: EigenSolver = field_of("", "a name or a solver object; see `KernelPCA`", default="auto")
+    tol: float = field_of("", "0 is the default of the dtype", default=0.0)
+    max_passes: int | None = field_of("", "the most passes of block Krylov", default=None)
+    passes: int | None = field_of("", "the exact number of passes of block Krylov", default=None)
+    gram: GramStorageName = field_of("", '"auto", "dense" or "tiled"', default="auto")
+    remove_zeros: bool = field_of(
+        "", "whether to leave out components without variance; with all components they always are", default=False
+    )
+    copies_data: bool = field_of("", "whether the fit keeps a copy of the data", default=True)
+    preimage: PreimageOptions | None = field_of("", "the options of the pre-image", default=None)
 
     def __post_init__(self) -> None:
         for name, rule in RULES.items():
@@ -128,37 +113,32 @@ class KernelPCASettings:
 
     @property
     def is_nystrom(self) -> bool:
-        """Return whether the approximation by landmarks is meant."""
+        """Return whether the user requested the approximation by landmarks."""
         return is_nystrom(self.eigen_solver)
-
-    def names_solver(self, *names: str) -> bool:
-        """Return whether the solver is given by one of these names."""
-        return isinstance(self.eigen_solver, str) and self.eigen_solver in names
 
     def requests(self, solver_class: type, *names: str) -> bool:
         """Return whether the user gave a solver of this class or one of these names."""
-        return isinstance(self.eigen_solver, solver_class) or self.names_solver(*names)
+        given = self.eigen_solver
+        return given in names if isinstance(given, str) else isinstance(given, solver_class)
 
     def solver_for(self, n: int, p: int, on_gpu: bool) -> tuple[Any, str]:
         """Return the solver object for p of n components and the reason for it."""
-        tol, chosen = self.tol, self.eigen_solver
+        tol, given = self.tol, self.eigen_solver
         iterative = BlockKrylov(tol=tol, max_passes=self.max_passes, passes=self.passes)
         if self.is_nystrom:
-            solver = Nystrom(tol=tol) if chosen == "nystrom" else chosen
+            solver = Nystrom(tol=tol) if given == "nystrom" else given
             return solver, "requested: an approximation with a certificate"
-        if not isinstance(chosen, str):
-            return chosen, "solver object given"
-        if chosen == "dense":
-            return Dense(tol=tol), "requested"
-        if chosen in ("randomized", "arpack"):
-            return iterative, "requested"
+        if not isinstance(given, str):
+            return given, "solver object given"
+        if given != "auto":
+            return Dense(tol=tol) if given == "dense" else iterative, "requested"
         count = f"p = {p}" + (", where a share of the variance begins," if self.is_share else "")
-        if choose_solver(n, p, on_gpu=on_gpu).forms_matrix:
-            is_large = are_many(n, p, on_gpu)
-            return Dense(tol=tol), f"{count} is large compared with n = {n}" if is_large else f"n = {n} is small"
-        return iterative, f"{count} is small compared with n = {n}"
+        if not choose_solver(n, p, on_gpu=on_gpu).forms_matrix:
+            return iterative, f"{count} is small compared with n = {n}"
+        is_large = are_many(n, p, on_gpu)
+        return Dense(tol=tol), f"{count} is large compared with n = {n}" if is_large else f"n = {n} is small"
 
 
 def is_nystrom(eigen_solver: Any) -> bool:
-    """Return whether the approximation by landmarks is meant."""
+    """Return whether a solver, or its name, is the approximation by landmarks."""
     return isinstance(eigen_solver, Nystrom) or (isinstance(eigen_solver, str) and eigen_solver == "nystrom")

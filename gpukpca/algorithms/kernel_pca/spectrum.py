@@ -1,7 +1,8 @@
-"""Checks of eigenvalues: errors, warnings, counts, and shares of the variance."""
+"""Eigenvalues of kernel PCA: checks, warnings, counts, and shares of the variance."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,19 +10,22 @@ from typing import Any
 import numpy as np
 
 from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.magnitude import row_bounds, scaled_rows
 from gpukpca.algorithms.solver_warnings import warn_of_convergence
 from gpukpca.backend.linalg import reciprocals
-from gpukpca.backend.namespace import dtype_name, to_host
+from gpukpca.backend.namespace import dtype_name, overflow_allowed, to_host
+from gpukpca.backend.rows import half_range, place_of, power_of_two_scale, take_rows
 from gpukpca.eigen import EigenResult
 from gpukpca.exceptions import (
     IndefiniteKernelError,
     IndefiniteKernelWarning,
+    InvalidParameterError,
     PrecisionWarning,
     RankWarning,
     warn_user,
 )
 from gpukpca.gram import CenteredGram
-from gpukpca.kernels import Kernel
+from gpukpca.kernels import Kernel, Precomputed
 
 # A leading share of the variance below this many n-ths is no structure, unless samples are few.
 EQUAL_SHARES, FEW_SAMPLES = 5, 50
@@ -33,10 +37,12 @@ EPS = {"float64": float(np.finfo(np.float64).eps), "float32": float(np.finfo(np.
 # below the second counts as zero when zeros are dropped.
 SIGNIFICANT_NEGATIVE = {"float64": 1e-5, "float32": 5e-3}
 SMALL_POSITIVE = {"float64": 1e-12, "float32": 2e-7}
-# Where rounding reaches this share of the largest eigenvalue, digits are missing that the user counts on.
+# Where rounding reaches this share of the largest eigenvalue, the eigenvalues have too few digits.
 UNRESOLVED = 0.01
+# Rows that show whether a kernel that is 0 is so by underflow.
+SEEN_ROWS = 16
 REMEDIES = (
-    "The kernel is not positive semidefinite on these data. Ask for fewer components, use another kernel (rbf, "
+    "The kernel is not positive semidefinite on these data. Request fewer components, use another kernel (rbf, "
     "laplacian, matern, poly with coef0 >= 0), or for sigmoid a smaller gamma."
 )
 
@@ -103,7 +109,7 @@ def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fra
     if abs(total) <= n * EPS[dtype] * op.noise_scale and largest == 0.0:
         total = 0.0
     if not indefinite:
-        # The trace carries the rounding of what was cancelled; what was found is there at least.
+        # The trace carries the rounding of what was cancelled; it is at least the sum of the eigenvalues.
         return Spectrum(values, max(total, float(np.sum(values))), dtype)
     if eigen.spectrum is not None:
         return Spectrum(values, float(np.sum(np.maximum(eigen.spectrum, 0.0))), dtype)
@@ -135,8 +141,7 @@ def _refuse_negative(values: np.ndarray, largest: float, smallest: float, roundi
         )
     if lowest < -rounding:
         warn_user(
-            f"negative eigenvalues of the kernel matrix, down to {lowest:.4g} beside a largest of {largest:.4g}, are "
-            "set to 0.",
+            f"negative eigenvalues of K, down to {lowest:.4g}, are set to 0; the largest is {largest:.4g}.",
             IndefiniteKernelWarning,
         )
 
@@ -153,10 +158,7 @@ def warn_of_passes(eigen: EigenResult) -> None:
 def warn_of_lost_components(
     eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram, is_constant: Callable[[], bool]
 ) -> None:
-    """Warn where the dtype cannot resolve the components.
-
-    `is_constant` says whether the data are constant; it is called where the matrix alone does not show that.
-    """
+    """Warn where the dtype cannot resolve the components; `is_constant` is called only where K does not show it."""
     dtype = dtype_name(op.dtype)
     if not is_unresolved(eigenvalues, eigen, op):
         return
@@ -164,7 +166,7 @@ def warn_of_lost_components(
     if op.total_variance > 4.0 * EPS[dtype] * op.noise_scale or not (_is_flat(op) or is_constant()):
         warn_user(
             f"{dtype} cannot resolve these components: centering cancels numbers of size {op.noise_scale:.3g}, and "
-            f"eigenvalues below {eigen.null_threshold:.3g} drown in their rounding. "
+            f"eigenvalues below {eigen.null_threshold:.3g} are lost in their rounding. "
             f"{'Pass float64, or subtract' if dtype == 'float32' else 'Subtract'} the feature means first.",
             PrecisionWarning,
         )
@@ -194,7 +196,7 @@ def is_unresolved(eigenvalues: np.ndarray, eigen: EigenResult, op: CenteredGram)
 
 
 def _is_flat(op: CenteredGram) -> bool:
-    """Return whether the first column of K holds one number only, as that of a constant kernel does to the last bit."""
+    """Return whether the first column of K holds one number only, as that of a constant kernel does."""
     column = to_host(op.base.columns([0]))
     return bool(np.all(column == column[0]))
 
@@ -204,7 +206,7 @@ def warn_of_gap(eigen: EigenResult, p: int) -> None:
     if p == eigen.eigenvalues.shape[0] and truncates_cluster(eigen):
         warn_user(
             f"components {p} and {p + 1} are not separately determined: their eigenvalues differ by {eigen.gap:.3g}. "
-            "Their subspace is; take one component more or less.",
+            "Only the subspace that they span is. Request one component more or less.",
             PrecisionWarning,
         )
 
@@ -218,10 +220,9 @@ def truncates_cluster(eigen: EigenResult) -> bool:
 
 
 def warn_of_identity(kernel: Kernel, op: Any, spectrum: Spectrum) -> bool:
-    """Warn where every sample is alone: K is nearly the identity. Return whether it is.
+    """Warn where K is nearly the identity, and return whether it is.
 
-    The components then have nearly equal shares, and the entries of K off the diagonal hardly count: centering takes
-    their mean from the trace.
+    The components then have nearly equal shares, and centering takes hardly anything from the trace.
     """
     n, ratios = int(op.shape[0]), spectrum.ratios
     if n < FEW_SAMPLES or not kernel.depends_on_distance or not 0.0 < np.max(ratios, initial=0.0) < EQUAL_SHARES / n:
@@ -235,3 +236,27 @@ def warn_of_identity(kernel: Kernel, op: Any, spectrum: Spectrum) -> bool:
         PrecisionWarning,
     )
     return True
+
+
+def check_underflow(X: Any, kernel: Kernel, largest: float | None = None) -> None:
+    """Raise `InvalidParameterError` where kernel values underflow that do not for the same rows times a constant.
+
+    `largest` is an eigenvalue; nothing is evaluated where it is a normal number. None: the fit failed.
+    """
+    n = int(X.shape[0])
+    limits = np.finfo(dtype_name(place_of(X).dtype))
+    least = float(limits.tiny) / (float(limits.eps) if largest is None else 1.0)
+    if isinstance(kernel, Precomputed) or (largest is not None and largest >= n * least):
+        return
+    size = half_range(*row_bounds([X]))
+    rows = take_rows(X, 0, min(n, SEEN_ROWS))
+    with overflow_allowed():
+        known, scaled = (
+            float(np.max(np.abs(to_host(kernel.diagonal(Y)))))
+            for Y in (rows, scaled_rows(rows, power_of_two_scale(size, np.float64)))
+        )
+    if size > 0.0 and known < least <= scaled:
+        raise InvalidParameterError(
+            f"the kernel matrix underflows: features range over at most {2.0 * size:.0e}, and {limits.dtype} does "
+            f"not hold values of {kernel!r} so small. Multiply the data by 2**{-math.frexp(size)[1]}."
+        )

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_listener, check_type, training_rows
+from gpukpca.algorithms.inputs import check_listener, check_type, training_batches, training_rows
 from gpukpca.algorithms.latent.ard import rounding_of
 from gpukpca.algorithms.latent.e_step import EStep, Parameters, SufficientStatistics, accumulate, panel_rows
 from gpukpca.algorithms.latent.em import EMProblem, EMResult
@@ -25,7 +25,7 @@ from gpukpca.algorithms.pca.settings import PCASettings, RankRequest
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
-from gpukpca.backend.device import describe_device, device_context
+from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite, has_missing
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -35,19 +35,16 @@ from gpukpca.backend.namespace import (
     is_foreign,
     is_sparse,
     item_size,
-    library_of,
     move,
     namespace_of,
     overflow_allowed,
-    same_place,
     to_host,
 )
 from gpukpca.backend.parallel import worker_count
 from gpukpca.backend.random import generator
-from gpukpca.backend.rows import dense_rows, feature_means, place_of
+from gpukpca.backend.rows import dense_rows, feature_means
 from gpukpca.exceptions import (
     ConvergenceWarning,
-    DeviceMismatchError,
     InvalidParameterError,
     MemoryBudgetError,
     RankWarning,
@@ -219,28 +216,13 @@ def _fit_any(
 
 def _batches(X: Sequence[Array]) -> list[Array]:
     """Return batches of rows, checked, with equal features and in one place."""
-    if not len(X):
-        raise InvalidParameterError("X is an empty list; give at least one batch of rows.")
     for number, batch in enumerate(X):
         if np.ndim(batch) != 2:
             raise InvalidParameterError(
                 f"X is a list, which means batches of rows, and X[{number}] has {np.ndim(batch)} dimension(s) instead "
                 "of 2. Give a list of rows as an array: numpy.asarray(X)."
             )
-    batches = [training_rows(batch, "the fit", missing=True, name=f"X[{number}]") for number, batch in enumerate(X)]
-    first = batches[0]
-    for number, batch in enumerate(batches):
-        if not same_place(place_of(batch), place_of(first)):
-            raise DeviceMismatchError(
-                f"X[{number}] is from {library_of(batch)} on {describe_device(batch)}, and X[0] from "
-                f"{library_of(first)} on {describe_device(first)}. Move all batches to one library and device."
-            )
-        if batch.shape[1] != first.shape[1]:
-            raise InvalidParameterError(
-                f"X[{number}] has {batch.shape[1]} features and X[0] has {first.shape[1]}; all batches must have the "
-                "same features."
-            )
-    return batches
+    return training_batches(X, "the fit", "X", missing=True)
 
 
 def is_direct(X: Array | None, solver: str, name: str) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from gpukpca._rules import FLAG, NONE, integer, one_of
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.inputs import check_type, new_scores
+from gpukpca.algorithms.inputs import check_alike, check_type, new_scores, training_rows
 from gpukpca.algorithms.magnitude import (
     are_safe,
     check_variance,
@@ -25,7 +25,7 @@ from gpukpca.algorithms.magnitude import (
 from gpukpca.algorithms.pca.model import new_points
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, device_context
-from gpukpca.backend.finite import FINITE, check_finite
+from gpukpca.backend.finite import check_finite
 from gpukpca.backend.linalg import reciprocals
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -33,20 +33,18 @@ from gpukpca.backend.namespace import (
     epsilon,
     from_host,
     is_sparse,
-    library_of,
     move,
     namespace_of,
     overflow_allowed,
-    same_place,
     to_host,
 )
 from gpukpca.backend.orthogonalization import orthonormal_factors, triangular_factor
 from gpukpca.backend.parallel import single_threaded_blas
-from gpukpca.backend.rows import as_rows, by_panels, dense_rows, power_of_two_scale
+from gpukpca.backend.rows import by_panels, dense_rows, power_of_two_scale
 from gpukpca.covariance.moments import Moments, moments_and_rows
 from gpukpca.eigen import EigenResult
 from gpukpca.eigen.residuals import signs
-from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError, RankWarning, warn_user
+from gpukpca.exceptions import InvalidParameterError, RankWarning, warn_user
 
 COUNT = one_of(NONE, integer(at_least=1))
 
@@ -297,17 +295,11 @@ def update_pca(state: IncrementalState | None, X: Array, n_components: int | Non
     if state is not None:
         check_type("state", state, IncrementalState)
     with device_context(X), overflow_allowed():
-        X = as_rows(X)
-        if is_sparse(X) or not all(X.shape):
-            raise ValueError("a batch must be a dense array with at least one row and one column; use X.toarray().")
-        check_finite(X, FINITE)
-        if state is not None and X.shape[1] != state.axes.shape[1]:
-            raise ValueError(f"the batch has {X.shape[1]} features, and the ones before had {state.axes.shape[1]}.")
-        if state is not None and not same_place(X, state.axes):
-            raise DeviceMismatchError(
-                f"the batch is of {library_of(X)} on {describe_device(X)}, and the ones before were of "
-                f"{library_of(state.axes)} on {describe_device(state.axes)}. Move the batch there first."
-            )
+        if is_sparse(X):
+            raise InvalidParameterError("sparse batches are not supported; pass X.toarray().")
+        X = training_rows(X, "PCA")
+        if state is not None:
+            check_alike("X", X, "state", state.axes)
         p = _count(n_components, state, *map(int, X.shape))
         with few_threads(int(X.shape[1]), blocking.BATCH_ONE_THREAD_UP_TO):
             state = add_batch(state, X, p)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpukpca._rules import FLAG, is_integer
+from gpukpca._rules import FLAG
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.inputs import new_rows, new_scores
+from gpukpca.algorithms.inputs import check_keep, new_rows, new_scores
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.algorithms.placement import panels_of
@@ -34,7 +34,6 @@ from gpukpca.backend.namespace import (
 from gpukpca.backend.rows import less_full_columns, take_rows
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.covariance.dense import projected_rows
-from gpukpca.exceptions import InvalidParameterError
 
 
 @documented
@@ -167,10 +166,7 @@ class PCAFit:
 
     def truncated(self, p: int) -> PCAFit:
         """Return the fit with its first p components only; the variances of the others join the noise."""
-        if not (is_integer(p) and 1 <= p <= self.n_components):
-            raise InvalidParameterError(
-                f"p={p!r} is not allowed; it must be an integer from 1 to n_components = {self.n_components}."
-            )
+        check_keep("p", p, self.n_components)
         n, d = self.n_samples, int(self.components.shape[1])
         lost = float(np.sum(to_host(self.explained_variance[p:]).astype(np.float64)))
         left_out = self.noise_variance * (min(n, d) - self.n_components) + lost

@@ -6,13 +6,11 @@ Nothing but d numbers, a d × d matrix or a block of d-vectors is kept between b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_listener
+from gpukpca.algorithms.inputs import check_listener, training_batches
 from gpukpca.algorithms.magnitude import ScaledBatches, are_safe, row_bounds, safe_scale
 from gpukpca.algorithms.pca.batch_memory import exact_solver
 from gpukpca.algorithms.pca.incremental import COUNT, IncrementalFit, IncrementalState, few_threads, warn_of_equal_rows
@@ -20,58 +18,48 @@ from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_fallbacks
 from gpukpca.backend import blocking
-from gpukpca.backend.device import describe_device, device_context
-from gpukpca.backend.finite import FINITE, check_finite
+from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
     empty_like,
-    library_of,
     namespace_of,
     overflow_allowed,
-    same_place,
     to_host,
 )
-from gpukpca.backend.rows import as_rows, dense_rows, place_of
+from gpukpca.backend.rows import dense_rows
 from gpukpca.covariance.moments import Moments, moments_of
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.covariance.streamed import StreamedCenteredMatrix
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
-from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
+from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import DenseGram
 
 # Called after every pass with its number and its purpose.
 PassReport = Callable[[int, str], None]
 
 
-class BatchSource(Protocol):
-    """Batches of checked, dense rows (b, d) where they are computed."""
+class Batches:
+    """Batches of checked, dense rows (b, d) where they are computed, read again in every pass.
 
-    @property
-    def like(self) -> Array:
-        """Return an array of size 0 in the library and dtype of the rows."""
+    Parameters
+    ----------
+    read : callable
+        Returns an iterator over all batches.
+    like : array of size 0, in the library and dtype of the rows
+    n_rows : int or None
+        None where only a pass shows it.
+    largest : int
+        The rows of the largest batch so far.
+    """
 
-    @property
-    def n_rows(self) -> int | None:
-        """Return the number of rows; None where it is known after a pass only."""
-
-    @property
-    def largest(self) -> int:
-        """Return the rows of the largest batch so far."""
-
-    def __iter__(self) -> Iterator[Array]:
-        """Read all batches once more."""
-
-
-@dataclass(frozen=True)
-class HeldBatches:
-    """Batches in memory; see `BatchSource`."""
-
-    batches: tuple[Array, ...]
-    like: Array
-    n_rows: int
-    largest: int
+    def __init__(
+        self, read: Callable[[], Iterator[Array]], like: Array, n_rows: int | None = None, largest: int = 0
+    ) -> None:
+        self.like, self.n_rows, self.largest, self._read = like, n_rows, largest, read
 
     def __iter__(self) -> Iterator[Array]:
-        return iter(self.batches)
+        for batch in self._read():
+            self.largest = max(self.largest, int(batch.shape[0]))
+            yield batch
 
 
 def fit_pca_batches(
@@ -137,29 +125,6 @@ def fit_pca_batches(
     """
     COUNT.check_argument("n_components", n_components)
     check_listener(progress)
-    checked = _checked_batches(batches)
-    n, d = sum(int(batch.shape[0]) for batch in checked), int(checked[0].shape[1])
-    if n_components is not None and n_components > min(n, d):
-        raise InvalidParameterError(
-            f"n_components={n_components} is not allowed; {n} rows of {d} features have at most {min(n, d)} components."
-        )
-    with device_context(checked[0]), overflow_allowed():
-        for number, batch in enumerate(checked):
-            check_finite(batch, FINITE, f"batch {number}")
-        resources = Resources.for_fit(resources, checked[0])
-        place = resources.place
-        with device_context(place.work), few_threads(d, blocking.EXACT_ONE_THREAD_UP_TO):
-            dense = tuple(place.brought(dense_rows(batch)) for batch in checked)
-            dtype = namespace_of(dense[0]).result_type(*(batch.dtype for batch in dense))
-            largest = max(int(batch.shape[0]) for batch in dense)
-            source = HeldBatches(dense, empty_like(dense[0], dtype), n, largest)
-            fit = fit_exact(source, d, n_components, resources.limit, progress)
-    warn_of_equal_rows(fit.state)
-    return fit
-
-
-def _checked_batches(batches: Iterable[Array]) -> tuple[Array, ...]:
-    """Return batches as rows of one width, library and device; raise for anything else."""
     shape = tuple(getattr(batches, "shape", ()))
     if len(shape) == 2:
         raise InvalidParameterError(f"batches is one array of shape {shape}; pass [X] for one batch.")
@@ -167,25 +132,28 @@ def _checked_batches(batches: Iterable[Array]) -> tuple[Array, ...]:
         raise InvalidParameterError(
             f"batches must be an iterable of arrays of shape (m, d), such as a list; got {type(batches).__name__}."
         )
-    checked = tuple(as_rows(batch) for batch in batches)
-    if not checked or not all(map(all, (batch.shape for batch in checked))):
-        raise ValueError("a fit needs at least one batch, and every batch at least one row and one column.")
-    first = place_of(checked[0])
-    for number, batch in enumerate(checked):
-        if batch.shape[1] != checked[0].shape[1]:
+    given = list(batches)
+    with device_context(given[0] if given else None), overflow_allowed():
+        checked = training_batches(given, "PCA", "batches")
+        n, d = sum(int(batch.shape[0]) for batch in checked), int(checked[0].shape[1])
+        if n_components is not None and n_components > min(n, d):
             raise InvalidParameterError(
-                f"batch {number} has {batch.shape[1]} features, and batch 0 has {checked[0].shape[1]}."
+                f"n_components={n_components} is not allowed; {n} rows of {d} features have at most {min(n, d)} "
+                "components."
             )
-        if not same_place(place_of(batch), first):
-            raise DeviceMismatchError(
-                f"batch {number} is of {library_of(place_of(batch))} on {describe_device(batch)}, and batch 0 of "
-                f"{library_of(first)} on {describe_device(first)}. Move them to one library and device first."
-            )
-    return checked
+        resources = Resources.for_fit(resources, checked[0])
+        place = resources.place
+        with device_context(place.work), few_threads(d, blocking.EXACT_ONE_THREAD_UP_TO):
+            dense = [place.brought(dense_rows(batch)) for batch in checked]
+            like = empty_like(dense[0], namespace_of(dense[0]).result_type(*(batch.dtype for batch in dense)))
+            source = Batches(lambda: iter(dense), like, n, max(int(batch.shape[0]) for batch in dense))
+            fit = fit_exact(source, d, n_components, resources.limit, progress)
+    warn_of_equal_rows(fit.state)
+    return fit
 
 
 def fit_exact(
-    batches: BatchSource, d: int, n_components: int | None, limit: int, progress: Listener | None = None
+    batches: Batches, d: int, n_components: int | None, limit: int, progress: Listener | None = None
 ) -> IncrementalFit:
     """Return the exact PCA of checked batches of d features; `limit` bytes are checked before the first pass."""
 
