@@ -46,7 +46,7 @@ def check_update(rows: int, d: int, p: int, fewest: int, item: int, limit: int) 
     if fitting >= fewest:
         advice = f"Give batches of at most {fitting} rows (batch_size={fitting} where fit cuts them)"
     else:
-        advice = "Ask for fewer components"
+        advice = "Request fewer components"
     raise MemoryBudgetError(
         f"a batch of {rows} rows with {d} features takes {format_bytes(needed)} for {p} components, and "
         f"{format_bytes(limit)} are allowed or free. {advice}, or set a larger memory_limit."
