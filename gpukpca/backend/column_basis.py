@@ -45,8 +45,12 @@ class ColumnBasis:
         """Return all columns, shape (n, count); shares memory."""
         return self.parts[0] if len(self.parts) == 1 else namespace_of(self.parts[0]).concat(self.parts, axis=1)
 
+    def memory_for(self, b: int) -> Array | None:
+        """Return the memory (n, b) of the columns that are appended next; None where the library cannot write to it."""
+        return None if self.store is None else self.store[:, self.count : self.count + b]
+
     def append(self, block: Array) -> ColumnBasis:
-        """Return the basis with the columns of a block (n, b)."""
+        """Return the basis with the columns of a block (n, b), which may be in `memory_for` them."""
         if self.store is None:
             return ColumnBasis((ColumnBasis((*self.parts, block)).array,))
         stop = self.count + block.shape[1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,14 +11,14 @@ from gpukpca._rules import NONE, integer, one_of
 from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.namespace import epsilon
 from gpukpca.backend.parallel import single_threaded_blas
-from gpukpca.eigen.dense import Dense, check_tolerance
+from gpukpca.eigen.dense import Dense
 from gpukpca.eigen.krylov_iteration import PROBES, first_state, result, step
-from gpukpca.eigen.krylov_state import Checkpointer, KrylovSettings
+from gpukpca.eigen.krylov_state import Checkpointer, KrylovTask
 from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import Solver
+from gpukpca.eigen.validation import TOLERANCE
 
 MAX_PASSES = 300
 # Blocks in the basis before it is compressed. Measured on real data: with 8 or 10 blocks as many passes as with 24.
@@ -27,7 +26,7 @@ MAX_BLOCKS = 10
 # Blocks of a basis that must be small, and of one whose blocks are wide.
 FEWEST_BLOCKS, WIDE_BLOCKS = 4, 6
 # Passes to the default tolerance (1e-8 in float64, 1e-5 in float32): 6 to 9 from a random start on real data.
-# SPARE_COLUMNS more than those of the components save two passes, a start from the components of some rows one.
+# SPARE_COLUMNS extra columns save two passes, a start from the components of some rows saves one.
 PASSES, FEWEST_PASSES = 7, 3
 SPARE_COLUMNS, SAVED_BY_COLUMNS, SAVED_BY_START = 30, 2, 1
 
@@ -43,25 +42,25 @@ class BlockKrylov(Solver):
         default of the dtype (1e-8 in float64, 1e-5 in float32). 100 eps can be reached.
     block_size : int, optional
         Columns a pass. Default p + 8 rounded up to a multiple of 4 on a CPU, at least 64 on a GPU. With fewer columns
-        than p, members of a cluster of more equal eigenvalues than columns may be missed; a probe of fresh random
+        than p, members of a cluster of more equal eigenvalues than columns may be missed; a probe of new random
         directions looks for them.
     max_passes : int, optional
         Most passes over the operator (default 300, more for a block narrower than p).
     passes : int, optional
-        Exactly so many passes, whatever the residuals.
+        The exact number of passes, for any residuals.
     max_blocks : int, optional
         Blocks kept in the basis before it is compressed to its best Ritz vectors (default 10).
     start : array, shape (n, k), optional
-        Directions to start from; random ones fill at least a quarter of the block, and three passes are made at least,
-        so that what the start does not know of is found.
+        Directions to start from. Random ones fill at least a quarter of the block, and there are at least three passes,
+        so that components outside the start are found.
 
     Notes
     -----
     Work: one product with a block a pass, and O(n (m b) b) for the basis of m blocks of b columns. Memory: the basis
-    and its products, 2 n m b items, taken at the start. Random numbers are drawn on the host. The residuals are those
-    of the operator's own products; where `tol` is near what rounding allows, one more pass multiplies the eigenvectors
-    themselves. On a device the next product may be launched before Ritz values are looked at: the numbers are the same,
-    and a wrong forecast costs one product, which is not counted.
+    and its products, 2 n m b items, allocated at the start. Random numbers are drawn on the host. The residuals are
+    those of the operator's own products; where `tol` is near what rounding allows, one more pass multiplies the
+    eigenvectors themselves. A device may launch the next product before Ritz values are known: the numbers are the
+    same, and a wrong forecast costs one product, which is not counted.
 
     Musco & Musco, arXiv 1504.05477 (block Krylov for the top eigenvectors); Wu & Simon, SIAM J. Matrix Anal. Appl. 22
     (2000) (thick restart); Chen et al., arXiv 2508.06486 (the choice of the block size).
@@ -77,7 +76,7 @@ class BlockKrylov(Solver):
     start: Array | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        check_tolerance(self.tol)
+        TOLERANCE.check_argument("tol", self.tol)
         for name in ("block_size", "max_passes", "passes", "max_blocks"):
             rule = integer(at_least=0 if name == "passes" else 1)
             one_of(NONE, rule).check("BlockKrylov", name, getattr(self, name))
@@ -101,11 +100,11 @@ class BlockKrylov(Solver):
     def basis_columns(self, n: int, p: int, on_gpu: bool) -> int:
         b = self.width(n, p, on_gpu)
         blocks = self.max_blocks * b if self.max_blocks else MAX_BLOCKS * max(b, p + blocking.CPU_EXTRA_COLUMNS)
-        # A restart keeps up to p + b columns, and the block after it may be as wide again and half as wide.
+        # A restart keeps up to p + b columns, and the next block may have 1.5 times as many.
         return min(n, max(blocks, 2 * p + 3 * b + 2 * PROBES))
 
     def most_passes(self, p: int, b: int) -> int:
-        """Return the passes after which the iteration ends whatever the residuals."""
+        """Return the passes after which the iteration ends with any residuals."""
         if self.passes is not None:
             return max(1, self.passes)
         # A narrow block needs more passes for as many columns.
@@ -167,10 +166,10 @@ class BlockKrylov(Solver):
             dense = Dense(tol=self.tol).solve(op, p, rng)
             why = f"dense (block Krylov was requested, but p = {p} is more than a fifth of n = {n})"
             return replace(dense, solver=why, has_fixed_passes=self.passes is not None)
-        # Small blocks are not worth a second BLAS thread, whose waiting costs more than its work.
-        # On a device BLAS has only the eigenproblem of the basis to do.
+        # In small blocks the waiting of a second BLAS thread costs more than its work. On a device BLAS solves only the
+        # eigenproblem of the basis.
         few = n <= blocking.KRYLOV_ONE_THREAD_UP_TO.on(is_on_gpu(op.like))
-        with single_threaded_blas() if few else nullcontext():
+        with single_threaded_blas(few):
             return self._iterate(op, p, rng, report, checkpointer)
 
     def _iterate(
@@ -181,34 +180,32 @@ class BlockKrylov(Solver):
         report: PassReport | None,
         checkpointer: Checkpointer | None,
     ) -> EigenResult:
-        settings = self._resolved(op, p, looks_late=checkpointer is None)
+        task = self._task(op, p, rng, looks_late=checkpointer is None)
         state = None if checkpointer is None else checkpointer.resumed(p)
-        if state is None:
-            state = first_state(op, settings, self.start, rng)
-        else:
-            state = state.resume(op, rng, settings.max_columns)
+        state = first_state(task, self.start) if state is None else state.resume(op, rng, task.max_columns)
         while not state.is_done:
             if checkpointer is not None:
                 checkpointer.record(state.for_checkpoint(op, rng))
-            state = step(op, state, settings, rng)
+            state = step(task, state)
             if report is not None:
-                report(state.n_passes, settings.limit, state.residual, settings.tol)
+                report(state.n_passes, task.limit, state.residual, task.tol)
         if checkpointer is not None:
             checkpointer.record(state.for_checkpoint(op, rng))
-        return result(op, state, settings)
+        return result(task, state)
 
-    def _resolved(self, op: SymmetricOperator, p: int, looks_late: bool) -> KrylovSettings:
-        """Return the settings for p eigenpairs of an operator; a checkpointer has to wait for a device."""
+    def _task(self, op: SymmetricOperator, p: int, rng: np.random.Generator, looks_late: bool) -> KrylovTask:
+        """Return the task of p eigenpairs of an operator; with a checkpointer no look is late."""
         n, on_gpu = op.shape[0], is_on_gpu(op.like)
         b = self.width(n, p, on_gpu)
         limit = self.most_passes(p, b)
-        return KrylovSettings(
+        return KrylovTask(
+            op=op,
+            rng=rng,
             p=p,
-            b=max(b, -(-p // limit)),  # so few passes must still give p directions
+            b=max(b, -(-p // limit)),  # few passes must still give p directions
             max_columns=self.basis_columns(n, p, on_gpu),
             limit=limit,
             tol=self.tol or default_tolerance(op.dtype),
-            eps=epsilon(op.like),
             is_fixed=self.passes is not None,
             looks_late=on_gpu and looks_late,
         )

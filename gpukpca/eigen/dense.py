@@ -1,14 +1,13 @@
-"""The dense solver: LAPACK or cuSOLVER on the whole matrix, and the fallbacks where cuSOLVER fails."""
+"""The dense solver: LAPACK or cuSOLVER on the whole matrix, with fallbacks where cuSOLVER fails."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpukpca._rules import FLAG, Rule, is_real
+from gpukpca._rules import FLAG
 from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import host_free_bytes, is_on_gpu
@@ -24,15 +23,15 @@ from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.eigen.residuals import default_tolerance, make_result
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import Solver
+from gpukpca.eigen.validation import TOLERANCE
 from gpukpca.exceptions import ConvergenceError
 
-# In units of sqrt(n) eps: what no correct answer of a device's solver is off by.
+# No correct answer of a device's solver errs by so many sqrt(n) eps.
 WRONG = 100.0
 # Matrices of the size of K that LAPACK holds on the host.
 HOST_SQUARES = 4
-# The share of the work of all eigenpairs that a few of them take.
+# The work of a few eigenpairs as a share of that of all.
 FEW_PAIRS = 0.4
-TOLERANCE = Rule("a number in [0, 1) (0: the default)", lambda value: is_real(value) and 0 <= value < 1)
 
 
 @dataclass(frozen=True)
@@ -42,19 +41,19 @@ class Dense(Solver):
     Parameters
     ----------
     tol : float
-        What residuals are judged by, relative to the largest eigenvalue; 0 is the default of the dtype (1e-8 in
-        float64, 1e-5 in float32). The accuracy itself does not depend on it.
+        The largest residual that counts as converged, relative to the largest eigenvalue; 0 is the default of the
+        dtype (1e-8 in float64, 1e-5 in float32). The accuracy itself does not depend on it.
     full_spectrum : bool
         Also compute all eigenvalues (`EigenResult.spectrum`), at about the cost of the solution again.
 
     Notes
     -----
-    On a device the answer is verified (order, trace, orthonormality, residuals); where it is wrong, or the solver fails
-    or does not take n, the same is tried with the norm scaled to one, then block Krylov, then LAPACK on the host, and
-    `EigenResult.fallbacks` says so.
+    On a device the answer is verified (order, trace, orthonormality, residuals). Where it is wrong, or the solver fails
+    or rejects n, the next attempts are the matrix scaled to norm one, block Krylov, and LAPACK on the host;
+    `EigenResult.fallbacks` lists the failures.
 
-    Work O(n³) whatever p is. Memory: the matrix and LAPACK's workspace, about 1.2 n² items for p < n and 3 n² for
-    p = n on a CPU, in addition to the operator's.
+    Work O(n³) for any p. Memory: the matrix and LAPACK's workspace, about 1.2 n² items for p < n and 3 n² for p = n on
+    a CPU, in addition to the operator's.
     """
 
     name = "dense"
@@ -63,7 +62,7 @@ class Dense(Solver):
     full_spectrum: bool = False
 
     def __post_init__(self) -> None:
-        check_tolerance(self.tol)
+        TOLERANCE.check_argument("tol", self.tol)
         FLAG.check_argument("full_spectrum", self.full_spectrum)
 
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
@@ -74,11 +73,11 @@ class Dense(Solver):
         return squares * n * n + max(4 * p + 40, blocking.CENTERING_ROWS) * n
 
     def widened_items(self, n: int, p: int, panel: int, on_gpu: bool) -> int:
-        """Return the items of the vectors when they are verified."""
+        """Return the items of the vectors during their verification."""
         return 2 * p * min(n, panel) if on_gpu else 0
 
     def direct_work(self, n: int, p: int) -> float:
-        """Return the share of the work of all eigenpairs, and as much as that of a few for the other eigenvalues."""
+        """Return the share of the work of all eigenpairs; all other eigenvalues cost as much as a few pairs."""
         return (1.0 if 2 * p > n else FEW_PAIRS) + (FEW_PAIRS if self.full_spectrum else 0.0)
 
     def with_full_spectrum(self) -> Dense:
@@ -90,7 +89,7 @@ class Dense(Solver):
         if is_on_gpu(op.like):
             return self._on_device(op, p, rng)
         # On small matrices a second BLAS thread gains nothing, and with one the digits do not depend on other threads.
-        with single_threaded_blas() if op.shape[0] <= blocking.EIGH_ONE_THREAD_UP_TO else nullcontext():
+        with single_threaded_blas(op.shape[0] <= blocking.EIGH_ONE_THREAD_UP_TO):
             return self._solve(op, p)
 
     def _solve(self, op: SymmetricOperator, p: int) -> EigenResult:
@@ -118,12 +117,14 @@ class Dense(Solver):
         self, op: SymmetricOperator, p: int, values: np.ndarray, vectors: Array, spectrum: np.ndarray | None
     ) -> EigenResult:
         """Return the result of eigenvalues (host, descending, at least p + 1 if there are) and their vectors."""
-        U = namespace_of(vectors).asarray(vectors[:, :p], copy=True)  # a slice would be copied by every product
+        U = namespace_of(vectors).asarray(vectors[:, :p], copy=True)  # every product would copy a slice
+        with overflow_allowed():  # looked for afterwards
+            W = op @ U
         return make_result(
             op,
             values[:p],
             U,
-            _product(op, U),
+            W,
             tolerance=self.tol or default_tolerance(op.dtype),
             next_eigenvalue=float(values[p]) if p < op.shape[0] else None,
             n_passes=1,
@@ -133,10 +134,8 @@ class Dense(Solver):
             spectrum=spectrum,
         )
 
-    # -- on a device, where the library's answer is verified and others stand by -----------------------------------
-
     def _on_device(self, op: SymmetricOperator, p: int, rng: np.random.Generator) -> EigenResult:
-        """Return the first right answer of cuSOLVER, cuSOLVER on a scaled norm, block Krylov and LAPACK on the host."""
+        """Return the first right answer of cuSOLVER, cuSOLVER at norm one, block Krylov and LAPACK on the host."""
         from gpukpca.eigen.block_krylov import BlockKrylov
 
         ways: list[tuple[str, Callable[[], EigenResult]]] = [
@@ -168,7 +167,7 @@ class Dense(Solver):
         return result
 
     def _by_host(self, op: SymmetricOperator, p: int) -> EigenResult:
-        """Call LAPACK on a copy of the matrix; only the vectors go back."""
+        """Call LAPACK on a copy of the matrix; copy only the vectors back."""
         n = op.shape[0]
         if HOST_SQUARES * n * n * item_size(op.dtype) > host_free_bytes():
             raise np.linalg.LinAlgError("the host has not enough memory for it")
@@ -182,7 +181,7 @@ class Dense(Solver):
 def _check_values(values: np.ndarray, trace: float, eps: float) -> None:
     """Raise where eigenvalues (ascending) of a matrix with this trace cannot be right.
 
-    Errors of single values, some eps of the largest, add up like random numbers.
+    Errors of single values, some eps of the largest, sum like random numbers.
     """
     if not np.all(np.isfinite(values)):
         raise np.linalg.LinAlgError("NaN or infinity among the eigenvalues of a finite matrix")
@@ -206,20 +205,10 @@ def _check_vectors(result: EigenResult) -> None:
         raise np.linalg.LinAlgError(f"the residuals reach {worst:.3g}, the largest eigenvalue is {size:.3g}")
 
 
-def _product(op: SymmetricOperator, U: Array) -> Array:
-    with overflow_allowed():  # looked for afterwards
-        return op @ U
-
-
-def check_tolerance(tol: float) -> None:
-    """Raise `InvalidParameterError` for a tolerance outside [0, 1)."""
-    TOLERANCE.check_argument("tol", tol)
-
-
 def scaled_to_unit(A: Array) -> tuple[Array, int]:
     """Return A divided by a power of two so that its largest modulus is about 1, and the exponent (0 for zeros).
 
-    LAPACK rescales by itself, cuSOLVER fails on huge entries; a power of two costs no digit either way.
+    LAPACK rescales, cuSOLVER fails on huge entries. A power of two costs no digit.
     """
     xp = namespace_of(A)
     largest = max(abs(float(xp.max(A))), abs(float(xp.min(A))))

@@ -1,4 +1,4 @@
-"""The state of a block Krylov iteration, and what stays fixed while it runs."""
+"""The state of a block Krylov iteration, and the task that stays fixed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.column_basis import ColumnBasis
-from gpukpca.backend.namespace import accumulation_dtype, from_host, namespace_of
+from gpukpca.backend.namespace import accumulation_dtype, epsilon, from_host, namespace_of
 from gpukpca.backend.random import format_generator, restore_generator
 
 
@@ -23,11 +23,13 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True)
-class KrylovSettings:
+class KrylovTask:
     """Hold what stays fixed over an iteration.
 
     Attributes
     ----------
+    op : SymmetricOperator
+    rng : numpy.random.Generator
     p : int
         Eigenpairs to compute.
     b : int
@@ -38,27 +40,31 @@ class KrylovSettings:
         Most passes.
     tol : float
         Relative residual at which the iteration stops.
-    eps : float
-        Of the dtype.
     is_fixed : bool
-        The number of passes is `limit`, whatever the residuals.
+        The number of passes is `limit`, for any residuals.
     looks_late : bool
         The next product may be launched before the Ritz values of the last one are computed.
     """
 
+    op: SymmetricOperator
+    rng: np.random.Generator
     p: int
     b: int
     max_columns: int
     limit: int
     tol: float
-    eps: float
     is_fixed: bool
     looks_late: bool
+
+    @property
+    def eps(self) -> float:
+        """Return that of the dtype."""
+        return epsilon(self.op.like)
 
 
 @dataclass(frozen=True)
 class KrylovState:
-    """A block Krylov iteration between two passes over the operator: all that a checkpoint needs.
+    """A block Krylov iteration between two passes over the operator; a checkpoint stores it.
 
     Between two restarts the basis only grows: a pass adds `block` to it, and its product. The columns are appended in
     place where the library can, so only the last state of an iteration is valid.
@@ -86,7 +92,7 @@ class KrylovState:
     stagnant : int
         Verifications without progress.
     probe_until : int
-        Before this pass nothing is believed: a start may lie in an invariant subspace that is not the top one.
+        The iteration does not stop before this pass: a start may lie in an invariant subspace that is not the top one.
     first_look : int
         Passes before the first probe of a narrow block; 0 before it.
     seen : host array, shape (p,), or None
@@ -136,7 +142,7 @@ class KrylovState:
         return replace(self, means=op.known_means, generator=format_generator(rng))
 
     def resume(self, op: SymmetricOperator, rng: np.random.Generator, capacity: int) -> KrylovState:
-        """Return the state, read from a checkpoint, where `op` computes; the operator and `rng` take theirs from it."""
+        """Return the state of a checkpoint where `op` computes; restore the means of the operator and `rng`."""
         like = op.like
         if self.means is not None:
             op.known_means = from_host(self.means, like, accumulation_dtype(like))
@@ -169,7 +175,7 @@ def _on_device(A: np.ndarray, like: Array) -> Array:
 
 
 def _restored_columns(columns: ColumnBasis, n: int, room: int, like: Array) -> ColumnBasis:
-    """Return the columns of a checkpoint, put together as they were before, in memory for `room` columns if any."""
+    """Return the columns of a checkpoint, joined as before, in memory for `room` columns if any."""
     basis = ColumnBasis.with_capacity(n, room, like) if room else ColumnBasis()
     for part in columns.parts:
         if part.shape[1]:

@@ -1,4 +1,4 @@
-"""Nyström: rules of choosing the rows that are landmarks, and their number."""
+"""Nyström: the number of landmarks and the rules that choose them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from gpukpca._rules import COUNT, NONE, one_of
 from gpukpca._typing import Array, RankReport, SymmetricOperator, complete_operator
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.linalg import pivot_order
@@ -15,19 +16,16 @@ from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, names
 from gpukpca.backend.random import generator, random_subset, uniform, weighted_draws
 from gpukpca.backend.rows import by_panels, gather_rows
 from gpukpca.eigen.partial_cholesky import PartialCholeskyBuilder, PivotedCholesky, default_block
-from gpukpca.eigen.validation import checked_count, checked_tolerance
+from gpukpca.eigen.validation import LANDMARK_TOLERANCE
 from gpukpca.exceptions import InvalidParameterError
 
-# Landmarks where nobody says how many: ten a component, and a number that costs little.
+# Landmarks by default: ten a component, and a number that costs little.
 LANDMARKS_A_COMPONENT, FEWEST_LANDMARKS = 10, 500
-# A candidate whose residual falls below this share within one block waits for a later one: what rounding left of it
+# A candidate whose residual falls below this share within one block waits for a later block: how much of it is rounding
 # is unknown before the pass over all rows.
 INDEPENDENT = 1e-3
 # Candidates for one accepted pivot, and in all, where most are rejected.
 MOST_A_PIVOT, MOST_CANDIDATES = 4, 512
-
-
-# -- rules of choosing landmarks ---------------------------------------------------------------------------------------
 
 
 @on_its_device
@@ -84,8 +82,10 @@ def pivoted_cholesky(
     Epperly, Tropp & Webber, arXiv 2410.03969, algorithm 2 (rejection inside blocks).
     """
     op, rng = complete_operator(op), generator(rng)
-    rank = min(checked_count("rank", rank), op.shape[0])
-    block = default_block(rank) if block_size is None else checked_count("block_size", block_size)
+    COUNT.check_argument("rank", rank)
+    one_of(NONE, COUNT).check_argument("block_size", block_size)
+    rank = min(int(rank), op.shape[0])
+    block = int(block_size or default_block(rank))
     builder, size = PartialCholeskyBuilder(op, rank, block, tol, report), block
     while builder.should_continue():
         # Among few candidates a row may be drawn twice: if it was rejected, it has another chance.
@@ -146,7 +146,7 @@ def landmark_cholesky(
 
 
 def _among(builder: PartialCholeskyBuilder, chosen: np.ndarray, block: int) -> np.ndarray:
-    """Return K[chosen, chosen] on the host; from a few columns at a time where the operator has no cheaper way."""
+    """Return K[chosen, chosen] on the host; by some columns at a time where the operator has no cheaper way."""
     direct = builder.block_of(chosen)
     if direct is not None:
         return direct
@@ -184,13 +184,14 @@ def spread_cholesky(
     Arthur & Vassilvitskii, SODA 2007 (the seeds); Oglic & Gärtner, ICML 2017 (as landmarks).
     """
     op, rng = complete_operator(op), generator(rng)
-    rank = min(checked_count("rank", rank), op.shape[0])
+    COUNT.check_argument("rank", rank)
+    rank = min(int(rank), op.shape[0])
     builder = PartialCholeskyBuilder(op, rank, default_block(rank), tol, report)
-    # No two points are further apart; equal, so the first landmark is drawn evenly.
+    # No two points are further apart. All values are equal, so that the first landmark is drawn evenly.
     distances = np.full(builder.n, 4.0 * builder.size)
     size = 1
     while builder.should_continue():
-        # What F explains to rounding is no landmark, however far it is.
+        # A row that F explains up to rounding is no landmark, however far it is.
         weights = np.where(builder.weights() > 0, distances, 0.0)
         if not np.any(weights):
             builder.stopped = "exhausted"
@@ -206,7 +207,7 @@ def spread_cholesky(
 
 
 def _far_candidates(K: np.ndarray, distances: np.ndarray, draws: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Return the positions accepted, one draw after another, by how much nearer the accepted ones have come."""
+    """Return the positions accepted, one draw after another, by the ratio of the distances to accepted points."""
     diagonal, now = np.diagonal(K), distances.copy()
     accepted: list[int] = []
     for j, level in zip(draws.tolist(), levels.tolist(), strict=True):
@@ -225,9 +226,6 @@ def _nearest(columns: Array, diagonal: np.ndarray, chosen: np.ndarray) -> np.nda
         return others[start:stop] + xp.min(own[None, :] - 2.0 * cast(panel, wide), axis=1)
 
     return np.maximum(to_host(by_panels(columns, nearest)).astype(np.float64), 0.0)
-
-
-# -- settings --------------------------------------------------------------------------------------------------------
 
 
 def _even_cholesky(
@@ -252,8 +250,8 @@ class Nystrom:
     Parameters
     ----------
     rank : int, optional
-        Landmarks, at most n. Default: ten for each component, at least 500. A kernel that is nearly flat is seen from
-        one row more, which the model then keeps as well.
+        Landmarks, at most n. Default: ten for each component, at least 500. A nearly flat kernel needs one row more as
+        its base point, which the model keeps.
     landmarks : "rpcholesky", "uniform" or "kmeans++"
         Drawn by the residual of the diagonal (`pivoted_cholesky`), evenly without repetition, or by the squared
         distance in feature space (`spread_cholesky`).
@@ -274,9 +272,8 @@ class Nystrom:
     tol: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.rank is not None:
-            checked_count("rank", self.rank)
-        checked_tolerance(self.tol)
+        one_of(NONE, COUNT).check_argument("rank", self.rank)
+        LANDMARK_TOLERANCE.check_argument("tol", self.tol)
         if not isinstance(self.landmarks, str) or self.landmarks not in LANDMARKS:
             raise InvalidParameterError(
                 f"landmarks={self.landmarks!r} is not allowed; give one of {', '.join(map(repr, LANDMARKS))}."
@@ -284,7 +281,7 @@ class Nystrom:
 
     @property
     def name(self) -> str:
-        """The name in a plan."""
+        """Return the name in a plan."""
         return f"Nyström ({self.landmarks} landmarks, rank {self.rank})"
 
     def rank_for(self, n: int, p: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +15,10 @@ from gpukpca.backend.namespace import epsilon, from_host, namespace_of
 from gpukpca.backend.orthogonalization import orthonormal_columns
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.random import random_directions
-from gpukpca.eigen.dense import check_tolerance
 from gpukpca.eigen.residuals import default_tolerance, make_result, orthonormalized, rayleigh_ritz
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import Solver
+from gpukpca.eigen.validation import TOLERANCE
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -30,13 +29,13 @@ class LowRank(Solver):
     Parameters
     ----------
     tol : float
-        What residuals are judged by, relative to the largest eigenvalue; 0 is the default of the dtype (1e-8 in
-        float64, 1e-5 in float32). The accuracy itself does not depend on it.
+        The largest residual that counts as converged, relative to the largest eigenvalue; 0 is the default of the
+        dtype (1e-8 in float64, 1e-5 in float32). The accuracy itself does not depend on it.
 
     Notes
     -----
     Work: n k² operations for Fᵀ F, summed in the widest type, k³ for its eigenproblem on the host, and 6 n k p for the
-    vectors and one step of Rayleigh–Ritz, which gives small eigenvalues the digits that the square of F has lost.
+    vectors and one step of Rayleigh–Ritz, which restores the digits of small eigenvalues that the square of F lost.
     Memory: a few blocks of p columns, and k² on the host.
     """
 
@@ -44,7 +43,7 @@ class LowRank(Solver):
     tol: float = 0.0
 
     def __post_init__(self) -> None:
-        check_tolerance(self.tol)
+        TOLERANCE.check_argument("tol", self.tol)
 
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
         return 6 * n * (p + 1)
@@ -57,7 +56,7 @@ class LowRank(Solver):
         self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None
     ) -> EigenResult:
         few = op.shape[0] <= blocking.LOW_RANK_ONE_THREAD_UP_TO and not is_on_gpu(op.like)
-        with single_threaded_blas() if few else nullcontext():
+        with single_threaded_blas(few):
             return self._solve(op, p, rng)
 
     def _solve(self, op: SymmetricOperator, p: int, rng: np.random.Generator) -> EigenResult:
@@ -89,7 +88,7 @@ class LowRank(Solver):
     def _spanning(
         self, op: SymmetricOperator, F: Array, theta: np.ndarray, V: np.ndarray, count: int, rng: np.random.Generator
     ) -> Array:
-        """Return F V with columns of length about 1; random ones where F has no direction left."""
+        """Return F V with columns of length about 1, and random columns where the rank of F is exceeded."""
         n = F.shape[0]
         kept = theta > epsilon(F) ** 2 * max(float(theta[0]), 0.0) if len(theta) else np.zeros(0, dtype=bool)
         U = F @ from_host(V[:, kept] / np.sqrt(theta[kept]), F)

@@ -1,19 +1,19 @@
 """Partial Cholesky factors: the builder of one, and the result.
 
-Every way of choosing pivots shares one round: a block of candidates, their small submatrix of K - F Fᵀ on the host in
-float64, which of them are accepted, and then one pass over n rows for the accepted ones alone.
+All rules of choosing pivots share one round: a block of candidates, their small submatrix of K - F Fᵀ on the host in
+float64, the choice of those to accept, and one pass over n rows for the accepted ones alone.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
 from gpukpca._typing import Array, RankReport, SymmetricOperator, complete_operator
 from gpukpca.backend import blocking
+from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import add
 from gpukpca.backend.finite import not_finite
@@ -29,23 +29,16 @@ from gpukpca.backend.namespace import (
     namespace_of,
     overflow_allowed,
     to_host,
-    writable,
 )
-from gpukpca.backend.parallel import map_in_order, single_threaded_blas, worker_count
+from gpukpca.backend.parallel import map_in_order, row_slices, single_threaded_blas, worker_count
 from gpukpca.backend.rows import gather_rows
-from gpukpca.eigen.validation import (
-    INDEFINITE,
-    checked_diagonal,
-    checked_tolerance,
-    indefinite,
-)
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.eigen.validation import INDEFINITE, LANDMARK_TOLERANCE, checked_diagonal, indefinite
 
 # Entries of K and of F Fᵀ are trusted to this share of sqrt(K_ii K_jj), K before anything was subtracted from it: 500
 # eps and 50 eps. A residual below that of K_ii is rounding and never a pivot. In float32 only K and the stored F are
 # rounded, in float64 every step is.
 ROUNDING = {"float64": 1e-13, "float32": 6e-6}
-# Where a residual shows more noise than that, nothing below a few times as much is believed in any row.
+# Where a residual shows more noise than that, residuals below a few times as much count as rounding in every row.
 NOISE = 4.0
 # The certificate is compared with the largest eigenvalue each time F has grown by a quarter.
 GROWTH = 1.25
@@ -74,7 +67,7 @@ class PivotedCholesky:
     n_columns : int
         Columns of K that were evaluated.
     stopped : "rank", "tolerance" or "exhausted"
-        Whether the columns allowed were spent, the tolerance was met, or nothing above rounding was left.
+        The reason: all columns allowed, the tolerance, or no residual above rounding.
     """
 
     F: Array = field(repr=False)
@@ -97,12 +90,12 @@ class PivotedCholesky:
         """Return a bound on every eigenvalue that F misses: lambda_i(H K H) - theta_i <= certificate.
 
         theta_i are the eigenvalues of H F Fᵀ H, H = I - 11ᵀ/n. K - F Fᵀ is positive semidefinite in exact arithmetic,
-        so no eigenvalue of it exceeds its trace, and centering only lowers eigenvalues: the first term. The second
-        allows for rounding: where entries of F Fᵀ are off by at most c sqrt(s_i s_j), s the diagonal before anything
-        was subtracted from it, trace and 2-norm of the error are at most c Σ s_i. Likewise
+        so none of its eigenvalues exceeds its trace, and centering only lowers eigenvalues: the first term. The second
+        allows for rounding: where entries of F Fᵀ err by at most c sqrt(s_i s_j), s the diagonal before anything was
+        subtracted from it, trace and 2-norm of the error are at most c Σ s_i. Likewise
         ``lambda_i - theta_i >= -rounding``.
 
-        The bound holds for positive semidefinite K. Negative eigenvalues that no residual showed are outside of it.
+        The bound holds for positive semidefinite K; it excludes negative eigenvalues that no residual showed.
         """
         return max(self.residual_trace, 0.0) + self.rounding
 
@@ -113,10 +106,10 @@ class PartialCholeskyBuilder:
     def __init__(
         self, op: SymmetricOperator, rank: int, block: int, tol: float = 0.0, report: RankReport | None = None
     ) -> None:
+        LANDMARK_TOLERANCE.check_argument("tol", tol)
         self.op = op = complete_operator(op)
-        self.tol, self.report = checked_tolerance(tol), report
-        self.n = int(op.shape[0])
-        self.rank = rank
+        self.tol, self.report = float(tol), report
+        self.n, self.rank = int(op.shape[0]), rank
         self.block = min(block, blocking.LARGEST_PIVOT_BLOCK)
         self.workers = op.workers or worker_count(op.like)
         self.wide = accumulation_dtype(op.like)
@@ -128,16 +121,13 @@ class PartialCholeskyBuilder:
         self.residuals = self.diagonal.copy()
         self.is_pivot = np.zeros(self.n, dtype=bool)
         self.pivots = np.zeros(0, dtype=np.int64)
-        self.L = np.zeros((self.rank, self.rank))
-        # Rows of it are columns of F: what is not reached takes no memory.
-        self.storage = writable((self.rank, self.n), op.like)
-        self.parts: list[Array] = []
-        self.n_columns = 0
+        self.L = np.zeros((rank, rank))
+        self.F = ColumnBasis.with_capacity(self.n, rank, op.like)
+        self.n_columns = self.next_look = 0
         self.stopped = ""
-        self.next_look = 0
         self.noise = self._noise()
-        if self.size == 0.0:
-            self._check_zero()
+        if self.size == 0.0 and self.n and np.any(to_host(self.columns(np.zeros(1, dtype=np.int64))) != 0):
+            raise indefinite(op, "its diagonal is 0, and K[:, 0] is not")
 
     # -- when to stop ----------------------------------------------------------------------------------------------
 
@@ -173,7 +163,7 @@ class PartialCholeskyBuilder:
             return False
         left = max(float(np.sum(self.residuals)), 0.0)
         certificate = left + self.rounding()
-        # The largest eigenvalue costs n k² operations, and is at most the trace that F has.
+        # The largest eigenvalue costs n k² operations, and is at most the trace of F Fᵀ.
         if certificate > self.tol * (self.trace - left) or len(self.pivots) < self.next_look:
             return False
         self.next_look = math.ceil(GROWTH * len(self.pivots))
@@ -181,15 +171,14 @@ class PartialCholeskyBuilder:
 
     def _largest_eigenvalue(self) -> float:
         """Return that of H F Fᵀ H, from the small matrix Fᵀ H F; each worker sums its share of the panels."""
-        xp, parts, panels = namespace_of(self.op.like), self.parts_so_far(), self._panels()
-        means = [cast(column_sums(part) / self.n, self.wide)[None, :] for part in parts]
+        F, xp, panels = self.F.array, namespace_of(self.op.like), self._panels()
+        means = cast(column_sums(F) / self.n, self.wide)[None, :]
         workers = min(self.workers, len(panels))
 
         def share(worker: int) -> Array:
             total: Array = None
             for start, stop in panels[worker::workers]:
-                centered = [cast(part[start:stop, :], self.wide) - m for part, m in zip(parts, means, strict=True)]
-                block = xp.concat(centered, axis=1)
+                block = cast(F[start:stop, :], self.wide) - means
                 square = xp.matrix_transpose(block) @ block
                 total = square if total is None else add(total, square)
             return total
@@ -234,12 +223,13 @@ class PartialCholeskyBuilder:
     ) -> tuple[np.ndarray, Array | None]:
         """Accept some of the candidates, append their columns to F, and return the new pivots and K[:, pivots].
 
-        ``candidates[draws]`` are examined one after another. One is accepted where its residual, given those accepted
-        before it, exceeds `levels` times its residual before the round. K, and where they are known the columns of the
-        candidates, are those of `submatrix`.
+        ``candidates[draws]`` are examined in order. One is accepted where its residual, given those accepted before it,
+        exceeds `levels` times its residual before the round. `submatrix` gives K, and perhaps the candidates' columns.
         """
-        with single_threaded_blas():  # the panels have threads of their own, and the rest is small
-            rows = self.rows(candidates)
+        with single_threaded_blas():  # the panels use threads themselves, and the rest is small
+            rows = np.zeros((len(candidates), 0))
+            if self.F.count:
+                rows = to_host(gather_rows(self.F.array, candidates)).astype(np.float64)
             residual = K - rows @ rows.T
             np.fill_diagonal(residual, self.residuals[candidates])
             levels = np.maximum(levels * np.diagonal(residual)[draws], self.floors()[candidates][draws])
@@ -254,50 +244,38 @@ class PartialCholeskyBuilder:
             self.report(len(self.pivots), self.rank, float(np.sum(self.residuals)) / self.trace)
         return chosen, columns
 
-    def rows(self, chosen: np.ndarray) -> np.ndarray:
-        """Return F[chosen] on the host in float64."""
-        parts = [to_host(gather_rows(part, chosen)).astype(np.float64) for part in self.parts_so_far()]
-        return np.concatenate(parts, axis=1) if parts else np.zeros((len(chosen), 0))
-
-    def parts_so_far(self) -> list[Array]:
-        """Return F as arrays side by side; none while it has no column."""
-        if self.storage is None or not len(self.pivots):
-            return self.parts
-        return [self.storage[: len(self.pivots), :].T]
-
     # -- the pass over n rows --------------------------------------------------------------------------------------
 
     def _append(self, chosen: np.ndarray, rows: np.ndarray, L: np.ndarray, columns: Array) -> None:
         """Append the columns (K[:, chosen] - F F[chosen]ᵀ) L⁻ᵀ to F, and subtract their squares from the residuals."""
         k, b = len(self.pivots), len(chosen)
-        target = None if self.storage is None else self.storage[k : k + b, :].T
-        parts, squares = self._new_columns(rows, L, columns, target)
+        new, squares = self._new_columns(rows, L, columns)
         self.residuals -= squares
-        if not np.all(np.isfinite(self.residuals)):
-            raise self._not_finite(columns, chosen)
+        bad = np.flatnonzero(~np.isfinite(self.residuals))
+        if bad.size:
+            i, row = int(bad[0]), to_host(columns[bad[0] : bad[0] + 1, :])[0]
+            j = int(np.argmin(np.isfinite(row)))
+            raise not_finite(self.op, i, int(chosen[j]), float(row[j]))
+        self.F = ColumnBasis((*self.F.parts, new)) if self.F.store is None else self.F.append(new)
         self.pivots = np.concatenate([self.pivots, chosen])
         self.is_pivot[chosen] = True
         self.noise = self._noise()
         self.L[k : k + b, :k], self.L[k : k + b, k : k + b] = rows, L
-        if target is None:
-            self.parts.append(parts)
         worst = int(np.argmin(self.residuals))
         self._check_definite(float(self.residuals[worst]), f"of row {worst}")
 
-    def _new_columns(
-        self, rows: np.ndarray, L: np.ndarray, columns: Array, target: Array | None
-    ) -> tuple[Array | None, np.ndarray]:
-        """Return the new columns of F (written to `target` where there is one) and the sums of their squares by row."""
-        xp, like = namespace_of(self.op.like), self.op.like
-        old = self.parts_so_far()
-        widths = np.cumsum([0] + [part.shape[1] for part in old])
-        transposed = [from_host(rows[:, a:b].T, like, self.wide) for a, b in pairwise(widths)]
+    def _new_columns(self, rows: np.ndarray, L: np.ndarray, columns: Array) -> tuple[Array, np.ndarray]:
+        """Return the new columns of F, in its memory where there is some, and the sums of their squares by row."""
+        xp, like, target = namespace_of(self.op.like), self.op.like, self.F.memory_for(len(L))
+        parts = self.F.parts  # several where the library cannot write into one
+        cuts = np.cumsum([part.shape[1] for part in parts[:-1]], dtype=np.int64)
+        transposed = [from_host(few.T, like, self.wide) for few in np.split(rows, cuts, axis=1)]
         inverse = from_host(triangular_inverse(L).T, like, self.wide)
 
         def panel(bounds: tuple[int, int]) -> tuple[Array | None, Array]:
             start, stop = bounds
             left = cast(columns[start:stop, :], self.wide)
-            for part, right in zip(old, transposed, strict=True):
+            for part, right in zip(parts, transposed, strict=False):
                 left = left - widened_rows(part, start, stop, self.wide) @ right
             new = cast(left @ inverse, like.dtype)
             if target is not None:
@@ -307,14 +285,11 @@ class PartialCholeskyBuilder:
 
         done = map_in_order(panel, self._panels(), self.workers)
         squares = to_host(xp.concat([square for _, square in done], axis=0)).astype(np.float64)
-        return (xp.concat([new for new, _ in done], axis=0) if target is None else None), squares
+        return xp.concat([new for new, _ in done], axis=0) if target is None else target, squares
 
     def _panels(self) -> list[tuple[int, int]]:
         entries = blocking.PIVOT_PANEL_ENTRIES.on(is_on_gpu(self.op.like))
-        edge = min(max(256, entries // max(len(self.pivots), 64)), max(256, -(-self.n // 4)))
-        return [(start, min(start + edge, self.n)) for start in range(0, self.n, edge)]
-
-    # -- what may be wrong with K ----------------------------------------------------------------------------------
+        return row_slices(self.n, min(max(256, entries // max(len(self.pivots), 64)), max(256, -(-self.n // 4))))
 
     def _check_definite(self, residual: float, whose: str) -> None:
         if residual < -INDEFINITE[dtype_name(self.op.dtype)] * self.size:
@@ -324,24 +299,10 @@ class PartialCholeskyBuilder:
                 f"is {self.size:.4g})",
             )
 
-    def _check_zero(self) -> None:
-        """Raise unless the matrix is zero, as its diagonal is."""
-        column = to_host(self.columns(np.zeros(1, dtype=np.int64))) if self.n else np.zeros(0)
-        if np.any(column != 0):
-            raise indefinite(self.op, "its diagonal is 0, and K[:, 0] is not")
-
-    def _not_finite(self, columns: Array, chosen: np.ndarray) -> InvalidParameterError:
-        i = int(np.flatnonzero(~np.isfinite(self.residuals))[0])
-        row = to_host(columns[i : i + 1, :])[0]
-        bad = np.flatnonzero(~np.isfinite(row))
-        j = int(bad[0]) if bad.size else 0
-        return not_finite(self.op, i, int(chosen[j]), float(row[j]))
-
     def result(self) -> PivotedCholesky:
-        parts = self.parts_so_far() or [full((self.n, 0), 0.0, self.op.like)]
         k = len(self.pivots)
         return PivotedCholesky(
-            F=parts[0] if len(parts) == 1 else namespace_of(self.op.like).concat(parts, axis=1),
+            F=self.F.array if k else full((self.n, 0), 0.0, self.op.like),
             pivots=self.pivots,
             pivot_factor=self.L[:k, :k],
             residual_trace=float(np.sum(self.residuals)),
@@ -356,10 +317,9 @@ class PartialCholeskyBuilder:
 def sequential_pivots(
     residual: np.ndarray, draws: np.ndarray, levels: np.ndarray, most: int
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Accept candidates one after another; return them and the Cholesky factor of their residual matrix.
+    """Return positions of accepted candidates, the lower Cholesky factor of their residuals, and the least residual.
 
     Draw t is accepted where the residual of candidate draws[t], given those accepted before it, exceeds levels[t].
-    Returns positions, the lower factor, and the lowest residual of any candidate on the way.
     """
     diagonal = np.diagonal(residual).copy()
     L = np.zeros((len(residual), min(most, len(residual))))
@@ -384,7 +344,7 @@ def default_block(rank: int) -> int:
 
 
 def _columns_at(columns: Array, positions: np.ndarray) -> Array:
-    """Return the columns at the given positions; without a copy where these are all."""
+    """Return the columns at these positions; without a copy where these are all."""
     if np.array_equal(positions, np.arange(columns.shape[1])):
         return columns
     return namespace_of(columns).take(columns, indices(positions, columns), axis=1)

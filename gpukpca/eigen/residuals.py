@@ -23,8 +23,7 @@ from gpukpca.backend.namespace import (
 from gpukpca.eigen.result import EigenResult
 from gpukpca.exceptions import InvalidParameterError
 
-# Eigenvalues of modulus up to this many eps of the operator's size are rounding noise; the same bound that the
-# accuracy of a dense solution is held to.
+# Eigenvalues of modulus up to this many eps of the operator's size are rounding noise.
 NULL_FACTOR = 20.0
 DEFAULT_TOLERANCE = {"float64": 1e-8, "float32": 1e-5}
 
@@ -41,10 +40,10 @@ def operator_size(op: SymmetricOperator, eigenvalues: np.ndarray) -> float:
 
 
 def entry_rounding(op: SymmetricOperator, largest: float) -> float:
-    """Return how far the rounding of the operator's entries may move an eigenvector out of its place.
+    """Return the residual that the rounding of the operator's entries may cause.
 
-    The entries err by up to ``op.rounding`` eps of their size. Their signs are random along the rows, so of the part
-    that centering cancels, `noise_scale`, a share of 1/sqrt(n) is left.
+    The entries err by up to ``op.rounding`` eps of their size. The errors have random signs along the rows, so a share
+    of 1/sqrt(n) remains of those in the part that centering cancels (`noise_scale`).
     """
     noise = op.noise_scale / float(max(op.shape[0], 1) ** 0.5)
     return op.rounding * epsilon(op.like) * (largest + noise)
@@ -53,15 +52,15 @@ def entry_rounding(op: SymmetricOperator, largest: float) -> float:
 def allowed_residual(op: SymmetricOperator, tol: float, largest: float, exponent: int) -> float:
     """Return the residual at which an iteration may stop; it and `largest` in units of 2**exponent.
 
-    With the rounding of the entries it is within the tolerance. Where that rounding alone is more than the tolerance,
-    nothing is gained by a residual below it.
+    With the rounding of the entries it is within the tolerance. A residual below that rounding gains nothing, even
+    where the tolerance is smaller.
     """
     rounding = float(np.ldexp(entry_rounding(op, float(np.ldexp(largest, exponent))), -exponent))
     return max(tol * largest - rounding, min(tol * largest, rounding))
 
 
 def rayleigh_ritz(U: Array, W: Array) -> tuple[np.ndarray, Array, Array]:
-    """Return the Ritz values of an orthonormal block U, descending, with U and W = op @ U turned to match."""
+    """Return the Ritz values of an orthonormal block U, descending, the Ritz vectors, and their products W = op @ U."""
     T = inner_products(U, W)
     theta, S = np.linalg.eigh((T + T.T) / 2.0)
     S = from_host(S[:, ::-1], U)
@@ -71,7 +70,7 @@ def rayleigh_ritz(U: Array, W: Array) -> tuple[np.ndarray, Array, Array]:
 def orthonormalized(U: Array, W: Array) -> tuple[Array, Array]:
     """Return U one Newton step nearer to orthonormal columns, and W = op @ U times the same small matrix.
 
-    The eigenvectors of a small matrix, and the basis that they multiply, are orthonormal to some hundred eps only.
+    Before it, the eigenvectors of a small matrix times a basis are orthonormal to some hundred eps only.
     """
     factor = from_host(newton_factor(inner_products(U, U)), U)
     return U @ factor, W @ factor
@@ -91,8 +90,8 @@ def residuals(U: Array, W: Array, eigenvalues: np.ndarray) -> np.ndarray:
 def signs(U: Array) -> Array:
     """Return +1 or -1 for every column, so that its entry of largest modulus becomes positive.
 
-    Among moduli within 8 sqrt(eps) of the largest the first decides: on symmetric data many entries are equal but for
-    rounding, and the sign must not depend on it.
+    Among moduli within 8 sqrt(eps) of the largest the first one counts: symmetric data give many entries that are equal
+    up to rounding, on which the sign must not depend.
     """
     xp = namespace_of(U)
     modulus = xp.abs(U)
@@ -106,7 +105,7 @@ def signs(U: Array) -> Array:
 def estimated_residual(S: np.ndarray, outside: np.ndarray, p: int) -> float:
     """Return the largest residual of the first p Ritz pairs with coordinates S; infinite where there are fewer.
 
-    `outside` is the Gram matrix of what of the last product lies outside the basis.
+    `outside` is the Gram matrix of the part of the last product outside the basis.
     """
     if S.shape[0] < p:
         return float("inf")

@@ -19,15 +19,14 @@ from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import MinimalSolver, Solver, complete_solver
 from gpukpca.exceptions import InvalidParameterError
 
-# Up to here LAPACK on the whole matrix is the faster one (measured on two cores).
+# Up to this n LAPACK on the whole matrix is faster (measured on two cores).
 DENSE_UP_TO_CPU = 400
 # The same for cuSOLVER: estimated; not yet measured on a card.
 DENSE_UP_TO_GPU = 1000
-# With more than one component in so many rows as well: on one core LAPACK's partial solution then takes from nearly as
-# long (spectra that fall fast, n = 4000) to a sixth of the time. On GPUs not measured.
+# The same holds for more than one component in so many rows: on one core LAPACK's partial solution then takes from a
+# sixth of the time to nearly as long (fast decay, n = 4000). Not measured on GPUs.
 DENSE_SHARE_CPU = 12
 DENSE_SHARE_GPU = 5
-
 
 SolverName = Literal["auto", "dense", "randomized", "arpack"]
 SOLVER_NAMES = get_args(SolverName)
@@ -56,7 +55,7 @@ def choose_solver(n: int, p: int, *, on_gpu: bool = False, tol: float = 0.0) -> 
 
 
 def are_many(n: int, p: int, on_gpu: bool) -> bool:
-    """Return whether p components of n are so many that the dense solver is the faster one, however large n is."""
+    """Return whether p of n components are so many that the dense solver is faster for any n."""
     return (DENSE_SHARE_GPU if on_gpu else DENSE_SHARE_CPU) * p > n
 
 
@@ -86,7 +85,7 @@ def top_eigh(
     report : callable, optional
         Called after every pass with (passes, most passes, largest relative residual or None, tolerance).
     checkpointer : Checkpointer, optional
-        Gets the state of `BlockKrylov` before every pass, and gives the one to go on from; the other solvers have none.
+        Stores the state of `BlockKrylov` before every pass, and returns one to resume from; other solvers have none.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The base class of eigensolvers: the answers that a plan needs, with defaults for solvers of other classes."""
+"""The base class of eigensolvers: the properties that a plan needs, with defaults for solvers of other classes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Solver(ABC):
 
     @property
     def grows_with_p(self) -> bool:
-        """Return whether fewer eigenpairs cost less. For a share of the variance p then grows step by step."""
+        """Return whether fewer eigenpairs cost less; p then grows step by step up to a share of the variance."""
         return False
 
     @property
@@ -53,39 +53,33 @@ class Solver(ABC):
         """Return whether `p` eigenpairs take several passes, between which a checkpoint is written."""
         return False
 
-    # -- sizes -----------------------------------------------------------------------------------------------------
-
     def width(self, n: int, p: int, on_gpu: bool) -> int:
         """Return the columns that are multiplied in a pass."""
         return p
 
     def basis_columns(self, n: int, p: int, on_gpu: bool) -> int:
-        """Return the most columns of a basis that grows over the passes; 0: there is none."""
+        """Return the most columns of a basis that grows over the passes; 0 without one."""
         return 0
 
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
-        """Return the items of memory beside what the operator holds."""
+        """Return the items of memory in addition to those of the operator."""
         return 0
 
     def checkpoint_items(self, n: int, p: int, on_gpu: bool) -> int:
-        """Return the items beside the workspace while a checkpoint is written."""
+        """Return the items in addition to the workspace while a checkpoint is written."""
         return 0
 
     def widened_items(self, n: int, p: int, panel: int, on_gpu: bool) -> int:
-        """Return the float64 items that narrower ones become for a while, by panels of so many rows."""
+        """Return the float64 items of temporary wide copies, by panels of `panel` rows."""
         return 0
 
-    # -- work ------------------------------------------------------------------------------------------------------
-
     def expected_passes(self, n: int, p: int, item_size: int, on_gpu: bool, with_start: bool = False) -> int:
-        """Return how many passes most problems take."""
+        """Return the passes that most problems take."""
         return 1
 
     def direct_work(self, n: int, p: int) -> float | None:
-        """Return the work of a direct solution, 1 for all eigenpairs of the matrix; None: it is not known."""
+        """Return the work of a direct solution, 1 for all eigenpairs of the matrix; None where it is unknown."""
         return None
-
-    # -- variants --------------------------------------------------------------------------------------------------
 
     def with_start(self, start: Array) -> Solver:
         """Return the solver that starts from given directions (n, k), where it takes a start."""
@@ -96,11 +90,11 @@ class Solver(ABC):
         return self
 
     def with_wide_block(self, n: int, p: int, on_gpu: bool) -> Solver | None:
-        """Return the solver with fewer, more expensive passes; None where there is none or the user chose a size."""
+        """Return the solver with fewer, more expensive passes; None without one or where the user chose a size."""
         return None
 
     def with_small_basis(self, n: int, p: int) -> Solver | None:
-        """Return the solver with less memory and more passes; None where there is none or the user chose a size."""
+        """Return the solver with less memory and more passes; None without one or where the user chose a size."""
         return None
 
 

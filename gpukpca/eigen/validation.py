@@ -1,12 +1,12 @@
-"""Checks of an operator and of settings before a factor of K is made, and the errors of such factors."""
+"""Rules for tolerances, checks of an operator before a factor of K is computed, and the errors of such factors."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
-from gpukpca._rules import COUNT, Rule, is_real
+from gpukpca._rules import Rule, is_real
 from gpukpca._typing import SymmetricOperator
 from gpukpca.backend.finite import not_finite, overflow
 from gpukpca.backend.namespace import dtype_name, overflow_allowed, to_host
@@ -19,25 +19,14 @@ REMEDY = (
     "sigmoid a smaller gamma, or an exact solver."
 )
 
-TOLERANCE = Rule("a number in [0, 1) (0: no stop)", lambda value: is_real(value) and 0 <= value < 1)
-
-
-def checked_count(name: str, value: Any) -> int:
-    """Return a positive integer; raise for anything else."""
-    COUNT.check_argument(name, value)
-    return int(value)
-
-
-def checked_tolerance(tol: float) -> float:
-    """Return a number in [0, 1); raise for anything else."""
-    TOLERANCE.check_argument("tol", tol)
-    return float(tol)
+TOLERANCE = Rule("a number in [0, 1) (0: the default)", lambda value: is_real(value) and 0 <= value < 1)
+LANDMARK_TOLERANCE = replace(TOLERANCE, text="a number in [0, 1) (0: no stop)")
 
 
 def checked_diagonal(op: SymmetricOperator) -> tuple[np.ndarray, np.ndarray]:
     """Return the diagonal on the host in float64, finite and not negative beyond rounding, and its sizes.
 
-    The sizes are what it was before anything was subtracted from it; rounding is relative to them.
+    The sizes are the diagonal before anything was subtracted from it; rounding is relative to them.
     """
     with overflow_allowed():
         diagonal = to_host(op.diagonal()).astype(np.float64)

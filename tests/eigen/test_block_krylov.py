@@ -11,7 +11,7 @@ from gpukpca._typing import complete_operator
 from gpukpca.backend.random import format_generator
 from gpukpca.eigen import BlockKrylov, top_eigh
 from gpukpca.eigen.krylov_iteration import first_state, result, step
-from gpukpca.eigen.krylov_state import KrylovSettings
+from gpukpca.eigen.krylov_state import KrylovTask
 from gpukpca.gram import CenteredGram, DenseGram, TiledGram
 from gpukpca.kernels import RBF
 from tests import fake_cupy, oracle, tolerances
@@ -257,13 +257,13 @@ def test_a_cluster_that_the_sample_does_not_know_is_found(hidden, block_size, to
 def iterate(op, looks_late, forecast=None):
     """Run the iteration as on a device. Return the result and the states; `forecast` overrides every `is_far`."""
     eps, op = tolerances.eps(str(op.host.dtype)), complete_operator(op)
-    limits = {"max_columns": 60, "limit": 300, "tol": 1e-8 if eps < 1e-10 else 1e-5, "eps": eps, "is_fixed": False}
-    settings, rng = KrylovSettings(p=P, b=18, looks_late=looks_late, **limits), np.random.default_rng(0)
-    states = [first_state(op, settings, None, rng)]
+    limits = {"max_columns": 60, "limit": 300, "tol": 1e-8 if eps < 1e-10 else 1e-5, "is_fixed": False}
+    task = KrylovTask(op, np.random.default_rng(0), p=P, b=18, looks_late=looks_late, **limits)
+    states = [first_state(task, None)]
     while not states[-1].is_done:
         state = states[-1] if forecast is None else replace(states[-1], is_far=forecast)
-        states.append(step(op, state, settings, rng))
-    return result(op, states[-1], settings), states
+        states.append(step(task, state))
+    return result(task, states[-1]), states
 
 
 @pytest.mark.parametrize(
@@ -314,13 +314,11 @@ class Watched(CenteredGram):
 def test_a_look_asks_nothing_of_the_device(fake_cuda):
     """The device would answer only after the product that it has to do."""
     op = Watched(TiledGram(RBF(0.5), fake_cuda.asarray(points(300))))
-    settings = KrylovSettings(
-        p=3, b=8, max_columns=60, limit=300, tol=1e-8, eps=2.2e-16, is_fixed=False, looks_late=True
-    )
-    rng, launched = np.random.default_rng(0), 0
-    state = first_state(op, settings, None, rng)
+    limits = {"max_columns": 60, "limit": 300, "tol": 1e-8, "is_fixed": False}
+    task, launched = KrylovTask(op, np.random.default_rng(0), p=3, b=8, looks_late=True, **limits), 0
+    state = first_state(task, None)
     while not state.is_done:
-        state = step(op, state, settings, rng)
+        state = step(task, state)
         if state.product is not None:
             launched += 1
             assert fake_cupy.state.operations == op.after_product
