@@ -70,13 +70,7 @@ def run_denoise(options: SimpleNamespace) -> None:
 
 
 def _denoiser(model: Any, count: int | None) -> Map:
-    """Return the map to `count` components and back: of a kernel model by its pre-image, else by its axes.
-
-    Raises
-    ------
-    InvalidParameterError
-        The model has no pre-image, has fewer components, or has to use all of them.
-    """
+    """Return the map to `count` components and back: of a kernel model by its pre-image, else by its axes."""
     most = len(model.get_feature_names_out())
     if count is not None and count > most:
         raise InvalidParameterError(f"-n {count}: the model has {most} components.")

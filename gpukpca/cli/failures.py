@@ -58,9 +58,8 @@ def message_of(error: BaseException) -> str:
 def with_options(message: str) -> str:
     """Return a message of the library with options of the running command for parameters of the estimators.
 
-    «KernelPCA: tol=2.0 is not allowed» is «--tol 2.0 is not allowed», «a larger memory_limit» «a larger
-    --memory-limit». A word such as kernel is a name before a value alone; a kernel's own parameters are not the
-    estimator's.
+    «KernelPCA: tol=2.0 is not allowed» becomes «--tol 2.0 is not allowed», «a larger memory_limit» «a larger
+    --memory-limit». Names without underscore are parameters only before a value, and never inside a kernel.
     """
     context = click.get_current_context(silent=True)
     options = {

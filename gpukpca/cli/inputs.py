@@ -31,19 +31,9 @@ SPECIAL = ("key", "label_column", "index_column", "header")
 
 
 def read_input(source: str, **options: Any) -> Table:
-    """Read a .npy, .npz or text file, or a bundled data set; a file is preferred where both exist.
+    """Read a .npy, .npz or text file, or a bundled data set; `options` are fields of `InputOptions`.
 
-    Parameters
-    ----------
-    source : str
-        A path, or a name of `BUNDLED`.
-    **options
-        Fields of `InputOptions`.
-
-    Raises
-    ------
-    ValueError, OSError, MemoryBudgetError
-        With the line and the column, for text.
+    A file is preferred where both exist. Errors in text name line and column.
     """
     how, path = InputOptions(**options), Path(source)
     bundled = not path.is_file() and source in BUNDLED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,58 +39,25 @@ Lines = list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Method:
-    """Hold what differs between methods.
-
-    Attributes
-    ----------
-    name, summary : str
-        On the command line, and in its help.
-    estimator : type
-    title : str
-        In the heading of the picture; «{kernel}» is replaced.
-    options : tuple of str
-        Those that not every method reads. Parameters of the estimator among them are passed on.
-    default_count : callable
-        From the numbers of samples and columns to the number of components without -n.
-    columns : callable
-        From the model to the columns of the printed table, after the number of the row.
-    lines : callable
-        From the model to labels and values that say what ran and why; empty values are left out.
-    arrays : tuple of str
-        Fitted attributes that an .npz file holds beside scores, names and metadata.
-    facts : callable
-        From the model to the metadata that only this method has.
-    parameters : callable
-        From the options to parameters that need more than their own option.
-    figure : callable, optional
-        From the options, the model, scores, the table and a heading to the picture; None: spectrum and scores.
-    row, first : str, int
-        What a row of the printed table is, and the number of the first.
-    summary_of_rows : callable
-        From the model to the sentence below a table that shows only the first rows.
-    takes_missing : bool
-        Whether a cell may be empty.
-    no_plan : str
-        Why there is no plan; empty where there is one.
-    """
+    """Hold what differs between methods; functions take the fitted model where no argument is named."""
 
     name: str
     summary: str
     estimator: type
-    title: str
-    options: tuple[str, ...]
-    default_count: Callable[[int, int], int | None]
-    columns: Callable[[Any], list[Column]]
-    lines: Callable[[Any], Lines]
-    arrays: tuple[str, ...]
-    facts: Callable[[Any], dict[str, Any]]
-    parameters: Callable[[SimpleNamespace], dict[str, Any]] = lambda options: {}
-    figure: Callable[[SimpleNamespace, Any, Any, Table, str], Any] | None = None
-    row: str = "component"
+    title: str  # of the picture
+    options: tuple[str, ...]  # those that not every method reads; parameters of the estimator are passed on
+    default_count: Callable[[int, int], int | None]  # of components, from the numbers of samples and columns
+    columns: Callable[[Any], list[Column]]  # of the printed table, after the number of the row
+    lines: Callable[[Any], Lines]  # what ran and why; empty values are left out
+    arrays: tuple[str, ...]  # fitted attributes in an .npz file
+    facts: Callable[[Any], dict[str, Any]]  # metadata that only this method has
+    parameters: Callable[[SimpleNamespace], dict[str, Any]] = lambda options: {}  # those that need several options
+    figure: Callable[[SimpleNamespace, Any, Any, Table, str], Any] | None = None  # None: spectrum and scores
+    row: str = "component"  # of the printed table
     first: int = 1
-    summary_of_rows: Callable[[Any], str] = field(default=lambda model: _share_of_all(model))
+    summary_of_rows: Callable[[Any], str] = lambda model: _share_of_all(model)  # below a table of the first rows
     takes_missing: bool = False
-    no_plan: str = ""
+    no_plan: str = ""  # the reason
 
     def estimator_from(self, options: SimpleNamespace, listener: Any) -> Any:
         """Return the estimator with the parameters that the options set, checked before the input is read."""

@@ -64,23 +64,9 @@ def write_rows(
     arrays: dict[str, Any],
     facts: dict[str, Any],
 ) -> None:
-    """Write rows and all that belongs to them as .npz, or rows alone as .csv or .npy.
+    """Write rows (n, p) with names, labels, arrays and facts as .npz, or rows alone as .csv or .npy.
 
-    Parameters
-    ----------
-    file : binary file
-    path : Path
-        Its suffix selects the format.
-    name : str
-        Of the rows in an .npz file.
-    rows : array, shape (n, p)
-    columns : sequence of p str
-        The header of a .csv file.
-    table : Table
-        The source of names and labels.
-    arrays, facts : dict
-        Further contents of an .npz file; `facts` as JSON. A .csv file has the «clusters» among `arrays`, without which
-        the scores of a local PCA mean nothing.
+    A .csv file has the «clusters» among `arrays`, without which the scores of a local PCA mean nothing.
     """
     if path.suffix.lower() == ".csv":
         _write_csv(file, rows, columns, {"sample": table.sample_names, "cluster": arrays.get("clusters")})

@@ -21,21 +21,11 @@ MOST_NAMES, LONGEST_NAME = 12, 30
 
 @dataclass(frozen=True)
 class Table:
-    """Hold what was read.
+    """Hold what was read, and how it was understood."""
 
-    Attributes
-    ----------
-    X : array, shape (n, d)
-    source : str
-        The input, and how it was understood.
-    labels : array (n,) or None
-        Integers, floats or strings.
-    sample_names, feature_names : tuple of str or None
-    """
-
-    X: np.ndarray
+    X: np.ndarray  # (n, d)
     source: str
-    labels: np.ndarray | None = None
+    labels: np.ndarray | None = None  # (n,) integers, floats or strings
     sample_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
 
@@ -58,39 +48,18 @@ class Table:
 
 @dataclass(frozen=True)
 class InputOptions:
-    """Hold the options that say how to read an input.
-
-    Attributes
-    ----------
-    key : str, optional
-        Array of a .npz file; by default its only matrix, or the one with a usual name.
-    label_column, index_column : str, optional
-        Column of a text file by name or by number from 0; array of a .npz file by key.
-    header : bool or None
-        Whether the first line of a text file names the columns; None: it does where it has text and no number.
-    columns, drop : str, optional
-        Columns that are the only features, or no features, before the table is transposed: names, or numbers from 0
-        (negative: from the end), separated by commas.
-    transpose : bool
-        Swap rows and columns, and with them the names.
-    dtype : "float32", "float64" or None
-        None leaves the numbers as they are in the file.
-    missing : bool
-        Empty cells of a text file, and those that say NA, are NaN; without it they are errors.
-    of_model : tuple of str
-        Names of the features of a saved model. They are selected by name where the input has names.
-    """
+    """Hold the options that say how to read an input. Columns are names, or numbers from 0 (negative: from the end)."""
 
     key: str | None = None
     label_column: str | None = None
     index_column: str | None = None
-    header: bool | None = None
+    header: bool | None = None  # None: the first line of a text file names columns where it has text and no number
     columns: str | None = None
     drop: str | None = None
-    transpose: bool = False
+    transpose: bool = False  # after columns are selected
     dtype: str | None = None
-    missing: bool = False
-    of_model: tuple[str, ...] = ()
+    missing: bool = False  # empty cells of a text file, and those that say NA, are NaN in place of errors
+    of_model: tuple[str, ...] = ()  # names of the features of a saved model, selected where the input has names
 
     def __post_init__(self) -> None:
         if self.transpose and self.label_column is not None:
@@ -120,13 +89,7 @@ def input_options(options: SimpleNamespace) -> dict[str, Any]:
 
 
 def feature_positions(how: InputOptions, source: object, first: Sequence[str]) -> list[int]:
-    """Return the positions of the features, in the order of the input or of the model; `first` are the names.
-
-    Raises
-    ------
-    ValueError
-        No such column, one given twice, or none left.
-    """
+    """Return the positions of the features, in the order of the input or of the model; `first` are the names."""
     if how.names_of_model_in(first):
         if missing := [name for name in how.of_model if name not in first]:
             raise ValueError(f"{source} has no column {abbreviated(missing)}, which the model was fitted with.")
@@ -144,13 +107,7 @@ def feature_positions(how: InputOptions, source: object, first: Sequence[str]) -
 
 
 def column_position(source: object, option: str, column: str, first: Sequence[str]) -> int:
-    """Return the position of a column given by number from 0 (negative: from the end) or by name.
-
-    Raises
-    ------
-    ValueError
-        No such column, or several of this name.
-    """
+    """Return the position of a column given by number from 0 (negative: from the end) or by name."""
     if is_position(column, first):
         return int(column) % len(first)
     many = first.count(column)

@@ -213,12 +213,16 @@ def _number(cell: str, decimal: str) -> float | None:
 
 def _body(layout: Layout) -> bytes | None:
     """Return the lines below the header without quotes; None where polars would read them otherwise than csv."""
-    data = layout.path.read_bytes().removeprefix(codecs.BOM_UTF8)
-    *skipped, body = data.split(b"\n", layout.skipped)
-    body = body.rstrip(b"\r\n")
+    with layout.path.open("rb") as file:
+        skipped = [file.readline() for _ in range(layout.skipped)]
+        body = file.read()
+    body = body if skipped else body.removeprefix(codecs.BOM_UTF8)
+    if body.endswith((b"\n\n", b"\n\r\n")):
+        body = body.rstrip(b"\r\n")
     # Polars takes a carriage return alone for a part of a cell, and reads both decimal signs.
-    alone = data.count(b"\r") > data.count(b"\r\n")
-    if len(skipped) < layout.skipped or not body or alone or (layout.decimal == "," and b"." in body):
+    returns = [(part.count(b"\r"), part) for part in (*skipped, body)]
+    alone = any(count and count != part.count(b"\r\n") for count, part in returns)
+    if not body or alone or (layout.decimal == "," and b"." in body):
         return None
     if layout.delimiter == WHITE_SPACE:
         body = "\n".join(" ".join(line.split()) for line in body.decode().split("\n")).encode()
@@ -252,12 +256,12 @@ def _read_fast(layout: Layout, missing: bool) -> Table | None:
     except polars.exceptions.PolarsError:
         return None
     # Polars fills short rows and blank lines with missing values.
-    if body.count(layout.delimiter.encode()) != (layout.width - 1) * len(frame):
-        return None
+    short = frame[:, -1].null_count() and body.count(layout.delimiter.encode()) != (layout.width - 1) * len(frame)
     X = frame.select(str(i) for i in layout.kept).to_numpy(order="c")
-    holes = np.isnan(X)
-    if np.any(np.isinf(X)) or (np.any(holes) and (not missing or layout.width == 1 or np.all(holes[-1]))):
-        return None
+    if short or not np.all(np.isfinite(X)):
+        holes = np.isnan(X)
+        if short or not missing or layout.width == 1 or np.all(holes[-1]) or np.any(np.isinf(X)):
+            return None
     texts = [[] if i is None else frame[str(i)].to_list() for i in (layout.index, layout.label)]
     if any(None in cells for cells in texts):
         return None
