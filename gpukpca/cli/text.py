@@ -219,10 +219,11 @@ def _body(layout: Layout) -> bytes | None:
     body = body if skipped else body.removeprefix(codecs.BOM_UTF8)
     if body.endswith((b"\n\n", b"\n\r\n")):
         body = body.rstrip(b"\r\n")
-    # Polars takes a carriage return alone for a part of a cell, and reads both decimal signs.
+    # Polars takes a carriage return alone for a part of a cell, reads both decimal signs, and ignores a delimiter at
+    # the end of the file.
     returns = [(part.count(b"\r"), part) for part in (*skipped, body)]
     alone = any(count and count != part.count(b"\r\n") for count, part in returns)
-    if not body or alone or (layout.decimal == "," and b"." in body):
+    if not body or alone or body.endswith(layout.delimiter.encode()) or (layout.decimal == "," and b"." in body):
         return None
     if layout.delimiter == WHITE_SPACE:
         body = "\n".join(" ".join(line.split()) for line in body.decode().split("\n")).encode()
