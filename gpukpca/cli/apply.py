@@ -11,20 +11,21 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.progress import track
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils import get_tags
 
 from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA
+from gpukpca._container import is_container
 from gpukpca._files import replaced_whole
 from gpukpca.backend.finite import FINITE, check_finite
-from gpukpca.cli.inputs import is_model_file, read_input
+from gpukpca.cli.inputs import read_input
 from gpukpca.cli.machine import peak_memory_mib, versions
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
 from gpukpca.cli.report import show_pairs
-from gpukpca.cli.scaling import scaler_from
 from gpukpca.cli.table import Table, input_options
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 from gpukpca.persistence import load_with_notes
+from gpukpca.persistence.save_load import KIND
 
 # Rows between two updates of the progress bar.
 CHUNK = 4096
@@ -107,13 +108,13 @@ def _load(options: SimpleNamespace) -> tuple[Any, Any, dict[str, Any]]:
     if not options.model.exists():
         raise FileNotFoundError(f"MODEL {options.model}: no such file; give the one that gpukpca fit --save wrote.")
     try:
-        model, notes = load_with_notes(options.model, options.device)
+        loaded, notes = load_with_notes(options.model, options.device)
     except ModelFormatError as error:
-        if is_model_file(Path(options.source)):
+        if is_container(options.source, KIND):
             raise InvalidParameterError(f"{options.source} is the model: MODEL comes first, then INPUT.") from error
         raise
-    scaler = scaler_from(notes.get("scaling"), int(model.n_features_in_))
-    return make_pipeline(scaler or "passthrough", model), model, notes
+    pipeline = loaded if isinstance(loaded, Pipeline) else make_pipeline("passthrough", loaded)
+    return pipeline, pipeline[-1], notes
 
 
 def _table(options: SimpleNamespace, model: Any, notes: dict[str, Any]) -> Table:

@@ -201,7 +201,7 @@ fit = GroupedCommand(
             option(
                 "--save",
                 type=PATH,
-                help="The model as .npz, for `gpukpca transform`, `gpukpca denoise` and gpukpca.load.",
+                help="The model as .safetensors, for `gpukpca transform`, `gpukpca denoise` and gpukpca.load.",
             ),
             plot("Spectrum and scores as .png, .pdf or .svg."),
             IMAGE_SHAPE,
@@ -221,7 +221,7 @@ fit = GroupedCommand(
 
     gpukpca fit digits --method pca -n 50 --image-shape 8x8 --output scores.npz --plot plot.png
 
-    gpukpca fit digits --gamma scale -n 100 --preimage fixed_point --save model.npz""",
+    gpukpca fit digits --gamma scale -n 100 --preimage fixed_point --save model.safetensors""",
 )
 plan = GroupedCommand(
     run_plan,
@@ -241,7 +241,7 @@ transform = GroupedCommand(
     help="""Compute the scores of the samples in INPUT by the model that `gpukpca fit --save MODEL` wrote. The columns
     must be those of the fit; they are standardized as they were for the fit.
 
-    Example: gpukpca transform model.npz new.csv --output scores.csv""",
+    Example: gpukpca transform model.safetensors new.csv --output scores.csv""",
 )
 denoise = GroupedCommand(
     run_denoise,
@@ -270,7 +270,7 @@ denoise = GroupedCommand(
     help="""Project the samples in INPUT on the components of a saved model and map them back, in the units of the data.
     A kernel model needs a way back to data space: fit it with --preimage.
 
-    Example: gpukpca denoise model.npz noisy.npy --output clean.npy --plot clean.png --image-shape 16x16""",
+    Example: gpukpca denoise model.safetensors noisy.npy --output clean.npy --plot clean.png --image-shape 16x16""",
 )
 
 

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gpukpca._files import replaced_whole
 from gpukpca.algorithms.progress import NO_CHECKPOINT
 from gpukpca.algorithms.resources import parsed_bytes
+from gpukpca.backend.finite import check_finite
 from gpukpca.checkpoint import has_checkpoint
 from gpukpca.cli.failures import say
 from gpukpca.cli.inputs import read_input
@@ -25,8 +27,7 @@ from gpukpca.cli.machine import peak_memory_mib, versions
 from gpukpca.cli.methods import METHODS, Method, check_options
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
 from gpukpca.cli.report import ProgressBar, show_run, show_table
-from gpukpca.cli.scaling import fit_scaler, scaler_line, scaler_notes
-from gpukpca.cli.table import Table, abbreviated, input_options
+from gpukpca.cli.table import Table, abbreviated, check_memory, input_options
 from gpukpca.distributed.connection import connected
 from gpukpca.persistence import save_with_notes
 
@@ -92,8 +93,10 @@ def _prepared(options: SimpleNamespace, method: Method, model: Any) -> tuple[Tab
         check_image_shape(options.image_shape, table.X.shape[1])
     if not options.scale:
         return table, None
-    X, scaler = fit_scaler(table.X, method.takes_missing)
-    return replace(table, X=X), scaler
+    check_finite(table.X, "Impute or drop missing values first.", missing=method.takes_missing)
+    check_memory(table.X.size * (4 if table.X.dtype == np.float32 else 8), "the standardized matrix")
+    scaler = StandardScaler()
+    return replace(table, X=scaler.fit_transform(table.X)), scaler
 
 
 @contextmanager
@@ -122,6 +125,14 @@ def _checkpoint_line(options: SimpleNamespace, resumed: str, plan: Any) -> str:
     return f"in {options.checkpoint}"
 
 
+def _scaled_line(scaler: StandardScaler) -> str:
+    """Return what was done to the columns."""
+    # The scale of a constant column is 1, whatever its rounded variance.
+    constant = int(np.sum((scaler.scale_ == 1.0) & (scaler.var_ != 1.0)))
+    line = f"{len(scaler.scale_) - constant} columns to mean 0 and standard deviation 1 (over n)"
+    return line + (f"; {constant} constant, only centered" if constant else "")
+
+
 def _facts(
     options: SimpleNamespace, method: Method, model: Any, scores: Any, table: Table, scaler: StandardScaler | None
 ) -> dict[str, Any]:
@@ -137,7 +148,7 @@ def _facts(
         "input": table.source,
         "columns": abbreviated(table.feature_names or ()) or f"{table.X.shape[1]} without names",
         "missing": int(np.sum(np.isnan(table.X))) if method.takes_missing else 0,
-        "scaled": "" if scaler is None else scaler_line(scaler),
+        "scaled": "" if scaler is None else _scaled_line(scaler),
         "transposed": options.transpose,
         "parameters": parameters,
         "plan": "" if plan is None else str(plan),
@@ -175,5 +186,5 @@ def _write(
             else:
                 draw(file, path, method.draw(options, model, scores, table))
         if "save" in targets:
-            notes = {"method": method.name, "scaling": scaler_notes(scaler), "feature_names": table.feature_names}
-            save_with_notes(model, targets["save"], notes)
+            pipeline = model if scaler is None else Pipeline([("scale", scaler), ("model", model)])
+            save_with_notes(pipeline, targets["save"], {"method": method.name, "feature_names": table.feature_names})

@@ -71,6 +71,8 @@ def _check_file(path: Path) -> None:
     with path.open("rb") as file:
         if not file.read(1):
             raise ValueError(f"{path} is empty.")
+    if is_container(path, KIND):
+        raise ValueError(f"{path} is a saved model; give data instead.")
 
 
 def _check_matrix(shape: tuple[int, ...], dtype: np.dtype, source: object) -> None:
@@ -139,8 +141,6 @@ def _read_npy(path: Path, how: InputOptions) -> Table:
 
 def _read_npz(path: Path, how: InputOptions) -> Table:
     """Read one matrix of a .npz file, with labels and names where the options name arrays."""
-    if is_model_file(path):
-        raise ValueError(f"{path} is a saved model; give data instead.")
     if not zipfile.is_zipfile(path):
         raise ValueError(f"{path} is not a .npz file: it is no zip archive, or it is cut off.")
     with _reading(path, ".npz"), zipfile.ZipFile(path) as archive:
@@ -162,11 +162,6 @@ def _read_npz(path: Path, how: InputOptions) -> Table:
         for name in (how.label_column, how.index_column)
     )
     return Table(arrays[key], f"{path.name}, array {key!r}", labels, None if names is None else tuple(map(str, names)))
-
-
-def is_model_file(path: Path) -> bool:
-    """Return whether a file looks like one that ``gpukpca fit --save`` wrote."""
-    return is_container(path, KIND)
 
 
 def _matrix_key(path: Path, headers: dict[str, Any]) -> str:

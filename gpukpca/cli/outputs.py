@@ -16,7 +16,7 @@ from gpukpca._files import plain_target
 from gpukpca.cli.table import Table
 from gpukpca.cli.text import quoted
 
-TABLES, PICTURES, MODELS = (".npz", ".csv", ".npy"), (".png", ".pdf", ".svg"), (".npz",)
+TABLES, PICTURES, MODELS = (".npz", ".csv", ".npy"), (".png", ".pdf", ".svg"), (".safetensors",)
 # Option -> the suffixes that its file may have.
 SUFFIXES = {"output": TABLES, "plot": PICTURES, "save": MODELS}
 
@@ -26,8 +26,6 @@ def checked_targets(options: SimpleNamespace) -> dict[str, Path]:
     targets = {name: path for name in SUFFIXES if (path := vars(options).get(name)) is not None}
     for name, path in targets.items():
         _check_target(f"--{name}", path, SUFFIXES[name], options)
-    if len({path.absolute() for path in targets.values()}) < len(targets):
-        raise ValueError(f"{' and '.join(f'--{name}' for name in targets)} name the same file.")
     if "plot" in targets:
         from gpukpca.plotting.display import figure_class
 

@@ -51,16 +51,16 @@ def table(name: str, *header: str) -> str:
 
 
 def model_with(**notes: Any) -> None:
-    """Save a model in m.npz with notes of the command line."""
+    """Save a model in m.safetensors with notes of the command line."""
     X = np.random.default_rng(0).standard_normal((9, 3))
-    save_with_notes(PCA(2).fit(X), "m.npz", {"method": "pca", "scaling": None, **notes})
+    save_with_notes(PCA(2).fit(X), "m.safetensors", {"method": "pca", **notes})
 
 
 def forged_version() -> None:
     """Save a model of a later format with a hostile version."""
     model_with()
-    header, arrays = read_container("m.npz", KIND)
-    write_container("m.npz", KIND, header | {"format": 99, "version": "\x1b]0;x\x07\x9b\u202e"}, arrays)
+    header, arrays = read_container("m.safetensors", KIND)
+    write_container("m.safetensors", KIND, header | {"format": 99, "version": "\x1b]0;x\x07\x9b\u202e"}, arrays)
 
 
 PLACES = {
@@ -83,15 +83,15 @@ PLACES = {
     )[1],
     "names of a model": lambda: (
         model_with(feature_names=(f"a{EVIL}", "b", "c")),
-        run("transform", "m.npz", table("x.csv", "a", "b", "c"), "-o", "s.npz"),
+        run("transform", "m.safetensors", table("x.csv", "a", "b", "c"), "-o", "s.npz"),
     )[1],
     "too many names of a model": lambda: (
         model_with(feature_names=("a", "b", "c", f"d{EVIL}")),
-        run("transform", "m.npz", table("x.csv", "a", "b", "c"), "-o", "s.npz"),
+        run("transform", "m.safetensors", table("x.csv", "a", "b", "c"), "-o", "s.npz"),
     )[1],
     "version of a model": lambda: (
         forged_version(),
-        run("transform", "m.npz", table("x.csv", "a", "b", "c"), "-o", "s.npz"),
+        run("transform", "m.safetensors", table("x.csv", "a", "b", "c"), "-o", "s.npz"),
     )[1],
     "option": lambda: run("fit", "iris", f"--{EVIL}", "-o", "s.npz"),
     "command": lambda: run(EVIL),
@@ -172,11 +172,11 @@ def test_names_of_features_are_quoted_in_the_header_and_known_again() -> None:
     rng = np.random.default_rng(0)
     lines = [",".join(map(str, row)) for row in rng.standard_normal((20, 3)).round(3)]
     text("x.csv", "\n".join(["=a,@b,c", *lines]))
-    fit("x.csv", "--method", "pca", "-n", 2, "--save", "m.npz", "-o", "s.npz")
-    result = run("denoise", "m.npz", "x.csv", "-o", "clean.csv")
+    fit("x.csv", "--method", "pca", "-n", 2, "--save", "m.safetensors", "-o", "s.npz")
+    result = run("denoise", "m.safetensors", "x.csv", "-o", "clean.csv")
     assert result.exit_code == 0, result.output
     assert Path("clean.csv").read_text().startswith("'=a,'@b,c\n")
-    assert run("transform", "m.npz", "clean.csv", "-o", "t.npz").exit_code == 0
+    assert run("transform", "m.safetensors", "clean.csv", "-o", "t.npz").exit_code == 0
 
 
 # -- damaged headers of NumPy files ------------------------------------------------------------------------------------

@@ -468,7 +468,9 @@ def address() -> Iterator[str]:
 
 @pytest.mark.parametrize("method", ["pca", "kernel"])
 def test_the_command_line_shares_a_fit_out(address, folder, method):
-    result = run("fit", "x.npy", "--method", method, "-n", 3, "--scheduler", address, "-o", "s.npz", "--save", "m.npz")
+    result = run(
+        "fit", "x.npy", "--method", method, "-n", 3, "--scheduler", address, "-o", "s.npz", "--save", "m.safetensors"
+    )
     assert result.exit_code == 0, result.output
     assert f"1 worker with 1 thread, scheduler at {address}" in result.stdout
     assert "\ncluster " in result.stdout
@@ -478,7 +480,7 @@ def test_the_command_line_shares_a_fit_out(address, folder, method):
         variances = model(3, random_state=0, **kernel).fit(X).explained_variance_
         np.testing.assert_allclose(found["explained_variance"], variances, rtol=1e-9)
         assert json.loads(str(found["metadata"]))["parameters"]["client"] is None
-    assert gpukpca.load("m.npz").transform(data()).shape == (203, 3)
+    assert gpukpca.load("m.safetensors").transform(data()).shape == (203, 3)
     result = run("plan", "x.npy", "--method", method, "-n", 3, "--scheduler", address)
     assert result.exit_code == 0, result.output
     assert "cluster: 1 worker" in result.stdout

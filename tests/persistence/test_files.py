@@ -78,7 +78,7 @@ def save_model(folder: Path) -> None:
 
 def run_command(folder: Path) -> None:
     np.save(folder.parent / "x.npy", rows(20))
-    options = ["-n", "2", "-o", "s.csv", "--plot", "p.png", "--save", "m.npz", "--force"]
+    options = ["-n", "2", "-o", "s.csv", "--plot", "p.png", "--save", "m.safetensors", "--force"]
     paths = [str(folder / option) if "." in option else option for option in options]
     result = CliRunner().invoke(gpukpca, ["fit", str(folder.parent / "x.npy"), *paths])
     if result.exit_code == 130:
