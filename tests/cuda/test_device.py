@@ -863,7 +863,7 @@ def test_a_pickle_holds_the_numbers_once_and_takes_no_copy_of_what_is_on_the_hos
         tracemalloc.stop()
     # From a device one copy comes to the host.
     assert peak < (1.5 if device else 0.2) * X.nbytes
-    assert state["_map"].basis is state["X_fit_"]
+    assert state["_result"].map.basis is state["X_fit_"]
     assert len(pickle.dumps(model)) < 1.2 * X.nbytes
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_allclose(again.transform(X[:9]), model.transform(X[:9]), atol=1e-10)
