@@ -39,10 +39,10 @@ from gpukpca.backend.namespace import (
 from gpukpca.decomposition._base import DevicePlacement, publish
 from gpukpca.decomposition._batches import PlacedBatches, batches_of, new_rows
 from gpukpca.decomposition._dask import supports_dask
+from gpukpca.decomposition._gaussian import WithGaussianModel
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, fit_session
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
-from gpukpca.decomposition.gaussian import WithGaussianModel
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 from gpukpca.persistence.save_load import Saved
 

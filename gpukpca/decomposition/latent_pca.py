@@ -1,17 +1,312 @@
-"""Probabilistic PCA, and Bayesian PCA that finds its number of components."""
+"""Estimators of latent variable models: probabilistic PCA, and Bayesian PCA that finds its number of components."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Generic, Literal, TypeVar
 
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from gpukpca._rules import COUNT
+from gpukpca._typing import Array, ArrayLike
+from gpukpca.algorithms.latent.fit import fit_em, fit_spectrum, is_direct
 from gpukpca.algorithms.latent.model import LatentFit
-from gpukpca.algorithms.latent.priors import ARDPrior, FlatPrior
-from gpukpca.backend.random import Seed
-from gpukpca.decomposition._latent import LatentVariableEstimator
+from gpukpca.algorithms.latent.priors import ARDPrior, FlatPrior, LatentPrior
+from gpukpca.algorithms.latent.settings import LatentSettings
+from gpukpca.algorithms.placement import Placement, to_caller
+from gpukpca.algorithms.progress import listener_from
+from gpukpca.algorithms.resources import Resources
+from gpukpca.backend import blocking
+from gpukpca.backend.device import device_context
+from gpukpca.backend.namespace import from_host, is_memory_map, is_sparse, item_size, move, overflow_allowed
+from gpukpca.backend.random import Seed, generator
+from gpukpca.decomposition._base import DevicePlacement, publish
+from gpukpca.decomposition._batches import PlacedBatches, batches_of, is_stream, new_rows
+from gpukpca.decomposition._dask import supports_dask
+from gpukpca.decomposition._gaussian import WithLikelihood
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
+from gpukpca.decomposition._session import FitSession, fit_session
+from gpukpca.decomposition._validation import checked_scores, training_data
+from gpukpca.exceptions import InvalidParameterError
+from gpukpca.persistence.save_load import Saved
+
+# The name of the solver for complete data in one array.
+Direct = TypeVar("Direct", bound=str)
 
 
-class ProbabilisticPCA(LatentVariableEstimator):
+class LatentVariableEstimator(
+    Saved,
+    DevicePlacement,
+    WithLikelihood,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    BaseEstimator,
+    Generic[Direct],
+):
+    """x | z ~ N(W z + μ, σ² I); a subclass sets the prior of W and names its `direct` solver."""
+
+    direct: str
+    components_: Array
+    mean_: Array
+    _result: LatentFit
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        solver: Literal["auto", "em"] | Direct = "auto",
+        ddof: Literal[0, 1] = 1,
+        tol: float = 1e-10,
+        max_iter: int = 1000,
+        batch_size: int | None = None,
+        random_state: Seed = None,
+        device: str | None = None,
+        memory_limit: MemoryLimit = None,
+        n_jobs: int | None = None,
+        verbose: Verbose = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.solver = solver
+        self.ddof = ddof
+        self.tol = tol
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.device = device
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    # -- fitting ---------------------------------------------------------------------------------------------------
+
+    def fit(self, X: ArrayLike | Iterable[ArrayLike], y: Any = None) -> Any:
+        """Fit the model to X.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (n, d); or an iterable of such batches
+            NaN, masked entries and pandas' missing values are entries that were not observed. A memory map is read a
+            batch at a time. An iterable must give the same batches in every pass: a list, or an object with
+            ``__iter__``, but not a generator.
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        with fit_session(self, X) as session:
+            data = None if is_stream(X) else training_data(self, X, missing=True)
+            direct = is_direct(data, "direct" if self.solver == self.direct else self.solver, self.direct)
+            attempt = partial(self._fit_direct, data) if direct else partial(self._fit_em, X)
+            session.retry(attempt, X)
+        return self
+
+    def _prior(self) -> LatentPrior:
+        """Return the prior of the loadings."""
+        raise NotImplementedError
+
+    def _settings(self) -> LatentSettings:
+        return LatentSettings(ddof=int(self.ddof), tol=float(self.tol), max_iter=int(self.max_iter))
+
+    def _fit_direct(self, data: Any, session: FitSession) -> None:
+        place = session.place(data)
+        with session.on(place, data) as limit:
+            fit = fit_spectrum(data, *self._arguments(place, limit))
+        self._publish(fit, place, session.budget.story)
+
+    def _fit_em(self, X: Any, session: FitSession) -> None:
+        batches = batches_of(self, X, lambda _, d: self._rows_of_a_batch(X, d), 1, missing=True)
+        if batches.once:
+            raise InvalidParameterError(
+                "EM reads the batches many times, and an iterator or generator gives them only once. Pass an array, a "
+                "memory map, a list of arrays, or an object whose __iter__ starts again."
+            )
+        with device_context(batches.like):
+            limit = session.budget.limit(batches.like)
+            fit = fit_em(_held(batches, limit), *self._arguments(batches.place, limit))
+        self._publish(fit, batches.place, session.budget.story)
+
+    def _arguments(self, place: Placement, limit: int) -> tuple[Any, ...]:
+        """Return the arguments of a fit after the rows."""
+        rng, listener = generator(self.random_state), listener_from(self.verbose)
+        resources = Resources(place, limit, self.n_jobs)
+        return self.n_components, self._prior(), self._settings(), resources, rng, listener
+
+    def _publish(self, fit: LatentFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
+        """Set the fitted attributes, where the data came from; the only place that does."""
+        publish(self, fit, place.returned, without=("model",), optional=("log_likelihoods", "precisions"))
+        self.n_components_, self.device_ = fit.n_components, fit.device
+        self.fallbacks_ = (*place.notes, *retries, *fit.fallbacks)
+        self._result = fit
+
+    def _rows_of_a_batch(self, X: Any, d: int) -> int:
+        """Return the rows of a batch: all of those in memory that need no conversion."""
+        if self.batch_size is not None:
+            return int(self.batch_size)
+        in_place = self.device is None and not is_sparse(X) and not is_memory_map(X)
+        return max(int(X.shape[0]), 1) if in_place and hasattr(X, "shape") else max(1, blocking.EM_BATCH_ENTRIES // d)
+
+    # -- the latent variables --------------------------------------------------------------------------------------
+
+    @supports_dask("scores")
+    def transform(self, X: ArrayLike) -> Array:
+        """Return the posterior means of z: ``M⁻¹ Wᵀ (x - μ)``, of the observed part where entries are missing.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+            A memory map is read by panels of rows. A row without any observed entry gets the mean of z, 0.
+
+        Returns
+        -------
+        array, shape (m, p), in the library of X and the dtype of fit
+
+        Raises
+        ------
+        NotFittedError, ValueError
+
+        Notes
+        -----
+        Cost O(m d p) for complete rows, O(m (d p² + p³)) for the others.
+        """
+        return self._delivered(self._answer(X, "transform", LatentFit.scores_of), X)
+
+    def posterior_covariance(self, X: Any = None) -> Array:
+        """Return the covariance σ² M⁻¹ of z given x, the same for all complete rows.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d), optional
+            Every row with missing entries has a larger covariance.
+
+        Returns
+        -------
+        array
+            Shape (p, p) without X, (m, p, p) with it.
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        """
+        check_is_fitted(self)
+        if X is None:
+            return from_host(np.diag(self._result.model.posterior_variances), self.components_)
+        covariances = self._answer(
+            X, "posterior_covariance", lambda fit, Y: fit.in_dtype(fit.model.posterior_covariances(Y))
+        )
+        return to_caller(covariances, X)
+
+    @supports_dask("points", of="scores")
+    def inverse_transform(self, X: ArrayLike) -> Array:
+        """Return the mean of x for given z: ``W z + μ``.
+
+        Parameters
+        ----------
+        X : array, shape (m, p)
+            Values of z, such as `transform` returns.
+
+        Returns
+        -------
+        array, shape (m, d), in the library of X and the dtype of fit
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        """
+        check_is_fitted(self)
+        with device_context(self._result.components), overflow_allowed():
+            Z = checked_scores(X, self.components_, self._result.n_components)
+            return self._delivered(self._result.points_of(Z), X)
+
+    @supports_dask("points")
+    def denoise(self, X: ArrayLike) -> Array:
+        """Return the mean of x without its noise, given its observed entries: ``W ⟨z⟩ + μ``, missing entries included.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+
+        Returns
+        -------
+        array, shape (m, d), in the library of X and the dtype of fit
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        """
+        return self._delivered(self._answer(X, "denoise", LatentFit.denoise), X)
+
+    def impute(self, X: ArrayLike) -> Array:
+        """Return X with the means of missing entries given the others in their place.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame, shape (m, d)
+
+        Returns
+        -------
+        array, shape (m, d), in the library and dtype of X
+
+        Raises
+        ------
+        NotFittedError, ValueError
+        """
+        return self._delivered(self._answer(X, "impute", LatentFit.impute), X)
+
+    def _log_densities(self, X: Any) -> Array:
+        densities = self._answer(X, "score_samples", lambda fit, Y: fit.in_dtype(fit.model.log_likelihood(Y)))
+        return to_caller(densities, X)
+
+    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> Array:
+        """Draw rows from the model; the random numbers are drawn on the host.
+
+        Parameters
+        ----------
+        n_samples : int >= 1
+        random_state : None, int, RandomState or Generator
+            None: that of the estimator.
+
+        Returns
+        -------
+        array, shape (n_samples, d), in the library and dtype of fit
+
+        Raises
+        ------
+        NotFittedError, InvalidParameterError
+        """
+        check_is_fitted(self)
+        COUNT.check_argument("n_samples", n_samples)
+        rng = generator(self.random_state if random_state is None else random_state)
+        with device_context(self._result.components), overflow_allowed():
+            rows = self._result.in_dtype(self._result.model.sample(int(n_samples), rng))
+            return move(rows, self.components_)
+
+    def _answer(self, X: Any, method: str, work: Callable[[LatentFit, Array], Array]) -> Array:
+        """Return ``work(fit, rows)`` of checked rows, where the fit is."""
+        Y = new_rows(self, X, method, missing=True)
+        with device_context(self._result.components), overflow_allowed():
+            return work(self._result, Y)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _held(batches: PlacedBatches, limit: int) -> Iterable[Array]:
+    """Return the batches, kept on the device of the fit if they are moved in every step and fill at most half of it."""
+    if not batches.place.moved or batches.n_rows is None:
+        return batches
+    first = next(iter(batches))
+    needed = batches.n_rows * int(first.shape[1]) * item_size(first.dtype)
+    return list(batches) if 2 * needed <= limit else batches
+
+
+class ProbabilisticPCA(LatentVariableEstimator[Literal["closed_form"]]):
     """Probabilistic PCA, x | z ~ N(W z + μ, σ² I) with z ~ N(0, I), by maximum likelihood; NaN is a missing entry.
 
     Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, on CuPy, PyTorch, JAX and
@@ -20,21 +315,20 @@ class ProbabilisticPCA(LatentVariableEstimator):
     Parameters
     ----------
     n_components : None or int >= 1
-        p, at most min(n, d), and less than d for EM. None: min(n, d) - 1, at least 1, and for EM at most 20, as the
-        memory and time of a step grow with its square: set it.
+        p, at most min(n, d), and less than d for EM. None: min(n, d) - 1, at least 1, and for EM at most 20, because
+        the memory and time of a step grow with its square.
     solver : "auto", "closed_form" or "em"
         "closed_form": the spectrum of `PCA`. "em": expectation maximization, which takes missing values and batches and
         never forms the d x d covariance. "auto": "em" where X is an iterable of batches or has missing values.
     ddof : 0 or 1
-        Variances over n - ddof. 0: maximum likelihood; 1: as scikit-learn's PCA. EM maximizes the likelihood, and what
-        it finds is multiplied by n / (n - ddof) at the end.
+        Variances over n - ddof. 0: maximum likelihood; 1: as scikit-learn's PCA. EM maximizes the likelihood, and
+        multiplies its variances by n / (n - ddof) at the end.
     tol : float >= 0
-        EM stops when a step makes the log-likelihood, divided by the number of observed entries, larger by no more than
-        this.
+        EM stops when a step raises the log-likelihood, divided by the number of observed entries, by no more than this.
     max_iter : int >= 1
         Most steps of EM.
     batch_size : None or int >= 1
-        For EM: rows of an array or memory map that are read, and brought to the device, together. None: all of an array
+        For EM: rows of an array or memory map that are read and moved to the device together. None: all of an array
         that stays where it is, else 2**22 / d.
     random_state : None, int, RandomState or Generator
         For the random start of block Krylov, and for `sample`.
@@ -54,7 +348,7 @@ class ProbabilisticPCA(LatentVariableEstimator):
     explained_variance_, explained_variance_ratio_ : array (p,)
         Variances of the model along the components, σ² included, descending; their shares of the total.
     loadings_ : array (d, p)
-        W = V (Λ - σ²)^½: components as columns, times the root of what their variances exceed the noise by.
+        W = V (Λ - σ²)^½.
     noise_variance_ : float
         σ²: the mean of the d - p variances left out.
     total_variance_ : float
@@ -69,9 +363,9 @@ class ProbabilisticPCA(LatentVariableEstimator):
         Only with EM: of all observed entries before every step and at the end; it never decreases.
     converged_ : bool
     solver_, device_ : str
-        What ran, and where.
+        The method that ran, and its device.
     fallbacks_ : tuple of str
-        What was tried first and did not work. Empty in most fits.
+        Failures and what replaced them. Empty in most fits.
 
     Raises
     ------
@@ -82,15 +376,15 @@ class ProbabilisticPCA(LatentVariableEstimator):
     Warns
     -----
     UserWarning
-        n_components=None, and EM takes fewer than there could be.
+        n_components=None, and EM takes fewer components than possible.
     ConvergenceWarning, RankWarning, PrecisionWarning, DeviceFallbackWarning
 
     Notes
     -----
     Cost: closed form as `PCA`. An EM step O(n d p) for complete rows and O(n (d p² + p³)) for rows with missing
-    entries, memory O(d p²) and some panels of rows. Missing entries are taken to be missing at random. EM with
-    parameter expansion goes as fast as subspace iteration on complete data: the ratio of the p-th variance to the next
-    decides. Statistics are accumulated in float64 also for float32 data.
+    entries, memory O(d p²) and some panels of rows. The model assumes that entries are missing at random. EM with
+    parameter expansion converges as fast as subspace iteration on complete data: the ratio of the p-th variance to the
+    next decides. Statistics are accumulated in float64 also for float32 data.
 
     The noise variance is the maximum-likelihood one, a mean over d - p directions, where scikit-learn's PCA takes
     min(n, d) - p: the two differ for n < d. In EM it is at least 1e-12 of the largest variance.
@@ -100,60 +394,32 @@ class ProbabilisticPCA(LatentVariableEstimator):
     """
 
     _result_type = LatentFit
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        solver: Literal["auto", "closed_form", "em"] = "auto",
-        ddof: Literal[0, 1] = 1,
-        tol: float = 1e-10,
-        max_iter: int = 1000,
-        batch_size: int | None = None,
-        random_state: Seed = None,
-        device: str | None = None,
-        memory_limit: MemoryLimit = None,
-        n_jobs: int | None = None,
-        verbose: Verbose = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.solver = solver
-        self.ddof = ddof
-        self.tol = tol
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.random_state = random_state
-        self.device = device
-        self.memory_limit = memory_limit
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+    direct = "closed_form"
 
     def _prior(self) -> FlatPrior:
         return FlatPrior()
 
 
-class BayesianPCA(LatentVariableEstimator):
+class BayesianPCA(LatentVariableEstimator[Literal["spectrum"]]):
     """Probabilistic PCA with automatic relevance determination, which prunes components and so finds their number.
 
-    Every column of W has a prior N(0, α_i⁻¹ I), and α_i = d / ‖w_i‖² is estimated with it: directions that the data do
-    not speak for lose their length, and are left out. Which ones stay is asked in the span of the data, so that
-    constant features, sums of others, or d >= n do not change it. Input and results as in `ProbabilisticPCA`.
+    Every column of W has a prior N(0, α_i⁻¹ I), and α_i = d / ‖w_i‖² is estimated with it. Directions without support
+    in the data shrink, and are pruned. The span of the data decides which ones stay, so that constant features, sums of
+    others, or d >= n do not change it. Input and results as in `ProbabilisticPCA`.
 
     Parameters
     ----------
     n_components : None or int >= 1
-        Candidates: the most components there can be, at most min(n, d), and less than d for EM; one direction of the
-        span of the data is left for the noise always. None: min(n, d) - 1, and for EM at most 20, as in
-        `ProbabilisticPCA`.
+        Candidates, at most min(n, d), and less than d for EM; one direction of the span of the data is always left for
+        the noise. None: min(n, d) - 1, and for EM at most 20, as in `ProbabilisticPCA`.
     solver : "auto", "spectrum" or "em"
-        "spectrum": EM on the variances of `PCA`, which is the same for complete data and costs next to nothing. "em":
-        on the rows, with missing values or in batches. "auto": "em" where X is an iterable of batches or has missing
-        values.
+        "spectrum": EM on the variances of `PCA`, which is the same for complete data at little cost. "em": on the rows,
+        with missing values or in batches. "auto": "em" where X is an iterable of batches or has missing values.
     ddof : 0 or 1
         Variances over n - ddof; see `ProbabilisticPCA`.
     tol : float >= 0
-        "em" stops when a step makes the logarithm of likelihood times prior, divided by the number of observed entries,
-        larger by no more than this.
+        "em" stops when a step raises the logarithm of likelihood times prior, divided by the number of observed
+        entries, by no more than this.
     max_iter : int >= 1
         Most steps on the rows.
     batch_size, random_state, device, memory_limit, n_jobs, verbose
@@ -168,7 +434,8 @@ class BayesianPCA(LatentVariableEstimator):
     precisions_ : array (q,)
         α of all candidates, ascending, in 1 / units of X squared; infinite where pruned.
     explained_variance_, explained_variance_ratio_ : array (K,)
-        Variances of the model along the components, σ² included: less than those of the data, as the prior shortens W.
+        Variances of the model along the components, σ² included. They are less than those of the data, because the
+        prior shortens W.
     loadings_, noise_variance_, total_variance_, mean_, n_samples_, n_iter_, converged_, solver_, device_, fallbacks_
         As in `ProbabilisticPCA`.
     log_likelihoods_ : array (n_iter_ + 1,)
@@ -183,20 +450,21 @@ class BayesianPCA(LatentVariableEstimator):
     Warns
     -----
     RankWarning
-        No component is left: the model is N(μ, σ² I). Or with n_components=None half of the candidates or more are left
-        although n is less than twice their number, or the noise of EM is at its floor: their number is no finding.
+        No component is left: the model is N(μ, σ² I). Or the number of components is unreliable: with n_components=None
+        half of the candidates or more are left although n is less than twice their number, or the noise of EM is at its
+        floor.
     UserWarning
-        n_components=None, and EM takes fewer candidates than there could be.
+        n_components=None, and EM takes fewer candidates than possible.
     ConvergenceWarning, PrecisionWarning, DeviceFallbackWarning
 
     Notes
     -----
     A direction in which complete data have the variance λ (over n) stays only if (λ + σ²)² >= 4 (1 + r/n) λ σ², where r
-    is the rank of the centered data, at most n - 1, by the rule of `PCA`, and σ² the noise in their span: the other
-    d - r directions say nothing of it. The loadings and `noise_variance_` are then those of all d features, as in
-    `ProbabilisticPCA`. Where only n_components variances are known, and with missing values, r is min(n - 1, d') with
-    the d' features that vary: combinations of features are not seen then. For n <= d a component has to exceed
-    the mean variance of the others by a factor of about 6, and the prior takes d/(n + d) of it.
+    is the rank of the centered data, at most n - 1, by the rule of `PCA`, and σ² the noise in their span. The loadings
+    and `noise_variance_` are then those of all d features, as in `ProbabilisticPCA`. Where only n_components variances
+    are known, and with missing values, r is min(n - 1, d') with the d' features that vary, so that combinations of
+    features are not detected. For n <= d a component has to exceed the mean variance of the others by a factor of about
+    6, and the prior takes d/(n + d) of it.
 
     Bishop, Bayesian PCA, NIPS 11 (1998) 382. The span: Minka, Automatic choice of dimensionality for PCA, NIPS 13
     (2000) 598, whose program drops eigenvalues of 0 and lets the noise be their share of all d - K directions.
@@ -204,33 +472,6 @@ class BayesianPCA(LatentVariableEstimator):
 
     _result_type = LatentFit
     direct = "spectrum"
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        solver: Literal["auto", "spectrum", "em"] = "auto",
-        ddof: Literal[0, 1] = 1,
-        tol: float = 1e-10,
-        max_iter: int = 1000,
-        batch_size: int | None = None,
-        random_state: Seed = None,
-        device: str | None = None,
-        memory_limit: MemoryLimit = None,
-        n_jobs: int | None = None,
-        verbose: Verbose = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.solver = solver
-        self.ddof = ddof
-        self.tol = tol
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.random_state = random_state
-        self.device = device
-        self.memory_limit = memory_limit
-        self.n_jobs = n_jobs
-        self.verbose = verbose
 
     def _prior(self) -> ARDPrior:
         return ARDPrior(by_count=self.n_components is not None)

@@ -1,4 +1,4 @@
-"""Local PCA as an estimator of scikit-learn over `gpukpca.algorithms.mixture`."""
+"""Estimator of local PCA."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from gpukpca.persistence.save_load import Saved
 
 
 class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
-    """Several PCAs, each where its cluster of the data is: a mixture of probabilistic PCAs, or quantization by planes.
+    """Several PCAs, each of one cluster of the data: a mixture of probabilistic PCAs, or quantization by planes.
 
     Works on NumPy arrays, memory maps, pandas data frames, and on CuPy, PyTorch, JAX and array-api-strict arrays;
-    results live where the input lives. Sparse rows are refused: less the mean of their cluster, they are dense.
+    results live where the input lives. Sparse rows are not supported: less the mean of their cluster, they are dense.
 
     Parameters
     ----------
@@ -58,15 +58,15 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         cluster with the nearest plane, and planes are PCAs of their rows, in turn; this minimizes the reconstruction
         error.
     n_init : int >= 1
-        Starts, each by k-means++ and some rounds of Lloyd's algorithm. Every start gets 10 iterations, and the best
-        goes on. A mixture has one more: the clusters that "hard" finds from the same starts.
+        Starts, each by k-means++ and some rounds of Lloyd's algorithm. Every start gets 10 iterations, and the best one
+        continues. A mixture has one more: the clusters of "hard" from the same starts.
     tol : float >= 0
-        The end is reached where an iteration raises the mean log-likelihood of a row by no more than this, or with
-        "hard" lowers the mean squared error by no more than this share of the data's total variance.
+        An iteration is the last that raises the mean log-likelihood of a row by no more than this, or with "hard"
+        lowers the mean squared error by no more than this share of the data's total variance.
     max_iter : int >= 1
     reg : float in (0, 1)
-        The noise variance of a cluster is at least this share of the mean variance of a feature (where the data have
-        none at all, at least this number): planes that hold their rows exactly have a density all the same.
+        The noise variance of a cluster is at least this share of the mean variance of a feature, and at least this
+        number where that is 0. So planes that contain their rows exactly have a density.
     random_state : None, int, RandomState or Generator
         For the starts, and for `sample`. The fit of a pair (k, p) does not depend on which others are tried.
     device : None, "auto", "cpu", "cuda" or "cuda:N"
@@ -91,23 +91,23 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
     noise_variance_ : array (k,)
         In each direction off the plane.
     labels_ : array (n,) of int64 (int32 where the library has no int64)
-        What `predict` says of the rows.
+        `predict` of the rows.
     n_clusters_, n_components_ : int
         Fewer clusters than requested where some were lost.
     n_iter_ : int
-        Of the start that won.
+        Of the best start.
     converged_ : bool
     log_likelihoods_ : array (n_iter_ + 1,)
-        Only of a mixture: the mean log-likelihood of a row, start included. Never falls. It begins anew, and is
-        shorter, after a cluster was put elsewhere or dropped.
+        Only of a mixture: the mean log-likelihood of a row, start included. Never falls. It starts again, and is
+        shorter, after a cluster was moved or dropped.
     errors_ : array (n_iter_ + 1,)
         Only with "hard": mean squared distance of a row from its plane. Never rises; else as `log_likelihoods_`.
     bic_ : dict
         {(k, p): BIC} of all pairs that were tried.
     device_ : str
-        Where it was computed.
+        The device of the computation.
     fallbacks_ : tuple of str
-        What was tried first and did not work. Empty in most fits.
+        Failures and what replaced them. Empty in most fits.
     n_features_in_, feature_names_in_
 
     Raises
@@ -118,10 +118,10 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
     Warns
     -----
     ConvergenceWarning
-        max_iter came first.
+        The fit stopped after max_iter iterations.
     RankWarning
-        All rows are equal, or clusters were lost: with fewer different rows than clusters, or where a cluster keeps no
-        more rows than its plane has dimensions after it was put to the worst explained row once.
+        All rows are equal, or clusters were dropped: with fewer different rows than clusters, or where a cluster has no
+        more rows than its plane has dimensions, also after it was moved to the worst explained row once.
     PrecisionWarning, DeviceFallbackWarning
 
     Notes
@@ -130,11 +130,11 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
     cluster in which it has weight (at most k times), and O(k d³) for the planes. For d > n the rows are first rotated
     into their span, without loss, and n takes the place of d. Memory O(n k + d²) and panels of rows; O(n d) for d > n.
     A mixture costs a fit with "hard" and n_init + 1 starts of EM.
-    Sums are made in float64 about the mean, and data are scaled by a power of two.
+    Sums are accumulated in float64 about the mean, and data are scaled by a power of two.
 
     The M-step maximizes exactly among noises above the floor, which `reg` fixes before the first iteration: EM is
-    monotone with it too. BIC is -2 log L + q log n with q = k (d p - p (p - 1)/2 + 1 + d) + k - 1; with "hard", L is
-    the classification likelihood, the product over rows of weight times density of the own cluster.
+    monotone with the floor too. BIC is -2 log L + q log n with q = k (d p - p (p - 1)/2 + 1 + d) + k - 1. With "hard",
+    L is the classification likelihood, the product over rows of weight times density of the own cluster.
 
     Tipping & Bishop, Neural Computation 11 (1999) 443 (mixture); Kambhatla & Leen, Neural Computation 9 (1997) 1493
     (hard); Arthur & Vassilvitskii, Proc. SODA (2007) 1027 (k-means++).
@@ -218,7 +218,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
     # -- rows and clusters -----------------------------------------------------------------------------------------
 
     def predict(self, X: ArrayLike) -> Array:
-        """The cluster of every row: the most probable one, or with "hard" the one with the nearest plane.
+        """Return the cluster of every row: the most probable one, or with "hard" the one with the nearest plane.
 
         Parameters
         ----------
@@ -240,7 +240,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         return _labels_at(self._answer(X, "predict", lambda model, Y: model.labels(Y, self.n_jobs)), X)
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """The probability of every cluster given the row; with "hard" 1 for its own cluster and 0 for the others.
+        """Return the probability of every cluster given the row; with "hard" 1 for its own cluster, else 0.
 
         Parameters
         ----------
@@ -258,10 +258,10 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
 
     @supports_dask("scores")
     def transform(self, X: ArrayLike) -> Array:
-        """Local coordinates: of each row in the plane of the cluster that `predict` gives it.
+        """Return the coordinates of every row in the plane of its cluster, which `predict` gives.
 
-        Plain projections on the components of that cluster, so that `inverse_transform` gives the nearest point of the
-        plane; not posterior means, which are shrunk towards the mean.
+        They are projections on the components of that cluster, so that `inverse_transform` gives the nearest point of
+        the plane; not posterior means, which shrink towards the mean.
 
         Parameters
         ----------
@@ -278,15 +278,15 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         return self._numbers(X, "transform", lambda model, Y: model.coordinates(Y, self.n_jobs))
 
     def inverse_transform(self, X: ArrayLike, labels: Any = None) -> Array:
-        """Points of data space for local coordinates.
+        """Return points of data space for local coordinates.
 
         Parameters
         ----------
         X : array, shape (m, p)
             Coordinates, such as `transform` returns.
         labels : array of int, shape (m,), optional
-            The clusters in whose planes they are, such as `predict` returns. Without them each row is put into the
-            plane in which its coordinates are the most probable, which is a guess; `denoise` needs none.
+            The clusters in whose planes they are, such as `predict` returns. Without them a row is in the plane in
+            which its coordinates are the most probable, which is a guess; `denoise` needs no labels.
 
         Returns
         -------
@@ -299,7 +299,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         Warns
         -----
         PrecisionWarning
-            Labels are wanting, and there is more than one cluster.
+            Labels are missing, and there is more than one cluster.
         """
         check_is_fitted(self)
         model: LocalModel = self._result.model
@@ -320,7 +320,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
 
     @supports_dask("points")
     def denoise(self, X: ArrayLike) -> Array:
-        """Each row's nearest point in the plane of its cluster: ``inverse_transform(transform(X), predict(X))``.
+        """Return the nearest point to every row in the plane of its cluster: `inverse_transform` with labels.
 
         Parameters
         ----------
@@ -338,7 +338,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
 
     @supports_dask("numbers")
     def score_samples(self, X: ArrayLike) -> Array:
-        """The log-likelihood of every row; with "hard" minus its squared distance from the nearest plane.
+        """Return the log-likelihood of every row; with "hard" minus its squared distance from the nearest plane.
 
         Parameters
         ----------
@@ -355,21 +355,11 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         return self._numbers(X, "score_samples", lambda model, Y: model.values(Y, self.n_jobs))
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
-        """The mean of `score_samples`: log-likelihood of a row, or with "hard" minus the mean squared error.
-
-        Parameters
-        ----------
-        X : array or data frame, shape (m, d)
-        y : ignored
-
-        Returns
-        -------
-        float
-        """
+        """Return the mean of `score_samples`: log-likelihood of a row, or with "hard" minus the mean squared error."""
         return mean_of(self.score_samples(X))
 
     def _answer(self, X: Any, method: str, work: Callable[[LocalModel, Any], Array]) -> Array:
-        """``work(model, rows)`` for checked rows, where the model is."""
+        """Return ``work(model, rows)`` of checked rows, where the model is."""
         check_is_fitted(self)
         _check_dense(X)
         Y = new_data(self, X, self.components_, method)
@@ -377,7 +367,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
             return work(self._result.model, Y)
 
     def _numbers(self, X: Any, method: str, work: Callable[[LocalModel, Any], Array]) -> Array:
-        """`_answer` in the dtype of fit and the library of X."""
+        """Return `_answer` in the dtype of fit and the library of X."""
         found = self._answer(X, method, work)
         with device_context(found), overflow_allowed():
             found = cast(found, getattr(namespace_of(found), dtype_name(self.components_.dtype)))
@@ -391,7 +381,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
 
     @available_if(_has_density)
     def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> tuple[Array, Array]:
-        """Rows drawn from the mixture; not with "hard", which has no density.
+        """Draw rows from the mixture; "hard" has no density.
 
         Parameters
         ----------
@@ -418,7 +408,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
 
 
 def _check_dense(X: Any) -> None:
-    """Raise TypeError for sparse rows: less the mean of their cluster they are dense."""
+    """Raise TypeError for sparse rows."""
     if is_sparse(X):
         raise TypeError(
             "LocalPCA does not support sparse input. Pass X.toarray(), or reduce the rows first: "

@@ -38,6 +38,7 @@ from gpukpca.decomposition._dask import (
     supports_dask,
 )
 from gpukpca.decomposition._fingerprint import pca_job
+from gpukpca.decomposition._gaussian import WithLikelihood
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
     Client,
@@ -49,7 +50,6 @@ from gpukpca.decomposition._parameters import (
 )
 from gpukpca.decomposition._session import FitSession, open_checkpoint, run_fit
 from gpukpca.decomposition._validation import checked_scores, new_data, training_data
-from gpukpca.decomposition.gaussian import WithLikelihood
 from gpukpca.distributed import is_dask_array
 from gpukpca.interop import PCAPeer
 from gpukpca.persistence.save_load import Saved

@@ -122,6 +122,12 @@ class LatentModel:
         """Return W z + μ for the rows of Z, in the units of the data."""
         return (Z @ namespace_of(Z).matrix_transpose(self.loadings) + self.mean[None, :]) / self.scale
 
+    def sample(self, n: int, rng: np.random.Generator) -> Array:
+        """Draw rows (n, d) in the units of the data; the numbers are drawn on the host."""
+        Z = from_host(rng.standard_normal((n, self.n_components)), self.axes)
+        noise = np.sqrt(self.noise) * rng.standard_normal((n, int(self.mean.shape[0])))
+        return self.points(Z) + from_host(noise, self.axes) / self.scale
+
     def log_likelihood(self, Y: Array) -> Array:
         """Return the log-likelihood of the observed entries of every new row, shape (m,).
 
@@ -257,22 +263,46 @@ class LatentFit:
     def transform(self, X_new: Array) -> Array:
         """Return the posterior means (m, p) of z of new rows (m, d); NaN is a missing entry."""
         with device_context(self.components), overflow_allowed():
-            means = cast(self.model.posterior_means(self._rows(X_new)), self.components.dtype)
-            check_finite(means, "The new rows are too large.", "The array of posterior means")
-            return means
+            return self.scores_of(self._rows(X_new))
 
     def inverse_transform(self, Z: Array) -> Array:
         """Return the means W z + μ (m, d) of x for given z (m, p)."""
         with device_context(self.components), overflow_allowed():
-            Z = move(new_scores(Z, self.n_components, self.components), self.model.axes)
-            points = cast(self.model.points(cast(Z, self.model.axes.dtype)), self.components.dtype)
-            check_finite(points, "The scores are too large.", "The array of points")
-            return points
+            return self.points_of(new_scores(Z, self.n_components, self.components))
 
     def log_density(self, X_new: Array) -> Array:
         """Return the log-likelihood (m,) of the observed entries of new rows (m, d)."""
         with device_context(self.components), overflow_allowed():
-            return cast(self.model.log_likelihood(self._rows(X_new)), self.components.dtype)
+            return self.in_dtype(self.model.log_likelihood(self._rows(X_new)))
+
+    def scores_of(self, rows: Array) -> Array:
+        """Return the posterior means (m, p) of checked rows."""
+        means = self.in_dtype(self.model.posterior_means(rows))
+        check_finite(means, "The new rows are too large.", "The array of posterior means")
+        return means
+
+    def points_of(self, Z: Array) -> Array:
+        """Return the points (m, d) of checked scores (m, p)."""
+        points = self.in_dtype(self.model.points(cast(move(Z, self.model.axes), self.model.axes.dtype)))
+        check_finite(points, "The scores are too large.", "The array of points")
+        return points
+
+    def denoise(self, rows: Array) -> Array:
+        """Return W ⟨z⟩ + μ (m, d) of checked rows."""
+        return self.points_of(self.model.posterior_means(rows))
+
+    def impute(self, rows: Array) -> Array:
+        """Return checked rows with W ⟨z⟩ + μ in place of missing entries, where they are and in their dtype."""
+        points = self.model.points(self.model.posterior_means(rows))
+        rows = dense_rows(rows)
+        xp = namespace_of(rows)
+        whole = xp.where(xp.isnan(rows), cast(move(points, rows), rows.dtype), rows)
+        check_finite(whole, "The model is too large for the data.", "The array of points")
+        return whole
+
+    def in_dtype(self, result: Array) -> Array:
+        """Return a result of the model in the dtype of the data."""
+        return cast(result, self.components.dtype)
 
     def _rows(self, X_new: Array) -> Array:
         """Return new rows, checked; NaN is a missing entry."""
@@ -282,9 +312,3 @@ class LatentFit:
 def _in_full(numbers: np.ndarray, like: Array) -> Array:
     """Return host numbers where `like` is, in the widest type there."""
     return from_host(numbers, like, accumulation_dtype(like))
-
-
-def filled(Y: Array, points: Array) -> Array:
-    """Return Y with the entries of `points` in place of missing ones, in the dtype of Y."""
-    xp = namespace_of(Y)
-    return xp.where(xp.isnan(Y), cast(points, Y.dtype), Y)

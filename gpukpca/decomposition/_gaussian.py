@@ -10,11 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.backend.device import device_context
-from gpukpca.backend.namespace import (
-    epsilon,
-    overflow_allowed,
-    to_host,
-)
+from gpukpca.backend.namespace import epsilon, overflow_allowed, to_host
 from gpukpca.decomposition._dask import mean_of, supports_dask
 from gpukpca.exceptions import InvalidParameterError
 
@@ -43,7 +39,7 @@ class WithGaussianModel:
         return GaussianModel(self.components_, variances, float(self.noise_variance_), self._divisors)
 
     def get_covariance(self) -> Array:
-        """The covariance matrix of the Gaussian model, Vᵀ (Λ - σ²)₊ V + σ² I.
+        """Return the covariance matrix of the Gaussian model, Vᵀ (Λ - σ²)₊ V + σ² I.
 
         Returns
         -------
@@ -54,7 +50,7 @@ class WithGaussianModel:
             return self._model.covariance()
 
     def get_precision(self) -> Array:
-        """The inverse of `get_covariance`, without inverting a d x d matrix.
+        """Return the inverse of `get_covariance`, without inverting a d x d matrix.
 
         Where the covariance is singular, directions without variance are given eps times the largest one.
 
@@ -92,7 +88,7 @@ class WithLikelihood(WithGaussianModel):
 
     @supports_dask("numbers")
     def score_samples(self, X: ArrayLike) -> Array:
-        """Log-likelihood of every row under the Gaussian model; of its observed part where entries may be missing.
+        """Return the log-likelihood of every row, of its observed part where entries are missing, under the model.
 
         Parameters
         ----------
@@ -116,15 +112,5 @@ class WithLikelihood(WithGaussianModel):
         return self._log_densities(X)
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
-        """The mean of `score_samples`.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or data frame, shape (m, d)
-        y : ignored
-
-        Returns
-        -------
-        float
-        """
+        """Return the mean of `score_samples`."""
         return mean_of(self.score_samples(X))
