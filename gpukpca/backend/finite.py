@@ -43,7 +43,9 @@ def check_finite(
         kind, bad = f"infinity or a value too large for {host.dtype}", np.argwhere(np.isinf(host))
         if not missing and np.isnan(host).any():
             kind, bad, advice = "NaN", np.argwhere(np.isnan(host)), of_missing or advice
-        row, column = _csr_position(X, bad[0][0]) if is_sparse(X) else bad[0]
+        row, column = bad[0]
+        if is_sparse(X):
+            row, column = np.searchsorted(X.indptr, row, side="right") - 1, X.indices[row]
         text = f"{what} contains {kind}: {len(bad)} value(s), the first in row "
         raise NotFiniteError(text, int(row), f", column {column}. {advice}")
 
@@ -75,8 +77,3 @@ def _panels(X: Any) -> Iterator[Array]:
     n = int(values.shape[0])
     for start in range(0, n, blocking.CHECKED_ROWS):
         yield values[start : min(start + blocking.CHECKED_ROWS, n), :]
-
-
-def _csr_position(X: Any, entry: int) -> tuple[int, int]:
-    """Return row and column of a stored entry."""
-    return int(np.searchsorted(X.indptr, entry, side="right")) - 1, int(X.indices[entry])

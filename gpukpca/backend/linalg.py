@@ -29,10 +29,9 @@ from gpukpca.backend.namespace import (
     to_host,
     writes_in_place,
 )
-from gpukpca.cuda import cholesky as cuda_cholesky
 from gpukpca.cuda import distances as cuda_distances
+from gpukpca.cuda import linalg as cuda_linalg
 from gpukpca.cuda.eigh import syevd
-from gpukpca.cuda.products import product_by_parts
 
 Metric = Literal["sqeuclidean", "cityblock"]
 
@@ -109,7 +108,7 @@ def transposed_product(A: Array, B: Array) -> Array:
     blocks = -(-A.shape[1] // blocking.ANSWER_TILE) * -(-B.shape[1] // blocking.ANSWER_TILE)
     parts = row_parts(A, blocks) if blocks else 0
     if parts > 1 and A.dtype == B.dtype == namespace_of(A).float64 and A.flags.forc and B.flags.forc:
-        return product_by_parts(A, B, parts)
+        return cuda_linalg.product_by_parts(A, B, parts)
     return namespace_of(A).matrix_transpose(A) @ B
 
 
@@ -172,7 +171,9 @@ def largest_eigenpairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
         else:
             values, vectors = some_eigenpairs(A, n - p, n - 1)
         vectors = np.ascontiguousarray(vectors[:, ::-1])
-        return values[::-1].astype(np.float64), vectors if p == n else _reorthogonalized(vectors)
+        if p < n:  # bisection and inverse iteration lose a digit or two
+            vectors = vectors @ from_host(newton_factor(inner_products(vectors, vectors)), vectors)
+        return values[::-1].astype(np.float64), vectors
     values, vectors = all_eigenpairs(A)
     return values[::-1][:p], namespace_of(A).flip(vectors, axis=1)[:, :p]
 
@@ -195,11 +196,6 @@ def newton_factor(gram: np.ndarray) -> np.ndarray:
     The step squares the distance of G from I. Higham, SIAM J. Sci. Stat. Comput. 7 (1986) 1160 (polar decomposition).
     """
     return 1.5 * np.eye(len(gram)) - 0.5 * gram
-
-
-def _reorthogonalized(U: Array) -> Array:
-    """Return U after a Newton step to orthonormal columns: bisection and inverse iteration lose a digit or two."""
-    return U @ from_host(newton_factor(inner_products(U, U)), U)
 
 
 def ritz_pairs(T: np.ndarray, keep: int) -> tuple[np.ndarray, np.ndarray, float]:
@@ -250,7 +246,7 @@ def solve_positive_definite(A: Array, B: Array) -> Array:
         return cholesky_solution(A, B)
     if is_cupy(A):
         mirror_upper(A)
-        return cuda_cholesky.solve_positive_definite(A, B)
+        return cuda_linalg.solve_positive_definite(A, B)
     xp = namespace_of(A, B)
     try:
         # Definiteness is tested by the factor; two triangular solves are not in the standard, so `solve` follows.

@@ -236,9 +236,6 @@ def overflow_allowed() -> Any:
     return np.errstate(all="ignore")
 
 
-# -- new arrays: the standard needs the device at every call -----------------------------------------------------------
-
-
 def full(shape: tuple[int, ...], value: float, like: Any, dtype: Any = None) -> Array:
     """Return an array that holds `value` everywhere, in the dtype of `like` unless another is given."""
     return namespace_of(like).full(shape, value, dtype=dtype or like.dtype, device=device_of(like))

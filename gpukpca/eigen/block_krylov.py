@@ -17,8 +17,7 @@ from gpukpca.eigen.krylov_iteration import PROBES, first_state, result, step
 from gpukpca.eigen.krylov_state import Checkpointer, KrylovTask
 from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.eigen.result import EigenResult
-from gpukpca.eigen.solver import Solver
-from gpukpca.eigen.validation import TOLERANCE
+from gpukpca.eigen.solver import TOLERANCE, Solver
 
 MAX_PASSES = 300
 # Blocks in the basis before it is compressed. Measured on real data: with 8 or 10 blocks as many passes as with 24.
@@ -82,8 +81,7 @@ class BlockKrylov(Solver):
             one_of(NONE, rule).check("BlockKrylov", name, getattr(self, name))
 
     @property
-    def is_default(self) -> bool:
-        """Return whether the user fixed neither the passes nor the start nor the size of the basis."""
+    def is_default(self) -> bool:  # type: ignore[override]
         return self.passes is None and self.start is None and self.max_blocks is None
 
     def iterates(self, n: int, p: int) -> bool:
@@ -111,7 +109,6 @@ class BlockKrylov(Solver):
         return self.max_passes or MAX_PASSES * -(-p // b)
 
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
-        """Return the items in addition to those of the operator: basis, products, a few blocks of temporaries."""
         return n * (2 * self.basis_columns(n, p, on_gpu) + 8 * self.width(n, p, on_gpu))
 
     def checkpoint_items(self, n: int, p: int, on_gpu: bool) -> int:
@@ -119,7 +116,6 @@ class BlockKrylov(Solver):
         return n * (2 * p + 3 * self.width(n, p, on_gpu))
 
     def widened_items(self, n: int, p: int, panel: int, on_gpu: bool) -> int:
-        """Return the items of a panel of the basis and of a block."""
         return (self.basis_columns(n, p, on_gpu) + self.width(n, p, on_gpu)) * min(n, panel)
 
     def expected_passes(self, n: int, p: int, item_size: int, on_gpu: bool, with_start: bool = False) -> int:
@@ -133,7 +129,6 @@ class BlockKrylov(Solver):
         return min(max(FEWEST_PASSES, round((PASSES - saved) * share)), self.most_passes(p, width))
 
     def direct_work(self, n: int, p: int) -> float:
-        """Return the work of the dense solver, which takes over where the iteration does not pay."""
         return Dense(tol=self.tol).direct_work(n, p)
 
     def with_start(self, start: Array) -> BlockKrylov:

@@ -22,8 +22,7 @@ from gpukpca.backend.namespace import epsilon, from_host, item_size, namespace_o
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.eigen.residuals import default_tolerance, make_result
 from gpukpca.eigen.result import EigenResult
-from gpukpca.eigen.solver import Solver
-from gpukpca.eigen.validation import TOLERANCE
+from gpukpca.eigen.solver import TOLERANCE, Solver
 from gpukpca.exceptions import ConvergenceError
 
 # No correct answer of a device's solver errs by so many sqrt(n) eps.
@@ -73,7 +72,6 @@ class Dense(Solver):
         return squares * n * n + max(4 * p + 40, blocking.CENTERING_ROWS) * n
 
     def widened_items(self, n: int, p: int, panel: int, on_gpu: bool) -> int:
-        """Return the items of the vectors during their verification."""
         return 2 * p * min(n, panel) if on_gpu else 0
 
     def direct_work(self, n: int, p: int) -> float:

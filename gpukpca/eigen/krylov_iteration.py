@@ -108,7 +108,8 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
     is_last = state.n_passes >= task.limit
     block = None if is_last else _next_block(task, state, remainder)
     goes_on = block is not None and state.Q.count + block.shape[1] <= task.max_columns
-    if goes_on and _is_early(task, state):
+    is_early = state.n_passes < FIRST_LOOK or state.Q.count < task.p or task.is_fixed
+    if goes_on and is_early:
         return replace(state, block=block, residual=None)
     outside = inner_products(remainder, remainder)
     del remainder
@@ -119,11 +120,6 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
     if not is_last and may_stop and (block is None or estimate <= _target(task, state, theta)):
         return _stop(task, state, theta, S)
     return _continue(task, replace(state, product=product), block)
-
-
-def _is_early(task: KrylovTask, state: KrylovState) -> bool:
-    """Return whether it is too early to look at residuals."""
-    return state.n_passes < FIRST_LOOK or state.Q.count < task.p or task.is_fixed
 
 
 def _append_product(task: KrylovTask, state: KrylovState) -> tuple[KrylovState, Array]:

@@ -15,8 +15,7 @@ from gpukpca.backend.linalg import pivot_order
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, namespace_of, to_host
 from gpukpca.backend.random import generator, random_subset, uniform, weighted_draws
 from gpukpca.backend.rows import by_panels, gather_rows
-from gpukpca.eigen.partial_cholesky import PartialCholeskyBuilder, PivotedCholesky, default_block
-from gpukpca.eigen.validation import LANDMARK_TOLERANCE
+from gpukpca.eigen.partial_cholesky import LANDMARK_TOLERANCE, PartialCholeskyBuilder, PivotedCholesky, default_block
 from gpukpca.exceptions import InvalidParameterError
 
 # Landmarks by default: ten a component, and a number that costs little.

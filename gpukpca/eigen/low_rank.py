@@ -17,8 +17,7 @@ from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.backend.random import random_directions
 from gpukpca.eigen.residuals import default_tolerance, make_result, orthonormalized, rayleigh_ritz
 from gpukpca.eigen.result import EigenResult
-from gpukpca.eigen.solver import Solver
-from gpukpca.eigen.validation import TOLERANCE
+from gpukpca.eigen.solver import TOLERANCE, Solver
 from gpukpca.exceptions import InvalidParameterError
 
 
@@ -49,7 +48,6 @@ class LowRank(Solver):
         return 6 * n * (p + 1)
 
     def widened_items(self, n: int, p: int, panel: int, on_gpu: bool) -> int:
-        """Return the items of the vectors and their products."""
         return 2 * n * (p + 1)
 
     def solve(

@@ -7,7 +7,7 @@ float64, the choice of those to accept, and one pass over n rows for the accepte
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import add
-from gpukpca.backend.finite import not_finite
+from gpukpca.backend.finite import not_finite, overflow
 from gpukpca.backend.linalg import column_sums, triangular_inverse, widened_rows
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -32,7 +32,8 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.parallel import map_in_order, row_slices, single_threaded_blas, worker_count
 from gpukpca.backend.rows import gather_rows
-from gpukpca.eigen.validation import INDEFINITE, LANDMARK_TOLERANCE, checked_diagonal, indefinite
+from gpukpca.eigen.solver import TOLERANCE
+from gpukpca.exceptions import IndefiniteKernelError
 
 # Entries of K and of F Fᵀ are trusted to this share of sqrt(K_ii K_jj), K before anything was subtracted from it: 500
 # eps and 50 eps. A residual below that of K_ii is rounding and never a pivot. In float32 only K and the stored F are
@@ -42,6 +43,14 @@ ROUNDING = {"float64": 1e-13, "float32": 6e-6}
 NOISE = 4.0
 # The certificate is compared with the largest eigenvalue each time F has grown by a quarter.
 GROWTH = 1.25
+# A negative residual beyond this share of the largest diagonal entry is no rounding of any kernel in this library.
+INDEFINITE = {"float64": 1e-6, "float32": 1e-3}
+REMEDY = (
+    "Nyström needs a positive semidefinite kernel: use another one (rbf, laplacian, matern, poly with coef0 >= 0), for "
+    "sigmoid a smaller gamma, or an exact solver."
+)
+
+LANDMARK_TOLERANCE = replace(TOLERANCE, text="a number in [0, 1) (0: no stop)")
 
 
 @dataclass(frozen=True)
@@ -348,3 +357,31 @@ def _columns_at(columns: Array, positions: np.ndarray) -> Array:
     if np.array_equal(positions, np.arange(columns.shape[1])):
         return columns
     return namespace_of(columns).take(columns, indices(positions, columns), axis=1)
+
+
+def checked_diagonal(op: SymmetricOperator) -> tuple[np.ndarray, np.ndarray]:
+    """Return the diagonal on the host in float64, finite and not negative beyond rounding, and its sizes.
+
+    The sizes are the diagonal before anything was subtracted from it; rounding is relative to them.
+    """
+    with overflow_allowed():
+        diagonal = to_host(op.diagonal()).astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(diagonal))
+    if bad.size:
+        raise not_finite(op, int(bad[0]), int(bad[0]), float(diagonal[bad[0]]))
+    with overflow_allowed():
+        if not np.isfinite(np.sum(diagonal)):
+            raise overflow(op, "its trace is infinite")
+    sizes = np.abs(diagonal)
+    uncancelled = op.sizes()
+    if uncancelled is not None:
+        sizes = np.maximum(to_host(uncancelled).astype(np.float64), sizes)
+    lowest = int(np.argmin(diagonal)) if diagonal.size else 0
+    if diagonal.size and diagonal[lowest] < -INDEFINITE[dtype_name(op.dtype)] * np.max(sizes):
+        raise indefinite(op, f"k(x, x) = {diagonal[lowest]:.4g} for row {lowest}")
+    return np.maximum(diagonal, 0.0), sizes
+
+
+def indefinite(op: SymmetricOperator, why: str) -> IndefiniteKernelError:
+    """Return the error for a matrix that shows a negative eigenvalue."""
+    return IndefiniteKernelError(f"{op.name} is not positive semidefinite on these data: {why}. {REMEDY}")

@@ -7,8 +7,11 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 
+from gpukpca._rules import Rule, is_real
 from gpukpca._typing import Array, PassReport, SymmetricOperator, ViewWithDefaults
 from gpukpca.eigen.result import EigenResult
+
+TOLERANCE = Rule("a number in [0, 1) (0: the default)", lambda value: is_real(value) and 0 <= value < 1)
 
 
 class Solver(ABC):
@@ -16,7 +19,20 @@ class Solver(ABC):
 
     A subclass defines `solve`; the other members have defaults. `top_eigh` and the estimators also take objects of
     other classes that have `solve`, which get the same defaults.
+
+    Attributes
+    ----------
+    forms_matrix : bool
+        Whether the whole matrix is formed.
+    grows_with_p : bool
+        Whether fewer eigenpairs cost less; p then grows step by step up to a share of the variance.
+    is_default : bool
+        Whether a plan may add a start and change the size of the blocks.
     """
+
+    forms_matrix = False
+    grows_with_p = False
+    is_default = False
 
     @abstractmethod
     def solve(
@@ -33,21 +49,6 @@ class Solver(ABC):
     def name(self) -> str:
         """Return the name in a plan."""
         return type(self.given).__name__
-
-    @property
-    def forms_matrix(self) -> bool:
-        """Return whether the whole matrix is formed."""
-        return False
-
-    @property
-    def grows_with_p(self) -> bool:
-        """Return whether fewer eigenpairs cost less; p then grows step by step up to a share of the variance."""
-        return False
-
-    @property
-    def is_default(self) -> bool:
-        """Return whether a plan may add a start and change the size of the blocks."""
-        return False
 
     def iterates(self, n: int, p: int) -> bool:
         """Return whether `p` eigenpairs take several passes, between which a checkpoint is written."""

@@ -1,10 +1,22 @@
-"""Products of tall matrices by parts: cuBLAS works by tiles of the answer, and a small one leaves a card idle."""
+"""Tall products by parts, because a small answer leaves a card idle, and systems by Cholesky with its report."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+
+
+def solve_positive_definite(A: Any, B: Any) -> Any:
+    """Return ``A⁻¹ B``; raise LinAlgError where A is not positive definite, which `cupy.linalg` does not report.
+
+    Twin of `gpukpca.backend.linalg.solve_positive_definite`.
+    """
+    import cupyx
+    import cupyx.lapack
+
+    with cupyx.errstate(linalg="raise"):  # of this thread, restored at the end
+        return cupyx.lapack.posv(A, B)
 
 
 def product_by_parts(A: Any, B: Any, parts: int) -> Any:
