@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,7 +25,7 @@ SAMPLED, FEWEST_SAMPLED, SAMPLED_ENTRIES = 1000, 16, 2**19
 MOST_CANCELLED = 20.0
 
 
-class CenteredMatrix:
+class CenteredMatrix(Protocol):
     """Z = (X - 1 mᵀ) W: rows of data less their mean m, times a weight for every feature.
 
     The rows may be dense, sparse, streamed, or on a cluster. A subclass sets `shape`, `dtype`, `like`, `wide` and
@@ -65,31 +65,24 @@ class CenteredMatrix:
 
     def moments(self) -> Array:
         """Return sums and sums of squares of the shifted, weighted columns, shape (2, d), wide."""
-        raise NotImplementedError
 
     def scatter_and_sums(self) -> tuple[Array, Array]:
         """Return ZᵀZ about the shift, shape (d, d), and the sums of the shifted, weighted columns, shape (d,); wide."""
-        raise NotImplementedError
 
     def shifted_gram(self) -> Array:
         """Return the products of the shifted, weighted rows, shape (n, n), wide, exactly symmetric."""
-        raise NotImplementedError
 
     def bounds(self) -> tuple[Array, Array]:
         """Return the smallest and the largest entry of every column of X, or of X less a constant row, shapes (d,)."""
-        raise NotImplementedError
 
     def times(self, V: Array) -> Array:
         """Return Z V for V (d, b), shape (n, b)."""
-        raise NotImplementedError
 
     def adjoint(self, U: Array) -> Array:
         """Return Zᵀ U for U (n, b), shape (d, b)."""
-        raise NotImplementedError
 
     def materialized(self) -> Array | None:
         """Return Z itself, shape (n, d), in the dtype of X; None where no process holds it."""
-        raise NotImplementedError
 
     def scatter_times(self, V: Array) -> Array:
         """Return ZᵀZ V for V (d, b), shape (d, b)."""
@@ -103,8 +96,6 @@ class CenteredMatrix:
         """Return R of Z V = Q R on the host in float64, shape (b, b), and Z V where it was held as a whole."""
         T = self.times(V)
         return orthonormal_factors(T)[1], T
-
-    # -- mean, unit and scale ------------------------------------------------------------------------------------------
 
     @property
     def mean(self) -> Array:
@@ -134,7 +125,8 @@ class CenteredMatrix:
             if may_scale and self._rescaled_to_unit(squares):
                 continue
             rest = rest * (1.0 / self.unit)
-            if not (may_shift and _cancelled(raw, squares)):
+            cancelled = np.any((raw > MOST_CANCELLED * squares) & (squares > 0))
+            if not (may_shift and cancelled):
                 break
             self.shift = cast(cast(self.shift, self.wide) + rest, self.dtype)
         self.rest, self.squares = rest, squares
@@ -178,8 +170,6 @@ class CenteredMatrix:
         """Return a wide vector (d,) in the units of Z."""
         return v if self.weights is None else v * self.weights
 
-    # -- matrices ------------------------------------------------------------------------------------------------------
-
     def scatter(self) -> Array:
         """Return ZᵀZ in the widest type, shape (d, d); the same sweep computes an unknown mean."""
         if self.rest is None:
@@ -212,8 +202,3 @@ def sampled_places(n: int, d: int) -> np.ndarray:
 def mean_of_sample(rows: Array, wide: Any) -> Array:
     """Return the mean of some rows in the type `wide`; division first, because a sum of huge numbers overflows."""
     return namespace_of(rows).sum(cast(rows, wide) / int(rows.shape[0]), axis=0)
-
-
-def _cancelled(raw: np.ndarray, found: np.ndarray) -> bool:
-    """Return whether the shift is so far from the mean that digits are lost."""
-    return bool(np.any((raw > MOST_CANCELLED * found) & (found > 0)))

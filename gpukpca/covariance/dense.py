@@ -54,7 +54,6 @@ class DenseCenteredMatrix(CenteredMatrix):
         self.shift = cast(_sampled_mean(X, self.wide), X.dtype) if shift is None else shift
 
     def moments(self) -> Array:
-        """Return sums and sums of squares of the shifted columns, shape (2, d), in one sweep."""
         return self._summed(self._moments) if self.by_rows else self._joined(self._moments)
 
     def _moments(self, start: int, stop: int) -> Array:
@@ -64,7 +63,6 @@ class DenseCenteredMatrix(CenteredMatrix):
         return xp.stack([xp.sum(block, axis=0), xp.sum(block * block, axis=0)])
 
     def times(self, V: Array) -> Array:
-        """Return Z V for V (d, b), shape (n, b)."""
         self.measure()
         W, constant = cast(V, self.dtype), self._product_of_rest(V)
         if self.by_rows:
@@ -78,7 +76,6 @@ class DenseCenteredMatrix(CenteredMatrix):
         return namespace_of(V).sum(rest[:, None] * cast(V, self.wide), axis=0)[None, :]
 
     def adjoint(self, U: Array) -> Array:
-        """Return Zᵀ U for U (n, b), shape (d, b)."""
         return cast(self.wide_adjoint(U), self.dtype)
 
     def wide_adjoint(self, U: Array) -> Array:
@@ -94,7 +91,6 @@ class DenseCenteredMatrix(CenteredMatrix):
         return Y - self.weighted(self.rest)[:, None] * sums[None, :]
 
     def scatter_times(self, V: Array) -> Array:
-        """Return ZᵀZ V, shape (d, b), in one sweep over X where blocks are rows."""
         return cast(self.wide_scatter_times(V), self.dtype) if self.by_rows else self.adjoint(self.times(V))
 
     def wide_scatter_times(self, V: Array) -> Array:
@@ -111,7 +107,6 @@ class DenseCenteredMatrix(CenteredMatrix):
         return self._summed(part)
 
     def gram_times(self, U: Array) -> Array:
-        """Return Z ZᵀU, shape (n, b), for columns U that sum to zero; in one sweep where blocks are columns."""
         if self.by_rows:
             return self.times(self.adjoint(U))
         xp = namespace_of(self.like)
@@ -142,7 +137,6 @@ class DenseCenteredMatrix(CenteredMatrix):
         return R
 
     def scatter_and_sums(self) -> tuple[Array, Array]:
-        """Return the scatter matrix about the shift, shape (d, d), and the sums of the shifted columns, shape (d,)."""
         xp, d = namespace_of(self.like), self.shape[1]
         # Tall blocks: their products should take much longer than the sum of d x d matrices.
         rows = max(self.block_length(by_rows=True), min(SQUARES * d, blocking.LONGEST_SCATTER_PANEL.cpu))
@@ -161,7 +155,6 @@ class DenseCenteredMatrix(CenteredMatrix):
         return _symmetric(S), sums
 
     def shifted_gram(self) -> Array:
-        """Return the products of the shifted rows in units of the scale, shape (n, n)."""
         shared = self.shape[0] > blocking.PRIVATE_SCATTER_UP_TO and is_numpy(self.like)
         return self._gram_by_tiles() if shared else _symmetric(self.products_with(self))
 
@@ -197,7 +190,6 @@ class DenseCenteredMatrix(CenteredMatrix):
         return symmetric_from_upper(G, np.diagonal(G).copy())
 
     def materialized(self) -> Array:
-        """Return Z itself, in the dtype of X."""
         self.measure()
         rest = cast(self.weighted(self.rest), self.dtype)
 
@@ -207,10 +199,7 @@ class DenseCenteredMatrix(CenteredMatrix):
         return self._joined(centered, axis=0 if self.by_rows else 1)
 
     def bounds(self) -> tuple[Array, Array]:
-        """Return the smallest and the largest entry of every column of X, shapes (d,)."""
         return feature_bounds(self.X)
-
-    # -- blocks --------------------------------------------------------------------------------------------------------
 
     def block_length(self, by_rows: bool | None = None) -> int:
         """Return the number of rows, or of columns, of a block."""

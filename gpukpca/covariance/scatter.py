@@ -27,7 +27,6 @@ class ScatterOperator(SymmetricOperator):
         self.like = rows.like
 
     def __matmul__(self, V: Array) -> Array:
-        """Return the product with a block (n, b) or (d, b)."""
         return self.rows.gram_times(self.project(V)) if self.of_samples else self.rows.scatter_times(V)
 
     def project(self, V: Array) -> Array:
@@ -37,15 +36,12 @@ class ScatterOperator(SymmetricOperator):
         return V - cast(column_sums(V) / V.shape[0], V.dtype)[None, :]
 
     def diagonal(self) -> Array:
-        """Return the diagonal of the whole matrix."""
         return namespace_of(self.like).linalg.diagonal(self.to_dense())
 
     def columns(self, indices: Any) -> Array:
-        """Return the columns named by `indices`."""
         chosen = list(indices)
         unit = full((self.shape[0], len(chosen)), 0.0, self.like)
         return self @ with_entries(unit, chosen, full((len(chosen),), 1.0, self.like))
 
     def to_dense(self, overwrite: bool = False) -> Array:
-        """Return the matrix itself."""
         return cast(self.rows.gram() if self.of_samples else self.rows.scatter(), self.dtype)

@@ -52,35 +52,29 @@ class SparseCenteredMatrix(CenteredMatrix):
         return feature_bounds(self.deviations)
 
     def moments(self) -> np.ndarray:
-        """Return sums and sums of squares of the shifted, weighted columns, shape (2, d)."""
         data, places = self.X.data, self.X.indices
         return np.stack([np.bincount(places, weights, minlength=self.shape[1]) for weights in (data, data * data)])
 
     def times(self, V: Array) -> Array:
-        """Return Z V for V (d, b), shape (n, b)."""
         self.measure()
         V = cast(V, np.float64)
         return cast(self.X @ V - (self.weighted(self.rest) @ V)[None, :], self.dtype)
 
     def adjoint(self, U: Array) -> Array:
-        """Return Zᵀ U for U (n, b), shape (d, b)."""
         self.measure()
         U = cast(U, np.float64)
         return cast(self.X.T @ U - self.weighted(self.rest)[:, None] * U.sum(axis=0)[None, :], self.dtype)
 
     def materialized(self) -> np.ndarray:
-        """Raise `InvalidParameterError`: Z is dense."""
         raise InvalidParameterError(
             'svd_solver="full" would fill the zeros of a sparse matrix; use "covariance_eigh", "dual" or '
             '"randomized", or pass X.toarray().'
         )
 
     def scatter_and_sums(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return XᵀX of the shifted, weighted rows, dense, shape (d, d), and their sums, shape (d,)."""
         return _by_blocks(self.X.T.tocsr(), self.X), np.asarray(self.X.sum(axis=0)).reshape(-1)
 
     def shifted_gram(self) -> np.ndarray:
-        """Return X Xᵀ of the shifted, weighted rows, dense, shape (n, n)."""
         return _by_blocks(self.X, self.X.T.tocsr())
 
 

@@ -63,22 +63,18 @@ class StreamedCenteredMatrix(CenteredMatrix):
         return total
 
     def moments(self) -> Array:
-        """Return sums and sums of squares of the centered, weighted columns, shape (2, d)."""
         xp = namespace_of(self.like)
         return self._summed(lambda rows: xp.stack([column_sums(rows), column_sums(rows * rows)]))
 
     def bounds(self) -> tuple[Array, Array]:
-        """Return the smallest and the largest entry of every column, shapes (d,)."""
         xp = namespace_of(self.like)
         low, high = zip(*(feature_bounds(batch) for batch in self.batches), strict=True)
         return xp.min(xp.stack(low), axis=0), xp.max(xp.stack(high), axis=0)
 
     def times(self, V: Array) -> Array:
-        """Return Z V for V (d, b), shape (n, b)."""
         return namespace_of(self.like).concat([rows @ V for rows in self._panels()], axis=0)
 
     def adjoint(self, U: Array) -> Array:
-        """Return Zᵀ U for U (n, b), shape (d, b)."""
         start, total = 0, None
         for rows in self._panels():
             stop = start + int(rows.shape[0])
@@ -87,24 +83,19 @@ class StreamedCenteredMatrix(CenteredMatrix):
         return total
 
     def scatter_times(self, V: Array) -> Array:
-        """Return ZᵀZ V, shape (d, b), in one pass."""
         return self._summed(lambda rows: namespace_of(rows).matrix_transpose(rows) @ (rows @ V))
 
     def scatter_and_sums(self) -> tuple[Array, Array]:
-        """Return ZᵀZ, shape (d, d), and the sums of the columns, which are rounding, shape (d,)."""
         return self.scatter(), self.moments()[0, :]
 
     def scatter(self) -> Array:
-        """Return ZᵀZ in one pass, shape (d, d), exactly symmetric."""
         return _symmetric(self._summed(lambda rows: namespace_of(rows).matrix_transpose(rows) @ rows))
 
     def shifted_gram(self) -> Array:
-        """Return Z Zᵀ, shape (n, n), exactly symmetric."""
         Z = self.materialized()
         return _symmetric(Z @ namespace_of(Z).matrix_transpose(Z))
 
     def materialized(self) -> Array:
-        """Return Z itself, shape (n, d)."""
         return namespace_of(self.like).concat(list(self._panels()), axis=0)
 
 

@@ -61,7 +61,6 @@ class BasePointGram(SymmetricOperator):
         return cast(cast(self.base @ V, wide) - c[:, None] * column_sums(V)[None, :] - along_c[None, :], self.dtype)
 
     def diagonal(self) -> Array:
-        """Return ‖φ(x) - φ(x₀)‖² of every row, shape (n,)."""
         return cast(cast(self.base.diagonal(), self._column.dtype) - 2.0 * self._column, self.dtype)
 
     def sizes(self) -> Array:
@@ -79,7 +78,6 @@ class BasePointGram(SymmetricOperator):
         return subtract_outer_sum(K, gather_rows(self._column, rows), gather_rows(self._column, columns))
 
     def to_dense(self, overwrite: bool = False) -> Array:
-        """Return the matrix as a square array; with `overwrite` it may take the storage of the base."""
         return subtract_outer_sum(self.base.to_dense(overwrite), self._column, self._column)
 
     def factor(self) -> Array | None:

@@ -230,7 +230,6 @@ class CenteredGram(SymmetricOperator):
         return cast(wide + self._grand_sum / self.shape[0], self.dtype)
 
     def to_dense(self, overwrite: bool = False) -> Array:
-        """Return H K H as a new square array; with `overwrite` it may take the storage of `base`."""
         K = self.base.to_dense(overwrite)
         xp = namespace_of(K)
         if self.known_means is None:

@@ -44,7 +44,6 @@ class DenseGram(SymmetricOperator):
         self.rounding, self.rows = rounding, rows
 
     def __matmul__(self, V: Array) -> Array:
-        """Return K @ V, by panels of rows with threads."""
         check_block(self, V)
         workers = worker_count(self.like, self.n_jobs)
         n = self.shape[0]

@@ -48,7 +48,6 @@ class FactoredGram(SymmetricOperator):
         return self.F @ from_host(inner_products(self.F, V), self.F)
 
     def diagonal(self) -> Array:
-        """Return the squared norms of the rows of F, shape (n,)."""
         wide = accumulation_dtype(self.F)
         xp = namespace_of(self.F)
 

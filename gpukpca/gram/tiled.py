@@ -122,19 +122,16 @@ class TiledGram(SymmetricOperator):
         )
 
     def __matmul__(self, V: Array) -> Array:
-        """Return K @ V, shape (n, b), in the dtype of K."""
         check_block(self, V)
         xp = namespace_of(self.like, V)
         V = cast(V, self.dtype)
         return xp.concat(self._upper.sums(V), axis=0)
 
     def diagonal(self) -> Array:
-        """Return k(x, x) of every row, shape (n,)."""
         parts = [self.kernel.tile_diagonal(self.rows.slice(*bounds)) for bounds in self._bounds]
         return namespace_of(self.like).concat(parts, axis=0)
 
     def columns(self, indices: Indices) -> Array:
-        """Return the columns of K named by `indices`, shape (n, len(indices)), computed with threads."""
         check_indices(self, indices)
         edge, workers = self.tile_edge, self.workers
         return kernel_columns(self.kernel, self.rows, indices, self.like, tile_edge=edge, workers=workers)
@@ -143,7 +140,6 @@ class TiledGram(SymmetricOperator):
         return compute_tile(self.kernel, self.rows.take(rows), self.rows.take(columns), self.like, False)
 
     def to_dense(self, overwrite: bool = False) -> Array:
-        """Return K as a new square array, exactly symmetric."""
         upper = self._upper
 
         def tile(number: int, i: int, j: int, out: Array | None) -> Array:

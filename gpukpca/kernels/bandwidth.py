@@ -73,7 +73,8 @@ def _median_distance(X: Any) -> float:
     distances, least = np.sqrt(squares, out=squares), SAME_ROW * epsilon(place_of(X)) * np.sqrt(lengths)
     # Without equal rows every distance is above all bounds, and the bounds of pairs are not needed.
     if distances.size and not distances.min() > least.max():
-        distances = distances[(distances > 0) & (distances >= _larger_of_pairs(least))]
+        first, second = np.triu_indices(len(least), 1)  # the order of `pdist`
+        distances = distances[(distances > 0) & (distances >= np.maximum(least[first], least[second]))]
     return _median(distances) if distances.size else 0.0
 
 
@@ -100,9 +101,3 @@ def _median(values: np.ndarray) -> float:
     parted = np.partition(values, middle)
     upper = float(parted[middle])
     return upper if len(values) % 2 else 0.5 * (float(parted[:middle].max()) + upper)
-
-
-def _larger_of_pairs(values: np.ndarray) -> np.ndarray:
-    """Return the larger value of every two rows, in the order of `pdist`."""
-    first, second = np.triu_indices(len(values), 1)
-    return np.maximum(values[first], values[second])

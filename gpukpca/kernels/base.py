@@ -74,8 +74,6 @@ class Kernel:
     # one can restore.
     leaves_out_constants = False
 
-    # -- evaluation ------------------------------------------------------------------------------------------------
-
     @on_its_device
     def __call__(self, X: Array, Y: Array | None = None) -> Array:
         """Return the kernel matrix between the rows of X and of Y.
@@ -112,8 +110,6 @@ class Kernel:
         with overflow_allowed():
             kernel = self.resolve(X)
             return kernel.tile_diagonal(kernel.prepare(X))
-
-    # -- what a subclass defines -----------------------------------------------------------------------------------
 
     def resolve(self, X: Array) -> Kernel:
         """Return a checked copy in which parameters that depend on the data (``gamma="scale"``) are numbers."""
@@ -216,8 +212,6 @@ class Kernel:
         """
         return 1.0
 
-    # -- algebra ---------------------------------------------------------------------------------------------------
-
     def __add__(self, other: Any) -> Kernel:
         from gpukpca.kernels.algebra import Sum, chained
 
@@ -237,8 +231,6 @@ class Kernel:
         from gpukpca.kernels.algebra import Power
 
         return Power(self, exponent)
-
-    # -- parameters, by scikit-learn's rules -----------------------------------------------------------------------
 
     @classmethod
     def parameter_names(cls) -> list[str]:

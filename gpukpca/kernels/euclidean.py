@@ -96,8 +96,6 @@ class _EuclideanKernel(Kernel):
         POSITIVE.check(cls.__name__, "sigma", sigma)
         return cls(gamma=1.0 / (2.0 * float(sigma) ** 2), **parameters)
 
-    # -- rows ------------------------------------------------------------------------------------------------------
-
     def template(self, X: Array, centered: bool = False) -> EuclideanRows:
         return self._rows(take_rows(X, 0, 0), self._geometry(X, centered))
 
@@ -121,11 +119,12 @@ class _EuclideanKernel(Kernel):
         if kappa > KAPPA_FLOAT64:
             # Differences of the rows as they are: one distant row may dominate the mean, which costs the others digits.
             return Geometry(None, gamma, _large_exponent(X))
+        omits = self.smooth_at_zero and LEAST_CONSTANT * constant.sum() > len(constant)
         return replace(
             geometry,
             flat=self.can_be_flat and centered and 4.0 * kappa <= FLAT,
             wide=self._needs_wide(X, kappa),
-            varying=_worth_leaving_out(constant) if self.smooth_at_zero else None,
+            varying=np.flatnonzero(~constant) if omits else None,
             kink=not self.smooth_at_zero,
             spread=spread,
         )
@@ -147,8 +146,6 @@ class _EuclideanKernel(Kernel):
             return SparseProductRows(shifted_rows(X, geometry.mean, geometry.scale, wide), geometry, X.dtype)
         dtype = wide if geometry.wide or self._needs_wide(X, kappa) else X.dtype
         return ProductRows(augmented_rows(X, geometry, dtype), geometry, X.dtype)
-
-    # -- tiles -----------------------------------------------------------------------------------------------------
 
     def tile(self, a: EuclideanRows, b: EuclideanRows, out: Array | None = None) -> Array:
         flat = b.geometry.flat
@@ -190,11 +187,6 @@ def _exact_means(X: Array, constant: np.ndarray) -> Array:
         return means
     xp = namespace_of(means)
     return xp.where(from_host(constant, means) > 0, cast(gather_rows(X, [0])[0, :], means.dtype), means)
-
-
-def _worth_leaving_out(constant: np.ndarray) -> np.ndarray | None:
-    """Return the features that vary, where the constant ones are a noticeable share of the work."""
-    return np.flatnonzero(~constant) if LEAST_CONSTANT * constant.sum() > len(constant) else None
 
 
 def _large_exponent(X: Array) -> int:
