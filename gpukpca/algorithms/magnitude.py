@@ -1,4 +1,4 @@
-"""The size of data: one power of two makes their squares safe, and variances go back to the units of the data.
+"""The power of two that keeps squares of data in range, and variances in the units of the data.
 
 Rows are multiplied by it where they are centered, before anything is squared. At ordinary sizes it is 1.
 """
@@ -65,12 +65,7 @@ class ScaledBatches:
 def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:
     """Return variances of data that were multiplied by `scale`, in the units of the data, on the host in float64.
 
-    Parameters
-    ----------
-    values : host array of any shape
-    scale : float
-    dtype : dtype
-        What the fitted attributes have.
+    `dtype` is that of the fitted attributes.
 
     Raises
     ------
@@ -88,8 +83,8 @@ def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:
     check_variance(largest, scale, dtype)
     if np.any((found < info.tiny) & (values > np.finfo(np.float64).eps * largest)):
         warn_user(
-            f"fitted variances are 0 or lost digits: {_reason(largest, scale, dtype, 'small')} Everything else is "
-            "right: components, scores, and shares of the variance.",
+            f"fitted variances are 0 or lost digits: {_reason(largest, scale, dtype, 'small')} Components, scores and "
+            "shares of the variance are right.",
             PrecisionWarning,
         )
     return found

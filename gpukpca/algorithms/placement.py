@@ -1,7 +1,6 @@
-"""The parameter `device`: the place of a computation, and the place of its results.
+"""The place of a computation, chosen by the parameter `device`, and the place of its results.
 
-Data stay where they are with ``device=None``. Elsewhere they are copied once, in batches, and what the user sees goes
-back to the library of the data.
+With ``device=None`` data stay where they are. Otherwise they are copied once, and results return to their library.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ class Placement:
     Attributes
     ----------
     work, home : array, shape (0,)
-        Tell library, dtype and device: of the computation, and of the data as they came.
+        With the library, dtype and device of the computation, and of the data.
     note : str
-        Why it is not computed where it was asked for; empty where it is.
+        Why another device than the requested one computes; empty otherwise.
     """
 
     work: Array
@@ -77,12 +76,15 @@ class Placement:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The note, where there is one."""
+        """Return the note, where there is one."""
         return (self.note,) if self.note else ()
 
-    def brought(self, X: Any) -> Any:
-        """Data where the computation is, in memory of the fit's own unless they are there already."""
-        return X if not self.moved or X is None else _copied(X, self.work)
+    def to_work(self, X: Any) -> Any:
+        """Return data where the fit computes, in new memory unless they are there; a memory map is read in batches."""
+        if not self.moved or X is None:
+            return X
+        host = X if is_memory_map(X) else to_host(X)
+        return placed_rows(host, self.work) if is_cupy(self.work) else move(host, self.work)
 
     def check_size(self, X: Any, limit: int) -> None:
         """Raise `MemoryBudgetError` where a copy of X alone is more than `limit` bytes."""
@@ -94,13 +96,13 @@ class Placement:
                 f"{hidden_memory(self.work)}"
             )
 
-    def returned(self, A: Any) -> Any:
-        """A result where the data came from."""
+    def to_home(self, A: Any) -> Any:
+        """Return a result where the data are."""
         return A if not self.moved or A is None else move(A, self.home)
 
 
 def placement_for(device: Any, X: Any) -> Placement:
-    """Return where X is computed with the parameter `device` of an estimator.
+    """Return where a fit of X computes with the parameter `device` of an estimator.
 
     Raises
     ------
@@ -112,7 +114,7 @@ def placement_for(device: Any, X: Any) -> Placement:
     Warns
     -----
     DeviceFallbackWarning
-        device="auto", CuPy is installed, and it cannot be used; once in a process for every cause.
+        device="auto", and CuPy is installed but cannot be used; once in a process for every cause.
     """
     wanted, index = parsed_device(device)
     home = empty_like(X)
@@ -127,15 +129,15 @@ def placement_for(device: Any, X: Any) -> Placement:
                 'sparse rows are computed on the CPU; pass X.toarray(), or device="auto" or "cpu".'
             )
         return Placement(home, home, "sparse rows are computed on the CPU")
-    work, found = cuda_place(index, dtype_name(X.dtype))
+    work, failure = cuda_place(index, dtype_name(X.dtype))
     if work is not None:
         return Placement(work, home)
     if wanted == "cuda":
-        raise DeviceUnavailableError(f"device={device!r}: {found}.")
-    if not cuda_is_installed():  # an ordinary laptop: nothing to tell
+        raise DeviceUnavailableError(f"device={device!r}: {failure}.")
+    if not cuda_is_installed():  # an ordinary laptop
         return Placement(home, home)
-    warn_once(f'device="auto": {found}. Computing on the CPU.', DeviceFallbackWarning)
-    return Placement(home, home, f"on the CPU: {found}")
+    warn_once(f'device="auto": {failure}. Computing on the CPU.', DeviceFallbackWarning)
+    return Placement(home, home, f"on the CPU: {failure}")
 
 
 def at_full_precision(place: Placement, X: Any) -> Placement:
@@ -144,23 +146,17 @@ def at_full_precision(place: Placement, X: Any) -> Placement:
     Warns
     -----
     PrecisionWarning
-        CuPy or the environment asks for TF32 or alike; once in a process.
+        CuPy or the environment requests TF32 or a similar type; once in a process.
     """
-    if dtype_name(X.dtype) == "float64" or not (found := precision_warning(place.work)):
+    if dtype_name(X.dtype) == "float64" or not (cause := precision_warning(place.work)):
         return place
-    warn_once(f"{found}.", PrecisionWarning)
-    return replace(place, note=place.note or found)
+    warn_once(f"{cause}.", PrecisionWarning)
+    return replace(place, note=place.note or cause)
 
 
 def panels_of(X: Any, rows: int) -> list[tuple[int, int]]:
-    """(start, stop) of panels of so many rows; at least one, which may be empty."""
+    """Return (start, stop) of panels of so many rows; at least one, which may be empty."""
     return row_slices(int(X.shape[0]), rows) or [(0, 0)]
-
-
-def _copied(X: Any, like: Array) -> Array:
-    """X in new memory on another device; a memory map is read as it is copied."""
-    host = X if is_memory_map(X) else to_host(X)
-    return placed_rows(host, like) if is_cupy(like) else move(host, like)
 
 
 def to_caller(result: Array, X: Any) -> Array:
@@ -169,7 +165,7 @@ def to_caller(result: Array, X: Any) -> Array:
 
 
 def own_copy(X: Array, given: Any) -> Array:
-    """Return X, made of what was given, as a copy if none was made on the way; a memory map as it is."""
+    """Return X, the checked rows of `given`, in memory that nobody else holds; a memory map as it is."""
     if is_memory_map(X):
         return X
     if is_numpy(X):

@@ -1,4 +1,4 @@
-"""Progress of a fit: one event a pass or a share of one, to a line on the terminal or to a callable."""
+"""Progress of a fit: events during and after every pass, for a callable or as lines on the terminal."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Progress:
     residual, tolerance : float or None
         Largest relative residual so far, and where the solver stops.
     seconds_left : float or None
-        Until the iteration ends, from the seconds of a pass and the decay of the residual; during the first pass, until
-        that ends. None while it is not known.
+        Until the iteration ends, from the seconds of a pass and the decay of the residual. During the first pass, until
+        that ends; None while it is not known.
     """
 
     stage: str
@@ -43,7 +43,7 @@ class Progress:
 
 
 Listener = Callable[[Progress], None]
-# Passes whose residuals show how fast they fall.
+# Passes whose residuals show their decay.
 RECENT = 3
 
 
@@ -60,19 +60,19 @@ def _print_line(event: Progress) -> None:
 
 
 class ETAListener:
-    """A listener that passes events on with the time that an iteration will still take.
+    """A listener that adds the time left to the events of an iteration.
 
     Parameters
     ----------
     listener : callable
-        Called with every event; those of tiles and passes have `seconds_left`, and the text of a pass states it.
+        Called with every event. Those of tiles and passes have `seconds_left`, and the text of a pass states it.
     clock : callable
-        Seconds.
+        Returns seconds.
     """
 
     def __init__(self, listener: Listener, clock: Callable[[], float] = time.perf_counter) -> None:
         self.listener, self.clock = listener, clock
-        # When the last pass ended, its number, the seconds it took, and residuals by pass since the last jump upwards.
+        # The end, the number and the seconds of the last pass, and residuals by pass since the last jump upwards.
         self._ended, self._pass = clock(), -1
         self._seconds: float | None = None
         self._residuals: list[tuple[int, float]] = []
@@ -84,8 +84,8 @@ class ETAListener:
             event = replace(event, seconds_left=self._within_pass(event))
         elif event.stage == "pass":
             self._left = self._after_pass(event)
-            words = "" if self._left is None else f", about {format_seconds(self._left)} left"
-            event = replace(event, seconds_left=self._left, text=event.text + words)
+            left = "" if self._left is None else f", about {format_seconds(self._left)} left"
+            event = replace(event, seconds_left=self._left, text=event.text + left)
         else:  # work before the first tile is no part of a pass
             self._ended = self.clock()
         self.listener(event)
@@ -98,7 +98,7 @@ class ETAListener:
 
     def _after_pass(self, event: Progress) -> float | None:
         now = self.clock()
-        if event.done <= self._pass:  # another solution: more components
+        if event.done <= self._pass:  # another solution, with more components
             self._residuals = []
         self._seconds, self._ended, self._pass = now - self._ended, now, event.done
         if not event.residual or not event.tolerance:
@@ -106,15 +106,14 @@ class ETAListener:
         if self._residuals and event.residual >= self._residuals[-1][1]:
             self._residuals = []
         self._residuals = [*self._residuals[-RECENT:], (event.done, event.residual)]
-        passes = self._passes_left(event.tolerance)
-        return None if passes is None else min(passes, max(0, event.total - event.done)) * self._seconds
-
-    def _passes_left(self, tolerance: float) -> int | None:
-        """Return the passes until the residual is at the tolerance, if it falls on as in the last few passes."""
         (first, high), (last, low) = self._residuals[0], self._residuals[-1]
-        if low <= tolerance:
-            return 0
-        return math.ceil(math.log(low / tolerance) / (math.log(high / low) / (last - first))) if last > first else None
+        if low <= event.tolerance:
+            return 0.0
+        if last == first:
+            return None
+        # The residual falls on as in the last few passes.
+        passes = math.ceil(math.log(low / event.tolerance) / (math.log(high / low) / (last - first)))
+        return min(passes, max(0, event.total - event.done)) * self._seconds
 
 
 def timed(listener: Listener | None) -> Listener | None:

@@ -1,6 +1,6 @@
-"""A fit that runs out of device memory all the same: again as it was, then in half of the memory, then an error.
+"""The resources of a fit, and attempts that run out of device memory: repeated, then with half of it, then an error.
 
-Host memory that the system promised is there; what a user's own function raises is the user's.
+Errors about host memory are not caught: the system promised it, or a function of the user raised them.
 """
 
 from __future__ import annotations
@@ -31,26 +31,25 @@ RULES = {"limit": integer(at_least=0), "n_jobs": one_of(NONE, NOT_ZERO), "is_lim
 
 Result = TypeVar("Result")
 
-# Of what may be used: as planned; again, as another program may have come in between; the smaller ways.
+# Of the bytes allowed: as planned; once more, as another program may have interfered; a smaller route.
 SHARES = (1.0, 1.0, 0.5)
-# After these nobody looks at the variables of the frames that failed, and what they hold may be most of the memory.
+# After these errors the variables of the failed frames are of no use, and may hold most of the memory.
 ENDS_WITHOUT_LOCALS = (MemoryError, KeyboardInterrupt, DeviceLostError)
 
 
 @dataclass(frozen=True, eq=False)
 class Resources:
-    """The place of a fit and what it may use.
+    """The place, the memory and the threads of a fit.
 
     Attributes
     ----------
     place : Placement
-        Of the computation, and of the data.
     limit : int
         Bytes that may be allocated.
     n_jobs : int or None
-        Threads on the host (NumPy); None: what BLAS, joblib and Slurm allow, -1: all CPUs.
+        Threads on the host (NumPy); None: as BLAS, joblib and Slurm allow, -1: all CPUs.
     is_limited : bool
-        Whether the limit was given: a fit may then use all of it, and otherwise leaves more to other programs.
+        Whether the user set the limit. A fit may then use all of it, and otherwise leaves more to other programs.
     """
 
     place: Placement
@@ -76,14 +75,14 @@ class Resources:
 
     @classmethod
     def for_fit(cls, given: Resources | None, X: Any) -> Resources:
-        """Return the resources of a fit of checked rows X: those that were given, in the dtype of X, or the default.
+        """Return the resources of a fit of checked rows X: the given ones in the dtype of X, or the default.
 
         Raises
         ------
         InvalidParameterError
-            What was given is no `Resources`.
+            `given` is no `Resources`.
         DeviceMismatchError
-            It was made for data of another library or device.
+            They were made for data of another library or device.
         """
         if given is None:
             return cls.for_data(X)
@@ -102,75 +101,74 @@ class MemoryBudget:
 
     Attributes
     ----------
-    story : tuple of str
-        What went wrong so far.
-    like : anything
-        Tells where it is computed, once that is known.
+    failures : tuple of str
+    like : array
+        Where the fit computes, once that is known; the data before.
     share : float
-        Of what may be used, after a failure.
+        Of the bytes allowed, after a failure.
     """
 
-    def __init__(self, given: Any, like: Any) -> None:
-        self.story: tuple[str, ...] = ()
-        self._given, self.like = given, like
+    def __init__(self, memory_limit: Any, like: Any) -> None:
+        self.failures: tuple[str, ...] = ()
+        self._memory_limit, self.like = memory_limit, like
         self.share, self._allowed = SHARES[0], 0
 
     def limit(self, like: Array) -> int:
         """Return the bytes where `like` lives; after a failure no more than what is free now, if that is known."""
-        self.like = like
-        allowed = allowed_bytes(self._given, like)
-        if self.story:
-            is_unknown = self._given is not None and bool(hidden_memory(like))
-            allowed = int(self.share * (allowed if is_unknown else min(allowed, SHARE_OF_FREE * free_bytes(like))))
-        self._allowed = allowed
-        return allowed
+        self.like, self._allowed = like, allowed_bytes(self._memory_limit, like)
+        if self.failures:
+            is_unknown = self._memory_limit is not None and bool(hidden_memory(like))
+            free = self._allowed if is_unknown else min(self._allowed, SHARE_OF_FREE * free_bytes(like))
+            self._allowed = int(self.share * free)
+        return self._allowed
 
-    def spent(self, error: BaseException) -> None:
-        """Note a failure, and let go of all that it holds."""
+    def add_failure(self, error: BaseException) -> None:
+        """Note a failure, and release all that it holds."""
         within = f" within {format_bytes(self._allowed)}" if self._allowed else ""
-        self.story = (*self.story, f"memory ran out{within} ({(str(error).splitlines() or ['no reason given'])[0]})")
+        cause = (str(error).splitlines() or ["no reason given"])[0]
+        self.failures = (*self.failures, f"memory ran out{within} ({cause})")
         clear_traceback_frames(error)
         release_unused(self.like)
 
-    def refusal(self) -> MemoryBudgetError:
-        """The end of the story."""
+    def error(self) -> MemoryBudgetError:
+        """Return the error after the last attempt."""
         return MemoryBudgetError(
-            f"{'; then '.join(self.story)}. {format_bytes(free_bytes(self.like))} are free now. Something else takes "
-            "the memory, or it is in pieces: end other programs, or set a smaller memory_limit."
+            f"{'; then '.join(self.failures)}. {format_bytes(free_bytes(self.like))} are free now. Something else "
+            "takes the memory, or it is in pieces: end other programs, or set a smaller memory_limit."
             f"{hidden_memory(self.like)}"
         )
 
 
-def retry_on_oom(attempt: Callable[[MemoryBudget], Result], given_limit: Any, X: Any) -> Result:
-    """The first attempt that finds the memory it wants.
+def retry_on_oom(attempt: Callable[[MemoryBudget], Result], memory_limit: Any, X: Any) -> Result:
+    """Return the result of the first attempt that does not run out of device memory.
 
     Raises
     ------
     MemoryBudgetError
         The plan does not fit, or no attempt could allocate what it had planned.
     """
-    budget = MemoryBudget(given_limit, X)
+    budget = MemoryBudget(memory_limit, X)
     for share in SHARES:
         budget.share = share
         try:
             return attempt(budget)
         except MemoryBudgetError:
-            if not budget.story:
+            if not budget.failures:
                 raise
             break
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_device_memory(error, budget.like):
                 raise
-            budget.spent(error)
-    raise budget.refusal()
+            budget.add_failure(error)
+    raise budget.error()
 
 
 def clear_traceback_frames(error: BaseException) -> None:
-    """Drop the variables that an error's tracebacks keep alive: as long as they live, so do their arrays."""
-    seen: BaseException | None = error
-    while seen is not None:
-        traceback.clear_frames(seen.__traceback__)
-        seen = seen.__cause__ or seen.__context__
+    """Drop the variables in the tracebacks of an error, which keep their arrays alive."""
+    cause: BaseException | None = error
+    while cause is not None:
+        traceback.clear_frames(cause.__traceback__)
+        cause = cause.__cause__ or cause.__context__
 
 
 def allowed_bytes(memory_limit: Any, like: Array) -> int:

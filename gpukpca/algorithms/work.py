@@ -16,7 +16,7 @@ from gpukpca.eigen.solver import Solver
 
 @dataclass(frozen=True)
 class Work:
-    """Counts of a fit's operations of each kind, or the rates at which a device does them.
+    """Counts of the operations of a fit, by kind, or the rates of a device.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Work:
         return Work(*(factor * getattr(self, kind.name) for kind in fields(Work)))
 
     def seconds(self, in_a_second: Work, workers: int = 1) -> float:
-        """Return the time of all kinds one after another, by workers that each do `in_a_second`."""
+        """Return the time of all kinds one after another, by workers with the rates `in_a_second`."""
         return sum(
             getattr(self, kind.name) / getattr(in_a_second, kind.name) / min(workers, SHARED_BY.get(kind.name, workers))
             for kind in fields(Work)

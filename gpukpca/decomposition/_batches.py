@@ -39,7 +39,7 @@ class PlacedBatches(Batches):
     ) -> None:
         place = at_full_precision(placement_for(estimator.device, first), first)
         n_rows, largest = cuts[-1].stop if cuts else None, max((cut.stop - cut.start for cut in cuts), default=0)
-        super().__init__(lambda: (place.brought(dense_rows(piece)) for piece in pieces()), place.work, n_rows, largest)
+        super().__init__(lambda: (place.to_work(dense_rows(piece)) for piece in pieces()), place.work, n_rows, largest)
         self.place, self.once = place, once
 
 

@@ -245,7 +245,7 @@ class IncrementalPCA(
             place = placement_for(self.device, batch)
             with device_context(place.work), self._few_threads():
                 home = place.home if state is None else self.components_[:0, 0]
-                state = self._next_state(state, place.brought(batch))
+                state = self._next_state(state, place.to_work(batch))
                 self._publish(IncrementalFit.of(state, home.dtype), Placement(place.work, home))
         return self
 
@@ -291,7 +291,7 @@ class IncrementalPCA(
 
     def _publish(self, fit: IncrementalFit, place: Placement) -> None:
         """Set the fitted attributes, in the library of the data; the only place that does."""
-        publish(self, fit, place.returned, without=("state",), optional=CERTIFICATE)
+        publish(self, fit, place.to_home, without=("state",), optional=CERTIFICATE)
         self.n_components_, self.device_ = fit.n_components, fit.device
         self.batch_size_ = self._rows_of_a_batch(fit.n_samples_seen, int(self.n_features_in_))
         self._result = fit

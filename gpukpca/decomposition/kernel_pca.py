@@ -298,13 +298,13 @@ class KernelPCA(
         data = training_data(self, given)
         place = session.place(data)
         with session.on(place, data) as limit:
-            X = place.brought(data)
+            X = place.to_work(data)
             kernel, settings = self._resolved(X)
             data = own_copy(data, given) if self.copy_X and not isinstance(kernel, Precomputed) else data
             X = X if place.moved else data
             fit = fit_rows(X, kernel, settings, self._resources(place, limit), **fit_tools(self, X, kernel, place))
             fit = replace(fit, preimage=fit_preimage(X, fit, settings.preimage))
-            self._publish(fit, place, session.budget.story, data)
+            self._publish(fit, place, session.budget.failures, data)
             if not wants_scores:
                 return None
             scores = self._delivered(fit.scores, given)
@@ -320,7 +320,7 @@ class KernelPCA(
         tools = fit_tools(self, basis, kernel, place)
         fit = fit_rows(rows, kernel, settings, self._resources(place, limit), basis=basis, **tools)
         fit = replace(fit, preimage=fit_preimage(basis, fit, settings.preimage))
-        self._publish(fit, place, session.budget.story)
+        self._publish(fit, place, session.budget.failures)
         if not wants_scores:
             return None
         return rows.as_dask(fit.scores) if is_dask_array(given) else self._delivered(fit.scores, given)
@@ -381,7 +381,7 @@ class KernelPCA(
 
         `data` are the rows of the fit as they came, where they are at hand.
         """
-        home, landmarks, preimage = place.returned, fit.landmarks, fit.preimage
+        home, landmarks, preimage = place.to_home, fit.landmarks, fit.preimage
         if not place.moved or data is None:
             self.X_fit_ = home(fit.map.basis)
         else:

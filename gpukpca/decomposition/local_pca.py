@@ -205,11 +205,11 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
                 generator(self.random_state),
                 listener_from(self.verbose),
             )
-        self._publish(fit, place, session.budget.story)
+        self._publish(fit, place, session.budget.failures)
 
     def _publish(self, fit: MixtureFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
-        publish(self, fit, place.returned, without=("labels", "model"), optional=("log_likelihoods", "errors"))
+        publish(self, fit, place.to_home, without=("labels", "model"), optional=("log_likelihoods", "errors"))
         self.labels_ = _labels_at(fit.labels, place.home)
         self.n_clusters_, self.n_components_, self.device_ = fit.n_clusters, fit.n_components, fit.device
         self.fallbacks_ = (*place.notes, *retries, *fit.fallbacks)

@@ -280,7 +280,7 @@ class PCA(
                 ),
                 with_scores=with_scores and not is_dask_array(X),
             )
-            self._publish(fit, place, session.budget.story)
+            self._publish(fit, place, session.budget.failures)
             if not with_scores:
                 return None
             if is_dask_array(X):
@@ -296,7 +296,7 @@ class PCA(
 
     def _publish(self, fit: PCAFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
-        publish(self, fit, place.returned, without=("projection", "scores"))
+        publish(self, fit, place.to_home, without=("projection", "scores"))
         self.n_components_ = fit.n_components
         self.fallbacks_ = (*place.notes, *retries, *fit.fallbacks)
         self._result = replace(fit, scores=None)

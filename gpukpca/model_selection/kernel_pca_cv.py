@@ -184,7 +184,7 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
             splits = self._splits(data, y, groups)
             place = session.place(data)
             with session.on(place, data) as limit:
-                rows = place.brought(data)
+                rows = place.to_work(data)
                 grid = grid_of(self, rows, min(len(train) for train, _ in splits))
                 template = self._template()
                 folds = self._score_folds(rows, splits, candidates_of(template, grid), limit)

@@ -153,7 +153,7 @@ def fit_kernel_pca(
         resources = Resources.for_fit(resources, X)
     with device_context(resources.place.work), overflow_allowed():
         resources.place.check_size(X, resources.limit)
-        X = resources.place.brought(X)
+        X = resources.place.to_work(X)
         if settings.copies_data and not resources.place.moved and not isinstance(kernel, Precomputed):
             X = own_copy(X, given)
         kernel = resolved_on(kernel, X)

@@ -210,7 +210,7 @@ def _fit_any(
             arguments = (n_components, prior, settings, resources, generator(rng, "rng"), progress)
             if is_direct(None if is_list else batches[0], settings.solver, "direct"):
                 return fit_spectrum(batches[0], *arguments)
-            dense = [resources.place.brought(dense_rows(batch)) for batch in batches]
+            dense = [resources.place.to_work(dense_rows(batch)) for batch in batches]
             return fit_em(dense, *arguments)
 
 

@@ -115,7 +115,7 @@ def fit_clusters(
 ) -> MixtureFit:
     """Return the fit of checked, dense rows (n, d); see `fit_local_pca`."""
     pairs = candidates(n_clusters, n_components, *X.shape)
-    X = resources.place.brought(X)
+    X = resources.place.to_work(X)
     frame = RowScaling.of(X, resources.place.work)
     rows, basis = ScaledRows(X, frame, resources.n_jobs), None
     check_memory(rows, max(k for k, _ in pairs), resources.limit)

@@ -140,7 +140,7 @@ def fit_rows(
     plan, listener = route.plan(), timed(progress)
     if listener is not None:
         listener(Progress("plan", str(plan)))
-    X = resources.place.brought(X)
+    X = resources.place.to_work(X)
     Z = _centered_matrix(X, route.by_rows, resources.n_jobs)
     scale = feature_scale(settings.scale, Z)
     if scale is not None:

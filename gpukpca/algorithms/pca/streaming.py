@@ -144,7 +144,7 @@ def fit_pca_batches(
         resources = Resources.for_fit(resources, checked[0])
         place = resources.place
         with device_context(place.work), few_threads(d, blocking.EXACT_ONE_THREAD_UP_TO):
-            dense = [place.brought(dense_rows(batch)) for batch in checked]
+            dense = [place.to_work(dense_rows(batch)) for batch in checked]
             like = empty_like(dense[0], namespace_of(dense[0]).result_type(*(batch.dtype for batch in dense)))
             source = Batches(lambda: iter(dense), like, n, max(int(batch.shape[0]) for batch in dense))
             fit = fit_exact(source, d, n_components, resources.limit, progress)
