@@ -13,16 +13,17 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike
-from gpukpca.algorithms.pca.batch_memory import check_update, rows_within, update_bytes
 from gpukpca.algorithms.pca.incremental import (
     BatchProjection,
     IncrementalFit,
     IncrementalState,
     add_batch,
+    check_update,
     few_threads,
+    update_bytes,
     warn_of_equal_rows,
 )
-from gpukpca.algorithms.pca.streaming import fit_exact
+from gpukpca.algorithms.pca.streaming import fit_exact, rows_within
 from gpukpca.algorithms.placement import Placement, placement_for
 from gpukpca.algorithms.progress import Progress, listener_from
 from gpukpca.algorithms.resources import MemoryBudget, parsed_bytes, retry_on_oom

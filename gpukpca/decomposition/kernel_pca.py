@@ -18,7 +18,7 @@ from gpukpca.algorithms.kernel_pca.planning import make_plan
 from gpukpca.algorithms.kernel_pca.settings import EigenSolver, GramStorageName, KernelPCASettings
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.placement import Placement, own_copy, placement_for
-from gpukpca.algorithms.preimage.fit import fit_preimage
+from gpukpca.algorithms.preimage.linear import fit_preimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
 from gpukpca.algorithms.resources import Resources, allowed_bytes
 from gpukpca.backend.device import describe_device, device_context

@@ -19,8 +19,7 @@ import numpy as np
 from sklearn.base import clone
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
-from gpukpca.algorithms.kernel_pca.projection import AffineProjection
+from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection, FeatureSpace, square_sums
 from gpukpca.algorithms.kernel_pca.settings import is_nystrom
 from gpukpca.algorithms.kernel_pca.spectrum import checked_spectrum, truncates_cluster, warn_of_passes
 from gpukpca.backend.device import is_on_gpu, synchronize

@@ -12,9 +12,9 @@ from sklearn.base import BaseEstimator
 from gpukpca._rules import COUNT, NONE, SHARE, Rule, is_integer, is_real, number, one_of, word
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.latent.ard import ard_in_span, rounding_of, span_rank
-from gpukpca.algorithms.pca.evidence import log_evidence, most_evident
 from gpukpca.algorithms.pca.fit import fit_pca
 from gpukpca.algorithms.pca.settings import PCASettings
+from gpukpca.algorithms.pca.spectrum import log_evidence, most_evident
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.linalg import inner_products

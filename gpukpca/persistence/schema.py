@@ -23,10 +23,9 @@ import numpy as np
 from gpukpca._container import CODES, LARGEST_INTEGER, Arrays
 from gpukpca._formatting import printable
 from gpukpca._typing import Array
-from gpukpca.algorithms.kernel_pca.linear_axes import LinearAxes
+from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection, LinearAxes
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.plan import Plan
-from gpukpca.algorithms.kernel_pca.projection import AffineProjection
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.latent.model import LatentFit, LatentModel
 from gpukpca.algorithms.mixture.cluster import Cluster

@@ -12,8 +12,8 @@ import scipy.sparse
 from gpukpca import KernelPCA, Nystrom, kernels
 from gpukpca.algorithms import KernelPCASettings, Resources, fit_kernel_pca
 from gpukpca.algorithms.kernel_pca import fit as kernel_pca_fit
+from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
-from gpukpca.algorithms.kernel_pca.projection import AffineProjection
 from gpukpca.decomposition import RidgePreimage
 from gpukpca.eigen import Dense
 from gpukpca.exceptions import InvalidParameterError, RankWarning

@@ -17,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 
 import gpukpca
 from gpukpca import IncrementalPCA
-from gpukpca.algorithms.pca import batch_memory
+from gpukpca.algorithms.pca import incremental, streaming
 from gpukpca.covariance.moments import moments_of
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.covariance.streamed import StreamedCenteredMatrix
@@ -352,14 +352,14 @@ SHAPES = [(2000, 40, 3), (300, 300, 20), (60, 3000, 10)]
 @pytest.mark.parametrize(("rows", "d", "p"), SHAPES)
 def test_predictions_are_near_what_an_update_takes(rng, rows, d, p):
     peak = peak_of(IncrementalPCA(p, batch_size=rows), rng.standard_normal((2 * rows, d)))
-    assert peak <= batch_memory.update_bytes(rows, d, p, 8) <= 4 * peak
+    assert peak <= incremental.update_bytes(rows, d, p, 8) <= 4 * peak
 
 
 @pytest.mark.parametrize(("rows", "d", "p"), [*SHAPES[:2], (60, 700, 10)])
 def test_predictions_are_near_what_the_exact_mode_takes(rng, rows, d, p):
-    solver = batch_memory.exact_solver(d, p, rows, 2**40, np.empty(0))
+    solver = streaming.exact_solver(d, p, rows, 2**40, np.empty(0))
     peak = peak_of(IncrementalPCA(p, batch_size=rows, exact=True), rng.standard_normal((2 * rows, d)))
-    assert peak <= batch_memory.exact_bytes(solver, d, p, rows, np.empty(0)) <= 4 * peak
+    assert peak <= streaming.exact_bytes(solver, d, p, rows, np.empty(0)) <= 4 * peak
 
 
 @pytest.mark.parametrize("limit", [200_000, "200 kB"])

@@ -1,33 +1,186 @@
-"""The affine space of a fitted model in feature space: scores of points, and how far they are from it."""
+"""The map of new points, the axes of the linear kernel, and the affine space of a fit in feature space."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.kernel_pca.linear_axes import LinearAxes
-from gpukpca.algorithms.kernel_pca.projection import AffineProjection
+from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.algorithms.kernel_pca.spectrum import inverse_roots
 from gpukpca.algorithms.placement import panels_of
 from gpukpca.backend import blocking
 from gpukpca.backend.finite import check_finite
-from gpukpca.backend.linalg import row_products
+from gpukpca.backend.linalg import column_sums, row_products
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
     epsilon,
     from_host,
+    full,
     is_sparse,
     move,
     namespace_of,
     to_host,
 )
-from gpukpca.backend.rows import by_panels, gather_rows, row_panels, take_columns, take_rows
+from gpukpca.backend.rows import by_panels, feature_means, gather_rows, row_panels, take_columns, take_rows
+from gpukpca.eigen import EigenResult
 from gpukpca.exceptions import PrecisionWarning, warn_user
+from gpukpca.gram import CenteredGram
 from gpukpca.gram.product import prepared_matmat
 from gpukpca.kernels import Kernel, Precomputed
+from gpukpca.kernels.prepared import PreparedRows
+
+
+@documented
+@dataclass(frozen=True, eq=False)
+class AffineProjection:
+    """The map of new points, scores(x) = k(x, basis) A - b, where it is computed."""
+
+    basis: Any = field_of("m d", "The training rows, or the landmarks; an array or a CSR matrix.", "or sparse")
+    projection: Array = field_of("m p", "A.")
+    offset: Array = field_of("p", "b.")
+    mean_weights: Array = field_of(
+        "m",
+        "c: Σ c_j φ(basis_j) is the mean of the features, or of their projections onto the landmarks'. In the widest "
+        "floating type.",
+    )
+    mean_norm: float = field_of("", "The squared norm of that mean, as the tiles of the prepared basis have it.")
+    template: PreparedRows | None = field_of("", "What the kernel learned from the training set.", default=None)
+    rows: PreparedRows | None = field_of(
+        "", "The basis made ready, once that is done.", "derived", default=None, repr=False
+    )
+
+    @classmethod
+    def of_eigenpairs(
+        cls,
+        op: CenteredGram,
+        eigen: EigenResult,
+        eigenvalues: np.ndarray,
+        basis: Any,
+        template: PreparedRows | None = None,
+        rows: PreparedRows | None = None,
+    ) -> tuple[AffineProjection, Array]:
+        """Return the map whose basis is all training rows, and the scores of these, shape (n, p).
+
+        A = U λ^(-1/2), b = mᵀA with the column means m of K. `eigenvalues` are those of `eigen`, checked.
+        """
+        scale = from_host(inverse_roots(eigenvalues), op.like)[None, :]
+        # LAPACK's vectors sum to zero up to rounding, which new points would multiply by the mean of K.
+        projection = op.project(eigen.eigenvectors) * scale
+        means, n = op.column_means, op.shape[0]
+        offset = (means[None, :] @ cast(projection, accumulation_dtype(op.like)))[0, :]
+        affine = cls(
+            basis,
+            projection,
+            cast(offset, op.dtype),
+            mean_weights=full((n,), 1.0 / n, means),
+            mean_norm=float(column_sums(means[:, None])[0]) / n,
+            template=template,
+            rows=rows if rows is not None and rows.is_local else None,
+        )
+        return affine, eigen.products * scale
+
+    @property
+    def like(self) -> Array:
+        """Return a zero-size array where the map is computed."""
+        return self.offset[:0]
+
+    def prepared(self, kernel: Kernel) -> PreparedRows:
+        """Return the basis made ready for the kernel; it is kept for the next call, and left out of pickles.
+
+        With landmarks for a basis, mean and flatness cannot be learned again from what the model holds: the template
+        keeps them.
+        """
+        if self.rows is None:
+            rows = kernel.prepare(self.basis, like=self.template, centered=True)
+            object.__setattr__(self, "rows", rows)  # a cache, which no result depends on
+            return rows
+        return self.rows
+
+    def truncated(self, keep: int) -> AffineProjection:
+        """Return the map to the first `keep` components."""
+        return replace(self, projection=self.projection[:, :keep], offset=self.offset[:keep])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"rows": None}
+
+
+# In units of eps: what is left of the mean, relative to the deviation of the first scores, where it is kept.
+VISIBLE = 16.0
+
+
+@documented
+@dataclass(frozen=True, eq=False)
+class LinearAxes:
+    """The space mean + z V of data space, in which scores of the linear kernel are coordinates."""
+
+    components: Array = field_of("p d", "The rows of V.")
+    mean: Array = field_of("d", "In the dtype of the data.")
+    wide_mean: Array = field_of("d", "In the widest floating type.")
+    rest: Array | None = field_of(
+        "d", "The mean less `wide_mean`, in its type; None where that is below rounding of the scores.", default=None
+    )
+
+    @classmethod
+    def of_rows(cls, X: Array, projection: Array) -> Self:
+        """Return the axes V = Aᵀ (X - mean) of training rows (n, d), with A of shape (n, p)."""
+        mean, n = feature_means(X), int(X.shape[0])
+        rest = _weighted_sums(X, mean, full((n, 1), 1.0 / n, projection))[0, :]
+        # The norm of a column of A is 1 / (sqrt(n) times the deviation of its scores).
+        xp = namespace_of(projection)
+        first = projection[:, : min(1, int(projection.shape[1]))]
+        size = float(xp.max(xp.abs(rest))) * math.sqrt(n * float(xp.sum(first**2)))
+        kept = cast(rest, mean.dtype) if size > VISIBLE * epsilon(projection) else None
+        return cls(_weighted_sums(X, mean, projection), cast(mean, X.dtype), mean, kept)
+
+    @classmethod
+    def of_landmarks(cls, basis: Array, center: Array, projection: Array, mean_weights: Array) -> Self:
+        """Return the axes V = Aᵀ (b - center) about center + Σ c_j (b_j - center), for landmarks b and weights c."""
+        components = _weighted_sums(basis, center, projection)
+        mean = center + _weighted_sums(cast(basis, center.dtype), center, mean_weights[:, None])[0, :]
+        return cls(components, cast(mean, basis.dtype), mean)
+
+    def truncated(self, keep: int) -> Self:
+        """Return the first `keep` axes."""
+        return replace(self, components=self.components[:keep, :])
+
+    def points(self, Z: Array) -> Array:
+        """Return mean + z V; Z may have fewer columns than there are components: those that come first."""
+        return Z @ self.components[: Z.shape[1], :] + self.mean[None, :]
+
+    def scores(self, Y: Array) -> Array:
+        """Return the scores of new rows, (y - mean) Vᵀ, a panel at a time."""
+        axes = namespace_of(self.components).matrix_transpose(self.components)
+        return by_panels(Y, lambda rows, *_: self._centered(rows) @ axes)
+
+    def square_distances(self, Y: Array, Z: Array) -> Array:
+        """Return ‖y - mean - z V‖² of every row of Y with scores Z (m, q), in the widest type, shape (m,)."""
+        components = self.components[: Z.shape[1], :]
+
+        def panel(rows: Array, start: int, stop: int) -> Array:
+            off = cast(self._centered(rows) - Z[start:stop, :] @ components, self.wide_mean.dtype)
+            return namespace_of(off).sum(off * off, axis=1)
+
+        return by_panels(Y, panel)
+
+    def _centered(self, rows: Any) -> Array:
+        off = cast(rows, self.wide_mean.dtype) - self.wide_mean[None, :]
+        return cast(off if self.rest is None else off - self.rest[None, :], self.components.dtype)
+
+
+def _weighted_sums(X: Array, center: Array, weights: Array) -> Array:
+    """Return weightsᵀ (X - center), a panel of rows at a time."""
+    total: Array = None
+    for start, stop in row_panels(X):
+        rows = cast(cast(X[start:stop, :], center.dtype) - center[None, :], X.dtype)
+        part = namespace_of(X).matrix_transpose(weights[start:stop, :]) @ rows
+        total = part if total is None else total + part
+    return total
+
 
 # Squared distances below so many eps of the numbers that cancel in them are rounding.
 ROUNDING = 1e3

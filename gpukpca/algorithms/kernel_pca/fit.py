@@ -12,11 +12,11 @@ import numpy as np
 from gpukpca._rules import CALLABLE, NONE, one_of
 from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import check_listener, check_type, training_rows
+from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.nystrom import nystrom_fit
 from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.kernel_pca.planning import make_plan
-from gpukpca.algorithms.kernel_pca.projection import AffineProjection
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.kernel_pca.spectrum import (
     Spectrum,

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from gpukpca._typing import SymmetricOperator
+from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.plan import Plan
-from gpukpca.algorithms.kernel_pca.projection import AffineProjection
 from gpukpca.algorithms.kernel_pca.spectrum import UNRESOLVED, Spectrum, check_underflow, inverse_roots, warn_of_rank
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.progress import Listener, rank_report

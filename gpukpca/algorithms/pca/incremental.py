@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukpca._formatting import format_bytes
 from gpukpca._rules import FLAG, NONE, integer, one_of
 from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
@@ -44,9 +45,13 @@ from gpukpca.backend.rows import by_panels, dense_rows, power_of_two_scale
 from gpukpca.covariance.moments import Moments, moments_and_rows
 from gpukpca.eigen import EigenResult
 from gpukpca.eigen.residuals import signs
-from gpukpca.exceptions import InvalidParameterError, RankWarning, warn_user
+from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError, RankWarning, warn_user
 
 COUNT = one_of(NONE, integer(at_least=1))
+# Bytes of an item of the statistics, which are in float64.
+WIDE = 8
+# Measured: LAPACK's small factors in units of their size squared, and copies of the stack in QR.
+SMALL_SQUARES, TALL_STACKS, WIDE_STACKS = 9, 4, 5
 
 
 @documented
@@ -409,3 +414,30 @@ def right_singular_pairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
     padded = np.zeros(min(m, d))
     padded[: len(values)] = values
     return padded, axes * signs(xp.matrix_transpose(axes))[:, None]
+
+
+def update_bytes(rows: int, d: int, p: int, item: int) -> int:
+    """Return the peak of an update of p axes by a batch of so many rows, the batch included."""
+    stack = rows + p + 1
+    if stack >= d:
+        entries = max(TALL_STACKS * stack * d, 2 * stack * d + SMALL_SQUARES * d * d)
+    else:
+        entries = (rows + WIDE_STACKS * stack) * d + SMALL_SQUARES * stack * stack
+    return rows * d * item + WIDE * entries
+
+
+def check_update(rows: int, d: int, p: int, fewest: int, item: int, limit: int) -> None:
+    """Raise `MemoryBudgetError` where an update takes more than `limit` bytes; a batch has at least `fewest` rows."""
+    needed = update_bytes(rows, d, p, item)
+    if needed <= limit:
+        return
+    halves = (rows // 2**k for k in range(1, rows.bit_length()))
+    fitting = next((half for half in halves if update_bytes(half, d, p, item) <= limit), 0)
+    if fitting >= fewest:
+        advice = f"Give batches of at most {fitting} rows (batch_size={fitting} where fit cuts them)"
+    else:
+        advice = "Request fewer components"
+    raise MemoryBudgetError(
+        f"a batch of {rows} rows with {d} features takes {format_bytes(needed)} for {p} components, and "
+        f"{format_bytes(limit)} are allowed or free. {advice}, or set a larger memory_limit."
+    )

@@ -9,18 +9,27 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
 from gpukpca.algorithms.inputs import check_listener, training_batches
 from gpukpca.algorithms.magnitude import ScaledBatches, are_safe, row_bounds, safe_scale
-from gpukpca.algorithms.pca.batch_memory import exact_solver
-from gpukpca.algorithms.pca.incremental import COUNT, IncrementalFit, IncrementalState, few_threads, warn_of_equal_rows
+from gpukpca.algorithms.pca.incremental import (
+    COUNT,
+    WIDE,
+    IncrementalFit,
+    IncrementalState,
+    few_threads,
+    warn_of_equal_rows,
+)
 from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_fallbacks
 from gpukpca.backend import blocking
-from gpukpca.backend.device import device_context
+from gpukpca.backend.device import device_context, is_on_gpu
+from gpukpca.backend.linalg import inner_panel
 from gpukpca.backend.namespace import (
     empty_like,
+    item_size,
     namespace_of,
     overflow_allowed,
     to_host,
@@ -30,8 +39,13 @@ from gpukpca.covariance.moments import Moments, moments_of
 from gpukpca.covariance.scatter import ScatterOperator
 from gpukpca.covariance.streamed import StreamedCenteredMatrix
 from gpukpca.eigen import BlockKrylov, Dense, EigenResult, top_eigh
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 from gpukpca.gram import DenseGram
+
+# Features up to which the covariance matrix is formed where it fits: 128 MiB in float64.
+COVARIANCE_UP_TO = 4096
+# Relative residual of the iterative solver: rounding, after some dozen passes over the data.
+TOLERANCE = 1e-13
 
 # Called after every pass with its number and its purpose.
 PassReport = Callable[[int, str], None]
@@ -208,3 +222,56 @@ def components_of(
     matrix = DenseGram(op.to_dense())
     report(2, "covariance")
     return top_eigh(matrix, p, solver)
+
+
+def exact_solver(d: int, p: int, rows: int, limit: int, like: Array) -> Dense | BlockKrylov:
+    """Return the solver for p components of d features, of batches with so many rows, within `limit` bytes.
+
+    Raises
+    ------
+    MemoryBudgetError
+        No way fits.
+    """
+    iterative = BlockKrylov(tol=TOLERANCE)
+    few = iterative.iterates(d, p)
+    ways: list[Dense | BlockKrylov] = [Dense()] if d <= COVARIANCE_UP_TO or not few else []
+    ways += [iterative] if few else []
+    sizes = [exact_bytes(solver, d, p, rows, like) for solver in ways]
+    for solver, size in zip(ways, sizes, strict=True):
+        if size <= limit:
+            return solver
+    single = min(exact_bytes(solver, d, p, 1, like) for solver in ways)
+    if single <= limit:
+        advice = "batches of fewer rows"
+    elif not few and d >= 5:
+        advice = f"n_components <= {d // 5}, which need no {d} x {d} matrix"
+    else:
+        advice = "fewer components"
+    raise MemoryBudgetError(
+        f"PCA of batches with {p} components of {d} features takes {format_bytes(min(sizes))}, and "
+        f"{format_bytes(limit)} are allowed or free. Try {advice}, or a larger memory_limit."
+    )
+
+
+def exact_bytes(solver: Dense | BlockKrylov, d: int, p: int, rows: int, like: Array) -> int:
+    """Return the peak of all passes over batches of so many rows, one batch included."""
+    panel = min(rows, inner_panel(like, is_wide=True))
+    passing, solving = _matrices(solver, d, p, is_on_gpu(like))
+    return rows * d * item_size(like.dtype) + WIDE * max(2 * rows * d, 2 * panel * d + passing, solving)
+
+
+def rows_within(limit: int, d: int, p: int) -> int:
+    """Return the rows of a batch with which the exact mode keeps to `limit` bytes, where that is possible."""
+    host = np.empty(0)
+    try:
+        solver = exact_solver(d, p, blocking.FEWEST_BATCH_ROWS, limit, host)
+    except MemoryBudgetError:
+        solver = exact_solver(d, p, 1, limit, host)
+    left = limit - WIDE * max(_matrices(solver, d, p, False))
+    return max(1, left // (3 * WIDE * d))
+
+
+def _matrices(solver: Dense | BlockKrylov, d: int, p: int, on_gpu: bool) -> tuple[int, int]:
+    """Return the items beside the rows while a pass runs, and afterwards."""
+    work = solver.workspace_items(d, p, on_gpu)
+    return (3 * d * d, 2 * d * d + work + p * d) if solver.forms_matrix else (work, work)

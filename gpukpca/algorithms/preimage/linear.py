@@ -1,10 +1,15 @@
-"""The exact pre-image of the linear kernel."""
+"""The exact pre-image of the linear kernel, and the pre-image of a fit by any method."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpukpca._typing import Array
-from gpukpca.algorithms.kernel_pca.linear_axes import LinearAxes
+from gpukpca.algorithms.kernel_pca.feature_space import LinearAxes
+from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
+from gpukpca.algorithms.kernel_pca.settings import PreimageOptions
 from gpukpca.algorithms.preimage.result import Preimage, PreimageInfo, Preimages
+from gpukpca.kernels import Linear
 
 
 class LinearPreimage(LinearAxes, Preimage):
@@ -13,3 +18,25 @@ class LinearPreimage(LinearAxes, Preimage):
     def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
         """Return the points of scores (m, q), q at most the number of components."""
         return self.points(Z), PreimageInfo.direct(int(Z.shape[0]))
+
+
+def fit_preimage(X: Any, fit: KernelPCAFit, method: PreimageOptions | None) -> Preimage | None:
+    """Return the pre-image of a fit by a method; None for no method. That of the linear kernel is exact.
+
+    Parameters
+    ----------
+    X : array, shape (n, d)
+        The training rows, where the fit computed.
+    method : RidgePreimage, FixedPointPreimage, DistanceConstraintPreimage, or None
+        From `gpukpca.decomposition`, suited to the kernel.
+    """
+    if method is None:
+        return None
+    m = fit.map
+    if not isinstance(fit.kernel, Linear):
+        preimage: Preimage = method.learn(X, fit.space, fit.scores, fit.plan.preimage_landmarks)
+        return preimage
+    if fit.axes is not None:
+        return LinearPreimage(fit.axes.components, fit.axes.mean, fit.axes.wide_mean)
+    rows: Any = m.prepared(fit.kernel)
+    return LinearPreimage.of_landmarks(m.basis, rows.mean, m.projection, m.mean_weights)

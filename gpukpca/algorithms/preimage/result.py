@@ -1,14 +1,24 @@
-"""Results of pre-images: points, and information about each of them."""
+"""Pre-images of scores and new points, and distances from the components, a panel of rows at a time.
+
+Results live in the library and on the device of the data of the caller, `like`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
+from gpukpca.algorithms.placement import panels_of, to_caller
+from gpukpca.backend import blocking
+from gpukpca.backend.finite import check_finite
+from gpukpca.backend.namespace import cast, dtype_name, is_sparse, move, namespace_of
+from gpukpca.backend.rows import dense_rows, take_rows
+from gpukpca.exceptions import ConvergenceWarning, warn_user
 
 
 @dataclass(frozen=True)
@@ -57,3 +67,78 @@ class Preimage(Protocol):
         Most take fewer scores as they are.
         """
         return self
+
+
+def points_of_scores(preimage: Preimage, Z: Array, like: Any) -> Preimages:
+    """Return the pre-images (m, d) of scores (m, q), q at most the number of components; warn where some fail."""
+    part = preimage.of_first(int(Z.shape[1]))
+    panels = panels_of(Z, blocking.PREIMAGE_PANEL)
+    return _concatenated([_points(part, Z[start:stop, :], None, like) for start, stop in panels])
+
+
+def denoised_points(space: FeatureSpace, preimage: Preimage, Y: Any, q: int, like: Any) -> Preimages:
+    """Return the pre-images (m, d) of the projections of the rows of Y onto the first q components."""
+    part, parts = preimage.of_first(q), []
+    for bounds in panels_of(Y, blocking.PREIMAGE_PANEL):
+        rows = _rows_of_panel(space, Y, *bounds)
+        parts.append(_points(part, space.checked_scores(rows)[:, :q], dense_rows(rows), like))
+    return _concatenated(parts)
+
+
+def reconstruction_errors(
+    space: FeatureSpace, preimage: Preimage, Y: Any, q: int, like: Any, *, wide: bool = False
+) -> Array:
+    """Return ‖y - ŷ‖² of every row of Y and its pre-image ŷ in the dtype of the fit, or the widest, shape (m,)."""
+    part, parts, widest = preimage.of_first(q), [], space.map.mean_weights.dtype
+    for bounds in panels_of(Y, blocking.PREIMAGE_PANEL):
+        rows = dense_rows(_rows_of_panel(space, Y, *bounds))
+        points, info = _points(part, space.checked_scores(rows)[:, :q], rows, rows)
+        squares = square_sums(cast(rows, widest) - cast(points, widest))
+        errors = squares if wide else cast(squares, space.map.projection.dtype)
+        advice = f"Squares of these data are beyond {dtype_name(errors.dtype)}: scale them, or take float64."
+        check_finite(errors[:, None], advice, "The array of errors")
+        parts.append((to_caller(errors, like), info))
+    return _concatenated(parts)[0]
+
+
+def feature_space_errors(space: FeatureSpace, Y: Any, q: int, like: Any, diagonal: np.ndarray | None = None) -> Array:
+    """Return the squared distances in feature space of the rows of Y from the first q components, shape (m,).
+
+    `diagonal` is k(y, y) on the host, which the rows of a precomputed kernel do not hold.
+    """
+    parts = []
+    for start, stop in panels_of(Y, blocking.PREIMAGE_PANEL):
+        own = None if diagonal is None else diagonal[start:stop]
+        errors = cast(space.errors(_rows_of_panel(space, Y, start, stop), q, own), space.map.projection.dtype)
+        check_finite(errors[:, None], "The kernel overflows on the new points.", "The array of errors")
+        parts.append(to_caller(errors, like))
+    return namespace_of(parts[0]).concat(parts, axis=0)
+
+
+def _rows_of_panel(space: FeatureSpace, Y: Any, start: int, stop: int) -> Any:
+    """Return some rows of Y where the map is computed, in the dtype of the fit."""
+    rows = take_rows(Y, start, stop)
+    rows = rows if is_sparse(rows) else move(rows, space.map.like)
+    return cast(rows, space.map.projection.dtype)
+
+
+def _points(preimage: Preimage, Z: Array, start: Array | None, like: Any) -> Preimages:
+    """Return the pre-images of scores, finite."""
+    points, info = preimage(Z, start)
+    check_finite(points, "The kernel overflows on these scores.", "The array of points")
+    return to_caller(points, like), info
+
+
+def _concatenated(parts: Sequence[Preimages]) -> Preimages:
+    """Return the results of all panels as one; warn where some points have not converged."""
+    first = parts[0][0]
+    points = first if len(parts) == 1 else namespace_of(first).concat([points for points, _ in parts], axis=0)
+    info = PreimageInfo.concatenate([info for _, info in parts])
+    missing = int(np.sum(~info.converged))
+    if missing:
+        warn_user(
+            f"{missing} of {len(info.converged)} pre-images have not converged after {int(info.n_iter.max())} looks at "
+            "most. Allow more (max_iter) or a larger tol of FixedPointPreimage; return_info=True says which.",
+            ConvergenceWarning,
+        )
+    return points, info

@@ -12,13 +12,13 @@ from gpukpca._rules import is_integer
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
-from gpukpca.algorithms.preimage.apply import (
+from gpukpca.algorithms.preimage.result import (
+    Preimage,
     denoised_points,
     feature_space_errors,
     points_of_scores,
     reconstruction_errors,
 )
-from gpukpca.algorithms.preimage.result import Preimage
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
     is_foreign,
