@@ -41,13 +41,7 @@ from gpukpca.backend.random import generator, random_subset
 from gpukpca.backend.rows import gather_rows
 from gpukpca.eigen import BlockKrylov, EigenResult, top_eigh
 from gpukpca.eigen.solver import complete_solver
-from gpukpca.exceptions import (
-    ConvergenceError,
-    IndefiniteKernelError,
-    InvalidParameterError,
-    RankWarning,
-    warn_user,
-)
+from gpukpca.exceptions import ConvergenceError, IndefiniteKernelError, InvalidParameterError, RankWarning, warn_user
 from gpukpca.gram import CenteredGram, DenseGram
 from gpukpca.gram.product import compute_tile, prepared_matmat
 from gpukpca.gram.storage import KernelRows

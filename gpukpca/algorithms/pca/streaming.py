@@ -27,13 +27,7 @@ from gpukpca.algorithms.solver_warnings import warn_of_convergence, warn_of_fall
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context, is_on_gpu
 from gpukpca.backend.linalg import inner_panel
-from gpukpca.backend.namespace import (
-    empty_like,
-    item_size,
-    namespace_of,
-    overflow_allowed,
-    to_host,
-)
+from gpukpca.backend.namespace import empty_like, item_size, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.rows import dense_rows
 from gpukpca.covariance.moments import Moments, moments_of
 from gpukpca.covariance.scatter import ScatterOperator
