@@ -115,7 +115,7 @@ class LatentVariableEstimator(
         place = session.place(data)
         with session.on(place, data) as limit:
             fit = fit_spectrum(data, *self._arguments(place, limit))
-        self._publish(fit, place, session.budget.story)
+        self._publish(fit, place, session.budget.failures)
 
     def _fit_em(self, X: Any, session: FitSession) -> None:
         batches = batches_of(self, X, lambda _, d: self._rows_of_a_batch(X, d), 1, missing=True)
@@ -127,7 +127,7 @@ class LatentVariableEstimator(
         with device_context(batches.like):
             limit = session.budget.limit(batches.like)
             fit = fit_em(_held(batches, limit), *self._arguments(batches.place, limit))
-        self._publish(fit, batches.place, session.budget.story)
+        self._publish(fit, batches.place, session.budget.failures)
 
     def _arguments(self, place: Placement, limit: int) -> tuple[Any, ...]:
         """Return the arguments of a fit after the rows."""
@@ -137,7 +137,7 @@ class LatentVariableEstimator(
 
     def _publish(self, fit: LatentFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
         """Set the fitted attributes, where the data came from; the only place that does."""
-        publish(self, fit, place.returned, without=("model",), optional=("log_likelihoods", "precisions"))
+        publish(self, fit, place.to_home, without=("model",), optional=("log_likelihoods", "precisions"))
         self.n_components_, self.device_ = fit.n_components, fit.device
         self.fallbacks_ = (*place.notes, *retries, *fit.fallbacks)
         self._result = fit
