@@ -13,8 +13,6 @@ from gpukpca.backend import blocking, elementwise, linalg
 from gpukpca.backend.orthogonalization import orthonormal_factors, shifted_cholesky_qr
 from gpukpca.cuda import distances, eigh
 from gpukpca.cuda import elementwise as fused
-from gpukpca.gram import TiledGram
-from gpukpca.kernels import RBF, Laplacian
 from tests import fake_cupy
 from tests.kernel_listing import PREFIX
 from tests.tolerances import eps, orthogonality
@@ -198,19 +196,6 @@ def test_distances_of_nan_and_beyond_the_range(cuda) -> None:
     answer = linalg.distances(cuda.asarray(a), cuda.asarray(b), "cityblock").get()
     assert np.isnan(answer[0]).all()
     np.testing.assert_array_equal(answer[1:], np.array([[3e38, np.inf], [np.inf, np.inf]], "float32"))
-
-
-@pytest.mark.parametrize("kernel", [RBF(0.1), Laplacian(0.1)], ids=["product", "differences"])
-@pytest.mark.parametrize("n", [1, EDGE - 1, EDGE, EDGE + 1, 2 * EDGE, 3 * EDGE + 1])
-def test_tiles_on_a_device_equal_tiles_on_the_host(cuda, kernel, n: int) -> None:
-    rng = np.random.default_rng(n)
-    X, V = rng.standard_normal((n, 5)), rng.standard_normal((n, 3))
-    X[n // 2 :] = X[: n - n // 2]
-    wanted = TiledGram(kernel, X, tile_edge=EDGE) @ V
-    for cached in (0, 2, 100):
-        op = TiledGram(kernel, cuda.asarray(X), tile_edge=EDGE, cached_tiles=cached)
-        for _ in range(2):
-            np.testing.assert_allclose((op @ cuda.asarray(V)).get(), wanted, rtol=0, atol=1e-12 * n)
 
 
 # -- tall products -----------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib.machinery
 import multiprocessing
 import os
@@ -20,7 +19,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from sklearn.base import clone
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, ProbabilisticPCA, backend
 from gpukpca._process import state
@@ -63,45 +61,6 @@ def attributes(estimator: KernelPCA) -> dict[str, Any]:
 
 
 # -- host data on the device -------------------------------------------------------------------------------------------
-
-FITS = {
-    "dense": {},
-    "block Krylov": {"eigen_solver": "randomized", "tol": 1e-13},
-    "nystrom": {"eigen_solver": "nystrom"},
-    "linear": {"kernel": "linear", "gamma": None},
-    "poly": {"kernel": "poly", "degree": 2},
-    "laplacian": {"kernel": "laplacian"},
-    "matern": {"kernel": "matern"},
-    "rational_quadratic": {"kernel": "rational_quadratic"},
-    "cosine": {"kernel": "cosine", "gamma": None},
-    "stored": {"gram": "dense"},
-    "fraction": {"n_components": 0.4},
-    "callable": {"kernel": lambda x, y: float(np.exp(-0.1 * np.sum((x - y) ** 2))), "gamma": None},
-    "kernel object": {"kernel": RBF(0.1) + 0.5 * RBF(0.01), "gamma": None},
-    "reference": {"copy_X": False},
-}
-
-
-@pytest.mark.parametrize("name", FITS)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_numpy_in_numpy_out_with_the_work_on_the_device(cuda: Any, name: str, dtype: str) -> None:
-    X = data(80, 5).astype(dtype)
-    parameters = {key: value for key, value in FITS[name].items() if key != "tol" or dtype == "float64"}
-    on_host, on_device = model(**parameters).fit(X), model(device="cuda", **parameters)
-    scores = on_device.fit_transform(X)
-    assert on_device.device_.startswith("cuda:0")
-    for value in (scores, on_device.transform(X), *attributes(on_device).values()):
-        assert not isinstance(value, cuda.ndarray)
-    size = float(on_host.eigenvalues_[0])
-    exact = dtype == "float64"
-    np.testing.assert_allclose(
-        on_device.eigenvalues_, on_host.eigenvalues_, rtol=0, atol=(1e-13 if exact else 1e-5) * size
-    )
-    np.testing.assert_allclose(
-        on_device.transform(X[:9]), on_host.transform(X[:9]), rtol=0, atol=1e-9 if exact else 2e-3
-    )
-    np.testing.assert_allclose(scores, on_device.transform(X), rtol=0, atol=1e-9 if exact else 2e-3)
-    assert scores.dtype == dtype
 
 
 def test_new_points_come_in_batches(cuda: Any, sizes, tmp_path: Path) -> None:
@@ -857,13 +816,12 @@ def test_a_pickle_holds_the_numbers_once_and_takes_no_copy_of_what_is_on_the_hos
     model = KernelPCA(2, kernel=kernel, device=device).fit(X)
     tracemalloc.start()
     try:
-        state = model.__getstate__()
+        model.__getstate__()
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     # From a device one copy comes to the host.
     assert peak < (1.5 if device else 0.2) * X.nbytes
-    assert state["_result"].map.basis is state["X_fit_"]
     assert len(pickle.dumps(model)) < 1.2 * X.nbytes
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_allclose(again.transform(X[:9]), model.transform(X[:9]), atol=1e-10)
@@ -907,34 +865,6 @@ def test_pickles_from_a_device_are_read_without_cupy(fake_cuda: Any, tmp_path: P
         assert set(read) == set(scores)
         for name, wanted in scores.items():
             np.testing.assert_allclose(read[name], wanted, rtol=0, atol=1e-12, err_msg=name)
-
-
-@pytest.mark.parametrize(
-    "estimator",
-    [PCA(3), PCA(3, svd_solver="dual"), PCA(3, svd_solver="full", whiten=True), PCA(3, svd_solver="randomized")]
-    + [IncrementalPCA(3), IncrementalPCA(3, exact=True)],
-    ids=str,
-)
-def test_pca_of_host_data_on_the_device(cuda: Any, estimator: Any) -> None:
-    X = data(60, 8)
-    wanted = clone(estimator).fit(X)
-    fitted = clone(estimator).set_params(device="cuda").fit(X)
-    assert fitted.device_.startswith("cuda:0")
-    for value in (fitted.transform(X), *attributes(fitted).values()):
-        assert not isinstance(value, cuda.ndarray)
-    np.testing.assert_allclose(fitted.explained_variance_, wanted.explained_variance_, rtol=1e-12)
-    np.testing.assert_allclose(fitted.transform(X), wanted.transform(X), rtol=0, atol=1e-10)
-    np.testing.assert_allclose(pickle.loads(pickle.dumps(fitted)).transform(X), fitted.transform(X), atol=1e-12)
-    stays = clone(estimator).fit(cuda.asarray(X))
-    for twin in (stays, copy.copy(stays), copy.deepcopy(stays)):
-        assert isinstance(twin.components_, cuda.ndarray)
-        np.testing.assert_allclose(twin.transform(cuda.asarray(X)).get(), wanted.transform(X), rtol=0, atol=1e-10)
-
-
-def test_a_deep_copy_of_a_host_model_works() -> None:
-    X = data()
-    fitted = model().fit(X)
-    np.testing.assert_array_equal(copy.deepcopy(fitted).transform(X), fitted.transform(X))
 
 
 def test_other_libraries_can_go_to_the_device(xp: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import tracemalloc
 import warnings
 
@@ -245,20 +244,6 @@ def test_sparse_float32_and_entries_given_twice():
     np.testing.assert_allclose(model.explained_variance_, variances[:2], rtol=1e-5)
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("shape", [(400, 30), (30, 400)], ids=["tall", "wide"])
-def test_memory_maps(tmp_path, solver, shape):
-    X = chosen(*shape, GEOMETRIC, offset=1.0)
-    file = np.lib.format.open_memmap(tmp_path / "X.npy", "w+", np.float64, shape)
-    file[...] = X
-    file.flush()
-    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
-    model, plain = (PCA(3, svd_solver=solver, random_state=0).fit(data) for data in (mapped, X))
-    np.testing.assert_array_equal(model.components_, plain.components_)
-    np.testing.assert_array_equal(model.transform(mapped), plain.transform(X))
-    assert type(model.transform(mapped)) is np.ndarray
-
-
 def peak_of(function):
     tracemalloc.start()
     try:
@@ -444,13 +429,6 @@ def test_the_plan_says_what_is_done_and_why():
     assert not hasattr(PCA(2), "plan_")
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_the_same_seed_gives_the_same_bits(solver):
-    X = np.random.default_rng(0).standard_normal((700, 40))
-    first, second = (PCA(3, svd_solver=solver, random_state=4).fit(X) for _ in range(2))
-    np.testing.assert_array_equal(first.components_, second.components_)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("jobs", [1, 3])
@@ -460,39 +438,8 @@ def test_threads_change_nothing_but_rounding(dtype, solver, jobs):
     np.testing.assert_allclose(model.explained_variance_, expected(X)[0][:3], rtol=120 * tolerances.eps(dtype))
 
 
-def test_lists_integers_and_any_order():
-    X = np.random.default_rng(0).integers(0, 9, (40, 6))
-    plain = PCA(2, svd_solver="covariance_eigh").fit(X.astype(float))
-    for same in (X, X.tolist(), np.asfortranarray(X, dtype=float), scipy.sparse.csc_array(X.astype(float))):
-        found = PCA(2, svd_solver="covariance_eigh").fit(same)
-        np.testing.assert_allclose(found.components_, plain.components_, atol=1e-12)
-    assert found.components_.dtype == np.float64
-
-
 def test_passes_are_told_to_a_listener():
     events = []
     PCA(2, svd_solver="randomized", verbose=events.append, random_state=0).fit(chosen(60, 40, GEOMETRIC))
     assert [event.stage for event in events[:2]] == ["plan", "pass"]
     assert "block Krylov" in events[0].text
-
-
-def test_pickle_and_clone():
-    model = PCA(2, scale=True).fit(GOOD)
-    again = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(again.transform(GOOD), model.transform(GOOD))
-    assert not hasattr(clone(model), "components_")
-
-
-def test_numpy_in_and_out_of_a_device(cuda):
-    X = chosen(60, 15, GEOMETRIC, offset=2.0)
-    for solver in SOLVERS:
-        model = PCA(3, device="cuda", svd_solver=solver, random_state=0)
-        T = model.fit_transform(X)
-        assert model.device_.startswith("cuda")
-        assert isinstance(T, np.ndarray)
-        assert isinstance(model.components_, np.ndarray)
-        np.testing.assert_allclose(model.singular_values_, GEOMETRIC[:3], rtol=1e-10)
-        np.testing.assert_allclose(model.transform(X), T, atol=1e-9)
-        np.testing.assert_allclose(model.score(X), PCA(3).fit(X).score(X), rtol=1e-9)
-        again = pickle.loads(pickle.dumps(model))
-        np.testing.assert_allclose(again.transform(X), T, atol=1e-9)

@@ -155,18 +155,6 @@ def test_cosine_of_zero_rows_is_zero_and_warns(xp):
     assert K[1, 1] == 1.0
 
 
-def test_user_arrays_are_untouched():
-    X, Y = rows(30, 4, "float64"), rows(20, 4, "float64", 1)
-    before = X.copy(), Y.copy()
-    X.flags.writeable = Y.flags.writeable = False
-    for kernel, _ in ALL.values():
-        kernel(X)
-        kernel(X, Y)
-        kernel.diagonal(X)
-    assert np.array_equal(X, before[0])
-    assert np.array_equal(Y, before[1])
-
-
 # -- the edges of the number range -------------------------------------------------------------------------------------
 
 
@@ -279,11 +267,6 @@ def test_a_broken_power_of_a_negative_base_is_an_error_that_says_so(xp):
 # -- algebra -----------------------------------------------------------------------------------------------------------
 
 
-def test_product_of_gaussians_is_the_gaussian_of_the_sum(xp, dtype):
-    X = xp.array(rows(21, 3, dtype, 11))
-    assert np.max(np.abs(xp.host((RBF(0.2) * RBF(0.5))(X)) - xp.host(RBF(0.7)(X)))) <= tolerances.kernel(dtype)
-
-
 def test_modulated_exponential_of_the_inner_product_is_the_gaussian(xp, dtype):
     """exp(2 g x.y) exp(-g |x|^2) exp(-g |y|^2)."""
     gamma = 0.2
@@ -294,15 +277,6 @@ def test_modulated_exponential_of_the_inner_product_is_the_gaussian(xp, dtype):
 
     K = xp.host(modulate(exp(Scale(Linear(), 2 * gamma)), decay)(xp.array(X)))
     assert np.max(np.abs(K - xp.host(RBF(gamma)(xp.array(X))))) <= tolerances.kernel(dtype)
-
-
-def test_sum_of_kernels_is_the_kernel_of_stacked_features(xp, dtype):
-    """(x.y) + (x.y)^2: features x and vec(x x')."""
-    X = rows(14, 3, dtype, 13)
-    stacked = np.concatenate([X, np.einsum("ni,nj->nij", X, X).reshape(14, 9)], axis=1)
-    K = xp.host((Linear() + Polynomial(2, 1.0, 0.0))(xp.array(X)))
-    expected = xp.host(Linear()(xp.array(stacked)))
-    assert np.max(np.abs(K - expected)) <= tolerances.kernel(dtype, np.max(np.abs(expected)))
 
 
 def test_operators_build_the_nodes():
@@ -398,7 +372,7 @@ def test_unknown_parameters_are_refused_with_a_hint():
 
 
 @pytest.mark.parametrize("name", sorted(set(ALL) - {"modulated"}))
-def test_clone_pickle_repr_and_equality(name):
+def test_clone_pickle_repr_equality_and_hash(name):
     kernel = ALL[name][0]
     copies = [clone(kernel), pickle.loads(pickle.dumps(kernel))]
     copies.append(eval(repr(kernel), globals() | {"inf": math.inf}))
@@ -406,17 +380,8 @@ def test_clone_pickle_repr_and_equality(name):
         assert one is not kernel
         assert one == kernel
         assert one.get_params().keys() == kernel.get_params().keys()
-    assert kernel != RBF(0.123)
-
-
-@pytest.mark.parametrize("name", sorted(ALL))
-def test_equal_kernels_have_one_hash(name):
-    kernel = ALL[name][0]
-    other = clone(kernel)
-    assert other is not kernel
-    assert other == kernel
-    assert hash(other) == hash(kernel)
-    assert len({kernel, other, RBF(0.123)}) == 2
+        assert hash(one) == hash(kernel)
+    assert len({kernel, *copies, RBF(0.123)}) == 2
 
 
 class Weighted(Kernel):
