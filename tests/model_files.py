@@ -174,7 +174,7 @@ def changed(name: str, change: Callable[[Header, Arrays], Any]) -> Any:
 
 
 def put(header: Header, path: str, value: Any) -> None:
-    """Set a value of a header, such as put(header, "model.fit.map.mean_norm", 1.0)."""
+    """Set a value of a header, such as put(header, "steps.0.fit.map.mean_norm", 1.0)."""
     *folders, last = path.split(".")
     for folder in folders:
         header = header[int(folder) if isinstance(header, list) else folder]

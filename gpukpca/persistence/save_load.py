@@ -27,7 +27,7 @@ from gpukpca.backend.random import generator
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 from gpukpca.kernels import Kernel
 from gpukpca.persistence.checks import check_fit
-from gpukpca.persistence.schema import Field, Node, Reader, Writer, check_fields, check_sizes, register
+from gpukpca.persistence.schema import Field, Node, Reader, Writer, check_fields, check_sizes, holds_type, register
 
 KIND = "model"
 # Of the files written and read. Raised where the meaning of a part changes, not for a new field with a default.
@@ -44,6 +44,8 @@ FACTS = {
     "fallbacks_": Field(tuple[str, ...], required=False),
     "batch_size_": Field(int, rules=("positive",), required=False),
 }
+# Which steps of a model are scalers.
+SHAPES = ([False], [True, False])
 # What parts of the right types that do not belong together lead to.
 CONTRADICTIONS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -137,30 +139,30 @@ def save_with_notes(model: Any, path: str | os.PathLike[str], notes: dict[str, A
         Text to numbers, text, None, arrays, and tuples, lists and dictionaries of those.
     """
     plain_target(path)  # before any work
+    steps = model.steps if type(model) is Pipeline else [(None, model)]
+    if [type(step) is StandardScaler for _, step in steps] not in SHAPES:
+        raise InvalidParameterError(
+            "a file holds an estimator of gpukpca, or a Pipeline of two steps, a StandardScaler and such an estimator."
+        )
     writer = Writer()
-    header = {"format": FORMAT, "version": __version__, "model": _node_of(writer, "", model)}
+    nodes = [
+        {"name": name} | _node_of(writer, "" if name is None else f"steps.{place}.", step)
+        for place, (name, step) in enumerate(steps)
+    ]
+    header = {"format": FORMAT, "version": __version__, "steps": nodes}
     header["notes"] = {name: writer.node(f"notes.{name}", value) for name, value in notes.items()}
     try:
-        twin, _ = _unchecked(header, writer.arrays)
+        twins = _steps(header, writer.arrays)
     except ModelFormatError as error:  # no file rather than one that nobody can read
         raise InvalidParameterError(f"this model cannot be saved: {error}.") from error
-    for original, read in zip(_steps(model), _steps(twin), strict=True):
-        _check_same(original, read)
+    for (_, step), twin in zip(steps, twins, strict=True):
+        _check_same(step, twin)
     write_container(path, KIND, header, writer.arrays)
 
 
-def _steps(model: Any) -> list[Any]:
-    return [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
-
-
-def _node_of(writer: Writer, path: str, model: Any) -> Node:
-    """Return the node of an estimator, its scaler or their pipeline; `path` ends in a dot where it is not empty."""
+def _node_of(writer: Writer, path: str, model: Any) -> dict[str, Node]:
+    """Return the node of an estimator or a scaler; names of its arrays begin with the path."""
     cls = type(model)
-    if cls is Pipeline:
-        if [type(step) is StandardScaler for step in _steps(model)] != [True, False]:
-            raise InvalidParameterError("a Pipeline in a file has two steps: a StandardScaler and an estimator.")
-        steps = enumerate(model.steps)
-        return {"class": "Pipeline", "steps": [[n, _node_of(writer, f"{path}steps.{i}.", s)] for i, (n, s) in steps]}
     check_is_fitted(model)
     if cls is StandardScaler:
         result: Any = ScalerFit.of(model)
@@ -177,13 +179,18 @@ def _node_of(writer: Writer, path: str, model: Any) -> Node:
         for name, value in model.get_params(deep=False).items()
         if name not in NOT_KEPT
     }
-    facts = {name: writer.node(f"{path}{name}", vars(model)[name]) for name in FACTS if name in vars(model)}
+    facts = {name: writer.node(f"{path}{name}", value) for name, value in _facts(model).items()}
     return {"class": cls.__name__, "parameters": parameters, "facts": facts, "fit": writer.node(f"{path}fit", result)}
 
 
 def _seed(random_state: Any) -> int | None:
     """Return an integer seed; None for a generator, whose state a fit has changed."""
     return int(random_state) if isinstance(random_state, Integral) else None
+
+
+def _facts(model: Any) -> dict[str, Any]:
+    """Return the attributes of a fitted estimator that are facts."""
+    return {name: value for name, value in vars(model).items() if name in FACTS}
 
 
 def _check_same(model: Any, twin: Any) -> None:
@@ -206,7 +213,7 @@ def _check_same(model: Any, twin: Any) -> None:
 def _is_same(a: Any, b: Any) -> bool:
     """Return whether two attributes have the same numbers."""
     if is_sparse(a) and is_sparse(b):
-        return a.shape == b.shape and all(np.array_equal(getattr(a, n), getattr(b, n)) for n in ("data", "indices"))
+        return a is b or (a.shape == b.shape and (a != b).nnz == 0)
     if is_numpy(a) or is_foreign(a):
         return a is b or (is_numpy(b) and np.array_equal(to_host(a), b))
     if b is None or isinstance(b, (int, float, str, tuple, dict, Kernel)):
@@ -279,19 +286,21 @@ def restored(header: Header, arrays: Arrays, device: str | None = None) -> tuple
     """
     with _refused():
         _check_version(header)
-        model, notes = _unchecked(header, arrays)
-        estimator, node = _steps(model)[-1], _nodes(header["model"])[-1]
+        steps = _steps(header, arrays)
+        estimator, node = steps[-1], header["steps"][-1]
         generator(getattr(estimator, "random_state", None))
         estimator._check_parameters()
         with overflow_allowed():
             check_fit(estimator._result)
+        notes = {name: Reader(arrays).value(node, f"notes.{name}") for name, node in header["notes"].items()}
     estimator.set_params(device=device)
     place = placement_for(device, vars(estimator)[estimator._home])
     if place.moved:
-        facts = {name: vars(estimator)[name] for name in FACTS if name in vars(estimator)}
+        facts = _facts(estimator)
         estimator._publish(Reader(arrays, place.work).value(node["fit"], "fit"), place)
         vars(estimator).update(facts)
-    return model, notes
+    names = [part["name"] for part in header["steps"]]
+    return estimator if len(steps) == 1 else Pipeline(list(zip(names, steps, strict=True))), notes
 
 
 def _check_version(header: Header) -> None:
@@ -306,22 +315,22 @@ def _check_version(header: Header) -> None:
         )
 
 
-def _unchecked(header: Header, arrays: Arrays) -> tuple[Any, dict[str, Any]]:
-    """Return the model on the host with fields of the right types and shapes, and the notes."""
+def _steps(header: Header, arrays: Arrays) -> list[Any]:
+    """Return the fitted estimator, after its scaler where it has one, with fields of the right types and shapes."""
     with _refused():
-        if set(header) != {"format", "version", "model", "notes"}:
+        if set(header) != {"format", "version", "steps", "notes"}:
             raise ModelFormatError(f"its header has {', '.join(map(repr, header))[:200]}")
-        steps = [_estimator(node, arrays) for node in _nodes(header["model"])]
-        if len(steps) == 1:
-            model = steps[0]
-        else:
-            model = Pipeline([(name, step) for (name, _), step in zip(header["model"]["steps"], steps, strict=True)])
-            if len({step.n_features_in_ for step in steps}) > 1:
-                raise ModelFormatError("the scaler and the estimator of its pipeline have other features")
-        notes = {name: Reader(arrays).value(node, f"notes.{name}") for name, node in header["notes"].items()}
+        nodes = header["steps"]
+        if [node["class"] == "StandardScaler" for node in nodes] not in SHAPES:
+            raise ModelFormatError("its steps are no estimator, and no StandardScaler and an estimator")
+        if not all(holds_type(node["name"], str if len(nodes) > 1 else None) for node in nodes):
+            raise ModelFormatError("its steps have no names")
+        steps = [_estimator(node, arrays) for node in nodes]
+        if len({step.n_features_in_ for step in steps}) > 1:
+            raise ModelFormatError("its scaler and its estimator have other features")
         if unknown := sorted(set(arrays) - set(_names_in(header))):
             raise ModelFormatError(f"no part of it has the arrays {', '.join(unknown)[:200]}")
-        return model, notes
+        return steps
 
 
 def _names_in(node: Node) -> Iterator[str]:
@@ -333,19 +342,6 @@ def _names_in(node: Node) -> Iterator[str]:
             yield from _names_in(part)
 
 
-def _nodes(node: Node) -> list[Node]:
-    """Return the nodes of the estimators of a model."""
-    if node["class"] != "Pipeline":
-        return [node]
-    steps = node["steps"]
-    names = [name for name, _ in steps]
-    if [part["class"] == "StandardScaler" for _, part in steps] != [True, False] or not all(
-        isinstance(name, str) and printable(name) == name for name in names
-    ):
-        raise ModelFormatError("its pipeline has other steps than a StandardScaler and an estimator")
-    return [part for _, part in steps]
-
-
 def _estimator(node: Node, arrays: Arrays) -> Any:
     """Return the fitted estimator of a node, on the host."""
     name = node["class"]
@@ -353,7 +349,7 @@ def _estimator(node: Node, arrays: Arrays) -> Any:
     if not isinstance(name, str) or name not in known:
         raise ModelFormatError(f"its estimator is {str(name)[:80]!r}; known are {', '.join(ESTIMATORS)}")
     cls, reader = known[name], Reader(arrays)
-    if set(node) != {"class", "parameters", "facts", "fit"}:
+    if set(node) != {"name", "class", "parameters", "facts", "fit"}:
         raise ModelFormatError(f"{name} has {', '.join(map(repr, node))[:200]}")
     if unknown := sorted(set(node["parameters"]) - (set(cls().get_params(deep=False)) - set(NOT_KEPT))):
         raise ModelFormatError(f"{name} has no parameter {', '.join(unknown)[:200]}")
@@ -367,16 +363,14 @@ def _estimator(node: Node, arrays: Arrays) -> Any:
     if names is not None and (names.dtype != object or names.shape != (d,) or len(set(names)) != d):
         raise ModelFormatError(f"feature_names_in_ must be {d} different texts")
     vars(model).update(facts)
-    if cls is StandardScaler:
-        if type(fit) is not ScalerFit:
-            raise ModelFormatError(f"{name} has a fit of {type(fit).__name__}")
-        fit.publish(model)
-        return model
-    if type(fit) is not model._result_type:
+    if type(fit) is not (ScalerFit if cls is StandardScaler else cls._result_type):
         raise ModelFormatError(f"{name} has a fit of {type(fit).__name__}")
     host = np.empty(0)
-    model._publish(fit, Placement(host, host))
-    if missing := sorted({key for key in FACTS if key in vars(model)} - set(facts)):
+    if cls is StandardScaler:
+        fit.publish(model)
+    else:
+        model._publish(fit, Placement(host, host))
+    if missing := sorted(set(_facts(model)) - set(facts)):
         raise ModelFormatError(f"{name} lacks {', '.join(missing)}")
     vars(model).update(facts)
     return model

@@ -230,7 +230,7 @@ def holds_type(value: Any, hint: Any) -> bool:
         return isinstance(value, (int, hint)) and not isinstance(value, bool) and value == value
     if hint is str:
         return isinstance(value, str) and printable(value) == value
-    return isinstance(value, hint)
+    return value is None if hint is None else isinstance(value, hint)
 
 
 # -- rules -------------------------------------------------------------------------------------------------------------

@@ -193,9 +193,9 @@ FUZZED = (*DIVERSE, "linear", "poly", "Nyström", "precomputed", "sparse", "prob
 def mutate(header: dict[str, Any], arrays: dict[str, np.ndarray], rng: np.random.Generator) -> None:
     """Change one array or one number of the header."""
     names = [name for name, array in arrays.items() if array.size]
-    numbers = [path for path in paths(header["model"]["fit"]) if type(get(header["model"]["fit"], path)) is float]
+    numbers = [path for path in paths(header["steps"][0]["fit"]) if type(get(header["steps"][0]["fit"], path)) is float]
     if numbers and rng.random() < 0.2:
-        put(header["model"]["fit"], rng.choice(numbers), float(rng.choice([1e308, -1e308, 1e-308, 0.0, -1.0])))
+        put(header["steps"][0]["fit"], rng.choice(numbers), float(rng.choice([1e308, -1e308, 1e-308, 0.0, -1.0])))
         return
     name = rng.choice(names)
     array = arrays[name] = arrays[name].copy()

@@ -271,8 +271,10 @@ def test_golden_files_are_read() -> None:
 
 
 def test_fields_that_a_file_lacks_have_their_default() -> None:
-    assert changed("linear", lambda header, _: header["model"]["parameters"].pop("memory_limit")).memory_limit is None
-    assert changed("linear", lambda header, _: header["model"]["fit"].pop("certificate")).gap_ is not None
+    assert (
+        changed("linear", lambda header, _: header["steps"][0]["parameters"].pop("memory_limit")).memory_limit is None
+    )
+    assert changed("linear", lambda header, _: header["steps"][0]["fit"].pop("certificate")).gap_ is not None
 
 
 def test_notes_come_back(tmp_path: Path) -> None:
@@ -292,7 +294,7 @@ def test_the_file_can_be_read_without_the_library(tmp_path: Path) -> None:
     arrays = load_file(tmp_path / "m.safetensors")
     with safe_open(tmp_path / "m.safetensors", "numpy") as file:
         content = json.loads(file.metadata()["gpukpca"])
-    assert content["header"]["model"]["class"] == "PCA"
+    assert content["header"]["steps"][0]["class"] == "PCA"
     assert content["header"]["version"] == gpukpca.__version__
     for name in ("fit.components", "fit.mean"):
         array = arrays[name].T if name in content["transposed"] else arrays[name]
@@ -374,7 +376,7 @@ CODE = {
     "own solver": (KernelPCA(1, eigen_solver=OwnSolver()), "eigen_solver is a OwnSolver, which has no place"),
     "own class": (OwnPCA(1), "OwnPCA is a class of its own.*only PCA itself"),
     "huge integer": (PCA(1, memory_limit=10**30), "beyond 64 bits"),
-    "another scaler": (make_pipeline(MinMaxScaler(), PCA(1)), "a StandardScaler and an estimator"),
+    "another scaler": (make_pipeline(MinMaxScaler(), PCA(1)), "a StandardScaler and such an estimator"),
     "three steps": (make_pipeline(StandardScaler(), PCA(2), PCA(1)), "two steps"),
 }
 
@@ -629,12 +631,12 @@ def array(name: str, value: Any) -> Callable[[Header, Arrays], Any]:
 
 
 def value(path: str, new: Any) -> Callable[[Header, Arrays], Any]:
-    return lambda header, arrays: put(header, f"model.{path}", new)
+    return lambda header, arrays: put(header, f"steps.0.{path}", new)
 
 
 def missing(path: str) -> Callable[[Header, Arrays], Any]:
     def remove(header: Header, arrays: Arrays) -> None:
-        folder, _, last = f"model.{path}".rpartition(".")
+        folder, _, last = f"steps.0.{path}".rpartition(".")
         del get(header, folder)[last]
 
     return remove
@@ -644,8 +646,8 @@ def without_array(path: str) -> Callable[[Header, Arrays], Any]:
     """A part becomes None."""
 
     def remove(header: Header, arrays: Arrays) -> None:
-        arrays.pop(get(header, f"model.{path}")["array"])
-        put(header, f"model.{path}", None)
+        arrays.pop(get(header, f"steps.0.{path}")["array"])
+        put(header, f"steps.0.{path}", None)
 
     return remove
 
@@ -655,7 +657,7 @@ def no_rows(header: Header, arrays: Arrays) -> None:
 
 
 def no_features(header: Header, arrays: Arrays) -> None:
-    put(header, "model.facts.n_features_in_", 0)
+    put(header, "steps.0.facts.n_features_in_", 0)
     arrays.update({name: array[..., :0] if array.shape[-1] == 4 else array[:0] for name, array in arrays.items()})
 
 
@@ -670,16 +672,16 @@ def another_template(header: Header, arrays: Arrays) -> None:
         "mean": None,
         "copied": False,
     }
-    put(header, "model.fit.map.template", rows)
+    put(header, "steps.0.fit.map.template", rows)
 
 
 def a_wide_matrix(header: Header, arrays: Arrays) -> None:
-    put(header, "model.fit.map.basis.shape", [30, 10**12])
-    put(header, "model.facts.n_features_in_", 10**12)
+    put(header, "steps.0.fit.map.basis.shape", [30, 10**12])
+    put(header, "steps.0.facts.n_features_in_", 10**12)
 
 
 def matrices_for_scores(header: Header, arrays: Arrays) -> None:
-    for path in ("model.fit.preimage.kernel", "model.fit.preimage.rule.kernel"):
+    for path in ("steps.0.fit.preimage.kernel", "steps.0.fit.preimage.rule.kernel"):
         put(header, path, {"class": "Precomputed"})
 
 
@@ -837,12 +839,12 @@ def test_parts_that_contradict_each_other_are_refused(case: str) -> None:
 
 
 PIPELINES: dict[str, Callable[[Header], Any]] = {
-    "order": lambda header: header["model"]["steps"].reverse(),
-    "one step": lambda header: header["model"]["steps"].pop(),
-    "names": lambda header: put(header, "model.steps.0.0", "\x1b[31m"),
-    "features": lambda header: put(header, "model.steps.0.1.facts.n_features_in_", 4),
-    "scale": lambda header: put(header, "model.steps.0.1.fit.scale", None),
-    "rows": lambda header: put(header, "model.steps.0.1.fit.n_samples_seen", "many"),
+    "order": lambda header: header["steps"].reverse(),
+    "one step": lambda header: header["steps"].pop(),
+    "names": lambda header: put(header, "steps.0.name", "\x1b[31m"),
+    "features": lambda header: put(header, "steps.0.facts.n_features_in_", 4),
+    "scale": lambda header: put(header, "steps.0.fit.scale", None),
+    "rows": lambda header: put(header, "steps.0.fit.n_samples_seen", "many"),
 }
 
 
@@ -873,7 +875,7 @@ VALUES = [None, True, -1, 0, 1, 10**18, -0.5, 1e308, "", "rbf", "RBF", "class", 
 def test_any_value_in_any_place_of_the_header_is_judged(name: str) -> None:
     """Whatever a header of whole arrays says is a model that works, or a clear error."""
     chance = random.Random(0)
-    for key in paths(parts(name)[0]["model"]):
+    for key in paths(parts(name)[0]["steps"][0]):
         new = chance.choice(VALUES)
         try:
             model = changed(name, value(key, new))
