@@ -19,7 +19,7 @@ from gpukpca._container import is_container
 from gpukpca._files import replaced_whole
 from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.cli.inputs import read_input
-from gpukpca.cli.machine import peak_memory_mib, versions
+from gpukpca.cli.machine import cost
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
 from gpukpca.cli.report import show_pairs
 from gpukpca.cli.table import Table, input_options
@@ -36,7 +36,7 @@ Map = Callable[[np.ndarray], np.ndarray]
 
 def run_transform(options: SimpleNamespace) -> None:
     """Check, load, read, project, write, print."""
-    targets = _targets(options)
+    targets = checked_targets(options)
     pipeline, model, notes = _load(options)
     table = _table(options, model, notes)
     started = time.perf_counter()
@@ -51,13 +51,16 @@ def run_transform(options: SimpleNamespace) -> None:
 
 def run_denoise(options: SimpleNamespace) -> None:
     """Check, load, read, project and map back, write, draw, print."""
-    targets = _targets(options)
-    if options.image_shape is not None and options.plot is None:
-        raise InvalidParameterError("--image-shape is for pictures: give --plot as well.")
+    targets = checked_targets(options)
     pipeline, model, notes = _load(options)
     denoise, before = _denoiser(model, options.n_components), pipeline[:-1]
     table = _table(options, model, notes)
-    _check_picture(options, *table.X.shape)
+    if options.image_shape is not None:
+        from gpukpca.plotting.images import check_image_shape
+
+        check_image_shape(options.image_shape, table.X.shape[1])
+    elif options.plot is not None and min(table.X.shape) < 2:
+        raise InvalidParameterError("--plot: one sample, or one column, has no plane to draw.")
     started = time.perf_counter()
     points = _in_chunks(lambda X: before.inverse_transform(denoise(before.transform(X))), table.X, options.quiet)
     facts = _facts(options, model, table, time.perf_counter() - started, targets)
@@ -93,12 +96,6 @@ def _denoiser(model: Any, count: int | None) -> Map:
         return model.inverse_transform(scores)
 
     return through_axes
-
-
-def _targets(options: SimpleNamespace) -> dict[str, Path]:
-    if options.output is None:
-        raise ValueError("nothing would be written: give --output.")
-    return checked_targets(options)
 
 
 def _load(options: SimpleNamespace) -> tuple[Any, Any, dict[str, Any]]:
@@ -155,15 +152,8 @@ def _facts(
     options: SimpleNamespace, model: Any, table: Table, seconds: float, targets: dict[str, Path]
 ) -> dict[str, Any]:
     """Return the metadata, in JSON's types."""
-    return {
-        "versions": versions(),
-        "model": str(options.model),
-        "estimator": type(model).__name__,
-        "input": table.source,
-        "seconds": seconds,
-        "peak_memory_mib": peak_memory_mib(),
-        "written": [str(path) for path in targets.values()],
-    }
+    facts = {"model": str(options.model), "estimator": type(model).__name__, "input": table.source}
+    return facts | cost(seconds, targets)
 
 
 def _show(options: SimpleNamespace, table: Table, facts: dict[str, Any]) -> None:
@@ -178,16 +168,6 @@ def _show(options: SimpleNamespace, table: Table, facts: dict[str, Any]) -> None
     ]
     if not options.quiet:
         show_pairs(Console(), lines)
-
-
-def _check_picture(options: SimpleNamespace, n: int, d: int) -> None:
-    """Raise for a picture that cannot be drawn."""
-    if options.image_shape is not None:
-        from gpukpca.plotting.images import check_image_shape
-
-        check_image_shape(options.image_shape, d)
-    elif options.plot is not None and min(n, d) < 2:
-        raise InvalidParameterError(f"--plot: there is no plane of {n} samples with {d} columns to draw.")
 
 
 def _figure(options: SimpleNamespace, table: Table, points: np.ndarray) -> Any:

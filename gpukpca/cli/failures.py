@@ -21,16 +21,8 @@ from gpukpca.exceptions import ClusterError, ConvergenceError, DeviceLostError, 
 QUOTES = "'\""
 NOTHING = "nothing was written"
 BAD_INPUT, INTERRUPTED, TERMINATED = 2, 130, 143
-FAILURES = (
-    ValueError,
-    TypeError,
-    MemoryError,
-    OSError,
-    ClusterError,
-    ConvergenceError,
-    DeviceUnavailableError,
-    DeviceLostError,
-)
+OF_LIBRARY = (ClusterError, ConvergenceError, DeviceUnavailableError, DeviceLostError)
+FAILURES = (ValueError, TypeError, MemoryError, OSError, *OF_LIBRARY)
 
 
 def say(text: str, err: bool = False) -> None:
@@ -46,13 +38,6 @@ def fail(message: str, code: int = BAD_INPUT, word: str = "error: ") -> NoReturn
     """Print one line on the standard error and exit."""
     say(word + " ".join(message.split()), err=True)
     sys.exit(code)
-
-
-def message_of(error: BaseException) -> str:
-    """Return the message of an exception, with the path where the system names one, and with names of options."""
-    if isinstance(error, OSError) and error.filename and error.strerror:
-        return f"{error.filename}: {error.strerror}"
-    return with_options(str(error)) or type(error).__name__
 
 
 def with_options(message: str) -> str:
@@ -93,16 +78,11 @@ class OneLineErrors(click.Group):
         except click.Abort:
             fail("interrupted", INTERRUPTED, "")
         except click.ClickException as error:
-            fail(_with_help(error))
+            message, context = error.format_message(), vars(error).get("ctx")
+            if context is not None and type(error) is not click.BadParameter:  # the message for a wrong value suffices
+                message = f"{message.rstrip('.')} (see {context.command_path} --help)."
+            fail(message)
         sys.exit(code if isinstance(code, int) else 0)
-
-
-def _with_help(error: click.ClickException) -> str:
-    """Return the message for wrong arguments, with the command that explains them; a wrong value needs no help."""
-    message = error.format_message()
-    if type(error) is click.BadParameter or not isinstance(error, click.UsageError) or error.ctx is None:
-        return message
-    return f"{message.rstrip('.')} (see {error.ctx.command_path} --help)."
 
 
 @contextmanager
@@ -122,27 +102,22 @@ def failures_in_one_line(debug: bool, checkpoint: Path | None = None) -> Iterato
         if isinstance(error, BrokenPipeError):
             raise
         if not debug:
-            fail(message_of(error) + _resumable(error, checkpoint))
+            message = with_options(str(error))
+            if isinstance(error, OSError) and error.filename and error.strerror:
+                message = f"{error.filename}: {error.strerror}"
+            # A lost cluster is the one failure that leaves a checkpoint to resume from.
+            left = _left_in(checkpoint) if isinstance(error, ClusterError) else NOTHING
+            fail((message or type(error).__name__) + ("" if left == NOTHING else f" {left[0].upper()}{left[1:]}."))
         say(traceback.format_exc(), err=True)
         sys.exit(BAD_INPUT)
 
 
-def _resumable(error: BaseException, checkpoint: Path | None) -> str:
-    """Return the sentence after a lost cluster: the one failure that leaves a checkpoint to resume from."""
-    if not isinstance(error, ClusterError) or checkpoint is None:
-        return ""
-    left = _left_in(checkpoint)
-    return "" if left == NOTHING else f" {left[0].upper()}{left[1:]}."
-
-
 def _left_in(checkpoint: Path | None) -> str:
     """Return what interrupted work leaves behind."""
-    if checkpoint is None:
-        return NOTHING
     # By now it is in memory; the help of the program should not wait for it.
     from gpukpca.checkpoint import has_checkpoint
 
-    if not has_checkpoint(checkpoint):
+    if checkpoint is None or not has_checkpoint(checkpoint):
         return NOTHING
     return f"the checkpoint is in {checkpoint}: the same command goes on from it"
 

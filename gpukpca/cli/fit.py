@@ -23,7 +23,7 @@ from gpukpca.backend.finite import check_finite
 from gpukpca.checkpoint import has_checkpoint
 from gpukpca.cli.failures import say
 from gpukpca.cli.inputs import read_input
-from gpukpca.cli.machine import peak_memory_mib, versions
+from gpukpca.cli.machine import cost
 from gpukpca.cli.methods import METHODS, Method, check_options
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
 from gpukpca.cli.report import ProgressBar, show_run, show_table
@@ -44,10 +44,6 @@ def run_plan(options: SimpleNamespace) -> None:
 
 def run_fit(options: SimpleNamespace) -> None:
     """Check, read, fit, write, print."""
-    if options.output is None and options.save is None and options.plot is None:
-        raise ValueError(
-            "nothing would be written: give --output for the scores, --save for the model, --plot for a picture."
-        )
     if options.quiet and options.verbose:
         raise ValueError("--quiet and --verbose contradict each other; give one of them.")
     targets = checked_targets(options)
@@ -59,12 +55,8 @@ def run_fit(options: SimpleNamespace) -> None:
             scores = model.fit_transform(table.X)
             seconds = time.perf_counter() - started
     plan = method.plan_of(model)
-    facts = _facts(options, method, model, scores, table, scaler) | {
-        "seconds": seconds,
-        "peak_memory_mib": peak_memory_mib(),
-        "checkpoint": _checkpoint_line(options, bar.resumed, plan),
-        "written": [str(path) for path in targets.values()],
-    }
+    facts = _facts(options, method, model, scores, table, scaler) | cost(seconds, targets)
+    facts["checkpoint"] = _checkpoint_line(options, bar.resumed, plan)
     _write(options, method, model, scores, table, scaler, facts, targets)
     if not options.quiet:
         out = Console()
@@ -143,7 +135,6 @@ def _facts(
         parameters["eigen_solver"] = str(parameters["eigen_solver"])
     plan = method.plan_of(model)
     return {
-        "versions": versions(),
         "method": method.name,
         "input": table.source,
         "columns": abbreviated(table.feature_names or ()) or f"{table.X.shape[1]} without names",

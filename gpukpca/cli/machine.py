@@ -6,6 +6,7 @@ import platform
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -37,6 +38,12 @@ def show_machine() -> None:
             name, threads = library["internal_api"], library["num_threads"]
             lines.append(("blas", f"{name} {library['version'] or ''}, {pluralize(threads, 'thread')}"))
     show_pairs(Console(), lines)
+
+
+def cost(seconds: float, targets: dict[str, Path]) -> dict[str, Any]:
+    """Return the metadata of every run: versions, time, memory, and the files that are written."""
+    written = [str(path) for path in targets.values()]
+    return {"versions": versions(), "seconds": seconds, "peak_memory_mib": peak_memory_mib(), "written": written}
 
 
 def versions() -> dict[str, str]:

@@ -128,16 +128,12 @@ def _notes(notes: tuple[str, ...]) -> Lines:
     return [("cluster" if note.startswith(CLUSTER_NOTE) else "note", note.removeprefix(CLUSTER_NOTE)) for note in notes]
 
 
-def _checkpoint(options: SimpleNamespace) -> dict[str, Any]:
-    """Return the parameter of the estimator; a plan has none. The folder is checked before the input is read."""
+def _spectral_parameters(options: SimpleNamespace) -> dict[str, Any]:
+    """Return the parameters of the methods that accept «all» and write checkpoints; a plan has no checkpoint."""
     folder = vars(options).get("checkpoint")
-    check_folder(folder)
-    return {"checkpoint": None if folder is None else str(folder)}
-
-
-def _all_is_none(options: SimpleNamespace) -> dict[str, Any]:
-    """Return the number of components as the estimators take it where «all» is allowed."""
-    return {"n_components": None if options.n_components == "all" else options.n_components}
+    check_folder(folder)  # before the input is read
+    count = None if options.n_components == "all" else options.n_components
+    return {"n_components": count, "checkpoint": None if folder is None else str(folder)}
 
 
 # -- kernel PCA --------------------------------------------------------------------------------------------------------
@@ -150,7 +146,7 @@ def _kernel_parameters(options: SimpleNamespace) -> dict[str, Any]:
     if options.scale and options.kernel == "precomputed":
         raise InvalidParameterError("--scale standardizes columns of data; a precomputed kernel matrix has none.")
     # Nobody changes X after the fit, so no copy of it is needed.
-    parameters = {**_all_is_none(options), **_checkpoint(options), "copy_X": False}
+    parameters = _spectral_parameters(options) | {"copy_X": False}
     if options.eigen_solver == "nystrom":
         return parameters | {"eigen_solver": Nystrom(options.rank, options.landmarks, options.tol or 0.0), "tol": 0}
     if options.rank is not None or options.landmarks != "rpcholesky":
@@ -190,12 +186,6 @@ def _kernel_lines(model: KernelPCA) -> Lines:
 
 
 # -- PCA ---------------------------------------------------------------------------------------------------------------
-
-
-def _pca_parameters(options: SimpleNamespace) -> dict[str, Any]:
-    if vars(options).get("image_shape") is not None and options.plot is None:
-        raise InvalidParameterError("--image-shape is for pictures: give --plot as well.")
-    return _all_is_none(options) | _checkpoint(options)
 
 
 def _pca_lines(model: PCA) -> Lines:
@@ -326,7 +316,7 @@ METHODS = {
             estimator=PCA,
             title="PCA",
             options=("svd_solver", "whiten", "image_shape", "checkpoint", "scheduler"),
-            parameters=_pca_parameters,
+            parameters=_spectral_parameters,
             default_count=lambda n, d: min(DEFAULT_COMPONENTS, n, d),
             columns=lambda model: [
                 *_spectrum("variance", model.explained_variance_, model),

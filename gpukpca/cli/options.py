@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,7 +38,7 @@ class NumberOr(click.ParamType):
 
 
 class WholeNumber(click.IntRange):
-    """An integer from `min` on; Click's own name for it makes no sentence."""
+    """An integer from `min` on; Click's name for it makes no sentence."""
 
     name = "integer"
 
@@ -94,22 +94,22 @@ class GroupedCommand(click.Command):
                 formatter.write_dl(records)
 
 
-def option(*names: str, default: Any = None, **settings: Any) -> click.Option:
-    """Return an option whose default is in its help; one that only some methods read names them in brackets."""
-    made = click.Option(names, default=default, show_default=default is not None, **settings)
-    owners = [method.name for method in METHODS.values() if made.name in method.options]
-    if owners:
-        made.help = f"[{', '.join(owners)}] {made.help}"
+def option(names: str, text: str, default: Any = None, **settings: Any) -> click.Option:
+    """Return an option; its help states the default, and in brackets the methods if only some read the option."""
+    made = click.Option(names.split(), default=default, show_default=bool(default), help=text, **settings)
+    if owners := [method.name for method in METHODS.values() if made.name in method.options]:
+        made.help = f"[{', '.join(owners)}] {text}"
     return made
 
 
-def flag(*names: str, **settings: Any) -> click.Option:
+def flag(names: str, text: str) -> click.Option:
     """Return an option without a value."""
-    made = option(*names, is_flag=True, default=False, **settings)
-    made.show_default = False
-    return made
+    return option(names, text, False, is_flag=True)
 
 
-def choice(*names: str, of: Any, **settings: Any) -> click.Option:
+def choice(names: str, values: Iterable[str], text: str, default: str | None = None) -> click.Option:
     """Return an option with one of some values."""
-    return option(*names, type=click.Choice(list(of)), **settings)
+    return option(names, text, default, type=click.Choice(list(values)))
+
+
+COUNT = WholeNumber(min=1)

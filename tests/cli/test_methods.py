@@ -345,7 +345,7 @@ def test_options_of_other_methods_are_refused(method: str):
         option = OPTIONS[name]
         if name not in METHODS[method].options:
             value = [] if option.is_flag else [VALUES.get(name, "3")]
-            message = refused("fit", "iris", "--method", method, option.opts[-1], *value, *OUT)
+            message = refused("fit", "iris", "--method", method, option.opts[-1], *value, *OUT, "--plot", "p.png")
             assert f"{option.opts[-1]} does not apply to --method {method}; it is for --method " in message
         owners = ", ".join(one.name for one in METHODS.values() if name in one.options)
         assert option.help.startswith(f"[{owners}] ")
