@@ -1,11 +1,15 @@
-"""Wrong arguments of the functions and results of latent models and local PCA: the class and the words of the error."""
+"""Fits of latent models and local PCA without an estimator: the bits of the estimators, wrong arguments."""
 
 from __future__ import annotations
+
+import doctest
 
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.base import clone
 
+from gpukpca import BayesianPCA, LocalPCA, ProbabilisticPCA
 from gpukpca.algorithms import (
     LatentSettings,
     MixtureSettings,
@@ -15,7 +19,11 @@ from gpukpca.algorithms import (
     fit_pca,
     fit_probabilistic_pca,
 )
+from gpukpca.algorithms.fields import attributes_of
+from gpukpca.algorithms.latent import fit as latent_fit
+from gpukpca.algorithms.mixture import fit as mixture_fit
 from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
+from tests.datasets import same_bits
 
 X = np.random.default_rng(0).standard_normal((60, 5)) * np.arange(1.0, 6.0)
 LATENT = fit_probabilistic_pca(X, 2)
@@ -26,6 +34,49 @@ def with_entry(value):
     rows = X.copy()
     rows[3, 2] = value
     return rows
+
+
+# Function, its settings, and the estimator.
+EM = LatentSettings(tol=1e-3)
+TWINS = {
+    "probabilistic": (fit_probabilistic_pca, (3,), EM, ProbabilisticPCA(3, tol=1e-3, random_state=0)),
+    "Bayesian": (fit_bayesian_pca, (3,), EM, BayesianPCA(3, tol=1e-3, random_state=0)),
+    "mixture": (fit_local_pca, (2, 2), MixtureSettings("mixture"), LocalPCA(2, 2, random_state=0)),
+    "hard": (fit_local_pca, ([1, 2], 2), MixtureSettings("hard"), LocalPCA([1, 2], 2, method="hard", random_state=0)),
+}
+
+
+@pytest.mark.parametrize("missing", [False, True], ids=["complete", "missing"])
+@pytest.mark.parametrize("name", TWINS)
+def test_functions_have_the_bits_of_the_estimators(xp, rng, dtype, name, missing):
+    function, arguments, settings, estimator = TWINS[name]
+    host = rng.standard_normal((57, 3)) @ rng.standard_normal((3, 8)) + 0.1 * rng.standard_normal((57, 8)) + 5.0
+    if missing and function is not fit_local_pca:
+        host[rng.random(host.shape) < 0.1] = np.nan
+    rows = xp.array(host.astype(dtype))
+    fit, model = function(rows, *arguments, settings=settings, rng=0), clone(estimator).fit(rows)
+    for field, value in attributes_of(fit, "model").items():
+        assert (field not in vars(model)) if value is None else same_bits(value, getattr(model, field), xp), field
+    scores, labels = model.transform(rows), (model.labels_,) if name in ("mixture", "hard") else ()
+    assert same_bits(fit.transform(rows), scores, xp)
+    assert same_bits(fit.inverse_transform(scores, *labels), model.inverse_transform(scores, *labels), xp)
+    assert same_bits(fit.log_density(rows), model.score_samples(rows), xp)
+    if labels:
+        assert same_bits(fit.predict(rows), model.predict(rows), xp)
+    assert fit == fit
+    assert fit != function(rows, *arguments, settings=settings, rng=0)
+
+
+@pytest.mark.parametrize("module", [latent_fit, mixture_fit], ids=lambda module: module.__name__)
+def test_examples_run(module):
+    assert doctest.testmod(module).failed == 0
+
+
+def test_results_take_lists_and_no_rows():
+    assert np.array_equal(LATENT.transform(X.tolist()), LATENT.transform(X))
+    assert np.array_equal(LOCAL.predict(X.tolist()), LOCAL.labels)
+    assert (LOCAL.predict(X[:0]).shape, LOCAL.transform(X[:0]).shape) == ((0,), (0, 1))
+    assert LATENT.transform(X[:0]).shape == (0, 2)
 
 
 ROWS = {
@@ -115,6 +166,16 @@ def test_results_that_overflow_are_reported():
 def test_latent_functions_check_the_rows(function, wrong, words):
     with pytest.raises((ValueError, TypeError), match=words):
         function(wrong, 2)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [([X], "iterable of batches"), (with_entry(np.nan), "missing values")],
+    ids=["batches", "missing"],
+)
+def test_the_direct_solver_needs_complete_rows_in_one_array(rows, words):
+    with pytest.raises(ValueError, match=words):
+        fit_probabilistic_pca(rows, 2, settings=LatentSettings(solver="direct"))
 
 
 @cases({name: case for name, case in ROWS.items() if "column" not in name}, COMPLETE, EMPTY)
@@ -212,21 +273,6 @@ def test_batches_have_the_widest_dtype():
     narrow = X.astype(np.float32)
     for batches in ([X[:30], narrow[30:]], [narrow[:30], X[30:]]):
         assert fit_probabilistic_pca(batches, 2, rng=0).components.dtype == np.float64
-
-
-def test_results_take_lists_and_give_nothing_for_nothing():
-    assert np.array_equal(LATENT.transform(X.tolist()), LATENT.transform(X))
-    assert np.array_equal(LOCAL.predict(X.tolist()), LOCAL.labels)
-    assert LOCAL.predict(X[:0]).shape == (0,)
-    assert LOCAL.transform(X[:0]).shape == (0, 1)
-    assert LATENT.transform(X[:0]).shape == (0, 2)
-
-
-def test_results_are_equal_to_themselves_only():
-    assert LATENT == LATENT
-    assert LOCAL == LOCAL
-    assert fit_probabilistic_pca(X, 2) != LATENT
-    assert fit_local_pca(X, 2, 1, rng=0) != LOCAL
 
 
 def test_kinds_of_tensors():
