@@ -1,4 +1,4 @@
-"""A pass over K on a cluster, from measured rates: what is computed, what is moved, what the scheduler does.
+"""A pass over K on a cluster, from measured rates: computing, bytes moved, work of the scheduler.
 
 A model, no measurement: rates are those of one machine, workers are alike and have a line each, nobody else is there.
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpukpca.distributed.gram import ADDED_BY_WORKERS_FROM
-from gpukpca.distributed.partitions import PANELS_A_WORKER
+from gpukpca.distributed.rows import group_count
 
 
 @dataclass(frozen=True)
@@ -32,79 +31,58 @@ class Rates:
 
 @dataclass(frozen=True)
 class Pass:
-    """One product with b columns: seconds, and bytes.
-
-    Attributes
-    ----------
-    compute, move, tasks : float
-        Seconds, added up as if none of it overlapped.
-    to_worker : float
-        Bytes of V, and of sums that are added up there, that a worker has sent to it.
-    to_client : float
-        Bytes that come back to this process.
-    count : int
-        Tasks.
-    """
+    """One product with b columns: seconds, added up as if nothing overlapped; bytes to a worker; number of tasks."""
 
     compute: float
     move: float
     tasks: float
     to_worker: float
-    to_client: float
     count: int
 
     @property
     def seconds(self) -> float:
         return self.compute + self.move + self.tasks
 
-    @property
-    def efficiency(self) -> float:
-        """Of the time, what is computing."""
-        return self.compute / self.seconds
-
 
 def share_of_rows(workers: int) -> float:
-    """Rows that a share needs: its own group of panels, and about half of the others and one half more."""
-    return min(1.0, 0.5 + 1.0 / workers)
+    """Return the share of the groups of rows that the pairs of a worker touch, at most."""
+    groups = group_count(workers)
+    return min(1.0, (groups + 1) / (2.0 * workers) + 2.0 / groups)
 
 
 def rows_bytes(n: int, d: int, workers: int, item: int) -> float:
-    """Bytes of X that come to each worker, once a fit."""
-    return n * d * item * share_of_rows(workers)
+    """Return the bytes of X that come to each worker, once a fit: rows, and their prepared form."""
+    return n * item * (d + (d + 2) * share_of_rows(workers))
 
 
-def modeled(n: int, b: int, workers: int, item: int, rates: Rates, added: bool | None = None) -> Pass:
-    """A pass without cached tiles; `added`: whether workers add up, by default where the library lets them."""
-    added = workers >= ADDED_BY_WORKERS_FROM if added is None else added
-    block = float(n * b * item)
-    parts = workers * share_of_rows(workers) * block
-    count = PANELS_A_WORKER * workers + workers
-    if added:
-        count += workers + int(workers**2 * share_of_rows(workers))
-    to_worker = block * share_of_rows(workers) + (parts / workers if added else 0.0)
-    to_client = block if added else parts
-    # V goes to the scheduler and from there to workers; what comes back goes through the scheduler too.
-    move = (2.0 * block + to_worker + 2.0 * to_client) / rates.line
-    return Pass(rates.entry * n * n / 2.0 / workers, move, rates.task * count, to_worker, to_client, count)
+def pass_bytes(n: int, b: int, workers: int, item: int) -> float:
+    """Return the bytes that come to each worker in a pass: rows of V, and both parts of the products it adds up."""
+    groups = group_count(workers)
+    return n * b * item * (share_of_rows(workers) + 2.0 * max(1.0, groups / workers))
+
+
+def modeled(n: int, b: int, workers: int, item: int, rates: Rates) -> Pass:
+    """Return a pass without cached tiles."""
+    groups, block = group_count(workers), float(n * b * item)
+    count, to_worker = 2 * groups + groups * (groups + 1) // 2, pass_bytes(n, b, workers, item)
+    # V and K V go through the scheduler.
+    move = (2.0 * block + to_worker + 2.0 * block) / rates.line
+    return Pass(rates.entry * n * n / 2.0 / workers, move, rates.task * count, to_worker, count)
 
 
 def model_table(rates: Rates, d: int, b: int, item: int) -> str:
-    """8 and 64 workers at n = 10⁶ and 10⁷, sums on this process beside sums on the workers."""
+    """Return the table of 8 and 64 workers at n = 10⁶ and 10⁷."""
     lines = [
         f"A model, not measured: {rates.entry * 1e9:.2f} ns an entry and worker, {rates.task * 1e3:.2f} ms a task, "
-        f"lines of {rates.line / 1e9:.2f} GB/s, d = {d}, b = {b}, {item} bytes an item; no tiles kept, no overlap.",
+        f"lines of {rates.line / 1e9:.2f} GB/s, d = {d}, b = {b}, {item} bytes an item; no tiles cached, no overlap.",
         "",
-        "| n | workers | sums on | a pass | computing | to a worker, a pass | back | X to a worker, once | tasks |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| n | workers | a pass | computing | to a worker, a pass | X to a worker, once | tasks |",
+        "|---|---|---|---|---|---|---|",
     ]
     for n in (10**6, 10**7):
         for workers in (8, 64):
-            for added in (False, True):
-                one = modeled(n, b, workers, item, rates, added)
-                where = "the workers" if added else "this process"
-                chosen = " (chosen)" if added == (workers >= ADDED_BY_WORKERS_FROM) else ""
-                moved = [one.to_worker, one.to_client, rows_bytes(n, d, workers, item)]
-                cells = [f"{n:.0e}", str(workers), where + chosen, f"{one.seconds:.4g} s", f"{one.efficiency:.0%}"]
-                cells += [f"{size / 1e9:.3g} GB" for size in moved] + [str(one.count)]
-                lines.append(f"| {' | '.join(cells)} |")
+            one = modeled(n, b, workers, item, rates)
+            cells = [f"{n:.0e}", str(workers), f"{one.seconds:.4g} s", f"{one.compute / one.seconds:.0%}"]
+            cells += [f"{size / 1e9:.3g} GB" for size in (one.to_worker, rows_bytes(n, d, workers, item))]
+            lines.append(f"| {' | '.join([*cells, str(one.count)])} |")
     return "\n".join(lines)

@@ -54,6 +54,8 @@ class SymmetricOperator(Protocol):
         Column means that the first product computes and later ones use. A checkpoint stores and restores them.
     workers : int
         Threads that work on a factor of the matrix; 0: as many as BLAS may use.
+    has_remote_columns : bool
+        Whether `columns` returns `PartitionedRows`, which stay where they are computed.
     name : str
         The subject of error messages.
     """
@@ -65,6 +67,7 @@ class SymmetricOperator(Protocol):
     rounding: float = 0.0
     known_means: Array | None = None
     workers: int = 0
+    has_remote_columns: bool = False
     name: str = "the kernel matrix"
 
     def __matmul__(self, V: Array) -> Array:

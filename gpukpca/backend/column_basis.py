@@ -9,6 +9,7 @@ import numpy as np
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import inner_products
 from gpukpca.backend.namespace import from_host, namespace_of, writable
+from gpukpca.backend.partitioned_rows import PartitionedRows
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class ColumnBasis:
 
     Attributes
     ----------
-    parts : tuple of arrays, each (n, k)
+    parts : tuple of arrays or PartitionedRows, each (n, k)
         The columns side by side; in several arrays only where they come from several files.
     store : array, shape (n, capacity), or None
         The memory that `parts` is a view of.
@@ -43,7 +44,10 @@ class ColumnBasis:
     @property
     def array(self) -> Array:
         """Return all columns, shape (n, count); shares memory."""
-        return self.parts[0] if len(self.parts) == 1 else namespace_of(self.parts[0]).concat(self.parts, axis=1)
+        first, *others = self.parts
+        if isinstance(first, PartitionedRows):
+            return first.map_panels(_side_by_side, *others, width=self.count)
+        return namespace_of(first).concat(self.parts, axis=1) if others else first
 
     def memory_for(self, b: int) -> Array | None:
         """Return the memory (n, b) of the columns that are appended next; None where the library cannot write to it."""
@@ -68,3 +72,7 @@ class ColumnBasis:
     def products_with(self, W: Array) -> np.ndarray:
         """Return inner products with the columns of W, on the host, shape (count, b), summed in the widest type."""
         return inner_products(self.array, W)
+
+
+def _side_by_side(*parts: Array) -> Array:
+    return namespace_of(*parts).concat(list(parts), axis=1)

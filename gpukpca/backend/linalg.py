@@ -29,6 +29,7 @@ from gpukpca.backend.namespace import (
     to_host,
     writes_in_place,
 )
+from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.cuda import distances as cuda_distances
 from gpukpca.cuda import linalg as cuda_linalg
 from gpukpca.cuda.eigh import syevd
@@ -73,6 +74,8 @@ def differences_dtype(a: Array, b: Array) -> Any:
 
 def column_sums(V: Array) -> Array:
     """Return the sums of the columns of V, shape (b,), accumulated in the widest floating type."""
+    if isinstance(V, PartitionedRows):
+        return sum(V.over_panels(column_sums))
     xp, wide = namespace_of(V), accumulation_dtype(V)
     with overflow_allowed():
         return down_columns(V, partial(xp.sum, dtype=wide))
@@ -131,6 +134,9 @@ def inner_products(A: Array, B: Array) -> np.ndarray:
     Panels of rows are widened without a copy of the whole. With A = B, a buffer times its own transpose, they must be
     small (`row_products` gives the reason).
     """
+    if isinstance(A, PartitionedRows):
+        products: np.ndarray = sum(A.over_panels(inner_products, B if B is A else A.split(B)))
+        return products
     namespace_of(A, B)  # raises where they are of two libraries or on two devices
     wide, n = accumulation_dtype(A), A.shape[0]
     panel = inner_panel(A, is_wide=A.dtype == wide and B.dtype == wide)

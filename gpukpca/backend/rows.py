@@ -15,6 +15,7 @@ from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.csr import canonical, check_compressed
 from gpukpca.backend.device import is_on_gpu
+from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import column_norms, column_sums, down_columns
 from gpukpca.backend.namespace import (
     accumulation_dtype,
@@ -139,6 +140,17 @@ def gather_rows(X: Any, chosen: Any) -> Any:
     if writes_in_place(X):  # NumPy's `take` first copies the whole of an array that is not in C order
         return X[indices(chosen, X)]
     return namespace_of(X).take(X, indices(chosen, X), axis=0)
+
+
+def subtract_row(X: Any, v: Array) -> Any:
+    """Return X - 1 vᵀ; in place where the library can."""
+    if isinstance(X, PartitionedRows):
+        return X.map_panels(_panel_less_row, v, width=X.shape[1])
+    return add(X, -v[None, :])
+
+
+def _panel_less_row(panel: Array, v: Array) -> Array:
+    return panel - v[None, :]
 
 
 def take_columns(X: Array, chosen: Any) -> Array:

@@ -28,7 +28,7 @@ from gpukpca.cli.methods import METHODS, Method, check_options
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
 from gpukpca.cli.report import ProgressBar, show_run, show_table
 from gpukpca.cli.table import Table, abbreviated, check_memory, input_options
-from gpukpca.distributed.connection import connected
+from gpukpca.distributed.client import connected
 from gpukpca.persistence import save_with_notes
 
 

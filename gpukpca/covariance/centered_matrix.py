@@ -97,6 +97,11 @@ class CenteredMatrix(Protocol):
         T = self.times(V)
         return orthonormal_factors(T)[1], T
 
+    def own_triangle(self) -> np.ndarray:
+        """Return R of Z = Q R on the host in float64, shape (min(n, d), d)."""
+        Z = to_host(self.materialized()).astype(np.float64)
+        return np.asarray(np.linalg.qr(Z, mode="r"))
+
     @property
     def mean(self) -> Array:
         """Return the mean in the units of X, shape (d,), wide."""

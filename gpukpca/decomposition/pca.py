@@ -76,11 +76,12 @@ class PCA(
         Accepted for scikit-learn's sake; X is never written to.
     whiten : bool
         Scores of variance 1; exactly 0 where a component has none.
-    svd_solver : "auto", "covariance_eigh", "dual", "full", "randomized" or "arpack"
+    svd_solver : "auto", "covariance_eigh", "dual", "full", "tsqr", "randomized" or "arpack"
         "covariance_eigh": eigenproblem of the features, d x d. "dual": of the samples, n x n. "full": LAPACK's SVD of
-        the centered data. "randomized": block Krylov on the smaller side, matrix-free, stopped by residuals; "arpack"
-        is another name for it. "auto": "full" up to 500 x 500; "dual" where n < d; "covariance_eigh" otherwise, and
-        "randomized" where d > 2000 and few components are requested, for large sparse data, and where memory is short.
+        the centered data, on a cluster of their triangular factor; "tsqr", dask-ml's name, means the same.
+        "randomized": block Krylov on the smaller side, matrix-free, stopped by residuals; "arpack" is another name for
+        it. "auto": "full" up to 500 x 500; "dual" where n < d; "covariance_eigh" otherwise, and "randomized" where
+        d > 2000 and few components are requested, for large sparse data, and where memory is short.
     tol : float in [0, 1)
         For "randomized": residuals ``||ZᵀZ v - σ² v||`` are at most tol σ₁². 0 is 1e-8 in float64 and 1e-5 in
         float32.
@@ -154,7 +155,7 @@ class PCA(
     in float64. Where squaring the data has cost small variances their digits, their axes are recomputed from the data.
     On a cluster the workers make and add up products of their rows, and the eigenproblem is solved in this process:
     "covariance_eigh" moves at most d² items a panel of rows, and never more than the data; "dual" n² to this process,
-    "randomized" a block a pass to every worker and back; "full" is an SVD of the triangular factor, for n >= d.
+    "randomized" a block a pass to every worker and back; "full" is an SVD of the triangular factor, min(n, d) d items.
     The Gaussian model (`score`, `get_covariance`) is that of the data, with `whiten` too, where scikit-learn's squares
     every variance.
 
@@ -379,5 +380,5 @@ class PCA(
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.svd_solver != "full"
+        tags.input_tags.sparse = self.svd_solver not in ("full", "tsqr")
         return tags

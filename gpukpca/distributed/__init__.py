@@ -1,13 +1,13 @@
-"""Kernel matrices on the workers of a Dask cluster; Dask is imported when it is used.
+"""Kernel matrices and covariances on the workers of a Dask cluster; Dask is imported when it is used.
 
 GPUs: one worker a GPU, as dask-cuda's ``LocalCUDACluster()`` starts them. Chunks that are CuPy arrays are computed
-where they are; ``cuda=True`` moves panels to the GPU of their worker. What comes back are NumPy arrays.
+where they are; ``cuda=True`` moves panels to the GPU of their worker. Results are NumPy arrays.
 """
 
 from gpukpca.distributed.client import Cluster, client_for, cluster_for
 from gpukpca.distributed.covariance import ClusterCenteredMatrix
 from gpukpca.distributed.gram import DaskGram
-from gpukpca.distributed.partitions import ClusterRows, dask_kind, is_dask_array
+from gpukpca.distributed.rows import ClusterRows, dask_kind, is_dask_array
 
 __all__ = [
     "Cluster",

@@ -1,24 +1,23 @@
-"""What a chunk of a Dask array is found to hold, and how chunks become panels; runs on the workers."""
+"""The contents of the chunks of a Dask array: shape, dtype and faults, found on the workers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.backend.device import cuda_place, device_context, placed_rows
+from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, namespace_of, to_host
-from gpukpca.backend.rows import as_rows
-from gpukpca.exceptions import DeviceUnavailableError
 
 LARGEST_EXACT = 2**53
 
 
 @dataclass(frozen=True)
 class Found:
-    """Entries of one kind: how many, and row and column of the first."""
+    """Entries of one kind: their count, and row and column of the first."""
 
     count: int = 0
     row: int = 0
@@ -27,7 +26,7 @@ class Found:
 
 @dataclass(frozen=True)
 class ChunkFacts:
-    """What one look at a chunk tells.
+    """The contents of a chunk.
 
     Attributes
     ----------
@@ -51,7 +50,7 @@ class ChunkFacts:
 
 
 def chunk_facts(chunk: Any) -> ChunkFacts:
-    """Shape, dtype, and what is wrong with the entries."""
+    """Return shape, dtype and faults of a chunk."""
     shape = tuple(int(side) for side in getattr(chunk, "shape", ()))
     dtype = str(getattr(chunk, "dtype", type(chunk).__name__))
     if fault := _fault(chunk):
@@ -59,14 +58,13 @@ def chunk_facts(chunk: Any) -> ChunkFacts:
     on_gpu, kind = is_foreign(chunk), chunk.dtype.kind
     with device_context(chunk):
         if kind == "f":
-            nan, infinity = not_finite(chunk)
-            return ChunkFacts(shape, dtype, "", on_gpu, 0, nan, infinity)
+            return ChunkFacts(shape, dtype, "", on_gpu, 0, *not_finite(chunk))
         largest = max(abs(int(chunk.max())), abs(int(chunk.min()))) if kind in "iu" and chunk.size else 0
     return ChunkFacts(shape, dtype, "", on_gpu, largest if largest > LARGEST_EXACT else 0)
 
 
 def _fault(chunk: Any) -> str:
-    """Why a chunk is not an array of real numbers."""
+    """Return why a chunk is not an array of real numbers."""
     if is_sparse(chunk) or hasattr(chunk, "todense") or type(chunk).__module__.startswith("cupyx."):
         return "is sparse; make it dense with X.map_blocks(lambda block: block.toarray())"
     if isinstance(chunk, np.ma.MaskedArray):
@@ -79,51 +77,48 @@ def _fault(chunk: Any) -> str:
 
 
 def not_finite(panel: Array) -> tuple[Found, Found]:
-    """For NaN and for infinity: how many, and where the first is."""
+    """Return count and first place of NaN and of infinity."""
     xp = namespace_of(panel)
     if bool(xp.all(xp.isfinite(panel))):
         return Found(), Found()
-    host = to_host(panel)
-    nan, infinity = (np.argwhere(test(host)) for test in (np.isnan, np.isinf))
-    return _found(nan), _found(infinity)
+    places = [np.argwhere(test(to_host(panel))) for test in (np.isnan, np.isinf)]
+    nan, infinity = (Found(len(at), *map(int, at[0])) if len(at) else Found() for at in places)
+    return nan, infinity
 
 
-def _found(places: np.ndarray) -> Found:
-    return Found(len(places), *(int(place) for place in places[0])) if len(places) else Found()
-
-
-def joined_facts(facts: list[ChunkFacts], kind: str) -> Found:
-    """What all chunks hold of "nan" or "infinity", with the row counted over all of them."""
-    count = sum(getattr(fact, kind).count for fact in facts)
+def first_of_all(found: Sequence[Found], lengths: Sequence[int]) -> Found:
+    """Return the count over chunks of these lengths, and the first place with its row counted over all of them."""
     start = 0
-    for fact in facts:
-        found = getattr(fact, kind)
-        if found.count:
-            return Found(count, start + found.row, found.column)
-        start += fact.shape[0]
+    for one, length in zip(found, lengths, strict=True):
+        if one.count:
+            return Found(sum(other.count for other in found), start + one.row, one.column)
+        start += length
     return Found()
 
 
-# -- panels ------------------------------------------------------------------------------------------------------------
+def checked_width(facts: Sequence[ChunkFacts]) -> int:
+    """Return the width that all chunks have; raise an error that names the chunk that is wrong."""
+    for k, fact in enumerate(facts):
+        if fact.dtype.startswith("complex"):
+            raise ValueError(f"Complex data not supported: chunk {k} holds {fact.dtype}.")
+        if fact.fault:
+            raise TypeError(f"chunk {k} of the Dask array {fact.fault}.")
+        if len(fact.shape) != 2 or fact.shape[1] != facts[0].shape[1]:
+            raise ValueError(
+                f"chunk {k} has the shape {fact.shape}, and chunk 0 {facts[0].shape}: along axis 1 all must be of one "
+                "width."
+            )
+    n, d = sum(fact.shape[0] for fact in facts), facts[0].shape[1]
+    if not n:
+        raise ValueError("Found array with 0 sample(s): every chunk is empty, and a minimum of 1 is required.")
+    if not d:
+        raise ValueError(f"Found array with 0 feature(s) (shape=({n}, 0)) while a minimum of 1 is required.")
+    return d
 
 
-def as_panel(rows: Any, dtype: str, cuda: bool) -> Array:
-    """Rows as an array that kernels take, on the GPU of this worker where that is wanted."""
-    with device_context(rows):
-        rows = as_rows(rows)
-        rows = rows if str(rows.dtype) == dtype else rows.astype(dtype)
-    if not cuda or not is_numpy(rows):
-        return rows
-    place, what = cuda_place(None, dtype)
-    if place is None:
-        raise DeviceUnavailableError(f"this worker cannot compute on a GPU: {what}")
-    with device_context(place):
-        return placed_rows(rows, place)
-
-
-def joined(skipped: int, count: int, *panels: Array) -> Array:
-    """So many rows of consecutive panels, without the first few."""
-    with device_context(panels[0]):
-        xp = namespace_of(*panels)
-        rows = panels[0] if len(panels) == 1 else xp.concat(list(panels), axis=0)
-        return xp.asarray(rows[skipped : skipped + count, :], copy=True)
+def lost_digits(facts: Sequence[ChunkFacts]) -> str:
+    """Return what of the chunks float64 cannot hold; nothing where it holds all."""
+    if largest := max(fact.largest for fact in facts):
+        return f"integers up to {largest} exceed 2**53 and lose digits in float64."
+    extended = any(fact.dtype.startswith("float") and np.dtype(fact.dtype).itemsize > 8 for fact in facts)
+    return "extended precision is reduced to float64." if extended else ""

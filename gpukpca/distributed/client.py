@@ -1,59 +1,45 @@
-"""A Dask cluster as the operators use it: work is waited for while workers live, and what is lost is named.
-
-Everything that a task needs is an argument of it or the result of another task, never scattered data alone: when a
-worker dies, the scheduler makes what it held anew from the source.
-"""
+"""A Dask cluster as the operators use it: errors name the work that was lost, and no wait is without an end."""
 
 from __future__ import annotations
 
+import pickle
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from gpukpca._formatting import pluralize
 from gpukpca._version import __version__
 from gpukpca.backend.device import cuda_place
 from gpukpca.exceptions import ClusterError, DeviceUnavailableError, InvalidParameterError
 
-# Seconds between two looks at the cluster, seconds in which the scheduler answers, and seconds without a worker after
-# which nothing is expected any more; the last is the setting "gpukpca.timeout" of Dask.
-LOOK = 1.0
-# Seconds without a worker after which it is said that one is waited for.
-SILENCE = 5.0
-ANSWER = 30.0
+# Seconds without a worker after which a wait ends; "gpukpca.timeout" in Dask's configuration.
 PATIENCE = 60.0
+# Seconds between two checks that workers live, and without a worker until the wait is reported; at most these shares of
+# the patience.
+CHECK_EVERY, REPORT_AFTER = 1.0, 5.0
+CHECK_SHARE, REPORT_SHARE = 0.15, 0.3
+# Seconds in which a scheduler answers: one that is known, and one at an address.
+ANSWER, TIMEOUT = 30.0, 10.0
+
+
+class LostWorkError(ClusterError):
+    """Tasks were forgotten: they were cancelled, or data that were sent to a worker ended with it."""
 
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker as the scheduler knows it.
-
-    Attributes
-    ----------
-    address, host : str
-    threads : int
-    memory : int
-        Bytes; 0 without a limit.
-    running : bool
-        Whether it takes work: one whose memory is full does not.
-    busy : bool
-        Whether it computes or fetches something.
-    """
+    """A worker as the scheduler describes it; `memory` is in bytes, 0 without a limit."""
 
     address: str
     host: str
     threads: int
     memory: int
-    running: bool = True
-    busy: bool = False
+    takes_work: bool
+    is_busy: bool
 
 
 class Cluster:
@@ -68,8 +54,8 @@ class Cluster:
     Attributes
     ----------
     workers : list of Worker
-        Those that take work now, in the order of their names. Ones that come later take the places of those that go:
-        wait for an adaptive cluster with ``client.wait_for_workers(n)``.
+        Those that take work at the start, in the order of their names. Wait for an adaptive cluster with
+        ``client.wait_for_workers(n)``; products use workers that join later too.
 
     Raises
     ------
@@ -86,112 +72,151 @@ class Cluster:
         _check_client(client)
         self.client = client
         self.patience = float(parse_timedelta(dask.config.get("gpukpca.timeout", PATIENCE)))
-        self._ill_since: float | None = None
-        self._waiting, self._told = waiting, False
-        self.results([self.submit(version_here, name="version")], ["the first task"])  # an adaptive cluster wakes up
-        self.workers = [worker for worker in self.workers_now() if worker.running]
+        self._idle_since: float | None = None
+        self._waiting, self._reported = waiting, False
+        self._direct = True
+        self.results([self.submit(int, name="first")], ["the first task"])  # an adaptive cluster starts a worker
+        self.workers = self.workers_now()
         if not self.workers:
             raise self._lost("the first task")
-        self._check_versions()
+        for address, version in self.run(version_reader()).items():
+            if version != __version__:
+                raise ClusterError(
+                    f"the worker at {address} runs gpukpca {version}, and this process {__version__}; install the same "
+                    "on both."
+                )
 
     def describe(self) -> str:
-        """«2 workers with 4 threads, scheduler at tcp://...»."""
-        threads = sum(worker.threads for worker in self.workers)
-        workers = f"{pluralize(len(self.workers), 'worker')} with {pluralize(threads, 'thread')}"
-        return f"{workers}, scheduler at {self.client.scheduler.address}"
+        """Return «2 workers with 4 threads, scheduler at tcp://...»."""
+        workers = f"{pluralize(len(self.workers), 'worker')} with {pluralize(self.threads, 'thread')}"
+        return f"{workers}, scheduler at {self._where}"
+
+    @property
+    def threads(self) -> int:
+        """Return the threads of all workers at the start."""
+        return sum(worker.threads for worker in self.workers)
 
     def workers_now(self) -> list[Worker]:
-        """The workers that the scheduler knows, in the order of their names; none where it does not answer."""
-        try:
-            found = self.client.sync(self.client.scheduler.identity, callback_timeout=ANSWER)["workers"]
-        except (OSError, AttributeError, CancelledError, RuntimeError):  # TimeoutError too; the client may be closed
-            return []
-        return [
-            _worker(address, facts)
-            for address, facts in sorted(found.items(), key=lambda item: (str(item[1].get("name")), item[0]))
-        ]
+        """Return the workers that take work now, in the order of their names."""
+        return [worker for worker in self._known_workers() if worker.takes_work]
 
-    def on_every_worker(self, function: Callable[..., Any], *arguments: Any, name: str) -> list[tuple[Worker, Any]]:
-        """``function(*arguments)`` on every worker; somewhere else where one has gone meanwhile."""
-        futures = [self.submit(function, *arguments, name=name, worker=worker.address) for worker in self.workers]
-        names = [f"the {name} of the worker at {worker.address}" for worker in self.workers]
-        return list(zip(self.workers, self.results(futures, names), strict=True))
-
-    def _check_versions(self) -> None:
-        for worker, found in self.on_every_worker(version_here, name="version"):
-            if found != __version__:
-                raise ClusterError(
-                    f"the worker at {worker.address} runs gpukpca {found}, and this process {__version__}; install "
-                    "the same on both."
-                )
+    def run(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+        """Return the result of a function on every worker, or its error, by address."""
+        found: dict[str, Any] = self.client.run(function, *arguments, on_error="return")
+        return found
 
     def check_gpus(self) -> None:
         """Raise `DeviceUnavailableError` where a worker has no GPU that computes."""
-        for worker, fault in self.on_every_worker(gpu_fault, name="gpu"):
+        for address, fault in self.run(gpu_fault).items():
             if fault:
                 raise DeviceUnavailableError(
-                    f"the worker at {worker.address} cannot compute on a GPU: {fault}. Start workers with a GPU each, "
-                    "as dask-cuda's LocalCUDACluster does, and no others."
+                    f"the worker at {address} cannot compute on a GPU: {fault}. Start workers with a GPU each, as "
+                    "dask-cuda's LocalCUDACluster does, and no others."
                 )
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
-    def submit(self, function: Callable[..., Any], *arguments: Any, name: str, worker: str | None = None) -> Any:
-        """A future of ``function(*arguments)``, on `worker` as long as that lives.
+    def submit(
+        self,
+        function: Callable[..., Any],
+        *futures: Any,
+        arguments: Sequence[Any] = (),
+        name: str,
+        worker: str | None = None,
+    ) -> Any:
+        """Return a future of ``function(*futures, *arguments)``, on `worker` while that lives.
 
         Raises
         ------
         InvalidParameterError
             An argument cannot be pickled.
         """
-        place = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
-        packed, given = _packed(function, arguments)
-        with large_graphs_are_meant():
-            key = f"gpukpca-{name}-{uuid.uuid4().hex}"
-            return self.client.submit(_runner(), packed, *given, key=key, pure=False, **place)
+        import dask
+        from distributed.protocol.pickle import dumps
 
-    def waited(self, futures: Sequence[Any], names: Sequence[str], report: Any = None) -> None:
-        """Wait until all are there; `names` say in errors what was lost.
+        place = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
+        try:
+            packed = dumps((function, tuple(arguments)))
+        except Exception as error:  # every class of objects raises its own
+            raise InvalidParameterError(f"{list(arguments)} cannot be sent to the workers: {error}") from error
+        key = f"gpukpca-{name}-{uuid.uuid4().hex}"
+        # The blocks of a product belong into its tasks: the scheduler then computes again what a dead worker held.
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+            return self.client.submit(_unpacker(), packed, *futures, key=key, pure=False, **place)
+
+    def share(self, *arguments: Any) -> Any:
+        """Return a future of the tuple of the arguments: it is sent once, and workers copy it from each other."""
+        return self.submit(pack, arguments=arguments, name="shared")
+
+    def scatter(self, block: Any, worker: Worker | None) -> Any:
+        """Return a future of data sent directly to a worker; the scheduler keeps none of them."""
+        key, workers = f"gpukpca-rows-{uuid.uuid4().hex}", None if worker is None else [worker.address]
+        try:
+            sent = self.client.scatter(
+                {key: block}, workers=workers, direct=self._direct, hash=False, timeout=self.patience
+            )
+        except TimeoutError:
+            raise self._lost("sending rows") from None
+        except (OSError, KeyError):
+            if worker is not None and worker not in self.workers_now():
+                return self.scatter(block, None)
+            if not self._direct:
+                raise
+            self._direct = False  # this process reaches the workers by way of the scheduler only
+            return self.scatter(block, worker)
+        return sent[key]
+
+    def results(
+        self, futures: Sequence[Any], names: Sequence[str], report: Callable[[int, int], None] | None = None
+    ) -> list[Any]:
+        """Return the results in order; the workers need not keep them. See `wait`."""
+        seconds = self.patience
+        with released(futures):
+            self.wait(futures, names, report)
+            while True:
+                try:
+                    found: list[Any] = self.client.sync(self.client.gather, list(futures), callback_timeout=seconds)
+                    return found
+                except TimeoutError:
+                    self._check_alive(names[0])
+                    seconds *= 2  # a slow line
+                except _cancelled():
+                    raise self._lost(names[0]) from None
+
+    def wait(
+        self, futures: Sequence[Any], names: Sequence[str], report: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Wait until all futures have a result; `names` say in errors what was lost.
 
         Raises
         ------
         ClusterError
             A task ended four workers, or there has been no worker, or no scheduler, for as long as `patience`.
         Exception
-            What a task raised.
+            Of a task.
         """
-        self._ill_since = None
-        with _released(futures, where_it_fails_only=True):
-            for done, (future, name) in enumerate(zip(futures, names, strict=True)):
-                self._wait(future, name, futures, names)
+        from distributed import wait
+
+        self._idle_since, pending = None, set(futures)
+        while pending:
+            name = next(name for future, name in zip(futures, names, strict=True) if future in pending)
+            try:
+                seconds = min(CHECK_EVERY, CHECK_SHARE * self.patience)
+                with self.client.as_current():
+                    done, pending = wait(list(pending), timeout=seconds, return_when="FIRST_COMPLETED")
+            except TimeoutError:
+                self._check_alive(name)
+            except _cancelled():
+                raise self._lost(name) from None
+            else:
+                for future, name in zip(futures, names, strict=True):
+                    if future in done and future.status == "error":
+                        raise self._named(future, name)
                 if report is not None:
-                    report(done + 1, len(futures))
+                    report(len(futures) - len(pending), len(futures))
 
-    def results(self, futures: Sequence[Any], names: Sequence[str], report: Any = None) -> list[Any]:
-        """The results in order; see `waited`. The workers need not keep them."""
-        with _released(futures):
-            self.waited(futures, names, report)
-            return self._fetched(list(futures), names)
-
-    def _wait(self, future: Any, name: str, futures: Sequence[Any], names: Sequence[str]) -> None:
-        """Until a future is there, or another one has failed."""
-        ended = threading.Event()  # Dask's waiting with a time limit leaves the future behind in a frame
-        if not future.done():
-            future.add_done_callback(lambda _: ended.set())
-        while not (future.done() or ended.wait(LOOK)):
-            self._check_alive(name)
-            self._raise_failure(futures, names)
-        self._raise_failure([future], [name])
-
-    def _raise_failure(self, futures: Sequence[Any], names: Sequence[str]) -> None:
-        for future, name in zip(futures, names, strict=True):
-            if future.status == "cancelled":
-                raise self._lost(name)
-            if future.status == "error":
-                raise self._in_words(future, name)
-
-    def _in_words(self, future: Any, name: str) -> BaseException:
-        """What a task raised, with what it was for."""
+    def _named(self, future: Any, name: str) -> BaseException:
+        """Return the error of a task with the name of the task."""
         from distributed.scheduler import KilledWorker
 
         error = future.exception(timeout=self.patience)
@@ -210,33 +235,35 @@ class Cluster:
         error.add_note(f"raised on a worker of the cluster for {name}")
         return error
 
-    def _fetched(self, futures: list[Any], names: Sequence[str]) -> list[Any]:
-        """The results of futures that are there; made anew where a worker has died since."""
-        seconds = self.patience
-        while True:
-            try:
-                return self.client.sync(self.client.gather, futures, callback_timeout=seconds)
-            except TimeoutError:
-                self._raise_failure(futures, names)
-                self._check_alive(names[0])
-                seconds *= 2  # a slow line
-            except (CancelledError, Exception):
-                self._raise_failure(futures, names)
-                raise
-
     # -- whether anybody is there --------------------------------------------------------------------------------------
+
+    def _known_workers(self) -> list[Worker]:
+        """Return the workers that the scheduler knows; none where it does not answer."""
+        try:
+            found = self.client.sync(self.client.scheduler.identity, callback_timeout=ANSWER)["workers"]
+        except (OSError, AttributeError, RuntimeError):  # TimeoutError too; the client may be closed
+            return []
+        except _cancelled():
+            return []
+        return [
+            _worker(address, facts)
+            for address, facts in sorted(found.items(), key=lambda item: (str(item[1].get("name")), item[0]))
+        ]
 
     def _check_alive(self, name: str) -> None:
         """Raise where no worker has been able to work for as long as `patience`."""
-        if self.client.status == "running" and _can_work(self.workers_now()):
-            self._ill_since, self._told = None, False
+        workers = self._known_workers() if self.client.status == "running" else []
+        # A worker that takes no work may hold what all others wait for.
+        if any(worker.is_busy for worker in workers) or (workers and all(worker.takes_work for worker in workers)):
+            self._idle_since, self._reported = None, False
             return
         now = time.monotonic()
-        self._ill_since = self._ill_since or now  # of what was seen: this process may have been held up itself
-        if self.client.status == "closed" or now - self._ill_since > self.patience:
+        self._idle_since = self._idle_since or now
+        idle = now - self._idle_since
+        if self.client.status == "closed" or idle > self.patience:
             raise self._lost(name)
-        if now - self._ill_since > SILENCE and not self._told and self._waiting is not None:
-            self._told = True
+        if idle > min(REPORT_AFTER, REPORT_SHARE * self.patience) and not self._reported and self._waiting is not None:
+            self._reported = True
             what = "to answer" if self.client.status != "running" else "to have a worker that takes work"
             self._waiting(f"waiting for the scheduler at {self._where} {what}, for {self.patience:.0f} s at most")
 
@@ -245,9 +272,10 @@ class Cluster:
         return self.client.scheduler.address if self.client.scheduler is not None else "of the client"
 
     def _lost(self, name: str) -> ClusterError:
-        where = self._where
-        workers = self.workers_now() if self.client.status == "running" else []
-        full = [worker.address for worker in workers if not worker.running]
+        """Return the error for work that no worker will finish."""
+        where, kind = self._where, ClusterError
+        workers = self._known_workers() if self.client.status == "running" else []
+        full = [worker.address for worker in workers if not worker.takes_work]
         if self.client.status != "running":
             what = f"the scheduler at {where} cannot be reached"
         elif full:
@@ -257,93 +285,69 @@ class Cluster:
         elif not workers:
             what = f"the scheduler at {where} has had no worker for {self.patience:.0f} s: they ended"
         else:
-            what = "it was cancelled, the client restarted, or data scattered to a worker died with it"
-        return ClusterError(f"{name} was lost: {what}. Mend the cluster, then fit again.")
+            what, kind = "it was cancelled, the client restarted, or the data of a worker ended with it", LostWorkError
+        return kind(f"{name} was lost: {what}. Repair the cluster, then fit again.")
 
 
 def _worker(address: str, facts: dict[str, Any]) -> Worker:
     counts = facts.get("metrics", {}).get("task_counts", {})
-    busy = any(counts.get(state) for state in ("executing", "long-running", "flight"))
-    running = facts.get("status", "running") == "running"
-    return Worker(address, facts["host"], int(facts["nthreads"]), int(facts["memory_limit"] or 0), running, busy)
+    return Worker(
+        address,
+        facts["host"],
+        int(facts["nthreads"]),
+        int(facts["memory_limit"] or 0),
+        takes_work=facts.get("status", "running") == "running",
+        is_busy=any(counts.get(state) for state in ("executing", "long-running", "flight")),
+    )
 
 
-def _can_work(workers: list[Worker]) -> bool:
-    """Whether anything is to be expected; a worker that takes no work may hold what all others wait for."""
-    return any(worker.busy for worker in workers) or (bool(workers) and all(worker.running for worker in workers))
+def _cancelled() -> tuple[type[BaseException], ...]:
+    from distributed import CancelledError
+
+    return (CancelledError,)
 
 
 @contextmanager
-def _released(futures: Sequence[Any], *, where_it_fails_only: bool = False) -> Iterator[None]:
-    """Futures that nobody waits for any more are released, also where the user interrupts.
-
-    They would be by themselves, but errors that were caught inside keep the frames that name them for a while.
-    """
-    done = False
+def released(futures: Sequence[Any]) -> Iterator[None]:
+    """Release the futures at the end: errors keep frames that name them for a while."""
     try:
         yield
-        done = where_it_fails_only
     finally:
-        for future in () if done else futures:
+        for future in futures:
             future.release()
 
 
-def large_graphs_are_meant() -> Any:
-    """No advice to scatter data inside: the scheduler keeps them, and makes anew what a dead worker held."""
-    import dask
+def version_reader() -> Callable[[], str]:
+    """Return a function sent by its code, which any release of the package on a worker can run."""
 
-    return dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"})
-
-
-def _packed(function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[bytes, list[Any]]:
-    """A call as bytes, but for its futures and arrays, which are given beside it.
-
-    A worker that cannot import what a message is made of closes for good: what the user brings, and this package, are
-    therefore unpacked in the task, where a module that is missing is an error like others.
-    """
-    from distributed import Future
-    from distributed.protocol.pickle import dumps
-
-    apart = [isinstance(argument, Future | np.ndarray) for argument in arguments]
-    kept = [None if beside else argument for argument, beside in zip(arguments, apart, strict=True)]
-    try:
-        packed = dumps((function, kept, apart))
-    except Exception as error:  # each object has its own way of saying so
-        raise InvalidParameterError(f"{kept} cannot be sent to the workers: {error}") from error
-    return packed, [argument for argument, beside in zip(arguments, apart, strict=True) if beside]
-
-
-def _runner() -> Callable[..., Any]:
-    """What the workers call: a function inside a function is sent by its code, and needs nothing of this package."""
-
-    def run(packed: bytes, *given: Any) -> Any:
-        import pickle
-
-        function, kept, apart = pickle.loads(packed)
-        rest = iter(given)
-        return function(*(next(rest) if beside else argument for argument, beside in zip(kept, apart, strict=True)))
-
-    return run
-
-
-# -- what runs on the workers ------------------------------------------------------------------------------------------
-
-
-def _sent_by_its_code() -> Callable[[], str]:
-    def version_here() -> str:
-        """The version on this machine, of whatever age: the function needs nothing else of the package there."""
+    def version() -> str:
         from gpukpca._version import __version__
 
         return __version__
 
-    return version_here
+    return version
 
 
-version_here = _sent_by_its_code()
+def _unpacker() -> Callable[..., Any]:
+    """Return the function that workers call. One inside a function is sent by its code and needs no package there."""
+
+    def unpacked(packed: bytes, *futures: Any) -> Any:
+        function, arguments = pickle.loads(packed)
+        return function(*futures, *arguments)
+
+    return unpacked
+
+
+# -- functions that run on the workers ---------------------------------------------------------------------------------
+
+
+def pack(*arguments: Any) -> tuple[Any, ...]:
+    """Return the arguments."""
+    return arguments
 
 
 def gpu_fault() -> str:
-    """Why this worker cannot compute on a GPU; nothing where it can."""
+    """Return why this worker cannot compute on a GPU; nothing where it can."""
     place, what = cuda_place(None, "float64")
     return "" if place is not None else what
 
@@ -367,19 +371,19 @@ def _check_client(client: Any) -> None:
 
 
 def client_for(given: Any) -> Any:
-    """`given`, or the active Dask client where that is None or "active"; None where there is none.
+    """Return `given`, or the active Dask client where that is None or "active"; None where there is none.
 
     Raises
     ------
     InvalidParameterError
         `given` is something else, or "active" and no client is.
     """
-    # Who has a client has imported this; importing it costs half a second.
-    distributed = sys.modules.get("distributed")
+    distributed = sys.modules.get("distributed")  # a client exists only where it is imported, which takes half a second
     if distributed is not None and isinstance(given, distributed.Client):
         return given
     if given is not None and not (isinstance(given, str) and given == "active"):
-        named = f" For the scheduler there, client=distributed.Client({given!r})." if _is_address(given) else ""
+        is_address = isinstance(given, str) and ":" in given
+        named = f" For the scheduler there, client=distributed.Client({given!r})." if is_address else ""
         raise InvalidParameterError(
             f'client={given!r} is not allowed; give a distributed.Client, "active" or None.{named}'
         )
@@ -392,12 +396,40 @@ def client_for(given: Any) -> Any:
     return active
 
 
-def _is_address(given: Any) -> bool:
-    """Whether it looks like what `dask scheduler` prints."""
-    return isinstance(given, str) and ":" in given
-
-
 def cluster_for(given: Any, waiting: Callable[[str], None] | None = None) -> Cluster | None:
-    """The cluster of `client_for`, ready for work; see `Cluster` for `waiting`."""
+    """Return the cluster of `client_for`, ready for work; see `Cluster` for `waiting`."""
     client = client_for(given)
     return None if client is None else Cluster(client, waiting)
+
+
+@contextmanager
+def connected(address: str, timeout: float = TIMEOUT) -> Iterator[Any]:
+    """Connect a Dask client to a scheduler such as tcp://10.0.0.1:8786; inside it is the active client.
+
+    Raises
+    ------
+    InvalidParameterError
+        The text is no address.
+    ClusterError
+        Dask is not installed, or no scheduler answers there.
+    """
+    try:
+        from distributed import Client
+        from distributed.comm.addressing import get_address_host_port, normalize_address
+    except ImportError as error:
+        raise ClusterError(f"Dask is not installed ({error}); pip install 'gpukpca[dask]'.") from error
+    try:
+        get_address_host_port(normalize_address(address))  # a client with a wrong one would not end cleanly
+        client = Client(address, timeout=timeout, set_as_default=False)
+    except ValueError as error:
+        raise InvalidParameterError(
+            f"{address!r} is no address of a scheduler ({error}); give what `dask scheduler` printed, such as "
+            "tcp://10.0.0.1:8786."
+        ) from error
+    except OSError as error:
+        raise ClusterError(
+            f"no scheduler answers at {address!r} within {timeout:g} s. Give the address that `dask scheduler` "
+            "printed, such as tcp://10.0.0.1:8786."
+        ) from error
+    with client, client.as_current():
+        yield client

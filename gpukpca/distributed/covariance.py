@@ -1,35 +1,27 @@
-"""The centered matrix of rows on a cluster: every panel is a `DenseCenteredMatrix` about one shift.
-
-Sums are made in float64 and in a fixed order. Chains of consecutive panels are summed on the workers, and a tree joins
-the sums of the chains. So the workers hold a few matrices a thread, however many panels there are, and this machine
-receives one.
-"""
+"""The centered matrix of rows on a cluster: every panel is a `DenseCenteredMatrix` about one shift."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import cast, from_host, move, overflow_allowed, to_host
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.rows import feature_bounds
 from gpukpca.covariance.centered_matrix import CenteredMatrix, mean_of_sample, sampled_places
 from gpukpca.covariance.dense import DenseCenteredMatrix
-from gpukpca.distributed.partitions import ClusterRows
-from gpukpca.distributed.tiles import as_it_is, assign_tiles
-from gpukpca.exceptions import InvalidParameterError
+from gpukpca.distributed.rows import ClusterRows, group_count, on_host
 
-# Chains for every thread: a panel is sum_partials where it is, so with one a thread some would wait for others.
-CHAINS_A_THREAD = 2
-# Sums that one task joins.
-JOINED = 4
+# Chains of panels for every thread, and sums that one task joins. A worker holds a sum for every chain.
+CHAINS_A_THREAD, JOINED = 2, 4
 
-# Of arrays and tuples of arrays on the host, one.
-Merged = Callable[[Any, Any], Any]
+# From two results of panels, arrays or tuples of arrays on the host, to one.
+Merge = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
@@ -66,8 +58,9 @@ class ClusterCenteredMatrix(CenteredMatrix):
 
     Notes
     -----
-    A product is one round trip: a block of b columns goes out and one comes back, d b items to a worker for `times` and
-    `scatter_times`, its rows of n b for `adjoint`. What is small, and what comes back, is NumPy's on this machine.
+    Sums are made in float64 and in a fixed order: chains of consecutive panels first, then a tree of the chains. A
+    product is one round trip of a block of b columns: d b items to a worker for `times` and `scatter_times`, its rows
+    of n b for `adjoint`. Results are NumPy arrays on this machine.
     """
 
     wide = np.float64
@@ -81,160 +74,141 @@ class ClusterCenteredMatrix(CenteredMatrix):
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the smallest and the largest entry of every column of X, shapes (d,)."""
-        low, high = zip(*self.source.over_panels(bounds_of), strict=True)
-        return np.min(low, axis=0), np.max(high, axis=0)
+        return feature_bounds(self.source)
 
     # -- products ------------------------------------------------------------------------------------------------------
 
     def times(self, V: Array) -> Array:
         """Return Z V for V (d, b), shape (n, b)."""
         self.measure()
-        return self.joined(panel_result, self._frame, "times", self._sent(V))
+        return self.joined(method_of_rows, self._spec, "times", to_host(V))
 
     def adjoint(self, U: Array) -> Array:
         """Return Zᵀ U for U (n, b), shape (d, b)."""
-        return cast(self._result(self._adjoint(U), "the product with the adjoint"), self.dtype)
+        self.measure()
+        return cast(self._sum("wide_adjoint", U, by_panel=True), self.dtype)
 
     def scatter_times(self, V: Array) -> Array:
         """Return ZᵀZ V, shape (d, b)."""
         self.measure()
-        if not self.by_rows:
-            return self.adjoint(self.times(V))
-        return cast(self._result(self._sum("wide_scatter_times", self._sent(V)), "the product"), self.dtype)
-
-    def gram_times(self, U: Array) -> Array:
-        """Return Z ZᵀU, shape (n, b); ZᵀU stays on the cluster."""
-        Y = self._adjoint(U)
-        return self.joined(panel_result, self._frame, "times", Y)
+        return cast(self._sum("wide_scatter_times", V), self.dtype) if self.by_rows else self.adjoint(self.times(V))
 
     def triangle(self, V: Array) -> tuple[np.ndarray, None]:
         """Return R of Z V = Q R, by QR of the panels and of their R."""
         self.measure()
-        factors = self._sum("triangular_factor", self._sent(V), merged=triangle_of)
-        return self._result(factors, "the triangular factor"), None
+        return self._sum("triangular_factor", V, merge=triangle_of), None
+
+    def own_triangle(self) -> np.ndarray:
+        self.measure()
+        R: np.ndarray = self._sum("own_triangle", merge=triangle_of)
+        return R
 
     def materialized(self) -> None:
-        """Return None: no process holds Z. Raise `InvalidParameterError` where a triangular factor is no smaller."""
-        n, d = self.shape
-        if n < d:
-            raise InvalidParameterError(
-                f'svd_solver="full" on a cluster needs as many samples as features, and there are {n} and {d}; use '
-                '"dual".'
-            )
-
-    def _adjoint(self, U: Array) -> Any:
-        """Return a future of Zᵀ U in float64."""
-        self.measure()
-        U = to_host(U)
-        blocks = [self._sent(U[start:stop, :]) for start, stop in self.source.bounds]
-        return self._sum("wide_adjoint", each=blocks)
+        """Return None: no process holds Z."""
 
     # -- matrices ------------------------------------------------------------------------------------------------------
 
     def moments(self) -> np.ndarray:
         """Return sums and sums of squares of the shifted columns, shape (2, d)."""
-        moments: np.ndarray = self._result(self._sum("moments"), "mean and variances")
+        moments: np.ndarray = self._sum("moments")
         return moments
 
     def scatter_and_sums(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the scatter matrix about the shift, shape (d, d), and the sums of the shifted columns, shape (d,)."""
-        found: tuple[np.ndarray, np.ndarray] = self._result(self._sum("scatter_and_sums"), "the scatter matrix")
+        found: tuple[np.ndarray, np.ndarray] = self._sum("scatter_and_sums")
         return found
 
     def shifted_gram(self) -> np.ndarray:
-        """Return the products of the shifted rows in units of the scale, shape (n, n), by pairs of panels."""
-        bounds, panels, frame = self.source.bounds, self.source.panels, self._shared(self._frame)
-        sizes = [stop - start for start, stop in bounds]
-        futures, places = [], []
-        workers = self.cluster.workers
-        for worker, (_, pairs) in zip(workers, assign_tiles(sizes, [one.threads for one in workers]), strict=True):
-            for i, j in pairs:
-                pair = (panels[i], panels[j])
-                futures.append(self.cluster.submit(products_of, frame, *pair, name="gram", worker=worker.address))
-                places.append((bounds[i], bounds[j]))
-        names = [f"products of the rows {a} to {b - 1} with {p} to {q - 1}" for (a, b), (p, q) in places]
-        G = np.empty((self.shape[0],) * 2)
-        for ((a, b), (p, q)), block in zip(places, self.cluster.results(futures, names), strict=True):
+        """Return the products of the shifted rows in units of the scale, shape (n, n), by pairs of groups of rows."""
+        count = group_count(self.cluster.threads)
+        rows, G = self.source.grouped(count, most=count + count // 2), np.empty((self.shape[0],) * 2)
+        pairs = [(i, j) for j in range(len(rows.sizes)) for i in range(j + 1)]
+        names = ["products of rows {} to {} with {} to {}".format(*rows.bounds[i], *rows.bounds[j]) for i, j in pairs]
+
+        def blocks() -> list[Any]:
+            spec = self.cluster.share(self._spec)
+            futures = [
+                self.cluster.submit(products_of_rows, spec, rows.panels[i], rows.panels[j], name="gram")
+                for i, j in pairs
+            ]
+            return self.cluster.results(futures, names)
+
+        for (i, j), block in zip(pairs, rows.retried(blocks), strict=True):
+            (a, b), (p, q) = rows.bounds[i], rows.bounds[j]
             G[a:b, p:q] = block
             G[p:q, a:b] = block.T
         return G
 
     # -- round trips ---------------------------------------------------------------------------------------------------
 
-    def _sent(self, V: Array) -> Any:
-        """Return a future of a block."""
-        return self._shared(np.ascontiguousarray(to_host(V)))
-
-    def _shared(self, thing: Any) -> Any:
-        """Return a future of an object that is sent once, and that workers copy from each other."""
-        return self.cluster.submit(as_it_is, thing, name="shared")
-
     @property
-    def _frame(self) -> CenteringSpec:
+    def _spec(self) -> CenteringSpec:
         return CenteringSpec(self.by_rows, self.shift, self.rest, self.weights)
 
-    def joined(self, function: Callable[..., Any], shared: Any, *arguments: Any) -> np.ndarray:
-        """Join ``function(panel, shared, *arguments)`` of all panels; `shared` is sent once."""
-        return np.concatenate(self.source.over_panels(function, self._shared(shared), *arguments))
+    def joined(self, function: Callable[..., Any], *arguments: Any) -> np.ndarray:
+        """Join ``function(panel, *arguments)`` of all panels."""
+        return np.concatenate(self.source.over_panels(function, *arguments))
 
-    def _sum(
-        self, method: str, *arguments: Any, each: Sequence[Any] | None = None, merged: Merged | None = None
-    ) -> Any:
-        """Return a future of the merged results of a method of all panels; `each` adds an argument for each panel."""
-        frame, panels, merged = self._shared(self._frame), self.source.panels, merged or sum_partials
-        chains = CHAINS_A_THREAD * sum(worker.threads for worker in self.cluster.workers)
-        sums = []
-        for start, stop in row_slices(len(panels), -(-len(panels) // chains)):
-            total = None
-            for k in range(start, stop):
-                own = () if each is None else (each[k],)
-                given = (merged, total, panels[k], frame, method, *arguments, *own)
-                total = self.cluster.submit(merge_panel, *given, name=f"{method}-{k}")
-            sums.append(total)
-        while len(sums) > 1:
-            groups = row_slices(len(sums), JOINED)
-            sums = [self.cluster.submit(merge_sums, merged, *sums[a:b], name=method) for a, b in groups]
-        return sums[0]
+    def _sum(self, method: str, *blocks: Array, by_panel: bool = False, merge: Merge | None = None) -> Any:
+        """Return the merged results of a method of all panels; with `by_panel` a panel gets its rows of a block."""
+        submit, panels = self.cluster.submit, self.source.panels
+        chains = row_slices(len(panels), -(-len(panels) // (CHAINS_A_THREAD * self.cluster.threads)))
 
-    def _result(self, future: Any, name: str) -> Any:
-        return self.cluster.results([future], [f"{name} of {self.shape[0]} rows"])[0]
+        def merged() -> list[Any]:
+            parts = [self.source.split(block).panels if by_panel else None for block in blocks]
+            spec = self.cluster.share(self._spec, *(() if by_panel else map(to_host, blocks)))
+            sums = []
+            for start, stop in chains:
+                total: list[Any] = []
+                for k in range(start, stop):
+                    given = (spec, panels[k], *(part[k] for part in parts if part), *total)
+                    arguments = (method, merge or add_results, len(total))
+                    total = [submit(merge_panel, *given, arguments=arguments, name=method)]
+                sums += total
+            while len(sums) > 1:
+                joins = [sums[a:b] for a, b in row_slices(len(sums), JOINED)]
+                sums = [submit(merge_sums, *some, arguments=(merge or add_results,), name=method) for some in joins]
+            return self.cluster.results(sums, [f"{method} of {self.shape[0]} rows"])
 
-
-# -- what runs on the workers ------------------------------------------------------------------------------------------
+        return self.source.retried(merged)[0]
 
 
-def panel_result(panel: Array, frame: CenteringSpec, method: str, *blocks: np.ndarray) -> Any:
+# -- functions that run on the workers ---------------------------------------------------------------------------------
+
+
+def method_of_rows(panel: Array, spec: CenteringSpec, method: str, *blocks: np.ndarray) -> Any:
     """Return the result of a method of `DenseCenteredMatrix` of a panel, on the host."""
-    with overflow_allowed():
-        found = getattr(frame.rows(panel), method)(*(move(block, panel) for block in blocks))
-    return tuple(map(to_host, found)) if isinstance(found, tuple) else to_host(found)
+    return on_host(getattr(spec.rows(panel), method)(*(move(block, panel) for block in blocks)))
 
 
-def products_of(frame: CenteringSpec, panel: Array, other: Array) -> np.ndarray:
+def products_of_rows(shared: tuple[CenteringSpec], panel: Array, other: Array) -> np.ndarray:
     """Return the products of the rows of two panels."""
-    rows = frame.rows(panel)
-    with overflow_allowed():
-        return to_host(rows.products_with(rows if other is panel else frame.rows(other)))
+    with device_context(panel), overflow_allowed():
+        rows = shared[0].rows(panel)
+        return to_host(rows.products_with(rows if other is panel else shared[0].rows(other)))
 
 
-def merge_panel(merged: Merged, total: Any, panel: Array, *question: Any) -> Any:
+def merge_panel(shared: tuple[Any, ...], panel: Array, *arguments: Any) -> Any:
     """Return the result of a panel, merged with the total of those before it."""
-    found = panel_result(panel, *question)
-    return found if total is None else merged(total, found)
+    *given, method, merge, has_total = arguments
+    blocks, total = (given[:-1], given[-1:]) if has_total else (given, [])
+    with device_context(panel), overflow_allowed():
+        found = method_of_rows(panel, shared[0], method, *blocks, *shared[1:])
+        return merge(total[0], found) if total else found
 
 
-def merge_sums(merged: Merged, *sums: Any) -> Any:
-    """Merge several sums."""
-    total = sums[0]
-    for other in sums[1:]:
-        total = merged(total, other)
+def merge_sums(*arguments: Any) -> Any:
+    """Return one result of several, for (*sums, merge)."""
+    total, *others, merge = arguments
+    for other in others:
+        total = merge(total, other)
     return total
 
 
-def sum_partials(a: Any, b: Any) -> Any:
+def add_results(a: Any, b: Any) -> Any:
     """Return the sum of two arrays, or of two tuples of them."""
     if isinstance(a, tuple):
-        return tuple(map(sum_partials, a, b))
+        return tuple(map(add_results, a, b))
     with overflow_allowed():
         return a + b
 
@@ -242,9 +216,3 @@ def sum_partials(a: Any, b: Any) -> Any:
 def triangle_of(R: np.ndarray, S: np.ndarray) -> np.ndarray:
     """Return R of two triangular factors, one above the other."""
     return np.asarray(np.linalg.qr(np.concatenate([R, S]), mode="r"))
-
-
-def bounds_of(panel: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the smallest and the largest entry of every column of a panel on the host."""
-    low, high = feature_bounds(panel)
-    return to_host(low), to_host(high)

@@ -3,46 +3,57 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 
 from gpukpca._formatting import pluralize
 from gpukpca._typing import Array, Indices, SymmetricOperator
-from gpukpca.backend.linalg import mirror_upper, with_entries
-from gpukpca.backend.namespace import cast, to_host
+from gpukpca.backend.device import cuda_place, free_bytes
+from gpukpca.backend.limits import SHARE_OF_WORKER
+from gpukpca.backend.linalg import mirror_upper
+from gpukpca.backend.namespace import cast, item_size, to_host
 from gpukpca.backend.parallel import TileReport, worker_count
-from gpukpca.distributed.client import Worker
-from gpukpca.distributed.panel import panel_columns, panel_diagonal, prepared, tell
-from gpukpca.distributed.partitions import ClusterRows
-from gpukpca.distributed.tiles import ShareSpec, TileAssignment, added, as_it_is, assign_tiles, owners, some, times
+from gpukpca.distributed.client import released
+from gpukpca.distributed.pairs import (
+    Group,
+    added,
+    panel_columns,
+    panel_diagonal,
+    place_pairs,
+    prepare_rows,
+    tile_pair,
+    times,
+    warn_once_a_kind,
+)
+from gpukpca.distributed.rows import ClusterRows, group_count
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.product import compute_tile
-from gpukpca.gram.storage import KernelRows, Storage
+from gpukpca.gram.storage import KernelRows, Storage, TiledStorage
+from gpukpca.gram.tiling import tile_edge_for
 from gpukpca.kernels.base import Kernel, resolved_on
 from gpukpca.kernels.prepared import PreparedRows
 from gpukpca.kernels.streamed import LazyRows
-
-# From so many workers on they add up among themselves: each sends about n b / 2 items, which are too many for one
-# process, while the sums take a task for every two workers.
-ADDED_BY_WORKERS_FROM = 8
 
 
 class DaskGram(SymmetricOperator):
     """The kernel matrix of rows on a cluster as an operator: ``op @ V`` for V on this machine.
 
-    Every worker holds the rows that its tiles are made from, and as many tiles as its memory allows; each tile is used
-    twice, as in `TiledGram`. In a product a worker gets the rows of V that its tiles touch, and sends back as many.
+    The rows are cut into groups. Every pair of groups has a worker, which caches as many of its tiles as its memory
+    allows; each tile is used twice, as in `TiledGram`. A pair gets the rows of V of its two groups, and its parts of
+    the product are summed by group on the workers. Pairs move to other workers when theirs ends, and to workers that
+    join later.
 
     Parameters
     ----------
     kernel : Kernel
     rows : ClusterRows
-    cache : bool
-        Whether workers keep tiles.
+    cached : float, optional
+        Share of the tiles that are cached. Default: what half of the memory of the workers holds.
     report : callable, optional
-        Called with (shares done, shares in all) during a product.
+        Called with (pairs done, pairs in all) during a product.
     template : PreparedRows, optional
         What the kernel learned from all rows. Default ``kernel.template(rows)``. One for centering makes an operator
         for use inside a `CenteredGram` only.
@@ -51,8 +62,8 @@ class DaskGram(SymmetricOperator):
     ----------
     shape, dtype, like
         See `gpukpca._typing.SymmetricOperator`; blocks are NumPy arrays.
-    rows : Rows
-        ``rows.take(chosen)`` makes rows ready on this machine.
+    rows : PreparedRows
+        ``rows.take(chosen)`` prepares rows on this machine.
 
     Raises
     ------
@@ -61,8 +72,9 @@ class DaskGram(SymmetricOperator):
 
     Notes
     -----
-    A product moves at most n b items to every worker and from it; rows of X move once, n d items to a worker at most,
-    and again to those that take over from one that died. Sums are made in float64 in a fixed order.
+    A product has about 5 tasks for every thread of the cluster. It moves at most n b items to a worker and 2 n b from
+    it; rows of X move once, n d items to a worker at most. Sums are made in float64 in an order that depends on the
+    groups alone, so a product is the same to the last bit whichever workers end or join.
     """
 
     def __init__(
@@ -70,7 +82,7 @@ class DaskGram(SymmetricOperator):
         kernel: Kernel,
         rows: ClusterRows,
         *,
-        cache: bool = True,
+        cached: float | None = None,
         report: TileReport | None = None,
         template: PreparedRows | None = None,
     ) -> None:
@@ -81,95 +93,46 @@ class DaskGram(SymmetricOperator):
             )
         n, self.name = rows.shape[0], f"the kernel {type(self.kernel).__name__}"
         self.shape, self.dtype, self.like = (n, n), rows.dtype, rows.like[:, 0]
-        self.source, self.cluster, self.report = rows, rows.cluster, report
+        self.source, self.report, self._cached = rows, report, cached
         self.template = template or self.kernel.template(rows)
         self.rounding = self.kernel.rounding(self.template)
         self.rows = _TakenRows(self.kernel, rows, self.template)
         self.workers = worker_count(self.like)
-        self.specs, self._homes = _specs(rows, cache)
-        sizes = [stop - start for start, stop in rows.bounds]
-        self._owners = owners(sizes, [home.threads for home in self._homes])
-        self._shares = [self._share(spec, home) for spec, home in zip(self.specs, self._homes, strict=True)]
 
-    def _share(self, spec: ShareSpec, home: Worker) -> Any:
-        """Return the future of a share on its worker."""
-        panels = [self.source.panels[k] for k in spec.panels]
-        return self.cluster.submit(
-            TileAssignment, self.kernel, self.template, spec, *panels, name="tiles", worker=home.address
-        )
-
-    def _settle(self) -> None:
-        """Move shares whose worker is gone to the worker that has fewest."""
-        there = self.cluster.workers_now()
-        gone = {home.address for home in self._homes} - {worker.address for worker in there}
-        candidates = [worker for worker in there if worker.running]
-        for k, home in enumerate(self._homes if gone and candidates else []):
-            if home.address in gone:
-                load = Counter(other.address for other in self._homes)
-                self._homes[k] = min(candidates, key=lambda worker: load[worker.address])
-                self.specs[k] = replace(self.specs[k], memory=self._homes[k].memory)
-                self._shares[k] = self._share(self.specs[k], self._homes[k])
+    @cached_property
+    def pairs(self) -> TilePairs:
+        """The tiles on the workers, from the first product on."""
+        cached = self._cached
+        if cached is None:
+            cached = ClusterStorage.of(self.source, self.template.row_bytes).cached_share
+        return TilePairs(self.kernel, self.source, self.template, cached)
 
     def __matmul__(self, V: Array) -> Array:
         """Return K @ V, shape (n, b), in the dtype of K."""
         if V.ndim != 2 or V.shape[0] != self.shape[0]:
             raise InvalidParameterError(f"expected a block of shape ({self.shape[0]}, b), got {tuple(V.shape)}.")
-        V = cast(to_host(V), self.dtype)
-        self._settle()
-        blocks = [
-            self.cluster.submit(as_it_is, np.ascontiguousarray(V[a:b, :]), name="block") for a, b in self.source.bounds
-        ]
-        products = [
-            self.cluster.submit(times, share, *(blocks[k] for k in spec.panels), name="product", worker=home.address)
-            for share, spec, home in zip(self._shares, self.specs, self._homes, strict=True)
-        ]
-        names = [f"the product with panels {', '.join(map(str, spec.panels))}" for spec in self.specs]
-        if len(products) < ADDED_BY_WORKERS_FROM:
-            parts = self.cluster.results(products, names, self.report)
-            sums = added(str(self.dtype), [spec.panels for spec in self.specs], *parts)
-        else:
-            self.cluster.waited(products, names, self.report)
-            sums = self._added_by_workers(products)
-            for product in products:
-                product.release()
-        return np.concatenate(sums, axis=0)
-
-    def _added_by_workers(self, products: list[Any]) -> list[np.ndarray]:
-        """Return the sum of each panel; each worker adds the parts of the panels that it owns."""
-        futures, names = [], []
-        for owner, home in enumerate(self._homes):
-            owned = [[k for k in spec.panels if self._owners[k] == owner] for spec in self.specs]
-            parts = [
-                self.cluster.submit(some, product, list(map(spec.panels.index, mine)), name="part", worker=at.address)
-                for product, spec, mine, at in zip(products, self.specs, owned, self._homes, strict=True)
-                if mine
-            ]
-            mine = [panels for panels in owned if panels]
-            futures.append(self.cluster.submit(added, str(self.dtype), mine, *parts, name="sum", worker=home.address))
-            names.append(f"the sum for the panels of {home.address}")
-        return [block for blocks in self.cluster.results(futures, names) for block in blocks]
+        return self.pairs.product(cast(to_host(V), self.dtype), self.report)
 
     # -- the rest of the protocol --------------------------------------------------------------------------------------
 
     def diagonal(self) -> Array:
-        """Return k(x, x) of every row, shape (n,).
-
-        Warns
-        -----
-        UserWarning
-            The warnings of the kernel about the rows.
-        """
-        answers = self.source.over_panels(panel_diagonal, self.kernel, self.template)
-        tell([warned for _, warned in answers])
-        return np.concatenate([diagonal for diagonal, _ in answers])
+        """Return k(x, x) of every row, shape (n,), with the warnings of the kernel about the rows."""
+        found = self.source.over_panels(panel_diagonal, self.kernel, self.template)
+        warn_once_a_kind([warned for _, warned in found])
+        return np.concatenate([diagonal for diagonal, _ in found])
 
     def columns(self, indices: Indices) -> Array:
-        """Return the columns of K named by `indices`, shape (n, len(indices))."""
-        chosen = self.source.take(indices)
-        shared = self.cluster.submit(as_it_is, chosen, name="rows")  # or every panel's task would carry them
-        C = np.concatenate(self.source.over_panels(panel_columns, self.kernel, self.template, shared))
-        picked, _ = prepared(self.kernel, chosen, self.template)
-        return with_entries(C, indices, self.kernel.tile_diagonal(picked))
+        """Return the columns of K named by `indices`, shape (n, len(indices)), on this machine."""
+        return np.concatenate(self.source.over_panels(*self._column_task(indices)))
+
+    @cached_property
+    def _numbers(self) -> ClusterRows:
+        return self.source.split(np.arange(self.shape[0]))
+
+    def _column_task(self, chosen: Indices) -> tuple[Any, ...]:
+        """Return the function of a panel that computes columns, and its arguments."""
+        named = np.asarray(chosen, dtype=np.int64).reshape(-1)
+        return panel_columns, self._numbers, self.kernel, self.template, self.source.take(named), named
 
     def block(self, rows: Indices, columns: Indices) -> Array:
         """Return the entries of K in the named rows and columns, computed on this machine."""
@@ -177,9 +140,81 @@ class DaskGram(SymmetricOperator):
 
     def to_dense(self, overwrite: bool = False) -> Array:
         """Return K as a new square array on this machine, exactly symmetric."""
-        K = self.columns(np.arange(self.shape[0]))
+        K = DaskGram.columns(self, np.arange(self.shape[0]))
         mirror_upper(K)
         return K
+
+
+class DaskColumns(DaskGram):
+    """The kernel matrix of rows on a cluster, whose columns stay there."""
+
+    has_remote_columns = True
+
+    def columns(self, indices: Indices) -> Any:
+        """Return the columns of K named by `indices`, shape (n, len(indices)), as `ClusterRows`."""
+        return self.source.map_panels(*self._column_task(indices), width=len(indices))
+
+
+class TilePairs:
+    """The tiles of K between all pairs of groups of rows, on the workers.
+
+    Attributes
+    ----------
+    groups : list of (int, int)
+        The groups of every pair.
+    homes : list of str
+        The address of the worker of every pair.
+    """
+
+    def __init__(self, kernel: Kernel, source: ClusterRows, template: PreparedRows, cached: float) -> None:
+        self.cluster, self._cached = source.cluster, cached
+        count = group_count(self.cluster.threads)
+        rows = source.grouped(count, most=count + count // 2)
+        self.rows = rows.map_panels(Group, kernel, template, width=source.shape[1])
+        self.groups = [(i, j) for j in range(len(rows.sizes)) for i in range(j + 1)]
+        self._costs = [rows.sizes[i] * rows.sizes[j] / (2.0 if i == j else 1.0) for i, j in self.groups]
+        self.homes: list[str] = [""] * len(self.groups)
+        self._tiles: list[Any] = [None] * len(self.groups)
+        self._threads: dict[str, int] = {}
+        self._kernel = self.cluster.share(kernel)
+
+    def settle(self) -> None:
+        """Submit the pairs that were lost, and those whose worker changes with the workers of now."""
+        before, homes = self._threads, self.homes
+        now = {worker.address: worker.threads for worker in self.cluster.workers_now()} or before
+        if now != before:
+            homes, self._threads = place_pairs(self._costs, homes, now), now
+        # With fewer workers than at the start each has more pairs, and no room for more tiles.
+        cached = self._cached if sum(now.values()) >= self.cluster.threads else 0.0
+        for k, (pair, home) in enumerate(zip(self.groups, homes, strict=True)):
+            if home != self.homes[k] or self._tiles[k].status == "cancelled":
+                groups = [self.rows.panels[group] for group in dict.fromkeys(pair)]
+                self._tiles[k] = self.cluster.submit(
+                    tile_pair, self._kernel, *groups, arguments=(cached,), name="tiles", worker=home
+                )
+        self.homes = homes
+
+    def product(self, V: np.ndarray, report: TileReport | None) -> np.ndarray:
+        """Return K @ V."""
+        return self.rows.retried(lambda: self._product(V, report))
+
+    def _product(self, V: np.ndarray, report: TileReport | None) -> np.ndarray:
+        self.settle()
+        blocks, bounds = self.rows.split(V).panels, self.rows.bounds
+        products = [
+            self.cluster.submit(times, tiles, *(blocks[k] for k in dict.fromkeys(pair)), name="product", worker=home)
+            for tiles, pair, home in zip(self._tiles, self.groups, self.homes, strict=True)
+        ]
+        spans = [f"rows {start} to {stop - 1}" for start, stop in bounds]
+        with released(products):
+            self.cluster.wait(products, [f"the product of {spans[i]} with {spans[j]}" for i, j in self.groups], report)
+            sums = []
+            for group in range(len(bounds)):
+                touching = [k for k, pair in enumerate(self.groups) if group in pair]
+                places = [0 if self.groups[k][0] == group else 1 for k in touching]
+                parts = [products[k] for k in touching]
+                sums.append(self.cluster.submit(added, *parts, arguments=(places, str(V.dtype)), name="sum"))
+            return np.concatenate(self.cluster.results(sums, [f"the sum of {span}" for span in spans]), axis=0)
 
 
 class _TakenRows(LazyRows):
@@ -192,35 +227,70 @@ class _TakenRows(LazyRows):
         self.source = source
 
     def take(self, indices: Indices) -> PreparedRows:
-        return prepared(self.kernel, self.source.take(indices), self._template)[0]
+        return prepare_rows(self.kernel, self.source.take(indices), self._template)[0]
 
 
-def _specs(rows: ClusterRows, cache: bool) -> tuple[list[ShareSpec], list[Worker]]:
-    """Return one share for every worker, with its threads; none where there are too few panels."""
-    workers = rows.cluster.workers
-    hosts = Counter(worker.host for worker in workers)
-    sizes = [stop - start for start, stop in rows.bounds]
-    found = assign_tiles(sizes, [worker.threads for worker in workers])
-    shares = [
-        (ShareSpec(panels, pairs, worker.threads, worker.memory, hosts[worker.host], cache), worker)
-        for (panels, pairs), worker in zip(found, workers, strict=True)
-        if pairs
-    ]
-    return [spec for spec, _ in shares], [worker for _, worker in shares]
+# -- storages ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class ClusterStorage(Storage):
+class ClusterStorage(TiledStorage):
     """Upper tiles on the workers of a cluster, cached where their memory allows."""
+
+    @classmethod
+    def of(cls, rows: ClusterRows, row_bytes: int) -> Self:
+        """Return the storage with as many tiles as half of the memory of the workers holds beside prepared rows."""
+        cluster, (n, d), item = rows.cluster, rows.shape, item_size(rows.dtype)
+        free, hosts = cluster.run(free_here, rows.on_gpu), Counter(worker.host for worker in cluster.workers)
+        groups = group_count(cluster.threads)
+        rooms = []
+        for worker in cluster.workers:
+            share = worker.threads / cluster.threads
+            touched = min(1.0, share * (groups + 1) / 2.0 + 2.0 / groups)  # of the groups, by the pairs of a worker
+            memory = free.get(worker.address, 0)
+            if not rows.on_gpu:
+                memory = worker.memory or memory // hosts[worker.host]
+            rooms.append((SHARE_OF_WORKER * memory - touched * n * (d * item + row_bytes)) / share)
+        edge = tile_edge_for(-(-n // groups), 1, rows.on_gpu)
+        within = TiledStorage.within(int(min(rooms)), n, item, len(cluster.workers), edge)
+        return cls(n, within.workers, edge, within.cached_tiles)
+
+    @property
+    def cached_share(self) -> float:
+        """Return the share of the tiles that are cached."""
+        return self.cached_tiles / self.tiles
 
     def bytes_held(self, item_size: int) -> int:
         """Return the bytes of K in this process: none."""
         return 0
 
-    def build(self, source: KernelRows) -> DaskGram:
+    def build(self, source: KernelRows) -> Any:
         template = source.template or source.kernel.template(source.X, centered=True)
-        return DaskGram(source.kernel, source.X, report=source.report, template=template)
+        return DaskGram(source.kernel, source.X, cached=self.cached_share, report=source.report, template=template)
 
     def __str__(self) -> str:
-        workers = pluralize(self.workers, "worker")
-        return f"distributed: upper tiles dealt out to {workers}, kept where their memory allows"
+        cached = "all" if self.is_fully_cached else str(self.cached_tiles)
+        tiles = pluralize(self.tiles, "upper tile")
+        return f"distributed: {tiles} of edge {self.tile_edge} on {pluralize(self.workers, 'worker')}, {cached} cached"
+
+
+@dataclass(frozen=True)
+class ClusterColumnStorage(Storage):
+    """Columns of K on the workers of a cluster, for a factor of its Nyström approximation."""
+
+    def bytes_held(self, item_size: int) -> int:
+        """Return the bytes of K in this process: none."""
+        return 0
+
+    def build(self, source: KernelRows) -> DaskColumns:
+        template = source.template or source.kernel.template(source.X, centered=True)
+        return DaskColumns(source.kernel, source.X, template=template)
+
+    def __str__(self) -> str:
+        return f"distributed: columns on {pluralize(self.workers, 'worker')}"
+
+
+def free_here(on_gpu: bool) -> int:
+    """Return the bytes that are free on this worker, or on its GPU."""
+    place = cuda_place(None, "float64")[0] if on_gpu else None
+    return free_bytes(np.empty(0) if place is None else place)

@@ -134,6 +134,9 @@ class BlockKrylov(Solver):
     def with_start(self, start: Array) -> BlockKrylov:
         return replace(self, start=start)
 
+    def with_block(self, columns: int) -> BlockKrylov:
+        return self if self.block_size else replace(self, block_size=columns)
+
     def with_wide_block(self, n: int, p: int, on_gpu: bool) -> BlockKrylov | None:
         """Return the solver with `SPARE_COLUMNS` extra columns and a shorter basis."""
         if not self.is_default or self.block_size:

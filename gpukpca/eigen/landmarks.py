@@ -13,6 +13,7 @@ from gpukpca._typing import Array, RankReport, SymmetricOperator, complete_opera
 from gpukpca.backend.device import on_its_device
 from gpukpca.backend.linalg import pivot_order
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, namespace_of, to_host
+from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.backend.random import generator, random_subset, uniform, weighted_draws
 from gpukpca.backend.rows import by_panels, gather_rows
 from gpukpca.eigen.partial_cholesky import LANDMARK_TOLERANCE, PartialCholeskyBuilder, PivotedCholesky, default_block
@@ -218,13 +219,19 @@ def _far_candidates(K: np.ndarray, distances: np.ndarray, draws: np.ndarray, lev
 
 def _nearest(columns: Array, diagonal: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     """Return the squared distance of every row to the nearest chosen one, on the host; `columns` are K[:, chosen]."""
-    xp, wide = namespace_of(columns), accumulation_dtype(columns)
+    if isinstance(columns, PartitionedRows):
+        parts = columns.over_panels(_panel_nearest, columns.split(diagonal), diagonal[chosen])
+        found: np.ndarray = np.maximum(np.concatenate(parts), 0.0)
+        return found
+    wide = accumulation_dtype(columns)
     own, others = from_host(diagonal[chosen], columns, wide), from_host(diagonal, columns, wide)
+    nearest = to_host(by_panels(columns, lambda panel, a, b: _panel_nearest(panel, others[a:b], own)))
+    return np.maximum(nearest.astype(np.float64), 0.0)
 
-    def nearest(panel: Array, start: int, stop: int) -> Array:
-        return others[start:stop] + xp.min(own[None, :] - 2.0 * cast(panel, wide), axis=1)
 
-    return np.maximum(to_host(by_panels(columns, nearest)).astype(np.float64), 0.0)
+def _panel_nearest(columns: Array, diagonal: Array, own: Array) -> Array:
+    """Return diagonal_i + min_j (own_j - 2 C_ij) of a panel of columns C."""
+    return diagonal + namespace_of(columns).min(own[None, :] - 2.0 * cast(columns, own.dtype), axis=1)
 
 
 def _even_cholesky(

@@ -88,8 +88,8 @@ class LowRank(Solver):
     ) -> Array:
         """Return F V with columns of length about 1, and random columns where the rank of F is exceeded."""
         n = F.shape[0]
-        kept = theta > epsilon(F) ** 2 * max(float(theta[0]), 0.0) if len(theta) else np.zeros(0, dtype=bool)
-        U = F @ from_host(V[:, kept] / np.sqrt(theta[kept]), F)
+        kept = theta > epsilon(op.like) ** 2 * max(float(theta[0]), 0.0) if len(theta) else np.zeros(0, dtype=bool)
+        U = F @ from_host(V[:, kept] / np.sqrt(theta[kept]), op.like)
         missing = count - int(kept.sum())
         if missing == 0:
             return U

@@ -17,7 +17,7 @@ from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import add
 from gpukpca.backend.finite import not_finite, overflow
-from gpukpca.backend.linalg import column_sums, triangular_inverse, widened_rows
+from gpukpca.backend.linalg import column_sums, inner_products, triangular_inverse, widened_rows
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     cast,
@@ -31,7 +31,8 @@ from gpukpca.backend.namespace import (
     to_host,
 )
 from gpukpca.backend.parallel import map_in_order, row_slices, single_threaded_blas, worker_count
-from gpukpca.backend.rows import gather_rows
+from gpukpca.backend.partitioned_rows import PartitionedRows, gathered
+from gpukpca.backend.rows import gather_rows, subtract_row
 from gpukpca.eigen.solver import TOLERANCE
 from gpukpca.exceptions import IndefiniteKernelError
 
@@ -131,11 +132,11 @@ class PartialCholeskyBuilder:
         self.is_pivot = np.zeros(self.n, dtype=bool)
         self.pivots = np.zeros(0, dtype=np.int64)
         self.L = np.zeros((rank, rank))
-        self.F = ColumnBasis.with_capacity(self.n, rank, op.like)
+        self.F = ColumnBasis() if op.has_remote_columns else ColumnBasis.with_capacity(self.n, rank, op.like)
         self.n_columns = self.next_look = 0
         self.stopped = ""
         self.noise = self._noise()
-        if self.size == 0.0 and self.n and np.any(to_host(self.columns(np.zeros(1, dtype=np.int64))) != 0):
+        if self.size == 0.0 and self.n and np.any(to_host(gathered(self.columns(np.zeros(1, dtype=np.int64)))) != 0):
             raise indefinite(op, "its diagonal is 0, and K[:, 0] is not")
 
     # -- when to stop ----------------------------------------------------------------------------------------------
@@ -181,6 +182,9 @@ class PartialCholeskyBuilder:
     def _largest_eigenvalue(self) -> float:
         """Return that of H F Fᵀ H, from the small matrix Fᵀ H F; each worker sums its share of the panels."""
         F, xp, panels = self.F.array, namespace_of(self.op.like), self._panels()
+        if isinstance(F, PartitionedRows):
+            F = subtract_row(F, column_sums(F) / self.n)
+            return float(np.linalg.eigvalsh(inner_products(F, F))[-1])
         means = cast(column_sums(F) / self.n, self.wide)[None, :]
         workers = min(self.workers, len(panels))
 
@@ -236,9 +240,8 @@ class PartialCholeskyBuilder:
         exceeds `levels` times its residual before the round. `submatrix` gives K, and perhaps the candidates' columns.
         """
         with single_threaded_blas():  # the panels use threads themselves, and the rest is small
-            rows = np.zeros((len(candidates), 0))
-            if self.F.count:
-                rows = to_host(gather_rows(self.F.array, candidates)).astype(np.float64)
+            known = [to_host(gather_rows(part, candidates)).astype(np.float64) for part in self.F.parts]
+            rows = np.concatenate([np.zeros((len(candidates), 0)), *known], axis=1)
             residual = K - rows @ rows.T
             np.fill_diagonal(residual, self.residuals[candidates])
             levels = np.maximum(levels * np.diagonal(residual)[draws], self.floors()[candidates][draws])
@@ -262,7 +265,7 @@ class PartialCholeskyBuilder:
         self.residuals -= squares
         bad = np.flatnonzero(~np.isfinite(self.residuals))
         if bad.size:
-            i, row = int(bad[0]), to_host(columns[bad[0] : bad[0] + 1, :])[0]
+            i, row = int(bad[0]), to_host(gather_rows(columns, bad[:1]))[0]
             j = int(np.argmin(np.isfinite(row)))
             raise not_finite(self.op, i, int(chosen[j]), float(row[j]))
         self.F = ColumnBasis((*self.F.parts, new)) if self.F.store is None else self.F.append(new)
@@ -280,6 +283,9 @@ class PartialCholeskyBuilder:
         cuts = np.cumsum([part.shape[1] for part in parts[:-1]], dtype=np.int64)
         transposed = [from_host(few.T, like, self.wide) for few in np.split(rows, cuts, axis=1)]
         inverse = from_host(triangular_inverse(L).T, like, self.wide)
+        if isinstance(columns, PartitionedRows):
+            remote = columns.map_panels(_remaining, *parts, *transposed[: len(parts)], inverse, width=len(L))
+            return remote, np.concatenate(remote.over_panels(_row_squares)).astype(np.float64)
 
         def panel(bounds: tuple[int, int]) -> tuple[Array | None, Array]:
             start, stop = bounds
@@ -321,6 +327,20 @@ class PartialCholeskyBuilder:
             n_columns=self.n_columns,
             stopped=self.stopped,
         )
+
+
+def _remaining(columns: Array, *given: Array) -> Array:
+    """Return (columns - F rowsᵀ) inverse, for the parts of F, the parts of rowsᵀ, and the inverse."""
+    *factors, inverse = given
+    left, half = cast(columns, inverse.dtype), len(factors) // 2
+    for part, right in zip(factors[:half], factors[half:], strict=True):
+        left = left - cast(part, inverse.dtype) @ right
+    return cast(left @ inverse, columns.dtype)
+
+
+def _row_squares(panel: Array) -> Array:
+    wide = cast(panel, accumulation_dtype(panel))
+    return namespace_of(panel).sum(wide * wide, axis=1)
 
 
 def sequential_pivots(

@@ -90,6 +90,10 @@ class Solver(ABC):
         """Return the solver that also computes all eigenvalues, where it can."""
         return self
 
+    def with_block(self, columns: int) -> Solver:
+        """Return the solver that multiplies so many columns in a pass, unless the user chose a number."""
+        return self
+
     def with_wide_block(self, n: int, p: int, on_gpu: bool) -> Solver | None:
         """Return the solver with fewer, more expensive passes; None without one or where the user chose a size."""
         return None

@@ -8,6 +8,7 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.namespace import is_sparse, namespace_of
+from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.backend.rows import as_rows
 from gpukpca.exceptions import InvalidParameterError
 
@@ -20,6 +21,8 @@ def checked_matrix(A: Any, what: str) -> Array:
     InvalidParameterError
         A is sparse, not two-dimensional, complex or masked.
     """
+    if isinstance(A, PartitionedRows):
+        return A
     if A is None or isinstance(A, str):
         raise InvalidParameterError(f"{what} must be an array, got {A!r}.")
     if is_sparse(A):

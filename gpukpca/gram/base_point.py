@@ -9,6 +9,7 @@ from gpukpca._typing import Array, Indices, SymmetricOperator, complete_operator
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import column_sums, subtract_outer_sum
 from gpukpca.backend.namespace import accumulation_dtype, cast, namespace_of
+from gpukpca.backend.partitioned_rows import PartitionedRows, gathered
 from gpukpca.backend.rows import gather_rows
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.arguments import check_block, check_indices
@@ -45,11 +46,12 @@ class BasePointGram(SymmetricOperator):
         self.anchor = int(anchor)
         self.shape, self.dtype, self.like = base.shape, base.dtype, base.like
         self.name, self.workers, self.rounding = self.base.name, self.base.workers, self.base.rounding
+        self.has_remote_columns = self.base.has_remote_columns
 
     @cached_property
     def _column(self) -> Array:
         """Return k(x, x₀) - k(x₀, x₀) / 2 of every row, which is subtracted for x and for y."""
-        wide = cast(self.base.columns([self.anchor])[:, 0], accumulation_dtype(self.like))
+        wide = cast(gathered(self.base.columns([self.anchor]))[:, 0], accumulation_dtype(self.like))
         return wide - 0.5 * float(wide[self.anchor])
 
     def __matmul__(self, V: Array) -> Array:
@@ -70,7 +72,10 @@ class BasePointGram(SymmetricOperator):
 
     def columns(self, indices: Indices) -> Array:
         check_indices(self, indices)
-        return subtract_outer_sum(self.base.columns(indices), self._column, gather_rows(self._column, indices))
+        C, chosen = self.base.columns(indices), gather_rows(self._column, indices)
+        if isinstance(C, PartitionedRows):
+            return C.map_panels(_relative, C.split(self._column), chosen, width=len(chosen))
+        return subtract_outer_sum(C, self._column, chosen)
 
     def block(self, rows: Indices, columns: Indices) -> Array | None:
         if (K := self.base.block(rows, columns)) is None:
@@ -84,3 +89,8 @@ class BasePointGram(SymmetricOperator):
         """Return F minus its row of the anchor, where the base has a factor F."""
         F = self.base.factor()
         return None if F is None else F - F[self.anchor : self.anchor + 1, :]
+
+
+def _relative(C: Array, own: Array, chosen: Array) -> Array:
+    """Return a panel of columns less the terms of its rows and of the chosen ones, as a new array."""
+    return subtract_outer_sum(namespace_of(C).asarray(C, copy=True), own, chosen)

@@ -6,7 +6,7 @@ from gpukpca._typing import Array, Indices, SymmetricOperator
 from gpukpca.backend.device import operator_on_its_device
 from gpukpca.backend.linalg import inner_products, symmetric_from_upper
 from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, from_host, namespace_of
-from gpukpca.backend.rows import by_panels, gather_rows
+from gpukpca.backend.rows import by_panels, gather_rows, place_of
 from gpukpca.gram.arguments import check_block, check_indices, checked_matrix
 
 
@@ -16,7 +16,7 @@ class FactoredGram(SymmetricOperator):
 
     Parameters
     ----------
-    F : array, shape (n, k)
+    F : array or PartitionedRows, shape (n, k)
         Kept as it is: not copied, not changed.
     noise_scale : float
         Size of the numbers that cancelled when F was centered; rank decisions depend on it.
@@ -39,13 +39,13 @@ class FactoredGram(SymmetricOperator):
         self.rows = None
         self.shape = (int(F.shape[0]), int(F.shape[0]))
         self.dtype = F.dtype
-        self.like = empty_like(F)
+        self.like = empty_like(place_of(F))
 
     def __matmul__(self, V: Array) -> Array:
         """Return F (Fᵀ V), shape (n, b)."""
         check_block(self, V)
         V = cast(V, self.dtype)
-        return self.F @ from_host(inner_products(self.F, V), self.F)
+        return self.F @ from_host(inner_products(self.F, V), self.like)
 
     def diagonal(self) -> Array:
         wide = accumulation_dtype(self.F)

@@ -42,7 +42,7 @@ from gpukpca.backend.csr import CSR, csr_from_parts
 from gpukpca.backend.linalg import inner_products
 from gpukpca.backend.namespace import dtype_name, is_foreign, is_numpy, is_sparse, move, overflow_allowed, to_host
 from gpukpca.covariance.moments import Moments
-from gpukpca.distributed.gram import ClusterStorage
+from gpukpca.distributed.gram import ClusterColumnStorage, ClusterStorage
 from gpukpca.eigen import BlockKrylov, Dense, LowRank, Nystrom
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 from gpukpca.gram.storage import DenseStorage, LowRankStorage, TiledStorage
@@ -73,7 +73,7 @@ from gpukpca.kernels.prepared import PreparedRows
 KERNELS = [Linear, Polynomial, RBF, Sigmoid, Cosine, Laplacian, Matern, RationalQuadratic, Precomputed]
 ALGEBRA = [Sum, Product, Scale, Power, Exp]
 ROWS = [ProductRows, SparseProductRows, DifferenceRows, Geometry, CityBlockRows, DotRows, CombinedRows]
-STORAGES = [DenseStorage, ClusterStorage, TiledStorage, LowRankStorage]
+STORAGES = [DenseStorage, ClusterStorage, ClusterColumnStorage, TiledStorage, LowRankStorage]
 PLANS = [Plan, PCAPlan, Dense, LowRank, BlockKrylov, Nystrom, *STORAGES]
 KERNEL_PCA = [KernelPCAFit, Spectrum, AffineProjection, LinearAxes]
 PREIMAGES = [LinearPreimage, RidgeRegression, RidgeRule, FixedPoint, DistanceConstraint]

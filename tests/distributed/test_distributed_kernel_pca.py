@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
+import warnings
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, Proba
 from gpukpca.decomposition import RidgePreimage
 from gpukpca.distributed.gram import ClusterStorage
 from gpukpca.eigen import Nystrom
-from gpukpca.gram.storage import LowRankStorage
+from gpukpca.gram.storage import LowRankStorage, TiledStorage
 from gpukpca.kernels import RBF, Laplacian, Linear
 from tests.tolerances import eps
 
@@ -53,6 +56,8 @@ SETTINGS = {
 def test_a_dask_array_gives_the_answer_of_one_process(active, name):
     X, settings = data(), SETTINGS[name] | {"random_state": 0}
     here, there = KernelPCA(**settings).fit(X), KernelPCA(**settings).fit(chunked(X))
+    if isinstance(here.plan_.storage, TiledStorage):
+        assert there.n_passes_ == here.n_passes_
     size = max(float(here.eigenvalues_[0]), 0.1 * float(np.sum(np.abs(here.kernel_(X)))) / N)
     assert np.max(np.abs(there.eigenvalues_ - here.eigenvalues_)) <= 50 * eps("float64") * size
     assert there.total_variance_ == pytest.approx(here.total_variance_, rel=1e-12)
@@ -115,6 +120,53 @@ def test_chunks_of_any_kind_give_the_same_answer(active, chunks):
     model = KernelPCA(3, kernel="rbf", gamma=0.05, tol=1e-13, random_state=0)
     expected = clone(model).fit(X).eigenvalues_
     assert np.max(np.abs(model.fit(CHUNKS[chunks](X)).eigenvalues_ - expected)) <= 50 * eps("float64") * expected[0]
+
+
+def smooth(n):
+    return np.random.default_rng(0).standard_normal((n, 6)) * np.linspace(2.0, 0.5, 6)
+
+
+@pytest.fixture(scope="module")
+def small_workers():
+    """A client of two workers without the memory for a kernel matrix of 4200 rows."""
+    distributed = pytest.importorskip("distributed")
+    names = ("pause", "spill", "target", "terminate")
+    settings = {"processes": False, "threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
+    with (
+        dask.config.set({f"distributed.worker.memory.{name}": False for name in names}),
+        distributed.LocalCluster(n_workers=2, memory_limit="10MB", **settings) as cluster,
+        distributed.Client(cluster, set_as_default=False) as found,
+    ):
+        yield found
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_passes_are_as_many_as_in_one_process_with_tiles_cached_and_recomputed(client, small_workers, dtype):
+    X = smooth(4200).astype(dtype)
+    settings = {"n_components": 6, "kernel": "rbf", "gamma": 0.1, "random_state": 0, "n_jobs": 2}
+    enough, tight = KernelPCA(**settings), None
+    for megabytes in range(10, 60, 2):
+        with suppress(exceptions.MemoryBudgetError):
+            model = KernelPCA(**settings, memory_limit=megabytes * 2**20)
+            tight = model if tight is None and model.plan(X).start_landmarks else tight
+    for one, workers in ((enough, client), (tight, small_workers)):
+        here, there = one.fit(X), KernelPCA(**settings, client=workers).fit(X)
+        assert there.n_passes_ == here.n_passes_
+        assert there.plan_.start_landmarks == here.plan_.start_landmarks
+        assert getattr(there.plan_.solver, "block_size", None) == here.plan_.solver.block_size
+        np.testing.assert_allclose(there.eigenvalues_, here.eigenvalues_, rtol=2e3 * eps(dtype))
+    assert tight.n_passes_ < enough.n_passes_
+    assert "tiles are recomputed in every pass" in str(there.plan_)
+
+
+def test_workers_with_gpus_multiply_blocks_as_wide_as_one_gpu_does(client, cuda):
+    X = smooth(900)
+    settings = {"n_components": 5, "kernel": "rbf", "gamma": 0.1, "random_state": 0, "device": "cuda"}
+    settings["eigen_solver"] = "randomized"
+    here, there = KernelPCA(**settings).fit(X), KernelPCA(**settings, client=client).fit(X)
+    assert there.plan_.solver.block_size == here.plan_.solver.width(900, 5, True)
+    assert there.n_passes_ == here.n_passes_
+    np.testing.assert_allclose(there.eigenvalues_, here.eigenvalues_, rtol=1e-10)
 
 
 def with_entry(value):
@@ -190,6 +242,47 @@ def test_landmarks_alone_come_to_this_process(active):
     X = data()
     model = KernelPCA(3, kernel="rbf", gamma=0.05, eigen_solver=Nystrom(rank=60), random_state=0).fit(chunked(X))
     assert np.array_equal(model.X_fit_, X[model.landmarks_])
+
+
+@pytest.fixture
+def gathered_bytes(client, monkeypatch):
+    """The bytes of every result that this process gathers."""
+    sizes, gather = [], client.gather
+
+    def size(found):
+        return sum(map(size, found)) if isinstance(found, (list, tuple)) else getattr(found, "nbytes", 0)
+
+    def measured(futures, **settings):
+        async def results(found):
+            found = await found
+            sizes.extend(map(size, found))
+            return found
+
+        found = gather(futures, **settings)
+        return results(found) if inspect.isawaitable(found) else found
+
+    monkeypatch.setattr(client, "gather", measured)
+    return sizes
+
+
+@pytest.mark.parametrize("landmarks", ["rpcholesky", "uniform", "kmeans++"])
+@pytest.mark.parametrize("gamma", [0.05, 1e-6])
+def test_the_factor_of_nystrom_stays_on_the_workers(active, gathered_bytes, landmarks, gamma):
+    X, rank = data(n=1500), 60
+    settings = {"n_components": 2, "kernel": "rbf", "gamma": gamma, "random_state": 0}
+    settings["eigen_solver"] = Nystrom(rank=rank, landmarks=landmarks, tol=1e-7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the tolerance, in both
+        here = KernelPCA(**settings).fit(X)
+        gathered_bytes.clear()
+        there = KernelPCA(**settings).fit(chunked(X, 150))
+    np.testing.assert_allclose(there.eigenvalues_, here.eigenvalues_, rtol=1e-10)
+    # A panel of F has 150 x 60 items; squares of rank, landmarks and the blocks of two components do.
+    assert max(gathered_bytes) <= 8 * max(rank * rank, rank * D, 150 * 3)
+
+
+def test_a_small_limit_names_what_nystrom_needs(active):
+    X = data()
     with pytest.raises(exceptions.MemoryBudgetError, match="this process needs"):
         KernelPCA(3, kernel="rbf", memory_limit=1000, eigen_solver="nystrom").fit(chunked(X))
 
@@ -229,7 +322,7 @@ def test_the_fitted_model_is_an_ordinary_one(client, tmp_path):
 def test_the_plan_says_that_it_is_a_cluster_and_fits_nothing(active):
     model = KernelPCA(3, kernel="rbf")
     plan = model.plan(chunked(data()))
-    assert "dealt out to 2 workers" in str(plan)
+    assert "on 2 workers, all cached" in str(plan)
     assert not [name for name in vars(model) if name.endswith("_")]
 
 

@@ -36,9 +36,10 @@ from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.solver_warnings import warn_of_fallbacks, warn_of_tolerance
 from gpukpca.backend.device import device_context, is_on_gpu
 from gpukpca.backend.finite import check_finite
-from gpukpca.backend.namespace import empty_like, overflow_allowed
+from gpukpca.backend.namespace import empty_like, namespace_of, overflow_allowed
+from gpukpca.backend.partitioned_rows import map_row_blocks
 from gpukpca.backend.random import generator, random_subset
-from gpukpca.backend.rows import gather_rows
+from gpukpca.backend.rows import gather_rows, place_of
 from gpukpca.eigen import BlockKrylov, EigenResult, top_eigh
 from gpukpca.eigen.solver import complete_solver
 from gpukpca.exceptions import ConvergenceError, IndefiniteKernelError, InvalidParameterError, RankWarning, warn_user
@@ -251,7 +252,7 @@ def _eigenpairs(
     elif first.start_landmarks and rows is not None:
         # A centered sample of m rows has m - 1 components, of which the leading ones are worth something.
         columns = min(solver.width(task.n, p, on_gpu=is_on_gpu(op.like)), first.start_landmarks // 2)
-        n_jobs = first.storage.workers
+        n_jobs = 1 if task.is_on_cluster else first.storage.workers  # Dask has a thread for every panel
         start = components_of_sample(task.kernel, task.X, rows, first.start_landmarks, columns, rng, n_jobs)
     while True:
         plan = replace(first, n_components=p)
@@ -288,6 +289,15 @@ def components_of_sample(
     """
     chosen = np.sort(random_subset(rng, rows.n_rows, size))
     sample = rows.take(chosen)
-    K = compute_tile(kernel, sample, sample, empty_like(X), diagonal=True)
+    K = compute_tile(kernel, sample, sample, empty_like(place_of(X)), diagonal=True)
     eigen = top_eigh(CenteredGram(DenseGram(K)), columns, solver=BlockKrylov(tol=SAMPLE_TOLERANCE), rng=rng)
-    return prepared_matmat(kernel, X, gather_rows(X, chosen), sample, eigen.eigenvectors, n_jobs=n_jobs)
+    given = kernel, gather_rows(X, chosen), sample, eigen.eigenvectors, n_jobs
+    parts = map_row_blocks(X, _sample_scores, *given)
+    return parts[0] if len(parts) == 1 else namespace_of(*parts).concat(parts, axis=0)
+
+
+def _sample_scores(
+    X: Array, kernel: Kernel, sampled: Array, sample: PreparedRows, vectors: Array, n_jobs: int | None
+) -> Array:
+    """Return K(X, sampled) @ vectors."""
+    return prepared_matmat(kernel, X, sampled, sample, vectors, n_jobs=n_jobs)

@@ -15,11 +15,11 @@ from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.kernel_pca.spectrum import UNRESOLVED, Spectrum, check_underflow, inverse_roots, warn_of_rank
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.progress import Listener, rank_report
-from gpukpca.backend.elementwise import add
 from gpukpca.backend.linalg import column_sums, inner_products, solve_triangular
 from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from_host, to_host
+from gpukpca.backend.partitioned_rows import gathered
 from gpukpca.backend.random import random_subset
-from gpukpca.backend.rows import gather_rows
+from gpukpca.backend.rows import gather_rows, subtract_row
 from gpukpca.eigen import EigenResult, LowRank, PivotedCholesky
 from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, RankWarning, warn_user
@@ -45,7 +45,7 @@ def nystrom_fit(
     factor = solver.factor(shifted or op, p or 1, rng, rank_report(listener))
     F, means = factor.F, column_sums(factor.F) / n
     mean = to_host(means).astype(np.float64)
-    F = add(F, -cast(means, F.dtype)[None, :])  # in place where the library can: F is as large as memory allows
+    F = subtract_row(F, cast(means, F.dtype))  # in place where the library can: F is as large as memory allows
     cancelled = factor.uncancelled_trace - factor.trace + n * float(mean @ mean)
     eigen = LowRank().solve(FactoredGram(F, cancelled), p or max(1, factor.rank), rng)
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
@@ -113,7 +113,7 @@ def _without_base_point(host: _HostMap, shifted: BasePointGram) -> _HostMap:
     """
     A, b, c, mean_norm, landmarks = host
     x0 = np.asarray([shifted.anchor])
-    own = to_host(shifted.base.columns(x0))[:, 0].astype(np.float64)
+    own = to_host(gathered(shifted.base.columns(x0)))[:, 0].astype(np.float64)
     itself = float(own[shifted.anchor])
     above = own[landmarks] - itself
     return _HostMap(

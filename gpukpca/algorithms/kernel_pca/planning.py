@@ -52,9 +52,6 @@ def make_plan(task: FitTask) -> Plan:
 def _routes(task: FitTask) -> Iterator[Route]:
     """Yield the routes of the task, the preferred one first."""
     given, reason = task.settings.solver_for(task.n, task.p, task.on_gpu)
-    if task.is_on_cluster:
-        yield ClusterRoute.of(task, given, reason)
-        return
     if task.kernel.stored_only and task.settings.gram == "tiled":
         raise InvalidParameterError(
             'gram="tiled" needs a kernel that can be evaluated block by block; precomputed kernels and plain callables '
@@ -63,7 +60,10 @@ def _routes(task: FitTask) -> Iterator[Route]:
     if features := _explicit_features(task):
         yield FactorRoute.of(task, features)
     if isinstance(given, Nystrom):
-        yield from (LandmarkRoute.of(task, given, reason, edge) for edge in _edges(task))
+        if task.is_on_cluster:
+            yield ClusterRoute.by_landmarks(task, given, reason)
+        else:
+            yield from (LandmarkRoute.of(task, given, reason, edge) for edge in _edges(task))
         return
     for solver, notes in _solvers(task, complete_solver(given)):
         yield from (_exact_route(task, solver, reason, edge, notes) for edge in _edges(task))
@@ -72,7 +72,9 @@ def _routes(task: FitTask) -> Iterator[Route]:
 def _explicit_features(task: FitTask) -> int:
     """Return the columns of an exact factor of K, where features are fewer than samples; else 0."""
     settings, n = task.settings, task.n
-    if not settings.requests(Nystrom, "auto", "nystrom") or settings.gram != "auto" or is_sparse(task.X):
+    if not settings.requests(Nystrom, "auto", "nystrom") or settings.gram != "auto":
+        return 0
+    if is_sparse(task.X) or task.is_on_cluster:
         return 0
     count = task.kernel.feature_count(task.d) or 0
     few = max(n // MONOMIALS_PAY, min(n - 1, FEW_MONOMIALS))
@@ -96,7 +98,9 @@ def _solvers(task: FitTask, solver: Solver) -> Iterator[tuple[Solver, tuple[str,
 
 
 def _edges(task: FitTask) -> list[int]:
-    """Return the usual edge of a tile, and smaller ones for tight limits."""
+    """Return the usual edge of a tile, and smaller ones for tight limits; on a cluster the workers choose it."""
+    if task.is_on_cluster:
+        return [0]
     usual = tile_edge_for(task.n, task.workers, task.on_gpu, dense_row_bytes(task.kernel, task.X))
     smallest = blocking.SMALLEST_TILE_EDGE.on(task.on_gpu)
     if task.on_gpu:  # by halves: launches are expensive, and what a tile needs falls by four
@@ -104,20 +108,26 @@ def _edges(task: FitTask) -> list[int]:
     return [usual, smallest] if usual > smallest else [usual]
 
 
-def _exact_route(task: FitTask, solver: Solver, reason: str, edge: int, notes: tuple[str, ...]) -> StoredRoute:
+def _exact_route(task: FitTask, solver: Solver, reason: str, edge: int, notes: tuple[str, ...]) -> Route:
     """Return the route of a solver and a tile edge; with a start and a wide block where a pass is expensive."""
-    route = StoredRoute.of(task, solver, reason, edge, notes)
+
+    def route_of(solver: Solver) -> Route:
+        if task.is_on_cluster:
+            return ClusterRoute.of(task, solver, reason, notes)
+        return StoredRoute.of(task, solver, reason, edge, notes)
+
+    route = route_of(solver)
     storage = route.storage
     if isinstance(storage, TiledStorage) and solver.is_default and task.n >= SAMPLE_PAYS * START_LANDMARKS:
         route = replace(route, start_landmarks=START_LANDMARKS)
     if storage.is_fully_cached:
         return route
     route = route.with_recomputed_note()
-    wide = solver.with_wide_block(task.n, task.p, task.on_gpu)
+    wide = solver.with_wide_block(task.n, task.p, task.multiplies_on_gpu)
     if wide is None or storage.tiles - storage.recomputed_tiles > CHEAP_SHARE * storage.tiles:
         return route
     start = START_LANDMARKS if task.n >= SAMPLE_PAYS_IF_RECOMPUTED * START_LANDMARKS else 0
-    other = StoredRoute.of(task, wide, reason, edge, notes).with_recomputed_note()
+    other = route_of(wide).with_recomputed_note()
     return replace(other, start_landmarks=start) if other.predicted_bytes <= task.limit else route
 
 

@@ -19,7 +19,7 @@ from gpukpca.backend.device import describe_device
 from gpukpca.backend.limits import SHARE_FOR_ROWS
 from gpukpca.backend.linalg import inner_panel
 from gpukpca.backend.namespace import dtype_name, is_sparse
-from gpukpca.distributed.gram import ClusterStorage
+from gpukpca.distributed.gram import ClusterColumnStorage, ClusterStorage
 from gpukpca.eigen import BlockKrylov, LowRank, Nystrom
 from gpukpca.eigen.partial_cholesky import default_block
 from gpukpca.eigen.solver import Solver, complete_solver
@@ -70,6 +70,12 @@ class Route(ABC):
         if task.preimage is not None:
             work += task.preimage.fit_work(task.n, task.d, task.p, task.preimage_landmarks)
         return work + fit_work
+
+    def with_recomputed_note(self) -> Self:
+        """Return the route with a note on the tiles that do not fit into memory."""
+        tiles = f"{self.storage.recomputed_tiles} of {self.storage.tiles} tiles"
+        note = f"K does not fit into memory: {tiles} are recomputed in every pass"
+        return replace(self, notes=(*self.notes, note))
 
     def plan(self) -> Plan:
         """Return the plan, with notes on the pre-image and the checkpoint and an estimate of the time."""
@@ -133,12 +139,6 @@ class StoredRoute(Route):
             bytes_read=bytes_read,
             notes=notes,
         )
-
-    def with_recomputed_note(self) -> Self:
-        """Return the route with a note on the tiles that do not fit into memory."""
-        tiles = f"{self.storage.recomputed_tiles} of {self.storage.tiles} tiles"
-        note = f"K does not fit into memory: {tiles} are recomputed in every pass"
-        return replace(self, notes=(*self.notes, note))
 
     def fit_work(self) -> Work | None:
         task, solver, storage, n, p = self.task, complete_solver(self.solver), self.storage, self.task.n, self.task.p
@@ -232,33 +232,43 @@ class LandmarkRoute(Route):
 
 
 class ClusterRoute(Route):
-    """K on a cluster: its workers make and multiply tiles, and this process does the rest."""
+    """K on a cluster: its workers compute and multiply tiles, and this process does the rest."""
 
     @classmethod
-    def of(cls, task: FitTask, given: Any, reason: str) -> Self:
-        """Return the route with the bytes of this process."""
-        n, p, item = task.n, task.p, task.item
-        storage: Storage = ClusterStorage(n, task.workers)
-        if isinstance(given, Nystrom):
-            given, rank = _with_rank(given, task)
-            p, storage = min(p, rank), LowRankStorage(n, task.workers, rank, storage)
-            needed = n * (rank + 2 * default_block(rank)) * item + 5 * 8 * rank**2
-        else:
-            solver = complete_solver(given)
-            given = solver = solver if task.kernel.positive_definite else solver.with_full_spectrum()
-            needed = solver.workspace_items(n, p, False) * item
-            blocks = BLOCKS_IN_TRANSIT * 8 * n * solver.width(n, p, False)
-            needed += 2 * n * n * item if solver.forms_matrix else blocks
-        if task.basis is not task.X:  # this process holds all rows beside the workers
-            needed += n * task.d * item
+    def of(cls, task: FitTask, solver: Solver, reason: str, notes: tuple[str, ...]) -> Self:
+        """Return the route of an exact solver, with blocks as wide as the devices of the workers want them."""
+        n, p = task.n, task.p
+        if task.multiplies_on_gpu:
+            solver = solver.with_block(solver.width(n, p, True))
+        transit = BLOCKS_IN_TRANSIT * 8 * n * solver.width(n, p, False)
+        needed = _solver_bytes(task, solver) + (2 * n * n * task.item if solver.forms_matrix else transit)
+        storage = ClusterStorage.of(task.X, task.row_bytes)
+        return cls._with(task, solver, reason, storage, needed, p, notes)
+
+    @classmethod
+    def by_landmarks(cls, task: FitTask, requested: Nystrom, reason: str) -> Self:
+        """Return the route by a factor of K that stays on the workers."""
+        n, item = task.n, task.item
+        solver, rank = _with_rank(requested, task)
+        p, small = min(task.p, rank), 8 * rank * rank
+        storage = LowRankStorage(n, task.workers, rank, ClusterColumnStorage(n, task.workers))
+        vectors = LowRank().workspace_items(n, p, False) * item
+        needed = n * 8 * LANDMARK_VECTORS + max(int(SMALL_PROBLEM_SQUARES * small), vectors + 2 * small)
+        return cls._with(task, solver, reason, storage, needed + 2 * rank * task.d * item, p, ())
+
+    @classmethod
+    def _with(
+        cls, task: FitTask, solver: Any, reason: str, storage: Storage, needed: int, p: int, notes: tuple[str, ...]
+    ) -> Self:
+        rows = task.n * task.d * task.item if task.basis is not task.X else 0  # this process holds them too
         return cls(
             task=task,
-            solver=given,
+            solver=solver,
             solver_reason=reason,
             storage=storage,
-            predicted_bytes=needed,
+            predicted_bytes=needed + rows,
             n_components=p,
-            notes=(f"cluster: {task.X.cluster.describe()}",),
+            notes=(*notes, f"cluster: {task.X.cluster.describe()}"),
         )
 
     def fit_work(self) -> None:

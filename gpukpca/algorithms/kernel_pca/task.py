@@ -86,6 +86,11 @@ class FitTask(Task):
         """Return what the kernel learned, without rows; the template of a kernel of the user may hold all of them."""
         return None if self.template is None else self.template.slice(0, 0)
 
+    @property
+    def multiplies_on_gpu(self) -> bool:
+        """Return whether blocks are multiplied on GPUs: that of the fit, or those of the workers of a cluster."""
+        return self.X.on_gpu if self.is_on_cluster else self.on_gpu
+
     @cached_property
     def workers(self) -> int:
         """Return the number of threads, or of machines of a cluster."""

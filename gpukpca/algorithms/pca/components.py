@@ -97,8 +97,7 @@ def of_svd(Z: CenteredMatrix, requested: int) -> Components:
     """Return the components by an SVD of Z, or of its triangular factor where no process holds Z."""
     matrix = Z.materialized()
     if matrix is None:
-        R, _ = Z.triangle(np.eye(Z.shape[1]))
-        _, s, Vt = thin_svd(_checked(R))
+        _, s, Vt = thin_svd(_checked(Z.own_triangle()))
         V = cast(Vt[:requested, :].T.copy(), Z.dtype)
         squares = s**2
         norms = residuals(V, Z.scatter_times(V), squares[: V.shape[1]])

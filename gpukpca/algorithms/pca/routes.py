@@ -264,7 +264,9 @@ class SVDRoute(Route):
 
     def matrix_bytes(self, workers: int) -> int:
         task, svd = self.task, SVD_SQUARES * self.task.few**2
-        return svd * 8 if task.is_on_cluster else (2 * task.n * task.d + (task.n + task.d) * task.few + svd) * task.item
+        if task.is_on_cluster:  # this process holds the triangular factor alone
+            return (3 * task.few * task.d + svd) * 8
+        return (2 * task.n * task.d + (task.n + task.d) * task.few + svd) * task.item
 
     def fit_work(self) -> Work:
         return Work(eigenproblems=SVD_WORK * self.task.few**2 * max(self.task.n, self.task.d))
@@ -276,6 +278,7 @@ class SVDRoute(Route):
 ROUTES: dict[str, type[Route]] = {
     **{route.method: route for route in (CovarianceRoute, DualRoute, SVDRoute, RandomizedRoute)},
     "arpack": RandomizedRoute,
+    "tsqr": SVDRoute,
 }
 
 

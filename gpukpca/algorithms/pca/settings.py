@@ -12,7 +12,7 @@ from gpukpca._typing import HasShape
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.exceptions import InvalidParameterError
 
-SVDSolver = Literal["auto", "covariance_eigh", "dual", "full", "randomized", "arpack"]
+SVDSolver = Literal["auto", "covariance_eigh", "dual", "full", "randomized", "arpack", "tsqr"]
 
 ITERATIVE = ("randomized", "arpack")
 COUNT_OR_SHARE = one_of(NONE, integer(at_least=0), SHARE, word("mle"))
@@ -38,7 +38,7 @@ class PCASettings:
     """Settings of `fit_pca`, checked."""
 
     svd_solver: SVDSolver = field_of(
-        "", '"auto", "covariance_eigh", "dual", "full", "randomized" or "arpack"; see `PCA`', default="auto"
+        "", '"auto", "covariance_eigh", "dual", "full", "tsqr", "randomized" or "arpack"; see `PCA`', default="auto"
     )
     passes: int | None = field_of("", "passes of block Krylov; None: until the residuals are small", default=None)
     oversampling: int | None = field_of("", "columns of a block beyond p; None: the solver's default", default=None)

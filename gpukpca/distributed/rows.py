@@ -1,0 +1,349 @@
+"""Rows in panels on the workers of a cluster. What a dead worker held is computed again, or sent again."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gpukpca._typing import Array
+from gpukpca.backend.device import cuda_place, device_context, placed_rows
+from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, move, namespace_of, overflow_allowed, to_host
+from gpukpca.backend.parallel import row_slices
+from gpukpca.backend.partitioned_rows import PartitionedRows
+from gpukpca.backend.rows import as_rows, gather_rows
+from gpukpca.distributed.chunks import Found, checked_width, chunk_facts, first_of_all, lost_digits, not_finite
+from gpukpca.distributed.client import Cluster, LostWorkError
+from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError
+from gpukpca.kernels.prepared import PreparedRows
+
+Result = TypeVar("Result")
+
+# Panels for every thread, so that none waits long for the last one.
+PANELS_A_THREAD = 2
+# Pairs of groups of rows for every thread: with fewer the work of threads differs by more than a tenth.
+PAIRS_A_THREAD = 4
+# Losses after which a piece of work is given up: Dask's own limit for a task.
+ATTEMPTS = 4
+
+
+class ClusterRows(PartitionedRows):
+    """Rows (n, d) as panels on the workers.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    sizes : sequence of int
+        Rows of every panel.
+    d : int
+    dtype : numpy.dtype
+    submit : callable
+        ``submit(k)`` returns the future of panel k: of an array of one floating-point type.
+    sources : sequence of ClusterRows
+        The rows that the panels are computed from.
+
+    Attributes
+    ----------
+    shape : (n, d)
+    panels : list of distributed.Future
+    bounds : list of (start, stop)
+        Of every panel.
+    chunks : list of int
+        Rows of the chunks that the user passed, empty ones included.
+    local : host array or None
+        The rows, where they come from the memory of this process.
+    on_gpu : bool
+        Whether the panels are on the GPUs of their workers.
+    lost_digits : str
+        What of the chunks float64 cannot hold; empty where it holds all.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        sizes: Sequence[int],
+        d: int,
+        dtype: Any,
+        submit: Callable[[int], Any],
+        sources: Sequence[ClusterRows] = (),
+    ) -> None:
+        self.cluster, self.sizes, self.chunks = cluster, list(sizes), list(sizes)
+        stops = np.cumsum(sizes).tolist()
+        self.bounds = [(stop - size, stop) for stop, size in zip(stops, sizes, strict=True)]
+        self.shape, self.like = (stops[-1], d), np.empty((0, d), dtype=dtype)
+        self.local: Array | None = None
+        self.on_gpu, self.lost_digits = False, ""
+        self._found: tuple[Found, Found] | None = None
+        self._submit, self._sources = submit, sources
+        self.panels = [submit(k) for k in range(len(self.sizes))]
+
+    @classmethod
+    def of_array(cls, X: Any, cluster: Cluster, *, cuda: bool = False) -> ClusterRows:
+        """Send rows in the memory of this process to the workers; with `cuda` those move them to their GPU.
+
+        Raises
+        ------
+        InvalidParameterError
+            The rows are sparse.
+        DeviceUnavailableError
+            A worker has no GPU, with `cuda`.
+        """
+        if is_sparse(X):
+            raise InvalidParameterError("sparse rows cannot be shared out to a cluster; pass X.toarray().")
+        if cuda:
+            cluster.check_gpus()
+        n, d = (int(side) for side in X.shape)
+        bounds = row_slices(n, -(-n // min(n, _panels_for(cluster))))
+
+        def send(k: int) -> Any:
+            workers, (start, stop) = cluster.workers_now(), bounds[k]
+            # A copy: workers that are threads of this process are handed the block itself.
+            return cluster.scatter(
+                np.array(to_host(X[start:stop, :])), workers[k * len(workers) // len(bounds)] if workers else None
+            )
+
+        rows = cls(cluster, [stop - start for start, stop in bounds], d, X.dtype, send)
+        if cuda:
+            rows = rows.map_panels(as_panel, str(X.dtype), True, width=d)
+        rows.local, rows.on_gpu = X, cuda
+        return rows
+
+    @classmethod
+    def of_dask(cls, X: Any, cluster: Cluster, *, cuda: bool = False) -> ClusterRows:
+        """Return the rows of a Dask array, which stay on the workers.
+
+        Chunks may be of unknown or unequal length, cut the columns, be empty or be of several dtypes: float32 where all
+        are, float64 else. Where one is on a GPU, or with `cuda`, all move to the GPUs of their workers.
+
+        Raises
+        ------
+        ValueError
+            Not two-dimensional, no rows, no features, or chunks whose widths differ.
+        TypeError
+            Chunks that are no arrays of real numbers.
+        DeviceUnavailableError
+            A worker has no GPU, where it needs one.
+        """
+        chunks = _chunks_of(X, cluster)
+        names = [f"chunk {k}" for k in range(len(chunks))]
+        facts = cluster.results([cluster.submit(chunk_facts, chunk, name="facts") for chunk in chunks], names)
+        d = checked_width(facts)
+        if cuda := cuda or any(fact.on_gpu for fact in facts):
+            cluster.check_gpus()
+        full = [(chunk, fact) for chunk, fact in zip(chunks, facts, strict=True) if fact.shape[0]]
+        dtype = "float32" if all(fact.dtype == "float32" for _, fact in full) else "float64"
+        panels = [cluster.submit(as_panel, chunk, arguments=(dtype, cuda), name="panel") for chunk, _ in full]
+        rows = cls(cluster, [fact.shape[0] for _, fact in full], d, np.dtype(dtype), panels.__getitem__)
+        rows = rows.grouped(_panels_for(cluster), most=8 * _panels_for(cluster))
+        rows.chunks, rows.on_gpu, rows.lost_digits = [fact.shape[0] for fact in facts], cuda, lost_digits(facts)
+        rows._found = (
+            first_of_all([fact.nan for fact in facts], rows.chunks),
+            first_of_all([fact.infinity for fact in facts], rows.chunks),
+        )
+        return rows
+
+    def grouped(self, count: int, most: int | None = None) -> ClusterRows:
+        """Return the rows in about `count` panels of one length; as they are where at most `most` are nearly so."""
+        n, stops = self.shape[0], np.cumsum(self.sizes)
+        longest = -(-n // min(n, count))
+        if len(self.sizes) <= (most or count) and max(self.sizes) <= 2 * longest:
+            return self
+        bounds = row_slices(n, longest)
+
+        def join(k: int) -> Any:
+            start, stop = bounds[k]
+            first, last = np.searchsorted(stops, [start, stop - 1], side="right")
+            skipped = start - int(stops[first] - self.sizes[first])
+            return self.cluster.submit(
+                joined, *self.panels[first : last + 1], arguments=(skipped, stop - start), name="panel"
+            )
+
+        rows = ClusterRows(self.cluster, [b - a for a, b in bounds], self.shape[1], self.dtype, join, [self])
+        rows.local, rows.on_gpu = self.local, self.on_gpu
+        return rows
+
+    # -- work on panels ------------------------------------------------------------------------------------------------
+
+    def retried(self, work: Callable[[], Result]) -> Result:
+        """Return ``work()``, done again where data that were sent to a worker ended with it."""
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return work()
+            except LostWorkError:
+                if not self.restored():
+                    raise
+        return work()
+
+    def restored(self) -> bool:
+        """Submit panels again that were lost with their worker; return whether there were any."""
+        found = [source.restored() for source in self._sources]
+        lost = [k for k, panel in enumerate(self.panels) if panel.status == "cancelled"]
+        for k in lost:
+            self.panels[k] = self._submit(k)
+        return any(found) or any(self.panels[k].status != "cancelled" for k in lost)
+
+    def over_panels(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        names = [f"{_name(function)} of panel {k} (rows {a} to {b - 1})" for k, (a, b) in enumerate(self.bounds)]
+
+        def results() -> list[Any]:
+            submit = self._task(function, arguments, stays=False)
+            return self.cluster.results([submit(k) for k in range(len(names))], names)
+
+        return self.retried(results)
+
+    def map_panels(self, function: Callable[..., Array], *arguments: Any, width: int) -> ClusterRows:
+        sources = [self, *(argument for argument in arguments if isinstance(argument, ClusterRows))]
+        submit = self._task(function, arguments, stays=True)
+        return ClusterRows(self.cluster, self.sizes, width, self.dtype, submit, sources)
+
+    def _task(self, function: Callable[..., Any], arguments: Sequence[Any], stays: bool) -> Callable[[int], Any]:
+        """Return the submission of ``function(panel, *arguments)``; results that do not stay are host arrays."""
+        rows = [self, *(argument for argument in arguments if isinstance(argument, ClusterRows))]
+        shared = self.cluster.share(*arguments[len(rows) - 1 :])
+        return lambda k: self.cluster.submit(
+            on_panel, shared, *(one.panels[k] for one in rows), arguments=(function, stays), name=_name(function)
+        )
+
+    def split(self, A: Array) -> ClusterRows:
+        A = to_host(A)
+
+        def send(k: int) -> Any:
+            start, stop = self.bounds[k]
+            return self.cluster.submit(identity, arguments=(np.ascontiguousarray(A[start:stop]),), name="block")
+
+        return ClusterRows(self.cluster, self.sizes, A.shape[-1], A.dtype, send)
+
+    def take(self, chosen: Any) -> Array:
+        chosen = np.asarray(chosen, dtype=np.int64).reshape(-1)
+        out = np.empty((len(chosen), self.shape[1]), dtype=self.dtype)
+        owners = np.searchsorted([stop for _, stop in self.bounds], chosen, side="right")
+        touched = np.unique(owners).tolist()
+
+        def picked() -> list[Any]:
+            futures = [
+                self.cluster.submit(picked_rows, self.panels[k], arguments=(places[k],), name="rows") for k in touched
+            ]
+            return self.cluster.results(futures, [f"rows of panel {k}" for k in touched])
+
+        places = {k: chosen[owners == k] - self.bounds[k][0] for k in touched}
+        for k, rows in zip(touched, self.retried(picked), strict=True):
+            out[owners == k] = rows
+        return out
+
+    # -- the data ------------------------------------------------------------------------------------------------------
+
+    def not_finite(self) -> tuple[Found, Found]:
+        """Return count and first place of NaN and of infinity."""
+        if self._found is None:
+            nan, infinity = zip(*self.over_panels(not_finite), strict=True)
+            self._found = first_of_all(nan, self.sizes), first_of_all(infinity, self.sizes)
+        return self._found
+
+    def as_dask(self, A: Array) -> Any:
+        """Return a host array with a row for every row as a Dask array in the chunks of the user."""
+        import dask.array
+
+        return dask.array.from_array(A, chunks=(tuple(self.chunks), A.shape[1]))
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return function.__name__.strip("_")
+
+
+def group_count(threads: int) -> int:
+    """Return the groups of rows whose pairs are shared out: so few that pairs grow as the threads do."""
+    return math.ceil(math.sqrt(2 * PAIRS_A_THREAD * threads))
+
+
+def _panels_for(cluster: Cluster) -> int:
+    """Return the number of panels that keeps every thread busy."""
+    return max(PANELS_A_THREAD * cluster.threads, group_count(cluster.threads))
+
+
+def _chunks_of(X: Any, cluster: Cluster) -> list[Any]:
+    """Return futures of the chunks of a Dask array, all columns in each."""
+    if X.ndim != 2:
+        raise ValueError(f"expected a 2D Dask array, got {X.ndim} dimension(s). Reshape your data.")
+    if X.numblocks[1] > 1:
+        if np.isnan(X.shape[1]):
+            raise ValueError(
+                "axis 1 (columns) is cut into chunks of unknown width; call X.compute_chunk_sizes() first."
+            )
+        X = X.rechunk({1: -1})
+    return list(cluster.client.compute(list(X.to_delayed().ravel())))
+
+
+def is_dask_array(X: Any) -> bool:
+    """Return whether X is a Dask array; who has one has imported Dask."""
+    module = sys.modules.get("dask.array")
+    return module is not None and isinstance(X, module.Array)
+
+
+def dask_kind(X: Any) -> str:
+    """Return the kind of a Dask object, or of the first entry of a list: Array, Future ...; empty for others."""
+    X = X[0] if isinstance(X, (list, tuple)) and X else X
+    dask, distributed = sys.modules.get("dask"), sys.modules.get("distributed")
+    is_future = distributed is not None and isinstance(X, distributed.Future)
+    return type(X).__name__.removesuffix("Leaf") if is_future or (dask and dask.is_dask_collection(X)) else ""
+
+
+# -- functions that run on the workers ---------------------------------------------------------------------------------
+
+
+def on_panel(shared: tuple[Any, ...], *arguments: Any) -> Any:
+    """Return ``function(*panels, *shared)`` for arguments (*panels, function, stays), where the first panel is."""
+    (panel, *others), (function, stays) = arguments[:-2], arguments[-2:]
+    with device_context(panel), overflow_allowed():
+        result = function(panel, *(beside(argument, panel) for argument in (*others, *shared)))
+        return result if stays else on_host(result)
+
+
+def beside(argument: Any, panel: Any) -> Any:
+    """Return an argument where the panel is: rows and floating-point arrays; host integers index, and stay."""
+    if isinstance(argument, PreparedRows):
+        return argument.moved(panel)
+    return move(argument, panel) if is_numpy(argument) and argument.dtype.kind == "f" else argument
+
+
+def on_host(result: Any) -> Any:
+    """Return a result with host arrays."""
+    if isinstance(result, tuple | list):
+        return type(result)(on_host(part) for part in result)
+    return to_host(result) if is_foreign(result) else result
+
+
+def identity(block: Any) -> Any:
+    """Return the block."""
+    return block
+
+
+def picked_rows(panel: Array, chosen: np.ndarray) -> np.ndarray:
+    """Return some rows of a panel on the host."""
+    with device_context(panel):
+        return to_host(gather_rows(panel, chosen))
+
+
+def as_panel(rows: Any, dtype: str, cuda: bool) -> Array:
+    """Return rows as an array that kernels take; with `cuda` on the GPU of this worker."""
+    with device_context(rows):
+        rows = as_rows(rows)
+        rows = rows if str(rows.dtype) == dtype else rows.astype(dtype)
+    if not cuda or not is_numpy(rows):
+        return rows
+    place, what = cuda_place(None, dtype)
+    if place is None:
+        raise DeviceUnavailableError(f"this worker cannot compute on a GPU: {what}")
+    with device_context(place):
+        return placed_rows(rows, place)
+
+
+def joined(*arguments: Any) -> Array:
+    """Return `count` rows of consecutive panels without the first `skipped`, for (*panels, skipped, count)."""
+    *panels, skipped, count = arguments
+    with device_context(panels[0]):
+        xp = namespace_of(*panels)
+        rows = panels[0] if len(panels) == 1 else xp.concat(list(panels), axis=0)
+        return xp.asarray(rows[skipped : skipped + count, :], copy=True)
