@@ -77,7 +77,7 @@ def write_container(path: str | os.PathLike[str], kind: str, header: Header, arr
 
 
 def read_container(path: str | os.PathLike[str], kind: str) -> tuple[Header, Arrays]:
-    """Return the header and the arrays of a file of a kind; the arrays are writable and have memory of their own.
+    """Return the header and the arrays of a file of a kind; the arrays are writable and share nothing with the file.
 
     Raises
     ------

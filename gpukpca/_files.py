@@ -1,4 +1,4 @@
-"""Files that are replaced whole: whoever reads one sees the old content or the new one, never a part."""
+"""Replace files whole: a reader sees the old content or the new one, never a part."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-# Where Linux has the open files of a process by their handles.
+# The folder in which Linux names the open files of a process by their handles.
 HANDLES = "/proc/self/fd"
 
 
 @contextmanager
 def replaced_whole(*paths: Path) -> Iterator[list[IO[bytes]]]:
-    """Files that become `paths` when the block ends well; when it does not, they vanish and nothing is touched.
+    """Yield files that replace `paths` when the block ends; after an exception they vanish and `paths` stay.
 
     A process that is killed leaves the old files. Where the system has no files without a name, it may also leave a
-    hidden one that ends in «.partial».
+    hidden one that ends in ".partial".
     """
     with _named(*paths), ExitStack() as stack:
         drafts = [stack.enter_context(_draft(path)) for path in paths]
         yield drafts
-        # Whatever can fail for want of space comes before the first old file goes.
+        # All that fails on a full disk comes before the first old file is replaced.
         for draft in drafts:
             draft.flush()
             os.fsync(draft.fileno())
@@ -39,7 +39,7 @@ def replaced_whole(*paths: Path) -> Iterator[list[IO[bytes]]]:
 
 @contextmanager
 def _named(*paths: Path) -> Iterator[None]:
-    """Name the files that were to be written in errors that name none, or temporary ones."""
+    """Put the paths into errors that name no file, or a temporary one."""
     try:
         yield
     except OSError as error:
@@ -49,18 +49,9 @@ def _named(*paths: Path) -> Iterator[None]:
 
 
 def plain_target(path: str | os.PathLike[str], label: str = "") -> Path:
-    """Return the file that `path` names, links followed, after a check that it can be made or replaced.
+    """Return the file that `path` names, links followed; raise OSError where it cannot be created or replaced.
 
-    Parameters
-    ----------
-    path : path
-    label : str
-        Begins every message; default: the path.
-
-    Raises
-    ------
-    OSError
-        A directory, a device, a folder that does not exist, a link to itself, no permission, a read-only file system.
+    `label` begins every message; default: the path.
     """
     path = os.fsdecode(path)
     label = label or repr(path)
@@ -81,12 +72,9 @@ def plain_target(path: str | os.PathLike[str], label: str = "") -> Path:
 
 
 def check_writable(folder: Path, label: str) -> None:
-    """Raise OSError where no file can be made in `folder`; `label` begins the message.
-
-    Permission bits do not show read-only and full file systems; making a file does.
-    """
+    """Raise OSError where no file can be created in `folder`; `label` begins the message."""
     try:
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=folder):  # permission bits do not show read-only and full file systems
             pass
     except OSError as error:
         raise type(error)(f"{label}: nothing can be written to {folder}: {error.strerror}.") from error
@@ -94,7 +82,7 @@ def check_writable(folder: Path, label: str) -> None:
 
 @contextmanager
 def _draft(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a temporary file in the folder of `path`, without a name where the system has such files."""
+    """Yield a temporary file in the folder of `path`; without a name where the system has such files."""
     handle = _nameless(path.parent)
     if handle is not None:
         with open(handle, "wb") as file:
@@ -110,7 +98,7 @@ def _draft(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _nameless(folder: Path) -> int | None:
-    """Return the handle of a file that vanishes with its process unless it gets a name; None where there are none."""
+    """Return the handle of a file without a name, which vanishes with its process; None where that is impossible."""
     if not hasattr(os, "O_TMPFILE") or not os.path.isdir(HANDLES):
         return None
     try:
@@ -121,13 +109,13 @@ def _nameless(folder: Path) -> int | None:
 
 @contextmanager
 def _name(draft: IO[bytes], path: Path) -> Iterator[str]:
-    """Yield the name of a draft in the folder of `path`; one without a name gets it now. Remove it in the end."""
+    """Yield the name of a temporary file in the folder of `path`, which gets one now if it has none. Remove it."""
     if isinstance(draft.name, str):
         yield draft.name
         return
     name = path.parent / f".{path.name[:100]}.{os.urandom(4).hex()}.partial"
     try:
-        # Python follows the link only where it is given the handle of a folder, which an absolute path ignores.
+        # Python follows the link only if it gets the handle of a folder, which an absolute path ignores.
         os.link(f"{HANDLES}/{draft.fileno()}", name, src_dir_fd=draft.fileno(), follow_symlinks=True)
         yield str(name)
     finally:
@@ -135,7 +123,7 @@ def _name(draft: IO[bytes], path: Path) -> Iterator[str]:
 
 
 def _mode_for(path: Path) -> int:
-    """Permissions of the file that is replaced, or what a new file gets; temporary files are private."""
+    """Return the permissions of the file that is replaced, or those of a new file."""
     if path.exists():
         return path.stat().st_mode & 0o777
     mask = os.umask(0)
@@ -144,7 +132,7 @@ def _mode_for(path: Path) -> int:
 
 
 def _keep_names(folder: Path) -> None:
-    """Make a new name survive a loss of power too, where the system can do that for folders."""
+    """Write the names in a folder to the disk, where the system can do that."""
     with suppress(OSError):  # the file is whole and in its place already
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -168,7 +168,7 @@ def _check_mixture(fit: MixtureFit) -> None:
     if len(weights) != len(fit.weights):
         raise ModelFormatError(f"it has {len(weights)} clusters, and {len(fit.weights)} weights")
     if (fit.log_likelihoods is None) == (model.method == "mixture"):
-        raise ModelFormatError(f"the history of its fit is not that of the method {model.method!r}")
+        raise ModelFormatError(f"the log-likelihoods or errors of its fit are not those of method {model.method!r}")
     if not abs(sum(weights) - 1.0) <= SKEW:
         raise ModelFormatError(f"weights must sum to 1: {weights[:5]}")
     for cluster in model.clusters:

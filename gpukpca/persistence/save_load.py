@@ -153,7 +153,7 @@ def save_with_notes(model: Any, path: str | os.PathLike[str], notes: dict[str, A
     header["notes"] = {name: writer.node(f"notes.{name}", value) for name, value in notes.items()}
     try:
         twins = _steps(header, writer.arrays)
-    except ModelFormatError as error:  # no file rather than one that nobody can read
+    except ModelFormatError as error:  # better no file than one that cannot be read
         raise InvalidParameterError(f"this model cannot be saved: {error}.") from error
     for (_, step), twin in zip(steps, twins, strict=True):
         _check_same(step, twin)
@@ -171,7 +171,7 @@ def _node_of(writer: Writer, path: str, model: Any) -> dict[str, Node]:
     else:
         base = next((base.__name__ for base in cls.__mro__ if ESTIMATORS.get(base.__name__) is base), "an estimator")
         raise InvalidParameterError(
-            f"{cls.__name__} is a class of its own, which no reader of the file would know; only {base} itself can be "
+            f"{cls.__name__} is no class of gpukpca, so no reader of the file would know it; only {base} itself can be "
             "saved."
         )
     parameters = {
@@ -238,7 +238,7 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
     Returns
     -------
     KernelPCA, PCA, IncrementalPCA, ProbabilisticPCA, BayesianPCA or LocalPCA; a Pipeline of a StandardScaler and one
-        Its arrays are NumPy's, in memory of their own.
+        Its arrays are NumPy arrays and share nothing with the file.
 
     Raises
     ------

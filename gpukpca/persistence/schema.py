@@ -287,7 +287,7 @@ def seen(value: Any) -> str:
 
 
 class Writer:
-    """Nodes of objects, and the arrays that they name: each array once, whoever has it."""
+    """Build nodes of objects, and collect the arrays that they name: each array once."""
 
     def __init__(self) -> None:
         self.arrays: Arrays = {}
@@ -358,7 +358,7 @@ def _refusal(path: str, value: Any) -> str:
 
 
 class Reader:
-    """Objects of nodes and arrays, every field checked.
+    """Build objects of nodes and arrays; check every field.
 
     Parameters
     ----------
@@ -388,7 +388,7 @@ class Reader:
             return _built(name, values, path)
         cls = CLASSES.get(name) if isinstance(name, str) else None
         if cls is None:
-            raise ModelFormatError(f"{path} is a {str(name)[:80]!r}, which is none of {', '.join(sorted(CLASSES))}")
+            raise ModelFormatError(f"{path} is a {str(name)[:80]!r}, and known are {', '.join(sorted(CLASSES))}")
         fields = fields_of(cls)
         check_fields(f"{path} ({name})", values, fields, self.sizes)
         if self.like is not None:

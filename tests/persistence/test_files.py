@@ -1,7 +1,8 @@
-"""Files that are replaced whole: whatever ends a write leaves the old files and nothing else."""
+"""Files are replaced whole: a write that ends early leaves the old files and nothing else."""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Callable
@@ -13,7 +14,6 @@ import pytest
 from click.testing import CliRunner
 
 from gpukpca import KernelPCA
-from gpukpca import _files as files
 from gpukpca._files import replaced_whole
 from gpukpca.cli.app import gpukpca
 from tests.long_fits import SETTINGS, rows
@@ -23,9 +23,16 @@ SIGNALS = [number for number in ("SIGTERM", "SIGHUP", "SIGKILL") if hasattr(sign
 
 @pytest.fixture
 def named(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files with a name from the start, as where the system has no others."""
+    """Files have names from the start, as on network file systems."""
+    original, nameless = os.open, getattr(os, "O_TMPFILE", 0)
+
+    def opened(path: Any, flags: int, *arguments: Any, **named: Any) -> int:
+        if nameless and flags & nameless == nameless:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        return original(path, flags, *arguments, **named)
+
     if request.param:
-        monkeypatch.setattr(files, "HANDLES", "/none")
+        monkeypatch.setattr(os, "open", opened)
 
 
 both = pytest.mark.parametrize("named", [False, True], indirect=True, ids=["nameless", "named"])
@@ -114,7 +121,7 @@ def test_an_interrupt_in_any_step_leaves_no_temporary_file(
     for stop in (0, 1):
         calls = 0
         with monkeypatch.context() as patch:
-            patch.setattr(files.os, call, interrupted)
+            patch.setattr(os, call, interrupted)
             try:
                 WRITERS[writer](folder)
             except KeyboardInterrupt:

@@ -374,7 +374,7 @@ CODE = {
         "Modulated, which is code",
     ),
     "own solver": (KernelPCA(1, eigen_solver=OwnSolver()), "eigen_solver is a OwnSolver, which has no place"),
-    "own class": (OwnPCA(1), "OwnPCA is a class of its own.*only PCA itself"),
+    "own class": (OwnPCA(1), "OwnPCA is no class of gpukpca.*only PCA itself"),
     "huge integer": (PCA(1, memory_limit=10**30), "beyond 64 bits"),
     "another scaler": (make_pipeline(MinMaxScaler(), PCA(1)), "a StandardScaler and such an estimator"),
     "three steps": (make_pipeline(StandardScaler(), PCA(2), PCA(1)), "two steps"),
@@ -480,7 +480,7 @@ def test_fields_follow_rules_that_there_are(name: str) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes and signals as on POSIX")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("point", [("fsync", 0), ("chmod", 0), ("replace", 0), ("fsync", 1)], ids=str)
-def test_whoever_is_killed_leaves_the_old_file_or_the_new_one(point: tuple[str, int], tmp_path: Path) -> None:
+def test_a_killed_process_leaves_the_old_file_or_the_new_one(point: tuple[str, int], tmp_path: Path) -> None:
     name, countdown = point
     old, new = PCA(1).fit(data()), PCA(2).fit(data())
     old.save(tmp_path / "m")
@@ -549,7 +549,7 @@ def test_links_are_followed_and_permissions_kept(tmp_path: Path) -> None:
     np.testing.assert_array_equal(gpukpca.load(str(tmp_path / "real")).transform(X), model.transform(X))
 
 
-# -- files that are none -----------------------------------------------------------------------------------------------
+# -- other files -------------------------------------------------------------------------------------------------------
 
 
 def poison(*_: Any, **__: Any) -> None:
@@ -706,7 +706,7 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[Header, Arrays], Any], str | None
     "Nyström without landmarks": ("Nyström", without_array("fit.landmarks"), "has landmarks"),
     "interval upside down": ("Nyström", value("fit.total_interval", [2.0, 1.0]), "in order"),
     "a matrix of other samples": ("precomputed", value("fit.plan.n_features", 4), "as many columns as samples"),
-    "kernel unknown": ("rbf, inverse", value("fit.kernel.class", "Own"), "'Own', which is none of"),
+    "kernel unknown": ("rbf, inverse", value("fit.kernel.class", "Own"), "'Own', and known are"),
     "kernel parameter unknown": ("rbf, inverse", value("fit.kernel.nu", 1.5), "has no nu"),
     "kernel parameter out of range": ("rbf, inverse", value("fit.kernel.gamma", -1.0), "gamma=-1.0"),
     "kernel with a rule": ("rbf, inverse", value("fit.kernel.gamma", "scale"), "gamma='scale'"),
@@ -718,7 +718,7 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[Header, Arrays], Any], str | None
     "template of another kernel": ("rbf, inverse", another_template, "no model"),
     "template with rows": ("rbf, inverse", array("fit.map.template.data", np.ones((2, 6))), "data must be"),
     "pre-image without scores": ("rbf, inverse", value("fit.scores", None), "no scores"),
-    "pre-image that is none": ("rbf, inverse", value("fit.preimage", 3), None),
+    "pre-image that is a number": ("rbf, inverse", value("fit.preimage", 3), None),
     "CSR indices beyond the columns": ("sparse", entry("fit.map.basis.indices", 0, 6), "CSR"),
     "CSR indices below 0": ("sparse", entry("fit.map.basis.indices", 0, -1), "CSR"),
     "CSR rows beyond the data": ("sparse", entry("fit.map.basis.indptr", -1, 10**6), "CSR"),
@@ -727,7 +727,7 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[Header, Arrays], Any], str | None
     "CSR of more columns than memory": ("sparse", a_wide_matrix, None),
     "CSR with NaN": ("sparse", entry("fit.map.basis.data", 0, np.nan), "basis must be finite"),
     "CSR without data": ("sparse", missing("fit.map.basis.data"), None),
-    "constant feature that is none": (
+    "constant feature beyond the columns": (
         "constant features",
         entry("fit.map.template.geometry.varying", 0, 99),
         "varying",
@@ -772,7 +772,7 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[Header, Arrays], Any], str | None
     "ridge with a mean that is not centered": ("ridge", value("fit.preimage.rule.centered", False), "must have a mean"),
     "ridge with a negative weight": ("ridge", value("fit.preimage.rule.alpha", -1.0), "alpha"),
     "ridge with a rule for gamma": ("ridge", value("fit.preimage.kernel.gamma", "scale"), "gamma"),
-    "ridge with a rule that is none": ("ridge", value("fit.preimage.rule.kernel.gamma", "x"), "gamma"),
+    "ridge with an unknown rule": ("ridge", value("fit.preimage.rule.kernel.gamma", "x"), "gamma"),
     "ridge with another kernel than its rule": (
         "ridge",
         value("fit.preimage.rule.kernel.class", "Laplacian"),
@@ -798,7 +798,7 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[Header, Arrays], Any], str | None
     "wrong parameter": ("PCA", value("parameters.n_components", "two"), "n_components"),
     "an array that is not there": ("ridge", value("fit.preimage.dual_coef", {"array": "x"}), "None"),
     "an array without a name": ("ridge", value("fit.preimage.dual_coef", {"array": [1]}), None),
-    "a seed that is none": ("PCA", value("parameters.random_state", 0.5), "random_state"),
+    "a seed that is no integer": ("PCA", value("parameters.random_state", 0.5), "random_state"),
     "estimator unknown": ("PCA", value("class", "os.system"), "'os.system'; known are"),
     "estimator is a list": ("PCA", value("class", ["PCA"]), "known are"),
     "another estimator": ("PCA", value("class", "IncrementalPCA"), None),
@@ -824,7 +824,7 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[Header, Arrays], Any], str | None
     "no clusters": ("local", value("fit.model.clusters.items", []), None),
     "a label of no cluster": ("local", entry("fit.labels", 0, 2), "labels"),
     "a frame of size 0": ("local", value("fit.model.frame.factor", 0.0), "a power of two"),
-    "history of another method": ("local", value("fit.model.method", "hard"), "history"),
+    "errors of another method": ("local", value("fit.model.method", "hard"), "not those of method"),
     "method of no kind": ("local", value("fit.model.method", "soft"), "method"),
     "criteria of no pair": ("local, hard", value("fit.bic.items.0.0", [1, 2, 3]), "bic must be"),
     "criteria that are text": ("local, hard", value("fit.bic.items.0.1", "?"), "bic must be"),
@@ -849,7 +849,7 @@ PIPELINES: dict[str, Callable[[Header], Any]] = {
 
 
 @pytest.mark.parametrize("case", PIPELINES)
-def test_pipelines_that_are_none_are_refused(case: str, tmp_path: Path) -> None:
+def test_pipelines_of_other_steps_are_refused(case: str, tmp_path: Path) -> None:
     header, arrays = read_container(GOLDEN / f"pipeline_{FORMAT}.safetensors", KIND)
     PIPELINES[case](header)
     write_container(tmp_path / "m", KIND, header, arrays)
