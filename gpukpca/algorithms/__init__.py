@@ -1,7 +1,4 @@
-"""Numerical work as functions of arrays and frozen settings: nothing here knows scikit-learn or an estimator.
-
-What two folders need is a module beside them, such as `magnitude` or `fields`.
-"""
+"""Numerical work as functions of arrays and frozen settings; nothing here knows scikit-learn or an estimator."""
 
 from gpukpca.algorithms.kernel_pca.fit import fit_kernel_pca
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit

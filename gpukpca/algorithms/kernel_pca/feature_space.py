@@ -48,10 +48,10 @@ class AffineProjection:
         "c: Σ c_j φ(basis_j) is the mean of the features, or of their projections onto the landmarks'. In the widest "
         "floating type.",
     )
-    mean_norm: float = field_of("", "The squared norm of that mean, as the tiles of the prepared basis have it.")
-    template: PreparedRows | None = field_of("", "What the kernel learned from the training set.", default=None)
+    mean_norm: float = field_of("", "The squared norm of that mean.")
+    template: PreparedRows | None = field_of("", "Learned by the kernel from the training set.", default=None)
     rows: PreparedRows | None = field_of(
-        "", "The basis made ready, once that is done.", "derived", default=None, repr=False
+        "", "The prepared basis, once it is computed.", "derived", default=None, repr=False
     )
 
     @classmethod
@@ -64,9 +64,9 @@ class AffineProjection:
         template: PreparedRows | None = None,
         rows: PreparedRows | None = None,
     ) -> tuple[AffineProjection, Array]:
-        """Return the map whose basis is all training rows, and the scores of these, shape (n, p).
+        """Return the map over all training rows, and their scores (n, p); `eigenvalues` are those of `eigen`, checked.
 
-        A = U λ^(-1/2), b = mᵀA with the column means m of K. `eigenvalues` are those of `eigen`, checked.
+        A = U λ^(-1/2), b = mᵀA with the column means m of K.
         """
         scale = from_host(inverse_roots(eigenvalues), op.like)[None, :]
         # LAPACK's vectors sum to zero up to rounding, which new points would multiply by the mean of K.
@@ -90,14 +90,10 @@ class AffineProjection:
         return self.offset[:0]
 
     def prepared(self, kernel: Kernel) -> PreparedRows:
-        """Return the basis made ready for the kernel; it is kept for the next call, and left out of pickles.
-
-        With landmarks for a basis, mean and flatness cannot be learned again from what the model holds: the template
-        keeps them.
-        """
-        if self.rows is None:
+        """Return the basis prepared for the kernel, which is cached, and left out of pickles."""
+        if self.rows is None:  # landmarks alone do not determine the shift of all training rows: the template has it
             rows = kernel.prepare(self.basis, like=self.template, centered=True)
-            object.__setattr__(self, "rows", rows)  # a cache, which no result depends on
+            object.__setattr__(self, "rows", rows)
             return rows
         return self.rows
 
@@ -109,14 +105,14 @@ class AffineProjection:
         return vars(self) | {"rows": None}
 
 
-# In units of eps: what is left of the mean, relative to the deviation of the first scores, where it is kept.
+# The rest of the mean is kept where it exceeds so many eps of the deviation of the first scores.
 VISIBLE = 16.0
 
 
 @documented
 @dataclass(frozen=True, eq=False)
 class LinearAxes:
-    """The space mean + z V of data space, in which scores of the linear kernel are coordinates."""
+    """The axes of the linear kernel: the space mean + z V of data space, with the scores z as coordinates."""
 
     components: Array = field_of("p d", "The rows of V.")
     mean: Array = field_of("d", "In the dtype of the data.")
@@ -149,7 +145,7 @@ class LinearAxes:
         return replace(self, components=self.components[:keep, :])
 
     def points(self, Z: Array) -> Array:
-        """Return mean + z V; Z may have fewer columns than there are components: those that come first."""
+        """Return mean + z V for scores Z (m, q) of the first q components."""
         return Z @ self.components[: Z.shape[1], :] + self.mean[None, :]
 
     def scores(self, Y: Array) -> Array:
@@ -194,12 +190,12 @@ class FeatureSpace:
     ----------
     kernel : Kernel
     map : AffineProjection
-        Basis, A, c, ‖m‖² and Vᵀ m, for kernel values as tiles of the prepared basis have them.
+        Basis, A, c, ‖m‖² and Vᵀ m.
     n_jobs : int, optional
     landmarks : host array of int, shape (m,), or None
-        Which training rows the basis consists of; None: all of them.
+        The training rows that form the basis; None: all of them.
     axes : LinearAxes or None
-        The axes themselves, where data space is the feature space.
+        The axes V, where data space is the feature space.
     """
 
     kernel: Kernel
@@ -220,7 +216,7 @@ class FeatureSpace:
         return products - m.offset[None, :]
 
     def checked_scores(self, Y: Any) -> Array:
-        """Return the scores of rows that may live elsewhere, finite."""
+        """Return the scores of rows of any library, finite."""
         scores = self.scores(Y if is_sparse(Y) else move(Y, self.map.like))
         check_finite(scores, "The kernel overflows on the new points.", "The array of scores")
         return scores
@@ -259,10 +255,10 @@ class FeatureSpace:
         return K if self.landmarks is None else take_columns(K, self.landmarks)
 
     def far_rows(self, Y: Any, scores: Array) -> np.ndarray:
-        """Return the numbers of new rows that have no kernel value above rounding with any training row.
+        """Return the indices of new rows that have no kernel value above rounding with any training row.
 
-        Their k(y, X) A is 0 to rounding, which is cheap to see; the few rows where it is so are evaluated again.
-        Landmarks are not all training rows: then there are none.
+        Their k(y, X) A is 0 to rounding. Only rows of which that holds are evaluated again. Landmarks are not all
+        training rows, so they show nothing.
         """
         kernel, m = self.kernel, self.map
         if not kernel.depends_on_distance or self.landmarks is not None or not int(scores.shape[1]):
@@ -292,7 +288,7 @@ class FeatureSpace:
     def square_distances(self, Y: Any, q: int) -> Array:
         """Return the squared distances of φ(y) from the space of the first q axes, in the widest type, shape (rows,).
 
-        ‖φ(y) - m‖² - ‖z‖² with ‖φ(y) - m‖² = k(y, y) - 2 Σ c_j k(y, b_j) + ‖m‖²; c is one more column beside A.
+        ‖φ(y) - m‖² - ‖z‖² with ‖φ(y) - m‖² = k(y, y) - 2 Σ c_j k(y, b_j) + ‖m‖². One product has A and c as columns.
         """
         m = self.map
         xp = namespace_of(m.projection)
@@ -321,7 +317,7 @@ class FeatureSpace:
         return parts[0] if len(parts) == 1 else namespace_of(parts[0]).concat(parts, axis=0)
 
     def _above_rounding(self, distances: Array, diagonal: Array, eps: float) -> Array:
-        """Return the squared distances with 0 for negative ones that rounding made."""
+        """Return the squared distances with 0 for negative ones within rounding."""
         xp = namespace_of(distances)
         made = distances < 0
         if self.kernel.positive_definite is not True:
@@ -335,8 +331,8 @@ def warn_of_far_rows(far: np.ndarray, n_rows: int) -> None:
     if far.size:
         warn_user(
             f"{far.size} of {n_rows} row(s), the first is row {far[0]}, are so far from all training rows that every "
-            "kernel value is below rounding: their scores are the same wherever they are. Check their units, or fit "
-            "with a smaller gamma.",
+            "kernel value is below rounding, and their scores are all the same. Check their units, or fit with a "
+            "smaller gamma.",
             PrecisionWarning,
         )
 
@@ -353,7 +349,7 @@ def square_sums(Z: Array) -> Array:
 
 
 def nearest(rows: Array, among: Array) -> np.ndarray:
-    """Return the number of the nearest row of `among` for every row, on the host; the first of several."""
+    """Return the index of the nearest row of `among` for every row, on the host; the first of several."""
     # ‖r - a‖² less what does not depend on a, halved.
     distances = 0.5 * cast(square_sums(among), rows.dtype)[None, :] - row_products(rows, among)
     return to_host(namespace_of(rows).argmin(distances, axis=1))

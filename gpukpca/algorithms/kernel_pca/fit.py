@@ -54,7 +54,7 @@ from gpukpca.kernels.user_defined import check_symmetry
 # The start of an iteration need not be better than the sample is.
 SAMPLE_TOLERANCE = 1e-3
 
-# From a solver to a context with the checkpointer of the fit; None inside where there is none.
+# From a solver to a context with the checkpointer of the fit, or None.
 CheckpointOpener = Callable[[Any], AbstractContextManager[Any]]
 
 
@@ -256,7 +256,7 @@ def _eigenpairs(
         start = components_of_sample(task.kernel, task.X, rows, first.start_landmarks, columns, rng, n_jobs)
     while True:
         plan = replace(first, n_components=p)
-        if grows and p != first.n_components:  # the operator stays, whatever the solver needs beside it
+        if grows and p != first.n_components:  # the operator stays, whatever the solver needs
             plan = replace(make_plan(replace(task, p=p)), storage=first.storage)
         solver = complete_solver(plan.solver)
         solver = solver if start is None else solver.with_start(start)

@@ -1,4 +1,4 @@
-"""The result of a fit of kernel PCA: eigenpairs, scores, and the affine map of new points."""
+"""The fit result of kernel PCA: eigenpairs, scores and the affine map that projects new points."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ EIGEN_FIELDS = "eigenvectors residual_norms converged gap n_passes n_products se
 @documented
 @dataclass(frozen=True, eq=False)
 class KernelPCAFit:
-    """A fitted kernel PCA.
+    """A fit of kernel PCA. The scores of a point x are k(x, basis) A - b, with basis, A and b in `map`.
 
-    The scores of a point x are k(x, basis) A - b, with the basis, A and b in `map`. Arrays live where the fit computed.
+    Arrays live where the fit computed.
     """
 
     kernel: Kernel = field_of("", 'With numbers in place of rules such as gamma="scale".')
@@ -48,20 +48,23 @@ class KernelPCAFit:
     gap: float | None = field_of("", "λ_p - λ_{p+1}, where it is known.")
     n_passes: int = field_of("", "Passes over K.")
     n_products: int = field_of("", "Columns multiplied by K in all passes; of Nyström, columns of K evaluated.")
-    seconds: float = field_of("", "Wall time of the eigenpairs, products with K included.")
-    solver: str = field_of("", "What ran.")
-    fallbacks: tuple[str, ...] = field_of("", "What failed on a device before the solver that ran.")
+    seconds: float = field_of("", "Wall time of the eigenpairs, including products with K.")
+    solver: str = field_of("", "The solver that ran.")
+    fallbacks: tuple[str, ...] = field_of("", "Solvers of a device that failed before.")
     map: AffineProjection = field_of("", "The affine map of new points.")
     n_jobs: int | None = field_of("", "Threads for new points.", default=None)
-    axes: LinearAxes | None = field_of("", "Of the linear kernel with dense rows alone: the axes.", default=None)
+    axes: LinearAxes | None = field_of("", "Axes of the linear kernel with dense rows.", default=None)
     landmarks: np.ndarray | None = field_of(
-        "m", "Of Nyström alone: which training rows the basis consists of, on the host.", "index of n", default=None
+        "m",
+        "The training rows that form the basis of Nyström, on the host.",
+        "index of n",
+        default=None,
     )
     certificate: float | None = field_of(
-        "", "Of Nyström alone: every true eigenvalue lies between λ and λ + certificate.", "nonnegative", default=None
+        "", "Every true eigenvalue lies between λ and λ + certificate; of Nyström alone.", "nonnegative", default=None
     )
     total_interval: tuple[float, float] | None = field_of(
-        "", "Of Nyström alone: between these lies the trace of the centered kernel matrix.", default=None
+        "", "Bounds on the trace of the centered kernel matrix; of Nyström alone.", default=None
     )
 
     preimage: Any = field_of("", "The learned map from scores to data space, where there is one.", default=None)
@@ -120,7 +123,7 @@ class KernelPCAFit:
 
     @property
     def total_variance_interval(self) -> tuple[float, float]:
-        """Return two numbers between which the total variance lies."""
+        """Return bounds on the total variance."""
         low, high = self.total_interval or 2 * (self.spectrum.total_variance,)
         return low / self.degrees_of_freedom, high / self.degrees_of_freedom
 
@@ -144,9 +147,9 @@ class KernelPCAFit:
         Raises
         ------
         InvalidParameterError
-            Not two-dimensional, or another number of features than the training rows.
+            X_new is not two-dimensional, or has another number of features than the training rows.
         ValueError
-            NaN or infinity, in X_new or in the scores.
+            NaN or infinity in X_new or in the scores.
 
         Warns
         -----
@@ -155,7 +158,7 @@ class KernelPCAFit:
 
         Notes
         -----
-        Cost: m n kernel values, made tile by tile and never held together; with Nyström m r of r landmarks.
+        Cost: m n kernel values, computed tile by tile and never stored together; m r with r landmarks of Nyström.
         """
         with device_context(self.map.like), overflow_allowed():
             Y = new_rows(X_new, self.plan.n_features)

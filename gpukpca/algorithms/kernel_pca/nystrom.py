@@ -1,4 +1,4 @@
-"""Nyström: the model of K ≈ F Fᵀ whose basis is the landmarks."""
+"""Nyström: the fit by K ≈ F Fᵀ, whose basis is the landmarks."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def nystrom_fit(
     """Return the fit of a plan with a `Nystrom` solver; `op` is K, shape (n, n).
 
     With F = K(X, S) L⁻ᵀ, S the landmarks and K(S, S) = L Lᵀ, a point x has the features f(x) = L⁻¹ k(S, x). Their PCA
-    with axes V gives A = L⁻ᵀ V and b = mean(f) V; the mean of what the features have in the span of the landmarks is
-    Σ c_j φ(s_j) with c = L⁻ᵀ mean(f), and its squared norm ‖mean(f)‖².
+    with axes V gives A = L⁻ᵀ V and b = mean(f) V. Projected onto the span of the landmarks, the mean is Σ c_j φ(s_j)
+    with c = L⁻ᵀ mean(f), and its squared norm is ‖mean(f)‖².
     """
     settings, solver, rows, n = task.settings, plan.solver, op.rows, task.n
     p = None if settings.n_components is None or settings.is_share else plan.n_components
@@ -132,10 +132,10 @@ def _central_row(op: SymmetricOperator, rng: np.random.Generator) -> int:
 
 
 def _total(factor: PivotedCholesky, means: np.ndarray, values: np.ndarray) -> tuple[Spectrum, tuple[float, float]]:
-    """Return the eigenvalues with the total variance, and an interval that holds it.
+    """Return the eigenvalues with the total variance, and an interval that contains it.
 
-    The total is at least that of F, and exceeds it by at most what the factor leaves. The upper end is reported, so
-    that shares of the variance are not too large. It is also the better estimate: the rest has hardly any mean.
+    The total exceeds that of F by at most the residual trace. The upper end is reported: shares of the variance are
+    then not too large, and it is the better estimate, as the rest has hardly any mean.
     """
     n = factor.F.shape[0]
     held = factor.trace - factor.residual_trace - n * float(means @ means)
@@ -166,7 +166,7 @@ def _certified(eigen: EigenResult, factor: PivotedCholesky, tol: float) -> Eigen
 
 
 def _warn_of_certificate(fit: KernelPCAFit, eigen: EigenResult, task: FitTask) -> None:
-    """Warn where rounding hides the components, the tolerance was not met, or there are fewer components than `p`."""
+    """Warn where rounding hides components, the tolerance was not met, or components have no variance."""
     values, solver = fit.spectrum.eigenvalues, fit.plan.solver
     largest = float(np.max(values, initial=0.0))
     if eigen.null_threshold > UNRESOLVED * largest and not task.is_constant():
@@ -196,13 +196,7 @@ def _warn_of_certificate(fit: KernelPCAFit, eigen: EigenResult, task: FitTask) -
 
 
 def _certain_components(fraction: float, spectrum: Spectrum) -> int:
-    """Return how many components hold a share of the variance for certain.
-
-    Raises
-    ------
-    InvalidParameterError
-        Not even all of them do; the text says what share the landmarks hold.
-    """
+    """Return how many components certainly hold a share of the variance; raise where not even all of them do."""
     enough = spectrum.components_for(fraction)
     if enough is None:
         raise InvalidParameterError(

@@ -109,7 +109,7 @@ class StoredRoute(Route):
 
     @classmethod
     def of(cls, task: FitTask, solver: Solver, reason: str, edge: int, notes: tuple[str, ...]) -> Self:
-        """Return the route with tiles of an edge, as many of them cached as fit beside everything else."""
+        """Return the route with tiles of an edge, as many of them cached as memory allows."""
         n, item, bytes_read = task.n, task.item, 0
         storage: Storage = DenseStorage(n, task.workers)
         if isinstance(task.kernel, Precomputed):  # its symmetric part, and a block for every worker

@@ -27,9 +27,9 @@ from gpukpca.exceptions import (
 from gpukpca.gram import CenteredGram
 from gpukpca.kernels import Kernel, Precomputed
 
-# A leading share of the variance below this many n-ths is no structure, unless samples are few.
+# A leading share of the variance below this many n-ths shows no structure, unless samples are few.
 EQUAL_SHARES, FEW_SAMPLES = 5, 50
-# The share of the trace of K that centering takes from a matrix that is not the identity.
+# Centering takes at least this share of the trace of K from a matrix that is not nearly the identity.
 COMMON = 0.005
 
 EPS = {"float64": float(np.finfo(np.float64).eps), "float32": float(np.finfo(np.float32).eps)}

@@ -36,7 +36,7 @@ class FitTask(Task):
     basis : array, CSR matrix or ClusterRows
         The source of the rows of the model: X, or the rows of a cluster in the memory of this process.
     template : PreparedRows or None
-        What the kernel learned from X; None for stored kernels.
+        The shift and the bandwidth that the kernel learned from X; None for stored kernels.
     p : int
         Components to compute; a guess where a share of the variance is requested.
     has_checkpoint : bool
@@ -61,7 +61,7 @@ class FitTask(Task):
         has_checkpoint: bool = False,
         basis: Any = None,
     ) -> FitTask:
-        """Return the task, with what the kernel learns from X and the components of the settings."""
+        """Return the task, with the template of the kernel for X."""
         if kernel.stored_only and isinstance(X, ClusterRows):
             raise InvalidParameterError(
                 "precomputed kernels and plain callables are stored whole, which a cluster cannot share out. Use a "
@@ -83,7 +83,7 @@ class FitTask(Task):
 
     @property
     def empty_template(self) -> PreparedRows | None:
-        """Return what the kernel learned, without rows; the template of a kernel of the user may hold all of them."""
+        """Return the template without rows; that of a kernel of the user may hold all of them."""
         return None if self.template is None else self.template.slice(0, 0)
 
     @property

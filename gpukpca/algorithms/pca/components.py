@@ -1,8 +1,7 @@
 """Principal components of centered rows: eigenvectors of ZᵀZ or Z Zᵀ, or an SVD.
 
-A squared matrix holds an eigenvalue λ to an error of eps λ₁, so singular values below √eps σ₁ are lost in it. The axes
-that belong to small ones still span their space: Z V of these axes, and an SVD of that, gives them the digits that the
-square has lost, as an SVD of Z would.
+A squared matrix holds an eigenvalue λ to an error of eps λ₁, so singular values below √eps σ₁ are lost in it. Their
+axes still span their space: an SVD of Z V for these axes V restores the digits, as an SVD of Z would.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from gpukpca.eigen.residuals import residuals, signs
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram import DenseGram
 
-# Eigenvalues below this share of the largest have lost half of their digits, and are recomputed from Z.
+# Eigenvalues below this share of the largest have lost half of their digits and are recomputed from Z.
 BLURRED = {"float64": 1e-6, "float32": 1e-4}
-# Eigenvalues up to this many eps of the largest: their vectors are any of the space that is left.
+# Eigenvalues up to this many eps of the largest do not determine their vectors.
 UNRESOLVED = 4.0
 # Singular values up to this many eps of the largest are rounding noise.
 NULL_FACTOR = 20.0
-# Deviations from the mean below this share of its last digit: a constant.
+# Deviations from the mean below this share of its last digit are those of a constant.
 CONSTANT = 1e-2
 
 PassReport = Callable[[int, int, float | None, float], None]
@@ -135,7 +134,7 @@ def _top_pairs(
     most = n if most is None else most
     values = _host(eigen.eigenvalues)
     unresolved = bool(values[-1] <= UNRESOLVED * epsilon(Z.like) * max(float(values[0]), 0.0))
-    # Only the data show which of the vectors without digits belong to the small singular values.
+    # Only the data show which of the unresolved vectors belong to the small singular values.
     return top_eigh(op, most, solver=solver, rng=tools.rng) if p < most and is_dense and unresolved else eigen
 
 
@@ -170,11 +169,10 @@ def _of_samples(Z: CenteredMatrix, eigen: EigenResult, products: np.ndarray, rng
 
 
 def _orthonormal(V: Array, clear: int, lost: np.ndarray, rng: np.random.Generator) -> Array:
-    """Return orthonormal columns near the unit columns V (d, p); random ones replace those that are rounding.
+    """Return orthonormal columns near the unit columns V (d, p), of which the first `clear` have digits.
 
-    The first `clear` columns have digits. `lost`, shape (p - clear,), marks those of the others that are rounding. A
-    division by σ multiplies the rounding of Zᵀu, which lies along the first axes, by σ₁/σ. The triangular factor
-    removes from every axis what it has of those before it.
+    `lost`, shape (p - clear,), marks the others that are rounding; random ones replace them. A division by σ multiplies
+    the rounding of Zᵀu, which lies along the first axes, by σ₁/σ. The triangular factor removes it.
     """
     xp, count = namespace_of(V), int(V.shape[1])
     first, others = V[:, :clear], V[:, clear:]
@@ -186,7 +184,7 @@ def _orthonormal(V: Array, clear: int, lost: np.ndarray, rng: np.random.Generato
         random = random_directions(rng, tuple(others.shape), V) * V.shape[0] ** -0.5
         keep = from_host(np.where(lost, 0.0, 1.0), V)[None, :]
         others = others * keep + random * (1.0 - keep)
-    # Householder's vectors are orthogonal to the first ones even where nothing but rounding is left of the others.
+    # Householder's vectors are orthogonal to the first ones even where the others are rounding.
     Q, _ = xp.linalg.qr(xp.concat([first, others], axis=1), mode="reduced")
     return xp.concat([first, Q[:, clear:]], axis=1)
 
@@ -200,7 +198,7 @@ def _clear_count(Z: CenteredMatrix, squares: np.ndarray) -> int:
 
 
 def _sharpened(Z: CenteredMatrix, found: Components) -> Components:
-    """Recompute the components of small singular values from Z itself: an SVD of Z V, V those of the squared matrix."""
+    """Recompute the components of small singular values by an SVD of Z V, with V from the squared matrix."""
     clear, p = _clear_count(Z, found.squares), len(found.squares)
     if clear == p:
         return found
@@ -230,7 +228,7 @@ def _sharpened(Z: CenteredMatrix, found: Components) -> Components:
 
 
 def without_noise(Z: CenteredMatrix, found: Components, complete: int | None) -> Components:
-    """Set rounding noise to 0 and fix the signs; `complete` is the length of a spectrum of which all is known."""
+    """Set rounding noise to 0 and fix the signs; `complete` is the length of the spectrum where all of it is known."""
     if not np.all(np.isfinite(found.squares)) or not np.all(np.isfinite(found.residual_norms)):
         raise _overflow(Z.dtype)
     floor = _noise_floor(Z, found.squares)

@@ -1,4 +1,4 @@
-"""Principal component analysis of rows in memory or on a cluster: plan, centered rows, components, result."""
+"""The fit of PCA to rows in memory or on a cluster: plan, center the rows, compute components, return the result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gpukpca.exceptions import InvalidParameterError
 # Standard deviations up to this many eps of the mean are rounding of a constant.
 ROUNDING = 2.0
 
-# From the plan to the context of the checkpointer of a fit; None inside where the solver writes none.
+# From the plan to a context with the checkpointer of the fit, or None where the solver writes none.
 OpenCheckpoint = Callable[[PCAPlan], AbstractContextManager[Checkpointer | None]]
 
 
@@ -52,10 +52,10 @@ def fit_pca(
     Parameters
     ----------
     X : array or CSR matrix, shape (n, d)
-        Of any library of the Array API standard, or of SciPy. Not changed. The result lives where X lives.
+        Of any library of the Array API standard, or of SciPy; not written to. The result lives where X lives.
     n_components : None, int, float in (0, 1) or "mle"
-        None: min(n, d). A fraction: as few as hold more than that share of the variance. "mle": Minka's choice, for
-        n >= d.
+        None: min(n, d). A fraction: the fewest components that hold more than that share of the variance. "mle":
+        Minka's choice, for n >= d.
     settings : PCASettings
         Solver, tolerance and the scale of the features.
     resources : Resources, optional
@@ -160,7 +160,7 @@ def fit_rows(
 
 
 def _centered_matrix(X: Array | ClusterRows, by_rows: bool, n_jobs: int | None) -> CenteredMatrix:
-    """Return the rows of X less their mean, in blocks of rows or of columns."""
+    """Return the operator of the rows of X less their mean, read in blocks of rows or of columns."""
     if isinstance(X, ClusterRows):
         return ClusterCenteredMatrix(X, by_rows)
     return SparseCenteredMatrix(X, by_rows) if is_sparse(X) else DenseCenteredMatrix(X, by_rows, n_jobs)

@@ -41,7 +41,7 @@ class GaussianModel:
     def precision(self) -> Array:
         """Return the inverse of the covariance, shape (d, d); see `floor`."""
         variances, noise = self.regular()
-        elsewhere = 1.0 / noise if len(variances) < self.d else 0.0  # no other direction: nothing to cancel
+        elsewhere = 1.0 / noise if len(variances) < self.d else 0.0  # there is no other direction
         P = self._spread(1.0 / variances - elsewhere, elsewhere)
         return P if self.scale is None else P / self.scale[:, None] / self.scale[None, :]
 
@@ -69,9 +69,9 @@ class GaussianModel:
 
     @property
     def floor(self) -> float:
-        """Return the variance that replaces 0 where the covariance is inverted: eps times the largest one.
+        """Return the variance that replaces 0 in the inverse of the covariance: eps times the largest one.
 
-        A row off the space of the data so has a very small likelihood, not none.
+        A row outside the space of the data then has a very small likelihood, not 0.
         """
         return epsilon(self.components) * float(np.max(self.variances, initial=0.0))
 

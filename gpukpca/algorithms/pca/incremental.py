@@ -1,4 +1,4 @@
-"""PCA that takes one batch of rows after another: state, update, result and map of new points."""
+"""PCA updated by one batch of rows after another: state, update, result and map of new points."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class BatchProjection:
         return by_panels(Y if is_sparse(Y) else move(Y, self.components), scores_of)
 
     def inverse_transform(self, Z: Array, *, whiten: bool = False) -> Array:
-        """Return the points (m, d) of data space with given scores (m, p), of which `whiten` says the units."""
+        """Return the points (m, d) of data space with given scores (m, p), whitened ones with `whiten`."""
         if whiten:
             Z = Z * from_host(np.sqrt(self.variances) / self.unit, self.components)[None, :]
         points = cast(Z @ self.components, self.mean.dtype) + self.mean[None, :]
@@ -94,7 +94,7 @@ class BatchProjection:
 @documented
 @dataclass(frozen=True, eq=False)
 class IncrementalState:
-    """Moments, axes and singular values of the rows so far, in the widest type; all that the next batch needs."""
+    """Moments, axes and singular values of the rows so far, in the widest type: the input of the next update."""
 
     moments: Moments = field_of("", "count, mean and sums of squares")
     axes: Array = field_of("p d", "unit rows, in descending order of singular value")
@@ -130,7 +130,7 @@ class IncrementalState:
         return max(self.moments.count - 1, 1)
 
     def rescaled(self, scale: float) -> IncrementalState:
-        """Return the same for rows that are multiplied by another power of two."""
+        """Return the state for rows that are multiplied by another power of two."""
         factor, moments = scale / self.scale, self.moments
         moments = Moments(moments.count, moments.mean * factor, moments.squares * factor * factor)
         return IncrementalState(moments, self.axes, self.singular_values * factor, self.noise * factor * factor, scale)
@@ -159,7 +159,7 @@ class IncrementalFit:
     noise_variance: float = field_of("", "the mean of the variances left out", "nonnegative")
     total_variance: float = field_of("", "the sum of the variances of the features", "nonnegative")
     n_samples_seen: int = field_of("", "rows so far", "positive")
-    state: IncrementalState = field_of("", "all that the next batch needs")
+    state: IncrementalState = field_of("", "the input of the next update")
     residual_norms: Array | None = field_of(
         "p", "||S v - λ v|| with the covariance matrix S; exact fits", "nonnegative", default=None
     )
@@ -169,9 +169,7 @@ class IncrementalFit:
 
     @classmethod
     def of(cls, state: IncrementalState, dtype: Any, eigen: EigenResult | None = None) -> IncrementalFit:
-        """Return the result in the dtype of the data; `eigen` are the eigenpairs of an exact fit.
-
-        `dtype` is of any library; the result of rows that are no float32 is in the widest type.
+        """Return the result in a dtype of any library: float32, or else the widest; `eigen` is that of an exact fit.
 
         Raises
         ------
@@ -227,7 +225,7 @@ class IncrementalFit:
             return scores
 
     def inverse_transform(self, Z: Array, *, whiten: bool = False) -> Array:
-        """Return the points (m, d) of data space with given scores (m, p), of which `whiten` says the units."""
+        """Return the points (m, d) of data space with given scores (m, p), whitened ones with `whiten`."""
         FLAG.check_argument("whiten", whiten)
         with device_context(self.components), overflow_allowed():
             Z = new_scores(Z, self.n_components, self.components)
@@ -251,7 +249,7 @@ def update_pca(state: IncrementalState | None, X: Array, n_components: int | Non
     state : IncrementalState or None
         None: the first batch.
     X : array, shape (m, d)
-        Of any library of the Array API standard; always of the same one. Not changed.
+        Of one library of the Array API standard for all batches; not written to.
     n_components : int, optional
         p, the same for all batches, and at most m for the first one. None: min(m, d) of the first batch.
 
@@ -278,7 +276,8 @@ def update_pca(state: IncrementalState | None, X: Array, n_components: int | Non
 
     Notes
     -----
-    Cost O(m d min(m, d)), memory O((m + p) d). What a batch leaves out is lost: the result depends on the batches.
+    Cost O(m d min(m, d)), memory O((m + p) d). Components beyond p are lost at every batch, so the result depends on
+    the batches.
 
     Ross, Lim, Lin & Yang, Int. J. Computer Vision 77 (2008) 125.
 
@@ -322,7 +321,7 @@ def _count(n_components: int | None, before: IncrementalState | None, rows: int,
         )
     if before is not None and p != most:
         raise InvalidParameterError(
-            f"n_components has changed from {most} to {p}; all batches have the same number. Begin again with "
+            f"n_components has changed from {most} to {p}; all batches have the same number. Start again with "
             "state=None to change it."
         )
     return p
@@ -331,21 +330,19 @@ def _count(n_components: int | None, before: IncrementalState | None, rows: int,
 def warn_of_equal_rows(state: IncrementalState) -> None:
     """Warn where no feature has a variance."""
     if not state.total > 0:
-        warn_user("all rows are equal: every variance is 0, and the components mean nothing.", RankWarning)
+        warn_user("all rows are equal: every variance is 0, and the components are arbitrary.", RankWarning)
 
 
 def few_threads(d: int, most: int) -> AbstractContextManager[None]:
-    """Return a context with one BLAS thread for up to `most` features: waiting for a second one costs more."""
+    """Return a context with one BLAS thread for up to `most` features: more would only wait for each other."""
     return single_threaded_blas() if d <= most else nullcontext()
 
 
 def add_batch(before: IncrementalState | None, X: Array, p: int) -> IncrementalState:
-    """Return the rows so far with a batch X (m, d) and p axes, in other units where squares in the old ones are unsafe.
+    """Return the state after a batch X (m, d), with p axes, in other units where squares in the old ones are unsafe.
 
-    The singular vectors of the old axes times their singular values, the centered batch, and one row for the shift of
-    the mean.
-
-    Ross, Lim, Lin & Yang, Int. J. Computer Vision 77 (2008) 125, section 3.1.
+    The axes are the right singular vectors of the old axes times their singular values, the centered batch, and a row
+    for the shift of the mean: Ross, Lim, Lin & Yang, Int. J. Computer Vision 77 (2008) 125, section 3.1.
     """
     scale = 1.0 if before is None else before.scale
     fresh, rows = moments_and_rows(scaled_rows(X, scale))
@@ -370,7 +367,7 @@ def add_batch(before: IncrementalState | None, X: Array, p: int) -> IncrementalS
 
 
 def _bounds(before: IncrementalState | None, X: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the least and largest entries (d,) of a batch, and of the rows before as far as their deviations say."""
+    """Return bounds (d,) of the entries of a batch, and of the rows before as their deviations show."""
     low, high = row_bounds([X])
     if before is None:
         return low, high
@@ -390,8 +387,8 @@ def _noise(values: np.ndarray, p: int, rows: int, d: int, count: int) -> float:
 def right_singular_pairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
     """Return all min(m, d) singular values of A (m, d) on the host, and the p leading right singular vectors as rows.
 
-    By QR of the longer side and the small factor on the host: the standard's `svd` would make the long vectors as well.
-    Every row has its entry of largest modulus positive.
+    QR of the longer side leaves a small factor for the host; the standard's `svd` would compute the long vectors as
+    well. In every row the entry of largest modulus is positive.
     """
     m, d = A.shape
     xp = namespace_of(A)
@@ -401,7 +398,7 @@ def right_singular_pairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
             "constant."
         )
     if m >= d:
-        # All d right vectors of R, also where a device has left out rows that depend on the others.
+        # All d right vectors of R, also where a device left out dependent rows.
         _, values, right = np.linalg.svd(triangular_factor(A), full_matrices=True)
         axes = from_host(right[:p], A)
     else:

@@ -43,7 +43,7 @@ class LinearProjection:
 
     shift: Array = field_of("d", "the mean in the dtype of the data")
     axes: Array = field_of("d p", "A: components in units of the scale")
-    offset: np.ndarray = field_of("p", "b: what the shift lacks of the mean, projected; on the host")
+    offset: np.ndarray = field_of("p", "b: the mean less the shift, projected; on the host")
     weights: Array | None = field_of("d", "1 / scale", "positive")
     inverse_roots: np.ndarray = field_of(
         "p", "1 / standard deviation of the scores, 0 where that is 0; on the host", "nonnegative"
@@ -56,13 +56,13 @@ class LinearProjection:
         weights = None if Z.scale is None else from_host(1.0 / Z.scale, V)
         axes = V if weights is None else V * weights[:, None]
         shift = cast(Z.mean, V.dtype)
-        # Not the mean less the shift: the mean of data with a large offset is rounded itself.
+        # Not the mean less the shift: the mean of data with a large offset is rounded.
         rest = (cast(Z.shift, Z.wide) - cast(shift, Z.wide)) + Z.rest
         offset = xp.sum(rest[:, None] * cast(axes, Z.wide), axis=0)
         return cls(shift, xp.asarray(axes, copy=True), to_host(offset), weights, reciprocals(deviations))
 
     def transform(self, Y: Array, n_jobs: int | None = None) -> Array:
-        """Return the scores (m, p) of new rows Y (m, d), where the map is computed; host rows go there by panels."""
+        """Return the scores (m, p) of new rows Y (m, d), where the map is computed; host rows are moved by panels."""
         if is_sparse(Y):
             axes, shift = cast(self.axes, np.float64), cast(self.shift, np.float64)
             deviations, subtracted = less_full_columns(Y, shift)
@@ -148,7 +148,7 @@ class PCAFit:
             return self.projection.whitened(scores) if whiten else scores
 
     def inverse_transform(self, scores: Array, *, whiten: bool = False) -> Array:
-        """Return the points (m, d) of data space with given scores (m, p), of which `whiten` says the units."""
+        """Return the points (m, d) of data space with given scores (m, p), whitened ones with `whiten`."""
         FLAG.check_argument("whiten", whiten)
         with device_context(self.components), overflow_allowed():
             scores = new_scores(scores, self.n_components, self.components)

@@ -34,10 +34,10 @@ class PCAPlan:
     solver: PCASolver | None = field_of("", "of the eigenproblem; None for an SVD")
     by_samples: bool = field_of("", "whether the eigenproblem is that of the samples")
     workers: int = field_of("", "threads, those of a cluster together")
-    predicted_bytes: int = field_of("", "peak of what the fit allocates beside the data passed in")
-    available_bytes: int = field_of("", "what it may allocate")
-    notes: tuple[str, ...] = field_of("", "why a smaller path was taken, if one was", default=())
-    estimated_seconds: float | None = field_of("", "to a factor of a few; None on a cluster", default=None)
+    predicted_bytes: int = field_of("", "peak of the allocations of the fit, without the data passed in")
+    available_bytes: int = field_of("", "bytes that it may allocate")
+    notes: tuple[str, ...] = field_of("", "reasons for a smaller path", default=())
+    estimated_seconds: float | None = field_of("", "of the fit, to a factor of a few; None on a cluster", default=None)
 
     def __repr__(self) -> str:
         lines = [

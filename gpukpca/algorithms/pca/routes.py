@@ -27,7 +27,7 @@ from gpukpca.exceptions import MemoryBudgetError
 
 # Up to this many rows and columns the SVD itself costs next to nothing.
 SMALL = 500
-# Features up to which their scatter matrix is made whatever p is; beyond it, where p is not small beside them.
+# Features up to which their scatter matrix is computed whatever p is. Beyond it, that needs a p that is not small.
 FEW_FEATURES, FEATURES_PER_COMPONENT = 2000, 30
 # Products of all sparse rows pay up to this size of the smaller side.
 FEW_OF_SPARSE = 1000
@@ -37,7 +37,7 @@ LAPACK_UP_TO, SIZE_PER_COMPONENT = 2500, 100
 TIGHT = 100.0
 # LAPACK's gesdd: its workspace in units of the smaller side squared, and its work in units of that of all eigenpairs.
 SVD_SQUARES, SVD_WORK = 8, 3.0
-# Blocks of vectors in this process beside the solver's, where rows are on a cluster.
+# Blocks of vectors in this process, without the solver's, where rows are on a cluster.
 BLOCKS_IN_TRANSIT = 6
 
 
@@ -101,7 +101,7 @@ class Route(ABC):
 
     @abstractmethod
     def fit_work(self) -> Work:
-        """Return the work of the components beside copies and scores."""
+        """Return the work of the components, without copies and scores."""
 
     @abstractmethod
     def components(self, Z: CenteredMatrix, requested: int, tools: SolverTools) -> Components:
@@ -113,7 +113,7 @@ class Route(ABC):
         task, n, d, p = self.task, self.task.n, self.task.d, self.task.p
         workers, scores, blocks = task.workers, n * p, task.workers * 3 * self._block_bytes()
         if task.is_on_cluster:
-            # Rows and sums stay with their workers; here are one of the sums, and blocks of vectors in transit.
+            # Rows and sums stay with their workers. This process holds one of the sums, and blocks in transit.
             workers, blocks = 0, BLOCKS_IN_TRANSIT * 8 * (n if self.by_samples else d) * (p + 10)
             scores = n * p if self.by_samples or task.X.local is not None else 0
         results = (4 * d * p + 2 * scores) * max(task.item, self.least_item)

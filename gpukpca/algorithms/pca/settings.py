@@ -46,9 +46,7 @@ class PCASettings:
     scale: bool | HasShape | Sequence[float] = field_of(
         "", "True: divide the features by their standard deviations. An array: divide them by that", default=False
     )
-    has_checkpoint: bool = field_of(
-        "", "whether the fit writes checkpoints; the plan notes a method that has none", default=False
-    )
+    has_checkpoint: bool = field_of("", "whether the fit writes checkpoints", default=False)
     warns_of_rounding: bool = field_of("", "whether to warn of variances that are within rounding", default=True)
 
     def __post_init__(self) -> None:
@@ -59,9 +57,9 @@ class PCASettings:
 @documented
 @dataclass(frozen=True)
 class RankRequest:
-    """Describe how many components a fit keeps."""
+    """The number of components that a fit keeps, or the rule for it."""
 
-    most: int = field_of("", "the number, or the most there can be where the spectrum decides")
+    most: int = field_of("", "the number, or its upper bound where the spectrum decides")
     share: float | None = field_of("", "the share of the variance that decides", default=None)
     minka: bool = field_of("", "whether Minka's evidence decides", default=False)
     given: bool = field_of("", "whether the user gave a number", default=False)

@@ -18,29 +18,26 @@ from gpukpca.backend.namespace import dtype_name, epsilon, from_host, namespace_
 from gpukpca.covariance.centered_matrix import CenteredMatrix
 from gpukpca.exceptions import PrecisionWarning, RankWarning, warn_user
 
-# Variances of at most this share of the largest are rounding, and have no likelihood.
+# Variances up to this share of the largest are rounding, and have no likelihood.
 NOTHING = 1e-15
 
 
 def log_evidence(variances: np.ndarray, n: int, d: int, floor: float | None = None) -> np.ndarray:
-    """Return the logarithm of the evidence for K = 1 ... d - 1 components, shape (d - 1,); -inf where one has none.
+    """Return the logarithm of the evidence for K = 1 ... d - 1 components, shape (d - 1,), up to a constant; or -inf.
 
-    From all variances (missing ones are 0), up to a number that is the same for all K. Variances up to `floor`, by
-    default a share of the largest, have no likelihood.
-    Minka, Automatic choice of dimensionality for PCA, NIPS 13 (2000) 598, equation (30).
-
-    The determinant of equation (31) is a sum over pairs; what does not depend on K is summed once, so that all K cost
-    O(d²) together.
+    Variances (missing ones are 0) up to `floor`, by default a share of the largest, have no likelihood.
+    Minka, Automatic choice of dimensionality for PCA, NIPS 13 (2000) 598, equation (30). The terms of the determinant,
+    equation (31), that do not depend on K are summed once, so that all K cost O(d²) together.
     """
     values = np.zeros(d)
     values[: min(d, len(variances))] = variances[:d]
     size = float(values[0]) if values[0] > 0 else 1.0
-    values = values / size  # the evidence of all K shifts by the same
+    values = values / size  # shifts the evidence of all K by the same number
     least = NOTHING if floor is None else floor / size
     positive = np.maximum(values, least)
     gaps = np.triu(values[:, None] - values[None, :], k=1)
     turns = np.triu(1.0 / positive[None, :] - 1.0 / positive[:, None], k=1)
-    # Equal variances count as apart by their rounding, which no data can tell them from.
+    # Equal variances count as different by their rounding.
     log_gaps = np.log(np.maximum(gaps, NOTHING * positive[:, None]))
     log_turns = np.log(np.maximum(turns, NOTHING / positive[None, :]))
     K = np.arange(1, d)
@@ -104,12 +101,12 @@ class Variances:
 
     @property
     def deviations(self) -> np.ndarray:
-        """Return the standard deviations of the scores (p,), with all digits even where their squares underflow."""
+        """Return the standard deviations of the scores (p,), exact where their squares underflow."""
         return np.asarray(self.singular_values / math.sqrt(self.degrees))
 
 
 def variances_of(found: Components, Z: CenteredMatrix, rank: RankRequest) -> Variances:
-    """Return the variances of a fit. The total is the trace, so the ratios are exact with few components too.
+    """Return the variances of a fit. The total is the trace, so the ratios are exact with few components.
 
     Raises
     ------
@@ -145,7 +142,7 @@ def _kept(found: Components, total: float, n: int, rank: RankRequest) -> int:
         return rank.most
     if total <= 0:
         return min(1, rank.most)
-    # More than the share, as in scikit-learn, but for rounding: 1 - eps of the variance is all of it.
+    # More than the share, as in scikit-learn; to rounding, 1 - eps of the variance is all of it.
     reached = np.cumsum(found.squares) / total
     return min(int(np.searchsorted(reached, rank.share, side="right")) + 1, rank.most)
 
@@ -179,8 +176,8 @@ def warn_of_components(found: Components, variances: Variances, rank: RankReques
 def warn_of_lost_variances(fit: PCAFit, by_count: bool) -> None:
     """Warn of variances within the rounding of the largest one, or of the data before centering.
 
-    An entry x is stored to eps |x|, and a component has the rounding of the means of its features. `by_count` says that
-    the caller chose the number of components.
+    An entry x is stored to eps |x|, and a component has the rounding of the means of its features. With `by_count` the
+    caller chose the number of components.
     """
     V, xp = fit.components, namespace_of(fit.components)
     deviations = np.sqrt(to_host(fit.explained_variance).astype(np.float64))

@@ -1,6 +1,6 @@
-"""PCA of rows that are read again in every pass: the mean in the first, the components in one or a few more.
+"""PCA of batches that are read again in every pass: the mean in the first, the components in one or a few more.
 
-Nothing but d numbers, a d × d matrix or a block of d-vectors is kept between batches.
+Between batches only d numbers, a d × d matrix or a block of d-vectors are kept.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ def fit_pca_batches(
     resources: Resources | None = None,
     progress: Listener | None = None,
 ) -> IncrementalFit:
-    """Compute the exact PCA of all rows of some batches, which are never joined.
+    """Compute the exact PCA of all rows of some batches without joining them.
 
     Parameters
     ----------
     batches : iterable of arrays, each (m, d)
-        In memory; memory maps are read as they are used. Of one library of the Array API standard. Not changed. The
-        result is in float64 where one of them is.
+        In memory; memory maps are read when they are used. Of one library of the Array API standard; not written to.
+        The result is in float64 where one of them is.
     n_components : int, optional
         p, at most min(n, d) of all n rows. None: min(n, d).
     resources : Resources, optional
@@ -99,8 +99,8 @@ def fit_pca_batches(
     Raises
     ------
     ValueError
-        There is no batch; one is not two-dimensional, is empty, holds NaN or infinity or has another width than the
-        first; n_components is no integer from 1 to min(n, d).
+        There is no batch; a batch is not two-dimensional, is empty, contains NaN or infinity, or has other features
+        than the first; n_components is not an integer from 1 to min(n, d).
     DeviceMismatchError
         The batches are of different libraries or on different devices.
     MemoryBudgetError
@@ -211,7 +211,7 @@ def components_of(
     """
     op = ScatterOperator(StreamedCenteredMatrix(batches, moments), of_samples=False)
     if not solver.forms_matrix:
-        # A fixed start: the answer does not depend on it, and the last digits are the same in every run.
+        # A fixed start gives the same last digits in every run.
         return top_eigh(op, p, solver, rng=0, report=lambda done, *_: report(done + 1, "product"))
     matrix = DenseGram(op.to_dense())
     report(2, "covariance")
