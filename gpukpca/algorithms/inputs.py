@@ -17,14 +17,8 @@ from gpukpca.exceptions import DeviceMismatchError, InvalidParameterError
 def training_rows(X: Any, purpose: str, *, missing: bool = False, name: str = "X") -> Array:
     """Return the rows (n, d) of a fit, checked, where they are; errors call them `name` and the fit `purpose`.
 
-    With `missing`, NaN, masked entries and missing values of pandas are NaN.
-
-    Raises
-    ------
-    InvalidParameterError
-        X is not two-dimensional, complex or masked, or has no rows or no columns.
-    ValueError
-        NaN or infinity in X.
+    With `missing`, NaN, masked entries and missing values of pandas are NaN. Raise `InvalidParameterError` for rows
+    that are not two-dimensional, complex, masked or empty, and ValueError for other NaN or infinity.
     """
     rows = as_rows(X, missing=missing)
     check_not_empty(rows, purpose, name)
@@ -69,15 +63,7 @@ def new_rows(X_new: Any, d: int, *, missing: bool = False) -> Array:
 
 
 def new_scores(Z: Any, p: int, like: Array) -> Array:
-    """Return scores (m, p), checked, in the library, dtype and device of `like`.
-
-    Raises
-    ------
-    InvalidParameterError
-        Z is sparse, not two-dimensional or complex, or has another number of columns.
-    ValueError
-        NaN or infinity in Z.
-    """
+    """Return scores (m, p) in the library, dtype and device of `like`; raise where they are not dense, finite and p."""
     if is_sparse(Z):
         raise InvalidParameterError("sparse scores are not supported; pass Z.toarray().")
     scores = as_rows(Z)

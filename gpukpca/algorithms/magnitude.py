@@ -65,17 +65,8 @@ class ScaledBatches:
 def variances_of_data(values: Any, scale: float, dtype: Any) -> np.ndarray:
     """Return variances of data that were multiplied by `scale`, in the units of the data, on the host in float64.
 
-    `dtype` is that of the fitted attributes.
-
-    Raises
-    ------
-    InvalidParameterError
-        A variance is larger than `dtype` holds.
-
-    Warns
-    -----
-    PrecisionWarning
-        A variance underflows that is no rounding of the largest one.
+    Raise `InvalidParameterError` where one overflows in the `dtype` of fitted attributes. Warn where one underflows
+    that is no rounding of the largest one.
     """
     values = np.asarray(values, dtype=np.float64)
     info, largest = np.finfo(dtype_name(dtype)), float(np.max(values, initial=0.0))

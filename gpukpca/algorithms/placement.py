@@ -104,17 +104,8 @@ class Placement:
 def placement_for(device: Any, X: Any) -> Placement:
     """Return where a fit of X computes with the parameter `device` of an estimator.
 
-    Raises
-    ------
-    InvalidParameterError
-        No such device name, or sparse rows on a GPU.
-    DeviceUnavailableError
-        device="cuda", and no CUDA device works.
-
-    Warns
-    -----
-    DeviceFallbackWarning
-        device="auto", and CuPy is installed but cannot be used; once in a process for every cause.
+    Raise `InvalidParameterError` for an unknown device, or sparse rows on a GPU, and `DeviceUnavailableError` where
+    "cuda" does not work. Warn once for every cause why "auto" cannot use CuPy.
     """
     wanted, index = parsed_device(device)
     home = empty_like(X)
@@ -141,13 +132,7 @@ def placement_for(device: Any, X: Any) -> Placement:
 
 
 def at_full_precision(place: Placement, X: Any) -> Placement:
-    """Return the placement, with a note where products are set to less than float32.
-
-    Warns
-    -----
-    PrecisionWarning
-        CuPy or the environment requests TF32 or a similar type; once in a process.
-    """
+    """Return the placement; warn once, and add a note, where CuPy or the environment requests a type like TF32."""
     if dtype_name(X.dtype) == "float64" or not (cause := precision_warning(place.work)):
         return place
     warn_once(f"{cause}.", PrecisionWarning)

@@ -11,35 +11,30 @@ from typing import Any
 
 from gpukpca._formatting import format_seconds, printable
 from gpukpca._typing import PassReport, RankReport
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.backend.parallel import TileReport
 
 
+@documented
 @dataclass(frozen=True)
 class Progress:
-    """One event of a fit, passed to ``KernelPCA(verbose=callable)``.
+    """One event of a fit, passed to ``KernelPCA(verbose=callable)``."""
 
-    Attributes
-    ----------
-    stage : "plan", "resumed", "waiting", "tiles", "pass", "rank", "batch" or "fold"
-        "waiting": for a worker of a cluster.
-    text : str
-        The event as a line of text.
-    done, total : int
-        Tiles of this pass, passes, landmarks, or fits of a search; the total of passes is an upper limit.
-    residual, tolerance : float or None
-        Largest relative residual so far, and where the solver stops.
-    seconds_left : float or None
-        Until the iteration ends, from the seconds of a pass and the decay of the residual. During the first pass, until
-        that ends; None while it is not known.
-    """
-
-    stage: str
-    text: str
-    done: int = 0
-    total: int = 0
-    residual: float | None = None
-    tolerance: float | None = None
-    seconds_left: float | None = None
+    stage: str = field_of(
+        "",
+        '"plan", "resumed", "waiting" (for a worker of a cluster), "tiles", "pass", "rank", "batch" or "fold"',
+    )
+    text: str = field_of("", "the event as a line of text")
+    done: int = field_of("", "tiles of this pass, passes, landmarks, or fits of a search", default=0)
+    total: int = field_of("", "the number of these in all; of passes, an upper limit", default=0)
+    residual: float | None = field_of("", "largest relative residual so far", default=None)
+    tolerance: float | None = field_of("", "the residual at which the solver stops", default=None)
+    seconds_left: float | None = field_of(
+        "",
+        "until the iteration ends, from the seconds of a pass and the decay of the residual; during the first pass, "
+        "until that ends; None while it is not known",
+        default=None,
+    )
 
 
 Listener = Callable[[Progress], None]

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from gpukpca._formatting import format_bytes
 from gpukpca._rules import FLAG, NONE, NOT_ZERO, integer, one_of
 from gpukpca._typing import Array
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.inputs import check_type
 from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
 from gpukpca.backend.device import describe_device, free_bytes, hidden_memory, is_out_of_device_memory, release_unused
@@ -37,25 +38,19 @@ SHARES = (1.0, 1.0, 0.5)
 ENDS_WITHOUT_LOCALS = (MemoryError, KeyboardInterrupt, DeviceLostError)
 
 
+@documented
 @dataclass(frozen=True, eq=False)
 class Resources:
-    """The place, the memory and the threads of a fit.
+    """The place, the memory and the threads of a fit; `Resources.for_data` makes them."""
 
-    Attributes
-    ----------
-    place : Placement
-    limit : int
-        Bytes that may be allocated.
-    n_jobs : int or None
-        Threads on the host (NumPy); None: as BLAS, joblib and Slurm allow, -1: all CPUs.
-    is_limited : bool
-        Whether the user set the limit. A fit may then use all of it, and otherwise leaves more to other programs.
-    """
-
-    place: Placement
-    limit: int
-    n_jobs: int | None = None
-    is_limited: bool = False
+    place: Placement = field_of("", "of the computation and of the data")
+    limit: int = field_of("", "bytes that may be allocated")
+    n_jobs: int | None = field_of(
+        "", "threads on the host (NumPy); None: as BLAS, joblib and Slurm allow, -1: all CPUs", default=None
+    )
+    is_limited: bool = field_of(
+        "", "whether the user set the limit; a fit may then use all of it, else it leaves more to others", default=False
+    )
 
     def __post_init__(self) -> None:
         check_type("place", self.place, Placement)
@@ -77,12 +72,7 @@ class Resources:
     def for_fit(cls, given: Resources | None, X: Any) -> Resources:
         """Return the resources of a fit of checked rows X: the given ones in the dtype of X, or the default.
 
-        Raises
-        ------
-        InvalidParameterError
-            `given` is no `Resources`.
-        DeviceMismatchError
-            They were made for data of another library or device.
+        Raise `DeviceMismatchError` where they were made for data of another library or device.
         """
         if given is None:
             return cls.for_data(X)
@@ -140,13 +130,7 @@ class MemoryBudget:
 
 
 def retry_on_oom(attempt: Callable[[MemoryBudget], Result], memory_limit: Any, X: Any) -> Result:
-    """Return the result of the first attempt that does not run out of device memory.
-
-    Raises
-    ------
-    MemoryBudgetError
-        The plan does not fit, or no attempt could allocate what it had planned.
-    """
+    """Return the result of the first attempt that does not run out of device memory; else raise `MemoryBudgetError`."""
     budget = MemoryBudget(memory_limit, X)
     for share in SHARES:
         budget.share = share

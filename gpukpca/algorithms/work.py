@@ -8,47 +8,27 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from gpukpca._formatting import format_seconds
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.task import Task
 from gpukpca.backend.namespace import is_numpy
 from gpukpca.backend.parallel import usable_cpus
 from gpukpca.eigen.solver import Solver
 
 
+@documented
 @dataclass(frozen=True)
 class Work:
-    """Counts of the operations of a fit, by kind, or the rates of a device.
+    """Counts of the operations of a fit, by kind, or the rates of a device."""
 
-    Attributes
-    ----------
-    products : float
-        Operations (one addition or multiplication) of products of two blocks of rows.
-    blocks : float
-        Operations of products with a block of few columns.
-    functions : float
-        Exponentials.
-    differences : float
-        Absolute differences, one a feature of a Manhattan distance.
-    sparse_products : float
-        Multiplications in products of two CSR matrices.
-    sparse_blocks : float
-        Multiplications in products of a CSR matrix and a block.
-    eigenproblems : float
-        n³ for all eigenpairs of an (n, n) matrix.
-    bytes : float
-        Read or written.
-    calls : float
-        Tiles and other steps that Python starts.
-    """
-
-    products: float = 0.0
-    blocks: float = 0.0
-    functions: float = 0.0
-    differences: float = 0.0
-    sparse_products: float = 0.0
-    sparse_blocks: float = 0.0
-    eigenproblems: float = 0.0
-    bytes: float = 0.0
-    calls: float = 0.0
+    products: float = field_of("", "additions and multiplications of products of two blocks of rows", default=0.0)
+    blocks: float = field_of("", "the same of products with a block of few columns", default=0.0)
+    functions: float = field_of("", "exponentials", default=0.0)
+    differences: float = field_of("", "absolute differences, one a feature of a Manhattan distance", default=0.0)
+    sparse_products: float = field_of("", "multiplications in products of two CSR matrices", default=0.0)
+    sparse_blocks: float = field_of("", "multiplications in products of a CSR matrix and a block", default=0.0)
+    eigenproblems: float = field_of("", "n³ for all eigenpairs of an (n, n) matrix", default=0.0)
+    bytes: float = field_of("", "read or written", default=0.0)
+    calls: float = field_of("", "tiles and other steps that Python starts", default=0.0)
 
     def __add__(self, other: Work) -> Work:
         return Work(*(getattr(self, kind.name) + getattr(other, kind.name) for kind in fields(Work)))

@@ -182,27 +182,16 @@ def _weighted_sums(X: Array, center: Array, weights: Array) -> Array:
 ROUNDING = 1e3
 
 
+@documented
 @dataclass(frozen=True, eq=False)
 class FeatureSpace:
-    """The points m + z V of feature space, with m = Σ c_j φ(b_j) and orthonormal axes V = Aᵀ Φ(b) over a basis b.
-
-    Attributes
-    ----------
-    kernel : Kernel
-    map : AffineProjection
-        Basis, A, c, ‖m‖² and Vᵀ m.
-    n_jobs : int, optional
-    landmarks : host array of int, shape (m,), or None
-        The training rows that form the basis; None: all of them.
-    axes : LinearAxes or None
-        The axes V, where data space is the feature space.
-    """
+    """The points m + z V of feature space, with m = Σ c_j φ(b_j) and orthonormal axes V = Aᵀ Φ(b) over a basis b."""
 
     kernel: Kernel
-    map: AffineProjection
+    map: AffineProjection = field_of("", "Basis, A, c, ‖m‖² and Vᵀ m.")
     n_jobs: int | None = None
-    landmarks: np.ndarray | None = None
-    axes: LinearAxes | None = None
+    landmarks: np.ndarray | None = field_of("m", "The training rows of the basis, on the host.", default=None)
+    axes: LinearAxes | None = field_of("", "The axes V, where data space is the feature space.", default=None)
 
     def scores(self, Y: Any) -> Array:
         """Return k(y, basis) A - b of every row, shape (rows, p); rows of a precomputed kernel are K(Y, X)."""

@@ -167,16 +167,10 @@ def fit_rows(
     open_checkpoint: CheckpointOpener | None = None,
     basis: Any = None,
 ) -> KernelPCAFit:
-    """Return the fit of checked data, within the memory of `resources`; see `fit_kernel_pca`.
+    """Return the fit of finite rows X (n, d) where `resources` say that it computes; see `fit_kernel_pca`.
 
-    Parameters
-    ----------
-    X : array, CSR matrix or ClusterRows, shape (n, d)
-        Finite, and where `resources` say that the fit computes.
-    kernel : Kernel
-        With numbers in place of rules.
-    basis : array, CSR matrix or ClusterRows, optional
-        The source of the rows of the model; default: X.
+    X is an array, a CSR matrix or on a cluster. The kernel has numbers in place of rules. `basis` is the source of the
+    rows of the model, by default X.
     """
     n, wanted = int(X.shape[0]), settings.n_components
     if wanted is not None and wanted > n:

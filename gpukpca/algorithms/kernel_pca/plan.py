@@ -6,38 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpukpca._formatting import format_bytes
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.work import time_line
 from gpukpca.eigen import Nystrom
 from gpukpca.eigen.solver import complete_solver
 from gpukpca.gram.storage import Storage
 
 
+@documented
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a fit: solver, storage, memory and time; ``print(plan)`` shows it.
-
-    Attributes
-    ----------
-    n_samples, n_features, n_components : int
-    dtype, device, kernel : str
-    solver : Dense, BlockKrylov, LowRank, Nystrom or another solver object
-    solver_reason : str
-    storage : Storage
-        How K is held; see `gpukpca.gram.storage`.
-    predicted_bytes, available_bytes : int
-        Peak of the allocations beside the data passed in, and their limit.
-    start_landmarks : int
-        Rows whose own components start the iteration; 0: random vectors start it.
-    bytes_read : int
-        Read from the file of X in every pass; 0 where its rows are held in memory.
-    preimage_landmarks : int
-        Scores that the ridge pre-image is approximated from; 0: all of them, or another method.
-    notes : tuple of str
-        Reasons for a smaller path, and remarks.
-    estimated_seconds : float or None
-        From counts of operations and rates of a core or a card, to a factor of a few. None where it is not known: on a
-        cluster, for a function of two rows, and for other solvers.
-    """
+    """The plan of a fit: solver, storage, memory and time; ``print(plan)`` shows it."""
 
     n_samples: int
     n_features: int
@@ -45,16 +24,21 @@ class Plan:
     dtype: str
     device: str
     kernel: str
-    solver: Any
-    solver_reason: str
-    storage: Storage
-    predicted_bytes: int
-    available_bytes: int
-    start_landmarks: int = 0
-    bytes_read: int = 0
-    preimage_landmarks: int = 0
-    notes: tuple[str, ...] = ()
-    estimated_seconds: float | None = None
+    solver: Any = field_of("", "Dense, BlockKrylov, LowRank, Nystrom or another solver object")
+    solver_reason: str = field_of("", "why this solver")
+    storage: Storage = field_of("", "how K is held; see `gpukpca.gram.storage`")
+    predicted_bytes: int = field_of("", "peak of the allocations, without the data passed in")
+    available_bytes: int = field_of("", "limit of the allocations")
+    start_landmarks: int = field_of("", "rows whose components start the iteration; 0: random vectors do", default=0)
+    bytes_read: int = field_of("", "read from the file of X in every pass; 0: rows are in memory", default=0)
+    preimage_landmarks: int = field_of("", "landmarks of the ridge pre-image; 0: all scores, or another", default=0)
+    notes: tuple[str, ...] = field_of("", "reasons for a smaller path, and remarks", default=())
+    estimated_seconds: float | None = field_of(
+        "",
+        "the time of the fit to a factor of a few, from counts of operations and rates of a core or a card; None on a "
+        "cluster, for a function of two rows, and for other solvers",
+        default=None,
+    )
 
     @property
     def is_approximate(self) -> bool:

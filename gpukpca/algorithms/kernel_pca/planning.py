@@ -33,13 +33,7 @@ MONOMIALS_PAY, FEW_MONOMIALS = 8, 200
 
 
 def make_plan(task: FitTask) -> Plan:
-    """Return the storage of K and the solver for the components and the memory of a task.
-
-    Raises
-    ------
-    MemoryBudgetError
-        No route fits; names what is needed, what is allowed, and what to change.
-    """
+    """Return the plan of the first route that fits into memory; else raise `MemoryBudgetError` with advice."""
     fewest: Route | None = None
     for route in _routes(task):
         if route.predicted_bytes <= task.limit:

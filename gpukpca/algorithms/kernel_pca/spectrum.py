@@ -90,10 +90,8 @@ def inverse_roots(values: np.ndarray) -> np.ndarray:
 def checked_spectrum(eigen: EigenResult, op: CenteredGram, psd: bool | None, fraction: float | None) -> Spectrum:
     """Return the eigenvalues, negative ones within rounding set to zero, and the total variance.
 
-    Raises
-    ------
-    IndefiniteKernelError
-        A significant negative eigenvalue among the components, or a fraction of the variance of an indefinite operator.
+    Raise `IndefiniteKernelError` for a significant negative eigenvalue among the components, or a fraction of the
+    variance of an indefinite operator.
     """
     n, dtype = op.shape[0], dtype_name(op.dtype)
     values = to_host(eigen.eigenvalues).astype(np.float64)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, PreimageOptions
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.resources import Resources
@@ -24,31 +25,17 @@ from gpukpca.kernels.prepared import PreparedRows
 FIRST_GUESS = 16
 
 
+@documented
 @dataclass(frozen=True)
 class FitTask(Task):
-    """The inputs of a fit of kernel PCA.
+    """The inputs of a fit of kernel PCA."""
 
-    Attributes
-    ----------
-    kernel : Kernel
-        With numbers in place of rules.
-    settings : KernelPCASettings
-    basis : array, CSR matrix or ClusterRows
-        The source of the rows of the model: X, or the rows of a cluster in the memory of this process.
-    template : PreparedRows or None
-        The shift and the bandwidth that the kernel learned from X; None for stored kernels.
-    p : int
-        Components to compute; a guess where a share of the variance is requested.
-    has_checkpoint : bool
-        Whether the fit writes checkpoints.
-    """
-
-    kernel: Kernel
-    settings: KernelPCASettings
-    basis: Any
-    template: PreparedRows | None
-    p: int
-    has_checkpoint: bool = False
+    kernel: Kernel = field_of("", "with numbers in place of rules")
+    settings: KernelPCASettings = field_of("", "checked")
+    basis: Any = field_of("", "the source of the rows of the model: X, or the rows of a cluster in this process")
+    template: PreparedRows | None = field_of("", "learned by the kernel from X; None for stored kernels")
+    p: int = field_of("", "components to compute; a guess where a share of the variance is requested")
+    has_checkpoint: bool = field_of("", "whether the fit writes checkpoints", default=False)
 
     @classmethod
     def of(

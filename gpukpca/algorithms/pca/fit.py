@@ -167,13 +167,7 @@ def _centered_matrix(X: Array | ClusterRows, by_rows: bool, n_jobs: int | None) 
 
 
 def feature_scale(scale: bool | HasShape | Sequence[float], Z: CenteredMatrix) -> np.ndarray | None:
-    """Return the divisors (d,) of the features on the host in float64; None where they stay as they are.
-
-    Raises
-    ------
-    InvalidParameterError
-        Not True, False or positive numbers, one a feature.
-    """
+    """Return the divisors (d,) of the features on the host in float64, checked; None where they stay as they are."""
     if isinstance(scale, (bool, np.bool_)):
         return _deviations(Z) if scale else None
     d = Z.shape[1]

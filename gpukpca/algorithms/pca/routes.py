@@ -283,13 +283,7 @@ ROUTES: dict[str, type[Route]] = {
 
 
 def choose_route(task: PCATask) -> Route:
-    """Return the first method that fits into memory.
-
-    Raises
-    ------
-    MemoryBudgetError
-        No method fits; names what is needed, what is allowed, and what to change.
-    """
+    """Return the first method that fits into memory; else raise `MemoryBudgetError` with advice."""
     fewest: Route | None = None
     for route in _routes(task):
         if route.predicted_bytes <= task.limit:

@@ -71,13 +71,7 @@ class RankRequest:
 
     @classmethod
     def of(cls, n_components: int | float | str | None, svd_solver: str, n: int, d: int) -> RankRequest:
-        """Return the request for n samples with d features.
-
-        Raises
-        ------
-        InvalidParameterError
-            More than min(n, d), with the text of scikit-learn.
-        """
+        """Return the request for n samples with d features; raise for more than min(n, d), as scikit-learn does."""
         value, most = n_components, min(n, d)
         if value is None:
             return cls(max(most - 1, 1) if svd_solver == "arpack" else most)

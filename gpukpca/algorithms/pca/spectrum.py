@@ -106,17 +106,9 @@ class Variances:
 
 
 def variances_of(found: Components, Z: CenteredMatrix, rank: RankRequest) -> Variances:
-    """Return the variances of a fit. The total is the trace, so the ratios are exact with few components.
+    """Return the variances of a fit; warn or raise where the dtype of the data does not hold them.
 
-    Raises
-    ------
-    InvalidParameterError
-        A variance is too large for the dtype of the data.
-
-    Warns
-    -----
-    PrecisionWarning
-        A variance is so small that the dtype of the data loses digits of it.
+    The total is the trace, so the ratios are exact with few components.
     """
     n, most = Z.shape[0], min(Z.shape)
     degrees = max(n - 1, 1)

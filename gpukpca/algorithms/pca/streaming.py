@@ -203,12 +203,7 @@ def safe_moments(batches: Iterable[Array]) -> tuple[Moments, float]:
 def components_of(
     batches: Iterable[Array], moments: Moments, p: int, solver: Dense | BlockKrylov, report: PassReport
 ) -> EigenResult:
-    """Return the p largest eigenpairs of the scatter matrix.
-
-    Notes
-    -----
-    `Dense`: the matrix, O(n d²) in one pass, and O(d³). `BlockKrylov`: O(n d p) a pass.
-    """
+    """Return the p largest eigenpairs of the scatter matrix."""
     op = ScatterOperator(StreamedCenteredMatrix(batches, moments), of_samples=False)
     if not solver.forms_matrix:
         # A fixed start gives the same last digits in every run.
@@ -219,13 +214,7 @@ def components_of(
 
 
 def exact_solver(d: int, p: int, rows: int, limit: int, like: Array) -> Dense | BlockKrylov:
-    """Return the solver for p components of d features, of batches with so many rows, within `limit` bytes.
-
-    Raises
-    ------
-    MemoryBudgetError
-        No way fits.
-    """
+    """Return the solver for p of d features, of batches with so many rows; raise where none fits into `limit` bytes."""
     iterative = BlockKrylov(tol=TOLERANCE)
     few = iterative.iterates(d, p)
     ways: list[Dense | BlockKrylov] = [Dense()] if d <= COVARIANCE_UP_TO or not few else []

@@ -21,15 +21,7 @@ class LinearPreimage(LinearAxes, Preimage):
 
 
 def fit_preimage(X: Any, fit: KernelPCAFit, method: PreimageOptions | None) -> Preimage | None:
-    """Return the pre-image of a fit by a method; None for no method. That of the linear kernel is exact.
-
-    Parameters
-    ----------
-    X : array, shape (n, d)
-        The training rows, where the fit computed.
-    method : RidgePreimage, FixedPointPreimage, DistanceConstraintPreimage, or None
-        From `gpukpca.decomposition`, suited to the kernel.
-    """
+    """Return the pre-image of a fit to training rows X (n, d) by a method, or None; the linear kernel has its own."""
     if method is None:
         return None
     m = fit.map

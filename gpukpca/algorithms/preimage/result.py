@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gpukpca._typing import Array
+from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.kernel_pca.feature_space import FeatureSpace, square_sums
 from gpukpca.algorithms.placement import panels_of, to_caller
 from gpukpca.backend import blocking
@@ -21,23 +22,14 @@ from gpukpca.backend.rows import dense_rows, take_rows
 from gpukpca.exceptions import ConvergenceWarning, warn_user
 
 
+@documented
 @dataclass(frozen=True)
 class PreimageInfo:
-    """Information about every pre-image; arrays on the host, one entry a point.
+    """Information about every pre-image; arrays on the host."""
 
-    Attributes
-    ----------
-    converged : array of bool, shape (m,)
-        Always True for methods that do not iterate.
-    n_iter : array of int, shape (m,)
-        Looks at the point; 0 for methods that do not iterate.
-    restarted : array of bool, shape (m,)
-        The start was of no use, and the nearest training point took its place.
-    """
-
-    converged: np.ndarray
-    n_iter: np.ndarray
-    restarted: np.ndarray
+    converged: np.ndarray = field_of("m", "always True for methods that do not iterate")
+    n_iter: np.ndarray = field_of("m", "iterations; 0 for methods that do not iterate")
+    restarted: np.ndarray = field_of("m", "whether the nearest training point replaced a start without weights")
 
     @classmethod
     def direct(cls, count: int) -> PreimageInfo:
