@@ -288,13 +288,6 @@ def test_stop_in_the_solver_leaves_the_estimator_as_it_was() -> None:
     np.testing.assert_array_equal(estimator.transform(data()), scores)
 
 
-def test_refit_without_inverse_leaves_nothing_of_the_old_inverse() -> None:
-    estimator = KernelPCA(2, kernel="rbf", fit_inverse_transform=True).fit(data())
-    estimator.set_params(fit_inverse_transform=False).fit(data())
-    assert not hasattr(estimator, "dual_coef_")
-    assert not hasattr(estimator, "X_transformed_fit_")
-
-
 def test_inverse_switched_on_after_fit_names_the_flag() -> None:
     from sklearn.exceptions import NotFittedError
 

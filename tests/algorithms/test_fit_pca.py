@@ -72,16 +72,6 @@ def test_fit_pca_agrees_with_the_oracle(rng):
     assert np.allclose(scores.T @ scores / 49, np.diag(values[:4]), atol=1e-10 * values[0])
 
 
-@pytest.mark.parametrize(
-    ("X", "words"),
-    [(np.ones(3), "two-dimensional"), (np.array([[1.0, np.nan]]), "NaN"), (np.ones((0, 3)), "at least one row")],
-    ids=["one dimension", "NaN", "no rows"],
-)
-def test_fit_pca_names_what_is_wrong_with_the_rows(X, words):
-    with pytest.raises(ValueError, match=words):
-        fit_pca(X)
-
-
 def test_fit_pca_keeps_to_its_resources(rng):
     X = rng.standard_normal((300, 200))
     with pytest.raises(MemoryError, match="allowed or free"):

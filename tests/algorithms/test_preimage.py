@@ -10,19 +10,17 @@ import numpy as np
 import pytest
 import scipy.sparse
 import sklearn.decomposition
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gpukpca import PCA, KernelPCA, kernels
 from gpukpca.algorithms.preimage import distance_constraint
-from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, PreimageInfo, RidgePreimage
+from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
 from gpukpca.eigen import Nystrom
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, RankWarning
-from tests import oracle, tolerances
+from tests import datasets, oracle, tolerances
 from tests.conftest import Namespace
 
 NUMPY = Namespace("numpy", np, None)
@@ -47,12 +45,7 @@ RADIAL: dict[str, Any] = {
 
 
 def data(n: int = 40, d: int = 4, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal((n, d))
-
-
-def circle(n: int = 32) -> np.ndarray:
-    angles = 2.0 * np.pi * np.arange(n) / n
-    return np.column_stack([np.cos(angles), np.sin(angles)])
+    return datasets.data(n, d, seed)
 
 
 def fitted(X: Any, p: int | None = 4, kernel: Any = "rbf", preimage: Any = "ridge", **parameters: Any) -> KernelPCA:
@@ -162,7 +155,7 @@ def assert_on_the_segment(xp: Namespace, method: str, kernel: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_on_a_circle_a_pair_of_scores_at_an_angle_gives_a_point_on_that_ray(xp, method):
-    X = circle()
+    X = datasets.circle()
     # An even number of neighbors is not the same on both sides of a ray.
     preimage = DistanceConstraintPreimage(9) if method == "distance_constraint" else method
     model = fitted(xp.array(X), 2, "rbf", preimage, gamma=1.0)
@@ -210,8 +203,8 @@ def test_ridge_is_the_regression_written_out(xp, dtype):
 
 def test_the_default_bandwidth_of_the_ridge_is_the_median_rule_of_the_scores():
     X = data()
-    model = fitted(X)
-    np.testing.assert_allclose(model._preimage.kernel.gamma, kernels.RBF("median").resolve(model.transform(X)).gamma)
+    gamma = kernels.RBF("median").resolve(fitted(X).transform(X)).gamma
+    np.testing.assert_allclose(fitted(X).denoise(X), fitted(X, preimage=RidgePreimage(gamma=gamma)).denoise(X))
 
 
 def test_without_alpha_of_its_own_the_ridge_has_that_of_the_estimator():
@@ -241,7 +234,7 @@ def test_with_all_scores_for_landmarks_the_ridge_is_the_whole_one(xp):
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-8)
 
 
-def test_a_ridge_whose_matrix_does_not_fit_takes_landmarks_and_the_plan_says_so():
+def test_a_ridge_whose_matrix_does_not_fit_takes_landmarks_and_the_plan_says_it():
     X = data(1500, 3)
     parameters: dict[str, Any] = {"kernel": "rbf", "eigen_solver": "randomized", "gram": "tiled", "random_state": 0}
     model = KernelPCA(2, preimage=RidgePreimage(gamma=2.0), memory_limit="15MiB", alpha=0.1, **parameters)
@@ -258,8 +251,7 @@ def test_a_ridge_whose_matrix_does_not_fit_takes_landmarks_and_the_plan_says_so(
     assert RidgePreimage(n_landmarks=None).landmarks_for(20_000, fits=True) == 0
 
 
-@pytest.mark.parametrize("method", ["ridge", "fixed_point"])
-@pytest.mark.parametrize("exponent", [-100, 100])
+@pytest.mark.parametrize(("method", "exponent"), [("ridge", 100), ("fixed_point", -100)])
 def test_combined_kernels_take_any_unit_of_float32(xp, method, exponent):
     kernel = kernels.RBF("scale") * (kernels.RBF("scale") + 2.0 * kernels.Matern("scale", 1.5))
     X, Y = data().astype(np.float32), data(9, seed=1).astype(np.float32)
@@ -335,7 +327,7 @@ def test_where_the_kernel_vanishes_the_search_restarts_at_the_nearest_training_p
     assert np.max(np.abs(xp.host(points))) < 2.0 * np.max(np.abs(X))
 
 
-def test_too_few_looks_are_told_and_the_points_are_finite(xp):
+def test_too_few_iterations_are_reported_and_the_points_are_finite(xp):
     X, Y = data(), data(9, seed=1)
     model = fitted(xp.array(X), preimage=FixedPointPreimage(max_iter=2))
     with pytest.warns(ConvergenceWarning, match=r"of 9 pre-images have not converged after 2 looks"):
@@ -361,12 +353,12 @@ def test_translation_moves_the_fixed_points_with_the_data():
     np.testing.assert_allclose(far - 2.0**26, near, rtol=0, atol=1e-6)
 
 
-def test_a_kernel_written_in_another_way_gives_the_same_points(xp):
-    X, Y = xp.array(data()), xp.array(data(7, seed=1))
+def test_a_kernel_written_in_another_way_gives_the_same_points():
+    X, Y = data(), data(7, seed=1)
     wanted = fitted(X, kernel=kernels.RBF(0.3), preimage="fixed_point").denoise(Y)
     for kernel in (kernels.RBF(0.1) ** 3, kernels.RBF(0.1) * kernels.RBF(0.2), kernels.RBF(0.3) + kernels.RBF(0.3)):
         found = fitted(X, kernel=kernel, preimage="fixed_point").denoise(Y)
-        np.testing.assert_allclose(xp.host(found), xp.host(wanted), rtol=0, atol=1e-4)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
 
 
 # -- distance constraint -----------------------------------------------------------------------------------------------
@@ -653,23 +645,15 @@ def test_the_score_is_a_number_whatever_the_unit(xp, unit):
 
 
 @pytest.mark.parametrize(("dtype", "unit"), [("float32", 1e25), ("float64", 1e200)])
-def test_squared_errors_beyond_the_dtype_are_told(xp, dtype, unit):
+def test_squared_errors_beyond_the_dtype_are_refused(xp, dtype, unit):
     model = fitted(xp.array(data(), dtype))
     with pytest.raises(ValueError, match=f"beyond {dtype}"):
         model.reconstruction_error(xp.array(data() * unit, dtype))
 
 
-def test_without_a_preimage_the_score_says_why_there_is_none():
-    model = KernelPCA(2, kernel="rbf").fit(data())
-    with pytest.raises(NotFittedError, match="units of its own"):
-        model.score(data())
-    assert not hasattr(model, "score")
-    assert not hasattr(model, "denoise")
-
-
 @pytest.mark.parametrize("method", [RidgePreimage(), FixedPointPreimage(), DistanceConstraintPreimage()])
 def test_a_search_without_labels_compares_kernels_on_data_held_out(method):
-    X = np.repeat(circle(20), 3, axis=0) + 0.05 * data(60, 2)
+    X = np.repeat(datasets.circle(20), 3, axis=0) + 0.05 * data(60, 2)
     pipe = make_pipeline(StandardScaler(), KernelPCA(3, kernel="rbf", preimage=method))
     grid = {"kernelpca__gamma": [0.1, 1.0], "kernelpca__n_components": [1, 3]}
     own = {"RidgePreimage": "alpha", "FixedPointPreimage": "max_iter", "DistanceConstraintPreimage": "n_neighbors"}
@@ -681,24 +665,6 @@ def test_a_search_without_labels_compares_kernels_on_data_held_out(method):
         assert search.best_params_["kernelpca__n_components"] == 3
         assert -1.0 < search.best_score_ < 0.0  # the variance of the scaled data is 2
         assert np.all(cross_val_score(search.best_estimator_, X, cv=3) < 0.0)
-
-
-def test_a_search_with_labels_goes_through_the_classifier():
-    X = np.concatenate([circle(40), 3.0 * circle(40)]) + 0.1 * data(80, 2)
-    y = np.repeat([0, 1], 40)
-    pipe = make_pipeline(KernelPCA(2, kernel="rbf"), LogisticRegression())
-    search = GridSearchCV(pipe, {"kernelpca__gamma": [1e-4, 0.3]}, cv=4).fit(X, y)
-    assert search.best_params_["kernelpca__gamma"] == 0.3
-    assert search.best_score_ > 0.95
-
-
-def test_options_are_cloned_and_never_written_to():
-    options = RidgePreimage(gamma="median")
-    model = KernelPCA(2, kernel="rbf", preimage=options, alpha=0.5).fit(data())
-    assert options.get_params() == RidgePreimage(gamma="median").get_params()
-    other = clone(model).set_params(preimage__alpha=0.1)
-    assert other.preimage.alpha == 0.1
-    assert options.alpha is None
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------
@@ -748,7 +714,7 @@ def test_what_cannot_be_is_refused_before_anything_is_computed(parameters, text)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_wrong_scores_are_told_from_right_ones(xp, method):
+def test_wrong_scores_are_refused(xp, method):
     model = fitted(xp.array(data()), preimage=method)
     with pytest.raises(ValueError, match="n_components = 4"):
         model.inverse_transform(xp.array(data(5, 3)))
@@ -835,9 +801,3 @@ def test_memory_does_not_grow_with_the_number_of_points(sizes, method):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] - peaks[0] < 4 * many.nbytes
-
-
-def test_info_is_one_entry_a_point():
-    info = fitted(data(), preimage="distance_constraint").denoise(data(9), return_info=True)[1]
-    assert isinstance(info, PreimageInfo)
-    assert (info.converged.shape, info.n_iter.shape, info.restarted.shape) == ((9,), (9,), (9,))

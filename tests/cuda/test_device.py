@@ -466,16 +466,6 @@ def check_fallback(cause: str) -> None:
     model().fit(X)
 
 
-def test_info_and_probe_do_not_raise_without_a_device(fake_cuda: Any) -> None:
-    with fake_cupy.no_device():
-        works, what = cuda_device.probe()
-        with pytest.raises(fake_cuda.cuda.runtime.CUDARuntimeError):
-            fake_cuda.cuda.runtime.getDeviceCount()
-    assert not works
-    assert "no CUDA device" in what
-    assert cuda_device.probe()[0]
-
-
 # -- faults of a device ------------------------------------------------------------------------------------------------
 
 
@@ -672,12 +662,6 @@ def test_arrays_go_to_a_device_and_back_with_their_bits(cuda: Any, sizes, shape:
     backend.synchronize(moved)
     for back in (backend.to_host(moved), backend.to_device(moved, "cpu")):
         np.testing.assert_array_equal(back, x)
-
-
-def test_a_memory_map_goes_to_a_device(cuda: Any, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", data(50, 4))
-    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
-    np.testing.assert_array_equal(backend.to_host(backend.to_device(mapped, "cuda")), mapped)
 
 
 def test_what_cannot_go_to_a_device_is_refused(fake_cuda: Any) -> None:

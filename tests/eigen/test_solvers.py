@@ -64,8 +64,8 @@ def test_top_eigenpairs_of_a_known_spectrum(of, dtype, name):
     check(A, result, dtype, name)
 
 
-@pytest.mark.parametrize(("of", "name"), [*((of, "krylov") for of in MATRICES), *((of, "dense") for of in SOME)])
-def test_top_eigenpairs_on_every_library(xp, dtype, of, name):
+def check_on(xp: Namespace, of: str, dtype: str, name: str) -> None:
+    """Check a solver on an array library."""
     A = matrix(of, dtype, 120)
     result = top_eigh(Operator(A, xp), 6, solver=solver(name, dtype), rng=0)
     for part in (result.eigenvalues, result.eigenvectors, result.products, result.residual_norms):
@@ -76,6 +76,17 @@ def test_top_eigenpairs_on_every_library(xp, dtype, of, name):
         U = xp.host(result.eigenvectors).astype(np.float64)
         # Without a last step towards orthonormal columns some are off by 120 eps.
         assert np.max(np.abs(U.T @ U - np.eye(6))) <= 50 * tolerances.eps(dtype)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("of", SOME)
+def test_top_eigenpairs_on_every_library(xp, dtype, of, name):
+    check_on(xp, of, dtype, name)
+
+
+@pytest.mark.parametrize("of", [name for name in MATRICES if name not in SOME])
+def test_the_iteration_on_every_library(xp, dtype, of):
+    check_on(xp, of, dtype, "krylov")
 
 
 CLUSTERED = ["cluster-of-40", "cluster-of-6-and-15", "gap-0", "identity", "laplacian", "averaging"]
