@@ -25,8 +25,8 @@ from gpukpca.kernels.validation import EXPONENT, POSITIVE
 
 # Levels of nested kernels. `repr`, `clone` and pickle recurse on Python's stack of 1000 calls.
 DEEPEST = 100
-# Names in a model file have room for 64 parts, of which the rows of a level take two.
-BALANCED_FROM = 25
+# The header of a model file has room for 64 levels, of which a level of kernels takes three.
+BALANCED_FROM = 15
 # The largest exponent of e in float64.
 LARGEST_EXPONENT = 709.0
 KERNEL = Rule("a kernel object", lambda value: isinstance(value, Kernel))

@@ -428,7 +428,7 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize(("name", "n"), [*((name, n) for name in LONG for n in (24, 25, 26)), ("sum", 200)])
+@pytest.mark.parametrize(("name", "n"), [*((name, n) for name in LONG for n in (14, 15, 16)), ("sum", 400)])
 def test_kernels_of_many_terms_are_kernels(name, n, tmp_path):
     """They compute, and are printed, cloned, pickled, compared and saved, without going down Python's stack."""
     X, kernel = rows(12, 3, "float64"), LONG[name](n)
@@ -446,16 +446,6 @@ def test_kernels_of_many_terms_are_kernels(name, n, tmp_path):
         assert repr(other.kernel) == repr(kernel)
     for other in again:
         np.testing.assert_array_equal(other.transform(X), model.transform(X))
-
-
-def test_a_kernel_of_400_terms_is_fitted_and_refused_by_a_file(tmp_path):
-    X, kernel = rows(12, 3, "float64"), LONG["sum"](400)
-    model = KernelPCA(2, kernel=kernel).fit(X)
-    again = pickle.loads(pickle.dumps(model))
-    assert again.kernel == clone(kernel) == kernel
-    with pytest.raises(InvalidParameterError, match="kernel of fewer terms"):
-        model.save(tmp_path / "model.npz")
-    assert not list(tmp_path.iterdir())
 
 
 def gammas_of(kernel: Kernel) -> list[float]:
