@@ -88,7 +88,14 @@ def _prepared(options: SimpleNamespace, method: Method, model: Any) -> tuple[Tab
     check_finite(table.X, "Impute or drop missing values first.", missing=method.takes_missing)
     check_memory(table.X.size * (4 if table.X.dtype == np.float32 else 8), "the standardized matrix")
     scaler = StandardScaler()
-    return replace(table, X=scaler.fit_transform(table.X)), scaler
+    X = scaler.fit_transform(table.X)
+    low, high = np.fmin.reduce(table.X), np.fmax.reduce(table.X)
+    lost = np.where(scaler.var_ == 0.0, low < high, ~np.isfinite(scaler.var_) & np.isfinite(low))
+    if len(columns := np.flatnonzero(lost)):
+        raise ValueError(
+            f"--scale: the variance of column {columns[0]} is beyond the range of float64; change its unit."
+        )
+    return replace(table, X=X), scaler
 
 
 @contextmanager

@@ -108,7 +108,7 @@ def _reading(path: Path, kind: str) -> Iterator[None]:
         raise
     except Exception as error:  # a header of NumPy is tokenized, parsed and evaluated as Python is
         reason = str(error)[:MOST_QUOTED] or type(error).__name__
-        raise ValueError(f"{path} cannot be read as {kind}: {reason}") from error
+        raise ValueError(f"{path} cannot be read as {kind}, it is damaged: {reason}") from error
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:

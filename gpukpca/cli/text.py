@@ -122,7 +122,9 @@ def _rows(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[tuple[in
             elif len(cells) > 1:
                 empty.append((reader.line_num, cells))
     except csv.Error as error:
-        raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
+        raise ValueError(
+            f"{path}, line {reader.line_num}: {error}. Look for a quotation mark without its pair."
+        ) from error
 
 
 def _without_mark(lines: Iterable[str]) -> Iterator[str]:

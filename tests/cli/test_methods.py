@@ -143,6 +143,12 @@ def test_constant_columns_are_only_centered():
     np.testing.assert_allclose(loaded()["eigenvalues"], [3.0])
 
 
+@pytest.mark.parametrize("unit", [1e-200, 1e200])
+def test_a_variance_beyond_float64_is_an_error(unit: float):
+    np.save("x.npy", np.array([[1.0, 2.0 * unit], [2.0, unit], [4.0, unit]]))
+    assert "--scale: the variance of column 1 is beyond" in refused("fit", "x.npy", "-n", 1, "--scale", *OUT)
+
+
 @pytest.mark.parametrize("options", [("-k", "rbf"), ("--method", "pca"), ("--eigen-solver", "nystrom")])
 @pytest.mark.parametrize("unit", [1e-3, 1e4])
 def test_residuals_are_shown_relative_to_the_first(rng: np.random.Generator, options: tuple, unit: float):
