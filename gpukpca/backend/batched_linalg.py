@@ -1,6 +1,6 @@
 """Linear algebra of many small symmetric matrices at once, as arrays (p, p, b).
 
-The batch comes last, so that elementwise steps run along it whatever p is. Packed matrices are the q = p (p + 1)/2
+The batch comes last, so that elementwise steps run along it for any p. Packed matrices are the q = p (p + 1)/2
 rows of an array (q, b): the upper triangle, row by row.
 """
 

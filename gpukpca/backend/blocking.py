@@ -1,8 +1,8 @@
 """Sizes of tiles, panels, strips and thread thresholds: one table, each size with its unit and the reason for it.
 
 Read a size as ``blocking.NAME`` where it is used. A size that differs on a GPU is a `PerDevice`. Sizes marked
-"estimated" were never measured on a card. Shares of memory are in `limits`, launch geometry of CUDA kernels is beside
-the kernels.
+"estimated" were never measured on a card. Shares of memory are in `limits`, the launch geometry of CUDA kernels is in
+their files.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ STREAMED_EDGES = 8
 LIGHT_PRODUCT = 2e7
 # Rows of a panel of a stored square matrix.
 SMALLEST_PRODUCT_PANEL = 256
-# Bytes of a strip of a tile. On the host several passes go over it in a core's own cache; on a GPU it is large beside
-# a launch and small beside a tile.
+# Bytes of a strip of a tile. On the host several passes use it in a core's cache; on a GPU it takes much longer than a
+# launch and is much smaller than a tile.
 STRIP_BYTES = 256 * 1024
 GPU_STRIP_BYTES = 64 * 2**20
 
@@ -149,8 +149,8 @@ PREIMAGE_ENTRIES = PerDevice(2**20, 2**25)
 
 # -- threads ---------------------------------------------------------------------------------------------------------
 
-# Sizes up to which one BLAS thread is faster. Small QR, SVD and eigenproblems gain nothing from a second thread, whose
-# waiting costs more than its work, most of all beside other programs.
+# Sizes up to which one BLAS thread is faster. In small QR, SVD and eigenproblems the waiting of a second thread costs
+# more than its work, most of all next to other programs.
 EIGH_ONE_THREAD_UP_TO = 400  # rows of a dense eigenproblem
 KRYLOV_ONE_THREAD_UP_TO = PerDevice(20_000, 256)  # rows of the basis
 LOW_RANK_ONE_THREAD_UP_TO = 5000  # rows of the factor

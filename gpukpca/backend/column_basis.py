@@ -16,13 +16,13 @@ from gpukpca.backend.partitioned_rows import PartitionedRows
 class ColumnBasis:
     """Columns of length n. Each is contiguous in memory, so that BLAS takes slices of the basis without a copy.
 
-    `append` writes behind the columns of the basis, and `replace_all` over them: only the last basis that comes from
-    another one is valid.
+    `append` writes behind the columns of the basis, and `replace_all` over them: of all bases that share memory, only
+    the last one is valid.
 
     Attributes
     ----------
     parts : tuple of arrays or PartitionedRows, each (n, k)
-        The columns side by side; in several arrays only where they come from several files.
+        The columns side by side; several arrays only where the library cannot write into one.
     store : array, shape (n, capacity), or None
         The memory that `parts` is a view of.
     """

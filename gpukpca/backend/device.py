@@ -101,7 +101,7 @@ def synchronize(x: Array) -> None:
     Parameters
     ----------
     x : array
-        CuPy waits for the current stream, PyTorch for the whole device. Nothing is done for arrays on the host.
+        CuPy waits for the current stream, PyTorch for the whole device. Arrays on the host need no wait.
 
     Returns
     -------
@@ -128,7 +128,7 @@ def devices() -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        For example ("cpu", "cuda:0"). `gpukpca info` says why a device is missing.
+        For example ("cpu", "cuda:0"). `gpukpca info` gives the reason for a missing device.
 
     Notes
     -----
@@ -162,7 +162,7 @@ def to_device(X: Any, device: str) -> Array:
     Raises
     ------
     DeviceUnavailableError
-        "cuda" or "cuda:N", and that device does not work. The message says why.
+        "cuda" or "cuda:N", and that device does not work. The message gives the reason.
     InvalidParameterError
         No such name, or X is no array.
 
@@ -268,7 +268,7 @@ def device_context(like: Any) -> Iterator[None]:
             ) from error
         if kind == "unusable":
             raise DeviceUnavailableError(
-                f"the CUDA device cannot be used: {cuda_device.explain(error)}. `gpukpca info` says what works."
+                f"the CUDA device cannot be used: {cuda_device.explain(error)}. `gpukpca info` lists what works."
             ) from error
         if kind == "lost":
             state.device_loss = (
@@ -314,8 +314,8 @@ def precision_warning(like: Any) -> str:
     if not is_cupy(like):
         return ""
     with device_context(like):
-        lost, kept_out = precision.loses_digits(), precision.full_precision().is_needed()
-    if not (lost or kept_out):
+        lost, prevented = precision.loses_digits(), precision.full_precision().is_needed()
+    if not (lost or prevented):
         return ""
     outcome = "it cannot be kept out; pass float64" if lost else "it is kept out of this computation"
     return (

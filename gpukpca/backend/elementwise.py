@@ -122,7 +122,7 @@ def integer_power(T: Array, exponent: int) -> Array:
         exponent >>= 1
         if not exponent:
             return result
-        # `result` may be T itself: square into T only when nobody else holds it.
+        # `result` may be T itself, which must then keep its value.
         T = T * T if result is T else multiply(T, T)
 
 

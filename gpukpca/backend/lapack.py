@@ -65,30 +65,30 @@ def some_eigenpairs(A: np.ndarray, low: int, high: int) -> tuple[np.ndarray, np.
     """
     A = np.require(A, requirements=["C", "W"])
     n = len(A)
-    diagonal, beside, factors = (np.zeros(n, A.dtype) for _ in range(3))
+    diagonal, off_diagonal, factors = (np.zeros(n, A.dtype) for _ in range(3))
     work = np.empty(blocking.LAPACK_BLOCK * n, A.dtype)
     # A and its transpose are one matrix, so rows are LAPACK's columns.
-    _Call("sytrd", A)("L", n, A, n, diagonal, beside, factors, work, len(work))
-    values, rows = _pairs_of_tridiagonal(diagonal.astype(np.float64), beside.astype(np.float64), low, high)
+    _Call("sytrd", A)("L", n, A, n, diagonal, off_diagonal, factors, work, len(work))
+    values, rows = _pairs_of_tridiagonal(diagonal.astype(np.float64), off_diagonal.astype(np.float64), low, high)
     vectors = rows.astype(A.dtype, copy=False)
     _Call("ormtr", A)("L", "L", "N", n, len(vectors), A, n, factors, vectors, n, work, len(work))
     return values.astype(A.dtype, copy=False), vectors.T
 
 
 def _pairs_of_tridiagonal(
-    diagonal: np.ndarray, beside: np.ndarray, low: int, high: int
+    diagonal: np.ndarray, off_diagonal: np.ndarray, low: int, high: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the same of a tridiagonal matrix in float64, with vectors as rows; both arrays have n entries."""
     n, stein = len(diagonal), _Call("stein", diagonal)
-    _, exponent = np.frexp(max(np.abs(diagonal).max(), np.abs(beside).max()))  # ?stein forms squares
-    diagonal, beside = np.ldexp(diagonal, -exponent), np.ldexp(beside, -exponent)
+    _, exponent = np.frexp(max(np.abs(diagonal).max(), np.abs(off_diagonal).max()))  # ?stein forms squares
+    diagonal, off_diagonal = np.ldexp(diagonal, -exponent), np.ldexp(off_diagonal, -exponent)
     values = diagonal.copy()
-    failure = _Call("sterf", values)(n, values, beside.copy())
+    failure = _Call("sterf", values)(n, values, off_diagonal.copy())
     values, vectors = values[low : high + 1], np.empty((high - low + 1, n))
     # The whole matrix as one block: ?stein then orthogonalizes all vectors, also where the matrix is block diagonal.
     block, ends, failed = (np.full(n, value, stein.integer) for value in (1, n, 0))
     work, iwork = np.empty(5 * n), np.empty(n, stein.integer)
-    task = (n, diagonal, beside, len(values), values, block, ends, vectors, n, work, iwork, failed)
+    task = (n, diagonal, off_diagonal, len(values), values, block, ends, vectors, n, work, iwork, failed)
     failure = failure or stein(*task)
     count = 0 if failure or not np.all(np.isfinite(vectors)) else len(values)
     return np.ldexp(values[:count], exponent), vectors[:count, :]

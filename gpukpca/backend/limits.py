@@ -148,14 +148,14 @@ def _lines(file: Path) -> list[str]:
 
 def _number(file: Path, place: int = 0) -> int | None:
     """Return the number in this place of a file's first line; None where it is no number, as "max" and "-1"."""
-    words = " ".join(_lines(file)[:1]).split()
-    return int(words[place]) if len(words) > place and words[place].isdecimal() else None
+    fields = " ".join(_lines(file)[:1]).split()
+    return int(fields[place]) if len(fields) > place and fields[place].isdecimal() else None
 
 
 def _value(file: Path, *keys: str) -> int | None:
     """Return the number of the first of these keys in a file with a key and a number in every line."""
-    words = [line.split() for line in _lines(file)]
-    found = {line[0].rstrip(":"): int(line[1]) for line in words if len(line) > 1 and line[1].isdecimal()}
+    fields = [line.split() for line in _lines(file)]
+    found = {line[0].rstrip(":"): int(line[1]) for line in fields if len(line) > 1 and line[1].isdecimal()}
     return next((found[key] for key in keys if key in found), None)
 
 

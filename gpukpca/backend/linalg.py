@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -140,12 +141,11 @@ def inner_products(A: Array, B: Array) -> np.ndarray:
     namespace_of(A, B)  # raises where they are of two libraries or on two devices
     wide, n = accumulation_dtype(A), A.shape[0]
     panel = inner_panel(A, is_wide=A.dtype == wide and B.dtype == wide)
-    total: Array = None
-    for start in range(0, n, max(1, panel)):
-        stop = min(start + panel, n)
-        part = transposed_product(widened_rows(A, start, stop, wide), widened_rows(B, start, stop, wide))
-        total = part if total is None else total + part
-    return np.zeros((A.shape[1], B.shape[1])) if total is None else to_host(total).astype(np.float64)
+    if n == 0:
+        return np.zeros((A.shape[1], B.shape[1]))
+    bounds = ((start, min(start + panel, n)) for start in range(0, n, panel))
+    products = (transposed_product(widened_rows(A, *b, wide), widened_rows(B, *b, wide)) for b in bounds)
+    return to_host(reduce(operator.add, products)).astype(np.float64)
 
 
 def widened_rows(A: Array, start: int, stop: int, dtype: Any) -> Array:

@@ -12,9 +12,9 @@ from gpukpca.backend.namespace import dtype_name, epsilon, from_host, is_numpy, 
 
 # The Gram matrices are float64 on every device that has it.
 UNIT_ROUNDOFF = 1.1e-16
-# Beside the b largest entries of a sum over n rows: the shift that makes Cholesky succeed whatever the condition.
+# The factor of the shift with which Cholesky succeeds for any condition.
 SHIFT = 11.0
-# After the shifted step nothing is left of directions that were rounding noise; those with less than this are dropped.
+# The shifted step removes directions that were rounding noise; those with a smaller share than this are dropped.
 NOTHING_LEFT = 1e-13
 # Between these, columns and their reciprocals are ordinary numbers of the type, and so are their squares in float64.
 SAFE_SQUARES = {"float32": (1e-60, 1e60), "float64": (1e-200, 1e200)}
@@ -64,7 +64,7 @@ def orthonormal_directions(V: Array, floor: float) -> Array | None:
 
 
 def shifted_cholesky_qr(V: Array) -> tuple[Array, np.ndarray]:
-    """Return the same as `orthonormal_factors`, by three Gram matrices and three products, whatever the condition of V.
+    """Return the same as `orthonormal_factors`, by three Gram matrices and three products, for any condition of V.
 
     The shift in the first factor brings the condition below 1e8. The eigenvectors of the second Gram matrix show the
     rank and orthonormalize the block to some digits; a last factor restores the others.

@@ -19,7 +19,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
-import scipy.linalg  # noqa: F401  (its BLAS must be loaded before the controller looks for BLAS libraries)
+import scipy.linalg  # noqa: F401  (loads its BLAS before the controller searches for BLAS libraries)
 from threadpoolctl import ThreadpoolController
 
 from gpukpca.backend.elementwise import put
@@ -243,8 +243,8 @@ def assemble_rows(
 def map_tasks(work: Callable[[Any], Result], tasks: list[Any], workers: int, report: TileReport | None) -> list[Result]:
     """Return the results of `work` for all tasks, in their order; a worker that is free takes the next task.
 
-    Use it for tasks of unequal length whose results nobody adds up. A task starts after all tasks before it. The
-    calling thread reports after each task of its own and at the end.
+    Use it for tasks of unequal length whose results are not summed. A task starts after all tasks before it. The
+    calling thread reports after each of its tasks and at the end.
     """
     queue = deque(enumerate(tasks))
     reported = 0

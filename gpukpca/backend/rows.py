@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -244,11 +246,7 @@ def _panel_sums(X: Array, sums: Callable[[Array], Array]) -> Array:
     """Return sums over the rows of X; by panels on devices, whose reductions count entries with 32 bits."""
     if not is_on_gpu(X):
         return sums(X)
-    total: Array = None
-    for start, stop in row_panels(X):
-        part = sums(X[start:stop, :])
-        total = part if total is None else total + part
-    return total
+    return reduce(operator.add, (sums(X[start:stop, :]) for start, stop in row_panels(X)))
 
 
 def row_square_sums(X: Any) -> Array:
@@ -381,8 +379,8 @@ def _squares_about(X: Array, mean: float) -> float:
 def sampled_panels(X: Any, most: int) -> Iterator[np.ndarray]:
     """Yield at most `most` rows of X on the host in float64, by panels of columns; the same rows in every run.
 
-    Each panel is a copy of at most 8 MiB (one column at least), however wide X is. Columns in which the sampled rows of
-    a CSR matrix store nothing are left out.
+    Each panel is a copy of at most 8 MiB (one column at least) for any width of X. Columns in which the sampled rows of
+    a CSR matrix store no entry are omitted.
     """
     n, columns = int(X.shape[0]), np.arange(int(X.shape[1]))
     count = min(n, most)

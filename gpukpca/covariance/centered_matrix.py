@@ -114,8 +114,8 @@ class CenteredMatrix(Protocol):
             self._settle(self._swept_moments)
 
     def _swept_moments(self) -> tuple[None, Array, np.ndarray]:
-        found = self.moments()
-        return None, namespace_of(found).asarray(found[0, :], copy=True), to_host(found[1, :]).astype(np.float64)
+        sums = self.moments()
+        return None, namespace_of(sums).asarray(sums[0, :], copy=True), to_host(sums[1, :]).astype(np.float64)
 
     def _settle(self, sweep: Callable[[], tuple[Any, Array, np.ndarray]]) -> Any:
         """Sweep until shift and unit suit the data, set the mean and the squares, and return the product of the sweep.

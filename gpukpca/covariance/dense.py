@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,7 @@ class DenseCenteredMatrix(CenteredMatrix):
             block = self._shifted(start, stop)
             return xp.matrix_transpose(block) @ add(block @ W, -lost)
 
-        # The columns of Z V sum to zero, so the rest of the mean contributes nothing on the left.
+        # The columns of Z V sum to zero, so the left factor needs no correction for the rest of the mean.
         return self._summed(part)
 
     def gram_times(self, U: Array) -> Array:
@@ -242,10 +243,7 @@ class DenseCenteredMatrix(CenteredMatrix):
             totals[w] = first(piece) if totals[w] is None else merged(totals[w], piece)
 
         map_tiles(work, list(range(len(blocks))), workers)
-        total = totals[0]
-        for other in totals[1:]:
-            total = merged(total, other)
-        return total
+        return reduce(merged, totals)
 
     def _joined(self, part: Callable[[int, int], Array], axis: int = 1) -> Array:
         """Join ``part(start, stop)`` of all blocks."""

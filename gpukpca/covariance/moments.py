@@ -35,7 +35,7 @@ class Moments:
 def moments_and_rows(X: Array, constant: np.ndarray | None = None) -> tuple[Moments, Array]:
     """Return the moments of the rows of one batch, and the centered rows in the widest floating type.
 
-    Columns that are known to be `constant`, a host array (d,), have variance 0, whatever the rounding of a huge mean.
+    Columns that are known to be `constant`, a host array (d,), have variance 0, even where a huge mean is rounded.
     """
     mean = feature_means(X)
     if constant is not None:

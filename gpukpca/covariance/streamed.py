@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
 
 import numpy as np
 
@@ -56,11 +58,7 @@ class StreamedCenteredMatrix(CenteredMatrix):
             )
 
     def _summed(self, part: Callable[[Array], Array]) -> Array:
-        total = None
-        for rows in self._panels():
-            share = part(rows)
-            total = share if total is None else total + share
-        return total
+        return reduce(operator.add, map(part, self._panels()))
 
     def moments(self) -> Array:
         xp = namespace_of(self.like)

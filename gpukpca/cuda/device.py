@@ -66,10 +66,10 @@ def probe(index: int | None = None) -> tuple[bool, str]:
             return True, state.working_devices[current]
         if not cupy.is_available():
             return False, f"CuPy is installed, but no CUDA device or driver was found{_why_none(cupy)}"
-        found = int(cupy.cuda.runtime.getDeviceCount())
+        present = int(cupy.cuda.runtime.getDeviceCount())
         index = _index(cupy, index)
-        if index >= found:
-            return False, f"there is no device cuda:{index}; {found} found"
+        if index >= present:
+            return False, f"there is no device cuda:{index}; {present} found"
         with cupy.cuda.Device(index):
             fault = _small_work(cupy)
     except Exception as error:  # no kernel image, no cuSOLVER, a broken driver
@@ -90,7 +90,7 @@ def _why_none(cupy: Any) -> str:
     try:
         return f" ({cupy.cuda.runtime.getDeviceCount()} counted{setting})"
     except Exception as error:  # the reason
-        return f" ({explain(error)}{setting}); nvidia-smi says what the driver sees"
+        return f" ({explain(error)}{setting}); nvidia-smi lists the devices of the driver"
 
 
 def _index(cupy: Any, index: int | None) -> int:
@@ -120,10 +120,10 @@ def explain(error: BaseException, index: int | None = None) -> str:
     `index` is the device on which it was raised (default: the current one).
     """
     lines = [line for line in str(error).splitlines() if line.strip()]
-    said = f"{type(error).__name__}: {lines[0].strip() if lines else 'nothing said'}"
+    text = f"{type(error).__name__}: {lines[0].strip() if lines else 'no message'}"
     if is_missing_library(error):
-        return f"{said}; {INSTALL}"
-    return said + _rejected_by_cuda_13(index)
+        return f"{text}; {INSTALL}"
+    return text + _rejected_by_cuda_13(index)
 
 
 def is_missing_library(error: BaseException) -> bool:
@@ -141,7 +141,7 @@ def _rejected_by_cuda_13(index: int | None) -> str:
         # The runtime linked into CuPy: the version for which the wheel was built.
         if capability >= OLDEST_OF_CUDA_13 or cupy.cuda.runtime.runtimeGetVersion() < CUDA_13:
             return ""
-    except Exception:  # no card, or one that answers nothing any more
+    except Exception:  # no card, or one that has failed
         return ""
     return f"; CUDA 13 does not support cards of compute capability {capability[0]}.{capability[1]}: {CUDA_12}"
 
@@ -154,7 +154,7 @@ def count() -> int:
         import cupy
 
         return int(cupy.cuda.runtime.getDeviceCount())
-    except Exception:  # no driver, a missing library, another NumPy: `probe` says which
+    except Exception:  # no driver, a missing library, another NumPy: `probe` gives the reason
         return 0
 
 
@@ -196,7 +196,7 @@ def current_pool() -> Any:
 def allocator_hides_memory() -> bool:
     """Return whether CuPy's current allocator may hold free memory that CuPy cannot count, as RMM's may.
 
-    Where CuPy allocates without any pool every block is CUDA's own, and nothing is held.
+    Without any pool CuPy allocates and frees every block by CUDA itself.
     """
     import cupy
 

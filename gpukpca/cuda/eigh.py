@@ -51,10 +51,10 @@ def syevd(A: Any) -> tuple[np.ndarray, Any]:
     info = _solved_in_place(F, values)
     if info:
         raise np.linalg.LinAlgError(f"cuSOLVER syevd did not converge (info {info})")
-    found = values.get().astype(np.float64)
-    if not np.all(np.isfinite(found)) or not bool(cupy.isfinite(F).all()):
+    on_host = values.get().astype(np.float64)
+    if not np.all(np.isfinite(on_host)) or not bool(cupy.isfinite(F).all()):
         raise np.linalg.LinAlgError("cuSOLVER syevd gave NaN or infinity without an error")
-    return found, F
+    return on_host, F
 
 
 def _solved_in_place(F: Any, values: Any) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-# name -> (parameters beside the tile, at least one, operation on its entry t). `i` is 64 bits wide in CuPy's kernels.
+# name -> (parameters other than the tile, at least one, operation on its entry t). CuPy's `i` has 64 bits.
 OPERATIONS: dict[str, tuple[str, str]] = {
     "gaussian": ("T scale", "T s = T(t) * scale; y = exp(s > T(0) ? T(0) : s)"),
     "gaussian_flat": ("T scale", "T s = T(t) * scale; y = expm1(s > T(0) ? T(0) : s)"),

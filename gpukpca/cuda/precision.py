@@ -42,10 +42,10 @@ class _FullPrecision:
             if self._users == 0:
                 self._before = now
             if now == self._before:
-                asked = now == routines.COMPUTE_TYPE_TF32 or os.environ.get(OVERRIDE, "0") not in ("", "0")
-                found = None if asked else _test_products()
-                self._rounds = asked or found is True
-                if self._rounds or found is None:
+                is_set = now == routines.COMPUTE_TYPE_TF32 or os.environ.get(OVERRIDE, "0") not in ("", "0")
+                rounds = is_set or _test_products()
+                self._rounds = rounds is True
+                if rounds is not False:
                     routines.set_compute_type(FLOAT32, routines.COMPUTE_TYPE_PEDANTIC)
             self._users += 1
 

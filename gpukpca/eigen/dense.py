@@ -86,7 +86,7 @@ class Dense(Solver):
     ) -> EigenResult:
         if is_on_gpu(op.like):
             return self._on_device(op, p, rng)
-        # On small matrices a second BLAS thread gains nothing, and with one the digits do not depend on other threads.
+        # On small matrices one BLAS thread is as fast, and the digits then do not depend on other threads.
         with single_threaded_blas(op.shape[0] <= blocking.EIGH_ONE_THREAD_UP_TO):
             return self._solve(op, p)
 
@@ -116,7 +116,7 @@ class Dense(Solver):
     ) -> EigenResult:
         """Return the result of eigenvalues (host, descending, at least p + 1 if there are) and their vectors."""
         U = namespace_of(vectors).asarray(vectors[:, :p], copy=True)  # every product would copy a slice
-        with overflow_allowed():  # looked for afterwards
+        with overflow_allowed():  # `make_result` checks the residuals
             W = op @ U
         return make_result(
             op,

@@ -68,7 +68,7 @@ def first_state(task: KrylovTask, start: Array | None) -> KrylovState:
         T=np.zeros((0, 0)),
         block=_first_block(task, start),
         probe_until=0 if start is None else PASSES_WITH_START,
-        # Before the first pass a residual is taken for 1 / tol times the target.
+        # Before the first pass the residual counts as 1 / tol times the target.
         distance=-math.log(task.tol),
     )
 
@@ -271,7 +271,7 @@ def _has_seen(task: KrylovTask, state: KrylovState, values: np.ndarray, target: 
 
 
 def _probe(state: KrylovState, values: np.ndarray) -> KrylovState:
-    """Return the state that continues from random directions for as many passes as the first look took."""
+    """Return the state that continues from random directions, for as many passes as before the first look."""
     first_look = state.first_look or state.n_passes
     return replace(
         state,
@@ -291,7 +291,7 @@ def _first_block(task: KrylovTask, start: Array | None) -> Array:
     n, b = task.op.shape[0], task.b
     room = max(0, b - max(PROBES, b // 4))  # random directions always take part
     given = None if start is None or room == 0 else _checked_start(task, start)
-    if given is not None:  # of length one, like the random ones, whatever the size of a start
+    if given is not None:  # of length one, like the random ones, for any size of a start
         given = orthonormal_directions(task.op.project(given[:, : min(room, given.shape[1])]), floor=0.0)
     parts = [] if given is None else [given]
     missing = b - (given.shape[1] if given is not None else 0)

@@ -19,7 +19,7 @@ class Phase(Enum):
 
     EXTEND = "extend the basis"
     VERIFY = "multiply the Ritz vectors themselves"
-    DONE = "nothing: the iteration has ended"
+    DONE = "no further pass"
 
 
 @dataclass(frozen=True)

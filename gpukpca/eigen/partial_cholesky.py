@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 import numpy as np
 
@@ -188,13 +189,12 @@ class PartialCholeskyBuilder:
         means = cast(column_sums(F) / self.n, self.wide)[None, :]
         workers = min(self.workers, len(panels))
 
+        def square(bounds: tuple[int, int]) -> Array:
+            block = cast(F[slice(*bounds), :], self.wide) - means
+            return xp.matrix_transpose(block) @ block
+
         def share(worker: int) -> Array:
-            total: Array = None
-            for start, stop in panels[worker::workers]:
-                block = cast(F[start:stop, :], self.wide) - means
-                square = xp.matrix_transpose(block) @ block
-                total = square if total is None else add(total, square)
-            return total
+            return reduce(add, map(square, panels[worker::workers]))
 
         with single_threaded_blas():
             shares = map_in_order(share, list(range(workers)), workers)

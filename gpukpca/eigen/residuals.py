@@ -52,8 +52,8 @@ def entry_rounding(op: SymmetricOperator, largest: float) -> float:
 def allowed_residual(op: SymmetricOperator, tol: float, largest: float, exponent: int) -> float:
     """Return the residual at which an iteration may stop; it and `largest` in units of 2**exponent.
 
-    With the rounding of the entries it is within the tolerance. A residual below that rounding gains nothing, even
-    where the tolerance is smaller.
+    With the rounding of the entries it is within the tolerance. It is at least that rounding, below which no residual
+    helps, or the tolerance where that is smaller.
     """
     rounding = float(np.ldexp(entry_rounding(op, float(np.ldexp(largest, exponent))), -exponent))
     return max(tol * largest - rounding, min(tol * largest, rounding))

@@ -33,7 +33,7 @@ class EigenResult:
     next_eigenvalue : float or None
         Eigenvalue p + 1: exact from `Dense`, a lower bound from `BlockKrylov`, None where it is not known.
     null_threshold : float
-        Eigenvalues of at most this modulus are taken for rounding noise.
+        Eigenvalues of at most this modulus count as rounding noise.
     n_passes : int
         Products of the operator with a block.
     n_products : int
@@ -53,7 +53,7 @@ class EigenResult:
     requested_tolerance : float
         The tolerance of the solver.
     has_fixed_passes : bool
-        The solver made the passes that it was set to, whatever the residuals.
+        The solver made a fixed number of passes, for any residuals.
     """
 
     eigenvalues: Array

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 from gpukpca._rules import COUNT, NONE, NOT_ZERO, one_of
 from gpukpca._typing import Array, Indices
@@ -122,19 +123,14 @@ def prepared_matmat(
     def panel(bounds: tuple[int, int]) -> Array:
         a = kernel.prepare(cast(take_rows(X, *bounds), Y.dtype), like=rows.template)
         buffer = writable((a.n_rows, min(edge, rows.n_rows)), like)
-        total: Array | None = None
-        for start, stop in inner:
-            tile = compute_tile(kernel, a, rows.slice(start, stop), like, False, buffer)
-            part = tile @ V[start:stop, :]
-            total = part if total is None else add(total, part)
-        return total
+        tiles = ((compute_tile(kernel, a, rows.slice(*b), like, False, buffer), V[b[0] : b[1], :]) for b in inner)
+        return reduce(add, (tile @ block for tile, block in tiles))
 
     # Where every panel of X reads the rows of Y from a file, fewer panels are faster.
     panels = row_slices(X.shape[0], edge if rows.in_memory else blocking.STREAMED_EDGES * edge)
-    parts = map_in_order(panel, panels, workers, report)
     if not panels or not inner:
         return full((X.shape[0], V.shape[1]), 0.0, like)
-    return namespace_of(like).concat(parts, axis=0)
+    return namespace_of(like).concat(map_in_order(panel, panels, workers, report), axis=0)
 
 
 @on_its_device

@@ -82,7 +82,7 @@ class Storage(ABC):
 
     @property
     def is_fully_cached(self) -> bool:
-        """Return whether a further pass evaluates nothing."""
+        """Return whether further passes evaluate no tile."""
         return self.recomputed_tiles == 0
 
 

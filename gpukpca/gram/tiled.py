@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import groupby
 from typing import Any
 
@@ -42,8 +44,8 @@ class TiledGram(SymmetricOperator):
     tile_edge : int, optional
         Default: 640 on a CPU, 8192 or 4096 on a GPU.
     n_jobs : int, optional
-        Threads (NumPy only). None: as many as BLAS may use now. The result depends on the number of threads in the
-        last digits, and on nothing else.
+        Threads (NumPy only). None: as many as BLAS may use now. Only the last digits of the result
+        depend on the number of threads.
     report : callable, optional
         Called with (tiles done, tiles in all) during a product.
 
@@ -271,9 +273,4 @@ class _WorkerAccumulator:
 def _summed(parts: Sequence[Array | None]) -> Array | None:
     """Return the sum of the workers' shares in their fixed order; None where no worker had a share."""
     shares = [part for part in parts if part is not None]
-    if not shares:
-        return None
-    total = shares[0]
-    for share in shares[1:]:
-        total = total + share
-    return total
+    return reduce(operator.add, shares) if shares else None

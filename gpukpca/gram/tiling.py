@@ -1,4 +1,4 @@
-"""Edges, counts and bytes of the square tiles of the upper triangle of K; nothing is allocated here.
+"""Edges, counts and bytes of the square tiles of the upper triangle of K.
 
 A product uses each tile twice. As many tiles as the budget allows are cached in the first product; every pass
 recomputes the others. A full cache takes half the memory of the square matrix.

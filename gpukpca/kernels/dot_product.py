@@ -47,7 +47,7 @@ class DotRows(DataRows):
     mean : array, shape (d,), or None
         Was subtracted from the rows.
     copied : bool
-        Whether the rows are a copy, which takes memory beside the data.
+        Whether the rows are a copy, which takes memory in addition to the data.
     """
 
     def __init__(self, data: Any, factor: float, mean: Array | None = None, copied: bool = False) -> None:
@@ -253,7 +253,7 @@ class Cosine(_DotKernel):
         norms = row_norms(X)
         zeros = np.flatnonzero(norms == 0)
         if zeros.size:
-            # New rows come in panels, whose row numbers mean nothing to the user.
+            # New rows come in panels, whose row numbers the user does not know.
             first = "" if like is not None and like.n_rows else f", the first is row {zeros[0]}"
             text = f"Cosine: {zeros.size} row(s) are zero{first}; their kernel values are set to 0."
             warnings.warn(text, RankWarning, stacklevel=2)

@@ -61,7 +61,7 @@ LEAST_CONSTANT = 50
 FLAT = 0.1
 # With u·kappa under 1e-10, a pair with T above this is near enough for a kink at zero to show rounding.
 NEAR = -1e-6
-# In place of the factor 0, which no kernel may have: the slope of a constant vanishes beside any other.
+# Replaces the factor 0, which no kernel may have: the slope of a constant vanishes next to any other.
 VANISHING = 1e-300
 SMOOTHNESS = Rule("one of 0.5, 1.5, 2.5 and inf", lambda nu: nu in (0.5, 1.5, 2.5, math.inf))
 # The largest slope of Matérn kernels. For nu = 1/2 it is 1 / (2 r) near r = 0: few pairs are nearer than r = 0.1 (3).

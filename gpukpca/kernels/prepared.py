@@ -18,15 +18,15 @@ class PreparedRows:
     ----------
     n_rows : int
     in_memory : bool
-        Whether slices cost nothing; False where they are read from a file.
+        Whether slices share memory; False where they are read from a file.
     is_local : bool
         Whether this process can make slices; False where workers of a cluster hold the rows.
     shifted : bool
         Whether tiles hold k minus a constant: the uncentered matrix is then not positive semidefinite.
     wide : bool
-        Whether tiles begin in the widest type, so that strips of them need memory beside the tile.
+        Whether tiles begin in the widest type, so that strips of them need additional memory.
     row_bytes : int
-        Bytes of a row beside the data themselves; 0 for rows kept as they are.
+        Bytes of a row in addition to the data; 0 for rows kept as they are.
     """
 
     n_rows: int

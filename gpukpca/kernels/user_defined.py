@@ -138,10 +138,10 @@ def check_block(owner: Any, block: Any, shape: tuple[int, int]) -> None:
 
 
 def _check_shape(name: str, block: Any, shape: tuple[int, int]) -> None:
-    if (found := getattr(block, "shape", None)) != shape:
+    if (actual := getattr(block, "shape", None)) != shape:
         raise InvalidParameterError(
             f"the kernel {name} must return a block of shape {shape}; it returned {type(block).__name__} of shape "
-            f"{found}."
+            f"{actual}."
         )
 
 

@@ -13,7 +13,7 @@ from gpukpca.backend.namespace import is_foreign, is_numpy, to_host
 NOT_NEGATIVE = number(at_least=0)
 POSITIVE = Rule("a number > 0", lambda value: is_real(value) and value > 0)
 EXPONENT = Rule("an integer >= 0", lambda value: is_real(value) and value >= 0 and float(value).is_integer())
-# Equal values of these types have equal hashes, whatever their types.
+# Equal values of these types have equal hashes.
 SCALARS = (Number, np.bool_, str, type(None))
 
 
