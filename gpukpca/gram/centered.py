@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -168,13 +167,9 @@ class CenteredGram(SymmetricOperator):
         >>> bool(np.allclose(op.to_dense(), centered @ centered.T, atol=1e-6))
         True
         """
-        options: dict[str, Any] = {
-            "cached_tiles": cached_tiles,
-            "tile_edge": tile_edge,
-            "n_jobs": n_jobs,
-            "report": report,
-        }
-        return cls(shifted_gram(kernel, X, **options))
+        return cls(
+            shifted_gram(kernel, X, cached_tiles=cached_tiles, tile_edge=tile_edge, n_jobs=n_jobs, report=report)
+        )
 
     def project(self, V: Array) -> Array:
         """Return H V, the projection onto vectors whose entries sum to zero; they hold the range."""

@@ -44,8 +44,7 @@ class TiledGram(SymmetricOperator):
     tile_edge : int, optional
         Default: 640 on a CPU, 8192 or 4096 on a GPU.
     n_jobs : int, optional
-        Threads (NumPy only). None: as many as BLAS may use now. Only the last digits of the result
-        depend on the number of threads.
+        Threads (NumPy only). None: as many as BLAS may use now. Only the last digits of the result depend on it.
     report : callable, optional
         Called with (tiles done, tiles in all) during a product.
 
