@@ -136,8 +136,7 @@ def inner_products(A: Array, B: Array) -> np.ndarray:
     small (`row_products` gives the reason).
     """
     if isinstance(A, PartitionedRows):
-        products: np.ndarray = sum(A.over_panels(inner_products, B if B is A else A.split(B)))
-        return products
+        return reduce(operator.add, A.over_panels(inner_products, B if B is A else A.split(B)))
     namespace_of(A, B)  # raises where they are of two libraries or on two devices
     wide, n = accumulation_dtype(A), A.shape[0]
     panel = inner_panel(A, is_wide=A.dtype == wide and B.dtype == wide)
