@@ -12,21 +12,17 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._rules import COUNT
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.mixture.fit import fit_clusters
-from gpukpca.algorithms.mixture.model import TOO_LARGE, LocalModel, MixtureFit
+from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.settings import Counts, MixtureMethod, MixtureSettings
 from gpukpca.algorithms.placement import Placement, to_caller
 from gpukpca.algorithms.progress import listener_from
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
-from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
-    cast,
-    dtype_name,
     indices,
     is_foreign,
     is_sparse,
     move,
-    namespace_of,
     overflow_allowed,
     same_place,
     to_host,
@@ -237,7 +233,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         -----
         Cost O(m d k p).
         """
-        return _labels_at(self._answer(X, "predict", lambda model, Y: model.labels(Y, self.n_jobs)), X)
+        return _labels_at(self._answer(X, "predict", LocalModel.labels), X)
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return the probability of every cluster given the row; with "hard" 1 for its own cluster, else 0.
@@ -254,7 +250,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         ------
         NotFittedError, ValueError
         """
-        return self._numbers(X, "predict_proba", lambda model, Y: model.memberships(Y, self.n_jobs))
+        return to_caller(self._numbers(X, "predict_proba", LocalModel.memberships), X)
 
     @supports_dask("scores")
     def transform(self, X: ArrayLike) -> Array:
@@ -275,7 +271,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         ------
         NotFittedError, ValueError
         """
-        return self._numbers(X, "transform", lambda model, Y: model.coordinates(Y, self.n_jobs))
+        return self._delivered(self._numbers(X, "transform", LocalModel.coordinates), X)
 
     def inverse_transform(self, X: ArrayLike, labels: Any = None) -> Array:
         """Return points of data space for local coordinates.
@@ -302,20 +298,20 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
             Labels are missing, and there is more than one cluster.
         """
         check_is_fitted(self)
-        model: LocalModel = self._result.model
-        like = model.frame.shift
-        with device_context(like), overflow_allowed():
-            scores = move(checked_scores(X, self.components_, self.n_components_), like)
-            if labels is None and self.n_clusters_ > 1:
+        fit = self._result
+        with device_context(fit.components), overflow_allowed():
+            scores = move(checked_scores(X, self.components_, fit.n_components), fit.model.frame.shift)
+            if labels is None and fit.n_clusters > 1:
                 warn_user(
-                    "coordinates do not say which cluster they belong to, and the likeliest one is a guess. Pass the "
-                    "labels, inverse_transform(Z, model.predict(X)), or call denoise(X).",
+                    "coordinates do not determine their cluster, and the likeliest one is a guess. Pass the labels, "
+                    "inverse_transform(Z, model.predict(X)), or call denoise(X).",
                     PrecisionWarning,
                 )
-            m = int(scores.shape[0])
-            which = model.likeliest_labels(scores) if labels is None else model.check_labels(labels, m, "n_clusters_")
-            points = cast(model.points(scores, which), self.components_.dtype)
-            check_finite(points, "The coordinates are too large.", "The array of points")
+            if labels is None:
+                which = fit.model.likeliest_labels(scores)
+            else:
+                which = fit.model.check_labels(labels, int(scores.shape[0]), "n_clusters_")
+            points = fit.in_dtype(fit.model.points(scores, which), "The coordinates are too large.")
             return self._delivered(points, X)
 
     @supports_dask("points")
@@ -334,7 +330,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         ------
         NotFittedError, ValueError
         """
-        return self._numbers(X, "denoise", lambda model, Y: model.project(Y, self.n_jobs))
+        return to_caller(self._numbers(X, "denoise", LocalModel.project), X)
 
     @supports_dask("numbers")
     def score_samples(self, X: ArrayLike) -> Array:
@@ -352,29 +348,23 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         ------
         NotFittedError, ValueError
         """
-        return self._numbers(X, "score_samples", lambda model, Y: model.values(Y, self.n_jobs))
+        return to_caller(self._numbers(X, "score_samples", LocalModel.values), X)
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Return the mean of `score_samples`: log-likelihood of a row, or with "hard" minus the mean squared error."""
         return mean_of(self.score_samples(X))
 
-    def _answer(self, X: Any, method: str, work: Callable[[LocalModel, Any], Array]) -> Array:
-        """Return ``work(model, rows)`` of checked rows, where the model is."""
+    def _answer(self, X: Any, method: str, work: Callable[[LocalModel, Array, int | None], Array]) -> Array:
+        """Return ``work(model, rows, n_jobs)`` of checked rows, where the model is."""
         check_is_fitted(self)
         _check_dense(X)
         Y = new_data(self, X, self.components_, method)
-        with device_context(self._result.model.frame.shift), overflow_allowed():
-            return work(self._result.model, Y)
+        with device_context(self._result.components), overflow_allowed():
+            return work(self._result.model, Y, self.n_jobs)
 
-    def _numbers(self, X: Any, method: str, work: Callable[[LocalModel, Any], Array]) -> Array:
-        """Return `_answer` in the dtype of fit and the library of X."""
-        found = self._answer(X, method, work)
-        with device_context(found), overflow_allowed():
-            found = cast(found, getattr(namespace_of(found), dtype_name(self.components_.dtype)))
-            check_finite(found if found.ndim == 2 else found[:, None], TOO_LARGE, "The result")
-            if method == "transform":
-                return self._delivered(found, X)
-            return to_caller(found, X)
+    def _numbers(self, X: Any, method: str, work: Callable[[LocalModel, Array, int | None], Array]) -> Array:
+        """Return `_answer` in the dtype of fit; ValueError where it overflows."""
+        return self._answer(X, method, lambda *arguments: self._result.in_dtype(work(*arguments)))
 
     def _has_density(self) -> bool:
         return bool(self.method == "mixture")
@@ -400,11 +390,10 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         """
         check_is_fitted(self)
         COUNT.check_argument("n_samples", n_samples)
-        with device_context(self._result.model.frame.shift):
-            rng = generator(self.random_state if random_state is None else random_state)
+        rng = generator(self.random_state if random_state is None else random_state)
+        with device_context(self._result.components):
             rows, labels = self._result.model.sample(int(n_samples), rng)
-            kind = getattr(namespace_of(rows), dtype_name(self.components_.dtype))
-            return move(cast(rows, kind), self.components_), _labels_at(labels, self.components_)
+            return move(self._result.in_dtype(rows), self.components_), _labels_at(labels, self.components_)
 
 
 def _check_dense(X: Any) -> None:
@@ -417,7 +406,7 @@ def _check_dense(X: Any) -> None:
 
 
 def _labels_at(labels: Array, like: Any) -> Array:
-    """Return labels in the library of `like`; on the host where that is none. `move` is for floating-point numbers."""
+    """Return integer labels in the library of `like`, on the host for a host container."""
     if not is_foreign(like):
         return to_host(labels)
     return labels if same_place(labels, like) else indices(to_host(labels), like)

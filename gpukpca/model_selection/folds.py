@@ -39,7 +39,7 @@ from gpukpca.kernels.user_defined import check_symmetry
 from gpukpca.model_selection.grid import Candidate, same_setting
 from gpukpca.model_selection.shared_gram import CommonKernel, common_kernel, from_common, widest_member
 
-# Matrices of n x n that a candidate holds at most: K, its copies in LAPACK, and the matrix of the scores.
+# Most matrices of n x n of a candidate: K, its copies in LAPACK, and the matrix of the scores.
 SQUARES = 5
 # Arrays of n x p that a model keeps: eigenvectors, their products, scores, and the projection.
 ARRAYS = 4
@@ -192,7 +192,7 @@ def _candidate_score(
 
 
 def _workers(fold: CVFold, groups: list[list[Candidate]]) -> int:
-    """Return the threads that the memory allows beside the common matrices and the models; 0 where these do not fit."""
+    """Return the threads that fit into the memory with the common matrices and the models; 0 where these do not fit."""
     (n, d), m, item = fold.X.shape, int(fold.X_new.shape[0]), item_size(fold.X.dtype)
     models = sum((ARRAYS * n + m) * group[0].p for group in groups) * item
     left = fold.limit - 8 * n * (n + m) - models
@@ -288,7 +288,7 @@ def _score_shared(
 
 
 def _learned_preimage(fold: CVFold, member: Candidate, shared: SharedDecomposition, eigen: EigenResult) -> Any:
-    """Return the pre-image that the member asks for, learned from as many components as it has."""
+    """Return the pre-image method of the member, learned from its components."""
     checked_spectrum(eigen, shared.facts, shared.kernel.positive_definite, None)
     method = preimage_method(member.estimator, shared.kernel)
     check_preimage_suits(method, shared.kernel, by_flag=False)

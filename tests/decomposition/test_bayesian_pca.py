@@ -28,7 +28,7 @@ def with_holes(X, share=0.15, seed=0):
 
 
 def bishop(S, n, steps):
-    """The EM of Bishop (1998), (12) and (13), with matrices, from the maximum of the likelihood with d - 1 columns."""
+    """Run the EM of Bishop (1998), (12) and (13), with matrices, from the maximum likelihood with d - 1 columns."""
     d = len(S)
     values, vectors = np.linalg.eigh(S)
     noise = values[0]
@@ -85,16 +85,16 @@ def test_the_true_dimension_is_found_over_seeds(n, d, K, signal):
 
 def test_every_library_and_precision(xp, dtype):
     X = planted(0, 300, 10, 3, 4.0).astype(dtype)
-    wanted = BayesianPCA().fit(X.astype(np.float64))
+    reference = BayesianPCA().fit(X.astype(np.float64))
     model = BayesianPCA().fit(xp.array(X))
-    assert model.n_components_ == wanted.n_components_ == 3
+    assert model.n_components_ == reference.n_components_ == 3
     assert xp.owns(model.components_)
     assert str(model.components_.dtype).endswith(dtype)
     tolerance = {"float64": 1e-9, "float32": 1e-4}[dtype]
-    np.testing.assert_allclose(xp.host(model.get_covariance()), wanted.get_covariance(), atol=tolerance * 10)
-    np.testing.assert_allclose(xp.host(model.transform(xp.array(X))), wanted.transform(X), atol=tolerance * 100)
+    np.testing.assert_allclose(xp.host(model.get_covariance()), reference.get_covariance(), atol=tolerance * 10)
+    np.testing.assert_allclose(xp.host(model.transform(xp.array(X))), reference.transform(X), atol=tolerance * 100)
     np.testing.assert_allclose(
-        xp.host(model.precisions_)[:3], 10 / np.sum(wanted.loadings_**2, axis=0), rtol=tolerance * 10
+        xp.host(model.precisions_)[:3], 10 / np.sum(reference.loadings_**2, axis=0), rtol=tolerance * 10
     )
     assert np.all(np.isinf(xp.host(model.precisions_)[3:]))
     assert model.precisions_.shape == (9,)
@@ -125,11 +125,11 @@ def test_missing_values_leave_the_dimension_and_the_posterior_never_decreases(se
 
 def test_missing_values_in_every_library(xp):
     X = with_holes(planted(5, 150, 6, 2, 5.0))
-    wanted = BayesianPCA(4, random_state=0, tol=1e-6).fit(X)
+    reference = BayesianPCA(4, random_state=0, tol=1e-6).fit(X)
     model = BayesianPCA(4, random_state=0, tol=1e-6).fit(xp.array(X))
-    assert model.n_components_ == wanted.n_components_ == 2
-    np.testing.assert_allclose(xp.host(model.get_covariance()), wanted.get_covariance(), atol=1e-8)
-    np.testing.assert_allclose(xp.host(model.impute(xp.array(X))), wanted.impute(X), atol=1e-8)
+    assert model.n_components_ == reference.n_components_ == 2
+    np.testing.assert_allclose(xp.host(model.get_covariance()), reference.get_covariance(), atol=1e-8)
+    np.testing.assert_allclose(xp.host(model.impute(xp.array(X))), reference.impute(X), atol=1e-8)
 
 
 @pytest.mark.parametrize("solver", ["spectrum", "em"])
@@ -145,8 +145,8 @@ def test_noise_alone_leaves_no_component(xp, solver):
     noise = np.var(X - X.mean(axis=0)) * 400 / 399
     assert model.noise_variance_ == pytest.approx(noise, rel=1e-6)
     centered = X - X.mean(axis=0)
-    wanted = -0.5 * (np.sum(centered**2, axis=1) / noise + 5 * np.log(2 * np.pi * noise))
-    np.testing.assert_allclose(xp.host(model.score_samples(rows)), wanted, rtol=1e-5)
+    reference = -0.5 * (np.sum(centered**2, axis=1) / noise + 5 * np.log(2 * np.pi * noise))
+    np.testing.assert_allclose(xp.host(model.score_samples(rows)), reference, rtol=1e-5)
     Y = with_holes(X)
     np.testing.assert_allclose(xp.host(model.impute(xp.array(Y))), np.where(np.isnan(Y), X.mean(axis=0), Y), rtol=1e-5)
     assert model.sample(3).shape == (3, 5)
@@ -168,14 +168,14 @@ def test_constant_features_change_nothing_but_the_share_of_the_noise(xp, solver)
     X = planted(0, 200, 8, 2, 5.0)
     Y = np.hstack([X, np.full((200, 3), 7.0)])
     fit = lambda data: BayesianPCA(solver=solver, random_state=0).fit(xp.array(data))  # noqa: E731
-    wanted, model = fit(X), fit(Y)
-    assert model.n_components_ == wanted.n_components_ == 2
+    reference, model = fit(X), fit(Y)
+    assert model.n_components_ == reference.n_components_ == 2
     components = xp.host(model.components_)
-    np.testing.assert_allclose(components[:, :8], xp.host(wanted.components_), atol=1e-2)
+    np.testing.assert_allclose(components[:, :8], xp.host(reference.components_), atol=1e-2)
     np.testing.assert_allclose(components[:, 8:], 0.0, atol=1e-12)
     likely = ProbabilisticPCA(2).fit(Y)
     assert model.noise_variance_ == pytest.approx(likely.noise_variance_, rel=1e-2)
-    assert wanted.noise_variance_ * 6 / 9 == pytest.approx(likely.noise_variance_, rel=1e-2)
+    assert reference.noise_variance_ * 6 / 9 == pytest.approx(likely.noise_variance_, rel=1e-2)
     assert n_components_for(Y, "bayesian") == 2
 
 
@@ -228,13 +228,13 @@ def test_constant_features_with_missing_values_leave_the_dimension(features):
     assert model.n_components_ == BayesianPCA(random_state=0).fit(X[:, -7:]).n_components_ < 6
 
 
-def test_too_few_samples_to_tell_are_told():
+def test_too_few_samples_are_reported():
     X = np.random.default_rng(0).standard_normal((51, 50))
     with pytest.warns(RankWarning, match="49 of 49 candidates stay, with 51 samples"):
         assert BayesianPCA().fit(X).n_components_ == 49
 
 
-def test_noise_that_falls_to_its_floor_is_told():
+def test_noise_at_its_floor_is_reported():
     X = planted(0, 100, 6, 2, 5.0)
     X[:, 5] = X[:, 4]
     X[::7, 0] = np.nan
@@ -245,14 +245,14 @@ def test_noise_that_falls_to_its_floor_is_told():
 @pytest.mark.parametrize("factor", [1e-150, 1e150])
 def test_units_do_not_matter(factor):
     X = planted(0, 200, 6, 2, 5.0)
-    wanted, model = BayesianPCA().fit(X), BayesianPCA().fit(X * factor)
+    reference, model = BayesianPCA().fit(X), BayesianPCA().fit(X * factor)
     assert model.converged_
-    assert model.n_components_ == wanted.n_components_ == 2
-    assert model.noise_variance_ / factor / factor == pytest.approx(wanted.noise_variance_, rel=1e-9)
+    assert model.n_components_ == reference.n_components_ == 2
+    assert model.noise_variance_ / factor / factor == pytest.approx(reference.noise_variance_, rel=1e-9)
     Y = with_holes(X, 0.3)
-    wanted, model = (BayesianPCA(random_state=0, tol=1e-6).fit(Z) for Z in (Y, Y * factor))
-    assert model.n_components_ == wanted.n_components_ == 2
-    assert model.noise_variance_ / factor / factor == pytest.approx(wanted.noise_variance_, rel=1e-9)
+    reference, model = (BayesianPCA(random_state=0, tol=1e-6).fit(Z) for Z in (Y, Y * factor))
+    assert model.n_components_ == reference.n_components_ == 2
+    assert model.noise_variance_ / factor / factor == pytest.approx(reference.noise_variance_, rel=1e-9)
 
 
 def test_variances_that_vanish_in_single_precision_do_not_change_the_number_of_components():

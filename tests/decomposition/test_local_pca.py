@@ -38,7 +38,7 @@ FLOATS = ("weights_", "means_", "components_", "explained_variance_", "noise_var
 
 
 def generated(n: int, k: int, p: int, d: int, seed: int, apart: float = 6.0, noise: float = 0.2):
-    """n rows of a mixture of k probabilistic PCAs whose weights differ, and their labels."""
+    """Return n rows of a mixture of k probabilistic PCAs whose weights differ, and their labels."""
     rng = np.random.default_rng(seed)
     shares = np.arange(k, 2 * k, dtype=np.float64)[::-1]
     labels = np.repeat(np.arange(k), np.round(n * shares / shares.sum()).astype(int))
@@ -61,7 +61,7 @@ def squared_error(model, X) -> float:
 
 
 def covariances(model):
-    """The covariance matrix of every cluster, from its fitted numbers."""
+    """Yield the covariance matrix of every cluster, from its fitted numbers."""
     for V, values, noise in zip(model.components_, model.explained_variance_, model.noise_variance_, strict=True):
         yield V.T @ np.diag(values - noise) @ V + noise * np.eye(V.shape[1])
 
@@ -148,8 +148,8 @@ def test_one_cluster_is_pca(xp, dtype, X, method):
     np.testing.assert_allclose(xp.host(model.denoise(xp.array(rows))), points_, atol=200 * allowed)
     if method == "mixture":
         C = next(covariances(LocalPCA(1, 2).fit(rows.astype(np.float64))))
-        wanted = multivariate_normal(peer.mean_, C).logpdf(rows.astype(np.float64))
-        np.testing.assert_allclose(xp.host(model.score_samples(xp.array(rows))), wanted, atol=300 * allowed)
+        reference = multivariate_normal(peer.mean_, C).logpdf(rows.astype(np.float64))
+        np.testing.assert_allclose(xp.host(model.score_samples(xp.array(rows))), reference, atol=300 * allowed)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -160,12 +160,12 @@ def test_every_library_finds_the_same(xp, dtype, X, method):
         for data in (xp.array(rows), rows.astype(np.float64))
     )
     for name in (*FLOATS, "labels_"):
-        value, wanted = getattr(model, name), getattr(wide, name)
+        value, reference = getattr(model, name), getattr(wide, name)
         assert xp.owns(value), name
         kind = "int64" if name == "labels_" else "float64" if name == "means_" else dtype
         assert str(value.dtype).endswith(kind), name
-        allowed = 1e3 * tolerances.eps(dtype) * max(1.0, np.max(np.abs(wanted)))
-        np.testing.assert_allclose(xp.host(value), wanted, atol=allowed, err_msg=name)
+        allowed = 1e3 * tolerances.eps(dtype) * max(1.0, np.max(np.abs(reference)))
+        np.testing.assert_allclose(xp.host(value), reference, atol=allowed, err_msg=name)
     labels, chances = model.predict(xp.array(rows)), model.predict_proba(xp.array(rows))
     assert xp.owns(labels)
     np.testing.assert_array_equal(xp.host(labels), xp.host(model.labels_))
@@ -207,7 +207,7 @@ def test_wide_data_are_the_same_by_way_of_their_span(xp, rng, method):
 
 
 def singular_sets(rng):
-    """Data whose covariances are singular, one way or another."""
+    """Return data whose covariances are singular, one way or another."""
     plane = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 5))
     constant = rng.standard_normal((60, 5))
     constant[:, 1:3] = 7.25
@@ -317,7 +317,7 @@ def test_fewer_different_rows_than_clusters(xp, method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_lost_cluster_is_put_to_the_worst_row_once_and_then_dropped(X, method):
+def test_an_empty_cluster_moves_to_the_worst_row_once_and_is_then_dropped(X, method):
     frame = RowScaling.of(X, X[:0, 0])
     rows = ScaledRows(X, frame)
     run = ClusterIteration(
@@ -328,7 +328,7 @@ def test_a_lost_cluster_is_put_to_the_worst_row_once_and_then_dropped(X, method)
     away = replace(run.clusters[0], mean=run.clusters[0].mean + 1e3, weight=1e-9)
     run.clusters = [*run.clusters[:2], away]
     run._assign()
-    # Put anew, it finds the rows that nobody explained.
+    # Moved, it finds the rows that no cluster explains.
     run.advance(30)
     assert len(run.clusters) == 3
     assert [cluster.reseeded for cluster in run.clusters] == [False, False, True]
@@ -366,7 +366,7 @@ def test_bic_finds_clusters_and_dimension(method):
         assert np.mean(model.labels_ == labels) > 0.99  # the heaviest first in both
 
 
-def test_the_pair_is_fitted_as_if_it_alone_had_been_asked_for(X):
+def test_a_pair_is_fitted_as_if_it_were_alone(X):
     several = LocalPCA([1, 3], "bic", random_state=4).fit(X)
     alone = LocalPCA(3, several.n_components_, random_state=4).fit(X)
     assert several.bic_[3, several.n_components_] == alone.bic_[3, several.n_components_]
@@ -473,7 +473,7 @@ def test_samples_are_those_of_the_mixture(xp, X):
 def test_coordinates_without_labels_are_a_guess(X):
     model = LocalPCA(3, 2, random_state=0).fit(X)
     Z, labels = model.transform(X), model.predict(X)
-    with pytest.warns(PrecisionWarning, match="which cluster"):
+    with pytest.warns(PrecisionWarning, match="the likeliest one is a guess"):
         assert model.inverse_transform(Z).shape == X.shape
     np.testing.assert_allclose(model.inverse_transform(Z, labels), model.denoise(X), atol=1e-13)
     assert LocalPCA(1, 2).fit(X).inverse_transform(Z).shape == X.shape  # one cluster: nothing to guess

@@ -67,7 +67,7 @@ def log_likelihood(X, mean, C):
 
 
 def conditional(x, mean, C):
-    """The mean of all entries given the observed ones."""
+    """Return the mean of all entries given the observed ones."""
     o = ~np.isnan(x)
     return mean + C[:, o] @ np.linalg.solve(C[np.ix_(o, o)], (x - mean)[o])
 
@@ -109,8 +109,8 @@ def test_closed_form_is_the_maximum_of_the_likelihood(X, ddof):
     model = ProbabilisticPCA(P, ddof=ddof).fit(X)
     noise = np.mean(values[:-P])
     V = vectors[:, -P:]
-    wanted = V @ np.diag(values[-P:] - noise) @ V.T + noise * np.eye(D)
-    np.testing.assert_allclose(covariance(model), wanted, atol=1e-13 * values[-1])
+    reference = V @ np.diag(values[-P:] - noise) @ V.T + noise * np.eye(D)
+    np.testing.assert_allclose(covariance(model), reference, atol=1e-13 * values[-1])
     np.testing.assert_allclose(model.loadings_.T @ model.loadings_, np.diag(values[: -P - 1 : -1] - noise), atol=1e-12)
 
 
@@ -160,8 +160,8 @@ def test_em_finds_the_closed_form(xp, dtype, rng, ddof, noise):
     for name in ARRAYS:
         assert xp.owns(getattr(model, name)), name
         assert str(getattr(model, name).dtype).endswith(dtype), name
-    wanted = xp.host(closed.get_covariance())
-    np.testing.assert_allclose(xp.host(model.get_covariance()), wanted, atol=1e-4 * np.max(np.abs(wanted)))
+    reference = xp.host(closed.get_covariance())
+    np.testing.assert_allclose(xp.host(model.get_covariance()), reference, atol=1e-4 * np.max(np.abs(reference)))
     assert model.noise_variance_ == pytest.approx(closed.noise_variance_, rel=1e-4)
     assert float(xp.host(model.explained_variance_ratio_).sum()) == pytest.approx(
         float(xp.host(closed.explained_variance_ratio_).sum()), rel=1e-4
@@ -189,8 +189,8 @@ def test_the_log_likelihood_of_observed_entries_never_decreases(xp, rng, p, tol)
     trace = xp.host(model.log_likelihoods_)
     assert len(trace) == model.n_iter_ + 1
     assert np.all(np.diff(trace) >= 0)
-    wanted = log_likelihood(X, xp.host(model.mean_), xp.host(model.get_covariance()))
-    assert trace[-1] == pytest.approx(wanted, rel=1e-11)
+    reference = log_likelihood(X, xp.host(model.mean_), xp.host(model.get_covariance()))
+    assert trace[-1] == pytest.approx(reference, rel=1e-11)
 
 
 def test_missing_values_the_gradient_of_the_likelihood_is_zero(rng):
@@ -219,20 +219,20 @@ def test_missing_values_in_every_library_and_precision(xp, dtype, rng):
     held = X.copy()
     rows = xp.array(X)
     model = ProbabilisticPCA(P, random_state=0, tol=1e-5).fit(rows)
-    wanted = ProbabilisticPCA(P, random_state=0, tol=1e-5).fit(X.astype(np.float64))
+    reference = ProbabilisticPCA(P, random_state=0, tol=1e-5).fit(X.astype(np.float64))
     assert model.solver_ == "em"
     allowed = 1e3 * tolerances.eps(dtype)
     for name in ARRAYS:
         assert xp.owns(getattr(model, name)), name
-        size = np.max(np.abs(getattr(wanted, name)))
+        size = np.max(np.abs(getattr(reference, name)))
         np.testing.assert_allclose(
-            xp.host(getattr(model, name)), getattr(wanted, name), atol=allowed * size, err_msg=name
+            xp.host(getattr(model, name)), getattr(reference, name), atol=allowed * size, err_msg=name
         )
     for method in ("transform", "denoise", "impute", "score_samples", "posterior_covariance"):
         found = getattr(model, method)(rows)
         assert xp.owns(found), method
         assert str(found.dtype).endswith(dtype), method
-        expected = getattr(wanted, method)(X.astype(np.float64))
+        expected = getattr(reference, method)(X.astype(np.float64))
         size = max(1.0, np.max(np.abs(expected)))
         np.testing.assert_allclose(xp.host(found), expected, atol=30 * allowed * size, err_msg=method)
     np.testing.assert_array_equal(xp.host(rows), held)
@@ -252,13 +252,13 @@ def test_a_seed_gives_the_same_bits_and_a_refit_forgets(rng, X):
 def test_masked_arrays_and_frames_have_missing_values_of_their_own(rng, X):
     pandas = pytest.importorskip("pandas")
     Y = with_holes(rng, X)
-    wanted = ProbabilisticPCA(P, random_state=0).fit(Y)
+    reference = ProbabilisticPCA(P, random_state=0).fit(Y)
     frame = pandas.DataFrame(Y, columns=list("abcdefg"))
     masked = np.ma.MaskedArray(np.nan_to_num(Y, nan=9e9), mask=np.isnan(Y))
     for given in (masked, frame, frame.astype("Float64"), frame.astype(object).where(frame.notna(), None)):
         model = ProbabilisticPCA(P, random_state=0).fit(given)
-        np.testing.assert_allclose(model.get_covariance(), wanted.get_covariance(), rtol=1e-12)
-        np.testing.assert_allclose(model.impute(given), wanted.impute(Y), rtol=1e-9)
+        np.testing.assert_allclose(model.get_covariance(), reference.get_covariance(), rtol=1e-12)
+        np.testing.assert_allclose(model.impute(given), reference.impute(Y), rtol=1e-9)
 
 
 @pytest.mark.parametrize("Estimator", [ProbabilisticPCA, BayesianPCA])
@@ -346,8 +346,8 @@ def test_a_row_depends_neither_on_the_holes_of_others_nor_on_its_panel(rng, X, m
     np.testing.assert_allclose(whole["transform"][complete], model.transform(X)[complete], rtol=1e-12)
     np.testing.assert_array_equal(whole["score_samples"][complete], model.score_samples(X)[complete])
     monkeypatch.setattr(blocking, "E_STEP_ENTRIES", blocking.PerDevice(1, 1))  # panels of 64 rows
-    for name, wanted in whole.items():
-        np.testing.assert_allclose(getattr(model, name)(Y), wanted, rtol=1e-12, err_msg=name)
+    for name, reference in whole.items():
+        np.testing.assert_allclose(getattr(model, name)(Y), reference, rtol=1e-12, err_msg=name)
 
 
 def test_samples_have_the_moments_of_the_model(xp, X):
@@ -367,14 +367,14 @@ def test_samples_have_the_moments_of_the_model(xp, X):
 
 def test_computed_on_a_device_for_data_on_the_host(cuda, rng):
     X = with_holes(rng, planted(rng))
-    wanted = ProbabilisticPCA(P, random_state=0, tol=1e-5).fit(X)
+    reference = ProbabilisticPCA(P, random_state=0, tol=1e-5).fit(X)
     for rows, more in ((X, {}), (X, {"batch_size": 50}), ([X[:90], X[90:]], {})):
         model = ProbabilisticPCA(P, random_state=0, tol=1e-5, device="cuda", **more).fit(rows)
         assert isinstance(model.components_, np.ndarray)
         assert model.device_ != "cpu"
-        np.testing.assert_allclose(model.get_covariance(), wanted.get_covariance(), rtol=1e-8)
+        np.testing.assert_allclose(model.get_covariance(), reference.get_covariance(), rtol=1e-8)
         assert isinstance(model.transform(X), np.ndarray)
-        np.testing.assert_allclose(model.transform(X), wanted.transform(X), atol=1e-8)
+        np.testing.assert_allclose(model.transform(X), reference.transform(X), atol=1e-8)
 
 
 # -- hard data ---------------------------------------------------------------------------------------------------------
@@ -446,15 +446,15 @@ def test_next_to_no_noise_costs_the_likelihood_few_digits(xp, rng):
     """Where rows have fewer entries than there are components, the smallest eigenvalue of M is the noise."""
     X = with_holes(rng, constant_column(rng), 0.5)
     model = ProbabilisticPCA(D - 1, random_state=0, ddof=0, tol=0.1).fit(xp.array(X))
-    C, mean, wanted = xp.host(model.get_covariance()), xp.host(model.mean_), []
+    C, mean, reference = xp.host(model.get_covariance()), xp.host(model.mean_), []
     assert model.noise_variance_ < 1e-10 * np.max(C)
     for x in X:
         o = ~np.isnan(x)
         root = np.linalg.cholesky(C[np.ix_(o, o)])
         misfit = np.linalg.solve(root, (x - mean)[o])
-        wanted.append(-0.5 * (o.sum() * np.log(2 * np.pi) + misfit @ misfit) - np.sum(np.log(np.diag(root))))
-    np.testing.assert_allclose(xp.host(model.score_samples(xp.array(X))), wanted, atol=0.01)
-    assert float(xp.host(model.log_likelihoods_)[-1]) == pytest.approx(sum(wanted), abs=0.1)
+        reference.append(-0.5 * (o.sum() * np.log(2 * np.pi) + misfit @ misfit) - np.sum(np.log(np.diag(root))))
+    np.testing.assert_allclose(xp.host(model.score_samples(xp.array(X))), reference, atol=0.01)
+    assert float(xp.host(model.log_likelihoods_)[-1]) == pytest.approx(sum(reference), abs=0.1)
 
 
 def test_one_sample_and_equal_rows_have_no_variance(rng):

@@ -88,18 +88,18 @@ def test_the_table_is_that_of_grid_search(name: str):
     ours, theirs = search.fit(X), GridSearchCV(KernelPCA(**settings), grids, cv=cv).fit(X)
     assert ours.cv_results_.keys() == theirs.cv_results_.keys()
     assert ours.n_splits_ == theirs.n_splits_
-    for column, wanted in theirs.cv_results_.items():
+    for column, reference in theirs.cv_results_.items():
         found = ours.cv_results_[column]
         if column.endswith("_time"):
             assert np.all(found >= 0)
         elif column.startswith("param_"):
-            np.testing.assert_array_equal(found.mask, wanted.mask)
-            assert list(found.compressed()) == list(wanted.compressed())
-            assert found.dtype == wanted.dtype or found.dtype == object  # 3 of [0.5, 3] stays an integer
+            np.testing.assert_array_equal(found.mask, reference.mask)
+            assert list(found.compressed()) == list(reference.compressed())
+            assert found.dtype == reference.dtype or found.dtype == object  # 3 of [0.5, 3] stays an integer
         elif "score" in column:
-            np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-12, err_msg=column)
+            np.testing.assert_allclose(found, reference, rtol=1e-6, atol=1e-12, err_msg=column)
         else:
-            assert found == wanted
+            assert found == reference
     assert ours.best_index_ == theirs.best_index_
     assert ours.score(X) == pytest.approx(theirs.score(X), rel=1e-9)
     if settings.get("eigen_solver") == "dense":

@@ -53,8 +53,8 @@ def test_the_evidence_is_that_of_minka_number_by_number(rng):
     X = planted(rng)
     report = n_components_for(X, "mle", return_report=True)
     assert report.n_components == 3
-    wanted = np.array([_assess_dimension(variances(X) / variances(X)[0], K, len(X)) for K in range(1, X.shape[1])])
-    np.testing.assert_allclose(report.values, wanted, rtol=1e-9)
+    reference = np.array([_assess_dimension(variances(X) / variances(X)[0], K, len(X)) for K in range(1, X.shape[1])])
+    np.testing.assert_allclose(report.values, reference, rtol=1e-9)
 
 
 def test_degenerate_spectra(rng):
@@ -152,8 +152,8 @@ def test_shares_and_errors_of_a_kernel_pca_are_exact(rng):
     X = rng.standard_normal((40, 3))
     model = KernelPCA(20, kernel="rbf", gamma=0.2).fit(X)
     for share in (0.3, 0.8):
-        wanted = KernelPCA(share, kernel="rbf", gamma=0.2).fit(X)
-        assert n_components_for(model, "variance", share) == wanted.eigenvalues_.shape[0]
+        reference = KernelPCA(share, kernel="rbf", gamma=0.2).fit(X)
+        assert n_components_for(model, "variance", share) == reference.eigenvalues_.shape[0]
     error = float(np.mean(model.feature_space_error(X, n_components=4)))
     assert n_components_for(model, "error", error * (1 + 1e-9)) == 4
     assert n_components_for(model, "error", error * (1 - 1e-9)) == 5
@@ -180,7 +180,7 @@ def groups(count):
 
 
 def model_with(values, residuals):
-    """A kernel PCA of 11 rows with this spectrum: n - 1 = 10 converts eigenvalues to variances."""
+    """Return a kernel PCA of 11 rows with this spectrum: n - 1 = 10 converts eigenvalues to variances."""
     model = KernelPCA(len(values), kernel="rbf").fit(np.random.default_rng(0).standard_normal((11, 5)))
     model.explained_variance_ = np.array(values) / 10.0
     model.total_variance_ = sum(values) / 10.0

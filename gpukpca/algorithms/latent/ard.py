@@ -4,7 +4,7 @@ p(w_i | α_i) = N(0, α_i⁻¹ I), and α_i = d/‖w_i‖² after every step, wh
 PCA, NIPS 11 (1998) 382; Variational principal components, ICANN (1999) 509 (the prior). The steps are Bishop's with
 parameter expansion as in `m_step`: the same fixed points in fewer steps.
 
-Directions without variance say nothing about the noise, and would pull it to 0 until every other direction exceeded it.
+Directions without variance do not determine the noise, and would pull it to 0 until every other direction exceeded it.
 So the span of the data alone decides which directions stay, as Minka's program for his rule drops eigenvalues of 0. The
 lengths of those that stay, and σ², are then those of all d features.
 """

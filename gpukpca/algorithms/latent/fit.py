@@ -90,8 +90,8 @@ def fit_probabilistic_pca(
     Raises
     ------
     ValueError
-        X is not two-dimensional, is empty or holds infinity; a row or a feature has no observed entry; n_components is
-        no integer or out of range; batches differ in their number of features; the direct solver was requested for
+        X is not two-dimensional, is empty or contains infinity; a row or a feature has no observed entry; n_components
+        is no integer or out of range; batches differ in their number of features; the direct solver was requested for
         missing entries or for batches.
     DeviceMismatchError
         The batches, or the data that `resources` are for, are of different libraries or on different devices.

@@ -22,7 +22,7 @@ from gpukpca.backend.namespace import dtype_name, to_host
 from gpukpca.backend.rows import take_columns
 from gpukpca.exceptions import ConvergenceWarning, RankWarning, warn_user
 
-# The floor holds the noise of EM up where it is at most so many times the floor.
+# The noise of EM is at its floor up to so many times the floor.
 AT_THE_FLOOR = 2.0
 
 

@@ -56,7 +56,7 @@ def fit_local_pca(
     Raises
     ------
     ValueError
-        X is not two-dimensional, is sparse or empty, or holds NaN or infinity; k or p is no count; k > n,
+        X is not two-dimensional, is sparse or empty, or contains NaN or infinity; k or p is no count; k > n,
         p >= d or p > n.
     DeviceMismatchError
         `resources` are for data of another library or device.

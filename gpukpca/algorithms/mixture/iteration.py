@@ -118,7 +118,9 @@ class ClusterIteration:
             self.clusters = self._fit_clusters()
             self.n_iter += 1
             self._assign()
-            if len(self.history) > 1 and self.history[-1] < self.history[-2]:  # rounding, on planes that hold all rows
+            if (
+                len(self.history) > 1 and self.history[-1] < self.history[-2]
+            ):  # rounding, on planes that contain all rows
                 self.clusters, self.assignment = before
                 self.history[-1] = self.history[-2]
             if report is not None:

@@ -145,7 +145,7 @@ class LocalModel:
         return self._select(labels, (part(cluster) for cluster in self.clusters))
 
     def _select(self, labels: Array, parts: Iterable[Array]) -> Array:
-        """Return the row of the labeled part, for every row; one part at a time is held beside the result."""
+        """Return the row of the labeled part, for every row; only one part is in memory at a time."""
         xp, result = namespace_of(labels), None
         for number, part in enumerate(parts):
             start = full(part.shape, 0.0, part) if result is None else result
@@ -224,19 +224,19 @@ class MixtureFit:
     def transform(self, X_new: Array) -> Array:
         """Return the coordinates (m, p) of new rows (m, d) in the planes of their clusters."""
         with device_context(self.components), overflow_allowed():
-            return self._result(self.model.coordinates(self._rows(X_new), None))
+            return self.in_dtype(self.model.coordinates(self._rows(X_new), None))
 
     def inverse_transform(self, scores: Array, labels: Array) -> Array:
         """Return the points (m, d) with coordinates (m, p) in the planes of the labeled clusters, shape (m,)."""
         with device_context(self.components), overflow_allowed():
             Z = new_scores(scores, self.n_components, self.components)
             which = self.model.check_labels(labels, int(Z.shape[0]), "n_clusters")
-            return self._result(self.model.points(Z, which), "The coordinates are too large.")
+            return self.in_dtype(self.model.points(Z, which), "The coordinates are too large.")
 
     def log_density(self, X_new: Array) -> Array:
         """Return the log-likelihood (m,) of new rows (m, d); with "hard" minus the squared distances."""
         with device_context(self.components), overflow_allowed():
-            return self._result(self.model.values(self._rows(X_new), None))
+            return self.in_dtype(self.model.values(self._rows(X_new), None))
 
     def _rows(self, X_new: Array) -> Array:
         """Return new rows, checked."""
@@ -244,8 +244,8 @@ class MixtureFit:
             raise InvalidParameterError("sparse rows are not supported; pass X_new.toarray().")
         return new_rows(X_new, int(self.components.shape[2]))
 
-    def _result(self, found: Array, advice: str = TOO_LARGE) -> Array:
-        """Return a finite result in the dtype of the fit."""
+    def in_dtype(self, found: Array, advice: str = TOO_LARGE) -> Array:
+        """Return a result of the model in the dtype of the data; ValueError where it is not finite."""
         found = cast(found, self.components.dtype)
         check_finite(found if found.ndim == 2 else found[:, None], advice, "The result")
         return found

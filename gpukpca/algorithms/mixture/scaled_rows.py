@@ -99,7 +99,7 @@ class ScaledRows:
     def sum_panels(self, work: Callable[[Array, int, int], Array], chosen: np.ndarray, workers: int) -> Array:
         """Return the sum of ``work(rows, start, stop)`` over panels of chosen rows; start and stop count among these.
 
-        A worker holds one sum. A panel has so many rows that adding d x d matrices costs less than computing them.
+        Every worker has one sum. A panel has so many rows that adding d x d matrices costs less than computing them.
         """
         bounds = row_slices(len(chosen), self.panel(3 * self.shape[1]))
         totals: list[Any] = [None] * min(workers, len(bounds))

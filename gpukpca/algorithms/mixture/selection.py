@@ -21,7 +21,7 @@ from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 
 # "bic" tries up to so many, as far as the data have so many rows and features.
 MOST_CLUSTERS, MOST_COMPONENTS = 8, 10
-# Arrays of the size of the weights (n, k), of d x d a worker, and of the data where they are rotated, that a fit holds.
+# Arrays of a fit: of the size of the weights (n, k), of d x d a worker, and of the data where they are rotated.
 WEIGHTS_HELD, SQUARES_HELD, ROTATED_HELD = 6, 5, 4
 
 
@@ -43,7 +43,7 @@ def candidates(n_clusters: Counts, n_components: Counts, n: int, d: int) -> list
     features.
     """
     clusters = _counts(n_clusters, min(MOST_CLUSTERS, n))
-    # One at least: where that is too many, the message below says so.
+    # One at least: a check below reports where that is too many.
     components = _counts(n_components, max(1, min(MOST_COMPONENTS, n, d - 1)))
     if clusters[-1] > n:
         raise InvalidParameterError(
@@ -131,7 +131,7 @@ def _report(listener: Listener, k: int, p: int, done: int, most: int, value: flo
 
 
 def check_memory(points: ScaledRows, k: int, limit: int) -> None:
-    """Raise `MemoryBudgetError` where a fit holds more than the limit beside the data and panels of them."""
+    """Raise `MemoryBudgetError` where a fit needs more than the limit in addition to the data and their panels."""
     (n, d), item = points.shape, item_size(points.like.dtype)
     rotated = ROTATED_HELD * n * d if d > n else 0
     needed = item * (WEIGHTS_HELD * n * k + SQUARES_HELD * min(n, d) ** 2 * points.workers + rotated)
