@@ -14,8 +14,9 @@ import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from inspect import Parameter, signature
+from inspect import signature
 from numbers import Integral, Real
+from types import MappingProxyType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -126,34 +127,28 @@ class Field:
     def __str__(self) -> str:
         shape = f"({', '.join(self.shape)}{',' * (len(self.shape) == 1)})"
         kind = f"numbers of shape {shape}" if self.shape else getattr(self.hint, "__name__", str(self.hint))
-        return ", ".join(
-            [f"{'' if 'infinite' in self.rules else 'finite '}{kind}" if self.shape else kind, *self.rules]
-        )
+        finite = "finite " if self.shape and "infinite" not in self.rules else ""
+        return ", ".join([finite + kind, *self.rules])
 
 
 @cache
 def fields_of(cls: Any) -> dict[str, Field]:
     """Return the stored fields of a class: those of a dataclass, else the arguments of its constructor."""
     below = BELOW.get(cls.__name__, PREPARED if issubclass(cls, PreparedRows) else {})
-    fields = {}
     if dataclasses.is_dataclass(cls):
         hints = get_type_hints(cls)
-        for field in dataclasses.fields(cls):
-            shape, rules = field.metadata.get("shape", ()), field.metadata.get("rules", ())
-            if field.name in below:
-                shape, rules = tuple(below[field.name][0].split()), below[field.name][1:]
-            if "derived" not in rules:
-                required = field.default is dataclasses.MISSING
-                fields[field.name] = Field(hints[field.name], shape, rules, required)
-        return fields
-    hints = get_type_hints(cls.__init__)
-    for name, argument in signature(cls).parameters.items():
-        if name not in DERIVED:
-            shape, *rules = below.get(name, ("",))
-            rules = rules if shape else ["infinite"]  # kernels check their parameters
-            fields[name] = Field(
-                hints.get(name, Any), tuple(shape.split()), tuple(rules), argument.default is Parameter.empty
-            )
+        stated = {f.name: (f.metadata, f.default is dataclasses.MISSING) for f in dataclasses.fields(cls)}
+    else:  # its methods check the values of its arguments
+        hints, free = get_type_hints(cls.__init__), MappingProxyType({"rules": ("infinite",)})
+        stated = {name: (free, part.default is part.empty) for name, part in signature(cls).parameters.items()}
+    fields = {}
+    for name, (metadata, required) in stated.items():
+        shape, rules = metadata.get("shape", ()), metadata.get("rules", ())
+        if name in below:
+            letters, *rules = below[name]
+            shape = tuple(letters.split())
+        if name not in DERIVED and "derived" not in rules:
+            fields[name] = Field(hints.get(name, Any), shape, tuple(rules), required)
     return fields
 
 

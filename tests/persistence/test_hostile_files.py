@@ -1,123 +1,27 @@
-"""Files and arrays of strangers: every one is read as what it says, or refused with the documented error."""
+"""Model files of strangers: every one is read as what it says, or refused with the documented error."""
 
 from __future__ import annotations
 
 import copy
 import itertools
 import os
-import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
 
 import gpukpca
-from gpukpca import PCA, KernelPCA
 from gpukpca._container import write_container
-from gpukpca.backend.csr import csr_from_parts
 from gpukpca.exceptions import ModelFormatError
-from gpukpca.kernels import RBF
 from gpukpca.persistence.save_load import KIND, restored
+from tests.hostile import EXTREMES, forks, in_a_process, mutated
 from tests.model_files import DIVERSE, MODELS, changed, get, parts, paths, put
 
 
 @pytest.fixture(autouse=True)
 def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
-
-
-EXTREMES = (-(2**31), -1, 0, 1, 5, 6, 7, 2**31 - 1)
-
-
-def in_a_process(work: Callable[[], str]) -> str:
-    """Return the text of `work`, run in a forked process; fail where that crashes or raises."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.write(writer, work().encode())
-        except BaseException:
-            os.write(writer, traceback.format_exc()[-4000:].encode())
-            os._exit(1)
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        text = pipe.read().decode()
-    assert os.waitpid(child, 0)[1] == 0, text or "the process crashed"
-    return text
-
-
-forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes as on POSIX")
-
-
-# -- CSR ---------------------------------------------------------------------------------------------------------------
-
-
-def valid_parts() -> dict[str, Any]:
-    matrix = scipy.sparse.random_array((8, 6), density=0.4, format="csr", rng=0)
-    return {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "shape": matrix.shape}
-
-
-def mutated(index: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return an index array after one random change."""
-    index = index.astype(rng.choice([np.int32, np.int64]))
-    extremes = (*EXTREMES, 2**62, -(2**63)) if index.dtype == np.int64 else EXTREMES
-    place, other = rng.integers(len(index), size=2)
-    change = rng.integers(8)
-    if change == 0:
-        index[place] = rng.choice(extremes)
-    elif change == 1:
-        index[[place, other]] = index[[other, place]]
-    elif change == 2:  # what an order check of SciPy skips
-        index[1:-1] = rng.choice(extremes)
-        index[-1] = 0
-    elif change == 3:
-        index = index[: rng.integers(len(index))]
-    elif change == 4:
-        index = np.append(index, index.dtype.type(rng.choice(extremes)))
-    elif change == 5:
-        index = index[::-1].copy()
-    elif change == 6:
-        index[place] = max(int(index[place]), -(2**31) + 2) + int(rng.integers(-2, 1))
-    else:
-        index = index.astype(np.float64) if rng.random() < 0.2 else index[:, None]
-    return index
-
-
-def use(matrix: Any) -> None:
-    """Compute with a matrix what kernels and operators compute."""
-    matrix @ np.ones((matrix.shape[1], 2))
-    matrix.T @ np.ones((matrix.shape[0], 2))
-    (matrix @ matrix.T).toarray()
-    matrix[np.array([1, 0])].toarray()
-
-
-@forks
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
-def test_mutated_index_arrays_are_refused_or_make_a_matrix() -> None:
-    def work() -> str:
-        rng, refused, valid = np.random.default_rng(16), 0, valid_parts()
-        for _ in range(10_000):
-            fields = dict(valid)
-            for _ in range(rng.integers(1, 3)):
-                name = str(rng.choice(["indices", "indptr"]))
-                if fields[name].ndim == 1 and len(fields[name]):
-                    fields[name] = mutated(fields[name], rng)
-            try:
-                matrix = csr_from_parts("csr_array", **fields)
-            except ValueError:
-                refused += 1
-            else:
-                assert matrix.has_canonical_format
-                use(matrix)
-        return str(refused)
-
-    refused = int(in_a_process(work))
-    assert 5_000 < refused < 10_000  # some changes leave a matrix
 
 
 @forks
@@ -142,31 +46,6 @@ def test_models_of_mutated_index_arrays_are_refused_or_have_scores() -> None:
         return str(refused)
 
     assert 100 < int(in_a_process(work)) < 300
-
-
-OUTSIDE = {
-    "indices": lambda part: part.__setitem__(0, 10**6),
-    "indptr": lambda part: part.__setitem__(slice(1, None), [10**6] * (len(part) - 2) + [0]),
-}
-
-
-@pytest.mark.parametrize("part", OUTSIDE)
-@pytest.mark.parametrize("form", ["csr", "csc"])
-@pytest.mark.parametrize("work", [KernelPCA(2).fit, PCA(2).fit, RBF(0.1)], ids=["kernel PCA", "PCA", "kernel"])
-def test_sparse_data_whose_entries_lie_outside_are_refused(part: str, form: str, work: Any) -> None:
-    X = scipy.sparse.random(12, 6, 0.4, format=form, random_state=0)
-    OUTSIDE[part](getattr(X, part))
-    with pytest.raises(ValueError, match=r"indptr must never decrease|column indices must lie"):
-        work(X)
-
-
-def test_unsorted_and_repeated_indices_are_one_matrix() -> None:
-    fields = valid_parts() | {"indices": np.array([4, 1, 1]), "data": np.array([1.0, 2.0, 3.0])}
-    fields["indptr"] = np.array([0, 3] + [3] * 7)
-    matrix = csr_from_parts("csr_matrix", **fields)
-    np.testing.assert_array_equal(matrix.indices, [1, 4])
-    np.testing.assert_array_equal(matrix.data, [5.0, 1.0])
-    np.testing.assert_array_equal(fields["indices"], [4, 1, 1])  # not changed in place
 
 
 def test_a_model_of_unsorted_rows_is_that_of_sorted_ones() -> None:

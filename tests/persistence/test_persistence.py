@@ -11,7 +11,7 @@ import random
 import signal
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -685,24 +685,64 @@ def matrices_for_scores(header: Header, arrays: Arrays) -> None:
         put(header, path, {"class": "Precomputed"})
 
 
+# Values of the wrong type for a field of one value.
+WRONG = {int: "x", float: "x", bool: 3, str: "\x1b[31m"}
+
+
+def fields_in(node: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield path, field and node of all fields of all objects of a model."""
+    if isinstance(node, list):
+        for place, part in enumerate(node):
+            yield from fields_in(part, f"{path}.{place}")
+    elif isinstance(node, dict):
+        fields = fields_of(CLASSES[node["class"]]) if node.get("class") in CLASSES else {}
+        for name, part in node.items():
+            if name in fields:
+                yield f"{path}.{name}", fields[name], part
+            yield from fields_in(part, f"{path}.{name}")
+
+
+def violations(field: Any, path: str, node: Any, arrays: Arrays) -> Iterator[Any]:
+    """Yield changes to header and arrays after which a field does not follow its type, shape or rules."""
+    rules, name = field.rules, node.get("array") if isinstance(node, dict) else None
+    yield value(path, {"class": "Own"})
+    if name is not None and field.shape:
+        numbers = arrays[name]
+        yield array(name, numbers[None])
+        yield array(name, numbers.astype(np.int64 if numbers.dtype.kind == "f" else np.float64))
+        wrong = [-1, 10**6] if numbers.dtype.kind == "i" else [np.nan]
+        wrong += [np.inf] * (numbers.dtype.kind == "f" and "infinite" not in rules)
+        wrong += [-1.0] * ("nonnegative" in rules) + [0.0] * ("positive" in rules)
+        yield from (entry(name, (0,) * numbers.ndim, number) for number in wrong if numbers.size)
+        if "descending" in rules and numbers.size > 1:
+            yield array(name, np.linspace(0, 9, numbers.size))
+        if numbers.size and {"orthonormal rows", "orthonormal columns"} & set(rules):
+            yield scaled(name, 1.01)
+    if type(node) in (int, float):
+        bad = {"nonnegative": type(node)(-1), "positive": type(node)(0), "a power of two": 3.0}
+        yield from (value(path, bad[rule]) for rule in rules if rule in bad)
+    if type(node) is float and "infinite" not in rules:
+        yield value(path, {"class": "float", "items": "inf"})
+    if field.hint in WRONG:
+        yield value(path, WRONG[field.hint])
+
+
+@pytest.mark.parametrize("name", [*DIVERSE, "rbf, inverse", "Nyström", "sparse", "probabilistic", "local"])
+def test_every_field_is_checked(name: str) -> None:
+    """Its type, the axes and the dtype of its array, its range and its rules."""
+    header, arrays = parts(name)
+    count = 0
+    for path, field, node in fields_in(header["steps"][0]["fit"], "fit"):
+        for change in violations(field, path, node, arrays):
+            with pytest.raises(ModelFormatError):
+                pytest.fail(f"{path} is accepted: {changed(name, change)}")
+            count += 1
+    assert count > 60
+
+
 # name of the model, what is wrong with it, part of the message
 CONTRADICTIONS: dict[str, tuple[str, Callable[[Header, Arrays], Any], str | None]] = {
-    "other length": ("rbf, inverse", shorter("fit.spectrum.eigenvalues"), "shape"),
-    "NaN inside": ("rbf, inverse", entry("fit.eigenvectors", (3, 1), np.nan), "NaN or infinity"),
-    "infinity in the data": ("rbf, inverse", entry("fit.map.basis", (0, 0), np.inf), "NaN or infinity"),
-    "negative eigenvalue": ("rbf, inverse", entry("fit.spectrum.eigenvalues", 2, -0.1), "nonnegative"),
-    "ascending": ("rbf, inverse", entry("fit.spectrum.eigenvalues", 2, 99.0), "descending"),
-    "negative residual": ("rbf, inverse", entry("fit.residual_norms", 0, -0.1), "residual_norms"),
-    "negative share": ("PCA", entry("fit.explained_variance_ratio", 0, -0.1), "nonnegative"),
-    "scale of 0": ("PCA, scaled and whitened", entry("fit.scale", 0, 0.0), "scale must be .* positive"),
-    "not orthonormal": ("rbf, inverse", entry("fit.eigenvectors", (0, 0), 0.9), "orthonormal"),
-    "not unit": ("PCA", scaled("fit.components", 1.01), "orthonormal"),
-    "huge vectors": ("PCA", scaled("fit.components", 1e300), "orthonormal"),
     "axes not unit": ("PCA", scaled("fit.projection.axes", 1.01), "orthonormal"),
-    "integers for data": ("rbf, inverse", array("fit.map.basis", np.ones((30, 4), np.int64)), "finite numbers of"),
-    "flags that are numbers": ("rbf, inverse", value("fit.converged", {"array": "fit.residual_norms"}), "flags"),
-    "landmark that is no sample": ("Nyström", entry("fit.landmarks", 0, 30), "landmarks"),
-    "negative landmark": ("precomputed, Nyström", entry("fit.landmarks", 0, -1), "landmarks"),
     "Nyström without landmarks": ("Nyström", without_array("fit.landmarks"), "has landmarks"),
     "interval upside down": ("Nyström", value("fit.total_interval", [2.0, 1.0]), "in order"),
     "a matrix of other samples": ("precomputed", value("fit.plan.n_features", 4), "as many columns as samples"),
@@ -714,7 +754,6 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[Header, Arrays], Any], str | None
     "kernel without parts": ("combined", missing("fit.kernel.k2"), "lacks k2"),
     "kernel of a number": ("combined", value("fit.kernel.k2", 1.0), "k2 must be Kernel"),
     "kernel is a plan": ("rbf, inverse", value("fit.kernel", {"class": "Dense", "tol": 0.0}), "kernel must be Kernel"),
-    "kernel is text": ("precomputed", value("fit.kernel", "rbf"), "kernel must be Kernel"),
     "template of another kernel": ("rbf, inverse", another_template, "no model"),
     "template with rows": ("rbf, inverse", array("fit.map.template.data", np.ones((2, 6))), "data must be"),
     "pre-image without scores": ("rbf, inverse", value("fit.scores", None), "no scores"),
@@ -749,10 +788,7 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[Header, Arrays], Any], str | None
     "a fact too many": ("PCA", value("facts.components_", 1), "has no components_"),
     "an array too few": ("PCA", lambda header, arrays: arrays.pop("fit.mean"), "mean"),
     "an array too many": ("PCA", array("fit.more", np.ones(3)), "no part of it has the arrays fit.more"),
-    "a mean of other length": ("ridge", shorter("fit.map.mean_weights"), "mean_weights"),
-    "a mean with NaN": ("ridge", entry("fit.map.mean_weights", 3, np.nan), "mean_weights"),
     "a mean without its norm": ("ridge", missing("fit.map.mean_norm"), "lacks mean_norm"),
-    "a mean of infinite norm": ("ridge", value("fit.map.mean_norm", {"class": "float", "items": "inf"}), "mean_norm"),
     "no rows": ("ridge", no_rows, None),
     "no samples": ("local", lambda h, a: a.update({"fit.labels": a["fit.labels"][:0]}), "it has no samples"),
     "no features": ("PCA, none", no_features, "it has no features"),
@@ -770,7 +806,6 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[Header, Arrays], Any], str | None
     ),
     "centered ridge without a mean": ("ridge", without_array("fit.preimage.mean"), "must have a mean"),
     "ridge with a mean that is not centered": ("ridge", value("fit.preimage.rule.centered", False), "must have a mean"),
-    "ridge with a negative weight": ("ridge", value("fit.preimage.rule.alpha", -1.0), "alpha"),
     "ridge with a rule for gamma": ("ridge", value("fit.preimage.kernel.gamma", "scale"), "gamma"),
     "ridge with an unknown rule": ("ridge", value("fit.preimage.rule.kernel.gamma", "x"), "gamma"),
     "ridge with another kernel than its rule": (
@@ -781,13 +816,7 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[Header, Arrays], Any], str | None
     "ridge on a matrix": ("ridge", matrices_for_scores, None),
     "ridge on other samples": ("ridge, Nyström", shorter("fit.preimage.X"), "fit.preimage"),
     "slope of a kernel that has none": ("fixed point", value("fit.kernel.class", "Laplacian"), None),
-    "no iterations": ("fixed point", value("fit.preimage.max_iter", 0), "max_iter"),
-    "negative spread": ("fixed point", value("fit.preimage.spread", -1.0), "spread"),
-    "center of other length": ("fixed point", shorter("fit.preimage.mean"), "mean"),
     "starts too few": ("fixed point, Nyström", shorter("fit.preimage.scores"), "scores must be"),
-    "norms too few": ("distance constraint", shorter("fit.preimage.norms"), "norms"),
-    "norms with NaN": ("distance constraint", entry("fit.preimage.norms", 0, np.nan), "norms"),
-    "negative reach": ("distance constraint", value("fit.preimage.reach", -1.0), "reach"),
     "more neighbors than points": ("distance constraint", value("fit.preimage.n_neighbors", 31), "31 neighbors among"),
     "distances without a center": ("distance constraint", without_array("fit.preimage.mean"), "do not give"),
     "method of pre-images unknown": ("ridge", value("parameters.preimage", "guess"), "guess"),
@@ -806,24 +835,13 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[Header, Arrays], Any], str | None
     "fit is a number": ("PCA", value("fit", 1), "PCA"),
     "nothing known of the fit": ("PCA", value("fit", {}), "None"),
     "a part too many": ("PCA", value("more", 1), "'more'"),
-    "latent axes not orthonormal": ("probabilistic, holes", scaled("fit.model.axes", 1.01), "orthonormal"),
     "latent axes too many": ("probabilistic, holes", array("fit.model.axes", np.eye(4)), "variances must be"),
     "variances below the noise": ("probabilistic, holes", value("fit.model.noise", 1e9), "at least the noise"),
-    "negative noise": ("probabilistic", value("fit.model.noise", -1.0), "noise must be"),
-    "likelihoods with NaN": ("probabilistic, holes", entry("fit.log_likelihoods", 0, np.nan), "log_likelihoods"),
-    "negative precision": ("Bayesian", entry("fit.precisions", 0, -1.0), "precisions"),
-    "precision that is no number": ("Bayesian", entry("fit.precisions", -1, np.nan), "precisions"),
     "precisions too few": ("Bayesian", array("fit.precisions", np.ones(0)), "precisions"),
     "another scale": ("probabilistic", value("fit.model.scale", 2.0**40), "were not multiplied"),
-    "a scale that is no power of two": ("incremental", value("fit.state.scale", 3.0), "a power of two"),
     "weights that do not sum to 1": ("local", value("fit.model.clusters.items.0.weight", 0.1), "weights must sum to 1"),
-    "a cluster without weight": ("local", value("fit.model.clusters.items.1.weight", 0.0), "positive"),
-    "a cluster without noise": ("local", value("fit.model.clusters.items.0.noise", 0.0), "positive"),
-    "a cluster with flat axes": ("local", scaled("fit.model.clusters.1.axes", 0.0), "orthonormal"),
     "a cluster of other dimension": ("local", array("fit.model.clusters.1.axes", np.eye(4)[:2]), "axes must be"),
     "no clusters": ("local", value("fit.model.clusters.items", []), None),
-    "a label of no cluster": ("local", entry("fit.labels", 0, 2), "labels"),
-    "a frame of size 0": ("local", value("fit.model.frame.factor", 0.0), "a power of two"),
     "errors of another method": ("local", value("fit.model.method", "hard"), "not those of method"),
     "method of no kind": ("local", value("fit.model.method", "soft"), "method"),
     "criteria of no pair": ("local, hard", value("fit.bic.items.0.0", [1, 2, 3]), "bic must be"),

@@ -1,0 +1,71 @@
+"""CSR matrices of index arrays from anywhere: each is one matrix, or refused before compiled code reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from gpukpca import PCA, KernelPCA
+from gpukpca.backend.csr import csr_from_parts
+from gpukpca.kernels import RBF
+from tests.hostile import forks, in_a_process, mutated, valid_parts
+
+
+def use(matrix: Any) -> None:
+    """Compute with a matrix what kernels and operators compute."""
+    matrix @ np.ones((matrix.shape[1], 2))
+    matrix.T @ np.ones((matrix.shape[0], 2))
+    (matrix @ matrix.T).toarray()
+    matrix[np.array([1, 0])].toarray()
+
+
+@forks
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
+def test_mutated_index_arrays_are_refused_or_make_a_matrix() -> None:
+    def work() -> str:
+        rng, refused, valid = np.random.default_rng(16), 0, valid_parts()
+        for _ in range(10_000):
+            fields = dict(valid)
+            for _ in range(rng.integers(1, 3)):
+                name = str(rng.choice(["indices", "indptr"]))
+                if fields[name].ndim == 1 and len(fields[name]):
+                    fields[name] = mutated(fields[name], rng)
+            try:
+                matrix = csr_from_parts("csr_array", **fields)
+            except ValueError:
+                refused += 1
+            else:
+                assert matrix.has_canonical_format
+                use(matrix)
+        return str(refused)
+
+    refused = int(in_a_process(work))
+    assert 5_000 < refused < 10_000  # some changes leave a matrix
+
+
+OUTSIDE = {
+    "indices": lambda part: part.__setitem__(0, 10**6),
+    "indptr": lambda part: part.__setitem__(slice(1, None), [10**6] * (len(part) - 2) + [0]),
+}
+
+
+@pytest.mark.parametrize("part", OUTSIDE)
+@pytest.mark.parametrize("form", ["csr", "csc"])
+@pytest.mark.parametrize("work", [KernelPCA(2).fit, PCA(2).fit, RBF(0.1)], ids=["kernel PCA", "PCA", "kernel"])
+def test_sparse_data_whose_entries_lie_outside_are_refused(part: str, form: str, work: Any) -> None:
+    X = scipy.sparse.random(12, 6, 0.4, format=form, random_state=0)
+    OUTSIDE[part](getattr(X, part))
+    with pytest.raises(ValueError, match=r"indptr must never decrease|column indices must lie"):
+        work(X)
+
+
+def test_unsorted_and_repeated_indices_are_one_matrix() -> None:
+    fields = valid_parts() | {"indices": np.array([4, 1, 1]), "data": np.array([1.0, 2.0, 3.0])}
+    fields["indptr"] = np.array([0, 3] + [3] * 7)
+    matrix = csr_from_parts("csr_matrix", **fields)
+    np.testing.assert_array_equal(matrix.indices, [1, 4])
+    np.testing.assert_array_equal(matrix.data, [5.0, 1.0])
+    np.testing.assert_array_equal(fields["indices"], [4, 1, 1])  # not changed in place
