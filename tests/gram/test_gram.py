@@ -20,7 +20,6 @@ from gpukpca.kernels import (
     Laplacian,
     Linear,
     Matern,
-    PairwiseCallable,
     Polynomial,
     modulate,
 )
@@ -45,26 +44,6 @@ def worst(A: np.ndarray, B: np.ndarray) -> float:
 
 
 # -- products ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("n", ODD_SIZES)
-def test_tiled_and_dense_products_equal_the_oracle(xp, dtype, name, n):
-    kernel, k = KERNELS[name]
-    X, V = rows(n, dtype=dtype), rows(n, 5, dtype, 1)
-    K = oracle.gram(k, X)
-    expected = K @ V.astype(np.float64)
-    bound = tolerances.product(dtype, n, max(1.0, np.max(np.abs(K))) * 3)
-    a, v = xp.array(X), xp.array(V)
-    for cached in (0, 2, None):
-        op = TiledGram(kernel, a, tile_edge=EDGE, cached_tiles=cached)
-        for _ in range(2):  # the second product reads the cache
-            W = op @ v
-            assert xp.owns(W)
-            assert W.dtype == xp.dtype(dtype)
-            assert worst(xp.host(W), expected) <= bound
-    assert worst(xp.host(DenseGram(gram_matrix(kernel, a)) @ v), expected) <= bound
-    assert worst(xp.host(kernel_matmat(kernel, a, a, v, tile_edge=EDGE)), expected) <= bound
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
@@ -169,54 +148,6 @@ def test_sparse_rows_make_the_same_products():
 
 
 # -- the operator protocol ---------------------------------------------------------------------------------------------
-
-
-def operators(kernel, X, edge=EDGE):
-    return [
-        TiledGram(kernel, X, tile_edge=edge, cached_tiles=0),
-        TiledGram(kernel, X, tile_edge=edge),
-        DenseGram(gram_matrix(kernel, X)),
-    ]
-
-
-@pytest.mark.parametrize("n", ODD_SIZES)
-def test_every_storage_keeps_the_protocol(xp, dtype, n):
-    kernel, k = KERNELS["poly"]
-    X = rows(n, dtype=dtype)
-    K = oracle.gram(k, X)
-    bound = tolerances.kernel(dtype, np.max(np.abs(K)) * 2)
-    chosen = [0, n - 1, n // 2]
-    for op in operators(kernel, xp.array(X)):
-        assert op.shape == (n, n)
-        assert op.dtype == xp.dtype(dtype)
-        assert op.like.shape == (0,)
-        assert xp.owns(op.like)
-        assert worst(xp.host(op.diagonal()), np.diag(K)) <= bound
-        assert worst(xp.host(op.columns(chosen)), K[:, chosen]) <= bound
-        dense = op.to_dense()
-        assert xp.owns(dense)
-        assert np.array_equal(xp.host(dense), xp.host(dense).T)
-        assert worst(xp.host(dense), K) <= bound
-        assert op.factor() is None
-
-
-@pytest.mark.parametrize("n", [1, 2, EDGE + 1, 3 * EDGE + 2])
-def test_the_centered_operator_equals_h_k_h(xp, dtype, n):
-    kernel, k = KERNELS["poly"]
-    X, V = rows(n, dtype=dtype), rows(n, 4, dtype, 1)
-    K = oracle.gram(k, X)
-    Kc = oracle.centered(K)
-    bound = tolerances.product(dtype, n, np.max(np.abs(K)) * 3)
-    for base in operators(kernel, xp.array(X)):
-        op = CenteredGram(base)
-        for _ in range(2):
-            assert worst(xp.host(op @ xp.array(V)), Kc @ V.astype(np.float64)) <= bound
-        assert worst(xp.host(op.column_means), K.mean(axis=0)) <= bound
-        assert worst(xp.host(op.diagonal()), np.diag(Kc)) <= bound
-        assert worst(xp.host(op.columns([n - 1, 0])), Kc[:, [n - 1, 0]]) <= bound
-        assert worst(xp.host(op.to_dense()), Kc) <= bound
-        assert abs(op.total_variance - np.trace(Kc)) <= bound * n
-        assert abs(op.noise_scale - abs(K.sum()) / n) <= bound * n
 
 
 def test_column_means_and_total_variance_are_exact_before_and_after_a_product():
@@ -557,9 +488,3 @@ def test_the_upper_triangle_alone_is_that_of_the_whole(xp, dtype):
     X = xp.array(rows(700, 3, dtype))  # more than one tile
     K, upper = xp.host(gram_matrix(RBF(0.2), X)), xp.host(upper_triangle(RBF(0.2), X))
     np.testing.assert_array_equal(np.triu(upper), np.triu(K))
-
-
-@pytest.mark.parametrize("make", [TiledGram, CenteredGram.of_kernel])
-def test_kernels_that_must_be_stored_are_not_tiled(make):
-    with pytest.raises(InvalidParameterError, match="cannot be evaluated tile by tile"):
-        make(PairwiseCallable(lambda x, y: float(x @ y)), rows(10))

@@ -35,47 +35,7 @@ def worst(A, B):
     return float(np.max(np.abs(np.asarray(A, dtype=np.float64) - B), initial=0.0))
 
 
-def check_protocol(xp, op, K, bound):
-    """Everything that a solver may ask of an operator, against the matrix itself."""
-    n = len(K)
-    V = rows(n, 4, "float32" if "float32" in str(op.dtype) else "float64", 1)
-    some, others = [0, n - 1, n // 2, 0], [n // 3, 0]
-    assert op.shape == (n, n)
-    assert op.like.shape == (0,)
-    assert xp.owns(op.like)
-    answers = {
-        "product": (op @ xp.array(V), K @ V),
-        "diagonal": (op.diagonal(), np.diag(K)),
-        "columns": (op.columns(some), K[:, some]),
-        "block": (op.block(some, others), K[np.ix_(some, others)]),
-        "dense": (op.to_dense(), K),
-    }
-    for name, (answer, expected) in answers.items():
-        assert xp.owns(answer), name
-        assert answer.dtype == op.dtype, name
-        assert answer.shape == expected.shape, name
-        assert worst(xp.host(answer), expected) <= bound * (n if name == "product" else 1), name
-
-
 # -- K = F F' ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("k", [1, 3, 40])
-def test_a_factor_is_an_operator(xp, dtype, k):
-    F = rows(30, k, dtype)
-    op = FactoredGram(xp.array(F))
-    K = F.astype(np.float64) @ F.astype(np.float64).T
-    check_protocol(xp, op, K, tolerances.product(dtype, k, np.max(np.diag(K))))
-    dense = xp.host(op.to_dense())
-    assert np.array_equal(dense, dense.T)
-    assert op.factor() is op.F
-
-
-def test_a_factor_without_columns_is_the_zero_matrix(xp, dtype):
-    op = FactoredGram(xp.array(np.zeros((5, 0), dtype=dtype)))
-    assert np.array_equal(xp.host(op @ xp.array(np.ones((5, 2), dtype=dtype))), np.zeros((5, 2)))
-    assert np.array_equal(xp.host(op.to_dense()), np.zeros((5, 5)))
-    assert np.array_equal(xp.host(op.diagonal()), np.zeros(5))
 
 
 def test_a_factor_in_either_order_of_memory():
@@ -95,28 +55,6 @@ def test_the_pairs_of_a_centered_factor_are_those_of_the_small_matrix(dtype):
 
 
 # -- seen from an anchor -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("anchor", [0, 11])
-def test_an_anchored_matrix_is_an_operator(xp, dtype, anchor):
-    X = rows(24, dtype=dtype)
-    K = oracle.gram(oracle.rbf(0.3), X)
-    expected = K - K[:, [anchor]] - K[[anchor], :] + K[anchor, anchor]
-    base = DenseGram(xp.array(K.astype(dtype)))
-    op = BasePointGram(base, anchor)
-    check_protocol(xp, op, expected, 10 * tolerances.kernel(dtype))
-    assert op.factor() is None
-    tiled = BasePointGram(TiledGram(RBF(0.3), xp.array(X)), anchor)
-    check_protocol(xp, tiled, expected, 10 * tolerances.kernel(dtype))
-
-
-def test_an_anchored_factor_is_a_factor(xp):
-    F = rows(20, 4)
-    op = BasePointGram(FactoredGram(xp.array(F)), 3)
-    expected = (F - F[3]) @ (F - F[3]).T
-    check_protocol(xp, op, expected, 1e-12)
-    found = xp.host(op.factor())
-    assert worst(found @ found.T, expected) <= 1e-12
 
 
 @pytest.mark.parametrize("anchor", [-1, 5])
