@@ -505,7 +505,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("parameters", "change", "kind", "fragment"), WRONG, ids=str)
+@pytest.mark.parametrize(("parameters", "change", "kind", "fragment"), WRONG)
 def test_what_cannot_be_fitted_changes_nothing(parameters, change, kind, fragment, rng):
     X = rng.standard_normal((30, 4))
     model = LocalPCA(2, 1, n_init=1, random_state=0).fit(X)
