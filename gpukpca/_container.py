@@ -95,9 +95,7 @@ def read_container(path: str | os.PathLike[str], kind: str) -> tuple[Header, Arr
         # The open file by its handle: `path` may be replaced at any time.
         handle = f"/dev/fd/{file.fileno()}"
         with safe_open(handle if os.path.exists(handle) else os.fspath(path), "numpy") as tensors:
-            content = json.loads((tensors.metadata() or {}).get(KEY, "{}"))
-            if content.get("kind") != kind:
-                raise ModelFormatError(f"it is no {kind} of gpukpca but another safetensors file")
+            content = _content(tensors, kind)
             stored = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118  # no mapping
         header, transposed, digest = content["header"], content["transposed"], content["sha256"]
         _check_plain(header)
@@ -109,6 +107,19 @@ def read_container(path: str | os.PathLike[str], kind: str) -> tuple[Header, Arr
         return header, {name: array.T if name in transposed else array for name, array in stored.items()}
 
 
+def read_header(path: str | os.PathLike[str], kind: str) -> Header:
+    """Return the header of a file of a kind, with no check of its digest.
+
+    Raises
+    ------
+    ModelFormatError, OSError
+        As `read_container`.
+    """
+    with _plain_file(path), _refused(), safe_open(os.fspath(path), "numpy") as tensors:
+        header: Header = _content(tensors, kind)["header"]
+        return header
+
+
 def is_container(path: str | os.PathLike[str], kind: str) -> bool:
     """Return whether a plain file begins as `write_container` begins files of a kind."""
     begin = _json({"__metadata__": {KEY: _json({"kind": kind})[:-1]}})[:-3].encode()
@@ -116,6 +127,14 @@ def is_container(path: str | os.PathLike[str], kind: str) -> bool:
         return False
     with open(path, "rb") as file:
         return file.read(8 + len(begin))[8:] == begin
+
+
+def _content(tensors: Any, kind: str) -> Header:
+    """Return what the metadata of a safetensors file hold for us."""
+    content: Header = json.loads((tensors.metadata() or {}).get(KEY, "{}"))
+    if content.get("kind") != kind:
+        raise ModelFormatError(f"it is no {kind} of gpukpca but another safetensors file")
+    return content
 
 
 def _head(kind: str, digest: str, header: Header, transposed: list[str], stored: Arrays) -> bytes:
