@@ -7,6 +7,7 @@ from typing import Any
 
 from gpukpca._rules import is_integer
 from gpukpca._typing import Array
+from gpukpca.algorithms.progress import Listener, listener_from
 from gpukpca.backend.device import describe_device
 from gpukpca.backend.finite import FINITE, check_finite
 from gpukpca.backend.namespace import cast, is_sparse, library_of, move, same_place
@@ -83,10 +84,11 @@ def check_type(name: str, value: Any, cls: type) -> None:
         raise InvalidParameterError(f"{name}={value!r} is not allowed; give an object of {cls.__name__}{called}.")
 
 
-def check_listener(progress: Any) -> None:
-    """Raise `InvalidParameterError` where `progress` is neither None nor callable."""
+def checked_listener(progress: Any) -> Listener | None:
+    """Return the listener of a fit; raise `InvalidParameterError` where `progress` is neither None nor callable."""
     if progress is not None and not callable(progress):
         raise InvalidParameterError(f"progress={progress!r} is not allowed; give None or a callable.")
+    return listener_from(progress)
 
 
 def check_keep(name: str, keep: Any, most: int) -> None:

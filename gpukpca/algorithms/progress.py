@@ -1,7 +1,8 @@
-"""Progress of a fit: events during and after every pass, for a callable or as lines on the terminal."""
+"""Progress of a fit: events during and after every pass, for a callable, as lines on the terminal, and for the log."""
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 import time
@@ -22,7 +23,8 @@ class Progress:
 
     stage: str = field_of(
         "",
-        '"plan", "resumed", "waiting" (for a worker of a cluster), "tiles", "pass", "rank", "batch" or "fold"',
+        '"plan", "resumed", "checkpoint", "waiting" (for a worker of a cluster), "tiles", "pass", "rank", "batch" or '
+        '"fold"',
     )
     text: str = field_of("", "the event as a line of text")
     done: int = field_of("", "tiles of this pass, passes, landmarks, or fits of a search", default=0)
@@ -35,23 +37,42 @@ class Progress:
         "until that ends; None while it is not known",
         default=None,
     )
+    seconds: float | None = field_of("", "of a pass", default=None)
 
 
 Listener = Callable[[Progress], None]
+LOGGER = logging.getLogger("gpukpca")
 # Passes whose residuals show their decay.
 RECENT = 3
 
 
 def listener_from(verbose: Any) -> Listener | None:
-    """Return None for 0, a printer of plan and passes for a number, the callable itself for a callable."""
-    if callable(verbose):
-        return verbose
-    return _print_line if verbose else None
+    """Return the listener of a fit: a callable, or a printer of plan and passes; and the log where it takes events.
+
+    None where nothing listens, so that a fit does not count its tiles.
+    """
+    listener = verbose if callable(verbose) else _print_line if verbose else None
+    is_new = LOGGER.isEnabledFor(logging.INFO) and not isinstance(listener, LogListener)
+    return LogListener(listener) if is_new else listener
 
 
 def _print_line(event: Progress) -> None:
     if event.stage != "tiles":
         print(printable(event.text, keep="\n"), file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class LogListener:
+    """A listener that logs events, those of tiles for debugging, and passes them on."""
+
+    listener: Listener | None = None
+
+    def __call__(self, event: Progress) -> None:
+        """Log the event and pass it on."""
+        took = "" if event.seconds is None else f" ({event.seconds:.2g} s)"
+        LOGGER.log(logging.DEBUG if event.stage == "tiles" else logging.INFO, "%s%s", event.text, took)
+        if self.listener is not None:
+            self.listener(event)
 
 
 class ETAListener:
@@ -80,7 +101,7 @@ class ETAListener:
         elif event.stage == "pass":
             self._left = self._after_pass(event)
             left = "" if self._left is None else f", about {format_seconds(self._left)} left"
-            event = replace(event, seconds_left=self._left, text=event.text + left)
+            event = replace(event, seconds_left=self._left, seconds=self._seconds, text=event.text + left)
         else:  # work before the first tile is no part of a pass
             self._ended = self.clock()
         self.listener(event)

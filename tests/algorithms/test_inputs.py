@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gpukpca.algorithms.inputs import check_listener, check_type, new_rows, new_scores
+from gpukpca.algorithms.inputs import check_type, checked_listener, new_rows, new_scores
 from gpukpca.algorithms.pca.settings import PCASettings
 from gpukpca.backend.rows import as_rows
 from gpukpca.exceptions import InvalidParameterError
@@ -86,7 +86,7 @@ def test_settings_are_objects_of_their_class() -> None:
     for wrong in (None, {}, PCASettings):
         with pytest.raises(InvalidParameterError, match=r"settings=.* is not allowed; give an object of PCASettings"):
             check_type("settings", wrong, PCASettings)
-    check_listener(None)
-    check_listener(print)
+    checked_listener(None)
+    checked_listener(print)
     with pytest.raises(InvalidParameterError, match="progress=3"):
-        check_listener(3)
+        checked_listener(3)

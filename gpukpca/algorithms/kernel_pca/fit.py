@@ -11,7 +11,7 @@ import numpy as np
 
 from gpukpca._rules import CALLABLE, NONE, one_of
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_listener, check_type, training_rows
+from gpukpca.algorithms.inputs import check_type, checked_listener, training_rows
 from gpukpca.algorithms.kernel_pca.feature_space import AffineProjection
 from gpukpca.algorithms.kernel_pca.model import KernelPCAFit
 from gpukpca.algorithms.kernel_pca.nystrom import nystrom_fit
@@ -139,7 +139,7 @@ def fit_kernel_pca(
     True
     """
     check_type("settings", settings, KernelPCASettings)
-    check_listener(progress)
+    progress = checked_listener(progress)
     one_of(NONE, CALLABLE).check_argument("open_checkpoint", open_checkpoint)
     rng = generator(rng, "rng")
     settings = settings if n_components is None else replace(settings, n_components=n_components)

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_listener, check_type, training_batches, training_rows
+from gpukpca.algorithms.inputs import check_type, checked_listener, training_batches, training_rows
 from gpukpca.algorithms.latent.ard import rounding_of
 from gpukpca.algorithms.latent.e_step import EStep, Parameters, SufficientStatistics, accumulate, panel_rows
 from gpukpca.algorithms.latent.em import EMProblem, EMResult
@@ -195,7 +195,7 @@ def _fit_any(
     """Check the rows and fit them directly or by EM."""
     N_COMPONENTS.check_argument("n_components", n_components)
     check_type("settings", settings, LatentSettings)
-    check_listener(progress)
+    progress = checked_listener(progress)
     if isinstance(X, Iterator):
         raise InvalidParameterError(
             "X is an iterator, which gives its batches only once, and EM reads them many times; pass list(X)."

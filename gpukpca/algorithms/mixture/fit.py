@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_listener, check_type, training_rows
+from gpukpca.algorithms.inputs import check_type, checked_listener, training_rows
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.scaled_rows import RowScaling, ScaledRows, rotate_into_span
 from gpukpca.algorithms.mixture.selection import BICSelection, candidates, check_memory, smallest_bic
@@ -94,7 +94,7 @@ def fit_local_pca(
     COUNTS.check_argument("n_clusters", n_clusters)
     COUNTS.check_argument("n_components", n_components)
     check_type("settings", settings, MixtureSettings)
-    check_listener(progress)
+    progress = checked_listener(progress)
     with device_context(X), overflow_allowed():
         if is_sparse(X):
             raise InvalidParameterError("sparse rows are not supported; pass a dense array, such as X.toarray().")

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpukpca._rules import FLAG
 from gpukpca._typing import Array, HasShape
-from gpukpca.algorithms.inputs import check_listener, check_type, training_rows
+from gpukpca.algorithms.inputs import check_type, checked_listener, training_rows
 from gpukpca.algorithms.pca.components import Components, SolverTools, without_noise
 from gpukpca.algorithms.pca.model import LinearProjection, PCAFit, scores_of_panel
 from gpukpca.algorithms.pca.plan import PCAPlan
@@ -111,7 +111,7 @@ def fit_pca(
     (3, 2)
     """
     check_type("settings", settings, PCASettings)
-    check_listener(progress)
+    progress = checked_listener(progress)
     FLAG.check_argument("with_scores", with_scores)
     with device_context(X), overflow_allowed():
         X = training_rows(X, "PCA")

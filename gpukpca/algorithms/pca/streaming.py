@@ -11,7 +11,7 @@ import numpy as np
 
 from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
-from gpukpca.algorithms.inputs import check_listener, training_batches
+from gpukpca.algorithms.inputs import checked_listener, training_batches
 from gpukpca.algorithms.magnitude import ScaledBatches, are_safe, row_bounds, safe_scale
 from gpukpca.algorithms.pca.incremental import (
     COUNT,
@@ -132,7 +132,7 @@ def fit_pca_batches(
     True
     """
     COUNT.check_argument("n_components", n_components)
-    check_listener(progress)
+    progress = checked_listener(progress)
     shape = tuple(getattr(batches, "shape", ()))
     if len(shape) == 2:
         raise InvalidParameterError(f"batches is one array of shape {shape}; pass [X] for one batch.")

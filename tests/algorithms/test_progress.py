@@ -1,0 +1,116 @@
+"""Progress: the time left of an iteration, the line of a pass, and the log."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from gpukpca import PCA, IncrementalPCA, KernelPCA, LocalPCA, ProbabilisticPCA, Progress
+from gpukpca.algorithms import fit_kernel_pca
+from gpukpca.algorithms.progress import ETAListener, listener_from
+from gpukpca.kernels import RBF
+from tests.long_fits import SETTINGS, rows
+
+X = rows()
+
+
+def times_left(*steps: tuple[float, Progress]) -> list[float | None]:
+    """Return the seconds left that every event states, each at its time."""
+    now, left = [0.0], []
+    listener = ETAListener(lambda event: left.append(event.seconds_left), lambda: now[0])
+    for now[0], event in steps:
+        listener(event)
+    return left
+
+
+def a_pass(done: int, residual: float | None, total: int = 300) -> Progress:
+    return Progress("pass", "", done, total, residual, 1e-8)
+
+
+def tiles(done: int) -> Progress:
+    return Progress("tiles", "", done, 4)
+
+
+def test_time_left_of_the_first_pass_follows_its_tiles() -> None:
+    assert times_left((0.0, tiles(0)), (1.0, tiles(1)), (3.0, tiles(3))) == [None, 3.0, 1.0]
+
+
+def test_time_left_follows_the_decay_of_the_residual() -> None:
+    """Ten times less a pass of two seconds, four powers of ten to go; within a pass it runs down."""
+    left = times_left(
+        *((10.0, a_pass(1, None)), (12.0, a_pass(2, 1e-2)), (14.0, a_pass(3, 1e-3)), (16.0, a_pass(4, 1e-4))),
+        *((17.0, tiles(2)), (18.0, a_pass(5, 1e-9))),
+    )
+    assert left == [None, None, 10.0, 8.0, 7.0, 0.0]
+
+
+def test_time_left_of_a_resumed_fit_counts_its_own_passes_only() -> None:
+    left = times_left(
+        *((5.0, Progress("resumed", "", 7)), (6.0, tiles(1)), (9.0, a_pass(8, 1e-5))),
+        *((10.0, tiles(1)), (11.0, a_pass(9, 1e-6)), (13.0, a_pass(10, 1e-7, total=10))),
+    )
+    assert left == [None, 3.0, None, None, 4.0, 0.0]
+
+
+def test_time_left_is_unknown_where_the_residual_does_not_fall() -> None:
+    left = times_left((1.0, a_pass(1, 1e-3)), (2.0, a_pass(2, 2e-3)), (3.0, a_pass(3, 1e-4)), (4.0, a_pass(1, None)))
+    assert left[:2] == [None, None]
+    assert left[2] is not None
+    assert left[3] is None
+
+
+def test_a_line_a_pass_states_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+    KernelPCA(**SETTINGS, verbose=1).fit(X)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("pass ")]
+    assert any("largest relative residual" in line and line.endswith(" s left") for line in lines)
+
+
+# -- the log -----------------------------------------------------------------------------------------------------------
+
+PASS = r"pass \d+(, largest relative residual [\d.e-]+ \(stops at [\d.e-]+\))?(, about \d+ s left)? \([\d.e-]+ s\)"
+
+
+def test_the_log_has_a_line_a_pass_with_its_seconds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "gpukpca"):
+        passes = KernelPCA(**SETTINGS, checkpoint=tmp_path).fit(X).n_passes_
+        KernelPCA(**SETTINGS, checkpoint=tmp_path).fit(X)
+    assert {(record.name, record.levelname) for record in caplog.records} == {("gpukpca", "INFO")}
+    assert sum(re.fullmatch(PASS, text) is not None for text in caplog.messages) == passes
+    for text in (f"checkpoint of pass {passes} written", f"resumed at pass {passes} from {tmp_path}", "block Krylov"):
+        assert sum(text in message for message in caplog.messages) >= 1
+
+
+FITS = {
+    "KernelPCA": lambda: KernelPCA(**SETTINGS).fit(X),
+    "PCA": lambda: PCA(2, svd_solver="randomized").fit(rows(300, 60)),
+    "IncrementalPCA": lambda: IncrementalPCA(2, batch_size=50).fit(X),
+    "LocalPCA": lambda: LocalPCA(2, random_state=0).fit(X),
+    "ProbabilisticPCA": lambda: ProbabilisticPCA(2, solver="em").fit(X),
+    "fit_kernel_pca": lambda: fit_kernel_pca(X, RBF(gamma=0.2), n_components=2),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_every_fit_is_logged_where_logging_is_configured(
+    name: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    FITS[name]()
+    assert not caplog.records
+    with caplog.at_level(logging.INFO, "gpukpca"):
+        FITS[name]()
+    assert caplog.records
+    assert capsys.readouterr() == ("", "")
+
+
+def test_tiles_are_logged_for_debugging_only_and_a_listener_gets_all(caplog: pytest.LogCaptureFixture) -> None:
+    events: list[Progress] = []
+    with caplog.at_level(logging.DEBUG, "gpukpca"):
+        KernelPCA(**SETTINGS, verbose=events.append).fit(X)
+        assert listener_from(listener_from(print)) == listener_from(print)
+    tiled = [record for record in caplog.records if "tiles" in record.message and "upper" not in record.message]
+    assert {record.levelname for record in tiled} == {"DEBUG"}
+    assert len(caplog.records) == len(events)
+    assert listener_from(0) is None
