@@ -5,6 +5,7 @@ from gpukpca._version import __version__
 __all__ = [
     "PCA",
     "BayesianPCA",
+    "Checkpoint",
     "IncrementalPCA",
     "KernelPCA",
     "KernelPCACV",
@@ -32,6 +33,7 @@ __all__ = [
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpukpca import backend, eigen, exceptions, gram, kernels
+    from gpukpca.checkpoint import Checkpoint
     from gpukpca.decomposition import (
         PCA,
         BayesianPCA,
@@ -52,7 +54,7 @@ else:
         *("backend", "datasets", "decomposition", "eigen", "exceptions", "gram", "kernels", "model_selection"),
         "plotting",
     )
-    _HOMES = {"KernelPCACV": "model_selection", "load": "persistence"}
+    _HOMES = {"Checkpoint": "checkpoint", "KernelPCACV": "model_selection", "load": "persistence"}
     _HOMES |= dict.fromkeys(["Nystrom", "top_eigh"], "eigen")
     _HOMES |= dict.fromkeys(["double_center", "gram_matrix", "kernel_matmat"], "gram")
 

@@ -61,8 +61,9 @@ CHECKED_ROWS = 8192
 # Bytes of host rows that are copied to a device together: long compared with the call of a copy (0.3 ms at 50 GB/s).
 # CuPy keeps two such pieces of pinned memory. Estimated.
 TRANSFER_BYTES = 16 * 2**20
-# Bytes of data that are hashed together.
-HASHED_BYTES = 2**22
+# Bytes of data with one hash, and of data that a thread hashes at once. An end of a panel on a cluster, of less than
+# the first, goes to the client.
+HASHED_BYTES, HASHED_TOGETHER = 2**16, 2**22
 # Rows of a panel of pairwise distances for the median rule.
 MEDIAN_PANEL = 250
 # Entries of the neighborhoods that are decomposed together: 32 MiB in float64.

@@ -16,8 +16,7 @@ from gpukpca.backend.partitioned_rows import PartitionedRows
 class ColumnBasis:
     """Columns of length n. Each is contiguous in memory, so that BLAS takes slices of the basis without a copy.
 
-    `append` writes behind the columns of the basis, and `replace_all` over them: of all bases that share memory, only
-    the last one is valid.
+    `append` writes behind the columns of the basis, and `replace_all` over them.
 
     Attributes
     ----------
@@ -25,10 +24,16 @@ class ColumnBasis:
         The columns side by side; several arrays only where the library cannot write into one.
     store : array, shape (n, capacity), or None
         The memory that `parts` is a view of.
+    versions : list of one int
+        How often the first columns of the memory were overwritten; shared by all bases in it.
+    version : int
+        The number when `parts` were written.
     """
 
     parts: tuple[Array, ...] = ()
     store: Array | None = field(default=None, repr=False)
+    versions: list[int] = field(default_factory=lambda: [0], repr=False)
+    version: int = 0
 
     @classmethod
     def with_capacity(cls, n: int, capacity: int, like: Array) -> ColumnBasis:
@@ -40,6 +45,11 @@ class ColumnBasis:
     def count(self) -> int:
         """Return the number of columns."""
         return sum(int(part.shape[1]) for part in self.parts)
+
+    @property
+    def is_intact(self) -> bool:
+        """Return whether `replace_all` has not overwritten the columns."""
+        return self.version == self.versions[0]
 
     @property
     def array(self) -> Array:
@@ -63,7 +73,10 @@ class ColumnBasis:
 
     def replace_all(self, block: Array) -> ColumnBasis:
         """Return a basis of the columns of a new block, which may depend on the old ones."""
-        return replace(self, parts=()).append(block)
+        if self.store is None:
+            return ColumnBasis((block,))
+        self.versions[0] += 1
+        return replace(self, parts=(), version=self.versions[0]).append(block)
 
     def combine(self, S: np.ndarray) -> Array:
         """Return the columns times a small host matrix (count, k)."""

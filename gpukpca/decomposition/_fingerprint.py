@@ -1,67 +1,95 @@
-"""Fingerprints of the fits of estimators, which their checkpoints bear."""
+"""Fingerprints of fits: named texts that must agree where a fit resumes from the checkpoint of another one."""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 from typing import Any
 
 import numpy as np
 
 from gpukpca._rules import is_integer
-from gpukpca._typing import Array
 from gpukpca._version import __version__
 from gpukpca.algorithms.pca.plan import PCAPlan
-from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.namespace import dtype_name
+from gpukpca.backend import blocking
+from gpukpca.backend.namespace import dtype_name, is_foreign, is_sparse, to_host
+from gpukpca.backend.parallel import map_in_order, row_slices, worker_count
+from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.backend.random import kind_of_generator
-from gpukpca.backend.rows import gather_rows
-from gpukpca.checkpoint.fingerprint import FORMAT, Fingerprint, described, digest_of, fields_of
+from gpukpca.backend.rows import gather_rows, take_rows
+from gpukpca.checkpoint import Fingerprint
+from gpukpca.decomposition._kernels import kernel_from
+from gpukpca.eigen.solver import Solver
 from gpukpca.kernels import Kernel
 
-# Rows whose kernel values tell one function of the user's from another of the same name.
+# Rows whose kernel values distinguish functions of the user that have the same name.
 SAMPLE = 16
-KERNEL_PARAMETERS = ("n_components", "eigen_solver", "tol", "max_iter", "iterated_power")
-PCA_PARAMETERS = ("n_components", "tol", "iterated_power", "n_oversamples", "scale")
 
 
-def kernel_job(estimator: Any, X: Any, kernel: Kernel, like: Array, rng: np.random.Generator) -> Fingerprint:
-    """Return the fields of a `KernelPCA`, its kernel with numbers in place of rules."""
-    job = job_of(estimator, X, like, rng, KERNEL_PARAMETERS, kernel=kernel)
-    return job | {"kernel_values": _values_of(kernel, X)} if _is_of_user(kernel) else job
+def kernel_fingerprint(estimator: Any, X: Any, kernel: Kernel, rng: np.random.Generator, solver: Solver) -> Fingerprint:
+    """Return the fingerprint of a fit of a `KernelPCA`; `kernel` has numbers in place of rules.
 
-
-def pca_job(estimator: Any, X: Any, plan: PCAPlan, like: Array, rng: np.random.Generator) -> Fingerprint:
-    """Return the fields of a `PCA` with its planned method."""
-    return job_of(estimator, X, like, rng, PCA_PARAMETERS, method=plan.method, by_samples=plan.by_samples)
-
-
-def job_of(
-    estimator: Any, X: Any, like: Array, rng: np.random.Generator, names: tuple[str, ...], **more: Any
-) -> Fingerprint:
-    """Return the fields of a fit of X, computed where `like` is.
-
-    `names` are parameters of the estimator, `more` what was resolved from others. What bounds memory and time alone
-    (limits, threads, a storage that holds the entries of K as they are) is none of them. Cost: one reading of X.
+    The rules stand in the fingerprint: another device or thread count may change their numbers in the last digit.
     """
+    fingerprint = _fingerprint(estimator, X, rng, solver, kernel=kernel_from(estimator))
+    return fingerprint | {"kernel_values": _values_of(kernel, X)} if _is_of_user(kernel) else fingerprint
+
+
+def pca_fingerprint(estimator: Any, X: Any, plan: PCAPlan, rng: np.random.Generator, solver: Solver) -> Fingerprint:
+    """Return the fingerprint of a fit of a `PCA` with its planned method."""
+    return _fingerprint(
+        estimator, X, rng, solver, scale=estimator.scale, method=plan.method, by_samples=plan.by_samples
+    )
+
+
+def _fingerprint(estimator: Any, X: Any, rng: np.random.Generator, solver: Solver, **more: Any) -> Fingerprint:
+    """Return the fields of a fit of X; the settings of the iteration may differ. Cost: one reading of X."""
     seed = estimator.random_state
     return {
-        "format": str(FORMAT),
-        "version": __version__,
+        "version": ".".join(__version__.split(".")[:2]),
         "estimator": type(estimator).__name__,
         "dtype": dtype_name(X.dtype),
         "shape": " x ".join(str(int(size)) for size in X.shape),
         "data": digest_of(X, estimator.n_jobs),
-        "device": "cuda" if is_on_gpu(like) else "cpu",
-        **{name: described(getattr(estimator, name)) for name in names},
+        "solver": solver.name,
+        "iterated_power": described(estimator.iterated_power),
+        "passes": described(solver.passes),
         "random_state": str(int(seed)) if is_integer(seed) else f"no integer, {kind_of_generator(rng)}",
         **{name: described(value) for name, value in more.items()},
     }
+
+
+def described(value: Any) -> str:
+    """Return a parameter as text with all digits of its numbers, the same in every process."""
+    if is_foreign(value) or isinstance(value, np.ndarray):
+        return f"array {tuple(value.shape)} {digest_of(np.atleast_2d(to_host(value)))}"
+    if isinstance(value, (np.bool_, np.number)):
+        return repr(value.item())
+    if isinstance(value, (list, tuple)):
+        return f"({', '.join(map(described, value))})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {described(part)}' for key, part in sorted(value.items()))}}}"
+    if (fields := _fields_of(value)) is not None:
+        return f"{type(value).__name__}({', '.join(f'{key}={described(part)}' for key, part in fields.items())})"
+    if callable(value):
+        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
+    return repr(value)
+
+
+def _fields_of(value: Any) -> dict[str, Any] | None:
+    """Return the fields of a dataclass, or the parameters of an object that has `get_params`; None for others."""
+    if isinstance(value, type):
+        return None
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return value.get_params(deep=False) if hasattr(value, "get_params") else None
 
 
 def _is_of_user(value: Any) -> bool:
     """Return whether a kernel holds code of the user, whose name and parameters do not determine its values."""
     if callable(value) and not type(value).__module__.startswith("gpukpca."):
         return True
-    return any(map(_is_of_user, (fields_of(value) or {}).values()))
+    return any(map(_is_of_user, (_fields_of(value) or {}).values()))
 
 
 def _values_of(kernel: Kernel, X: Any) -> str:
@@ -69,3 +97,51 @@ def _values_of(kernel: Kernel, X: Any) -> str:
     n = int(X.shape[0])
     rows = gather_rows(X, np.unique(np.linspace(0, n - 1, SAMPLE).astype(np.int64)))
     return digest_of(kernel(rows))
+
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+# The rows of a panel before the first whole block, the hashes of its whole blocks, and the rows after them.
+Pieces = tuple[bytes, bytes, bytes]
+
+
+def digest_of(X: Any, n_jobs: int | None = None) -> str:
+    """Return a hash of the entries of X from those of fixed blocks of its rows.
+
+    It is the same on every device, and for every number of threads and of panels on a cluster.
+    """
+    parts = [X.data[:, None], X.indices[:, None], X.indptr[:, None]] if is_sparse(X) else [X]
+    return hashlib.sha256(b"".join(_digest_of_part(part, n_jobs) for part in parts)).hexdigest()[:32]
+
+
+def _digest_of_part(part: Any, n_jobs: int | None) -> bytes:
+    """Return the hash of the hashes of the blocks of an array of two dimensions."""
+    block = max(1, blocking.HASHED_BYTES // (8 * max(1, int(part.shape[1]))))
+    numbers = np.arange(int(part.shape[0]))[:, None]
+    if isinstance(part, PartitionedRows):
+        panels = part.over_panels(_pieces, part.split(numbers), block)
+    else:
+        slices = row_slices(len(numbers), block * max(1, blocking.HASHED_TOGETHER // blocking.HASHED_BYTES))
+
+        def work(rows: tuple[int, int]) -> Pieces:
+            return _pieces(take_rows(part, *rows), numbers[slice(*rows)], block)
+
+        panels = map_in_order(work, slices, worker_count(part, n_jobs))
+    whole, rest = hashlib.sha256(), b""
+    for head, hashes, tail in panels:
+        rest += head
+        if hashes or tail:
+            whole.update(hashlib.sha256(rest).digest() + hashes if rest else hashes)
+            rest = tail
+    if rest:
+        whole.update(hashlib.sha256(rest).digest())
+    return whole.digest()
+
+
+def _pieces(panel: Any, numbers: Any, block: int) -> Pieces:
+    """Return the pieces of a panel whose rows have these numbers (rows, 1), for blocks of so many rows."""
+    rows = to_host(panel)
+    first = min(-int(numbers[0, 0]) % block, len(rows))
+    stop = len(rows) - (len(rows) - first) % block
+    hashes = (hashlib.sha256(rows[k : k + block].tobytes()).digest() for k in range(first, stop, block))
+    return rows[:first].tobytes(), b"".join(hashes), rows[stop:].tobytes()

@@ -37,6 +37,7 @@ from gpukpca.algorithms.progress import Listener
 from gpukpca.algorithms.resources import parsed_bytes
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.random import check_random_state
+from gpukpca.checkpoint import Checkpoint
 from gpukpca.decomposition._kernels import KERNELS, NAMED_KERNELS, KernelName
 from gpukpca.decomposition.preimage.methods import (
     METHODS,
@@ -57,7 +58,7 @@ PreimageLike = PreimageName | RidgePreimage | FixedPointPreimage | DistanceConst
 Power = Literal["auto"] | int
 Normalizer = Literal["auto", "QR", "LU", "none"]
 MemoryLimit = int | str | None
-CheckpointFolder = str | os.PathLike[str] | None
+CheckpointFolder = str | os.PathLike[str] | Checkpoint | None
 Verbose = int | Listener
 
 
@@ -79,7 +80,7 @@ RULES: dict[str, Rule | Checked] = {
     "alpha": number(at_least=0),
     "batch_size": one_of(NONE, COUNT),
     "centered": FLAG,
-    "checkpoint": one_of(NONE, FOLDER),
+    "checkpoint": one_of(NONE, FOLDER, instance_of(Checkpoint, text="a gpukpca.Checkpoint")),
     "client": Checked(client_for),
     "coef0": FINITE,
     "copy": FLAG,

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
-
-import numpy as np
 
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
@@ -20,13 +16,11 @@ from gpukpca.algorithms.resources import ENDS_WITHOUT_LOCALS, MemoryBudget, clea
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import generator
-from gpukpca.checkpoint.checkpoint import Checkpoint
-from gpukpca.checkpoint.fingerprint import Fingerprint
-from gpukpca.checkpoint.folder import check_folder
-from gpukpca.decomposition._fingerprint import kernel_job
-from gpukpca.decomposition._parameters import check_parameters
+from gpukpca.checkpoint import Checkpoint, Fingerprint, FolderCheckpointer
+from gpukpca.decomposition._fingerprint import kernel_fingerprint
+from gpukpca.decomposition._parameters import CheckpointFolder, check_parameters
 from gpukpca.decomposition.preimage.methods import preimage_method
-from gpukpca.eigen.solver import complete_solver
+from gpukpca.eigen.solver import Solver, complete_solver
 from gpukpca.kernels import Kernel
 
 Result = TypeVar("Result")
@@ -72,7 +66,8 @@ def fit_session(estimator: Any, X: Any) -> Iterator[FitSession]:
     """Check the parameters, make the device of X current, and restore the estimator on any exception."""
     with restore_on_error(estimator), device_context(X), overflow_allowed():
         check_parameters(estimator)
-        check_folder(estimator.get_params(deep=False).get("checkpoint"))
+        if (checkpoint := estimator.get_params(deep=False).get("checkpoint")) is not None:
+            Checkpoint.of(checkpoint).check_folder()
         yield FitSession(estimator.device, MemoryBudget(estimator.memory_limit, X), estimator.memory_limit)
 
 
@@ -97,22 +92,21 @@ def restore_on_error(estimator: Any) -> Iterator[None]:
 
 
 def open_checkpoint(
-    path: str | os.PathLike[str] | None,
     solver: Any,
-    job: Callable[[], Fingerprint],
-    rng: np.random.Generator,
+    checkpoint: CheckpointFolder,
+    fingerprint: Callable[[Solver], Fingerprint],
     listener: Listener | None = None,
-) -> AbstractContextManager[Checkpoint | None]:
-    """Return the checkpoint in a folder; None inside where there is none, or the solver makes no passes."""
-    if path is None or not complete_solver(solver).grows_with_p:
+) -> AbstractContextManager[FolderCheckpointer | None]:
+    """Return the checkpointer of a fit; None inside where there is none, or the solver makes no passes."""
+    solver = complete_solver(solver)
+    if checkpoint is None or not solver.grows_with_p:
         return nullcontext()
-    folder = Path(os.path.realpath(path))
 
-    def on_resume(done: int) -> None:
+    def report(stage: str, text: str, done: int) -> None:
         if listener is not None:
-            listener(Progress("resumed", f"resumed at pass {done} from {folder}", done))
+            listener(Progress(stage, text, done))
 
-    return Checkpoint(folder, job(), rng, on_resume)
+    return FolderCheckpointer(Checkpoint.of(checkpoint), fingerprint(solver), report)
 
 
 def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
@@ -134,6 +128,6 @@ def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
 def fit_tools(estimator: Any, X: Any, kernel: Kernel, place: Placement) -> dict[str, Any]:
     """Return the random numbers, the listener and the checkpoints of a fit of KernelPCA."""
     rng, listener = generator(estimator.random_state), listener_from(estimator.verbose)
-    fingerprint = partial(kernel_job, estimator, X, kernel, place.work, rng)
-    opener = partial(open_checkpoint, estimator.checkpoint, job=fingerprint, rng=rng, listener=listener)
+    fingerprint = partial(kernel_fingerprint, estimator, X, kernel, rng)
+    opener = partial(open_checkpoint, checkpoint=estimator.checkpoint, fingerprint=fingerprint, listener=listener)
     return {"rng": rng, "progress": listener, "open_checkpoint": None if estimator.checkpoint is None else opener}

@@ -124,10 +124,11 @@ class KernelPCA(
         K can be evaluated block by block).
     memory_limit : None, int or str
         Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
-    checkpoint : None or path
-        A folder. After every pass the state of block Krylov is written there, and a fit of the same data with the same
-        parameters and version goes on from it, to the same last bit on a CPU with as many threads; see the README's
-        «Long jobs». Solutions without passes leave it alone. A folder is for one fit, not for a search.
+    checkpoint : None, path or Checkpoint
+        A folder, or a `gpukpca.Checkpoint` with the seconds between two checkpoints (60). A fit of the same data
+        resumes from the state of block Krylov there: with the same settings to the same last bit on a CPU with as many
+        threads, otherwise to the tolerance. Solutions without passes leave it alone. A folder is for one fit, not for a
+        search.
     verbose : int or callable
         1 prints the plan and a line a pass to the standard error; a callable gets `Progress` events.
 

@@ -37,7 +37,7 @@ from gpukpca.decomposition._dask import (
     local_placement,
     supports_dask,
 )
-from gpukpca.decomposition._fingerprint import pca_job
+from gpukpca.decomposition._fingerprint import pca_fingerprint
 from gpukpca.decomposition._gaussian import WithLikelihood
 from gpukpca.decomposition._parameters import (
     CheckpointFolder,
@@ -103,11 +103,11 @@ class PCA(
         there is none; data in memory stay in this process. Not kept by copies in files and pickles.
     memory_limit : None, int or str
         Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
-    checkpoint : None or path
-        A folder. After every pass the state of block Krylov is written there, and a fit of the same data with the same
-        parameters and version goes on from it, to the same last bit on a CPU with as many threads; see «Long jobs» in
-        the README. Solutions without passes leave it alone. A folder is for one fit: not for an estimator that
-        `GridSearchCV` or `cross_val_score` fits many times.
+    checkpoint : None, path or Checkpoint
+        A folder, or a `gpukpca.Checkpoint` with the seconds between two checkpoints (60). A fit of the same data
+        resumes from the state of block Krylov there: with the same settings to the same last bit on a CPU with as many
+        threads, otherwise to the tolerance. Solutions without passes leave it alone. A folder is for one fit, not for a
+        search.
     n_jobs : int, optional
         Threads (NumPy). None: what BLAS, joblib and Slurm allow; -1: all CPUs.
     verbose : int or callable
@@ -277,7 +277,7 @@ class PCA(
                 rng,
                 progress=listener,
                 open_checkpoint=lambda plan: open_checkpoint(
-                    self.checkpoint, plan.solver, partial(pca_job, self, data, plan, place.work, rng), rng, listener
+                    plan.solver, self.checkpoint, partial(pca_fingerprint, self, data, plan, rng), listener
                 ),
                 with_scores=with_scores and not is_dask_array(X),
             )

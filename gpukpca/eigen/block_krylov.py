@@ -13,7 +13,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.eigen.dense import Dense
-from gpukpca.eigen.krylov_iteration import PROBES, first_state, result, step
+from gpukpca.eigen.krylov_iteration import PROBES, first_state, result, resumed_state, step
 from gpukpca.eigen.krylov_state import Checkpointer, KrylovTask
 from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.eigen.result import EigenResult
@@ -112,8 +112,8 @@ class BlockKrylov(Solver):
         return n * (2 * self.basis_columns(n, p, on_gpu) + 8 * self.width(n, p, on_gpu))
 
     def checkpoint_items(self, n: int, p: int, on_gpu: bool) -> int:
-        """Return the items of the whole basis after a restart, which is copied and written during the next pass."""
-        return n * (2 * p + 3 * self.width(n, p, on_gpu))
+        """Return the items of a stored basis that exceed the temporaries, while a resumed fit copies it."""
+        return n * max(0, self.basis_columns(n, p, on_gpu) - 8 * self.width(n, p, on_gpu))
 
     def widened_items(self, n: int, p: int, panel: int, on_gpu: bool) -> int:
         return (self.basis_columns(n, p, on_gpu) + self.width(n, p, on_gpu)) * min(n, panel)
@@ -179,16 +179,14 @@ class BlockKrylov(Solver):
         checkpointer: Checkpointer | None,
     ) -> EigenResult:
         task = self._task(op, p, rng, looks_late=checkpointer is None)
-        state = None if checkpointer is None else checkpointer.resumed(p)
-        state = first_state(task, self.start) if state is None else state.resume(op, rng, task.max_columns)
+        state = None if checkpointer is None else resumed_state(task, checkpointer)
+        state = state or first_state(task, self.start)
         while not state.is_done:
+            state = step(task, state)
             if checkpointer is not None:
                 checkpointer.record(state.for_checkpoint(op, rng))
-            state = step(task, state)
             if report is not None:
                 report(state.n_passes, task.limit, state.residual, task.tol)
-        if checkpointer is not None:
-            checkpointer.record(state.for_checkpoint(op, rng))
         return result(task, state)
 
     def _task(self, op: SymmetricOperator, p: int, rng: np.random.Generator, looks_late: bool) -> KrylovTask:

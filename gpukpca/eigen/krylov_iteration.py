@@ -17,10 +17,10 @@ from gpukpca._formatting import pluralize
 from gpukpca._typing import Array
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.linalg import inner_products, leading_ritz_pairs, newton_factor, ritz_pairs, smallest_eigenvalue
-from gpukpca.backend.namespace import cast, from_host, move, namespace_of
+from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, move, namespace_of
 from gpukpca.backend.orthogonalization import orthonormal_directions
-from gpukpca.backend.random import random_directions
-from gpukpca.eigen.krylov_state import KrylovState, KrylovTask, Phase
+from gpukpca.backend.random import random_directions, restore_generator
+from gpukpca.eigen.krylov_state import Checkpointer, KrylovState, KrylovTask, Phase
 from gpukpca.eigen.residuals import (
     NULL_FACTOR,
     allowed_residual,
@@ -62,6 +62,10 @@ def first_state(task: KrylovTask, start: Array | None) -> KrylovState:
     empty = ColumnBasis.with_capacity(task.op.shape[0], task.max_columns, task.op.like)
     return KrylovState(
         p=task.p,
+        b=task.b,
+        limit=task.limit,
+        tol=task.tol,
+        is_fixed=task.is_fixed,
         phase=Phase.EXTEND,
         Q=empty,
         W=ColumnBasis.with_capacity(task.op.shape[0], task.max_columns, task.op.like),
@@ -71,6 +75,42 @@ def first_state(task: KrylovTask, start: Array | None) -> KrylovState:
         # Before the first pass the residual counts as 1 / tol times the target.
         distance=-math.log(task.tol),
     )
+
+
+def resumed_state(task: KrylovTask, checkpointer: Checkpointer) -> KrylovState | None:
+    """Return the stored state where the operator computes, or a first state that starts with its Ritz vectors.
+
+    None where nothing is stored.
+    """
+    n, like, state = task.op.shape[0], task.op.like, checkpointer.resumed(task)
+    if state is None:
+        return None
+    if state.T.shape[0] == 0 or tuple(state.Q.array.shape) != (n, state.T.shape[0]):
+        raise InvalidParameterError(f"the checkpointer gave a state that is none of an operator of shape ({n}, {n}).")
+    restore_generator(task.rng, state.generator)
+    if not state.continues(task):
+        return first_state(task, state.ritz_vectors(task.b))
+    if state.means is not None:
+        task.op.known_means = from_host(state.means, like, accumulation_dtype(like))
+    block = None if state.block is None else _on_device(state.block, like)
+    columns = state.Q.count + (0 if block is None else int(block.shape[1]))
+    room = 0 if state.is_done else max(task.max_columns, columns)
+    # One after the other: two copies of both bases would take more memory than any pass.
+    state = replace(state, limit=task.limit, tol=task.tol, block=block, Q=_in_store(state.Q, room, like))
+    return replace(state, W=_in_store(state.W, room, like))
+
+
+def _in_store(host: ColumnBasis, room: int, like: Array) -> ColumnBasis:
+    """Return the columns of a host array where `like` is, in memory for `room` columns if any."""
+    columns = _on_device(host.array, like)
+    return ColumnBasis.with_capacity(columns.shape[0], room, like).append(columns) if room else ColumnBasis((columns,))
+
+
+def _on_device(A: np.ndarray, like: Array) -> Array:
+    """Return a host array in the library and place of `like`, with its order in memory: last bits depend on it."""
+    if A.flags.c_contiguous or not A.flags.f_contiguous:
+        return from_host(A, like)
+    return namespace_of(like).matrix_transpose(from_host(A.T, like))
 
 
 def step(task: KrylovTask, state: KrylovState) -> KrylovState:

@@ -10,8 +10,9 @@ import numpy as np
 
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.backend.column_basis import ColumnBasis
-from gpukpca.backend.namespace import accumulation_dtype, epsilon, from_host, namespace_of
-from gpukpca.backend.random import format_generator, restore_generator
+from gpukpca.backend.linalg import leading_ritz_pairs
+from gpukpca.backend.namespace import epsilon
+from gpukpca.backend.random import format_generator
 
 
 class Phase(Enum):
@@ -67,12 +68,12 @@ class KrylovState:
     """A block Krylov iteration between two passes over the operator; a checkpoint stores it.
 
     Between two restarts the basis only grows: a pass adds `block` to it, and its product. The columns are appended in
-    place where the library can, so only the last state of an iteration is valid.
+    place where the library can, and a restart overwrites them.
 
     Attributes
     ----------
-    p : int
-        Eigenpairs to compute.
+    p, b, limit, tol, is_fixed
+        As in the `KrylovTask` of the passes so far.
     phase : Phase
     Q, W : ColumnBasis, (n, k)
         Orthonormal basis and its products, divided by 2**exponent; Ritz vectors and their products once done.
@@ -109,6 +110,10 @@ class KrylovState:
     """
 
     p: int
+    b: int
+    limit: int
+    tol: float
+    is_fixed: bool
     phase: Phase
     Q: ColumnBasis
     W: ColumnBasis
@@ -137,47 +142,35 @@ class KrylovState:
         """Return whether no pass is left."""
         return self.phase is Phase.DONE
 
+    @property
+    def is_intact(self) -> bool:
+        """Return whether no later pass has overwritten the basis or its products."""
+        return self.Q.is_intact and self.W.is_intact
+
+    def continues(self, task: KrylovTask) -> bool:
+        """Return whether a task continues the state; else it only starts with its Ritz vectors.
+
+        The start of an iteration has as many directions as a block, and an end is one for its tolerance and limit.
+        """
+        same = (self.p, self.b, self.is_fixed) == (task.p, task.b, task.is_fixed)
+        is_cut = self.n_passes >= self.limit and self.limit < task.limit
+        return same and not (self.is_done and (is_cut or self.tol > task.tol))
+
+    def ritz_vectors(self, count: int) -> Array:
+        """Return the Ritz vectors of the largest Ritz values so far, shape (n, count or less)."""
+        return self.Q.combine(leading_ritz_pairs(self.T, min(count, self.Q.count))[1])
+
     def for_checkpoint(self, op: SymmetricOperator, rng: np.random.Generator) -> KrylovState:
         """Return the state with that of the operator and of the random numbers, as a checkpoint stores it."""
         return replace(self, means=op.known_means, generator=format_generator(rng))
-
-    def resume(self, op: SymmetricOperator, rng: np.random.Generator, capacity: int) -> KrylovState:
-        """Return the state of a checkpoint where `op` computes; restore the means of the operator and `rng`."""
-        like = op.like
-        if self.means is not None:
-            op.known_means = from_host(self.means, like, accumulation_dtype(like))
-        restore_generator(rng, self.generator)
-        room = 0 if self.is_done else max(capacity, self.Q.count)
-        Q, W = (_restored_columns(basis, op.shape[0], room, like) for basis in (self.Q, self.W))
-        block = None if self.block is None else _on_device(self.block, like)
-        return replace(self, Q=Q, W=W, block=block)
 
 
 @runtime_checkable
 class Checkpointer(Protocol):
     """A store of the states of iterations, in this run and in later ones."""
 
-    def resumed(self, p: int) -> KrylovState | None:
-        """Return the state to resume from with p eigenpairs, with arrays on the host; None to begin."""
+    def resumed(self, task: KrylovTask) -> KrylovState | None:
+        """Return a state to resume from, with arrays on the host; None to begin."""
 
     def record(self, state: KrylovState) -> None:
-        """Store the state; called before every pass and at the end. The next pass overwrites its `Q` and `W`."""
-
-
-def _on_device(A: np.ndarray, like: Array) -> Array:
-    """Return a host array in the library and place of `like`, its entries in the same order in memory.
-
-    Products depend on that in their last bits.
-    """
-    if A.flags.c_contiguous or not A.flags.f_contiguous:
-        return from_host(A, like)
-    return namespace_of(like).matrix_transpose(from_host(A.T, like))
-
-
-def _restored_columns(columns: ColumnBasis, n: int, room: int, like: Array) -> ColumnBasis:
-    """Return the columns of a checkpoint, joined as before, in memory for `room` columns if any."""
-    basis = ColumnBasis.with_capacity(n, room, like) if room else ColumnBasis()
-    for part in columns.parts:
-        if part.shape[1]:
-            basis = basis.append(_on_device(part, like))
-    return basis
+        """Take the state after a pass; it is valid while it `is_intact`."""

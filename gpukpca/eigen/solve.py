@@ -85,7 +85,7 @@ def top_eigh(
     report : callable, optional
         Called after every pass with (passes, most passes, largest relative residual or None, tolerance).
     checkpointer : Checkpointer, optional
-        Stores the state of `BlockKrylov` before every pass, and returns one to resume from; other solvers have none.
+        Takes the state of `BlockKrylov` after every pass, and returns one to resume from; other solvers have none.
 
     Returns
     -------
@@ -118,7 +118,7 @@ def top_eigh(
     one_of(NONE, CALLABLE).check_argument("report", report)
     if checkpointer is not None and not isinstance(checkpointer, Checkpointer):
         raise InvalidParameterError(
-            f"checkpointer={checkpointer!r} is not allowed; give an object with resumed(p) and record(state)."
+            f"checkpointer={checkpointer!r} is not allowed; give an object with resumed(task) and record(state)."
         )
     chosen = as_solver(solver, n, int(p), on_gpu=is_on_gpu(op.like))
     started = time.perf_counter()

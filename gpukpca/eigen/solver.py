@@ -28,11 +28,14 @@ class Solver(ABC):
         Whether fewer eigenpairs cost less; p then grows step by step up to a share of the variance.
     is_default : bool
         Whether a plan may add a start and change the size of the blocks.
+    passes : int or None
+        The number of passes where the user fixed it.
     """
 
     forms_matrix = False
     grows_with_p = False
     is_default = False
+    passes: int | None = None
 
     @abstractmethod
     def solve(
@@ -67,7 +70,7 @@ class Solver(ABC):
         return 0
 
     def checkpoint_items(self, n: int, p: int, on_gpu: bool) -> int:
-        """Return the items in addition to the workspace while a checkpoint is written."""
+        """Return the items in addition to the workspace while a checkpoint is read."""
         return 0
 
     def widened_items(self, n: int, p: int, panel: int, on_gpu: bool) -> int:

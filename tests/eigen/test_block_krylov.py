@@ -331,7 +331,7 @@ class Recorder:
     def __init__(self, op):
         self.op, self.passes = op, []
 
-    def resumed(self, p):
+    def resumed(self, task):
         return None
 
     def record(self, state):
@@ -344,4 +344,4 @@ def test_with_a_checkpointer_a_pass_begins_once_its_state_is_recorded(fake_cuda)
     op.like = op.A[:0, 0]
     recorder = Recorder(op)
     found = top_eigh(op, P, solver=BlockKrylov(block_size=18), rng=0, checkpointer=recorder)
-    assert recorder.passes == [(k, k) for k in range(found.n_passes + 1)]
+    assert recorder.passes == [(k, k) for k in range(1, found.n_passes + 1)]
