@@ -20,6 +20,7 @@ from gpukpca._typing import Array
 from gpukpca._version import __version__
 from gpukpca.algorithms.fields import attributes_of
 from gpukpca.backend.namespace import dtype_name, is_cupy, is_foreign, is_numpy, move, to_host
+from gpukpca.decomposition._callbacks import CallbackSupportMixin
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.exceptions import VersionWarning, warn_user
 from gpukpca.persistence.save_load import OF_SKLEARN
@@ -35,7 +36,7 @@ class ConvergenceWarning(exceptions.ConvergenceWarning, SklearnConvergenceWarnin
 exceptions.raise_as(exceptions.ConvergenceWarning, ConvergenceWarning)
 
 
-class DevicePlacement:
+class DevicePlacement(CallbackSupportMixin):
     """Base of estimators whose arrays may live on a device; stands before the bases of scikit-learn."""
 
     def _check_parameters(self) -> None:

@@ -15,12 +15,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
 from gpukpca.algorithms.placement import Placement
-from gpukpca.algorithms.progress import listener_from, waiting_report
+from gpukpca.algorithms.progress import waiting_report
 from gpukpca.algorithms.resources import allowed_bytes
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.finite import NotFiniteError
 from gpukpca.backend.namespace import is_sparse, item_size, to_host
 from gpukpca.decomposition._base import output_of_transform
+from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._validation import Shape, training_data
 from gpukpca.distributed import ClusterRows, cluster_for, is_dask_array
 from gpukpca.distributed.lazy import known_width, mapped_rows
@@ -51,7 +52,7 @@ def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
     remote = is_dask_array(X)
     if estimator.client is None and not remote:
         return None
-    cluster = cluster_for(estimator.client, waiting_report(listener_from(estimator.verbose)))
+    cluster = cluster_for(estimator.client, waiting_report(listener_of(estimator)))
     if cluster is None:
         return None
     cuda, index = parsed_device(estimator.device)

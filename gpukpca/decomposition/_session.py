@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
-from gpukpca.algorithms.progress import Listener, Progress, listener_from
+from gpukpca.algorithms.progress import Listener, Progress
 from gpukpca.algorithms.resources import ENDS_WITHOUT_LOCALS, MemoryBudget, clear_traceback_frames, retry_on_oom
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import generator
 from gpukpca.checkpoint import Checkpoint, Fingerprint, FolderCheckpointer
+from gpukpca.decomposition._callbacks import fit_task, listener_of
 from gpukpca.decomposition._fingerprint import kernel_fingerprint
 from gpukpca.decomposition._parameters import CheckpointFolder, check_parameters
 from gpukpca.decomposition.preimage.methods import preimage_method
@@ -64,7 +65,7 @@ class FitSession:
 @contextmanager
 def fit_session(estimator: Any, X: Any) -> Iterator[FitSession]:
     """Check the parameters, make the device of X current, and restore the estimator on any exception."""
-    with restore_on_error(estimator), device_context(X), overflow_allowed():
+    with fit_task(estimator, X), restore_on_error(estimator), device_context(X), overflow_allowed():
         check_parameters(estimator)
         if (checkpoint := estimator.get_params(deep=False).get("checkpoint")) is not None:
             Checkpoint.of(checkpoint).check_folder()
@@ -127,7 +128,7 @@ def settings_of(estimator: Any, kernel: Kernel) -> KernelPCASettings:
 
 def fit_tools(estimator: Any, X: Any, kernel: Kernel, place: Placement) -> dict[str, Any]:
     """Return the random numbers, the listener and the checkpoints of a fit of KernelPCA."""
-    rng, listener = generator(estimator.random_state), listener_from(estimator.verbose)
+    rng, listener = generator(estimator.random_state), listener_of(estimator)
     fingerprint = partial(kernel_fingerprint, estimator, X, kernel, rng)
     opener = partial(open_checkpoint, checkpoint=estimator.checkpoint, fingerprint=fingerprint, listener=listener)
     return {"rng": rng, "progress": listener, "open_checkpoint": None if estimator.checkpoint is None else opener}

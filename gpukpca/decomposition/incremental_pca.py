@@ -25,7 +25,7 @@ from gpukpca.algorithms.pca.incremental import (
 )
 from gpukpca.algorithms.pca.streaming import fit_exact, rows_within
 from gpukpca.algorithms.placement import Placement, placement_for
-from gpukpca.algorithms.progress import Progress, listener_from
+from gpukpca.algorithms.progress import Progress
 from gpukpca.algorithms.resources import MemoryBudget, parsed_bytes, retry_on_oom
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
@@ -39,6 +39,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.decomposition._base import DevicePlacement, publish
 from gpukpca.decomposition._batches import PlacedBatches, batches_of, new_rows
+from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import supports_dask
 from gpukpca.decomposition._gaussian import WithGaussianModel
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
@@ -190,7 +191,7 @@ class IncrementalPCA(
         return self
 
     def _updated_by_all(self, batches: PlacedBatches) -> IncrementalFit:
-        listener, state = listener_from(self.verbose), None
+        listener, state = listener_of(self), None
         for number, batch in enumerate(batches):
             state = self._next_state(state, batch)
             if listener is not None:
@@ -208,7 +209,7 @@ class IncrementalPCA(
                 "exact=False."
             )
         d, limit = int(self.n_features_in_), session.budget.limit(batches.like)
-        return fit_exact(batches, d, self.n_components, limit, listener_from(self.verbose))
+        return fit_exact(batches, d, self.n_components, limit, listener_of(self))
 
     def _can_go_on(self) -> bool:
         if self.exact:

@@ -17,7 +17,6 @@ from gpukpca.algorithms.latent.model import LatentFit
 from gpukpca.algorithms.latent.priors import ARDPrior, FlatPrior, LatentPrior
 from gpukpca.algorithms.latent.settings import LatentSettings
 from gpukpca.algorithms.placement import Placement, to_caller
-from gpukpca.algorithms.progress import listener_from
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
@@ -25,6 +24,7 @@ from gpukpca.backend.namespace import from_host, is_memory_map, is_sparse, item_
 from gpukpca.backend.random import Seed, generator
 from gpukpca.decomposition._base import DevicePlacement, publish
 from gpukpca.decomposition._batches import PlacedBatches, batches_of, is_stream, new_rows
+from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import supports_dask
 from gpukpca.decomposition._gaussian import WithLikelihood
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
@@ -131,7 +131,7 @@ class LatentVariableEstimator(
 
     def _arguments(self, place: Placement, limit: int) -> tuple[Any, ...]:
         """Return the arguments of a fit after the rows."""
-        rng, listener = generator(self.random_state), listener_from(self.verbose)
+        rng, listener = generator(self.random_state), listener_of(self)
         resources = Resources(place, limit, self.n_jobs)
         return self.n_components, self._prior(), self._settings(), resources, rng, listener
 

@@ -15,7 +15,6 @@ from gpukpca.algorithms.mixture.fit import fit_clusters
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.settings import Counts, MixtureMethod, MixtureSettings
 from gpukpca.algorithms.placement import Placement, to_caller
-from gpukpca.algorithms.progress import listener_from
 from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
@@ -29,6 +28,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.random import Seed, generator
 from gpukpca.decomposition._base import DevicePlacement, publish
+from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import mean_of, supports_dask
 from gpukpca.decomposition._parameters import MemoryLimit, Verbose
 from gpukpca.decomposition._session import FitSession, run_fit
@@ -199,7 +199,7 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
                 MixtureSettings(self.method, self.n_init, self.max_iter, self.tol, self.reg),
                 Resources(place, limit, self.n_jobs),
                 generator(self.random_state),
-                listener_from(self.verbose),
+                listener_of(self),
             )
         self._publish(fit, place, session.budget.failures)
 

@@ -18,7 +18,6 @@ from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.algorithms.pca.routes import PCATask, choose_route
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest, SVDSolver
 from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for, to_caller
-from gpukpca.algorithms.progress import listener_from
 from gpukpca.algorithms.resources import MemoryBudget, Resources
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
@@ -30,6 +29,7 @@ from gpukpca.backend.namespace import (
 )
 from gpukpca.backend.random import Seed, generator
 from gpukpca.decomposition._base import DevicePlacement, publish
+from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._dask import (
     check_no_data_frames,
     cluster_rows,
@@ -268,7 +268,7 @@ class PCA(
         """Fit once; return the scores in the library of the data."""
         data, place = self._taken(X)
         with session.on(place, data) as limit:
-            rng, listener = generator(self.random_state), listener_from(self.verbose)
+            rng, listener = generator(self.random_state), listener_of(self)
             fit = fit_rows(
                 data,
                 self._rank(data),

@@ -15,11 +15,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.kernel_pca.settings import EigenSolver
-from gpukpca.algorithms.progress import Progress, listener_from
+from gpukpca.algorithms.progress import Progress
 from gpukpca.backend.namespace import is_sparse
 from gpukpca.backend.random import Seed, generator
 from gpukpca.backend.rows import gather_rows
 from gpukpca.decomposition._base import DevicePlacement
+from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._parameters import KernelLike, MemoryLimit, PreimageLike, Verbose
 from gpukpca.decomposition._session import fit_session
 from gpukpca.decomposition._validation import new_data, training_data
@@ -223,7 +224,7 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
 
     def _score_folds(self, X: Array, splits: list[Any], candidates: list[Candidate], limit: int) -> SearchResult:
         """Return the scores of every fold, and report the fits to the listener."""
-        groups, listener = grouped(candidates), listener_from(self.verbose)
+        groups, listener = grouped(candidates), listener_of(self)
         total = len(splits) * len(candidates)
         folds: SearchResult = []
 

@@ -35,7 +35,7 @@ FORMAT = 1
 # Parameters that belong to a process or a machine, not to a model, and what scikit-learn's `set_output` and
 # `set_fit_request` leave on an estimator.
 NOT_KEPT = ("checkpoint", "client", "device", "verbose")
-OF_SKLEARN = ("_sklearn_output_config", "_metadata_request")
+OF_SKLEARN = ("_sklearn_output_config", "_metadata_request", "_skl_callbacks")
 # Attributes of an estimator that do not follow from its parameters and its fit result.
 FACTS = {
     "n_features_in_": Field(int, rules=("nonnegative",)),
