@@ -139,11 +139,20 @@ MODEL = {
         ),
     ],
 }
-CHECKPOINT = option(
-    "--checkpoint",
-    "Write the state after every pass to this folder, and resume from it when the command runs again.",
-    type=FolderName(path_type=Path),
-    metavar="FOLDER",
+CHECKPOINT = (
+    option(
+        "--checkpoint",
+        "Write the state of the fit to this folder, and resume from it when the command runs again.",
+        type=FolderName(path_type=Path),
+        metavar="FOLDER",
+    ),
+    option(
+        "--checkpoint-interval",
+        "Write it after the first pass that ends so many seconds after the last time; 0: after every pass. "
+        "[default: 60]",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+    ),
 )
 
 fit = GroupedCommand(
@@ -151,7 +160,7 @@ fit = GroupedCommand(
     ("source",),
     {
         **MODEL,
-        "Computation": [*MODEL["Computation"], CHECKPOINT],
+        "Computation": [*MODEL["Computation"], *CHECKPOINT],
         "Output": [
             option("-o --output", "Scores and spectrum as .npz, or scores as .csv or .npy.", type=PATH),
             option("--save", "The model as .safetensors, for `gpukpca transform` and `gpukpca denoise`.", type=PATH),

@@ -138,6 +138,8 @@ def _facts(
     """Return the metadata of a fit, in JSON's types."""
     parameters = model.get_params(deep=False)
     parameters.pop("verbose")
+    if parameters.get("checkpoint") is not None:
+        parameters["checkpoint"] = parameters["checkpoint"].folder
     if "eigen_solver" in parameters:
         parameters["eigen_solver"] = str(parameters["eigen_solver"])
     plan = method.plan_of(model)

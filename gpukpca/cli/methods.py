@@ -16,12 +16,13 @@ import numpy as np
 from gpukpca import PCA, BayesianPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA
 from gpukpca._formatting import format_bytes, pluralize
 from gpukpca.algorithms.kernel_pca.settings import is_nystrom
-from gpukpca.checkpoint import check_folder
+from gpukpca.checkpoint import Checkpoint
 from gpukpca.cli.table import Table
 from gpukpca.decomposition._parameters import check_parameters
 from gpukpca.exceptions import InvalidParameterError
 
 DEFAULT_COMPONENTS = 10
+CHECKPOINT = ("checkpoint", "checkpoint_interval")
 # Options that every method reads.
 SHARED = ("n_components", "device", "memory_limit", "n_jobs", "tol", "random_state")
 # Options that some kernels read.
@@ -130,10 +131,14 @@ def _notes(notes: tuple[str, ...]) -> Lines:
 
 def _spectral_parameters(options: SimpleNamespace) -> dict[str, Any]:
     """Return the parameters of the methods that accept «all» and write checkpoints; a plan has no checkpoint."""
-    folder = vars(options).get("checkpoint")
-    check_folder(folder)  # before the input is read
-    count = None if options.n_components == "all" else options.n_components
-    return {"n_components": count, "checkpoint": None if folder is None else str(folder)}
+    count, checkpoint = None if options.n_components == "all" else options.n_components, None
+    folder, seconds = vars(options).get("checkpoint"), vars(options).get("checkpoint_interval")
+    if folder is not None:
+        checkpoint = Checkpoint(str(folder), *([] if seconds is None else [seconds]))
+        checkpoint.check_folder()  # before the input is read
+    elif seconds is not None:
+        raise InvalidParameterError("--checkpoint-interval needs --checkpoint.")
+    return {"n_components": count, "checkpoint": checkpoint}
 
 
 # -- kernel PCA --------------------------------------------------------------------------------------------------------
@@ -301,7 +306,7 @@ METHODS = {
             title="{kernel} kernel",
             options=(
                 *("kernel", "gamma", "degree", "coef0", "preimage"),
-                *("eigen_solver", "rank", "landmarks", "gram", "max_iter", "checkpoint", "scheduler"),
+                *("eigen_solver", "rank", "landmarks", "gram", "max_iter", *CHECKPOINT, "scheduler"),
             ),
             parameters=_kernel_parameters,
             default_count=lambda n, d: min(DEFAULT_COMPONENTS, n),
@@ -315,7 +320,7 @@ METHODS = {
             summary="principal components of the columns themselves",
             estimator=PCA,
             title="PCA",
-            options=("svd_solver", "whiten", "image_shape", "checkpoint", "scheduler"),
+            options=("svd_solver", "whiten", "image_shape", *CHECKPOINT, "scheduler"),
             parameters=_spectral_parameters,
             default_count=lambda n, d: min(DEFAULT_COMPONENTS, n, d),
             columns=lambda model: [

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpukpca.checkpoint.fingerprint import difference
 
 from gpukpca import PCA
 from gpukpca._container import read_container, write_container
 from gpukpca._formatting import printable
+from gpukpca.checkpoint import difference
 from gpukpca.cli import inputs
 from gpukpca.cli.inputs import read_input
 from gpukpca.cli.text import quoted, unquoted

@@ -1,0 +1,153 @@
+"""Checkpoints on the command line: the exit codes and lines of a fit that is ended, and of one that resumes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from gpukpca import _files as files
+from gpukpca.cli.app import gpukpca
+from gpukpca.cli.failures import failures_in_one_line
+from gpukpca.exceptions import ClusterError
+from tests.long_fits import rows
+
+FIT = ["fit", "x.npy", "-n", "3", "--gamma", "0.2", "--tol", "1e-11", "--n-jobs", "1", "-o", "s.npz"]
+# A process that prints a line when its fifth pass is done, and waits for its end.
+PROCESS = """
+import sys, gpukpca.cli.report as report
+real = report.ProgressBar.__call__
+def call(bar, event):
+    real(bar, event)
+    if event.stage == "pass" and event.done == 5:
+        print("done", flush=True)
+        sys.stdin.read(1)
+report.ProgressBar.__call__ = call
+from gpukpca.cli import main
+main()
+"""
+
+
+def command(*arguments: Any) -> Any:
+    return CliRunner().invoke(gpukpca, [str(a) for a in arguments])
+
+
+def end_by(number: int, *arguments: str) -> tuple[int, str]:
+    """Return the exit code and the lines of a fit that gets a signal after its fifth pass."""
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    child = subprocess.Popen([sys.executable, "-c", PROCESS, *arguments], text=True, env={**os.environ, **one}, **pipes)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "done\n"
+    child.send_signal(number)
+    _, errors = child.communicate(timeout=60)
+    return child.returncode, errors
+
+
+def scores() -> np.ndarray:
+    with np.load("s.npz") as archive:
+        return archive["scores"]
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", rows(500))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize(("number", "code", "word"), [(signal.SIGTERM, 143, "term"), (signal.SIGINT, 130, "inter")])
+def test_a_process_that_is_ended_leaves_a_checkpoint(number: int, code: int, word: str) -> None:
+    assert command(*FIT).exit_code == 0
+    reference = scores()
+    Path("s.npz").unlink()
+    ended, errors = end_by(number, *FIT, "--checkpoint", "c")
+    assert ended == code
+    assert re.fullmatch(rf"{word}\w*; the checkpoint is in c: the same command (goes on|resumes) from it\n", errors)
+    assert not Path("s.npz").exists()
+    result = command(*FIT, "--checkpoint", "c")
+    assert result.exit_code == 0
+    assert "resumed at pass 5 from" in result.stdout
+    np.testing.assert_array_equal(scores(), reference)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_without_a_checkpoint_sigterm_leaves_nothing() -> None:
+    assert end_by(signal.SIGTERM, *FIT) == (143, "terminated; nothing was written\n")
+    assert os.listdir() == ["x.npy"]
+
+
+def test_the_options_of_checkpoints_are_checked() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    result = command(*FIT, "--checkpoint", "c")
+    assert (result.exit_code, "checkpoint   in c\n" in result.stdout) == (0, True)
+    assert signal.getsignal(signal.SIGTERM) is before
+    result = command(*FIT, "--checkpoint", "c", "--force", "--seed", "1")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "--seed was 0 and is 1 now" in result.stderr
+    result = command(*FIT, "--checkpoint", "x.npy", "--force")
+    assert (result.exit_code, "--checkpoint x.npy is a file; name a folder." in result.stderr) == (2, True)
+    result = command("fit", "x.npy", "--method", "ppca", "--checkpoint", "c", "-o", "t.npz")
+    assert (result.exit_code, "it is for --method kernel or pca" in result.stderr) == (2, True)
+    result = command(*FIT, "--checkpoint-interval", "5", "--force")
+    assert (result.exit_code, result.stderr) == (2, "error: --checkpoint-interval needs --checkpoint.\n")
+    result = command(*FIT, "--checkpoint", "c", "--checkpoint-interval", "-1", "--force")
+    assert (result.exit_code, "--checkpoint-interval" in result.stderr) == (2, True)
+    result = command(*FIT, "--checkpoint", "", "--force")
+    assert (result.exit_code, "the name is empty" in result.stderr) == (2, True)
+    assert sorted(os.listdir()) == ["c", "s.npz", "x.npy"]  # nothing in the current folder
+    assert "--checkpoint" in command("fit", "--help").stdout
+    assert "--checkpoint" not in command("plan", "--help").stdout
+
+
+def test_the_folder_of_another_fit_is_not_named_by_one_without_passes() -> None:
+    assert "checkpoint   in c\n" in command(*FIT, "--checkpoint", "c").stdout
+    result = command("fit", "x.npy", "--method", "pca", "-o", "p.npz", "--checkpoint", "c")
+    assert result.exit_code == 0
+    assert "no checkpoint is written" in result.stdout
+    assert "in c\n" not in result.stdout
+
+
+@pytest.mark.parametrize("folder", ["c", "none"])
+def test_after_a_lost_cluster_the_checkpoint_is_named(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(*FIT, "--checkpoint", "c").exit_code == 0
+    with pytest.raises(SystemExit), failures_in_one_line(False, Path(folder)):
+        raise ClusterError("the first task was lost.")
+    error = capsys.readouterr().err
+    assert error.startswith("error: the first task was lost.")
+    assert ("The checkpoint is in c: the same command" in error) == (folder == "c")
+
+
+def test_verbose_is_a_line_a_pass_for_logs() -> None:
+    result = command(*FIT, "--verbose", "--checkpoint", "c")
+    passes = [line for line in result.stderr.splitlines() if line.startswith("pass ")]
+    count = re.search(r"passes +(\d+)", result.stdout)
+    assert count is not None
+    assert len(passes) == int(count[1])
+    assert "largest relative residual" in passes[-1]
+    assert command(*FIT, "--force").stderr == ""
+    assert command(*FIT, "-v", "--force", "--checkpoint", "c").stderr.count("resumed at pass") == 1
+    every = command(*FIT, "-v", "--force", "--checkpoint", "d", "--checkpoint-interval", "0").stderr
+    assert every.count("checkpoint of pass") == len(passes)
+    both = command(*FIT, "-v", "-q", "--force")
+    assert (both.exit_code, both.stderr.count("\n"), "contradict" in both.stderr) == (2, 1, True)
+
+
+def test_a_full_disk_at_the_end_names_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    result = command(*FIT)
+    assert result.exit_code == 2
+    assert re.fullmatch(r"error: .*s\.npz: No space left on device\n", result.stderr)
+    assert os.listdir() == ["x.npy"]
