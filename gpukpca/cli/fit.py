@@ -18,7 +18,6 @@ from sklearn.preprocessing import StandardScaler
 
 from gpukpca._files import replaced_whole
 from gpukpca.algorithms.progress import NO_CHECKPOINT
-from gpukpca.algorithms.resources import parsed_bytes
 from gpukpca.backend.finite import check_finite
 from gpukpca.checkpoint import has_checkpoint
 from gpukpca.cli.failures import say
@@ -68,8 +67,6 @@ def _method_and_model(options: SimpleNamespace, listener: Any) -> tuple[Method, 
     """Return the method and its estimator, with all that can be checked before the input is read."""
     method = METHODS[options.method]
     check_options(method)
-    if options.memory_limit is not None:
-        parsed_bytes(options.memory_limit)
     return method, method.estimator_from(options, listener)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import itertools
 import math
 import re
 import warnings
@@ -21,6 +22,7 @@ WHITE_SPACE = " "
 DELIMITERS = {"\t": "tab", ";": "semicolon", ",": "comma", WHITE_SPACE: "white space"}
 # White space separates columns only in files of these names: in a .csv file it is a part of names.
 SPACED = (".txt", ".dat")
+COMMENT = re.compile(r"\s*#(?: +|\s*$)")
 MISSING = ("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?", "-")
 # What polars reads as missing: it compares with case.
 MARKS = sorted({spelling for mark in MISSING for spelling in (mark, mark.upper(), mark.capitalize())} - {""})
@@ -107,7 +109,7 @@ def _check_room(path: Path, rows: list[list[str]]) -> None:
 def _rows(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield line number and stripped cells of every row; skip blank lines and trailing rows of empty cells."""
     if path.suffix.lower() in SPACED:
-        lines = _without_mark(lines)
+        lines = _without_comments(lines, delimiter)
     if delimiter == WHITE_SPACE:
         lines = (" ".join(line.split()) for line in lines)
     reader = csv.reader(lines, delimiter=delimiter)
@@ -127,12 +129,26 @@ def _rows(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[tuple[in
         ) from error
 
 
-def _without_mark(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines, names in the first without the «# » that `numpy.savetxt` puts before them; numbers keep it."""
-    for i, line in enumerate(lines):
-        mark, _, names = line.partition("# ") if i == 0 else ("", "", "")
-        is_names = bool(names) and not mark.strip() and any(_number(part, ".") is None for part in names.split())
-        yield names.lstrip(" ") if is_names else line
+def _without_comments(lines: Iterable[str], delimiter: str) -> Iterator[str]:
+    """Yield the lines, and a blank line for every comment: «# » begins it, as `numpy.savetxt` writes it.
+
+    The last comment above the first row names the columns if it has as many cells as the row, and text among them.
+    """
+
+    def split(line: str) -> list[str]:
+        return next(csv.reader([" ".join(line.split()) if delimiter == WHITE_SPACE else line], delimiter=delimiter), [])
+
+    lines, head = iter(lines), []
+    for line in lines:
+        head.append(line)
+        if line.strip() and not COMMENT.match(line):
+            break
+    last = max((i for i, line in enumerate(head) if COMMENT.match(line)), default=-1)
+    for i, line in enumerate(itertools.chain(head, lines)):
+        comment = COMMENT.match(line)
+        names = split(line[comment.end() :]) if comment and i == last else []
+        is_names = len(names) == len(split(head[-1])) and any(_number(name, ".") is None for name in names)
+        yield line if comment is None else line[comment.end() :] if is_names else "\n"
 
 
 def _delimiter(path: Path, lines: list[str]) -> str:
@@ -225,7 +241,15 @@ def _body(layout: Layout) -> bytes | None:
     # the end of the file.
     returns = [(part.count(b"\r"), part) for part in (*skipped, body)]
     alone = any(count and count != part.count(b"\r\n") for count, part in returns)
-    if not body or alone or body.endswith(layout.delimiter.encode()) or (layout.decimal == "," and b"." in body):
+    spaced = layout.path.suffix.lower() in SPACED
+    comments = spaced and b"#" in body and re.search(rb"(?m)^\s*#(?: |\s*$)", body)
+    if (
+        comments
+        or not body
+        or alone
+        or body.endswith(layout.delimiter.encode())
+        or (layout.decimal == "," and b"." in body)
+    ):
         return None
     if layout.delimiter == WHITE_SPACE:
         body = "\n".join(" ".join(line.split()) for line in body.decode().split("\n")).encode()
