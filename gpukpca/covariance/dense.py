@@ -13,14 +13,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.elementwise import add, multiply
 from gpukpca.backend.linalg import column_sums, symmetric_from_upper
-from gpukpca.backend.namespace import (
-    accumulation_dtype,
-    cast,
-    empty_like,
-    full,
-    is_numpy,
-    namespace_of,
-)
+from gpukpca.backend.namespace import accumulation_dtype, cast, empty_like, full, is_numpy, namespace_of
 from gpukpca.backend.orthogonalization import orthonormal_factors
 from gpukpca.backend.parallel import assemble_rows, map_in_order, map_tiles, row_slices, worker_count
 from gpukpca.backend.rows import feature_bounds, gather_rows

@@ -11,13 +11,7 @@ from gpukpca._rules import FLAG
 from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import host_free_bytes, is_on_gpu
-from gpukpca.backend.linalg import (
-    all_eigenpairs,
-    all_eigenvalues,
-    column_sums,
-    inner_products,
-    largest_eigenpairs,
-)
+from gpukpca.backend.linalg import all_eigenpairs, all_eigenvalues, column_sums, inner_products, largest_eigenpairs
 from gpukpca.backend.namespace import epsilon, from_host, item_size, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.parallel import single_threaded_blas
 from gpukpca.eigen.residuals import default_tolerance, make_result

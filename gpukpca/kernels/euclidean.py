@@ -16,15 +16,7 @@ from gpukpca._rules import Rule
 from gpukpca._typing import Array
 from gpukpca.backend import elementwise
 from gpukpca.backend.elementwise import from_strips, in_strips
-from gpukpca.backend.namespace import (
-    accumulation_dtype,
-    cast,
-    dtype_name,
-    from_host,
-    full,
-    is_sparse,
-    namespace_of,
-)
+from gpukpca.backend.namespace import accumulation_dtype, cast, dtype_name, from_host, full, is_sparse, namespace_of
 from gpukpca.backend.rows import (
     as_csr,
     constant_columns,

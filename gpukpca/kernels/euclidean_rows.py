@@ -18,14 +18,7 @@ from gpukpca._typing import Array
 from gpukpca.backend import elementwise, linalg
 from gpukpca.backend.device import missing_columns
 from gpukpca.backend.namespace import accumulation_dtype, cast, indices, is_sparse, item_size, namespace_of
-from gpukpca.backend.rows import (
-    by_panels,
-    gather_rows,
-    place_of,
-    row_square_sums,
-    sparse_square_distances,
-    take_rows,
-)
+from gpukpca.backend.rows import by_panels, gather_rows, place_of, row_square_sums, sparse_square_distances, take_rows
 from gpukpca.kernels.prepared import DataRows
 
 

@@ -238,8 +238,11 @@ def _text_of(value: float) -> str:
     return "NaN" if np.isnan(value) else str(value)
 
 
-def square_kernel_matrix(K: Array) -> Array:
-    """Return a square precomputed training matrix, or its symmetric part; warn of asymmetry beyond 100 eps max|K|."""
+def training_matrix(K: Array) -> Array:
+    """Return a square precomputed training matrix, or its symmetric part where rounding made it asymmetric.
+
+    Warn of asymmetry beyond 100 eps max|K|, and of a diagonal entry below rounding, which no semidefinite matrix has.
+    """
     if is_sparse(K):
         raise InvalidParameterError("a precomputed kernel matrix must not be sparse; pass K.toarray().")
     if K.shape[0] != K.shape[1]:
@@ -247,25 +250,17 @@ def square_kernel_matrix(K: Array) -> Array:
             f"a precomputed kernel matrix must be square in fit; got shape {tuple(K.shape)}. Pass K(X, X) to fit and "
             "K(X_new, X) to transform."
         )
-    xp = namespace_of(K)
+    xp, eps = namespace_of(K), epsilon(K)
     largest, i, j = largest_asymmetry(K)
-    if largest == 0.0:
-        return K
-    if largest > 100.0 * float(xp.finfo(K.dtype).eps) * largest_modulus(K):
+    if largest > 100.0 * eps * largest_modulus(K):
         warn_user(
             f"the precomputed kernel matrix is not symmetric: |K - Kᵀ| reaches {largest:.3g} at ({i}, {j}). Its "
             "symmetric part (K + Kᵀ)/2 is used.",
             UserWarning,
         )
-    return 0.5 * K + 0.5 * xp.matrix_transpose(K)
-
-
-def training_matrix(K: Array) -> Array:
-    """Return `square_kernel_matrix`; warn of a diagonal entry below rounding, which no semidefinite matrix has."""
-    K = square_kernel_matrix(K)
-    xp = namespace_of(K)
-    rounding = K.shape[0] * float(xp.finfo(K.dtype).eps) * largest_modulus(K)
-    if bool(xp.any(xp.linalg.diagonal(K) < -rounding)):
+    if largest > 0.0:
+        K = 0.5 * K + 0.5 * xp.matrix_transpose(K)
+    if bool(xp.any(xp.linalg.diagonal(K) < -K.shape[0] * eps * largest_modulus(K))):
         warn_user(
             "the precomputed kernel matrix has a negative entry on its diagonal, so it is not positive semidefinite.",
             IndefiniteKernelWarning,
