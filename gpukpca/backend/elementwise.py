@@ -132,7 +132,7 @@ def gaussian(T: Array, flat: bool, scale: float = 1.0, dtype: Any = None, out: A
     `out`, here and below, is an array of type `dtype` that may be overwritten.
     """
     if is_cupy(T):
-        return fused.gaussian(T, flat, scale, dtype or T.dtype, out)
+        return fused.apply("gaussian_flat" if flat else "gaussian", T, dtype, scale, out=out)
     T = clip_above(multiply(convert(T, dtype, out), scale), 0.0)
     return expm1(T) if flat else exp(T)
 
@@ -140,7 +140,7 @@ def gaussian(T: Array, flat: bool, scale: float = 1.0, dtype: Any = None, out: A
 def rational_quadratic(T: Array, alpha: float, flat: bool, dtype: Any = None, out: Array | None = None) -> Array:
     """Return (1 - min(T, 0) / alpha)^(-alpha), or that minus 1, as `dtype`; T holds -gamma ||x - y||²."""
     if is_cupy(T):
-        return fused.rational_quadratic(T, alpha, flat, dtype or T.dtype, out)
+        return fused.apply("rational_quadratic_flat" if flat else "rational_quadratic", T, dtype, alpha, out=out)
     T = _apply("log1p", multiply(clip_above(convert(T, dtype, out), 0.0), -1.0 / alpha))
     T = multiply(T, -alpha)
     return expm1(T) if flat else exp(T)
@@ -152,7 +152,7 @@ def matern(T: Array, nu: float, dtype: Any = None, out: Array | None = None) -> 
     Rounding may bring T above 0. Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), eqs. 4.16, 4.17.
     """
     if is_cupy(T):
-        return fused.matern(T, nu, dtype or T.dtype, out)
+        return fused.apply(f"matern_{int(2 * nu)}", T, dtype, 4.0 * nu, out=out)
     # r = sqrt(2 nu) ||x - y|| / l, bounded where exp(-r) is 0 already: infinity times 0 is not a number.
     squares = multiply(clip_above(convert(T, dtype, out), 0.0), -4.0 * nu)
     r = clip_above(sqrt(squares), 800.0)
@@ -165,12 +165,12 @@ def matern(T: Array, nu: float, dtype: Any = None, out: Array | None = None) -> 
 def polynomial(T: Array, constant: float, degree: int, out: Array | None = None) -> Array:
     """Return (T + constant) ** degree, degree an integer >= 0."""
     if is_cupy(T):
-        return fused.polynomial(T, constant, degree, out)
+        return fused.apply("polynomial", T, None, constant, degree, out=out)
     return integer_power(add(T, constant), degree)
 
 
 def sigmoid(T: Array, constant: float, out: Array | None = None) -> Array:
     """Return tanh(T + constant)."""
     if is_cupy(T):
-        return fused.sigmoid(T, constant, out)
+        return fused.apply("sigmoid", T, None, constant, out=out)
     return tanh(add(T, constant))

@@ -187,8 +187,8 @@ def as_csr(X: Any) -> Any:
 def less_full_columns(X: Any, shift: np.ndarray) -> tuple[Any, np.ndarray]:
     """Return a canonical CSR X less `shift` in columns that more than half of the rows store, and what was subtracted.
 
-    Only such columns can have a mean that is large relative to their deviations: a column with as many zeros as stored
-    entries deviates from its mean by the size of the mean. The result has at most twice the entries of X. Both results
+    Only such columns can have a mean that is large relative to their deviations. In a column of which half is zero the
+    deviations have the size of the mean. The result has at most twice the entries of X. Both results
     are float64, and the subtracted row (d,) is 0 in all other columns.
     """
     subtracted, full = np.zeros(X.shape[1]), _full_columns(X)

@@ -1,8 +1,8 @@
 """Fused epilogues: from inner products or squared distances to kernel values in one launch, in place where types allow.
 
-Each has a generic twin in `gpukpca.backend.elementwise`; a test compares the two. `W` is the type of the argument, `T`
-that of the answer: a tile whose products were formed in float64 is read once and written as float32. Comparisons are
-written so that NaN stays NaN, as in NumPy's `minimum`.
+Each has a generic twin of its name in `gpukpca.backend.elementwise`; a test compares the two. `W` is the type of the
+argument, `T` that of the answer: a tile whose products were formed in float64 is read once and written as float32.
+Comparisons are written so that NaN stays NaN, as in NumPy's `minimum`.
 """
 
 from __future__ import annotations
@@ -75,35 +75,11 @@ KERNELS = {
 }
 
 
-def gaussian(T: Any, flat: bool, scale: float, dtype: Any, out: Any = None) -> Any:
-    """Twin of `gpukpca.backend.elementwise.gaussian`."""
-    return _applied("gaussian_flat" if flat else "gaussian", T, dtype, scale, out=out)
-
-
-def rational_quadratic(T: Any, alpha: float, flat: bool, dtype: Any, out: Any = None) -> Any:
-    """Twin of `gpukpca.backend.elementwise.rational_quadratic`."""
-    return _applied("rational_quadratic_flat" if flat else "rational_quadratic", T, dtype, alpha, out=out)
-
-
-def matern(T: Any, nu: float, dtype: Any, out: Any = None) -> Any:
-    """Twin of `gpukpca.backend.elementwise.matern`."""
-    return _applied(f"matern_{int(2 * nu)}", T, dtype, 4.0 * nu, out=out)
-
-
-def polynomial(T: Any, constant: float, degree: int, out: Any = None) -> Any:
-    """Twin of `gpukpca.backend.elementwise.polynomial`."""
-    return _applied("polynomial", T, T.dtype, constant, degree, out=out)
-
-
-def sigmoid(T: Any, constant: float, out: Any = None) -> Any:
-    """Twin of `gpukpca.backend.elementwise.sigmoid`."""
-    return _applied("sigmoid", T, T.dtype, constant, out=out)
-
-
-def _applied(name: str, T: Any, dtype: Any, *parameters: float, out: Any = None) -> Any:
-    """Apply an operation in one launch; into `out` or T where that has the type of the answer."""
+def apply(name: str, T: Any, dtype: Any, *parameters: float, out: Any = None) -> Any:
+    """Apply an operation in one launch, into `out` or T where that has the type of the answer (None: that of T)."""
     import cupy
 
+    dtype = dtype or T.dtype
     fitting = [array for array in (out, T) if array is not None and array.dtype == dtype]
     answer = fitting[0] if fitting else cupy.empty(T.shape, dtype)
     if _has_vectors(T) and _has_vectors(answer):

@@ -40,9 +40,9 @@ def pivoted_cholesky(
 ) -> PivotedCholesky:
     """Compute the randomly pivoted Cholesky factor of a positive semidefinite operator, in blocks with rejection.
 
-    Every pivot is drawn with probability proportional to the diagonal of what is left, K - F Fᵀ. A block of
-    candidates is drawn at once from the diagonal before the block; each is then accepted with the ratio of its
-    residual now to its residual then, which gives pivots with the law of the one-by-one method.
+    Every pivot is drawn with probability proportional to the diagonal of the residual K - F Fᵀ. A block of candidates
+    is drawn from the diagonal before the block. Each is accepted with the ratio of its present residual to the one
+    before the block, which gives pivots with the law of the one-by-one method.
 
     Parameters
     ----------
@@ -165,8 +165,8 @@ def spread_cholesky(
 ) -> PivotedCholesky:
     """Compute the factor whose landmarks are drawn as k-means++ draws its seeds, in feature space.
 
-    Every landmark is drawn with probability proportional to the squared distance to the nearest one before it,
-    ``k(x, x) - 2 k(x, s) + k(s, s)``; blocks of candidates and rejection give that law as in `pivoted_cholesky`.
+    Every landmark is drawn with probability proportional to the squared distance to the nearest earlier one,
+    ``k(x, x) - 2 k(x, s) + k(s, s)``. Blocks of candidates and rejection give that law as in `pivoted_cholesky`.
 
     Parameters
     ----------

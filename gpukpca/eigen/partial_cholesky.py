@@ -102,8 +102,8 @@ class PivotedCholesky:
 
         theta_i are the eigenvalues of H F Fᵀ H, H = I - 11ᵀ/n. K - F Fᵀ is positive semidefinite in exact arithmetic,
         so none of its eigenvalues exceeds its trace, and centering only lowers eigenvalues: the first term. The second
-        allows for rounding: where entries of F Fᵀ err by at most c sqrt(s_i s_j), s the diagonal before anything was
-        subtracted from it, trace and 2-norm of the error are at most c Σ s_i. Likewise
+        allows for rounding. Let s be the diagonal before anything was subtracted from it. Where entries of F Fᵀ err by
+        at most c sqrt(s_i s_j), trace and 2-norm of the error are at most c Σ s_i. Likewise
         ``lambda_i - theta_i >= -rounding``.
 
         The bound holds for positive semidefinite K; it excludes negative eigenvalues that no residual showed.

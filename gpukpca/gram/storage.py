@@ -24,7 +24,7 @@ class GramOperator(SymmetricOperator, Protocol):
 
     @property
     def rows(self) -> PreparedRows | None:
-        """The prepared rows of X; None where K is not evaluated from rows."""
+        """Return the prepared rows of X; None where K is not evaluated from rows."""
 
 
 @dataclass(frozen=True)
