@@ -11,7 +11,7 @@ from gpukpca.datasets import isolation_by_distance, misleading_clusters, noisy_s
 
 
 def separation(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Probability that the larger score is that of the same class: 0.5 says nothing, 1 tells all apart."""
+    """Return the probability that the larger score is that of the same class: 0.5 is chance, 1 separates all."""
     ranks = np.argsort(np.argsort(scores))
     first = labels == labels[0]
     n, m = int(np.sum(first)), int(np.sum(~first))
@@ -83,7 +83,7 @@ def test_the_first_direction_of_pca_misleads_and_that_of_the_rbf_kernel_does_not
     assert max(separation(X[:, 0], labels), separation(X[:, 1], labels)) < 0.95
 
 
-def test_clusters_are_as_many_and_as_long_as_asked_for():
+def test_clusters_are_as_many_and_as_long_as_requested():
     X, labels = misleading_clusters(301, 3, elongation=5.0, spread=0.1, rng=0)
     assert sorted(np.unique(labels, return_counts=True)[1]) == [100, 100, 101]
     along = np.linalg.svd(X[labels == "A"] - X[labels == "A"].mean(axis=0), compute_uv=False) / 10

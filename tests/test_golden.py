@@ -27,7 +27,7 @@ PHI = (1 + math.sqrt(5)) / 2
 
 
 def model(p, dtype: str, solver: str, **parameters) -> KernelPCA:
-    """The iterative solver is asked for 100 eps."""
+    """Return an estimator; the tolerance of the iterative solver is 100 eps."""
     if solver != "dense":
         parameters["tol"] = tolerances.ITERATIVE_TOL * tolerances.eps(dtype)
     return KernelPCA(p, eigen_solver=solver, random_state=0, **parameters)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 ROOM = 8.0  # for other kernels of BLAS, in the largest error seen
-ITERATIVE_TOL = 100.0  # what the iterative solver is asked for, in eps
+ITERATIVE_TOL = 100.0  # the tolerance of the iterative solver, in eps
 
 
 def eps(dtype: str) -> float:

@@ -125,7 +125,7 @@ def test_no_advice_names_what_is_in_use(X: np.ndarray, case: str) -> None:
     assert unwanted not in advice.replace('the approximation eigen_solver="nystrom"', "")
 
 
-def test_a_share_of_the_variance_is_told_from_a_count(X: np.ndarray) -> None:
+def test_a_share_of_the_variance_is_distinguished_from_a_count(X: np.ndarray) -> None:
     assert "p = 16, where a share of the variance begins, is small" in str(KernelPCA(0.9, kernel="rbf").plan(X))
     assert "p = 16 is small" in str(KernelPCA(16, kernel="rbf").plan(X))
 

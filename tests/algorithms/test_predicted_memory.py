@@ -39,7 +39,7 @@ def rows(n: int, d: int, dtype: str = "float64", seed: int = 0) -> np.ndarray:
 
 @contextmanager
 def traced() -> Iterator[Callable[[], int]]:
-    """A function that tells the most bytes allocated since the start of the block."""
+    """Yield a function that returns the most bytes allocated since the start of the block."""
     tracemalloc.start()
     try:
         yield lambda: tracemalloc.get_traced_memory()[1]

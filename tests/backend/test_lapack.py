@@ -56,7 +56,7 @@ def test_clusters_and_extreme_scales_cost_no_digits(name: str):
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(20), atol=1e-13)
 
 
-def test_no_pairs_are_told_where_there_is_no_iteration():
+def test_no_convergence_is_reported():
     assert some_eigenpairs(np.zeros((9, 9)), 4, 8)[1].shape == (9, 0)
     assert some_eigenpairs(np.full((9, 9), np.nan), 4, 8)[1].shape == (9, 0)
     values, vectors = largest_eigenpairs(np.zeros((9, 9)), 9)
@@ -99,7 +99,7 @@ def test_any_layout_will_do_and_arrays_that_may_not_be_written_to_are_not():
     assert wide.dtype == np.float64
 
 
-def test_an_indefinite_matrix_is_told():
+def test_an_indefinite_matrix_is_refused():
     with pytest.raises(np.linalg.LinAlgError, match="leading minor of order 2 is not positive definite"):
         cholesky_solution(np.diag([1.0, -1.0, 1.0]), np.ones((3, 1)))
 

@@ -460,7 +460,7 @@ def check_fallback(cause: str) -> None:
         fitted = model(device="auto").fit(X)
     assert fitted.device_ == "cpu"
     assert cause in fitted.fallbacks_[0]
-    model(device="auto").fit(X)  # told once
+    model(device="auto").fit(X)  # reported once
     with pytest.raises(DeviceUnavailableError, match=cause):
         model(device="cuda").fit(X)
     model().fit(X)
@@ -491,7 +491,7 @@ def test_a_lost_device_ends_its_use_in_the_process(fake_cuda: Any, status: int) 
 
 
 @pytest.mark.parametrize("k", [1, 3, 10, 30, 60, 100, 150])
-def test_a_device_lost_at_any_moment_is_told_as_such(fake_cuda: Any, k: int) -> None:
+def test_a_device_lost_at_any_moment_is_reported_as_lost(fake_cuda: Any, k: int) -> None:
     X = fake_cuda.asarray(data())
     with fake_cupy.break_device(719, after=k), pytest.raises(DeviceLostError):
         model(eigen_solver="randomized").fit(X).transform(X)
@@ -593,7 +593,7 @@ def test_other_errors_of_a_device_are_not_a_loss(fake_cuda: Any) -> None:
 
 
 def in_a_child(queue: Any) -> None:
-    """What a forked process is told."""
+    """Put the error and the device of a forked process into the queue."""
     X = data()
     try:
         model(device="cuda").fit(X)
@@ -606,7 +606,7 @@ def in_a_child(queue: Any) -> None:
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_process_is_told_to_spawn(cuda: Any) -> None:
+def test_a_forked_process_must_spawn(cuda: Any) -> None:
     model(device="cuda").fit(data())
     context = multiprocessing.get_context("fork")
     queue = context.Queue()

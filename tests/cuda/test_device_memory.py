@@ -218,7 +218,7 @@ def test_nothing_leaks_over_failures_in_the_middle(fake_cuda: Any) -> None:
 
 
 def test_another_program_that_takes_memory_meanwhile_leaves_the_smaller_way(fake_cuda: Any) -> None:
-    """The plan fits when it is made; in the fit there is less, and what is left suffices for tiles made anew."""
+    """The plan fits when it is made; in the fit there is less, and what is left suffices for recomputed tiles."""
     n = 1500
     X = data(n, 4)
     wanted = model("block Krylov", tol=1e-8).fit(X)
@@ -300,7 +300,7 @@ FAULTS = {
 @pytest.mark.filterwarnings("ignore:components .* not separately:gpukpca.exceptions.PrecisionWarning")
 @pytest.mark.parametrize(("p", "dtype"), [(3, "float64"), (30, "float64"), (3, "float32")])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_failing_device_solver_is_replaced_and_told(fake_cuda: Any, fault: str, p: int, dtype: str) -> None:
+def test_a_failing_device_solver_is_replaced_and_reported(fake_cuda: Any, fault: str, p: int, dtype: str) -> None:
     X = data(60, 3).astype(dtype)
     wanted = model("dense", n_components=p).fit(X)
     state, cause = FAULTS[fault]

@@ -422,7 +422,7 @@ def test_what_is_free_bounds_a_fit_without_a_limit(rng, monkeypatch):
 # -- promises of every estimator ---------------------------------------------------------------------------------------
 
 
-def test_progress_is_told(X):
+def test_progress_is_reported(X):
     events = []
     IncrementalPCA(2, batch_size=20, verbose=events.append).fit(X)
     assert [(event.stage, event.done, event.total) for event in events] == [("batch", k * 20, N) for k in (1, 2, 3)]

@@ -297,7 +297,7 @@ def test_a_kernel_pca_of_a_peer_has_its_scores(name, tmp_path):
             assert_close(model.as_sklearn().transform(X), scores, dtype, 1e5 if "flat" in name else 1e4)
 
 
-def test_residuals_tell_of_a_poor_peer():
+def test_residuals_show_a_poor_peer():
     X = np.random.default_rng(0).standard_normal((200, 30))
     peer = Theirs(10, kernel="rbf", eigen_solver="randomized", iterated_power=0, random_state=0).fit(X)
     model = KernelPCA.from_sklearn(peer)

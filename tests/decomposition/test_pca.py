@@ -75,9 +75,9 @@ def test_every_route_finds_the_oracles_axes(xp, solver, shape, dtype):
     np.testing.assert_allclose(model.noise_variance_, left, rtol=1e-3 if dtype == "float32" else 1e-9)
     C = Z.T @ Z / (len(X) - 1)
     true = np.linalg.norm(C @ V.T - V.T * xp.host(model.explained_variance_), axis=0)
-    told = xp.host(model.residual_norms_)
-    assert np.all(true <= 10 * told + 200 * eps * variances[0])
-    assert np.all(told <= (1e-4 if dtype == "float32" else 1e-7) * variances[0])
+    reported = xp.host(model.residual_norms_)
+    assert np.all(true <= 10 * reported + 200 * eps * variances[0])
+    assert np.all(reported <= (1e-4 if dtype == "float32" else 1e-7) * variances[0])
     assert model.converged_
     modulus = np.argmax(np.abs(V), axis=1)
     assert np.all(V[np.arange(4), modulus] > 0)
@@ -270,7 +270,7 @@ def test_a_gram_matrix_of_shared_tiles():
     np.testing.assert_allclose(model.singular_values_, 50.0 * 0.8 ** np.arange(4), rtol=1e-11)
 
 
-def test_too_little_memory_is_told_before_anything_is_allocated():
+def test_too_little_memory_is_refused_before_anything_is_allocated():
     X = np.zeros((300, 2000))
     with pytest.raises(MemoryBudgetError, match=r"needs .* allowed"):
         PCA(3, memory_limit="1KiB").fit(X)
@@ -403,14 +403,14 @@ def test_fewer_directions_than_components():
     np.testing.assert_array_equal(model.transform(X)[:, 3:], 0.0)
 
 
-def test_too_few_passes_are_told():
+def test_too_few_passes_are_reported():
     X = chosen(300, 200, 10.0 * 0.97 ** np.arange(150))
     with pytest.warns(ConvergenceWarning, match="residual"):
         model = PCA(5, svd_solver="randomized", iterated_power=2, random_state=0).fit(X)
     assert not model.converged_
 
 
-def test_overflow_is_told():
+def test_overflow_is_reported():
     X = np.array([[1e200, 1.0], [-1e200, 2.0], [5e199, 3.0]])
     for solver in SOLVERS:
         with pytest.raises(ValueError, match="overflow"):
@@ -438,7 +438,7 @@ def test_threads_change_nothing_but_rounding(dtype, solver, jobs):
     np.testing.assert_allclose(model.explained_variance_, expected(X)[0][:3], rtol=120 * tolerances.eps(dtype))
 
 
-def test_passes_are_told_to_a_listener():
+def test_passes_are_reported_to_a_listener():
     events = []
     PCA(2, svd_solver="randomized", verbose=events.append, random_state=0).fit(chosen(60, 40, GEOMETRIC))
     assert [event.stage for event in events[:2]] == ["plan", "pass"]

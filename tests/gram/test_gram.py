@@ -102,7 +102,7 @@ def test_gamma_of_a_product_comes_from_the_training_side():
 @pytest.mark.parametrize(
     "shapes", [((4, 3), (5, 2), (5, 1)), ((4, 3), (5, 3), (4, 1)), ((4, 3), (5, 3), (5,))], ids=str
 )
-def test_shapes_that_do_not_fit_are_told(shapes):
+def test_shapes_that_do_not_fit_are_refused(shapes):
     with pytest.raises(InvalidParameterError, match="shapes do not fit"):
         kernel_matmat(RBF(1.0), *(np.ones(shape) for shape in shapes))
 
@@ -288,7 +288,7 @@ def test_the_users_arrays_are_never_written_to():
     assert np.array_equal(K, before)
 
 
-def test_a_stored_matrix_is_given_away_only_when_told():
+def test_a_stored_matrix_is_given_away_only_on_request():
     K = gram_matrix(RBF(0.3), rows(12))
     assert DenseGram(K).to_dense() is not K
     assert DenseGram(K).to_dense(overwrite=True) is K

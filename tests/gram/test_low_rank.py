@@ -63,7 +63,7 @@ def test_the_anchor_is_one_of_the_rows(anchor):
         BasePointGram(DenseGram(np.eye(5)), anchor)
 
 
-def test_the_base_is_asked_for_one_column_once_and_stays_untouched():
+def test_the_base_evaluates_one_column_once_and_stays_untouched():
     K = np.array([[2.0, 1.0], [1.0, 3.0]])
     before = K.copy()
 

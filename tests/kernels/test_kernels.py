@@ -561,7 +561,7 @@ def test_the_median_of_wide_rows_looks_past_duplicates_and_rows_far_out():
     assert RBF("median").resolve(far).gamma == pytest.approx(expected, rel=0.05)
 
 
-def test_rows_told_apart_by_rounding_alone_are_one_row_to_the_median(xp, dtype):
+def test_rows_that_differ_by_rounding_alone_are_one_row_to_the_median(xp, dtype):
     X = np.repeat(rows(9, 4, dtype, 18), 5, axis=0)
     noise = 5 * tolerances.eps(dtype) * rows(45, 4, dtype, 19)
     noisy = RBF("median").resolve(xp.array(X + noise.astype(dtype))).gamma
@@ -658,19 +658,20 @@ def test_csr_cosine_with_empty_rows(dtype):
 # -- other people's kernels --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("nu", [0.5, 1.5, 2.5, math.inf])
-@pytest.mark.parametrize("gamma", [0.05, 0.8, 7.0])
-def test_matern_equals_scikit_learns_with_the_same_length_scale(nu, gamma):
+def length(gamma: float) -> float:
+    return 1 / math.sqrt(2 * gamma)
+
+
+PEERS = [
+    *((Matern(g, nu), process.Matern(length(g), nu=nu)) for g in (0.05, 0.8, 7.0) for nu in (0.5, 1.5, 2.5, math.inf)),
+    *((RationalQuadratic(G, alpha), process.RationalQuadratic(length(G), alpha)) for alpha in (0.3, 1.0, 20.0)),
+]
+
+
+@pytest.mark.parametrize(("kernel", "peer"), PEERS)
+def test_kernels_equal_those_of_scikit_learn_with_the_same_length_scale(kernel, peer):
     X = rows(30, 3, "float64", 21)
-    expected = process.Matern(length_scale=1 / math.sqrt(2 * gamma), nu=nu)(X)
-    assert np.max(np.abs(Matern(gamma, nu)(X) - expected)) <= 1e-13
-
-
-@pytest.mark.parametrize("alpha", [0.3, 1.0, 20.0])
-def test_rational_quadratic_equals_scikit_learns_with_the_same_length_scale(alpha):
-    X = rows(30, 3, "float64", 22)
-    expected = process.RationalQuadratic(length_scale=1 / math.sqrt(2 * G), alpha=alpha)(X)
-    assert np.max(np.abs(RationalQuadratic(G, alpha)(X) - expected)) <= 1e-13
+    assert np.max(np.abs(kernel(X) - peer(X))) <= 1e-13
 
 
 PROCESS_KERNELS = [
@@ -801,7 +802,7 @@ def test_kernels_that_are_no_smooth_function_of_the_distance_have_no_slope(kerne
 
 
 @pytest.mark.parametrize("name", CLOSED_FORM)
-def test_values_of_a_radial_kernel_tell_the_distance(name):
+def test_values_of_a_radial_kernel_give_the_distance(name):
     kernel = RADIAL[name]
     assert kernel.inverts_to == "distances"
     assert kernel.depends_on_distance
@@ -827,7 +828,7 @@ def test_other_kernels_do_not_depend_on_the_distance_alone(kernel):
 
 
 @pytest.mark.parametrize("degree", [1, 2, 2.5, 3, 4])
-def test_values_of_a_polynomial_tell_the_inner_product(degree):
+def test_values_of_a_polynomial_give_the_inner_product(degree):
     kernel = 3.0 * kernels.Polynomial(degree, 0.3, 1.0)
     assert kernel.inverts_to == "products"
     products = np.array([-10.0 if degree in (1, 3) else -3.0, 0.0, 0.5, 7.0])
