@@ -138,7 +138,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize(
-    ("n", "m"), [*product([0, 1, distances.EDGE - 1, distances.EDGE, distances.EDGE + 1], repeat=2)]
+    ("n", "m"), [*product([0, 1, distances.EDGE - 1, distances.EDGE, distances.EDGE + 1], repeat=2), (68, 68)]
 )
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("metric", BY_DIFFERENCES)
