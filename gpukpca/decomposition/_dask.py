@@ -20,6 +20,7 @@ from gpukpca.algorithms.resources import allowed_bytes
 from gpukpca.backend.device import parsed_device
 from gpukpca.backend.finite import NotFiniteError
 from gpukpca.backend.namespace import is_sparse, item_size, to_host
+from gpukpca.backend.partitioned_rows import gathered
 from gpukpca.decomposition._base import output_of_transform
 from gpukpca.decomposition._callbacks import listener_of
 from gpukpca.decomposition._validation import Shape, training_data
@@ -99,12 +100,7 @@ def accumulate(rows: ClusterRows, limit: int, copied: bool) -> Array:
             f'{format_bytes(limit)} are allowed or free. eigen_solver="nystrom" keeps its landmarks only; float32 '
             "data take half."
         )
-    if rows.local is not None:
-        return rows.local.copy()
-    out = np.empty(rows.shape, dtype=rows.dtype)
-    for (start, stop), panel in zip(rows.bounds, rows.over_panels(to_host), strict=True):
-        out[start:stop] = panel
-    return out
+    return gathered(rows) if rows.local is None else rows.local.copy()
 
 
 def local_placement(rows: ClusterRows) -> Placement:
@@ -115,11 +111,11 @@ def local_placement(rows: ClusterRows) -> Placement:
 
 def _check_finite(estimator: Any, rows: ClusterRows) -> None:
     """Raise ValueError where a panel holds NaN or infinity, with the count and the first row."""
-    for found, what in zip(rows.not_finite(), ("NaN", f"infinity or a value too large for {rows.dtype}"), strict=True):
-        if found.count:
-            first = f"the first in row {found.row}, column {found.column}"
+    kinds = (rows.nan, "NaN"), (rows.infinity, f"infinity or a value too large for {rows.dtype}")
+    for (count, row, column), what in kinds:
+        if count:
             raise ValueError(
-                f"Input X contains {what}: {found.count} value(s), {first}. "
+                f"Input X contains {what}: {count} value(s), the first in row {row}, column {column}. "
                 f"{type(estimator).__name__} does not accept missing values; impute or drop them first."
             )
 
@@ -128,14 +124,9 @@ def _check_finite(estimator: Any, rows: ClusterRows) -> None:
 
 
 def supports_dask(answer: str, *, of: str = "points") -> Callable[[Method], Method]:
-    """Return a decorator of methods of rows that makes them take Dask arrays too.
+    """Return a decorator that makes a method of rows, of points or scores, take Dask arrays too.
 
-    Parameters
-    ----------
-    answer : "scores", "points" or "numbers"
-        Its result for every row.
-    of : "points" or "scores"
-        The rows that it takes.
+    `answer` is its result for every row: "scores", "points" or "numbers".
     """
 
     def decorated(method: Method) -> Method:

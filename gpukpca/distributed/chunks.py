@@ -14,53 +14,36 @@ from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, namespace
 
 LARGEST_EXACT = 2**53
 
-
-@dataclass(frozen=True)
-class Found:
-    """Entries of one kind: their count, and row and column of the first."""
-
-    count: int = 0
-    row: int = 0
-    column: int = 0
+# Entries of one kind: their count, and row and column of the first.
+Found = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class ChunkFacts:
-    """The contents of a chunk.
-
-    Attributes
-    ----------
-    shape : tuple of int
-    dtype : str
-    fault : str
-        Why it cannot be used; empty where it can.
-    on_gpu : bool
-    largest : int
-        The largest integer that float64 cannot hold; 0 without one.
-    nan, infinity : Found
-    """
+    """The contents of a chunk; `largest` is its largest integer that float64 cannot hold, 0 without one."""
 
     shape: tuple[int, ...]
     dtype: str
-    fault: str = ""
-    on_gpu: bool = False
-    largest: int = 0
-    nan: Found = Found()
-    infinity: Found = Found()
+    on_gpu: bool
+    largest: int
+    nan: Found
+    infinity: Found
 
 
-def chunk_facts(chunk: Any) -> ChunkFacts:
-    """Return shape, dtype and faults of a chunk."""
-    shape = tuple(int(side) for side in getattr(chunk, "shape", ()))
-    dtype = str(getattr(chunk, "dtype", type(chunk).__name__))
+def chunk_facts(chunk: Any, k: int) -> ChunkFacts:
+    """Return the contents of chunk k; raise where it is no array of real numbers."""
+    dtype = str(getattr(chunk, "dtype", ""))
+    if dtype.startswith("complex"):
+        raise ValueError(f"Complex data not supported: chunk {k} holds {dtype}.")
     if fault := _fault(chunk):
-        return ChunkFacts(shape, dtype, fault)
-    on_gpu, kind = is_foreign(chunk), chunk.dtype.kind
+        raise TypeError(f"chunk {k} of the Dask array {fault}.")
+    kind, largest = chunk.dtype.kind, 0
     with device_context(chunk):
-        if kind == "f":
-            return ChunkFacts(shape, dtype, "", on_gpu, 0, *not_finite(chunk))
-        largest = max(abs(int(chunk.max())), abs(int(chunk.min()))) if kind in "iu" and chunk.size else 0
-    return ChunkFacts(shape, dtype, "", on_gpu, largest if largest > LARGEST_EXACT else 0)
+        if kind in "iu" and chunk.size:
+            largest = max(abs(int(chunk.max())), abs(int(chunk.min())))
+        nan, infinity = not_finite(chunk) if kind == "f" else ((0, 0, 0),) * 2
+    largest = largest if largest > LARGEST_EXACT else 0
+    return ChunkFacts(tuple(map(int, chunk.shape)), dtype, is_foreign(chunk), largest, nan, infinity)
 
 
 def _fault(chunk: Any) -> str:
@@ -71,38 +54,35 @@ def _fault(chunk: Any) -> str:
         return "is masked; fill the array first, with dask.array.ma.filled"
     if not (is_numpy(chunk) or is_foreign(chunk)):
         return f"is of the type {type(chunk).__name__}; arrays are needed"
-    if chunk.dtype.kind not in "biuf":
-        return f"holds {chunk.dtype}; real numbers are needed: X.astype(float)"
-    return ""
+    return "" if chunk.dtype.kind in "biuf" else f"holds {chunk.dtype}; real numbers are needed: X.astype(float)"
 
 
 def not_finite(panel: Array) -> tuple[Found, Found]:
     """Return count and first place of NaN and of infinity."""
     xp = namespace_of(panel)
     if bool(xp.all(xp.isfinite(panel))):
-        return Found(), Found()
-    places = [np.argwhere(test(to_host(panel))) for test in (np.isnan, np.isinf)]
-    nan, infinity = (Found(len(at), *map(int, at[0])) if len(at) else Found() for at in places)
-    return nan, infinity
+        return (0, 0, 0), (0, 0, 0)
+    nan, infinity = (np.argwhere(test(to_host(panel))) for test in (np.isnan, np.isinf))
+    return _found(nan), _found(infinity)
+
+
+def _found(places: np.ndarray) -> Found:
+    return (len(places), int(places[0, -2]), int(places[0, -1])) if len(places) else (0, 0, 0)
 
 
 def first_of_all(found: Sequence[Found], lengths: Sequence[int]) -> Found:
     """Return the count over chunks of these lengths, and the first place with its row counted over all of them."""
     start = 0
-    for one, length in zip(found, lengths, strict=True):
-        if one.count:
-            return Found(sum(other.count for other in found), start + one.row, one.column)
+    for (count, row, column), length in zip(found, lengths, strict=True):
+        if count:
+            return sum(other[0] for other in found), start + row, column
         start += length
-    return Found()
+    return 0, 0, 0
 
 
 def checked_width(facts: Sequence[ChunkFacts]) -> int:
     """Return the width that all chunks have; raise an error that names the chunk that is wrong."""
     for k, fact in enumerate(facts):
-        if fact.dtype.startswith("complex"):
-            raise ValueError(f"Complex data not supported: chunk {k} holds {fact.dtype}.")
-        if fact.fault:
-            raise TypeError(f"chunk {k} of the Dask array {fact.fault}.")
         if len(fact.shape) != 2 or fact.shape[1] != facts[0].shape[1]:
             raise ValueError(
                 f"chunk {k} has the shape {fact.shape}, and chunk 0 {facts[0].shape}: along axis 1 all must be of one "

@@ -7,6 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -16,14 +17,11 @@ from gpukpca._version import __version__
 from gpukpca.backend.device import cuda_place
 from gpukpca.exceptions import ClusterError, DeviceUnavailableError, InvalidParameterError
 
-# Seconds without a worker after which a wait ends; "gpukpca.timeout" in Dask's configuration.
-PATIENCE = 60.0
-# Seconds between two checks that workers live, and without a worker until the wait is reported; at most these shares of
-# the patience.
-CHECK_EVERY, REPORT_AFTER = 1.0, 5.0
-CHECK_SHARE, REPORT_SHARE = 0.15, 0.3
-# Seconds in which a scheduler answers: one that is known, and one at an address.
-ANSWER, TIMEOUT = 30.0, 10.0
+# Seconds without a worker after which a wait ends ("gpukpca.timeout" in Dask's configuration), and the share of it
+# after which workers are looked for, and the wait is reported.
+PATIENCE, CHECK_SHARE = 60.0, 1.0 / 12.0
+# Seconds in which the scheduler at an address answers.
+TIMEOUT = 10.0
 
 
 class LostWorkError(ClusterError):
@@ -101,8 +99,8 @@ class Cluster:
         return [worker for worker in self._known_workers() if worker.takes_work]
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-        """Return the result of a function on every worker, or its error, by address."""
-        found: dict[str, Any] = self.client.run(function, *arguments, on_error="return")
+        """Return the result of a function on every worker that computes it, by address."""
+        found: dict[str, Any] = self.client.run(function, *arguments, on_error="ignore")
         return found
 
     def check_gpus(self) -> None:
@@ -146,7 +144,7 @@ class Cluster:
 
     def share(self, *arguments: Any) -> Any:
         """Return a future of the tuple of the arguments: it is sent once, and workers copy it from each other."""
-        return self.submit(pack, arguments=arguments, name="shared")
+        return self.submit(tuple, arguments=(arguments,), name="shared")
 
     def scatter(self, block: Any, worker: Worker | None) -> Any:
         """Return a future of data sent directly to a worker; the scheduler keeps none of them."""
@@ -170,18 +168,18 @@ class Cluster:
         self, futures: Sequence[Any], names: Sequence[str], report: Callable[[int, int], None] | None = None
     ) -> list[Any]:
         """Return the results in order; the workers need not keep them. See `wait`."""
-        seconds = self.patience
+        seconds, found = self.patience, None
         with released(futures):
             self.wait(futures, names, report)
-            while True:
+            while found is None:
                 try:
-                    found: list[Any] = self.client.sync(self.client.gather, list(futures), callback_timeout=seconds)
-                    return found
+                    found = self.client.sync(self.client.gather, list(futures), callback_timeout=seconds)
                 except TimeoutError:
                     self._check_alive(names[0])
                     seconds *= 2  # a slow line
-                except _cancelled():
+                except CancelledError:
                     raise self._lost(names[0]) from None
+        return found
 
     def wait(
         self, futures: Sequence[Any], names: Sequence[str], report: Callable[[int, int], None] | None = None
@@ -201,12 +199,12 @@ class Cluster:
         while pending:
             name = next(name for future, name in zip(futures, names, strict=True) if future in pending)
             try:
-                seconds = min(CHECK_EVERY, CHECK_SHARE * self.patience)
                 with self.client.as_current():
+                    seconds = CHECK_SHARE * self.patience
                     done, pending = wait(list(pending), timeout=seconds, return_when="FIRST_COMPLETED")
             except TimeoutError:
                 self._check_alive(name)
-            except _cancelled():
+            except CancelledError:
                 raise self._lost(name) from None
             else:
                 for future, name in zip(futures, names, strict=True):
@@ -240,10 +238,8 @@ class Cluster:
     def _known_workers(self) -> list[Worker]:
         """Return the workers that the scheduler knows; none where it does not answer."""
         try:
-            found = self.client.sync(self.client.scheduler.identity, callback_timeout=ANSWER)["workers"]
-        except (OSError, AttributeError, RuntimeError):  # TimeoutError too; the client may be closed
-            return []
-        except _cancelled():
+            found = self.client.sync(self.client.scheduler.identity, callback_timeout=self.patience)["workers"]
+        except (OSError, AttributeError, RuntimeError, CancelledError):  # TimeoutError too; the client may be closed
             return []
         return [
             _worker(address, facts)
@@ -259,10 +255,9 @@ class Cluster:
             return
         now = time.monotonic()
         self._idle_since = self._idle_since or now
-        idle = now - self._idle_since
-        if self.client.status == "closed" or idle > self.patience:
+        if self.client.status == "closed" or now - self._idle_since > self.patience:
             raise self._lost(name)
-        if idle > min(REPORT_AFTER, REPORT_SHARE * self.patience) and not self._reported and self._waiting is not None:
+        if now > self._idle_since and not self._reported and self._waiting is not None:
             self._reported = True
             what = "to answer" if self.client.status != "running" else "to have a worker that takes work"
             self._waiting(f"waiting for the scheduler at {self._where} {what}, for {self.patience:.0f} s at most")
@@ -301,12 +296,6 @@ def _worker(address: str, facts: dict[str, Any]) -> Worker:
     )
 
 
-def _cancelled() -> tuple[type[BaseException], ...]:
-    from distributed import CancelledError
-
-    return (CancelledError,)
-
-
 @contextmanager
 def released(futures: Sequence[Any]) -> Iterator[None]:
     """Release the futures at the end: errors keep frames that name them for a while."""
@@ -339,11 +328,6 @@ def _unpacker() -> Callable[..., Any]:
 
 
 # -- functions that run on the workers ---------------------------------------------------------------------------------
-
-
-def pack(*arguments: Any) -> tuple[Any, ...]:
-    """Return the arguments."""
-    return arguments
 
 
 def gpu_fault() -> str:

@@ -19,13 +19,12 @@ from gpukpca.backend.parallel import TileReport, worker_count
 from gpukpca.distributed.client import released
 from gpukpca.distributed.pairs import (
     Group,
+    TilePair,
     added,
     panel_columns,
     panel_diagonal,
     place_pairs,
     prepare_rows,
-    tile_pair,
-    times,
     warn_once_a_kind,
 )
 from gpukpca.distributed.rows import ClusterRows, group_count
@@ -181,7 +180,8 @@ class TilePairs:
     def settle(self) -> None:
         """Submit the pairs that were lost, and those whose worker changes with the workers of now."""
         before, homes = self._threads, self.homes
-        now = {worker.address: worker.threads for worker in self.cluster.workers_now()} or before
+        workers = self.cluster.workers_now() or self.cluster.workers
+        now = {worker.address: worker.threads for worker in workers}
         if now != before:
             homes, self._threads = place_pairs(self._costs, homes, now), now
         # With fewer workers than at the start each has more pairs, and no room for more tiles.
@@ -190,7 +190,7 @@ class TilePairs:
             if home != self.homes[k] or self._tiles[k].status == "cancelled":
                 groups = [self.rows.panels[group] for group in dict.fromkeys(pair)]
                 self._tiles[k] = self.cluster.submit(
-                    tile_pair, self._kernel, *groups, arguments=(cached,), name="tiles", worker=home
+                    TilePair, self._kernel, *groups, arguments=(cached,), name="tiles", worker=home
                 )
         self.homes = homes
 
@@ -200,9 +200,9 @@ class TilePairs:
 
     def _product(self, V: np.ndarray, report: TileReport | None) -> np.ndarray:
         self.settle()
-        blocks, bounds = self.rows.split(V).panels, self.rows.bounds
+        blocks, bounds, submit = self.rows.split(V).panels, self.rows.bounds, self.cluster.submit
         products = [
-            self.cluster.submit(times, tiles, *(blocks[k] for k in dict.fromkeys(pair)), name="product", worker=home)
+            submit(TilePair.times, tiles, *(blocks[k] for k in dict.fromkeys(pair)), name="product", worker=home)
             for tiles, pair, home in zip(self._tiles, self.groups, self.homes, strict=True)
         ]
         spans = [f"rows {start} to {stop - 1}" for start, stop in bounds]
@@ -213,7 +213,7 @@ class TilePairs:
                 touching = [k for k, pair in enumerate(self.groups) if group in pair]
                 places = [0 if self.groups[k][0] == group else 1 for k in touching]
                 parts = [products[k] for k in touching]
-                sums.append(self.cluster.submit(added, *parts, arguments=(places, str(V.dtype)), name="sum"))
+                sums.append(submit(added, *parts, arguments=(places, str(V.dtype)), name="sum"))
             return np.concatenate(self.cluster.results(sums, [f"the sum of {span}" for span in spans]), axis=0)
 
 
@@ -279,7 +279,6 @@ class ClusterColumnStorage(Storage):
     """Columns of K on the workers of a cluster, for a factor of its Nyström approximation."""
 
     def bytes_held(self, item_size: int) -> int:
-        """Return the bytes of K in this process: none."""
         return 0
 
     def build(self, source: KernelRows) -> DaskColumns:

@@ -14,31 +14,11 @@ from gpukpca.backend.namespace import cast, from_host, is_foreign, namespace_of
 
 
 def mapped_rows(X: Any, answer: Callable[..., Array], model: Any, width: int | None, dtype: str) -> Any:
-    """Return ``answer(model, block, k, first)`` of all blocks of rows of a Dask array as one; nothing is computed.
+    """Return ``answer(model, block, k, first)`` of all blocks of a Dask array (m, d) as one (m, width), not computed.
 
-    Parameters
-    ----------
-    X : dask.array.Array, shape (m, d)
-        Chunks may cut the columns, be empty, or be of unknown length; unknown lengths stay unknown.
-    answer : callable
-        Of the model, an array (rows, d) with at least one row, the number of the block, and that of its first row (None
-        where lengths are unknown): an array (rows, width), or (rows,).
-    model : object
-        In the graph once, whatever the number of blocks.
-    width : int or None
-        Columns of the answer; None for one number a row.
-    dtype : "float32" or "float64"
-        Of the answer.
-
-    Returns
-    -------
-    dask.array.Array, shape (m, width) or (m,)
-        With the chunks of rows that X has, in the library of its blocks.
-
-    Raises
-    ------
-    ValueError
-        Columns are cut into chunks of unknown width.
+    `answer` takes a block with at least one row, its number k, and the number of its first row, None where lengths are
+    unknown. A width of None stands for one number a row. The model is in the graph once. Chunks of X may cut the
+    columns, be empty, or be of unknown length, which stays unknown.
     """
     import dask
 
@@ -61,19 +41,19 @@ def mapped_rows(X: Any, answer: Callable[..., Array], model: Any, width: int | N
 
 
 def in_chunks_of(A: Array, X: Any) -> Any:
-    """An array with a row for every row of a Dask array, as a Dask array; in one chunk where those of X are unknown."""
+    """Return an array with a row for every row of X as a Dask array; in one chunk where those of X are unknown."""
     import dask.array
 
     return dask.array.from_array(A, chunks=(-1 if math.isnan(X.shape[0]) else X.chunks[0], -1))
 
 
 def known_width(X: Any) -> int | None:
-    """Columns of a Dask array; None where it does not know."""
+    """Return the columns of a Dask array; None where it does not know."""
     return None if math.isnan(X.shape[1]) else int(X.shape[1])
 
 
 def _whole_rows(X: Any) -> Any:
-    """X with every row in one block."""
+    """Return X with every row in one block."""
     if X.numblocks[1] == 1:
         return X
     if known_width(X) is None:
@@ -100,7 +80,7 @@ def _answered(
     edges: np.ndarray,
     block_id: tuple[int, ...],
 ) -> Array:
-    """The answer for a block, which may be empty."""
+    """Return the answer for a block, which may be empty."""
     if block.shape[0]:
         k = block_id[0]
         found = answer(model, block, k, None if np.isnan(edges[k]) else int(edges[k]))

@@ -59,10 +59,17 @@ class GroupRows(PreparedRows):
 
 
 class TilePair:
-    """The tiles between two groups, or the upper tiles of one; a share of them is cached after the first product."""
+    """The tiles between two groups, or the upper tiles of one; a share of them is cached after the first product.
 
-    def __init__(self, kernel: Kernel, share: float, *groups: Group) -> None:
-        self.kernel, self.share, self.groups, self.like = kernel, share, groups, groups[0].like
+    Parameters
+    ----------
+    shared : (kernel,)
+    *arguments : (*groups, share)
+    """
+
+    def __init__(self, shared: tuple[Kernel], *arguments: Any) -> None:
+        *groups, share = arguments
+        self.arguments, self.like = (shared, *arguments), groups[0].like
         rows = GroupRows([group.rows for group in groups])
         edge = tile_edge_for(max(part.n_rows for part in rows.parts), 1, is_on_gpu(self.like))
         slices = [
@@ -72,11 +79,11 @@ class TilePair:
         bounds, first = [bound for part in slices for bound in part], len(slices[0])
         columns = range(first, len(bounds)) if len(groups) > 1 else range(first)
         tiles = [(i, j) for j in columns for i in range(first) if len(groups) > 1 or i <= j]
-        self.cached = int(share * len(tiles))
+        cached = int(share * len(tiles))
         heights = np.diff([start for start, _ in bounds] + [rows.n_rows])
-        self.nbytes = int(sum(heights[i] * heights[j] for i, j in tiles[: self.cached])) * item_size(self.like.dtype)
+        self.nbytes = int(sum(heights[i] * heights[j] for i, j in tiles[:cached])) * item_size(self.like.dtype)
         self.stops = np.cumsum([len(part) for part in slices])[:-1]
-        self.tiles = UpperTiles(kernel, rows, self.like, bounds, tiles, self.cached, 1)
+        self.tiles = UpperTiles(shared[0], rows, self.like, bounds, tiles, cached, 1)
 
     def times(self, *blocks: np.ndarray) -> list[np.ndarray]:
         """Return the part of K @ V in the rows of each group, on the host; `blocks` are V in the same rows."""
@@ -92,19 +99,7 @@ class TilePair:
 
     def __reduce__(self) -> Any:
         """Leave the tiles behind where Dask moves or spills the pair."""
-        return TilePair, (self.kernel, self.share, *self.groups)
-
-
-def tile_pair(shared: tuple[Kernel], *arguments: Any) -> TilePair:
-    """Return the pair of (*groups, share)."""
-    *groups, share = arguments
-    with device_context(groups[0].like):
-        return TilePair(shared[0], share, *groups)
-
-
-def times(pair: TilePair, *blocks: np.ndarray) -> list[np.ndarray]:
-    """Return `TilePair.times`."""
-    return pair.times(*blocks)
+        return TilePair, self.arguments
 
 
 def added(*arguments: Any) -> np.ndarray:

@@ -15,7 +15,7 @@ from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, move, nam
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.backend.rows import as_rows, gather_rows
-from gpukpca.distributed.chunks import Found, checked_width, chunk_facts, first_of_all, lost_digits, not_finite
+from gpukpca.distributed.chunks import Found, checked_width, chunk_facts, first_of_all, lost_digits
 from gpukpca.distributed.client import Cluster, LostWorkError
 from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError
 from gpukpca.kernels.prepared import PreparedRows
@@ -59,6 +59,8 @@ class ClusterRows(PartitionedRows):
         Whether the panels are on the GPUs of their workers.
     lost_digits : str
         What of the chunks float64 cannot hold; empty where it holds all.
+    nan, infinity : (count, row, column)
+        Of such entries in a Dask array, and the place of the first.
     """
 
     def __init__(
@@ -76,21 +78,14 @@ class ClusterRows(PartitionedRows):
         self.shape, self.like = (stops[-1], d), np.empty((0, d), dtype=dtype)
         self.local: Array | None = None
         self.on_gpu, self.lost_digits = False, ""
-        self._found: tuple[Found, Found] | None = None
+        self.nan: Found = (0, 0, 0)
+        self.infinity: Found = (0, 0, 0)
         self._submit, self._sources = submit, sources
         self.panels = [submit(k) for k in range(len(self.sizes))]
 
     @classmethod
     def of_array(cls, X: Any, cluster: Cluster, *, cuda: bool = False) -> ClusterRows:
-        """Send rows in the memory of this process to the workers; with `cuda` those move them to their GPU.
-
-        Raises
-        ------
-        InvalidParameterError
-            The rows are sparse.
-        DeviceUnavailableError
-            A worker has no GPU, with `cuda`.
-        """
+        """Send dense rows in the memory of this process to the workers; with `cuda` those move them to their GPU."""
         if is_sparse(X):
             raise InvalidParameterError("sparse rows cannot be shared out to a cluster; pass X.toarray().")
         if cuda:
@@ -113,23 +108,15 @@ class ClusterRows(PartitionedRows):
 
     @classmethod
     def of_dask(cls, X: Any, cluster: Cluster, *, cuda: bool = False) -> ClusterRows:
-        """Return the rows of a Dask array, which stay on the workers.
+        """Return the rows of a Dask array, which stay on the workers; raise for chunks that are no table of numbers.
 
         Chunks may be of unknown or unequal length, cut the columns, be empty or be of several dtypes: float32 where all
         are, float64 else. Where one is on a GPU, or with `cuda`, all move to the GPUs of their workers.
-
-        Raises
-        ------
-        ValueError
-            Not two-dimensional, no rows, no features, or chunks whose widths differ.
-        TypeError
-            Chunks that are no arrays of real numbers.
-        DeviceUnavailableError
-            A worker has no GPU, where it needs one.
         """
         chunks = _chunks_of(X, cluster)
         names = [f"chunk {k}" for k in range(len(chunks))]
-        facts = cluster.results([cluster.submit(chunk_facts, chunk, name="facts") for chunk in chunks], names)
+        tasks = [cluster.submit(chunk_facts, chunk, arguments=(k,), name="facts") for k, chunk in enumerate(chunks)]
+        facts = cluster.results(tasks, names)
         d = checked_width(facts)
         if cuda := cuda or any(fact.on_gpu for fact in facts):
             cluster.check_gpus()
@@ -139,10 +126,8 @@ class ClusterRows(PartitionedRows):
         rows = cls(cluster, [fact.shape[0] for _, fact in full], d, np.dtype(dtype), panels.__getitem__)
         rows = rows.grouped(_panels_for(cluster), most=8 * _panels_for(cluster))
         rows.chunks, rows.on_gpu, rows.lost_digits = [fact.shape[0] for fact in facts], cuda, lost_digits(facts)
-        rows._found = (
-            first_of_all([fact.nan for fact in facts], rows.chunks),
-            first_of_all([fact.infinity for fact in facts], rows.chunks),
-        )
+        rows.nan = first_of_all([fact.nan for fact in facts], rows.chunks)
+        rows.infinity = first_of_all([fact.infinity for fact in facts], rows.chunks)
         return rows
 
     def grouped(self, count: int, most: int | None = None) -> ClusterRows:
@@ -212,7 +197,7 @@ class ClusterRows(PartitionedRows):
 
         def send(k: int) -> Any:
             start, stop = self.bounds[k]
-            return self.cluster.submit(identity, arguments=(np.ascontiguousarray(A[start:stop]),), name="block")
+            return self.cluster.submit(np.ascontiguousarray, arguments=(A[start:stop],), name="block")
 
         return ClusterRows(self.cluster, self.sizes, A.shape[-1], A.dtype, send)
 
@@ -232,15 +217,6 @@ class ClusterRows(PartitionedRows):
         for k, rows in zip(touched, self.retried(picked), strict=True):
             out[owners == k] = rows
         return out
-
-    # -- the data ------------------------------------------------------------------------------------------------------
-
-    def not_finite(self) -> tuple[Found, Found]:
-        """Return count and first place of NaN and of infinity."""
-        if self._found is None:
-            nan, infinity = zip(*self.over_panels(not_finite), strict=True)
-            self._found = first_of_all(nan, self.sizes), first_of_all(infinity, self.sizes)
-        return self._found
 
     def as_dask(self, A: Array) -> Any:
         """Return a host array with a row for every row as a Dask array in the chunks of the user."""
@@ -313,11 +289,6 @@ def on_host(result: Any) -> Any:
     if isinstance(result, tuple | list):
         return type(result)(on_host(part) for part in result)
     return to_host(result) if is_foreign(result) else result
-
-
-def identity(block: Any) -> Any:
-    """Return the block."""
-    return block
 
 
 def picked_rows(panel: Array, chosen: np.ndarray) -> np.ndarray:

@@ -25,7 +25,6 @@ from gpukpca.backend.namespace import library_of
 from gpukpca.backend.partitioned_rows import gathered
 from gpukpca.backend.random import generator
 from gpukpca.distributed import Cluster, ClusterRows, DaskGram, cluster_for
-from gpukpca.distributed.chunks import Found
 from gpukpca.distributed.client import version_reader
 from gpukpca.distributed.gram import ClusterStorage, DaskColumns
 from gpukpca.distributed.pairs import Group, TilePair, added, place_pairs
@@ -262,7 +261,7 @@ def test_tiles_are_cached_within_half_of_the_memory_of_the_workers(client):
 def pair_of(panels: list[np.ndarray], share: float) -> TilePair:
     kernel = KERNELS["rbf"]
     template = kernel.template(np.concatenate(panels))
-    return TilePair(kernel, share, *(Group(panel, kernel, template) for panel in panels))
+    return TilePair((kernel,), *(Group(panel, kernel, template) for panel in panels), share)
 
 
 def test_a_pair_that_is_spilled_leaves_its_tiles_and_gives_the_same_answer():
@@ -394,18 +393,12 @@ def test_sparse_rows_of_this_process_are_rejected(client):
         ClusterRows.of_array(scipy.sparse.csr_array(rows()), Cluster(client))
 
 
-@pytest.mark.parametrize("from_dask", [True, False])
-def test_entries_that_are_not_finite_are_counted_and_the_first_is_named(client, from_dask):
-    def on_workers(X: np.ndarray) -> ClusterRows:
-        if from_dask:
-            return ClusterRows.of_dask(da.from_array(X, chunks=(9, 2)), Cluster(client))
-        return ClusterRows.of_array(X, Cluster(client))
-
+def test_entries_that_are_not_finite_are_counted_and_the_first_is_named(client):
     X = rows()
-    assert on_workers(X).not_finite() == (Found(), Found())
     X[70:73, 1] = np.nan
     X[95, 4] = X[80, 2] = -np.inf
-    assert on_workers(X).not_finite() == (Found(3, 70, 1), Found(2, 80, 2))
+    found = ClusterRows.of_dask(da.from_array(X, chunks=(9, 2)), Cluster(client))
+    assert (found.nan, found.infinity) == ((3, 70, 1), (2, 80, 2))
 
 
 # -- kernels on workers ------------------------------------------------------------------------------------------------
@@ -483,7 +476,7 @@ def test_a_pair_computes_on_the_device_of_its_groups(fake_cuda):
     with fake_cuda.cuda.Device(1):
         panels = [fake_cuda.asarray(X[:12]), fake_cuda.asarray(X[12:])]
         groups = [Group(panel, kernel, kernel.template(panels[0])) for panel in panels]
-        pair = TilePair(kernel, 1.0, *groups)
+        pair = TilePair((kernel,), *groups, 1.0)
     assert pair.like.device.id == 1
     K = kernel(X)
     for _ in range(2):  # the second product reads the cache
@@ -501,7 +494,7 @@ def test_chunks_on_a_gpu_take_the_others_with_them(client, cuda):
     found = ClusterRows.of_dask(made, Cluster(client))
     assert found.over_panels(library_of) == ["cupy"] * len(found.panels)
     np.testing.assert_array_equal(gathered(found), X)
-    assert found.not_finite() == (Found(), Found())
+    assert (found.nan, found.infinity) == ((0, 0, 0), (0, 0, 0))
 
 
 def test_a_worker_without_a_gpu_is_named_at_the_start(client, fake_cuda):
