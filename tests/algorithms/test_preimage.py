@@ -330,7 +330,7 @@ def test_where_the_kernel_vanishes_the_search_restarts_at_the_nearest_training_p
 def test_too_few_iterations_are_reported_and_the_points_are_finite(xp):
     X, Y = data(), data(9, seed=1)
     model = fitted(xp.array(X), preimage=FixedPointPreimage(max_iter=2))
-    with pytest.warns(ConvergenceWarning, match=r"of 9 pre-images have not converged after 2 looks"):
+    with pytest.warns(ConvergenceWarning, match=r"of 9 pre-images did not converge within 2 iterations"):
         points, info = model.denoise(xp.array(Y), return_info=True)
     assert not info.converged.all()
     assert info.n_iter.max() == 2

@@ -204,7 +204,7 @@ def warn_of_gap(eigen: EigenResult, p: int) -> None:
     if p == eigen.eigenvalues.shape[0] and truncates_cluster(eigen):
         warn_user(
             f"components {p} and {p + 1} are not separately determined: their eigenvalues differ by {eigen.gap:.3g}. "
-            "Only the subspace that they span is. Request one component more or less.",
+            "Only the space that they span is determined. Request one component more or less.",
             PrecisionWarning,
         )
 
@@ -229,8 +229,8 @@ def warn_of_identity(kernel: Kernel, op: Any, spectrum: Spectrum) -> bool:
     if spectrum.total_variance < (1.0 - COMMON) * (1.0 - 1.0 / n) * trace or trace <= 0.0:
         return False
     warn_user(
-        "K is nearly the identity, so components say little: gamma is large for these units. Try a smaller one, such "
-        'as gamma="scale".',
+        "K is nearly the identity, so the components are not informative: gamma is large for these units. Try a "
+        'smaller one, such as gamma="scale".',
         PrecisionWarning,
     )
     return True

@@ -22,7 +22,7 @@ from gpukpca.backend.namespace import cast, epsilon, from_host, namespace_of, ov
 from gpukpca.backend.parallel import map_in_order, row_slices, worker_count
 from gpukpca.backend.rows import feature_means, gather_rows, shifted_rows
 
-# Directions among neighbors with less than this share of the largest squared singular value carry rounding only.
+# Directions among neighbors with less than this share of the largest squared singular value hold rounding only.
 FLAT = 1e-10
 # How many times as far from the neighbors' mean as their distances say, in the root mean square, a position may be.
 BELIEVED = 2.0
@@ -43,7 +43,7 @@ class DistanceConstraint(Preimage):
     diagonal: Array = field_of("m", "k(b, b), in the widest type.")
     reach: float = field_of(
         "",
-        "The square of twice the largest distance of the data from their mean: no two are further apart.",
+        "The square of twice the largest distance of the data from their mean, which bounds all distances.",
         "nonnegative",
     )
     n_neighbors: int = field_of("", "Points of the basis that each position comes from.", "positive")
@@ -92,7 +92,7 @@ class DistanceConstraint(Preimage):
         return cast(x if self.mean is None else x + self.mean[None, :], Z.dtype)
 
     def _distances(self, Z: Array) -> Array:
-        """Return ‖φ(b) - P‖² of every point P = m + z V and the basis: what b has outside of the space, and in it."""
+        """Return ‖φ(b) - P‖² of all points P = m + z V and b of the basis, from parts outside and inside the space."""
         xp, wide = namespace_of(Z), self.norms.dtype
         S = cast(self.scores[:, : Z.shape[1]], wide)
         Z = cast(Z, wide)
@@ -144,8 +144,7 @@ def _points(basis: Array, mean: Array | None) -> Array:
 def _moved_into_reach(x: Array, b: Array, most: Array) -> Array:
     """Return the rows x, moved towards b where they are further from it than `most`.
 
-    Differences of distances give the position. Distances to far neighbors, whose kernel values near 0 have few digits,
-    could move a point away from its nearest neighbor.
+    Distances to far neighbors, whose kernel values near 0 have few digits, could move a point away from the nearest.
     """
     xp = namespace_of(x)
     steps = x - b
@@ -158,15 +157,14 @@ def _moved_into_reach(x: Array, b: Array, most: Array) -> Array:
 def _coordinates(gram: np.ndarray, products: np.ndarray, most: np.ndarray) -> np.ndarray:
     """Return u with x = center + Σ u_i (b_i - center): (G + μ)⁺ products, G the neighbors' centered Gram matrix.
 
-    μ is 0 (the paper) unless ‖x - center‖ is beyond BELIEVED times the root of `most`, which it cannot be for any point
-    at these distances: neighbors that are nearly flat make spreads of a small disagreement. Then μ is the smallest
-    with ‖x - center‖² <= most.
+    μ is 0 (the paper) unless ‖x - center‖ exceeds BELIEVED times the root of `most`, which no point at these distances
+    does: nearly flat neighbors amplify small errors. Then μ is the smallest with ‖x - center‖² <= most.
     """
     values, vectors = np.linalg.eigh(gram)
     largest = np.where(values[:, -1:] > 0.0, values[:, -1:], 1.0)
     values = values / largest
     values = np.where(values > FLAT, values, 0.0)
-    # A constant in the products falls out, but for the rounding of the center, which an offset makes large.
+    # A constant in the products cancels. The rounding of the center, which an offset makes large, does not.
     along = np.einsum("ikj,ik->ij", vectors, (products - products.mean(axis=1, keepdims=True)) / largest)
     shift = _shift(values, along, np.maximum(most / largest[:, 0], 0.0) + FLAT)
     found = np.divide(along, values + shift[:, None], out=np.zeros_like(values), where=values > 0.0)
@@ -176,7 +174,7 @@ def _coordinates(gram: np.ndarray, products: np.ndarray, most: np.ndarray) -> np
 def _shift(values: np.ndarray, along: np.ndarray, most: np.ndarray) -> np.ndarray:
     """Return μ for every row: 0, or the solution of Σ λ a² / (λ + μ)² = most, by Newton's method on 1 / its root.
 
-    From 0 no step leads too far (Moré & Sorensen, SIAM J. Sci. Stat. Comput. 4 (1983) 553).
+    From 0 no step is too long (Moré & Sorensen, SIAM J. Sci. Stat. Comput. 4 (1983) 553).
     """
     shift = np.zeros(len(most))
     held = _lengths(values, along, shift)[0] > BELIEVED * np.sqrt(most)

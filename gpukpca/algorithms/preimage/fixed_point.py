@@ -26,11 +26,11 @@ from gpukpca.backend.rows import by_panels, feature_means, gather_rows, shifted_
 from gpukpca.kernels import Kernel, Scale
 from gpukpca.kernels.prepared import PreparedRows
 
-# Where positive and negative weights cancel to less than this share of their size, their mean is no place to go to.
+# Where weights cancel to less than this share of their size, their weighted mean is no useful step.
 CANCELLED = 0.01
 # Steps shorter than this share of the spread of the data are rounding, in eps.
 SHORTEST = 20.0
-# Halvings of a step after which no improvement is to be had.
+# Halvings of a step after which no improvement is possible.
 HALVINGS = 40
 
 
@@ -43,7 +43,7 @@ class FixedPoint(Preimage):
     points: Array = field_of("m d", "The basis less `mean`.", "derived")
     mean: Array = field_of("d", "In the widest type.")
     scores: Array = field_of(
-        "m p", "Of the basis: where no start is given, the basis point with the nearest scores is the start."
+        "m p", "Of the basis; without a start, a point starts at the basis point with the nearest scores."
     )
     spread: float = field_of("", "Root mean square of ‖b - mean‖.", "nonnegative")
     slope: Kernel = field_of("", "h, up to a factor.", "derived")
@@ -72,16 +72,16 @@ class FixedPoint(Preimage):
         return cls(space, points, mean, scores, spread, slope, max_iter, tol)
 
     def __call__(self, Z: Array, start: Array | None = None) -> Preimages:
-        """Return the pre-images of scores (rows, q). Cost: m kernel values and 4 m d operations a point and look."""
+        """Return the pre-images of scores (rows, q). Cost an iteration and point: m kernel values, 4 m d operations."""
         slope, kernel = (_Prepared(k, k.prepare(self.points)) for k in (self.slope, self.space.kernel))
-        values = None if self.slope == self.space.kernel else kernel
+        search = _Search(self, slope, None if self.slope == self.space.kernel else kernel)
         rows = max(1, blocking.PREIMAGE_ENTRIES.on(is_on_gpu(Z)) // int(self.points.shape[0]))
         panels = row_slices(int(Z.shape[0]), rows)
 
         def panel(bounds: tuple[int, int]) -> Preimages:
             Zp = Z[slice(*bounds), :]
             begin = self._begin(Zp, None if start is None else start[slice(*bounds), :])
-            return _Search(self, slope, values, self.space.weights(Zp)).run(begin)
+            return search.run(self.space.weights(Zp), begin)
 
         found = map_in_order(panel, panels, worker_count(Z, self.space.n_jobs))
         points = namespace_of(Z).concat([part for part, _ in found], axis=0)
@@ -97,7 +97,7 @@ class FixedPoint(Preimage):
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A kernel with the basis made ready for it."""
+    """A kernel with the basis prepared for it."""
 
     kernel: Kernel
     rows: PreparedRows
@@ -110,7 +110,7 @@ class _Prepared:
 
 @dataclass(frozen=True)
 class _State:
-    """Points under way: arrays with one row for each."""
+    """Unfinished points: arrays with one row for each. `value` is g, a sum of terms of the size `size`."""
 
     weights: Array
     x: Array
@@ -121,94 +121,81 @@ class _State:
     length: Array
 
     def taken(self, chosen: np.ndarray) -> _State:
-        """Return the state of the points named by host integers."""
+        """Return the state of some points, by indices on the host."""
         return _State(*(gather_rows(part, chosen) for part in vars(self).values()))
 
 
+@dataclass(frozen=True)
 class _Search:
     """The iteration for one panel of points.
 
-    A full step goes to the weighted mean of the basis. It is taken where g does not fall, else halved: the direction
+    A full step leads to the weighted mean of the basis. It is taken where g does not fall, else halved. The direction
     is that of the gradient of g, so a short enough step is always taken.
     """
 
-    def __init__(self, task: FixedPoint, slope: _Prepared, values: _Prepared | None, weights: Array) -> None:
-        self.task, self.slope, self.values, self.weights = task, slope, values, weights
-        self.wide = task.mean.dtype
-        self.xp = namespace_of(weights)
-        self.enough = task.tol * task.spread
+    task: FixedPoint
+    slope: _Prepared
+    values: _Prepared | None
 
-    def run(self, start: Array) -> Preimages:
+    def run(self, weights: Array, start: Array) -> Preimages:
         """Return all points: those that converge leave the iteration, the others stay until `max_iter`."""
-        count = int(start.shape[0])
-        state, restarted = self._first(start)
-        numbers, n_iter = np.arange(count), np.full(count, self.task.max_iter)
+        xp, task, count = namespace_of(weights), self.task, int(start.shape[0])
+        state, vanishing = self._evaluate(weights, start)
+        restarted = to_host(vanishing)
+        if restarted.any():  # at the nearest point of the basis
+            instead = gather_rows(task.points, nearest(start, task.points))
+            state, _ = self._evaluate(weights, xp.where(vanishing[:, None], instead, start))
+        indices, n_iter = np.arange(count), np.full(count, task.max_iter)
         converged = np.zeros(count, dtype=bool)
         pieces, order = [], []
-        for looks in range(1, self.task.max_iter + 1):
-            arrived, stuck = self._finished(state)
-            converged[numbers[arrived]] = True
-            gone = arrived | stuck | (looks == self.task.max_iter)
-            if gone.any():
-                n_iter[numbers[gone]] = looks
-                pieces.append(gather_rows(state.x, np.flatnonzero(gone)))
-                order.append(numbers[gone])
-                numbers = numbers[~gone]
-                if not numbers.size:
+        for iteration in range(1, task.max_iter + 1):
+            length, size, step = (to_host(part) for part in (state.length, state.size, state.step))
+            # A point whose weights are all 0 has no step to make and has not converged.
+            arrived = (length <= task.tol * task.spread) & (size > 0)
+            done = arrived | (step < 2.0**-HALVINGS) | (size == 0) | (iteration == task.max_iter)
+            converged[indices[arrived]] = True
+            if done.any():
+                n_iter[indices[done]] = iteration
+                pieces.append(gather_rows(state.x, np.flatnonzero(done)))
+                order.append(indices[done])
+                indices = indices[~done]
+                if not indices.size:
                     break
-                state = state.taken(np.flatnonzero(~gone))
+                state = state.taken(np.flatnonzero(~done))
             state = self._next(state)
         back = np.argsort(np.concatenate(order))
-        return gather_rows(self.xp.concat(pieces, axis=0), back), PreimageInfo(converged, n_iter, restarted)
+        return gather_rows(xp.concat(pieces, axis=0), back), PreimageInfo(converged, n_iter, restarted)
 
-    def _first(self, start: Array) -> tuple[_State, np.ndarray]:
-        """Return the state at the start, or, where the weights vanish there, at the nearest point of the basis."""
-        state, vanishing = self._look(self.weights, start)
-        restarted = to_host(vanishing)
-        if restarted.any():
-            instead = gather_rows(self.task.points, nearest(start, self.task.points))
-            state, _ = self._look(self.weights, self.xp.where(vanishing[:, None], instead, start))
-        return state, restarted
-
-    def _look(self, weights: Array, x: Array) -> tuple[_State, Array]:
+    def _evaluate(self, weights: Array, x: Array) -> tuple[_State, Array]:
         """Return g, its size and the full step at x, and a mask of rows whose weights cancel or vanish."""
-        xp = self.xp
+        xp, wide = namespace_of(weights), self.task.mean.dtype
         W = self.slope.weighted(x, weights)
-        total, size = xp.sum(W, axis=1, dtype=self.wide), xp.sum(xp.abs(W), axis=1, dtype=self.wide)
+        total, size = xp.sum(W, axis=1, dtype=wide), xp.sum(xp.abs(W), axis=1, dtype=wide)
         least = CANCELLED * size
         there = size > float(xp.finfo(W.dtype).smallest_normal)
         below = xp.where(there, xp.where(total > least, total, least), xp.ones_like(size))
-        up = cast(W @ self.task.points, self.wide) - total[:, None] * cast(x, self.wide)
+        up = cast(W @ self.task.points, wide) - total[:, None] * cast(x, wide)
         direction = xp.where(there[:, None], up / below[:, None], xp.zeros_like(up))
         value = total
         if self.values is not None:
             W = self.values.weighted(x, weights)
-            value, size = xp.sum(W, axis=1, dtype=self.wide), xp.sum(xp.abs(W), axis=1, dtype=self.wide)
-        size = xp.where(there, size, xp.zeros_like(size))  # values may be there where nothing pulls
+            value, size = xp.sum(W, axis=1, dtype=wide), xp.sum(xp.abs(W), axis=1, dtype=wide)
+        size = xp.where(there, size, xp.zeros_like(size))  # values may be there where the slope vanishes
         direction = cast(direction, x.dtype)
         length = square_sums(direction) ** 0.5
         step = full((int(x.shape[0]),), 1.0, x)
         return _State(weights, x, value, size, direction, step, length), xp.logical_or(~there, total <= least)
 
-    def _finished(self, state: _State) -> tuple[np.ndarray, np.ndarray]:
-        """Return masks of the points that have converged, and of those that cannot be improved though they have not.
-
-        A point whose weights are all 0 has no step to make and has not converged.
-        """
-        length, size, step = (to_host(part) for part in (state.length, state.size, state.step))
-        arrived = (length <= self.enough) & (size > 0)
-        return arrived, ~arrived & ((step < 2.0**-HALVINGS) | (size == 0))
-
     def _next(self, state: _State) -> _State:
-        """Return the state after a step; where g falls by more than rounding, the step is halved for the next look."""
-        xp = self.xp
-        ahead, _ = self._look(state.weights, state.x + state.step[:, None] * state.direction)
+        """Return the state after a step; where g falls by more than rounding, the next step is half as long."""
+        xp = namespace_of(state.x)
+        ahead, _ = self._evaluate(state.weights, state.x + state.step[:, None] * state.direction)
         slack = 8.0 * epsilon(state.x) * (state.size + ahead.size)
         better = ahead.value >= state.value - slack
         halved = replace(state, step=0.5 * state.step)
-
-        def chosen(new: Array, old: Array) -> Array:
-            return xp.where(better[:, None] if new.ndim == 2 else better, new, old)
-
-        parts = {name: chosen(getattr(ahead, name), old) for name, old in vars(halved).items() if name != "weights"}
+        parts = {
+            name: xp.where(better[:, None] if old.ndim == 2 else better, getattr(ahead, name), old)
+            for name, old in vars(halved).items()
+            if name != "weights"
+        }
         return _State(state.weights, **parts)

@@ -33,7 +33,7 @@ class PreimageInfo:
 
     @classmethod
     def direct(cls, count: int) -> PreimageInfo:
-        """Return the information about points that were found without iterating."""
+        """Return the information about points computed without iterations."""
         return cls(np.ones(count, dtype=bool), np.zeros(count, dtype=np.int64), np.zeros(count, dtype=bool))
 
     @classmethod
@@ -43,7 +43,7 @@ class PreimageInfo:
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-# Points (m, d) of data space, and how each was found.
+# Points (m, d) of data space, with information about each.
 Preimages = tuple[Array, PreimageInfo]
 
 
@@ -54,10 +54,7 @@ class Preimage(Protocol):
         """Return the pre-images of scores (m, q); an iteration begins at the points `start` (m, d), where given."""
 
     def of_first(self, count: int) -> Preimage:
-        """Return the pre-image of scores of the first components, at most as many as were fitted.
-
-        Most take fewer scores as they are.
-        """
+        """Return the pre-image of scores of the first `count` components; most methods take fewer scores directly."""
         return self
 
 
@@ -129,8 +126,8 @@ def _concatenated(parts: Sequence[Preimages]) -> Preimages:
     missing = int(np.sum(~info.converged))
     if missing:
         warn_user(
-            f"{missing} of {len(info.converged)} pre-images have not converged after {int(info.n_iter.max())} looks at "
-            "most. Allow more (max_iter) or a larger tol of FixedPointPreimage; return_info=True says which.",
+            f"{missing} of {len(info.converged)} pre-images did not converge within {int(info.n_iter.max())} "
+            "iterations. Allow more (max_iter) or a larger tol of FixedPointPreimage; return_info=True says which.",
             ConvergenceWarning,
         )
     return points, info

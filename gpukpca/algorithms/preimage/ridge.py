@@ -83,7 +83,7 @@ def _by_all(X: Array, scores: Array, kernel: Kernel, mean: Array | None, rule: R
 def _by_landmarks(X: Array, scores: Array, kernel: Kernel, mean: Array | None, rule: RidgeRule) -> tuple[Array, Array]:
     """Return landmarks S and coefficients for K ≈ F Fᵀ: L⁻ᵀ (FᵀF + alpha I)⁻¹ Fᵀ(X - mean), features L⁻¹ k(S, z)."""
     op = TiledGram(kernel, scores, cached_tiles=0, n_jobs=rule.n_jobs)
-    # The same landmarks in every fit: a pre-image is no place for chance.
+    # A fixed generator gives the same landmarks in every fit.
     factor = Nystrom(rule.landmarks).factor(op, 1, np.random.default_rng(0))
     F = factor.F
     products = np.zeros((factor.rank, int(X.shape[1])))

@@ -122,15 +122,15 @@ class FixedPointPreimage(PreimageOptions, BaseEstimator):
     Parameters
     ----------
     max_iter : int >= 1
-        Most looks at a point.
+        Most iterations of a point.
     tol : float >= 0
-        A point has arrived when its next step is at most `tol` times the spread of the data, the root mean square of
+        A point has converged when its next step is at most `tol` times the spread of the data, the root mean square of
         their distance from the mean. 20 eps at least.
 
     Notes
     -----
     For "rbf", "rational_quadratic", "matern" with nu > 1/2, and sums, products, multiples, powers and exponentials of
-    them. A look costs m kernel values and about 4 m d operations a point, m training points or landmarks.
+    them. An iteration costs m kernel values and about 4 m d operations a point, m training points or landmarks.
 
     Mika, Schölkopf, Smola, Müller, Scholz & Rätsch, NIPS 11 (1999).
     """
