@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpukpca._rules import COUNT
 from gpukpca._typing import Array, ArrayLike
 from gpukpca.algorithms.latent.fit import fit_em, fit_spectrum, is_direct
-from gpukpca.algorithms.latent.model import LatentFit
+from gpukpca.algorithms.latent.model import LatentFit, denoise, impute, points_of, scores_of
 from gpukpca.algorithms.latent.priors import ARDPrior, FlatPrior, LatentPrior
 from gpukpca.algorithms.latent.settings import LatentSettings
 from gpukpca.algorithms.placement import Placement, to_caller
@@ -172,7 +172,7 @@ class LatentVariableEstimator(
         -----
         Cost O(m d p) for complete rows, O(m (d p² + p³)) for the others.
         """
-        return self._delivered(self._answer(X, "transform", LatentFit.scores_of), X)
+        return self._delivered(self._answer(X, "transform", scores_of), X)
 
     def posterior_covariance(self, X: Any = None) -> Array:
         """Return the covariance σ² M⁻¹ of z given x, the same for all complete rows.
@@ -219,7 +219,7 @@ class LatentVariableEstimator(
         check_is_fitted(self)
         with device_context(self._result.components), overflow_allowed():
             Z = checked_scores(X, self.components_, self._result.n_components)
-            return self._delivered(self._result.points_of(Z), X)
+            return self._delivered(points_of(self._result, Z), X)
 
     @supports_dask("points")
     def denoise(self, X: ArrayLike) -> Array:
@@ -237,7 +237,7 @@ class LatentVariableEstimator(
         ------
         NotFittedError, ValueError
         """
-        return self._delivered(self._answer(X, "denoise", LatentFit.denoise), X)
+        return self._delivered(self._answer(X, "denoise", denoise), X)
 
     def impute(self, X: ArrayLike) -> Array:
         """Return X with the means of missing entries given the others in their place.
@@ -254,7 +254,7 @@ class LatentVariableEstimator(
         ------
         NotFittedError, ValueError
         """
-        return self._delivered(self._answer(X, "impute", LatentFit.impute), X)
+        return self._delivered(self._answer(X, "impute", impute), X)
 
     def _log_densities(self, X: Any) -> Array:
         densities = self._answer(X, "score_samples", lambda fit, Y: fit.in_dtype(fit.model.log_likelihood(Y)))

@@ -41,6 +41,7 @@ from gpukpca.eigen.residuals import signs
 # The noise floor of EM is a share of the largest variance at its start, which may grow by 1 / GROWN.
 GROWN = 0.01
 
+TOO_LARGE = "The new rows are too large."
 # From centered complete rows (b, d), or those with 0 for missing entries and the mask, to results for all rows.
 OfComplete = Callable[[Array], Array]
 OfIncomplete = Callable[[Array, Array], Array]
@@ -263,42 +264,17 @@ class LatentFit:
     def transform(self, X_new: Array) -> Array:
         """Return the posterior means (m, p) of z of new rows (m, d); NaN is a missing entry."""
         with device_context(self.components), overflow_allowed():
-            return self.scores_of(self._rows(X_new))
+            return scores_of(self, self._rows(X_new))
 
     def inverse_transform(self, Z: Array) -> Array:
         """Return the means W z + μ (m, d) of x for given z (m, p)."""
         with device_context(self.components), overflow_allowed():
-            return self.points_of(new_scores(Z, self.n_components, self.components))
+            return points_of(self, new_scores(Z, self.n_components, self.components))
 
     def log_density(self, X_new: Array) -> Array:
         """Return the log-likelihood (m,) of the observed entries of new rows (m, d)."""
         with device_context(self.components), overflow_allowed():
             return self.in_dtype(self.model.log_likelihood(self._rows(X_new)))
-
-    def scores_of(self, rows: Array) -> Array:
-        """Return the posterior means (m, p) of checked rows."""
-        means = self.in_dtype(self.model.posterior_means(rows))
-        check_finite(means, "The new rows are too large.", "The array of posterior means")
-        return means
-
-    def points_of(self, Z: Array) -> Array:
-        """Return the points (m, d) of checked scores (m, p)."""
-        points = self.in_dtype(self.model.points(cast(move(Z, self.model.axes), self.model.axes.dtype)))
-        check_finite(points, "The scores are too large.", "The array of points")
-        return points
-
-    def denoise(self, rows: Array) -> Array:
-        """Return W ⟨z⟩ + μ (m, d) of checked rows."""
-        return self.points_of(self.model.posterior_means(rows))
-
-    def impute(self, rows: Array) -> Array:
-        """Return checked rows with W ⟨z⟩ + μ in place of missing entries, where they are and in their dtype."""
-        points = self.model.points(self.model.posterior_means(rows))
-        rows = dense_rows(rows)
-        xp = namespace_of(rows)
-        whole = xp.where(xp.isnan(rows), cast(move(points, rows), rows.dtype), rows)
-        check_finite(whole, "The model is too large for the data.", "The array of points")
-        return whole
 
     def in_dtype(self, result: Array) -> Array:
         """Return a result of the model in the dtype of the data."""
@@ -312,3 +288,35 @@ class LatentFit:
 def _in_full(numbers: np.ndarray, like: Array) -> Array:
     """Return host numbers where `like` is, in the widest type there."""
     return from_host(numbers, like, accumulation_dtype(like))
+
+
+# -- of checked rows ---------------------------------------------------------------------------------------------------
+
+
+def scores_of(fit: LatentFit, rows: Array) -> Array:
+    """Return the posterior means (m, p) of checked rows."""
+    means = fit.in_dtype(fit.model.posterior_means(rows))
+    check_finite(means, TOO_LARGE, "The array of posterior means")
+    return means
+
+
+def points_of(fit: LatentFit, Z: Array, advice: str = "The scores are too large.") -> Array:
+    """Return the points (m, d) of checked scores (m, p)."""
+    points = fit.in_dtype(fit.model.points(cast(move(Z, fit.model.axes), fit.model.axes.dtype)))
+    check_finite(points, advice, "The array of points")
+    return points
+
+
+def denoise(fit: LatentFit, rows: Array) -> Array:
+    """Return W ⟨z⟩ + μ (m, d) of checked rows."""
+    return points_of(fit, fit.model.posterior_means(rows), TOO_LARGE)
+
+
+def impute(fit: LatentFit, rows: Array) -> Array:
+    """Return checked rows with W ⟨z⟩ + μ in place of missing entries, where they are and in their dtype."""
+    points = fit.model.points(fit.model.posterior_means(rows))
+    rows = dense_rows(rows)
+    xp = namespace_of(rows)
+    whole = xp.where(xp.isnan(rows), cast(move(points, rows), rows.dtype), rows)
+    check_finite(whole, "The model is too large for the data.", "The array of points")
+    return whole
