@@ -234,6 +234,20 @@ def test_no_iteration_makes_it_worse(rng, X, method, name):
         assert np.sum(model.weights_) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_the_iteration_ends_where_it_gains_no_more_than_the_tolerance(method):
+    X, tol = 1e3 * np.random.default_rng(0).standard_t(2.5, (400, 4)), 1e-3
+    model = LocalPCA(3, 1, method=method, n_init=1, tol=tol, random_state=0).fit(X)
+    if method == "hard":
+        gains, least = -np.diff(model.errors_), tol * np.sum(np.var(X, axis=0))
+    else:
+        gains, least = np.diff(model.log_likelihoods_), tol
+    assert model.converged_
+    assert len(gains) == model.n_iter_ > 5
+    assert gains[-1] <= least
+    assert np.all(gains[:-1] > least)
+
+
 def test_the_last_value_is_the_score_and_another_method_has_another_history(X):
     mixture, hard = (LocalPCA(3, 2, method=method, random_state=0).fit(X) for method in METHODS)
     assert mixture.score(X) == pytest.approx(mixture.log_likelihoods_[-1], rel=1e-12)

@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, ShuffleSpli
 from gpukpca import KernelPCA, Progress, load
 from gpukpca.decomposition import DistanceConstraintPreimage, FixedPointPreimage, RidgePreimage
 from gpukpca.exceptions import ConvergenceWarning, PrecisionWarning
-from gpukpca.kernels import RBF, Laplacian
+from gpukpca.kernels import RBF, Laplacian, Sigmoid
 from gpukpca.model_selection import KernelPCACV
 from gpukpca.model_selection.grid import automatic_gammas
 from tests import tolerances
@@ -104,6 +104,8 @@ def test_the_table_is_that_of_grid_search(name: str):
     assert ours.score(X) == pytest.approx(theirs.score(X), rel=1e-9)
     if settings.get("eigen_solver") == "dense":
         assert ours.sharing_.startswith("distances once a fold; one decomposition for each of 2")
+    if name == "shares of the variance":
+        assert ours.sharing_.startswith("distances once a fold for 3 of 9 fits")
 
 
 def test_scikit_learns_ridge_is_searched_by_its_flag():
@@ -251,11 +253,12 @@ def test_splitters_may_look_at_labels_and_groups():
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_progress_is_reported_to_the_last_fit(n_jobs: int):
     events: list[Progress] = []
-    KernelPCACV(gammas=GAMMAS, n_components=COMPONENTS, cv=3, n_jobs=n_jobs, verbose=events.append).fit(blobs())
+    search = KernelPCACV(gammas=GAMMAS, n_components=COMPONENTS, cv=3, n_jobs=n_jobs, verbose=events.append)
+    search.set_params(param_grid={"kernel": ["rbf", "laplacian"]}).fit(blobs())  # of two families
     done = [event.done for event in events]
     assert {event.stage for event in events} == {"fold"}
-    assert done == sorted(done)
-    assert (done[-1], events[-1].total, events[-1].text) == (18, 18, "fold 3 of 3: 18 of 18 fits")
+    assert done == sorted(set(done))
+    assert (done[-1], events[-1].total, events[-1].text) == (36, 36, "fold 3 of 3: 36 of 36 fits")
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------
@@ -281,6 +284,12 @@ FAILURES = {
     ),
     "an indefinite kernel": (
         {"kernel": "sigmoid", "gammas": [0.01, 5.0], "n_components": [1, 15], "cv": 2},
+        np.random.default_rng(0).standard_normal((40, 6)),
+        "IndefiniteKernelError: There are significant negative eigenvalues",
+        15,
+    ),
+    "an indefinite kernel of no family": (
+        {"kernel": Sigmoid(5.0) + Sigmoid(5.0), "n_components": [1, 15], "cv": 2},
         np.random.default_rng(0).standard_normal((40, 6)),
         "IndefiniteKernelError: There are significant negative eigenvalues",
         15,
