@@ -18,6 +18,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from gpukpca._files import plain_target, replaced_whole
+from gpukpca._formatting import printable
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 
 Header = dict[str, Any]
@@ -167,8 +168,8 @@ def _json(value: Any) -> str:
 
 
 def _check_plain(header: Any) -> None:
-    """Raise `ModelFormatError` for more levels or longer integers than a header may have."""
-    level, depth = [header], 0
+    """Raise `ModelFormatError` for more levels or longer integers than a header may have, and for unprintable keys."""
+    level, depth = [[header]], 0
     while level := [part for value in level for part in _parts(value)]:
         depth += 1
         if depth > MOST_LEVELS:
@@ -176,6 +177,8 @@ def _check_plain(header: Any) -> None:
         for value in level:
             if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
                 raise ModelFormatError("its header has an integer beyond 64 bits")
+            if isinstance(value, dict) and not all(printable(key) == key for key in value):
+                raise ModelFormatError("its header has a key with control characters")
 
 
 def _parts(value: Any) -> list[Any]:
@@ -201,4 +204,5 @@ def _refused() -> Iterator[None]:
     except ModelFormatError:
         raise
     except (SafetensorError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as e:
-        raise ModelFormatError(f"it is damaged, cut off, or no safetensors file of gpukpca ({e})") from e
+        message = printable(str(e))[:200]  # which may quote names of the file
+        raise ModelFormatError(f"it is damaged, cut off, or no safetensors file of gpukpca ({message})") from None

@@ -146,7 +146,7 @@ MODELS: dict[str, tuple[Any, Callable[[], Any]]] = {
 
 
 def fitted(name: str) -> tuple[Any, Any]:
-    """A fitted model, and its data."""
+    """Return a fitted model and its data."""
     estimator, make = MODELS[name]
     X = make()
     with warnings.catch_warnings():

@@ -329,7 +329,7 @@ def _steps(header: Header, arrays: Arrays) -> list[Any]:
         if len({step.n_features_in_ for step in steps}) > 1:
             raise ModelFormatError("its scaler and its estimator have other features")
         if unknown := sorted(set(arrays) - set(_names_in(header))):
-            raise ModelFormatError(f"no part of it has the arrays {', '.join(unknown)[:200]}")
+            raise ModelFormatError(f"no part of it has the arrays {printable(', '.join(unknown))[:200]}")
         return steps
 
 

@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from gpukpca._container import LARGEST_HEADER, MOST_LEVELS, is_container, read_container, write_container
+from gpukpca._formatting import printable
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 
 HEADER = {"number": 0.1, "texts": ["é\n", None, True], "nested": {"integer": -(2**63) + 1}}
@@ -146,6 +147,8 @@ HOSTILE = {
     "a header that is a number": raw('{"__metadata__": {"gpukpca": "3"}}'),
     "a header that is no JSON": raw('{"__metadata__": {"gpukpca": "{"}}'),
     "a wrong digest": foreign(),
+    "an unprintable key": foreign('{"\\u001b": 1}'),
+    "an unprintable array": foreign(array=', "\\u001b": {"dtype": "F64", "shape": [9], "data_offsets": [0, 8]}'),
     "a key twice": foreign('{"a": 1, "a": 1}'),
     "NaN": foreign('{"a": NaN}'),
     "a number beyond float64": foreign('{"a": 1e999}'),
@@ -168,7 +171,11 @@ HOSTILE = {
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_files_are_refused(case: str, tmp_path: Path) -> None:
-    assert refused(tmp_path / "y", HOSTILE[case])
+    (tmp_path / "y").write_bytes(HOSTILE[case])
+    with pytest.raises(ModelFormatError) as failure:
+        read_container(tmp_path / "y", "model")
+    assert printable(str(failure.value)) == str(failure.value)
+    assert failure.value.__cause__ is None
 
 
 def test_a_long_header_is_refused_before_it_is_parsed(tmp_path: Path) -> None:

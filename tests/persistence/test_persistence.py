@@ -643,7 +643,7 @@ def missing(path: str) -> Callable[[Header, Arrays], Any]:
 
 
 def without_array(path: str) -> Callable[[Header, Arrays], Any]:
-    """A part becomes None."""
+    """Return a change after which a part is None."""
 
     def remove(header: Header, arrays: Arrays) -> None:
         arrays.pop(get(header, f"steps.0.{path}")["array"])
