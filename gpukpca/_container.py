@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -87,19 +87,9 @@ def read_container(path: str | os.PathLike[str], kind: str) -> tuple[Header, Arr
     OSError
         No such file, a directory, no permission.
     """
-    with _plain_file(path) as file, _refused():
-        size = os.fstat(file.fileno()).st_size
-        length = int.from_bytes(file.read(8), "little")
-        if length > min(size - 8, LARGEST_HEADER):
-            raise ModelFormatError("it is empty, cut off, or no safetensors file of gpukpca")
-        head = file.read(length)
-        # The open file by its handle: `path` may be replaced at any time.
-        handle = f"/dev/fd/{file.fileno()}"
-        with safe_open(handle if os.path.exists(handle) else os.fspath(path), "numpy") as tensors:
-            content = _content(tensors, kind)
-            stored = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118  # no mapping
+    with _opened(path, kind) as (head, content, tensors):
+        stored = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118  # no mapping
         header, transposed, digest = content["header"], content["transposed"], content["sha256"]
-        _check_plain(header)
         # safetensors accepts other spellings and keys that it does not know.
         if head != _head(kind, digest, header, transposed, stored):
             raise ModelFormatError("it is damaged, or other software wrote it: its header is not as gpukpca writes it")
@@ -109,15 +99,9 @@ def read_container(path: str | os.PathLike[str], kind: str) -> tuple[Header, Arr
 
 
 def read_header(path: str | os.PathLike[str], kind: str) -> Header:
-    """Return the header of a file of a kind, with no check of its digest.
-
-    Raises
-    ------
-    ModelFormatError, OSError
-        As `read_container`.
-    """
-    with _plain_file(path), _refused(), safe_open(os.fspath(path), "numpy") as tensors:
-        header: Header = _content(tensors, kind)["header"]
+    """Return the header of a file of a kind, with no check of its digest; raise as `read_container`."""
+    with _opened(path, kind) as (_, content, _):
+        header: Header = content["header"]
         return header
 
 
@@ -128,14 +112,6 @@ def is_container(path: str | os.PathLike[str], kind: str) -> bool:
         return False
     with open(path, "rb") as file:
         return file.read(8 + len(begin))[8:] == begin
-
-
-def _content(tensors: Any, kind: str) -> Header:
-    """Return what the metadata of a safetensors file hold for us."""
-    content: Header = json.loads((tensors.metadata() or {}).get(KEY, "{}"))
-    if content.get("kind") != kind:
-        raise ModelFormatError(f"it is no {kind} of gpukpca but another safetensors file")
-    return content
 
 
 def _head(kind: str, digest: str, header: Header, transposed: list[str], stored: Arrays) -> bytes:
@@ -187,13 +163,26 @@ def _parts(value: Any) -> list[Any]:
 
 
 @contextmanager
-def _plain_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Yield an open plain file. Opening a pipe would wait for a writer, and a device has no end."""
+def _opened(path: str | os.PathLike[str], kind: str) -> Iterator[tuple[bytes, Header, Any]]:
+    """Yield the header of a safetensors file as bytes, its entry for this library, and the reader of its arrays."""
     mode = os.stat(path).st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a directory says what is wrong
+    # Opening a pipe would wait for a writer, and a device has no end; opening a directory is an error by itself.
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise ModelFormatError("it is a device or a pipe, not a file")
-    with open(path, "rb") as file:
-        yield file
+    with open(path, "rb") as file, _refused():
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if length > min(size - 8, LARGEST_HEADER):
+            raise ModelFormatError("it is empty, cut off, or no safetensors file of gpukpca")
+        head = file.read(length)
+        # The open file by its handle: `path` may be replaced at any time.
+        handle = f"/dev/fd/{file.fileno()}"
+        with safe_open(handle if os.path.exists(handle) else os.fspath(path), "numpy") as tensors:
+            content = json.loads((tensors.metadata() or {}).get(KEY, "{}"))
+            if content.get("kind") != kind:
+                raise ModelFormatError(f"it is no {kind} of gpukpca but another safetensors file")
+            _check_plain(content["header"])
+            yield head, content, tensors
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from gpukpca._container import LARGEST_HEADER, MOST_LEVELS, is_container, read_container, write_container
+from gpukpca._container import LARGEST_HEADER, MOST_LEVELS, is_container, read_container, read_header, write_container
 from gpukpca._formatting import printable
 from gpukpca.exceptions import InvalidParameterError, ModelFormatError
 
@@ -63,6 +63,12 @@ def test_any_reader_of_safetensors_reads_the_arrays(path: Path) -> None:
     arrays = load_file(path)
     assert np.array_equal(arrays["C"], ARRAYS["C"])
     assert np.array_equal(arrays["Fortran"].T, ARRAYS["Fortran"])
+
+
+def test_the_header_can_be_read_alone(path: Path) -> None:
+    assert read_header(path, "model") == HEADER
+    with pytest.raises(ModelFormatError, match="no checkpoint"):
+        read_header(path, "checkpoint")
 
 
 def test_the_kind_is_seen_from_the_first_bytes(path: Path, tmp_path: Path) -> None:
