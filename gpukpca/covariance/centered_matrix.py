@@ -30,38 +30,18 @@ class CenteredMatrix(Protocol):
 
     The rows may be dense, sparse, streamed, or on a cluster. A subclass sets `shape`, `dtype`, `like`, `wide` and
     `shift`, and defines `times`, `adjoint`, `materialized` and the four sweeps, which give mean, unit and squares.
-
-    Attributes
-    ----------
-    shape : (n, d)
-    dtype, like
-        Of X; small results are computed where `like` is.
-    wide : dtype
-        The widest floating type there.
-    shift : array, shape (d,)
-        Is subtracted before any product; in the dtype of X.
-    rest : array, shape (d,), wide, or None
-        Mean minus shift in the units of X; None until `measure`.
-    unit : float
-        A power of two that brings the deviations near 1; exactly 1 for ordinary data.
-    scale : host array, shape (d,), or None
-        Divisors of the features.
-    weights : array, shape (d,), wide, or None
-        unit / scale; None means ones.
-    squares : host array, shape (d,)
-        Sums of squares of the columns of Z; not set before `measure`.
     """
 
-    shape: tuple[int, int]
-    dtype: Any
-    like: Array
-    wide: Any
-    shift: Array
-    squares: np.ndarray
-    rest: Array | None = None
-    unit: float = 1.0
-    scale: np.ndarray | None = None
-    weights: Array = None
+    shape: tuple[int, int]  # (n, d)
+    dtype: Any  # of X
+    like: Array  # small results are computed where this is
+    wide: Any  # the widest floating type there
+    shift: Array  # (d,), is subtracted before any product; in the dtype of X
+    squares: np.ndarray  # (d,), sums of squares of the columns of Z, on the host; not set before `measure`
+    rest: Array | None = None  # (d,), wide: mean minus shift in the units of X; None until `measure`
+    unit: float = 1.0  # a power of two that brings the deviations near 1; exactly 1 for ordinary data
+    scale: np.ndarray | None = None  # (d,), divisors of the features, on the host
+    weights: Array = None  # (d,), wide: unit / scale; None means ones
 
     def moments(self) -> Array:
         """Return sums and sums of squares of the shifted, weighted columns, shape (2, d), wide."""

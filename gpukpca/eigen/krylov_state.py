@@ -25,37 +25,17 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class KrylovTask:
-    """Hold what stays fixed over an iteration.
-
-    Attributes
-    ----------
-    op : SymmetricOperator
-    rng : numpy.random.Generator
-    p : int
-        Eigenpairs to compute.
-    b : int
-        Columns of a block.
-    max_columns : int
-        Most columns of the basis.
-    limit : int
-        Most passes.
-    tol : float
-        Relative residual at which the iteration stops.
-    is_fixed : bool
-        The number of passes is `limit`, for any residuals.
-    looks_late : bool
-        The next product may be launched before the Ritz values of the last one are computed.
-    """
+    """Hold what stays fixed over an iteration."""
 
     op: SymmetricOperator
     rng: np.random.Generator
-    p: int
-    b: int
-    max_columns: int
-    limit: int
-    tol: float
-    is_fixed: bool
-    looks_late: bool
+    p: int  # eigenpairs to compute
+    b: int  # columns of a block
+    max_columns: int  # most columns of the basis
+    limit: int  # most passes
+    tol: float  # relative residual at which the iteration stops
+    is_fixed: bool  # the number of passes is `limit`, for any residuals
+    looks_late: bool  # the next product may be launched before the Ritz values of the last one are computed
 
     @property
     def eps(self) -> float:

@@ -39,15 +39,7 @@ LARGEST_DEGREE = 20
 class DotRows(DataRows):
     """Rows whose inner products, times `factor`, make the tile.
 
-    Attributes
-    ----------
-    data : array or CSR matrix, shape (n_rows, d)
-    factor : float
-        Part of the right operand, which is a copy, so that no block is multiplied by its own buffer.
-    mean : array, shape (d,), or None
-        Was subtracted from the rows.
-    copied : bool
-        Whether the rows are a copy, which takes memory in addition to the data.
+    `mean` (d,) was subtracted from them. `copied` rows take memory in addition to the data.
     """
 
     def __init__(self, data: Any, factor: float, mean: Array | None = None, copied: bool = False) -> None:
@@ -63,7 +55,8 @@ class DotRows(DataRows):
 
     @cached_property
     def right(self) -> Any:
-        """Return the rows times `factor` as a new array; CSR rows in float64, because SciPy sums term by term."""
+        """Return the rows times `factor` as a copy, so that no block is multiplied by its own buffer."""
+        # CSR rows in float64: SciPy sums their products term by term.
         return (self.data.astype(np.float64) if is_sparse(self.data) else self.data) * self.factor
 
 

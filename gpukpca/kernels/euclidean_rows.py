@@ -24,36 +24,18 @@ from gpukpca.kernels.prepared import DataRows
 
 @dataclass(frozen=True)
 class Geometry:
-    """The map from the rows of a training set to s, which new rows share.
+    """The map from the rows of a training set to s, which new rows share."""
 
-    Attributes
-    ----------
-    mean : array, shape (d,), or None
-        Is subtracted first; None where rows are kept as they are.
-    gamma : float
-    exponent : int
-        Rows kept as they are were divided by 2**exponent, so that their squares are finite; 0 for ordinary data.
-    flat : bool
-        The tile holds k - 1.
-    wide : bool
-        The matrix product is formed in the widest type.
-    varying : host array of int, or None
-        The features that vary in the training set, where omitting the others from the product pays: a constant feature
-        only adds to the norms of new rows.
-    kink : bool
-        The kernel has one at distance 0, so that near pairs are computed by differences.
-    spread : float
-        Root mean square of gamma ‖x - mean‖² over the training set: the size of what cancels in a distance.
-    """
-
-    mean: Array | None
+    mean: Array | None  # (d,), is subtracted first; None where rows are kept as they are
     gamma: float
-    exponent: int = 0
-    flat: bool = False
-    wide: bool = False
+    exponent: int = 0  # rows kept as they are were divided by 2**exponent, so that their squares are finite
+    flat: bool = False  # the tile holds k - 1
+    wide: bool = False  # the matrix product is formed in the widest type
+    # The features that vary in the training set, on the host, where omitting the others from the product pays: a
+    # constant feature only adds to the norms of new rows.
     varying: np.ndarray | None = None
-    kink: bool = False
-    spread: float = 0.0
+    kink: bool = False  # the kernel has one at distance 0, so that near pairs are computed by differences
+    spread: float = 0.0  # root mean square of gamma ‖x - mean‖² over the training set: the size of what cancels
 
     @property
     def scale(self) -> float:
@@ -62,16 +44,9 @@ class Geometry:
 
 
 class EuclideanRows(DataRows):
-    """Rows in the coordinates of a training set.
+    """Rows in the coordinates of a training set, shape (n_rows, at least d); `dtype` is that of the finished tile."""
 
-    Attributes
-    ----------
-    data : array or CSR matrix, shape (n_rows, at least d)
-    geometry : Geometry
-    dtype : dtype of the finished tile
-    right : operand of the product with other rows; None where distances are differences
-    """
-
+    # The operand of the product with other rows; None where distances are differences.
     right: Any = None
     shifted = property(lambda self: self.geometry.flat)
 
@@ -162,13 +137,7 @@ class ProductRows(EuclideanRows):
 
 
 class SparseProductRows(EuclideanRows):
-    """CSR rows s, shape (n_rows, d), in float64.
-
-    Attributes
-    ----------
-    half_norms : array, shape (n_rows,)
-        ‖s‖²/2.
-    """
+    """CSR rows s, shape (n_rows, d), in float64, with `half_norms` ‖s‖²/2, shape (n_rows,)."""
 
     def __init__(self, data: Any, geometry: Geometry, dtype: Any, half_norms: Array | None = None) -> None:
         super().__init__(data, geometry, dtype)
