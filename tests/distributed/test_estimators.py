@@ -246,8 +246,12 @@ def test_a_fit_on_a_cluster_resumes_from_its_checkpoint(active, tmp_path):
 
 def test_the_checkpoint_of_a_pca_knows_rows_on_a_cluster(active, tmp_path):
     W = np.random.default_rng(0).standard_normal((90, 130))
+    events: list[str] = []
     model = PCA(4, svd_solver="randomized", random_state=0, checkpoint=tmp_path / "job").fit(chunked(W, 30))
-    assert list((tmp_path / "job").iterdir())
+    model.set_params(verbose=lambda event: events.append(event.stage))
+    for count, same in enumerate((chunked(W, 41), chunked(W, 7), W), start=1):  # other panels, and one process
+        model.fit(same)
+        assert events.count("resumed") == count
     with pytest.raises(exceptions.CheckpointError, match="data"):
         model.fit(chunked(W + 1.0, 30))
 
