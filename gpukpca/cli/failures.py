@@ -119,7 +119,7 @@ def _left_in(checkpoint: Path | None) -> str:
 
     if checkpoint is None or not has_checkpoint(checkpoint):
         return NOTHING
-    return f"the checkpoint is in {checkpoint}: the same command goes on from it"
+    return f"the checkpoint is in {checkpoint}: the same command resumes from it"
 
 
 @contextmanager

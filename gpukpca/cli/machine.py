@@ -1,4 +1,4 @@
-"""What the numbers of a run depend on: devices, versions, BLAS libraries; and the memory of the process."""
+"""Devices, versions and BLAS libraries, on which numbers depend, and the memory of the process."""
 
 from __future__ import annotations
 

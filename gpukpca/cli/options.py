@@ -18,20 +18,20 @@ PATH = click.Path(path_type=Path)
 
 
 class NumberOr(click.ParamType):
-    """A number, or one of some words; a whole number is a count, from 1 on."""
+    """A number or one of some names; with `count`, a whole number from 1 on is a count."""
 
-    def __init__(self, name: str, *words: str, count: bool = False) -> None:
-        self.name, self.words, self.count = name, words, count
+    def __init__(self, name: str, *names: str, count: bool = False) -> None:
+        self.name, self.names, self.count = name, names, count
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return an int where the text is one and a count is allowed, else a float, else the word."""
-        if not isinstance(value, str) or value in self.words:
+        if not isinstance(value, str) or value in self.names:
             return value
         try:
             number = int(value) if self.count and value.lstrip("+-").isdigit() else float(value)
         except ValueError:
-            words = "".join(f', or "{word}"' for word in self.words)
-            self.fail(f"{value!r} is not a number{words}.", param, ctx)
+            names = "".join(f', or "{one}"' for one in self.names)
+            self.fail(f"{value!r} is not a number{names}.", param, ctx)
         if self.count and number <= 0:
             self.fail(f"{value} leaves nothing; give at least 1.", param, ctx)
         return number
@@ -87,8 +87,8 @@ class GroupedCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for every group."""
-        asked = self.get_help_option(ctx)
-        for heading, options in {**self.groups, "Help": [asked] if asked else []}.items():
+        helper = self.get_help_option(ctx)
+        for heading, options in {**self.groups, "Help": [helper] if helper else []}.items():
             records = [record for option in options if (record := option.get_help_record(ctx)) is not None]
             with formatter.section(heading):
                 formatter.write_dl(records)

@@ -218,7 +218,7 @@ def _is_header(first: list[str], special: list[int], decimal: str) -> bool:
 
 
 def _number(cell: str, decimal: str) -> float | None:
-    """Return the finite number in a cell, None where there is none."""
+    """Return the finite number in a cell, None for any other cell."""
     if decimal == ",":
         cell = "" if "." in cell else cell.replace(",", ".")
     try:
@@ -239,17 +239,10 @@ def _body(layout: Layout) -> bytes | None:
         body = body.rstrip(b"\r\n")
     # Polars takes a carriage return alone for a part of a cell, reads both decimal signs, and ignores a delimiter at
     # the end of the file.
-    returns = [(part.count(b"\r"), part) for part in (*skipped, body)]
-    alone = any(count and count != part.count(b"\r\n") for count, part in returns)
-    spaced = layout.path.suffix.lower() in SPACED
-    comments = spaced and b"#" in body and re.search(rb"(?m)^\s*#(?: |\s*$)", body)
-    if (
-        comments
-        or not body
-        or alone
-        or body.endswith(layout.delimiter.encode())
-        or (layout.decimal == "," and b"." in body)
-    ):
+    returns = any(b"\r" in part and part.count(b"\r") > part.count(b"\r\n") for part in (*skipped, body))
+    signs = layout.decimal == "," and b"." in body
+    comments = layout.path.suffix.lower() in SPACED and b"#" in body and re.search(rb"(?m)^\s*#(?: |\s*$)", body)
+    if returns or signs or comments or not body or body.endswith(layout.delimiter.encode()):
         return None
     if layout.delimiter == WHITE_SPACE:
         body = "\n".join(" ".join(line.split()) for line in body.decode().split("\n")).encode()
@@ -305,7 +298,10 @@ def _read_exactly(layout: Layout, missing: bool) -> Table:
             next(rows)
         for line, cells in rows:
             if len(cells) != layout.width:
-                raise ValueError(_ragged(layout, line, len(cells)))
+                raise ValueError(
+                    f"{layout.path}, line {line}, column {min(len(cells), layout.width) + 1}: the row has {len(cells)} "
+                    f"cells, and the first row {layout.width} (separated by {DELIMITERS[layout.delimiter]})."
+                )
             numbers = [_number(cells[i], layout.decimal) for i in layout.kept]
             if None in numbers:
                 for number, i in zip(numbers, layout.kept, strict=True):
@@ -317,15 +313,6 @@ def _read_exactly(layout: Layout, missing: bool) -> Table:
     if not values:
         raise ValueError(f"{layout.path} has a header and no rows.")
     return layout.table(np.stack(values), names, labels)
-
-
-def _ragged(layout: Layout, line: int, width: int) -> str:
-    """Return the message for a row of another width."""
-    column = min(width, layout.width) + 1
-    return (
-        f"{layout.path}, line {line}, column {column}: the row has {width} cells, and the first row {layout.width} "
-        f"(separated by {DELIMITERS[layout.delimiter]})."
-    )
 
 
 def _no_number(layout: Layout, line: int, cell: str, column: int) -> str:
@@ -344,7 +331,7 @@ def _no_number(layout: Layout, line: int, cell: str, column: int) -> str:
         )
     if re.fullmatch(r"[+-]?inf(inity)?", cell, re.IGNORECASE):
         return f"{where} is infinite; every cell must be a finite number. Correct or drop the row."
-    if re.fullmatch(r"[+-]?[0-9.,]+e\+?[0-9]+", cell, re.IGNORECASE) and "e" in cell.lower():
+    if re.fullmatch(r"[+-]?[0-9.,]+e\+?[0-9]+", cell, re.IGNORECASE):
         return f"{where} is too large for float64; the largest number is about 1.8e308."
     if _number(cell, "," if layout.decimal == "." else ".") is not None:
         mark = {",": "a decimal comma", ".": "a decimal point"}

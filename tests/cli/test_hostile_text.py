@@ -110,7 +110,7 @@ def test_control_characters_never_reach_the_terminal(place: str) -> None:
 
 
 def test_the_command_line_prints_in_one_place_only() -> None:
-    """What prints by itself would print strings of files as they are."""
+    """Other calls would print strings of files as they are."""
     homes = {"failures.py": {"echo"}, "report.py": {"print"}}
     for path in Path(inputs.__file__).parent.glob("*.py"):
         calls = [node.func for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)]

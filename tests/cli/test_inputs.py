@@ -1,4 +1,4 @@
-"""What the command line reads: delimited text, NumPy files, bundled data sets, and the columns of each."""
+"""The inputs of the command line: delimited text, NumPy files, bundled data sets, and the columns of each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.cli.runs import text as write
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "expected"),
     [
         ("1,2\n3,4\n", "comma, no header"),
         ("1,2\n3,4", "comma, no header"),
@@ -35,16 +35,16 @@ from tests.cli.runs import text as write
         ("a\tb\n1\t2.0\n\n3\t4\n", "tab, header"),
     ],
 )
-def test_text_is_understood(content: str, words: str):
+def test_text_is_understood(content: str, expected: str):
     read = read_input(write("x.csv", content))
     np.testing.assert_array_equal(read.X, [[1, 2], [3, 4]])
-    assert words in read.source
-    assert read.feature_names == (None if "no header" in words else ("a", "b"))
+    assert expected in read.source
+    assert read.feature_names == (None if "no header" in expected else ("a", "b"))
 
 
 @pytest.mark.parametrize("name", ["x.txt", "x.dat"])
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "expected"),
     [
         ("1 2\n3 4\n", "white space, no header"),
         ("  a\t b \n  1 \t 2\n\n 3  4.0\n", "white space, header"),
@@ -58,10 +58,10 @@ def test_text_is_understood(content: str, words: str):
         ("# 1990 1991\n1 2\n3 4\n", "white space, no header"),
     ],
 )
-def test_white_space_separates_where_nothing_else_does(name: str, content: str, words: str):
+def test_white_space_separates_where_nothing_else_does(name: str, content: str, expected: str):
     read = read_input(write(name, content))
     np.testing.assert_array_equal(read.X, [[1, 2], [3, 4]])
-    assert words in read.source
+    assert expected in read.source
 
 
 def test_the_mark_that_savetxt_puts_before_names_is_no_part_of_them():
@@ -217,7 +217,7 @@ def test_columns_are_left_out_of_every_kind_of_input():
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "expected"),
     [
         (("--drop", "none"), "--drop 'none': no such column of the 4 in iris"),
         (("--columns", "4"), "--columns '4': no such column"),
@@ -230,8 +230,8 @@ def test_columns_are_left_out_of_every_kind_of_input():
     ],
 )
 @pytest.mark.parametrize("command", [("fit", "iris", *OUT), ("plan", "iris")])
-def test_a_wrong_selection_of_columns_is_refused(command: tuple, options: tuple, words: str):
-    assert words in refused(*command, *options)
+def test_a_wrong_selection_of_columns_is_refused(command: tuple, options: tuple, expected: str):
+    assert expected in refused(*command, *options)
 
 
 def test_a_header_is_detected_or_stated():

@@ -279,10 +279,10 @@ def test_every_usual_mark_of_a_missing_cell_is_known(mark: str):
 
 
 def test_text_and_infinity_in_a_table_with_missing_cells_are_still_errors():
-    for cell, words in (("six", "is not a number"), ("-inf", "is infinite"), ("1e400", "is too large for float64")):
+    for cell, expected in (("six", "is not a number"), ("-inf", "is infinite"), ("1e400", "is too large for float64")):
         text("t.csv", HOLES.replace("6.5", cell))
         message = refused("fit", "t.csv", "--method", "ppca", "-n", 1, "--index-column", 0, *OUT)
-        assert f"line 4, column 3 (b): {cell!r} {words}" in message
+        assert f"line 4, column 3 (b): {cell!r} {expected}" in message
 
 
 def test_missing_numbers_of_a_matrix_and_standardized_columns(rng: np.random.Generator):

@@ -211,7 +211,7 @@ def test_noise_does_not_set_the_grays_of_the_picture(rng: np.random.Generator, m
 
 
 @pytest.mark.parametrize(
-    ("command", "words"),
+    ("command", "expected"),
     [
         (f"transform {M} wide.npy -o t.npz", "wide.npy has 7 columns of numbers; the model needs 6"),
         (f"denoise {M} x.npy -o t.npz", "the model has no way back to data space: fit it with --preimage"),
@@ -237,8 +237,8 @@ def test_noise_does_not_set_the_grays_of_the_picture(rng: np.random.Generator, m
         (f"transform {M} -o t.npz", "Missing argument 'INPUT' (see gpukpca transform --help).\n"),
     ],
 )
-def test_what_does_not_fit_is_refused(X: np.ndarray, command: str, words: str):
+def test_what_does_not_fit_is_refused(X: np.ndarray, command: str, expected: str):
     fit("x.npy", "-n", 2, *SAVE)
     np.save("wide.npy", np.ones((3, 7)))
     PCA(2).fit(X).save("pca.npz")
-    assert words in refused(*command.split())
+    assert expected in refused(*command.split())
