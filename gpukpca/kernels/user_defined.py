@@ -238,6 +238,15 @@ def _text_of(value: float) -> str:
     return "NaN" if np.isnan(value) else str(value)
 
 
+def check_square(K: Array) -> None:
+    """Raise `InvalidParameterError` where a precomputed training matrix is not square."""
+    if K.shape[0] != K.shape[1]:
+        raise InvalidParameterError(
+            f"a precomputed kernel matrix must be square in fit; got shape {tuple(K.shape)}. Pass K(X, X) to fit and "
+            "K(X_new, X) to transform."
+        )
+
+
 def training_matrix(K: Array) -> Array:
     """Return a square precomputed training matrix, or its symmetric part where rounding made it asymmetric.
 
@@ -245,11 +254,7 @@ def training_matrix(K: Array) -> Array:
     """
     if is_sparse(K):
         raise InvalidParameterError("a precomputed kernel matrix must not be sparse; pass K.toarray().")
-    if K.shape[0] != K.shape[1]:
-        raise InvalidParameterError(
-            f"a precomputed kernel matrix must be square in fit; got shape {tuple(K.shape)}. Pass K(X, X) to fit and "
-            "K(X_new, X) to transform."
-        )
+    check_square(K)
     xp, eps = namespace_of(K), epsilon(K)
     largest, i, j = largest_asymmetry(K)
     if largest > 100.0 * eps * largest_modulus(K):

@@ -72,6 +72,11 @@ def test_the_plan_is_kept_and_can_be_read(X: np.ndarray) -> None:
         assert words in text
 
 
+def test_a_precomputed_matrix_that_is_not_square_has_no_plan() -> None:
+    with pytest.raises(InvalidParameterError, match=r"square in fit; got shape \(5, 3\)"):
+        KernelPCA(2, kernel="precomputed").plan(np.ones((5, 3)))
+
+
 @pytest.mark.parametrize("gram", ["auto", "dense", "tiled"])
 @pytest.mark.parametrize("solver", ["dense", "randomized"])
 def test_storage_and_solver_are_independent(X: np.ndarray, gram: str, solver: str) -> None:

@@ -20,6 +20,7 @@ from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.tiling import tile_edge_for
 from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.prepared import PreparedRows
+from gpukpca.kernels.user_defined import check_square
 
 # Components of the first plan where a share of the variance is requested.
 FIRST_GUESS = 16
@@ -54,6 +55,8 @@ class FitTask(Task):
                 "precomputed kernels and plain callables are stored whole, which a cluster cannot share out. Use a "
                 "kernel object or a name, or fit in one process."
             )
+        if isinstance(kernel, Precomputed):
+            check_square(X)
         template = None if kernel.stored_only else kernel.template(X, centered=True)
         n = int(X.shape[0])
         p = min(n, FIRST_GUESS if settings.is_share else int(settings.n_components or n))
