@@ -31,7 +31,7 @@ AXES_ENTRIES = 2**24
 def largest_residual(
     case: Case, X: np.ndarray, scores: np.ndarray, eigenvalues: np.ndarray | None, device: Put | None = None
 ) -> float:
-    """max ‖Kc u - λ u‖ / λ₁ over the components.
+    """Return max ‖Kc u - λ u‖ / λ₁ over the components.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def largest_residual(
 def eigen_errors(
     case: Case, X: np.ndarray, scores: np.ndarray, eigenvalues: np.ndarray | None, device: Put | None = None
 ) -> tuple[float, np.ndarray | None]:
-    """The largest residual, and the Rayleigh quotients uᵀ Kc u, shape (p,), or None where they are only estimates.
+    """Return the largest residual, and the Rayleigh quotients uᵀ Kc u, shape (p,), or None where they are estimates.
 
     Notes
     -----
@@ -77,7 +77,7 @@ def eigen_errors(
 
 
 def axes_residual(X: np.ndarray, components: np.ndarray, variances: np.ndarray) -> float:
-    """max ‖C v - λ v‖ / λ₁ with the covariance matrix C of X, from centered panels of rows in float64."""
+    """Return max ‖C v - λ v‖ / λ₁ with the covariance matrix C of X, from centered panels of rows in float64."""
     panel = max(1, AXES_ENTRIES // X.shape[1])
     bounds = [(start, min(start + panel, len(X))) for start in range(0, len(X), panel)]
     mean = sum(X[start:stop].sum(axis=0, dtype=np.float64) for start, stop in bounds) / len(X)
@@ -157,7 +157,7 @@ def on_host(a: Any) -> np.ndarray:
 
 
 def sampled(n: int, m: int) -> np.ndarray:
-    """m of n row numbers, all of them in order where m = n."""
+    """Return m of n row numbers, all of them in order where m = n."""
     return np.arange(n) if m >= n else np.sort(np.random.default_rng(0).choice(n, m, replace=False))
 
 

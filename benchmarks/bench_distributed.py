@@ -1,4 +1,4 @@
-"""Products with a kernel matrix on 1 and 2 worker processes of this machine, bytes moved, and a model of more.
+"""Products with a kernel matrix on 1 and 2 worker processes of this machine, and the bytes moved.
 
 ``bash ci/bench.sh -k distributed``; GPUKPCA_CLUSTER_N gives another size than 20 000.
 """
@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.cluster_model import Rates, model_table, pass_bytes, rows_bytes
 from benchmarks.contest import clock, replay
 from gpukpca.distributed import Cluster, ClusterRows, DaskGram
+from gpukpca.distributed.rows import group_count
 from gpukpca.gram import TiledGram
 from gpukpca.kernels import RBF
 
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.large, pytest.mark.benchmark(timer=clock.read)]
 
 @contextmanager
 def cluster(workers: int) -> Iterator[Any]:
-    """The client of worker processes with one thread each."""
+    """Yield the client of worker processes with one thread each."""
     import dask
     import distributed
 
@@ -53,18 +53,25 @@ def data(n: int, columns: int, seed: int) -> np.ndarray:
 
 
 def received(client: Any) -> int:
-    """The most bytes that a worker has had from other workers so far."""
+    """Return the largest number of bytes that a worker has received from other workers."""
     had = client.run(lambda dask_worker: sum(one["total"] for one in dask_worker.transfer_incoming_log))
     return max(had.values())
 
 
-def line_rate(client: Any) -> float:
-    """Bytes a second from worker to worker, of the messages above 100 kB."""
-    logs = client.run(
-        lambda dask_worker: [(one["total"], one["duration"]) for one in dask_worker.transfer_incoming_log]
-    )
-    large = [one for log in logs.values() for one in log if one[0] > 1e5]
-    return sum(size for size, _ in large) / sum(seconds for _, seconds in large) if large else float("nan")
+def share_of_rows(workers: int) -> float:
+    """Return the share of the groups of rows that the pairs of a worker touch, at most."""
+    groups = group_count(workers)
+    return min(1.0, (groups + 1) / (2.0 * workers) + 2.0 / groups)
+
+
+def pass_bytes(workers: int) -> float:
+    """Return the bytes that a worker receives in a pass: rows of V, and both parts of the products that it sums."""
+    return N * B * ITEM * (share_of_rows(workers) + 2.0 * max(1.0, group_count(workers) / workers))
+
+
+def rows_bytes(workers: int) -> float:
+    """Return the bytes of X that a worker receives once: rows, and their prepared form."""
+    return N * ITEM * (D + (D + 2) * share_of_rows(workers))
 
 
 def timed(function: Any) -> float:
@@ -73,15 +80,8 @@ def timed(function: Any) -> float:
     return time.perf_counter() - start
 
 
-def task_seconds(client: Any, count: int = 500) -> float:
-    """Seconds for a task that does nothing, many at once."""
-    futures: list[Any] = []
-    run = timed(lambda: futures.extend(client.map(lambda x: x, range(count), pure=False)) or client.gather(futures))
-    return run / count
-
-
 def measured(client: Any, X: np.ndarray, V: np.ndarray, cache: bool) -> dict[str, Any]:
-    """Seconds of passes, and the most bytes a worker was sent by others."""
+    """Return the seconds of passes, and the bytes that a worker received from others."""
     op = DaskGram(KERNEL, ClusterRows.of_array(X, Cluster(client)), cached=None if cache else 0.0)
     before = received(client)
     first = timed(lambda: op @ V)
@@ -102,18 +102,13 @@ def measured(client: Any, X: np.ndarray, V: np.ndarray, cache: bool) -> dict[str
 
 @functools.cache
 def table() -> dict[tuple[int, bool], dict[str, Any]]:
-    """Return what was measured for (workers, cache), and print the model of larger clusters."""
+    """Return the measurements for (workers, cache)."""
     X, V = data(N, D, 0), data(N, B, 1)
     found: dict[tuple[int, bool], dict[str, Any]] = {}
     for workers in WORKERS:
         with cluster(workers) as client:
             for cache in CACHE:
                 found[workers, cache] = measured(client, X, V, cache)
-            task, line = task_seconds(client), line_rate(client)
-    entry = found[1, False]["pass"] / (N * N / 2.0)
-    print("\n" + model_table(Rates(entry, task, line), D, B, ITEM))
-    print()
-    print(model_table(Rates(entry, task, 1.25e9), D, B, ITEM).replace("A model", "The same with 10 Gbit/s lines"))
     return found
 
 
@@ -123,7 +118,7 @@ def test_distributed_passes(benchmark: Any, case: str, contestant: str) -> None:
     pytest.importorskip("distributed")
     workers, cache = CONTESTANTS[contestant]
     row = table()[workers, cache]
-    once, rows = pass_bytes(N, B, workers, ITEM), rows_bytes(N, D, workers, ITEM)
+    once, rows = pass_bytes(workers), rows_bytes(workers)
     benchmark.group = case
     formula = {"pass_bytes_formula": once, "first_bytes_formula": once + rows}
     benchmark.extra_info |= formula | {key: value for key, value in row.items() if key != "seconds"}

@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def described() -> dict[str, Any]:
-    """The card as CuPy sees it; sizes in bytes."""
+    """Return the card as CuPy sees it; sizes in bytes."""
     import cupy
 
     runtime = cupy.cuda.runtime
@@ -52,7 +52,7 @@ def text(name: Any) -> str:
 
 
 def driver() -> str | None:
-    """The version of the NVIDIA driver, where its own tool is at hand."""
+    """Return the version of the NVIDIA driver, where its own tool is at hand."""
     if shutil.which(NVIDIA_SMI[0]) is None:
         return None
     try:

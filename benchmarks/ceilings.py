@@ -20,6 +20,11 @@ from benchmarks.places import CUPY, Place, seconds_each
 
 # Features of the tile shapes; the library's rows have two more columns, for the norms.
 WIDTHS = (16, 100, 784)
+NAMES = (
+    *("copy", "sgemm", "dgemm"),
+    *(f"tile {d}" for d in sorted({d + more for d in WIDTHS for more in (0, 2)})),
+    *("tile times block", "transposed tile times block", "exp", "to device", "to host", "launch"),
+)
 # The relative error of a float32 product of random numbers is a few 1e-6 at these sizes; of one in TF32 some 1e-4.
 WITHOUT_TF32 = 5e-5
 
@@ -37,7 +42,7 @@ class Sizes:
     runs: int = 7
 
     def within(self, free: int) -> Sizes:
-        """The same or smaller ones, so that no measurement takes more than half of `free` bytes."""
+        """Return the same or smaller ones, so that no measurement takes more than half of `free` bytes."""
         sizes = self
         while 2 * max(2 * sizes.copy, 2 * sizes.transfer, 2 * sizes.exponentials, 24 * sizes.edge**2) > free:
             sizes = Sizes(
@@ -58,7 +63,7 @@ QUICK = Sizes(copy=2**28, transfer=2**26, exponentials=2**26, edge=2048, tile=20
 
 
 def measured(place: Place, sizes: Sizes) -> dict[str, dict[str, Any]]:
-    """name -> {what, value, unit, seconds, runs}, in the order measured; seconds are medians of one operation.
+    """Return name -> {what, value, unit, seconds, runs}, in the order measured; seconds are medians of one operation.
 
     What fails is told on the standard error, and the others are measured: a record may lack some.
     """
@@ -161,7 +166,7 @@ def _transfers(place: Place, sizes: Sizes) -> dict[str, dict[str, Any]]:
 
 
 def _launch(place: Place, sizes: Sizes) -> dict[str, dict[str, Any]]:
-    """The least that one operation and a wait for it take: no small problem is solved in less."""
+    """Measure one operation and a wait for it: no small problem is solved in less."""
     T = filled(place, 1024)
     xp = namespace(T)
     times = seconds_each(lambda: (xp.multiply(T, 1.0, out=T), place.wait()), place.wait, runs=sizes.runs)
@@ -197,12 +202,12 @@ def product_seconds(place: Place, A: Any, B: Any, out: Any, sizes: Sizes) -> lis
 
 
 def put_into(device: Any, host: np.ndarray) -> Callable[[], Any]:
-    """Copying a host array into one on the device, which exists."""
+    """Return a function that copies a host array into one on the device, which exists."""
     return (lambda: device.set(host)) if hasattr(device, "set") else (lambda: np.copyto(device, host))
 
 
 def get_into(device: Any, host: np.ndarray) -> Callable[[], Any]:
-    """Copying an array on the device into one on the host, which exists."""
+    """Return a function that copies an array on the device into one on the host, which exists."""
     return (lambda: device.get(out=host)) if hasattr(device, "get") else (lambda: np.copyto(host, device))
 
 

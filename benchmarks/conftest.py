@@ -15,25 +15,24 @@ import pytest
 
 from benchmarks.card import NO_TF32
 from benchmarks.cases import Case
-from benchmarks.contest import ROOT, Contest, replay
+from benchmarks.contest import ROOT, Contest, check, is_figure, replay
 from benchmarks.datasets import why_absent
 from benchmarks.gpu_cases import Sweep, Trial
 from benchmarks.machine import machine
-from benchmarks.promises import check, is_figure
 from benchmarks.verdicts import judged
 
 CARD_SECONDS = 180.0
+CONTEST: pytest.StashKey[Contest] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gpukpca")
     group.addoption("--large", action="store_true", help="also the cases that take minutes")
-    group.addoption("--record", type=Path, metavar="FILE", help="write a JSON record for benchmarks.report")
     group.addoption("--contestant-timeout", type=float, default=600.0, metavar="SECONDS", help="for one process (600)")
     group.addoption("--memory-limit", type=float, metavar="GIB", help="address space for what is timed (no limit)")
     group.addoption("--gpu", action="store_true", help="the cases on a card, and no others")
     group.addoption("--quick", action="store_true", help="with --gpu: small sizes, whose targets are not judged")
-    group.addoption("--ceilings", type=Path, metavar="FILE", help="with --gpu: a record of this card that has them")
+    group.addoption("--ceilings", type=Path, metavar="FILE", help="with --gpu: a JSON file of this card that has them")
     group.addoption("--seconds", type=float, metavar="SECONDS", help="for all of it; cases that begin later fail")
 
 
@@ -53,18 +52,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = wanted
 
 
+def pytest_benchmark_update_json(config: pytest.Config, benchmarks: Any, output_json: dict[str, Any]) -> None:
+    """Add what `benchmarks.report` reads: the machine, its ceilings, verdicts, and contestants without a row."""
+    if (contest := config.stash.get(CONTEST, None)) is not None:
+        output_json |= contest.record()
+
+
 @pytest.fixture(scope="session")
 def contest(pytestconfig: pytest.Config) -> Contest:
-    """The record of this run."""
+    """Return the contest of this run, which `--benchmark-json` writes."""
     about = machine() | (described_card() if pytestconfig.getoption("--gpu") else {})
     print("\n" + ", ".join(f"{key} {value}" for key, value in about.items()))
     gib, seconds = pytestconfig.getoption("--memory-limit"), pytestconfig.getoption("--seconds")
-    return Contest(
+    contest = Contest(
         about,
         pytestconfig.getoption("--contestant-timeout"),
         None if gib is None else int(gib * 2**30),
         float("inf") if seconds is None else time.monotonic() + seconds,
     )
+    pytestconfig.stash[CONTEST] = contest
+    return contest
 
 
 @pytest.fixture
@@ -79,8 +86,7 @@ def show_row(benchmark: Any, contest: Contest) -> Callable[[Case, str], None]:
         if not is_figure(entry):
             pytest.skip(entry["outcome"])
         benchmark.group = case.name
-        accuracy = {key: value for key, value in entry.items() if key not in ("seconds", "median")}
-        benchmark.extra_info |= {"machine": contest.machine} | accuracy
+        benchmark.extra_info |= {name: entry.get(name) for name in ("residual", "peak_mib", "device_mib", "facts")}
         replay(benchmark, entry["seconds"], lambda: check(case, entry))
 
     return show
@@ -97,7 +103,6 @@ def play(
             pytest.skip(reason)
         if contest.entry(case.name, contestant) is None:
             play_case(contest, case, selected(request.session, case.name))
-            save(contest, request.config)
         show_row(case, contestant)
 
     return run
@@ -122,7 +127,7 @@ def selected(session: pytest.Session, case: str) -> list[str]:
 
 @pytest.fixture(scope="session")
 def card(contest: Contest, pytestconfig: pytest.Config) -> dict[str, dict[str, Any]]:
-    """The ceilings of the card: measured first of all, or read from a record of the same card.
+    """Return the ceilings of the card: measured first of all, or read from a record of the same card.
 
     Those that cannot be measured are missing, and what is judged by them then says so.
     """
@@ -133,7 +138,6 @@ def card(contest: Contest, pytestconfig: pytest.Config) -> dict[str, dict[str, A
         contest.ceilings = measured_ceilings(["--quick"] * pytestconfig.getoption("--quick"))
     lines = [f"  {row['what']:70s} {row['value']:9.4g} {row['unit']}" for row in contest.ceilings.values()]
     print("\n" + "\n".join(lines))
-    save(contest, pytestconfig)
     return contest.ceilings
 
 
@@ -150,8 +154,7 @@ def try_on_card(
             if entries[0]["contestant"] == case.contestants[0]:  # verdicts are about the first, beside the others
                 verdict = judged(trial.judge, trial.case.n, case, entries, card)
                 contest.verdicts.append(verdict)
-                print(f"\n{case.name}, n = {case.n}\n{told(verdict)}")
-            save(contest, request.config)
+                print(f"\n{case.name}, n = {case.n}\n{format_verdict(verdict)}")
         show_row(case, contestant)
 
     return run
@@ -170,14 +173,13 @@ def sweep_on_card(
         if contest.entry(case.name, contestant) is None:
             mine = [one for one in cases if contestant in selected(request.session, one.name)]
             contest.play_sweep(mine, [contest.enter(one, [contestant])[0] for one in mine])
-            save(contest, request.config)
         show_row(case, contestant)
 
     return run
 
 
-def told(verdict: dict[str, Any]) -> str:
-    """In a line for the log."""
+def format_verdict(verdict: dict[str, Any]) -> str:
+    """Return a verdict as a line for the log."""
     reached = {True: "reached", False: "MISSED", None: "not judged"}[verdict["reached"]]
     share = "" if verdict["share"] is None else f"; {verdict['share']:.0%} of what the card can do"
     note = f" ({verdict['note']})" if verdict["note"] else ""
@@ -185,7 +187,7 @@ def told(verdict: dict[str, Any]) -> str:
 
 
 def described_card() -> dict[str, Any]:
-    """What `benchmarks.card` finds, in a process of its own; without a card everything ends here."""
+    """Return what `benchmarks.card` prints in its own process; without a card the session ends."""
     done = run_module("benchmarks.card")
     if done.returncode:
         pytest.exit((done.stderr.splitlines() or ["The card could not be asked what it is."])[-1], returncode=1)
@@ -193,7 +195,7 @@ def described_card() -> dict[str, Any]:
 
 
 def measured_ceilings(arguments: list[str]) -> dict[str, dict[str, Any]]:
-    """What `benchmarks.ceilings` finds, in a process of its own."""
+    """Return what `benchmarks.ceilings` prints in its own process."""
     try:
         done = run_module("benchmarks.ceilings", *arguments)
     except subprocess.TimeoutExpired:
@@ -204,7 +206,7 @@ def measured_ceilings(arguments: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def run_module(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A module of this package in a process of its own."""
+    """Run a module of this package in its own process."""
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
         capture_output=True,
@@ -222,12 +224,3 @@ def ceilings_of(record: dict[str, Any], gpu: str) -> dict[str, dict[str, Any]]:
         raise pytest.UsageError(f"--ceilings: a record of {record['machine'].get('gpu')}, and this is {gpu}.")
     rows = record.get("ceilings", [])
     return {row["name"]: {key: value for key, value in row.items() if key != "name"} for row in rows}
-
-
-# -- after every case --------------------------------------------------------------------------------------------------
-
-
-def save(contest: Contest, config: pytest.Config) -> None:
-    """Write the record as far as it is, where one is wanted."""
-    if config.getoption("--record"):
-        contest.save(config.getoption("--record"))

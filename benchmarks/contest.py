@@ -18,8 +18,9 @@ import pytest
 
 from benchmarks.card import NO_TF32
 from benchmarks.cases import Case
-from benchmarks.peers import taking_part
+from benchmarks.peers import PEERS, taking_part
 from benchmarks.places import nothing
+from benchmarks.verdicts import agrees, bounds_hold
 
 ROOT = Path(__file__).resolve().parents[1]
 # With less time left no process is started: it would hardly have loaded its libraries.
@@ -161,23 +162,11 @@ class Contest:
         if first:  # later rounds are not certified again
             entry |= answer
 
-    def save(self, file: Path) -> None:
-        """Write the record, an entry a line; after every case, so that an interrupted run leaves what it has."""
-        parts = [f'"machine": {json.dumps(self.machine)}']
-        if self.ceilings:
-            parts += [listed("ceilings", [{"name": name} | found for name, found in self.ceilings.items()])]
-        if self.verdicts:
-            parts += [listed("verdicts", self.verdicts)]
+    def record(self) -> dict[str, Any]:
+        """Return what `benchmarks.report` reads: machine, ceilings, verdicts and the played entries."""
+        found = {"ceilings": [{"name": name} | row for name, row in self.ceilings.items()], "verdicts": self.verdicts}
         played = [entry for entry in self.entries if entry["seconds"] or entry["outcome"] != "ok"]
-        text = "{" + ",\n".join([*parts, listed("entries", played)]) + "}\n"
-        beside = file.with_name(f".{file.name}.part")
-        beside.write_text(text)
-        beside.replace(file)  # a reader, or an end in between, never meets half a record
-
-
-def listed(name: str, rows: list[dict[str, Any]]) -> str:
-    """A JSON list, a row a line."""
-    return f'"{name}": [\n' + ",\n".join(json.dumps(row) for row in rows) + "\n]"
+        return {"machine": self.machine} | {name: rows for name, rows in found.items() if rows} | {"entries": played}
 
 
 FIELDS = ("task", "data", "n", "d", "dtype", "p", "kernel", "new", "rank", "block", "tile_edge")
@@ -190,7 +179,7 @@ def run_alone(
     timeout: float = 600.0,
     memory_limit: int | None = None,
 ) -> list[dict[str, Any]]:
-    """What `benchmarks.contestant` measured at the cases up to the first that fails, that one included.
+    """Return what `benchmarks.contestant` measured at the cases up to the first that fails, inclusive.
 
     "outcome" is "ok" or says what happened instead; there is at least one answer.
     """
@@ -217,7 +206,7 @@ def run_alone(
 
 
 def answers_in(text: str) -> list[dict[str, Any]]:
-    """The whole lines of JSON that a contestant printed; libraries may print other lines."""
+    """Return the whole lines of JSON that a contestant printed; libraries may print other lines."""
     whole = [line for line in text.splitlines(keepends=True) if line.startswith('{"outcome"') and line.endswith("\n")]
     return [json.loads(line) for line in whole]
 
@@ -232,3 +221,38 @@ def how_it_ended(done: subprocess.CompletedProcess[str]) -> str:
 def largest(a: float | None, b: float | None) -> float | None:
     """Of two numbers that may be missing."""
     return max((x for x in (a, b) if x is not None), default=None)
+
+
+# -- promises ----------------------------------------------------------------------------------------------------------
+
+
+def is_figure(entry: dict[str, Any]) -> bool:
+    """Return whether there are seconds to show, or a promise is broken, because there should be."""
+    peer = PEERS[entry["contestant"]]
+    promised = (peer.certified or peer.bounded) and not entry["outcome"].startswith("skipped")
+    return entry["outcome"] in ("ok", NO_TIME) or promised
+
+
+def check(case: Case, entry: dict[str, Any]) -> None:
+    """Assert that a certified contestant ends, runs on its device, and has an error near the tolerance.
+
+    Of an approximation its bounds are promised; of a compared fit that it is the fit of the host. Speed never is.
+    """
+    contestant, outcome = entry["contestant"], entry["outcome"]
+    if outcome.startswith("skipped"):
+        return
+    assert outcome != NO_TIME, contestant
+    if "certificate" in entry:
+        assert bounds_hold(entry), contestant
+    peer = PEERS[contestant]
+    if not (peer.certified or peer.bounded):
+        return
+    assert outcome == "ok", f"{contestant}: {outcome}"
+    where = str(entry["facts"].get("device", peer.place.name))
+    assert where.startswith(peer.place.name), f"{contestant} computed on {where}"
+    if peer.certified:
+        assert entry["residual"] <= 3 * case.tol, contestant
+    if case.most_mib and contestant == case.contestants[0] and entry["total_mib"] is not None:
+        assert entry["total_mib"] < case.most_mib, contestant
+    if case.task == "compared":
+        assert agrees(case, entry), contestant

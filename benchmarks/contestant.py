@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def result(case: Case, contestant: str, certify: bool, memory_limit: int | None) -> dict[str, Any]:
-    """What `measured` found, or why there is nothing, in one line."""
+    """Return the answer of `measured`, or the reason of a failure."""
     # Should memory run out, the system ends this process and not the one that keeps the record.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
@@ -124,7 +124,7 @@ def measured(case: Case, peer: Peer, certify: bool, memory_limit: int | None) ->
 
 
 def fit(peer: Peer, case: Case, X: np.ndarray, new: np.ndarray) -> Task:
-    """A new model and its `fit_transform`; the error is the largest residual."""
+    """Time a new model and its `fit_transform`; the error is the largest residual."""
     placed = peer.place.put(X)
     rows = warm_up_rows(peer, case)
     peer.build(replace(case, n=rows)).fit_transform(placed[:rows])
@@ -141,7 +141,7 @@ def fit(peer: Peer, case: Case, X: np.ndarray, new: np.ndarray) -> Task:
 
 
 def fit_checks(peer: Peer, case: Case, X: np.ndarray, answer: Fitted) -> dict[str, Any]:
-    """The largest residual; for a model with a certificate also by how much its bounds are missed (at most 0: held).
+    """Return the largest residual, and for a certificate how far its bounds are missed (at most 0: they hold).
 
     With K = F Fᵀ + E, E positive semidefinite with trace c, every Rayleigh quotient of an approximate vector is at
     least its approximate eigenvalue, and none exceeds the largest of those by more than c.
@@ -158,7 +158,7 @@ def fit_checks(peer: Peer, case: Case, X: np.ndarray, answer: Fitted) -> dict[st
 
 
 def compared(peer: Peer, case: Case, X: np.ndarray, new: np.ndarray) -> Task:
-    """The fit on the contestant's place, and how far it is from the same fit of the same library on NumPy."""
+    """Time the fit on the contestant's place and compare it with the same fit on NumPy."""
     task = fit(peer, case, X, new)
 
     def checks(answer: Fitted) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def product(peer: Peer, case: Case, X: np.ndarray, new: np.ndarray) -> Task:
 
 
 def axes(peer: Peer, case: Case, X: np.ndarray, new: np.ndarray) -> Task:
-    """The principal axes of X, without scores; the error is the largest ‖C v - λ v‖ / λ₁ of the covariance matrix C."""
+    """Time the principal axes of X; the error is the largest ‖C v - λ v‖ / λ₁ of the covariance matrix C."""
     placed = peer.place.put(X)
     peer.build(case).fit(placed[: min(len(X), WARM_UP_AXES)])
 
@@ -242,7 +242,7 @@ def kept(model: Any, scores: Any, p: int) -> Fitted:
 
 
 def facts_of(model: Any) -> dict[str, Any]:
-    """Passes, columns multiplied, solver, and how K was held, as far as the model says so."""
+    """Return passes, multiplied columns, solver and storage of K, as far as the model has them."""
     names = {"passes": "n_passes_", "columns": "n_products_", "solver": "solver_", "device": "device_"}
     facts = {key: getattr(model, name) for key, name in names.items() if hasattr(model, name)}
     plan = getattr(model, "plan_", None)

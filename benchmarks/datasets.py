@@ -9,7 +9,7 @@ import numpy as np
 
 
 def load(data: str, n: int, d: int, dtype: str) -> np.ndarray:
-    """The first n rows of a data set, shape (n, d); pixels in [0, 1], USPS in [-1, 1]."""
+    """Return the first n rows of a data set, shape (n, d); pixels in [0, 1], USPS in [-1, 1]."""
     if data in REAL:
         with np.load(path_of(data)) as archive:
             X = archive["x_train"][:n].astype(dtype)
@@ -27,7 +27,7 @@ def load(data: str, n: int, d: int, dtype: str) -> np.ndarray:
 
 
 def why_absent(data: str) -> str | None:
-    """A sentence where a data set is not at hand, else None."""
+    """Return a sentence where a data set is not at hand, else None."""
     if data not in REAL or path_of(data).exists():
         return None
     return f"{data} not found: set GPUKPCA_DATA to the folder that holds {REAL[data]}"

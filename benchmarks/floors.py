@@ -34,7 +34,7 @@ def pass_seconds(ceilings: Ceilings, n: int, d: int, b: float, dtype: str = "flo
 
 
 def full_seconds(ceilings: Ceilings, n: int, d: int, dtype: str = "float32") -> float:
-    """The upper triangle of K made, written and read for the exponentials, and the matrix made tridiagonal."""
+    """Return the seconds to compute and exponentiate the upper triangle of K, and to make K tridiagonal."""
     operations = n * n * d + TRIDIAGONAL * n**3
     return operations / rate(ceilings, GEMM[dtype]) + 1.5 * n * n * ITEM[dtype] / rate(ceilings, "copy")
 

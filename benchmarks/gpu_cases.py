@@ -41,7 +41,7 @@ class Trial:
     squares: float = 0.0
 
     def sized(self, quick: bool, free_bytes: int | None) -> Trial:
-        """The same trial with fewer samples, where quick runs are wanted or the card is too small."""
+        """Return the same trial with fewer samples, where quick runs are wanted or the card is too small."""
         n = min(self.case.n, self.quick_n) if quick else self.case.n
         limit = float("inf") if free_bytes is None else SHARE * free_bytes
         while needed_bytes(replace(self.case, n=n), self.squares) > limit and n > SMALLEST:
@@ -66,7 +66,7 @@ def rounded(n: float) -> int:
 
 
 def on_cupy(name: str, n: int, d: int, contestants: tuple[str, ...] = ("gpukpca on CuPy",), **more: object) -> Case:
-    """A case on the card; ten components of Gaussian data unless it says otherwise."""
+    """Return a case on the card; ten components of Gaussian data unless it says otherwise."""
     settings = {"data": "gaussian", "dtype": "float32", "p": 10, "rounds": 1, "repeats": 5, "patience": 60.0}
     return Case(name, contestants, n=n, d=d, **(settings | more))  # type: ignore[arg-type]
 

@@ -49,7 +49,7 @@ class Peer:
 
 
 def taking_part(case: Case) -> list[str]:
-    """The contestants of a case that have its kernel and can manage its size."""
+    """Return the contestants of a case that have its kernel and can manage its size."""
     return [name for name in case.contestants if case.kernel in PEERS[name].kernels and case.n <= PEERS[name].largest_n]
 
 

@@ -122,7 +122,7 @@ def on_cupy(X: np.ndarray) -> Any:
 
 
 def with_cupy() -> Any:
-    """The library, where it has a device."""
+    """Return CuPy; raise `NoDevice` without a device."""
     import cupy
 
     if not cupy.is_available():

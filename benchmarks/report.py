@@ -32,7 +32,7 @@ SWEPT = "gpu-crossover", "gpu-dense-or-krylov", "gpu-tile-edge", "gpu-block-widt
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
     parser.add_argument(
-        "records", nargs="*", type=Path, help="JSON files of ci/bench.sh --record; default: all results"
+        "records", nargs="*", type=Path, help="JSON files of ci/bench.sh --benchmark-json; default: all results"
     )
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw time and memory against n as PNG there")
     parser.add_argument(
@@ -50,9 +50,9 @@ def main() -> None:
         try:
             records[path] = json.loads(path.read_text())
         except (OSError, ValueError) as error:
-            parser.error(f"{path} is no record of ci/bench.sh --record: {error}")
+            parser.error(f"{path} is no record of ci/bench.sh --benchmark-json: {error}")
     for path in [path for path, record in records.items() if "entries" not in record]:
-        print(f"{path.name}: no record of ci/bench.sh --record", file=sys.stderr)
+        print(f"{path.name}: no record of ci/bench.sh --benchmark-json", file=sys.stderr)
         del records[path]
     if options.page:
         write_page(options.page, card_section(list(records.values()), options.force))
@@ -88,7 +88,7 @@ def text_of(name: str, record: dict[str, Any], with_ceilings: bool = True) -> st
 
 
 def where_and_when(machine: dict[str, Any]) -> str:
-    """The card first, where there is one; else everything that is known."""
+    """Return the card first, where there is one; else everything that is known."""
     if "gpu" not in machine:
         return ", ".join(f"{key} {value}" for key, value in machine.items())
     gib = f" ({machine['gpu_bytes'] / 2**30:.0f} GiB)" if "gpu_bytes" in machine else ""
@@ -147,7 +147,7 @@ def write_page(file: Path, section: str) -> None:
 
 
 def ceiling_table(ceilings: dict[str, dict[str, Any]]) -> str:
-    """What the card can do, medians."""
+    """Return the table of ceilings, medians."""
     lines = ["| what the card does | rate | median of one | runs |", "|---|---|---|---|"]
     lines += [
         f"| {row['what']} | {figure(row['value'])} {row['unit']} | {spelled(row['seconds'])} | {row['runs']} |"
@@ -157,7 +157,7 @@ def ceiling_table(ceilings: dict[str, dict[str, Any]]) -> str:
 
 
 def verdict_table(verdicts: list[dict[str, Any]]) -> str:
-    """What was reached of what should be."""
+    """Return the table of targets."""
     lines = [
         "| case | target | measured | reached | of what the card can do | residual | runs |",
         "|---|---|---|---|---|---|---|",
@@ -184,7 +184,7 @@ def families(entries: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, An
 
 
 def sweep_table(name: str, entries: list[dict[str, Any]], ceilings: dict[str, dict[str, Any]]) -> str:
-    """A row for each size or setting, a column for each contestant; what follows from it below."""
+    """Return a row for each size or setting, a column for each contestant; what follows from it below."""
     axis, contestants = axis_of(name), contestants_of(entries)
     lines = [f"{name}: {label(entries[0])}" if axis != "n" else f"{name}: d = {entries[0]['d']}, {entries[0]['dtype']}"]
     lines += ["", f"| {axis.replace('_', ' ')} | {' | '.join(contestants)} |", "|---" * (len(contestants) + 1) + "|"]
@@ -268,7 +268,7 @@ def markdown(entries: list[dict[str, Any]]) -> str:
 
 
 def label(entry: dict[str, Any]) -> str:
-    """The case in words."""
+    """Return the label of a case."""
     data = f"{entry['data']} {spaced(entry['n'])} × {spaced(entry['d'])}, {entry['dtype']}, {entry['kernel']}"
     if entry["task"] == "transform":
         return f"{data}: transform of {spaced(entry['new'])} points, p = {entry['p']}"
@@ -278,7 +278,7 @@ def label(entry: dict[str, Any]) -> str:
 
 
 def row(entry: dict[str, Any], first: dict[str, Any]) -> str:
-    """The other cells."""
+    """Return the cells of a contestant."""
     if entry["outcome"] != "ok":
         return f"{entry['contestant']} | {entry['outcome']} | |"
     if entry is first:
@@ -312,7 +312,7 @@ QUANTITIES = {"time": (seconds, "time of fit (s)"), "memory": (memory, "memory (
 
 
 def draw(entries: list[dict[str, Any]], name: str, path: Path) -> None:
-    """A quantity against n for every contestant of the scaling cases, with the slope of its line; log-log."""
+    """Draw a quantity against n for every contestant of the scaling cases, with the slope of its line; log-log."""
     from matplotlib.figure import Figure
 
     entries = [entry for entry in entries if entry["case"].startswith("scaling-")]
@@ -334,7 +334,7 @@ def draw(entries: list[dict[str, Any]], name: str, path: Path) -> None:
 def lines(
     entries: list[dict[str, Any]], of: Callable[[dict[str, Any]], float | None]
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """contestant -> (n, values), ascending; what is missing or zero has no logarithm."""
+    """Return contestant -> (n, values), ascending; what is missing or zero has no logarithm."""
     points: dict[str, list[tuple[int, float]]] = {}
     for entry in entries:
         if entry["outcome"] == "ok" and (value := of(entry)):

@@ -19,7 +19,7 @@ BOUND_SLACK = 1e-4
 
 
 def judged(judge: Judge, planned_n: int, case: Case, entries: list[Entry], ceilings: Ceilings) -> Verdict:
-    """The verdict of a judge with what every verdict has; at another size than planned nothing is judged.
+    """Return the verdict of a judge with what every verdict has; at another size than planned nothing is judged.
 
     Keys: case, label, contestant, target (words), measured (words), reached (True, False, or None where there is
     nothing to say), seconds, runs, residual, floor_s, share (floor_s / seconds), note.
@@ -104,7 +104,7 @@ def faster_than_peers(factor: float) -> Judge:
 
 
 def copies_below(share: float) -> Judge:
-    """Copying at most a share of a fit that takes NumPy arrays and gives them back.
+    """Judge that copies take at most a share of a fit that takes and returns NumPy arrays.
 
     The larger of two figures counts: how much longer the fit takes than one of arrays on the card, and how long copies
     of the data and of the scores take by themselves.
@@ -159,7 +159,7 @@ def bounds_hold(entry: Entry) -> bool:
 
 
 def faster_from(entries: Iterable[Entry], slow: str, fast: str, axis: str = "n") -> int | None:
-    """The smallest size from which on `fast` takes less time than `slow` wherever both ran; None: nowhere."""
+    """Return the smallest size from which on `fast` takes less time than `slow` wherever both ran; None: nowhere."""
     medians: dict[int, dict[str, float]] = {}
     for entry in entries:
         if entry["outcome"] == "ok" and entry["median"]:
@@ -174,6 +174,6 @@ def faster_from(entries: Iterable[Entry], slow: str, fast: str, axis: str = "n")
 
 
 def fastest(entries: Iterable[Entry], contestant: str, axis: str) -> int | None:
-    """The setting with the least median of a contestant."""
+    """Return the setting with the least median of a contestant."""
     times = {entry[axis]: entry["median"] for entry in entries if entry["contestant"] == contestant and entry["median"]}
     return min(times, key=times.__getitem__) if times else None

@@ -5,9 +5,9 @@
 #   bash ci/bench.sh --large             also the cases that take minutes each
 #   bash ci/bench.sh --gpu               the cases on a CUDA device, and no others; some ten minutes on a large card
 #   bash ci/bench.sh --gpu --quick       the same with small sizes, whose targets are not judged
-#   bash ci/bench.sh --record FILE.json  writes the figures for `python -m benchmarks.report FILE.json`, after each case
+#   bash ci/bench.sh --benchmark-json FILE.json  writes the record for `python -m benchmarks.report FILE.json`
 # Other arguments go to pytest, e.g. -k mnist, -k "ceilings or gpu-pass", --contestant-timeout 300 (for one
-# process) or --seconds 600 (for all: what would begin later fails), --benchmark-json FILE, --benchmark-compare.
+# process) or --seconds 600 (for all: what would begin later fails), --benchmark-compare.
 # Without a device --gpu says so and ends with exit status 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
