@@ -346,7 +346,7 @@ def test_an_empty_cluster_moves_to_the_worst_row_once_and_is_then_dropped(X, met
     run.advance(30)
     assert len(run.clusters) == 3
     assert [cluster.reseeded for cluster in run.clusters] == [False, False, True]
-    assert min(run.assignment.counts) >= 3
+    assert min(run.responsibilities.counts) >= 3
     run.clusters = [*run.clusters[:2], replace(away, reseeded=True)]
     run._assign()
     assert len(run.clusters) == 2

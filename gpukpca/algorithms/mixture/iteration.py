@@ -95,7 +95,7 @@ class ClusterIteration:
         self.history: list[float] = []
         self.n_iter, self.converged = 0, False
         self.clusters: list[Cluster] = []
-        self.assignment = Responsibilities.of_labels(points, labels)
+        self.responsibilities = Responsibilities.of_labels(points, labels)
         self.clusters = self._fit_clusters()
         self._assign()
 
@@ -107,43 +107,43 @@ class ClusterIteration:
     @property
     def labels(self) -> np.ndarray:
         """Return the cluster with the most weight of every row, on the host: 0, 1, … without a gap."""
-        weights = self.assignment.weights
+        weights = self.responsibilities.weights
         labels = to_host(namespace_of(weights).argmax(weights, axis=1))
         return np.unique(labels, return_inverse=True)[1].reshape(-1)
 
     def advance(self, most: int, report: Report | None = None) -> None:
         """Iterate until nothing is gained, or `most` iterations are done."""
         while not self.converged and self.n_iter < most:
-            before = self.clusters, self.assignment
+            before = self.clusters, self.responsibilities
             self.clusters = self._fit_clusters()
             self.n_iter += 1
             self._assign()
             if (
                 len(self.history) > 1 and self.history[-1] < self.history[-2]
             ):  # rounding, on planes that contain all rows
-                self.clusters, self.assignment = before
+                self.clusters, self.responsibilities = before
                 self.history[-1] = self.history[-2]
             if report is not None:
                 report(self.n_iter, most, self.value)
 
     def _assign(self) -> None:
         """Assign rows to clusters, again after every repair, and append the value."""
-        self.assignment = self._responsibilities()
+        self.responsibilities = self._weigh_rows()
         while (repaired := self._repair()) is not None:
             self.clusters, self.history = repaired, []
-            self.assignment = self._responsibilities()
-        values = self.assignment.values
+            self.responsibilities = self._weigh_rows()
+        values = self.responsibilities.values
         self.history.append(float(namespace_of(values).sum(values)) / self.points.shape[0])
         gain = self.history[-1] - self.history[-2] if len(self.history) > 1 else np.inf
         self.converged = gain <= self.settings.least_gain
 
-    def _responsibilities(self) -> Responsibilities:
+    def _weigh_rows(self) -> Responsibilities:
         assign, clusters, missing = self.settings.assignment.assign, self.clusters, self.points.missing
         return Responsibilities.of(self.points, lambda rows, _: assign(clusters, rows, missing))
 
     def _fit_clusters(self) -> list[Cluster]:
         """Fit every cluster to its rows: threads over clusters where there are enough of them, else over panels."""
-        to, points = self.assignment, self.points
+        to, points = self.responsibilities, self.points
         k, workers = len(to.counts), points.workers
 
         def fit(c: int, threads: int) -> Cluster:
@@ -164,7 +164,7 @@ class ClusterIteration:
         A cluster is empty if it has no more rows, by weight, than its plane has dimensions: any p + 1 rows lie in a
         plane.
         """
-        counts, k = self.assignment.counts, len(self.clusters)
+        counts, k = self.responsibilities.counts, len(self.clusters)
         c = int(np.argmin(counts))
         if k == 1 or counts[c] >= self.settings.p + 1 - ROUNDING:
             return None
@@ -173,7 +173,7 @@ class ClusterIteration:
         if self.clusters[c].reseeded:
             return [replace(cluster, weight=cluster.weight / total) for cluster in others]
         others = [replace(cluster, weight=cluster.weight / total * (k - 1) / k) for cluster in others]
-        values = self.assignment.values
+        values = self.responsibilities.values
         worst = int(namespace_of(values).argmin(values))
         shape = self.clusters[int(np.argmax(counts))]
         moved = replace(shape, weight=1.0 / k, mean=self.points.take([worst])[0, :], reseeded=True)
