@@ -1,4 +1,4 @@
-"""Conversion of fitted estimators to those of scikit-learn and back, for tools that know those alone."""
+"""Conversion of fitted estimators to those of scikit-learn and back."""
 
 from __future__ import annotations
 
@@ -39,32 +39,32 @@ SOLVERS = {
     "KernelPCA": ("auto", "dense", "arpack", "randomized"),
     "PCA": ("auto", "full", "covariance_eigh", "arpack", "randomized"),
 }
-# Rows on which a peer is compared with the model, and kernel values that it may hold for that.
+# Rows on which a peer is compared with the model, and kernel values that it may store for that.
 COMPARED_ROWS, COMPARED_ENTRIES = 1000, 2**24
-# Differences beyond this share of the largest score are refused; those beyond the root of eps are reported.
+# Differences beyond this share of the largest score are an error; those beyond the root of eps are a warning.
 ANOTHER_MODEL = 1e-2
 
 
 class KernelPeer:
-    """Conversion between `KernelPCA` and scikit-learn's."""
+    """Convert between `KernelPCA` and scikit-learn's."""
 
     def as_sklearn(self) -> Any:
-        """The fitted model as a `sklearn.decomposition.KernelPCA` with the same scores, to rounding.
+        """Return the fitted model as a `sklearn.decomposition.KernelPCA` with the same scores to rounding.
 
         Returns
         -------
         sklearn.decomposition.KernelPCA
-            With NumPy arrays. A share for `n_components` becomes the number found, rules for gamma the number, a solver
-            that scikit-learn lacks "auto"; what else it lacks (device, gram, memory_limit, verbose) is left out. It has
-            `inverse_transform` where that is the ridge regression that ``fit_inverse_transform=True`` means. Other
-            pre-images (a ridge with a kernel of its own, centered, or on landmarks; fixed point; distance constraint)
-            are left out, and so is that of the linear kernel, where scikit-learn's would lose the mean.
+            With NumPy arrays. A share for `n_components` becomes the number of components, a rule for gamma the number,
+            and a solver that scikit-learn lacks "auto". Other parameters that it lacks (device, gram, memory_limit,
+            verbose) are dropped. It has `inverse_transform` for the ridge regression of ``fit_inverse_transform=True``.
+            Other pre-images are dropped (a ridge with a separate kernel, centered, or on landmarks; fixed point;
+            distance constraint), and so is that of the linear kernel, where scikit-learn's would lose the mean.
 
         Raises
         ------
         NotFittedError
         InvalidParameterError
-            A kernel that scikit-learn has no word for; a Nyström model; scores that differ by more than 1 % of the
+            A kernel that scikit-learn lacks; a Nyström model; scores that differ by more than 1 % of the
             largest one.
 
         Warns
@@ -75,8 +75,8 @@ class KernelPeer:
         Notes
         -----
         Cost: one pass over K, for the means of its columns. Scores are compared on at most 1000 training rows, fewer
-        from 16 777 on, so that scikit-learn holds 2²⁴ kernel values. scikit-learn's formulas lose digits on data with a
-        large offset, and with kernels that hardly vary.
+        from 16 777 on, so that scikit-learn stores 2²⁴ kernel values. scikit-learn's formulas lose digits on data with
+        a large offset, and with nearly flat kernels.
         """
         check_is_fitted(self)
         model: Any = self
@@ -109,17 +109,18 @@ class KernelPeer:
 
     @classmethod
     def from_sklearn(cls, peer: Any) -> Any:
-        """The `KernelPCA` with the scores of a fitted `sklearn.decomposition.KernelPCA`, to rounding.
+        """Return the `KernelPCA` with the scores of a fitted `sklearn.decomposition.KernelPCA` to rounding.
 
         Parameters
         ----------
         peer : sklearn.decomposition.KernelPCA
-            Fitted; it is copied from, not changed.
+            Fitted; not changed.
 
         Returns
         -------
         KernelPCA
-            With NumPy arrays and residuals of its own: how good the peer's solver was. `plan_` is None.
+            With NumPy arrays. The residuals are recomputed: they show how accurate the peer's solver was. `plan_` is
+            None.
 
         Raises
         ------
@@ -153,7 +154,7 @@ def _check_peer(peer: Any, kind: type) -> None:
 
 
 def _shared_parameters(source: Any, target: Any) -> dict[str, Any]:
-    """Parameters that both have, in words that the target knows."""
+    """Return the parameters that both have, with values that the target accepts."""
     wanted = target().get_params(deep=False)
     shared = {name: value for name, value in source.get_params(deep=False).items() if name in wanted}
     if isinstance(shared["random_state"], np.random.Generator):
@@ -165,7 +166,7 @@ def _shared_parameters(source: Any, target: Any) -> dict[str, Any]:
 
 
 def _check_scores(peer: Any, theirs: Any, scores: np.ndarray) -> None:
-    """Compare the scores of a peer with those of the model; warn where they differ, raise where they are others."""
+    """Compare the scores of a peer with those of the model; warn of small differences, raise for large ones."""
     if not np.any(scores):
         return
     differences = np.abs(np.asarray(theirs, dtype=np.float64) - scores)
@@ -174,8 +175,8 @@ def _check_scores(peer: Any, theirs: Any, scores: np.ndarray) -> None:
         return
     message = (
         f"the scores of scikit-learn's {type(peer).__name__} differ from those of the model by {difference:.1e} of the "
-        "largest one, on training rows: its formulas lose digits that this library keeps. Fit data without their "
-        "means, or float64 data, with a kernel that varies more on them; or keep the model itself, with save."
+        "largest one, on training rows: its formulas lose digits that this library keeps. Fit centered data, or "
+        "float64 data, with a kernel that varies more on them; or keep the model itself, with save."
     )
     if not difference <= ANOTHER_MODEL:
         raise InvalidParameterError(message)
@@ -183,7 +184,7 @@ def _check_scores(peer: Any, theirs: Any, scores: np.ndarray) -> None:
 
 
 def _some_rows(X: Any) -> Any:
-    """Return rows of X on the host, evenly spaced, as many as a peer is compared on."""
+    """Return evenly spaced rows of X on the host, on which a peer is compared."""
     n = int(X.shape[0])
     chosen = np.linspace(0, n - 1, max(1, min(n, COMPARED_ROWS, COMPARED_ENTRIES // n))).astype(np.int64)
     rows = gather_rows(X, chosen)
@@ -200,13 +201,13 @@ def _copy_features(source: Any, target: Any) -> None:
 
 
 def _kernel_parameters(model: Any) -> dict[str, Any]:
-    """The kernel in scikit-learn's words."""
+    """Return the parameters of scikit-learn's KernelPCA for the kernel of the model."""
     kernel = model.kernel_
     if isinstance(kernel, PairwiseCallable):
         return {"kernel": kernel.function, "kernel_params": kernel.parameters, "gamma": None}
     if type(kernel) not in NAMES:
         raise InvalidParameterError(
-            f"scikit-learn's KernelPCA has no kernel for {kernel!r}; it knows {', '.join(NAMES.values())}, and takes "
+            f"scikit-learn's KernelPCA has no kernel for {kernel!r}; it has {', '.join(NAMES.values())}, and takes "
             "others only as functions that it calls for every pair of rows. Use model.save for a file that keeps it."
         )
     numbers = {name: value for name, value in kernel.get_params().items() if name in ("gamma", "degree", "coef0")}
@@ -214,7 +215,7 @@ def _kernel_parameters(model: Any) -> dict[str, Any]:
 
 
 def _shared_inverse(model: Any) -> RidgeRegression | None:
-    """The pre-image, where scikit-learn has the same: a ridge towards 0 on all scores, with the kernel of the model."""
+    """Return the pre-image if scikit-learn has it: a ridge towards 0 on all scores, with the kernel of the model."""
     ridge = model._result.preimage
     if not isinstance(ridge, RidgeRegression) or ridge.kernel != model.kernel_:
         return None
@@ -232,7 +233,7 @@ def _exact(model: Any) -> tuple[Any, np.ndarray, KernelCenterer]:
 
 
 def _column_means(kernel: Kernel, basis: Any, n_jobs: int | None) -> np.ndarray:
-    """Means of the columns of K, shape (n,), in float64."""
+    """Return the means of the columns of K, shape (n,), in float64."""
     wide = cast(basis, np.float64)
     if isinstance(kernel, Precomputed):  # of its symmetric part, which was fitted
         return 0.5 * (wide.mean(axis=0) + wide.mean(axis=1))
@@ -241,7 +242,7 @@ def _column_means(kernel: Kernel, basis: Any, n_jobs: int | None) -> np.ndarray:
 
 
 def _on_host(X: Any) -> Any:
-    """A copy, dense or CSR."""
+    """Return a copy, dense or CSR."""
     return X.copy() if is_sparse(X) else np.array(to_host(X))
 
 
@@ -249,7 +250,7 @@ def _on_host(X: Any) -> Any:
 
 
 def _fit_of(model: Any, peer: Any) -> KernelPCAFit:
-    """Return the fit of a peer; the kernel is used as it is, so nothing that centering would remove is left out."""
+    """Return the fit of a peer. The kernel is used unchanged, with the terms that centering would remove."""
     U, values = np.array(to_host(peer.eigenvectors_)), to_host(peer.eigenvalues_).astype(np.float64)
     X = _training_rows(peer)
     kernel = _resolved(model, peer, X)
@@ -263,7 +264,7 @@ def _fit_of(model: Any, peer: Any) -> KernelPCAFit:
     tolerance = float(model.tol) or default_tolerance(U.dtype)
     return KernelPCAFit(
         kernel=kernel,
-        plan=None,  # type: ignore[arg-type]  # the peer has none
+        plan=None,  # type: ignore[arg-type]  # the peer has no plan
         spectrum=Spectrum(values, max(trace, float(np.sum(values))), U.dtype.name),
         eigenvectors=U,
         scores=np.array(peer.X_transformed_fit_) if peer.fit_inverse_transform else U * np.sqrt(values)[None, :],
@@ -288,7 +289,7 @@ def _ridge(model: Any, peer: Any, fit: KernelPCAFit) -> RidgeRegression | None:
 
 
 def _training_rows(peer: Any) -> Any:
-    """X of fit, or K of a precomputed kernel, which the peer has centered in place: K = Kc + r 1ᵀ + 1 rᵀ - mean."""
+    """Return X, or K of a precomputed kernel, which the peer has centered in place: K = Kc + r 1ᵀ + 1 rᵀ - mean."""
     X, rows = _on_host(peer.X_fit_), peer._centerer.K_fit_rows_
     if isinstance(peer.kernel, str) and peer.kernel == "precomputed":
         X += rows[:, None] + (rows[None, :] - peer._centerer.K_fit_all_)
@@ -313,17 +314,17 @@ def _residual_norms(X: Any, U: np.ndarray, values: np.ndarray, kernel: Kernel, n
 
 
 class PCAPeer:
-    """Conversion between `PCA` and scikit-learn's."""
+    """Convert between `PCA` and scikit-learn's."""
 
     def as_sklearn(self) -> Any:
-        """The fitted model as a `sklearn.decomposition.PCA` with the same scores, to rounding.
+        """Return the fitted model as a `sklearn.decomposition.PCA` with the same scores to rounding.
 
         Returns
         -------
         sklearn.decomposition.PCA, or sklearn.pipeline.Pipeline
             With NumPy arrays. A model with `scale` is a pipeline of a StandardScaler and a PCA. A solver that
-            scikit-learn lacks becomes "auto"; what else it lacks (scale, device, memory_limit, n_jobs, verbose) is left
-            out. Whitened scores without variance, which are 0 here, are rounding noise there.
+            scikit-learn lacks becomes "auto"; other parameters that it lacks (scale, device, memory_limit, n_jobs,
+            verbose) are dropped. Whitened scores without variance, which are 0 here, are rounding noise there.
 
         Raises
         ------
@@ -338,7 +339,7 @@ class PCAPeer:
 
         Notes
         -----
-        scikit-learn projects the data and the mean apart, and loses digits where the mean is large. Scores are compared
+        scikit-learn projects data and mean separately, and loses digits where the mean is large. Scores are compared
         one standard deviation from the mean along at most 1000 components with variance.
         """
         check_is_fitted(self)
@@ -355,17 +356,17 @@ class PCAPeer:
 
     @classmethod
     def from_sklearn(cls, peer: Any) -> Any:
-        """The `PCA` with the scores of a fitted `sklearn.decomposition.PCA`, to rounding.
+        """Return the `PCA` with the scores of a fitted `sklearn.decomposition.PCA` to rounding.
 
         Parameters
         ----------
         peer : sklearn.decomposition.PCA
-            Fitted; it is copied from, not changed.
+            Fitted; not changed.
 
         Returns
         -------
         PCA
-            With NumPy arrays. What only the data could tell is None: `residual_norms_`, `converged_`, `plan_`.
+            With NumPy arrays. `residual_norms_`, `converged_` and `plan_`, which need the data, are None.
 
         Raises
         ------
@@ -400,7 +401,7 @@ class PCAPeer:
 
 
 def _scaled(model: Any, peer: Any) -> Pipeline:
-    """A scaler before the peer, which then has nothing to center."""
+    """Return a pipeline of a scaler and the peer, whose mean becomes zero."""
     scaler = StandardScaler()
     scaler.mean_, scaler.scale_ = peer.mean_, to_host(model.scale_).copy()
     scaler.var_, scaler.n_samples_seen_ = scaler.scale_**2, model.n_samples_

@@ -198,7 +198,7 @@ class OnlyWhere:
         self.missing = missing
 
     def __call__(self, method: Any) -> Any:
-        """The decorated method."""
+        """Take the decorated method."""
         self.method = method
         self.__doc__ = method.__doc__
         return self

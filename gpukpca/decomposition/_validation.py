@@ -163,7 +163,7 @@ def _foreign(estimator: Any, X: Array) -> Array:
         )
     xp = namespace_of(X)
     if array_api_compat.is_torch_array(X):
-        X = X.detach()  # a fit is no part of anybody's graph
+        X = X.detach()  # a fit has no gradients
     if X.ndim != 2:
         what = {0: "scalar array", 1: "1D array"}.get(X.ndim)
         if what is None:
@@ -193,7 +193,7 @@ def _name(estimator: Any) -> str:
 
 
 class Shape:
-    """Just a shape, for scikit-learn's feature count."""
+    """Hold a shape, for scikit-learn's feature count."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = tuple(shape)
@@ -220,7 +220,7 @@ def _with_nan(X: Any) -> Any:
 
 
 def _refuse_what_is_not_numbers(estimator: Any, X: Any) -> None:
-    """Refuse dates, which would become counts of days in silence, masked entries, and columns of one name."""
+    """Reject dates, which would silently become counts of days, masked entries, and columns with equal names."""
     if type(X).__name__ == "LazyFrame":
         raise TypeError("Input X is a LazyFrame, which holds no numbers yet; pass X.collect().")
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):

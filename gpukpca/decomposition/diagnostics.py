@@ -1,7 +1,7 @@
 """Diagnostics of a fitted PCA: shares of variance, quality of points and planes, reconstruction, inertia, dimension.
 
-Every function takes a fitted PCA, of this library or of scikit-learn: anything with `components_` (unit rows), `mean_`
-and `explained_variance_`. Where a model has standardized its data (`scale_`), lengths are those of standardized data.
+Every function takes a fitted PCA of this library or of scikit-learn: any model with `components_` (unit rows), `mean_`
+and `explained_variance_`. For a model with `scale_` lengths are those of standardized data.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from gpukpca.backend.rows import as_rows, by_panels, dense_rows, feature_means, 
 from gpukpca.decomposition._validation import new_data
 from gpukpca.exceptions import InvalidParameterError
 
-# A centered value of at most so many eps of the row's largest entry is the rounding of the mean, and counts as 0.
+# Up to this many eps of the largest entry of a row a centered value is rounding of the mean, and counts as 0.
 ROUNDING = 4.0
-# How far from orthonormal axes may be, in units of sqrt(eps).
+# Largest departure of axes from orthonormality, in units of sqrt(eps).
 SKEW = 1.0
 
 
@@ -48,7 +48,7 @@ SKEW = 1.0
 
 
 def contributions(model: Any) -> np.ndarray:
-    """Share of every component in the variance: c_d = λ_d / Σ λ, with Σ over all of them, kept or not.
+    """Return the share of every component in the variance: c_d = λ_d / Σ λ, the sum over all components, kept or not.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def total_variance_of(model: Any) -> float:
 
 
 def eckart_young(model: Any, K: int) -> tuple[float, float]:
-    """Return the errors of the best approximation of rank K, in both senses.
+    """Return the errors of the best approximation of rank K: of the covariance matrix and of the points.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def squared_cosines(model: Any, X: ArrayLike, *, residual: bool = False) -> Arra
     model : fitted PCA
     X : array, sparse matrix or data frame, shape (m, d)
     residual : bool
-        One column more: the share of ‖x - mean‖² outside of all components. Then rows sum to 1.
+        Append a column: the share of ‖x - mean‖² outside of all components. Then rows sum to 1.
 
     Returns
     -------
@@ -198,7 +198,7 @@ def plane_cosines(model: Any, X: ArrayLike, i: int, j: int) -> Array:
 
 
 def _cosines(model: Any, rows: Array, residual: bool) -> Array:
-    """Squared cosines of dense rows where the model is."""
+    """Return the squared cosines of dense rows in the place of the model."""
     xp = namespace_of(rows)
     centered = _centered(model, rows)
     largest = xp.max(xp.abs(centered), axis=1)
@@ -218,7 +218,7 @@ def _cosines(model: Any, rows: Array, residual: bool) -> Array:
 
 
 def _sizes(model: Any, rows: Array) -> Array:
-    """Largest entry of every row and of the mean, in the units of centered rows."""
+    """Return the largest entry of every row and of the mean, in the units of centered rows."""
     xp = namespace_of(rows)
     mean = cast(model.mean_, accumulation_dtype(rows))
     sizes = xp.abs(cast(rows, mean.dtype)) + xp.abs(mean)[None, :]
@@ -230,14 +230,14 @@ def _sizes(model: Any, rows: Array) -> Array:
 
 
 def reconstruction(model: Any, X: ArrayLike, n_components: int | None = None) -> Array:
-    """The points of the subspace of the first components that are nearest to X.
+    """Return the projections of points onto the subspace of the first components.
 
     Parameters
     ----------
     model : fitted PCA
     X : array, sparse matrix or data frame, shape (m, d)
     n_components : int, optional
-        The first so many, 0 (the mean) to p; default all that the model keeps.
+        Number of leading components, 0 (the mean) to p; default: all.
 
     Returns
     -------
@@ -259,16 +259,16 @@ def reconstruction(model: Any, X: ArrayLike, n_components: int | None = None) ->
 
 
 def reconstruction_error(model: Any, X: ArrayLike, n_components: int | None = None, per_sample: bool = False) -> Any:
-    """Squared distance of the points from the subspace of the first components, the mean of them or each.
+    """Return the squared distance of points from the subspace of the first components: the mean, or of each point.
 
     Parameters
     ----------
     model : fitted PCA
     X : array, sparse matrix or data frame, shape (m, d)
     n_components : int, optional
-        The first so many, 0 to p; default all that the model keeps.
+        Number of leading components, 0 to p; default: all.
     per_sample : bool
-        One number for every point.
+        Return one number a point.
 
     Returns
     -------
@@ -303,7 +303,7 @@ def _nearest(model: Any, rows: Array, K: int) -> tuple[Array, Array]:
 
 @on_its_device
 def inertia(X: ArrayLike, about: Any = None) -> float:
-    """Sum of squared distances of points from a point or a subspace.
+    """Return the sum of squared distances of points from a point or a subspace.
 
     Parameters
     ----------
@@ -315,7 +315,8 @@ def inertia(X: ArrayLike, about: Any = None) -> float:
     Returns
     -------
     float
-        About a point a: I_a = n ‖a - x̄‖² + I_x̄ (Huygens). About a subspace through x̄: I_x̄ less what its axes explain.
+        About a point a: I_a = n ‖a - x̄‖² + I_x̄ (Huygens). About a subspace through x̄: I_x̄ minus the inertia along
+        its axes.
 
     Raises
     ------
@@ -343,7 +344,7 @@ def inertia(X: ArrayLike, about: Any = None) -> float:
 
 
 def _about(about: Any, rows: Array) -> tuple[Array, Array | None]:
-    """Point and axes in the place of the rows, in the widest type."""
+    """Return point and axes in the place of the rows, in the widest type."""
     wide, d = accumulation_dtype(rows), int(rows.shape[1])
     if about is None:
         return feature_means(rows), None
@@ -367,7 +368,7 @@ def _about(about: Any, rows: Array) -> tuple[Array, Array | None]:
 
 
 def to_host_if_array(a: Any) -> Any:
-    """Arrays of other libraries on the host; everything else as it is."""
+    """Return arrays of other libraries on the host, everything else unchanged."""
     return to_host(a) if is_foreign(a) else a
 
 
@@ -397,16 +398,16 @@ class IntrinsicDimension:
 
 
 def intrinsic_dimension(X: ArrayLike, n_neighbors: int = 20, threshold: float = 0.05) -> IntrinsicDimension:
-    """Local intrinsic dimension, by PCA of the neighborhood of every sample.
+    """Return the local intrinsic dimension by PCA of the neighborhood of every sample.
 
     Parameters
     ----------
     X : array, sparse matrix or data frame, shape (n, d)
-        Computed on the host, whatever its library.
+        Any library; computed on the host.
     n_neighbors : int >= 2
-        Samples in a neighborhood beside the one in its center; at most n - 1. No dimension above this can be seen.
+        Samples in a neighborhood apart from its center; at most n - 1. It bounds the dimension.
     threshold : float in (0, 1)
-        An eigenvalue counts where it is larger than this share of the largest of the neighborhood.
+        An eigenvalue counts if it exceeds this share of the largest one of the neighborhood.
 
     Returns
     -------
@@ -420,7 +421,7 @@ def intrinsic_dimension(X: ArrayLike, n_neighbors: int = 20, threshold: float = 
     -----
     Cost: the neighbors, and O(n k² d) for k neighbors. Fukunaga & Olsen, IEEE Trans. Computers C-20 (1971) 176.
     """
-    from sklearn.neighbors import NearestNeighbors  # no short import, and for this alone
+    from sklearn.neighbors import NearestNeighbors  # a slow import that only this function needs
 
     rows = as_rows(X)
     check_finite(rows, "The neighbors need every value.")
@@ -441,7 +442,7 @@ def intrinsic_dimension(X: ArrayLike, n_neighbors: int = 20, threshold: float = 
 
 
 def _local_dimensions(hoods: np.ndarray, threshold: float) -> np.ndarray:
-    """Significant eigenvalues of every neighborhood, hoods of shape (m, k, d)."""
+    """Return the number of significant eigenvalues of every neighborhood, hoods of shape (m, k, d)."""
     hoods = hoods - hoods.mean(axis=1, keepdims=True)
     largest = np.max(np.abs(hoods), axis=(1, 2))
     hoods = hoods / np.where(largest > 0, largest, 1.0)[:, None, None]
@@ -453,7 +454,7 @@ def _local_dimensions(hoods: np.ndarray, threshold: float) -> np.ndarray:
 
 
 def _by_rows(model: Any, X: Any, function: Callable[[Array], Array], name: str, narrow: bool = True) -> Array:
-    """A function of dense rows over the rows of X, where the model is; the result in the library of X."""
+    """Return a function of the dense rows of X, computed where the model is, in the library of X."""
     check_is_fitted(model)
     like = model.components_
     Y = new_data(model, X, like, name)
@@ -466,7 +467,7 @@ def _by_rows(model: Any, X: Any, function: Callable[[Array], Array], name: str, 
 
 
 def _centered(model: Any, rows: Array) -> Array:
-    """(x - mean), over the scale where the model has one, in the widest type."""
+    """Return x - mean, divided by the scale where the model has one, in the widest type."""
     wide = accumulation_dtype(rows)
     centered = cast(rows, wide) - cast(model.mean_, wide)[None, :]
     scale = _scale(model)
@@ -479,7 +480,7 @@ def _scale(model: Any) -> Array | None:
 
 
 def _count(value: Any, most: int, name: str) -> int:
-    """An integer from 0 to `most`; `most` for None."""
+    """Return a checked integer from 0 to `most`; `most` for None."""
     if value is None:
         return most
     if not is_integer(value) or not 0 <= value <= most:

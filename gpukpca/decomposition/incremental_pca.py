@@ -1,4 +1,4 @@
-"""PCA of batches as an estimator of scikit-learn: updated batch by batch, or exact in two passes or a few more."""
+"""The estimator IncrementalPCA: updated batch by batch, or exact in two or more passes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from gpukpca.persistence.save_load import Saved
 
 # scikit-learn's rule for the rows of a batch.
 ROWS_A_FEATURE = 5
-# With memory_limit=None smaller updates are not compared with what is free: to ask for that takes as long as they do.
+# With memory_limit=None smaller updates are not compared with free memory: reading it takes as long as the update.
 NEVER_TOO_BIG = 2**24
 # Attributes that only an exact fit has.
 CERTIFICATE = ("residual_norms", "converged", "n_passes", "solver")
@@ -59,7 +59,7 @@ CERTIFICATE = ("residual_norms", "converged", "n_passes", "solver")
 class IncrementalPCA(
     Saved, DevicePlacement, WithGaussianModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 ):
-    """PCA of data in batches, a drop-in for `sklearn.decomposition.IncrementalPCA`, with an exact mode.
+    """PCA in batches, a drop-in for `sklearn.decomposition.IncrementalPCA`, with an exact mode.
 
     Works on NumPy arrays, memory maps, SciPy sparse matrices, pandas data frames, on CuPy, PyTorch, JAX and
     array-api-strict arrays, and on iterables of such batches; results live where the input lives.
@@ -69,28 +69,28 @@ class IncrementalPCA(
     n_components : None or int >= 1
         None: min(n, d), n the rows of the first batch (with ``exact=True`` of all).
     whiten : bool
-        Divide the scores by their standard deviations; where that is 0 they are 0.
+        Divide the scores by their standard deviations; those of a component without variance are 0.
     copy : bool
-        For scikit-learn's sake; X is never written to.
+        Ignored, as in scikit-learn's signature; X is never written to.
     batch_size : None or int >= 1
-        Rows that are read together in `fit`. None: 5 d; in the exact mode at least 2**22 / d, and fewer where
-        `memory_limit` asks for it. The batches of an iterable are taken as they come.
+        Rows of a batch in `fit`. None: 5 d; in the exact mode at least 2**22 / d, and fewer where `memory_limit`
+        requires it. The batches of an iterable keep their sizes.
     exact : bool
-        False: one pass, and after every batch the components that fit into memory (what a batch leaves out is lost, so
-        the answer depends on the batches and their order). True: the mean in a first pass, the components in one more
-        (in about a dozen for d > 4096); the answer is PCA of the whole.
+        False: one pass that keeps n_components after every batch. What a batch drops is lost, so the result depends on
+        the batches and their order. True: the mean in a first pass, the components in one more (in about a dozen for
+        d > 4096); the result is PCA of all rows.
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where the batches are. "cuda": batches on the host are copied one at a time.
     memory_limit : None, int or str
         Bytes that fit may allocate, one batch included, such as "4GiB"; None: 85 % of what is free. Checked before the
-        work on a batch, in the exact mode before the first pass; the answer does not depend on it.
+        work on a batch, in the exact mode before the first pass. The result does not depend on it.
     verbose : int or callable
-        1 prints a line a batch (exact: a pass) to the standard error; a callable gets `Progress` events.
+        1 prints a line a batch (exact: a pass) to the standard error. A callable receives `Progress` events.
 
     Attributes
     ----------
     components_ : array (p, d)
-        Unit rows; the entry of largest modulus is positive.
+        Unit rows; the entry of largest absolute value is positive.
     explained_variance_ : array (p,)
         Variances of the scores, over n - 1.
     explained_variance_ratio_ : array (p,)
@@ -98,25 +98,25 @@ class IncrementalPCA(
     singular_values_ : array (p,)
         Norms of the columns of scores.
     mean_, var_ : array (d,)
-        Of the features; the variance over n. In float64 where the device has it.
+        Means and variances (over n) of the features, in float64 where the device has it.
     noise_variance_ : float
-        Mean variance of what was left out (probabilistic PCA).
+        Mean of the variances that are not kept (probabilistic PCA).
     total_variance_ : float
         Sum of the variances of the features, over n - 1; exact.
     n_components_, n_samples_seen_, batch_size_ : int
     device_ : str
-        Where the fit was computed.
+        The device that computed.
     residual_norms_, converged_ : array (p,), bool
-        Only with ``exact=True``: ``||S v - λ v||₂`` with S the covariance matrix (over n - 1), and whether all are
-        small.
+        Only with ``exact=True``: ``||S v - λ v||₂`` with S the covariance matrix (over n - 1), and True where all are
+        within the tolerance.
     n_passes_, solver_ : int, str
-        Only with ``exact=True``: passes over the data, and what ran.
+        Only with ``exact=True``: passes over the data, and the solver.
     n_features_in_, feature_names_in_
 
     Raises
     ------
     InvalidParameterError, DeviceMismatchError, MemoryBudgetError, ConvergenceError, ValueError, TypeError
-        From `fit` and `partial_fit`, which then leave the estimator as it was.
+        `fit` or `partial_fit` fails; the estimator stays unchanged.
 
     Warns
     -----
@@ -125,7 +125,7 @@ class IncrementalPCA(
     ConvergenceWarning
         Exact mode: residuals above the tolerance.
     PrecisionWarning
-        The variances of tiny data underflow in their dtype; everything else is right.
+        The variances of tiny data underflow in their dtype; all other results are right.
 
     Notes
     -----
@@ -165,13 +165,13 @@ class IncrementalPCA(
     # -- fitting ---------------------------------------------------------------------------------------------------
 
     def fit(self, X: ArrayLike | Iterable[ArrayLike], y: Any = None) -> IncrementalPCA:
-        """Forget what was fitted, and go through all batches of X.
+        """Fit the model to all batches of X, from the beginning.
 
         Parameters
         ----------
         X : array, sparse matrix or data frame, shape (n, d); or an iterable of such batches
-            A memory map is read a batch at a time. With ``exact=True`` an iterable must give the same batches every
-            time it is gone through: a list, or an object with ``__iter__``, but not a generator.
+            A memory map is read a batch at a time. With ``exact=True`` an iterable must give the same batches in every
+            pass: a list, or an object with ``__iter__``, but not a generator.
         y : ignored
 
         Returns
@@ -198,14 +198,14 @@ class IncrementalPCA(
                 count = state.moments.count
                 listener(Progress("batch", f"batch {number}: {count} rows", count, batches.n_rows or 0))
         if state is None:
-            raise InvalidParameterError("the iterable of batches gave nothing when it was gone through.")
+            raise InvalidParameterError("the iterable of batches gave no batch in this pass.")
         return IncrementalFit.of(state, batches.like.dtype)
 
     def _exact(self, batches: PlacedBatches, session: FitSession) -> IncrementalFit:
         if batches.once:
             raise InvalidParameterError(
-                "exact=True goes through the batches more than once, and an iterator or generator gives them only "
-                "once. Pass an array, a memory map, a list of arrays, or an object whose __iter__ starts again; or use "
+                "exact=True reads the batches more than once, and an iterator or generator gives them only once. Pass "
+                "an array, a memory map, a list of arrays, or an object whose __iter__ starts again; or use "
                 "exact=False."
             )
         d, limit = int(self.n_features_in_), session.budget.limit(batches.like)
@@ -214,14 +214,14 @@ class IncrementalPCA(
     def _can_go_on(self) -> bool:
         if self.exact:
             raise AttributeError(
-                "partial_fit is not there with exact=True: the exact mode goes through all rows more than once, and a "
-                "batch comes only once. Give all batches to fit, or use exact=False."
+                "partial_fit is not available with exact=True, which reads all rows more than once. Give all batches "
+                "to fit, or use exact=False."
             )
         return True
 
     @available_if(_can_go_on)
     def partial_fit(self, X: ArrayLike, y: Any = None, check_input: bool = True) -> IncrementalPCA:
-        """Take one batch more; not with ``exact=True``.
+        """Update the model with one batch; not with ``exact=True``.
 
         Parameters
         ----------
@@ -229,7 +229,7 @@ class IncrementalPCA(
             All of it is one batch; the first one has at least n_components rows.
         y : ignored
         check_input : bool
-            For scikit-learn's sake; X is always checked.
+            Ignored, as in scikit-learn's signature; X is always checked.
 
         Returns
         -------
@@ -252,7 +252,7 @@ class IncrementalPCA(
         return self
 
     def _following(self, X: Any) -> Array:
-        """A batch in the library of the ones before."""
+        """Return a checked batch in the library of the ones before."""
         place = X if is_foreign(X) else np.empty(0)
         if not same_place(place, self.components_):
             raise DeviceMismatchError(
@@ -281,7 +281,7 @@ class IncrementalPCA(
         return few_threads(int(self.n_features_in_), most)
 
     def _rows_of_a_batch(self, n: int, d: int) -> int:
-        """Rows that are read together; by no free memory, which differs from run to run, as the last digits then do."""
+        """Return the rows of a batch. Free memory, which differs between runs, must not change the last digits."""
         if self.batch_size is not None:
             return int(self.batch_size)
         if not self.exact:
@@ -292,7 +292,7 @@ class IncrementalPCA(
         return min(usual, rows_within(parsed_bytes(self.memory_limit), d, min(d, self.n_components or n)))
 
     def _publish(self, fit: IncrementalFit, place: Placement) -> None:
-        """Set the fitted attributes, in the library of the data; the only place that does."""
+        """Set the fitted attributes in the place of the input; nothing else sets them."""
         publish(self, fit, place.to_home, without=("state",), optional=CERTIFICATE)
         self.n_components_, self.device_ = fit.n_components, fit.device
         self.batch_size_ = self._rows_of_a_batch(fit.n_samples_seen, int(self.n_features_in_))
@@ -306,7 +306,7 @@ class IncrementalPCA(
 
     @supports_dask("scores")
     def transform(self, X: ArrayLike) -> Array:
-        """Scores of new points.
+        """Return the scores of new points.
 
         Parameters
         ----------
@@ -333,7 +333,7 @@ class IncrementalPCA(
 
     @supports_dask("points", of="scores")
     def inverse_transform(self, X: ArrayLike) -> Array:
-        """Points of data space for given scores.
+        """Return the points of given scores.
 
         Parameters
         ----------
@@ -368,7 +368,8 @@ def checked_count(requested: int | None, before: IncrementalState | None, rows: 
     Raises
     ------
     InvalidParameterError
-        As scikit-learn: more than the features, more than the rows of the first batch, or not the same as before.
+        As in scikit-learn: more than the features, more than the rows of the first batch, or another number than
+        before.
     """
     if requested is None:
         return min(rows, d) if before is None else int(before.axes.shape[0])

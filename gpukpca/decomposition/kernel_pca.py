@@ -1,4 +1,4 @@
-"""Kernel PCA: orchestration only. Data -> kernel -> Gram operator -> centered operator -> eigenpairs -> scores."""
+"""The estimator KernelPCA: parameters become settings, a fit result becomes fitted attributes."""
 
 from __future__ import annotations
 
@@ -70,58 +70,58 @@ class KernelPCA(
     Parameters
     ----------
     n_components : None, int >= 1, or float in (0, 1)
-        None keeps every component with non-zero eigenvalue. A fraction keeps the smallest number of components whose
-        share of the exact variance reaches it. More than n are clamped to n with a `RankWarning`.
+        None keeps every component with nonzero eigenvalue. A share of the variance keeps the smallest number of
+        components that reaches it. More than n are reduced to n with a `RankWarning`.
     kernel : str, Kernel, or callable
         "linear", "poly", "rbf", "sigmoid", "cosine", "precomputed", "laplacian", "matern", "rational_quadratic"; a
         kernel object of `gpukpca.kernels`; a Gaussian-process kernel of scikit-learn; or a function of two rows.
     gamma : None, float >= 0, "scale" or "median"
         None is 1/d; "scale" is 1 / (d Var(X)); "median" is 1 / (2 m²), m the median distance of at most 1000 rows.
     degree, coef0 : float
-        Of "poly" and "sigmoid".
+        Parameters of "poly" and "sigmoid".
     kernel_params : dict, optional
         Keyword arguments of a callable kernel; nu of "matern", alpha of "rational_quadratic".
     alpha : float >= 0
         Ridge of the pre-image.
     fit_inverse_transform : bool
-        Learn the ridge pre-image as scikit-learn does, with `kernel` and `gamma` between scores. Beside `preimage` it
-        adds nothing: a ridge given there has its own kernel, gamma and centering, which hold, and so other numbers than
-        scikit-learn's; another method is an error.
+        Learn the ridge pre-image as scikit-learn does, with `kernel` and `gamma` between scores. It has no effect
+        together with a ridge in `preimage`, whose own options hold; another method there is an error.
     preimage : None, "ridge", "fixed_point", "distance_constraint", or an object with options
-        The way back to data space, for `inverse_transform`, `denoise`, `reconstruction_error` and `score`; with
-        options `RidgePreimage`, `FixedPointPreimage`, `DistanceConstraintPreimage` of `gpukpca.decomposition`. All are
-        exact for the linear kernel.
+        The pre-image for `inverse_transform`, `denoise`, `reconstruction_error` and `score`. Objects with options are
+        `RidgePreimage`, `FixedPointPreimage`, `DistanceConstraintPreimage` of `gpukpca.decomposition`. All are exact
+        for the linear kernel.
     eigen_solver : "auto", "dense", "randomized", "arpack", "nystrom", a solver object or a `Nystrom` object
-        "randomized" is block Krylov iteration, stopped by residuals; "arpack" is another name for it. "auto" is dense
-        for n <= 400 or more than n/12 components (1000 and n/5 on a GPU), else block Krylov; for the linear kernel with
-        d < n, and polynomial ones with at most n/8 monomials or 200, the small eigenproblem of the features (dense X
-        and gram="auto"). "nystrom" approximates K from a few of its columns, with a bound on the error of every
-        eigenvalue; "auto" never does.
+        "randomized" is block Krylov iteration that stops by residuals; "arpack" is another name for it. "auto" is dense
+        for n <= 400 or more than n/12 components (1000 and n/5 on a GPU), else block Krylov. For dense X and
+        gram="auto" it solves the small eigenproblem of the features of the linear kernel with d < n, and of polynomial
+        kernels with at most n/8 monomials, or 200. "nystrom" approximates K from a few of its columns, with a bound on
+        the error of every eigenvalue; "auto" never approximates.
     tol : float >= 0
-        Residuals ``||Kc u - λ u||`` (with Nyström the certificate) are at most tol λ₁. 0 is 1e-8 in float64 and 1e-5
-        in float32; 100 eps (2.2e-14, 1.2e-5) can be reached; a tol below what rounding allows is raised to that. With
-        Nyström 0 uses up the rank.
+        Bound on the residuals ``||Kc u - λ u||`` (with Nyström on the certificate), relative to λ₁. 0 is 1e-8 in
+        float64 and 1e-5 in float32. The smallest reachable value is 100 eps (2.2e-14, 1.2e-5); a smaller tol is raised
+        to what rounding allows. With Nyström 0 uses the whole rank.
     max_iter : int, optional
-        Most passes over K for block Krylov (default 300).
+        Largest number of passes over K for block Krylov (default 300).
     iterated_power : "auto" or int >= 0
-        An integer fixes the passes over K (0 counts as 1), whatever the residuals.
+        An integer fixes the number of passes over K (0 counts as 1), whatever the residuals.
     remove_zero_eig : bool
         Drop components with eigenvalue zero also when n_components is given.
     random_state : None, int, RandomState or Generator
-        For the random start of block Krylov.
+        Source of the random start of block Krylov and of the landmarks.
     copy_X : bool
-        Keep a copy of X for `transform`; with False a reference, not to be changed later. X is never written to.
+        Keep a copy of X for `transform`. With False the model keeps a reference: do not change X later. X is never
+        written to.
     device : None, "auto", "cpu", "cuda" or "cuda:N"
-        Where to compute. None: where X is. "cuda": data on the host are copied to the GPU in batches, and all results
-        come back as they came; "auto" does so where a GPU works, else stays on the CPU.
+        Where to compute. None: where X is. "cuda": data on the host are copied to the GPU in batches, and results
+        return to the host. "auto": "cuda" where a GPU works, else the CPU.
     client : None, "active" or distributed.Client
-        Whose workers share the fit. None: a Dask array goes to the active client, or into this process's memory where
-        there is none; data in memory stay in this process. Not kept by copies in files and pickles.
+        Client whose workers compute the fit. None: a Dask array is fitted by the active client, or in this process
+        where there is no client; data in memory stay in this process. Files and pickles do not keep it.
     n_jobs : int, optional
         Threads for the tiles of K (NumPy). None: what BLAS, joblib and Slurm allow; -1: all CPUs.
     gram : "auto", "dense" or "tiled"
-        How K is held: the square matrix, or upper tiles of which as many as fit are kept ("auto" is "tiled" wherever
-        K can be evaluated block by block).
+        How K is stored: the square matrix, or upper tiles of which as many as fit are cached. "auto" is "tiled"
+        wherever K can be evaluated block by block.
     memory_limit : None, int or str
         Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
     checkpoint : None, path or Checkpoint
@@ -130,67 +130,67 @@ class KernelPCA(
         threads, otherwise to the tolerance. Solutions without passes leave it alone. A folder is for one fit, not for a
         search.
     verbose : int or callable
-        1 prints the plan and a line a pass to the standard error; a callable gets `Progress` events.
+        1 prints the plan and a line a pass to the standard error. A callable receives `Progress` events.
 
     Attributes
     ----------
     eigenvalues_ : array (p,)
-        Of the centered kernel matrix, descending, in the units of k(x, x).
+        Eigenvalues of the centered kernel matrix, descending, in the units of k(x, x).
     eigenvectors_ : array (n, p)
-        Unit columns; the entry of largest modulus is positive.
+        Unit columns; the entry of largest absolute value is positive.
     explained_variance_ : array (p,)
         Eigenvalues / (n - 1): the variances of the scores.
     explained_variance_ratio_ : array (p,)
         Exact shares of the total variance, which is the trace of the centered kernel matrix.
     total_variance_ : float
-        That trace / (n - 1).
+        The same trace / (n - 1).
     residual_norms_ : array (p,)
-        ``||Kc u - λ u||₂`` from products with K, plus c eps (λ₁ + |1ᵀK1| / n^1.5) for the rounding of its entries: each
-        eigenvalue is that near to a true one. c is 1, of distance kernels 1 + the root mean square of gamma ‖x - mean‖²
-        (`Kernel.rounding`). With Nyström a bound.
+        ``||Kc u - λ u||₂`` from products with K, plus c eps (λ₁ + |1ᵀK1| / n^1.5) for the rounding of its entries. A
+        true eigenvalue lies within this distance of each one. c is 1; for distance kernels it is 1 + the root mean
+        square of gamma ‖x - mean‖² (`Kernel.rounding`). With Nyström a bound.
     converged_ : bool
-        Whether they are at most tol λ₁, tol raised to what rounding allows (PrecisionWarning).
+        True where all residuals are at most tol λ₁, with tol raised to what rounding allows (PrecisionWarning).
     gap_ : float or None
-        λ_p - λ_{p+1} where it is known.
+        λ_p - λ_{p+1}; None where it is unknown.
     n_passes_, n_products_ : int
-        Passes over K, and columns multiplied by it in all of them (with Nyström: columns of K evaluated).
+        Passes over K, and columns multiplied by K in all of them (with Nyström: evaluated columns of K).
     solver_seconds_ : float
         Wall time of the eigenpairs, products with K included.
     projection_, offset_ : array (n, p), (p,)
         A and b of ``scores(x) = k(x, X) A - b``. For translation-invariant and linear kernels k stands for the kernel
         less terms that centering removes.
     kernel_ : Kernel
-        With numbers in place of None and names.
+        The kernel with resolved parameters.
     gamma_ : float
     X_fit_ : array (n, d)
-        With Nyström the landmarks alone, and `projection_` has as many rows. Where the kernel is nearly flat (a small
-        gamma) one row more than the rank: what the others are seen from, so that no digits are lost.
+        With Nyström the landmarks, and `projection_` has as many rows. For a nearly flat kernel (a small gamma) one row
+        more than the rank: the base point, which saves digits.
     certificate_ : float
         Only with Nyström: every true eigenvalue lies between `eigenvalues_` and `eigenvalues_` + certificate_.
     total_variance_interval_ : (float, float)
-        Only with Nyström: between these lies the total variance; `total_variance_` is the upper end.
+        Only with Nyström: bounds of the total variance; `total_variance_` is the upper bound.
     landmarks_ : host array of int
-        Only with Nyström: the rows of X that are the landmarks.
+        Only with Nyström: row numbers of the landmarks in X.
     X_transformed_fit_, dual_coef_ : array (n, p), (n, d)
-        Only with a pre-image; `dual_coef_` only of ridge (one row a landmark, where it has them), and not for the
-        linear kernel, whose inverse is exact.
+        Only with a pre-image. `dual_coef_` exists only for ridge (one row a landmark, where it has landmarks), and not
+        for the linear kernel, whose inverse is exact.
     plan_ : Plan
-        What was decided and why, and predicted memory.
+        The storage, the solver, the reasons and the predicted memory.
     solver_, device_ : str
-        What ran and where.
+        The solver and the device that computed.
     fallbacks_ : tuple of str
-        What was tried first and did not work (a device, its solver, memory), or was kept out (TF32). Empty in most
-        fits.
+        Attempts that failed before (a device, its solver, memory), and settings that were not used (TF32). Empty in
+        most fits.
     n_features_in_, feature_names_in_
 
     Raises
     ------
     InvalidParameterError, IndefiniteKernelError, MemoryBudgetError, ConvergenceError, ValueError, TypeError
-        From `fit`, which then leaves the estimator as it was.
+        `fit` fails; the estimator stays unchanged.
     CheckpointError, OSError
         `checkpoint` holds another fit or is damaged; no such folder can be made or written to.
     DeviceUnavailableError, DeviceLostError
-        No CUDA device works; one failed, and the process must be started again.
+        No CUDA device works; a device failed and the process must be restarted.
 
     Warns
     -----
@@ -200,9 +200,10 @@ class KernelPCA(
     Notes
     -----
     Cost: O(n² d) for K once if it fits in memory, else in every pass; O(n² p) a pass; O(n³) for the dense solver.
-    Memory: `plan_` says. Two fits with the same seed on the same machine and thread count agree to the last bit.
+    Memory: see `plan_`. Two fits with the same seed on the same machine and thread count agree to the last bit.
 
-    Schölkopf, Smola & Müller, Neural Computation 10 (1998) 1299. Deviations from scikit-learn are listed in the README.
+    Schölkopf, Smola & Müller, Neural Computation 10 (1998) 1299. Deviations from scikit-learn are listed in
+    docs/sklearn.md.
     """
 
     _result_type = KernelPCAFit
@@ -278,10 +279,10 @@ class KernelPCA(
         return self
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> Array:
-        """Fit, and return the scores of X, shape (n, p): the same as ``fit(X).transform(X)`` to rounding, for free.
+        """Fit and return the scores of X, (n, p): those of ``fit(X).transform(X)`` to rounding, without extra cost.
 
-        Those of a Dask array are a Dask array, with its chunks; of a single one where their lengths are unknown and no
-        client is.
+        The scores of a Dask array are a Dask array with the same chunks, or with one chunk where their lengths are
+        unknown and there is no client.
         """
         return self._fit(X, wants_scores=True)
 
@@ -336,7 +337,7 @@ class KernelPCA(
         Returns
         -------
         Plan
-            ``print(plan)`` says it in words. With a fraction for n_components the plan is for the first guess.
+            ``print(plan)`` shows it. With a share for n_components the plan is for the first guess.
 
         Raises
         ------
@@ -378,9 +379,9 @@ class KernelPCA(
     def _publish(
         self, fit: KernelPCAFit, place: Placement, retries: tuple[str, ...] = (), data: Any | None = None
     ) -> None:
-        """Set the fitted attributes, where the data came from; the only place that does.
+        """Set the fitted attributes in the place of the input; nothing else sets them.
 
-        `data` are the rows of the fit as they came, where they are at hand.
+        `data` are the rows of the fit as given, where they are in memory.
         """
         home, landmarks, preimage = place.to_home, fit.landmarks, fit.preimage
         if not place.moved or data is None:
@@ -429,9 +430,9 @@ class KernelPCA(
         Parameters
         ----------
         X : array, CSR matrix, data frame or Dask array, shape (m, d); K(X, X_fit) (m, n) with kernel="precomputed"
-            A memory map is read by panels of rows. Blocks of a Dask array are answered when somebody asks for them.
+            A memory map is read by panels of rows. The result for a Dask array is lazy.
         out : NumPy array, shape (m, p), optional
-            The scores are written here, a panel at a time: a memory map for more of them than memory holds.
+            The scores are written here, a panel at a time. Use a memory map for more scores than memory holds.
 
         Returns
         -------
@@ -443,7 +444,7 @@ class KernelPCA(
 
         Notes
         -----
-        Cost: m n kernel values, made tile by tile and never held together: memory O(m p) and one tile a thread.
+        Cost: m n kernel values, computed tile by tile: memory O(m p) and one tile a thread.
         """
         check_is_fitted(self)
         work, space = self._result.map.like, self._space

@@ -54,7 +54,7 @@ from gpukpca.distributed import is_dask_array
 from gpukpca.interop import PCAPeer
 from gpukpca.persistence.save_load import Saved
 
-# scikit-learn's default, which stands for the solver's own.
+# scikit-learn's default; it means the default of the solver.
 DEFAULT_OVERSAMPLES = 10
 
 
@@ -65,42 +65,42 @@ class PCA(
 
     Works on NumPy arrays, memory maps, SciPy CSR matrices, pandas data frames, and on CuPy, PyTorch, JAX and
     array-api-strict arrays; results live where the input lives, in its dtype. The rows of a Dask array stay on the
-    workers of its cluster; fitted attributes are then NumPy arrays, and answers for new rows are Dask arrays.
+    workers of its cluster; fitted attributes are then NumPy arrays, and results for new rows are Dask arrays.
 
     Parameters
     ----------
     n_components : None, int, float in (0, 1) or "mle"
-        None: min(n, d), less 1 with "arpack". A fraction: as few as hold more than that share of the variance. "mle":
-        Minka's choice, for n >= d.
+        None: min(n, d), less 1 with "arpack". A share: the smallest number that holds more than this share of the
+        variance. "mle": Minka's choice, for n >= d.
     copy : bool
-        Accepted for scikit-learn's sake; X is never written to.
+        Ignored, as in scikit-learn's signature; X is never written to.
     whiten : bool
-        Scores of variance 1; exactly 0 where a component has none.
+        Scale the scores to variance 1; those of a component without variance are 0.
     svd_solver : "auto", "covariance_eigh", "dual", "full", "tsqr", "randomized" or "arpack"
         "covariance_eigh": eigenproblem of the features, d x d. "dual": of the samples, n x n. "full": LAPACK's SVD of
-        the centered data, on a cluster of their triangular factor; "tsqr", dask-ml's name, means the same.
-        "randomized": block Krylov on the smaller side, matrix-free, stopped by residuals; "arpack" is another name for
-        it. "auto": "full" up to 500 x 500; "dual" where n < d; "covariance_eigh" otherwise, and "randomized" where
-        d > 2000 and few components are requested, for large sparse data, and where memory is short.
+        the centered data, on a cluster of their triangular factor; "tsqr" is dask-ml's name for it. "randomized": block
+        Krylov on the smaller side, matrix-free, which stops by residuals; "arpack" is another name for it. "auto":
+        "full" up to 500 x 500; "dual" where n < d; "covariance_eigh" otherwise, and "randomized" where d > 2000 and few
+        components are requested, for large sparse data, and where memory is short.
     tol : float in [0, 1)
-        For "randomized": residuals ``||ZᵀZ v - σ² v||`` are at most tol σ₁². 0 is 1e-8 in float64 and 1e-5 in
+        For "randomized": bound on the residuals ``||ZᵀZ v - σ² v||``, relative to σ₁². 0 is 1e-8 in float64 and 1e-5 in
         float32.
     iterated_power : "auto" or int >= 0
-        For "randomized": an integer q fixes the passes to q + 1, whatever the residuals.
+        For "randomized": an integer q fixes the number of passes to q + 1, whatever the residuals.
     n_oversamples : int >= 1
         For "randomized": columns of a block beyond n_components.
     power_iteration_normalizer : "auto", "QR", "LU" or "none"
-        Accepted for scikit-learn's sake; blocks are always made orthonormal.
+        Ignored, as in scikit-learn's signature; blocks are always orthonormalized.
     random_state : None, int, RandomState or Generator
-        For the random start of block Krylov.
+        Source of the random start of block Krylov.
     scale : bool or array (d,)
-        True: features are divided by their standard deviations (n - 1 degrees of freedom), which gives the components
-        of the correlation matrix; constant ones are left as they are. An array: divided by that. Also in `transform`.
+        True: divide features by their standard deviations (n - 1 degrees of freedom), which gives the components of
+        the correlation matrix; constant features are not divided. An array: divide by it. `transform` does the same.
     device : None, "auto", "cpu", "cuda" or "cuda:N"
         Where to compute. None: where X is; see `KernelPCA`.
     client : None, "active" or distributed.Client
-        Whose workers share the fit. None: a Dask array goes to the active client, or into this process's memory where
-        there is none; data in memory stay in this process. Not kept by copies in files and pickles.
+        Client whose workers compute the fit. None: a Dask array is fitted by the active client, or in this process
+        where there is no client; data in memory stay in this process. Files and pickles do not keep it.
     memory_limit : None, int or str
         Bytes that fit may allocate, such as "4GiB"; None: 85 % of what is free.
     checkpoint : None, path or Checkpoint
@@ -111,36 +111,36 @@ class PCA(
     n_jobs : int, optional
         Threads (NumPy). None: what BLAS, joblib and Slurm allow; -1: all CPUs.
     verbose : int or callable
-        1 prints the plan and a line a pass to the standard error; a callable gets `Progress` events.
+        1 prints the plan and a line a pass to the standard error. A callable receives `Progress` events.
 
     Attributes
     ----------
     components_ : array (p, d)
-        Unit rows; the entry of largest modulus is positive, the first among those within rounding.
+        Unit rows; the entry of largest absolute value is positive, the first of those equal to rounding.
     explained_variance_, explained_variance_ratio_, singular_values_ : array (p,)
         Variances with n - 1 degrees of freedom; their exact shares of the total variance.
     total_variance_ : float
     noise_variance_ : float
-        The mean of the variances left out.
+        Mean of the variances that are not kept.
     mean_ : array (d,)
     scale_ : array (d,) or None
-        What the centered features are divided by.
+        Divisors of the centered features.
     residual_norms_ : array (p,)
-        ``||C v - λ v||₂`` with the covariance matrix C, from products: each variance is that near to a true one.
+        ``||C v - λ v||₂`` with the covariance matrix C, from products: a true variance lies within this distance.
     converged_ : bool
     n_components_, n_samples_, n_features_in_ : int
     feature_names_in_ : array of str
     plan_ : PCAPlan
-        What was decided and why, with predicted memory.
+        The solver, the reasons and the predicted memory.
     solver_, device_ : str
-        What ran, and where.
+        The solver and the device that computed.
     fallbacks_ : tuple of str
-        What was tried first and did not work. Empty in most fits.
+        Attempts that failed before. Empty in most fits.
 
     Raises
     ------
     InvalidParameterError, MemoryBudgetError, ConvergenceError, ValueError, TypeError
-        From `fit`, which then leaves the estimator as it was.
+        `fit` fails; the estimator stays unchanged.
     CheckpointError, OSError
         `checkpoint` holds another fit or is damaged; no such folder can be made or written to.
 
@@ -151,12 +151,12 @@ class PCA(
     Notes
     -----
     Cost: "covariance_eigh" O(n d² + d³), "dual" O(n² d + n³), "full" O(n d min(n, d)), "randomized" O(n d p) a pass.
-    Data are centered before they are multiplied, with a mean accumulated in float64, and float32 products are added up
-    in float64. Where squaring the data has cost small variances their digits, their axes are recomputed from the data.
-    On a cluster the workers make and add up products of their rows, and the eigenproblem is solved in this process:
+    Data are centered before they are multiplied, with a mean accumulated in float64, and float32 products are summed
+    in float64. Where squares of the data lose the digits of small variances, their axes are recomputed from the data.
+    On a cluster the workers compute and sum products of their rows, and the eigenproblem is solved in this process:
     "covariance_eigh" moves at most d² items a panel of rows, and never more than the data; "dual" n² to this process,
     "randomized" a block a pass to every worker and back; "full" is an SVD of the triangular factor, min(n, d) d items.
-    The Gaussian model (`score`, `get_covariance`) is that of the data, with `whiten` too, where scikit-learn's squares
+    The Gaussian model (`score`, `get_covariance`) describes the data, also with `whiten`, where scikit-learn's squares
     every variance.
 
     Jolliffe, Principal Component Analysis (2002). Musco & Musco, arXiv 1504.05477 (block Krylov).
@@ -224,7 +224,7 @@ class PCA(
     def fit_transform(self, X: ArrayLike, y: Any = None) -> Array:
         """Fit, and return the scores of X, shape (n, p): the same as ``fit(X).transform(X)`` to rounding.
 
-        Those of a Dask array are a Dask array, with its chunks, computed when they are used.
+        The scores of a Dask array are a lazy Dask array with the same chunks.
         """
         return self._fit(X, with_scores=True)
 
@@ -259,7 +259,7 @@ class PCA(
         return RankRequest.of(self.n_components, self.svd_solver, *X.shape)
 
     def _fit(self, X: Any, with_scores: bool) -> Array | None:
-        """Fit, and return the scores if they are requested; on any exception the estimator is as it was."""
+        """Fit, and return the scores if they are requested."""
         if with_scores and is_dask_array(X):
             check_no_data_frames(self)
         return run_fit(self, X, lambda session: self._fitted(X, session, with_scores))
@@ -289,14 +289,14 @@ class PCA(
             return self._delivered(fit.projection.whitened(fit.scores) if self.whiten else fit.scores, X)
 
     def _taken(self, given: Any) -> tuple[Any, Placement]:
-        """Return the data of a fit, checked, and where it is computed."""
+        """Return the checked data of a fit, and where it is computed."""
         if (rows := cluster_rows(self, given)) is not None:
             return rows, local_placement(rows)
         data = training_data(self, compute_dask(self, given))
         return data, at_full_precision(placement_for(self.device, data), data)
 
     def _publish(self, fit: PCAFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
-        """Set the fitted attributes, where the data came from; the only place that does."""
+        """Set the fitted attributes in the place of the input; nothing else sets them."""
         publish(self, fit, place.to_home, without=("projection", "scores"))
         self.n_components_ = fit.n_components
         self.fallbacks_ = (*place.notes, *retries, *fit.fallbacks)
@@ -306,12 +306,12 @@ class PCA(
 
     @supports_dask("scores")
     def transform(self, X: ArrayLike) -> Array:
-        """Scores of new points.
+        """Return the scores of new points.
 
         Parameters
         ----------
         X : array, CSR matrix, data frame or Dask array, shape (m, d)
-            A memory map is read by panels of rows. Blocks of a Dask array are answered when somebody asks for them.
+            A memory map is read by panels of rows. The result for a Dask array is lazy.
 
         Returns
         -------
@@ -334,7 +334,7 @@ class PCA(
 
     @supports_dask("points", of="scores")
     def inverse_transform(self, X: ArrayLike) -> Array:
-        """Points of data space for given scores: exact where all components were kept, else the nearest in their space.
+        """Return the points of given scores: exact where all components were kept, else the projections onto them.
 
         Parameters
         ----------

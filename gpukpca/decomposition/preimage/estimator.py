@@ -1,4 +1,4 @@
-"""The methods of `KernelPCA` that go back to data space, or ask how far points are from the components."""
+"""The methods of `KernelPCA` that need a pre-image or the distance of points from the components."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def _without_inverse(estimator: Any) -> str:
         return ""
     return (
         "The fit_inverse_transform parameter was not set to True when instantiating, nor preimage given, so there is "
-        'no way back to data space. Create the estimator with preimage="ridge", another method, or '
-        "fit_inverse_transform=True, and fit it again."
+        'no pre-image. Create the estimator with preimage="ridge", another method, or fit_inverse_transform=True, and '
+        "fit it again."
     )
 
 
@@ -68,7 +68,7 @@ _EXAMPLES = {"kernel": "gpukpca.kernels.RBF()", "preimage": "gpukpca.decompositi
 
 
 class WithPreimages:
-    """The methods of a fitted kernel PCA that lead back to data space."""
+    """Add to KernelPCA the methods that need a pre-image."""
 
     kernel_: Any
     n_jobs: Any
@@ -94,7 +94,7 @@ class WithPreimages:
         Raises
         ------
         InvalidParameterError
-            An option of a kernel or pre-image that is given by its name, and not as an object.
+            An option of a kernel or pre-image that is given by name instead of as an object.
         ValueError
             No such parameter.
         """
@@ -103,8 +103,8 @@ class WithPreimages:
             options = [name for name in params if name.startswith(f"{owner}__")]
             if options and not hasattr(given, "set_params"):
                 raise InvalidParameterError(
-                    f"{type(self).__name__}: {options[0]} is an option of an object, and {owner}={given!r} is none; "
-                    f"set {owner} to an object first, such as {_EXAMPLES[owner]}."
+                    f"{type(self).__name__}: {options[0]} is an option of an object, and {owner}={given!r} is not "
+                    f"an object; set {owner} to one first, such as {_EXAMPLES[owner]}."
                 )
         return super().set_params(**params)  # type: ignore[misc]
 
@@ -120,9 +120,9 @@ class WithPreimages:
         X : array, shape (m, p)
             Scores, such as `transform` returns.
         n_components : int, optional
-            Only the first so many columns, 1 to p, without fitting again.
+            Number of leading columns that are used, 1 to p, without fitting again.
         return_info : bool
-            Also say how each point was found.
+            Also return how each point was computed.
 
         Returns
         -------
@@ -138,7 +138,7 @@ class WithPreimages:
         Warns
         -----
         ConvergenceWarning
-            Some points have not converged; they are where the last step led.
+            Some points did not converge; they are the last iterates.
         """
         preimage = self._checked_preimage()
         q = self._first(n_components, lowest=1)
@@ -151,16 +151,16 @@ class WithPreimages:
     @OnlyWhere(_without_inverse)
     @supports_dask("points")
     def denoise(self, X: ArrayLike, n_components: int | None = None, return_info: bool = False) -> Any:
-        """Project points onto the components in feature space, and go back to data space.
+        """Project points onto the components in feature space and return the pre-images.
 
-        The fixed-point iteration starts from the points themselves; other methods give what `inverse_transform` gives
-        for the scores.
+        The fixed-point iteration starts from the points themselves. Other methods give the result of
+        `inverse_transform` for the scores.
 
         Parameters
         ----------
         X : array or data frame, shape (m, d)
         n_components : int, optional
-            Only the first so many components, 1 to p, without fitting again.
+            Number of leading components that are used, 1 to p, without fitting again.
         return_info : bool
             Also say how each point was found.
 
@@ -179,7 +179,7 @@ class WithPreimages:
 
         Notes
         -----
-        By panels of rows: beside the result, memory does not grow with m.
+        By panels of rows: apart from the result, memory does not grow with m.
         """
         preimage = self._checked_preimage()
         q = self._first(n_components, lowest=1)
@@ -216,10 +216,10 @@ class WithPreimages:
 
     @OnlyWhere(_without_score)
     def score(self, X: ArrayLike, y: Any = None) -> float:
-        """Return minus the mean over the points of `reconstruction_error`: higher is better.
+        """Return minus the mean of `reconstruction_error` over the points: higher is better.
 
-        In the units of the data whatever the kernel, so kernels, their parameters and methods can be compared on data
-        held out: `GridSearchCV` needs no labels.
+        It has the units of the data whatever the kernel. So kernels, their parameters and methods can be compared on
+        held-out data: `GridSearchCV` needs no labels.
 
         Parameters
         ----------
@@ -251,14 +251,14 @@ class WithPreimages:
         ----------
         X : array, CSR matrix or data frame, shape (m, d); K(X, X_fit) of shape (m, n) with kernel="precomputed"
         n_components : int, optional
-            Only the first so many components, 0 to p.
+            Number of leading components that are used, 0 to p.
         diagonal : array, shape (m,), optional
-            k(x, x), with kernel="precomputed" alone, and there needed.
+            k(x, x); required with kernel="precomputed", and refused with other kernels.
 
         Returns
         -------
         array, shape (m,), in the library of X and the units of k(x, x)
-            Not negative, unless the kernel is not positive semidefinite. Exact to a few eps of k(x, x), as two
+            Nonnegative, unless the kernel is not positive semidefinite. Exact to a few eps of k(x, x), because two
             numbers of that size cancel.
 
         Raises
@@ -286,7 +286,7 @@ class WithPreimages:
     @OnlyWhere(_without_diagonal)
     @supports_dask("numbers")
     def score_samples(self, X: ArrayLike) -> Array:
-        """Return minus `feature_space_error`: higher is more like the data of fit.
+        """Return minus `feature_space_error`: higher is closer to the training data.
 
         Parameters
         ----------
@@ -322,7 +322,7 @@ class WithPreimages:
         return preimage
 
     def _first(self, n_components: Any, lowest: int) -> int:
-        """Return how many components are used: all, or the number given."""
+        """Return the number of components that are used: all, or `n_components`."""
         p = int(self.eigenvalues_.shape[0])
         if n_components is None:
             return p

@@ -1,4 +1,4 @@
-"""Options of the pre-image methods, and the method that an estimator means."""
+"""Option objects of the pre-image methods, and the choice of a method by the parameters of an estimator."""
 
 from __future__ import annotations
 
@@ -29,33 +29,34 @@ ROWS_A_LANDMARK = 5
 
 
 class RidgePreimage(PreimageOptions, BaseEstimator):
-    """Pre-images by kernel ridge regression of the data on the scores.
+    """Compute pre-images by kernel ridge regression of the data on the scores.
 
-    The regression has a kernel of its own, between scores: the bandwidth that suits the data does not suit scores.
+    The regression has a separate kernel between scores: a bandwidth that suits the data does not suit scores.
 
     Parameters
     ----------
     kernel : None, str or Kernel
-        Between scores. None is "rbf". A name stands for the kernel with `gamma`, and degree 3 and coef0 1 of "poly".
+        Kernel between scores; None is "rbf". A name means the kernel with `gamma`, and degree 3 and coef0 1 of "poly".
     gamma : None, float >= 0, "scale" or "median"
-        Of a kernel given by name or None. None is "median": 1 / (2 m²), m the median distance of at most 1000 scores.
+        Parameter of a kernel given by name or None. None is "median": 1 / (2 m²) for the median distance m of at most
+        1000 scores.
     alpha : None or float >= 0
         Weight of the ridge; None is `alpha` of the estimator.
     centered : bool
-        The ridge pulls towards the mean of the data, and an offset of the data costs nothing. False: towards 0, as in
+        Regularize towards the mean of the data, so an offset of the data has no effect. False: towards 0, as in
         scikit-learn.
     n_landmarks : "auto", None or int >= 1
-        None uses all n scores: one n x n matrix. An integer approximates the kernel by so many of its columns,
+        None uses all n scores: one n x n matrix. An integer approximates the kernel by that number of its columns,
         chosen by randomly pivoted Cholesky. "auto" is None up to 10 000 rows where the matrix fits into memory, else
-        2000, n/5 at most.
+        2000, but at most n/5.
 
     Notes
     -----
     Fit costs n³/3 + n² d operations, with r landmarks n r (r + d); a point costs n (r) values of the kernel and d
-    operations for each. With fewer components than were fitted the regression is solved again.
+    operations for each. With fewer components than fitted the regression is solved again.
 
     ``fit_inverse_transform=True`` alone is this method with the kernel of the estimator between scores,
-    ``centered=False`` and ``n_landmarks=None``; beside ``preimage="ridge"`` or an object the options here hold.
+    ``centered=False`` and ``n_landmarks=None``. Together with ``preimage="ridge"`` or an object these options hold.
 
     Bakır, Weston & Schölkopf, NIPS 16 (2004).
     """
@@ -114,23 +115,23 @@ class RidgePreimage(PreimageOptions, BaseEstimator):
 
 
 class FixedPointPreimage(PreimageOptions, BaseEstimator):
-    """Pre-images by the fixed-point iteration of Mika et al. (1999), for radial kernels.
+    """Compute pre-images by the fixed-point iteration of Mika et al. (1999), for radial kernels.
 
-    The point nearest to the projection in feature space, found from the point to be denoised, or for scores alone from
-    the training point with the nearest scores. Steps that lead away are halved.
+    The result is the point nearest to the projection in feature space. The iteration starts at the point to be
+    denoised, or for scores at the training point with the nearest scores. Steps that increase the distance are halved.
 
     Parameters
     ----------
     max_iter : int >= 1
-        Most iterations of a point.
+        Largest number of iterations for a point.
     tol : float >= 0
-        A point has converged when its next step is at most `tol` times the spread of the data, the root mean square of
-        their distance from the mean. 20 eps at least.
+        A point has converged when its next step is at most `tol` times the root mean square distance of the data from
+        their mean. At least 20 eps.
 
     Notes
     -----
     For "rbf", "rational_quadratic", "matern" with nu > 1/2, and sums, products, multiples, powers and exponentials of
-    them. An iteration costs m kernel values and about 4 m d operations a point, m training points or landmarks.
+    them. An iteration costs m kernel values and about 4 m d operations a point, for m training points or landmarks.
 
     Mika, Schölkopf, Smola, Müller, Scholz & Rätsch, NIPS 11 (1999).
     """
@@ -148,18 +149,18 @@ class FixedPointPreimage(PreimageOptions, BaseEstimator):
         return n * (d + p + 1) * item
 
     def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> FixedPoint:
-        """Return the iteration with the basis, centered."""
+        """Return the iteration with the centered basis."""
         return FixedPoint.learn(space, space.basis_rows(scores), int(self.max_iter), float(self.tol))
 
 
 class DistanceConstraintPreimage(PreimageOptions, BaseEstimator):
-    """Pre-images from the distances to neighbors, by Kwok & Tsang (2004), for radial and polynomial kernels.
+    """Compute pre-images from the distances to neighbors, by Kwok & Tsang (2004), for radial and polynomial kernels.
 
     Parameters
     ----------
     n_neighbors : int >= 1
-        Training points nearest in feature space; the pre-image lies in the space that they span. All of them where
-        there are fewer.
+        Number of training points nearest in feature space; the pre-image lies in their span. All points where there
+        are fewer.
 
     Notes
     -----
@@ -167,9 +168,9 @@ class DistanceConstraintPreimage(PreimageOptions, BaseEstimator):
     product, and for multiples of them; for even degrees the inner product that makes gamma x·y + coef0 positive. Fit
     evaluates the kernel once more between all training points or landmarks; a point costs 2 m p operations.
 
-    With radial kernels a pre-image that would be twice as far from the mean of its neighbors as their distances say,
-    in the root mean square, is moved to where they say: the least squares of the paper under that bound. Neighbors
-    that lie nearly in fewer dimensions than they span (smooth curves without noise) would else send noisy points away.
+    With radial kernels the distance of a pre-image from the mean of its neighbors is bounded by twice the root mean
+    square that their distances imply: the least squares of the paper under that bound. Without it, neighbors that lie
+    nearly in fewer dimensions than they span (smooth curves without noise) would send noisy points far away.
 
     Kwok & Tsang, IEEE Trans. Neural Networks 15 (2004) 1517.
     """
@@ -186,7 +187,7 @@ class DistanceConstraintPreimage(PreimageOptions, BaseEstimator):
         return n * (2 * d + p + 8) * item
 
     def learn(self, X: Array, space: FeatureSpace, scores: Array, landmarks: int) -> DistanceConstraint:
-        """Return the method with the scores of the basis, and how far it is from the mean."""
+        """Return the method with the scores of the basis and their distances from the mean."""
         return DistanceConstraint.learn(space, space.basis_rows(scores), int(self.n_neighbors))
 
 
@@ -201,9 +202,9 @@ for _method in METHODS.values():
 
 
 def preimage_method(estimator: Any, kernel: Kernel | None = None) -> Any:
-    """Return the method that checked parameters of an estimator mean; None without a pre-image.
+    """Return the pre-image method for the checked parameters of an estimator; None without a pre-image.
 
-    `kernel` is that of the estimator with numbers in place of rules.
+    `kernel` is the resolved kernel of the estimator.
     """
     if estimator.preimage is None:
         return RidgePreimage(kernel, None, estimator.alpha, False, None) if estimator.fit_inverse_transform else None
@@ -224,19 +225,19 @@ def check_preimage_suits(method: Any, kernel: Kernel, by_flag: bool) -> None:
     if isinstance(kernel, Precomputed):
         what = "fit_inverse_transform" if by_flag else "find pre-images"
         raise InvalidParameterError(
-            f"Cannot {what} with a precomputed kernel. Its matrix says nothing of data space: fit on the data, with a "
+            f"Cannot {what} with a precomputed kernel. Its matrix holds no data: fit on the data, with a "
             'kernel such as "rbf".'
         )
     if isinstance(kernel, Linear) or method.suits(kernel):
         return
     others = ", ".join(repr(name) for name, kind in METHODS.items() if kind().suits(kernel))
     raise InvalidParameterError(
-        f"KernelPCA: {type(method).__name__} does not suit {kernel!r}: {_WANTED[type(method)]}. Methods that do: "
+        f"KernelPCA: {type(method).__name__} does not suit {kernel!r}: {_REQUIREMENTS[type(method)]}. Methods that do: "
         f"{others}."
     )
 
 
-_WANTED: dict[type, str] = {
+_REQUIREMENTS: dict[type, str] = {
     FixedPointPreimage: "the kernel must be a function of the Euclidean distance with a slope also at distance 0",
-    DistanceConstraintPreimage: "its values must tell the Euclidean distance or the inner product of two points",
+    DistanceConstraintPreimage: "its values must determine the Euclidean distance or the inner product of two points",
 }
