@@ -674,7 +674,7 @@ def test_a_search_without_labels_compares_kernels_on_data_held_out(method):
     ("model", "name", "text"),
     [
         (KernelPCA(preimage="ridge"), "preimage__alpha", r"preimage='ridge' is not an object; set .*RidgePreimage\(\)"),
-        (KernelPCA(), "preimage__alpha", "preimage=None is none"),
+        (KernelPCA(), "preimage__alpha", "preimage=None is not an object"),
         (KernelPCA(kernel="rbf"), "kernel__gamma", r"kernel='rbf' is not an object; set .*kernels.RBF\(\)"),
     ],
 )
