@@ -104,7 +104,7 @@ bench() {
 # smoke SECONDS: tests for two minutes at most, then the shapes.
 smoke() {
     local half="$(($1 / 2))" status
-    with_log "$half" bash ci/test_gpu.sh -q --tb=short tests/cuda/test_cuda_twins.py tests/eigen/test_eigen.py tests/gram/test_gram.py
+    with_log "$half" bash ci/test_gpu.sh -q --tb=short tests/cuda/test_cuda_twins.py tests/eigen/test_solvers.py tests/gram/test_gram.py
     status=$?
     with_log "$half" "$python" -m benchmarks.shapes "${quick[@]}" || status=$?
     return "$status"
