@@ -287,5 +287,5 @@ def test_kinds_of_tensors():
     assert isinstance(local.inverse_transform(np.ones((4, 1)), torch.zeros(4, dtype=torch.int64)), torch.Tensor)
     assert latent.transform(rows.to(torch.bfloat16)).shape == (60, 2)
     assert local.transform(rows.to(torch.float16)).shape == (60, 1)
-    with pytest.raises(DeviceMismatchError, match=r"X\[1\] is from torch"):
+    with pytest.raises(DeviceMismatchError, match=r"X\[1\] is of torch"):
         fit_probabilistic_pca([X, rows], 2)

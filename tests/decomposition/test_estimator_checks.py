@@ -64,7 +64,13 @@ def test_checks_of_arrays_and_containers_pass_with_the_array_api_switch_of_scipy
     command = [sys.executable, "-m", "pytest", str(Path(__file__)), "-v", "-p", "no:cacheprovider", "--no-header"]
     command += ["-k", SWITCHED]
     ran = subprocess.run(
-        command, env=os.environ | {SWITCH: "1"}, cwd=root, capture_output=True, text=True, timeout=300, check=False
+        command,
+        env=os.environ | {SWITCH: "1", "OMP_NUM_THREADS": "1"},
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
     assert f"{SWITCH} is not set" not in ran.stdout
