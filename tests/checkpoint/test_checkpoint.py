@@ -247,13 +247,6 @@ def test_files_are_written_in_turn_after_the_interval_and_at_the_end(tmp_path: P
     assert sorted(numbers) == [len(texts) - 1, len(texts)]
 
 
-def test_a_long_interval_writes_the_end_alone(tmp_path: Path, reference: KernelPCA) -> None:
-    model, texts = resume(Checkpoint(tmp_path, 3600.0), **SETTINGS)
-    assert texts == [f"checkpoint of pass {reference.n_passes_} written"]
-    assert_same(model, reference)
-    assert len(resume(Checkpoint(tmp_path / "c", 0), **SETTINGS)[1]) == reference.n_passes_
-
-
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals of POSIX")
 def test_sigusr1_writes_at_the_end_of_the_pass_and_the_fit_goes_on(tmp_path: Path, reference: KernelPCA) -> None:
     before, written = signal.getsignal(signal.SIGUSR1), []
