@@ -8,8 +8,9 @@ import numpy as np
 
 from gpukpca._typing import Array
 from gpukpca.backend.linalg import inner_products
-from gpukpca.backend.namespace import from_host, namespace_of, writable
+from gpukpca.backend.namespace import from_host, namespace_of, to_host, writable
 from gpukpca.backend.partitioned_rows import PartitionedRows
+from gpukpca.backend.rows import gather_rows
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,13 @@ class ColumnBasis:
         if isinstance(first, PartitionedRows):
             return first.map_panels(_side_by_side, *others, width=self.count)
         return namespace_of(first).concat(self.parts, axis=1) if others else first
+
+    def take(self, chosen: np.ndarray) -> np.ndarray:
+        """Return the rows named by host integers, shape (len(chosen), count), on the host in float64."""
+        first, *others = self.parts
+        if isinstance(first, PartitionedRows):
+            return first.take(chosen, *others).astype(np.float64)
+        return np.concatenate([to_host(gather_rows(part, chosen)) for part in self.parts], axis=1).astype(np.float64)
 
     def memory_for(self, b: int) -> Array | None:
         """Return the memory (n, b) of the columns that are appended next; None where the library cannot write to it."""

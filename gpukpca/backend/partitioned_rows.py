@@ -52,8 +52,8 @@ class PartitionedRows(ABC):
         """Return the rows of a host array (n, b) where the panels are."""
 
     @abstractmethod
-    def take(self, chosen: Any) -> Array:
-        """Return the rows named by host integers, in their order, on the host."""
+    def take(self, chosen: Any, *others: Any) -> Array:
+        """Return the rows named by host integers, in their order, with those of others beside them, on the host."""
 
 
 def gathered(X: Any) -> Array:

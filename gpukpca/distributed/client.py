@@ -148,18 +148,16 @@ class Cluster:
 
     def scatter(self, block: Any, worker: Worker | None) -> Any:
         """Return a future of data sent directly to a worker; the scheduler keeps none of them."""
-        key, workers = f"gpukpca-rows-{uuid.uuid4().hex}", None if worker is None else [worker.address]
+        key = f"gpukpca-rows-{uuid.uuid4().hex}"
+        place = (None, self.patience) if worker is None else ([worker.address], CHECK_SHARE * self.patience)
+        settings = {"workers": place[0], "timeout": place[1], "direct": self._direct, "hash": False}
         try:
-            sent = self.client.scatter(
-                {key: block}, workers=workers, direct=self._direct, hash=False, timeout=self.patience
-            )
-        except TimeoutError:
-            raise self._lost("sending rows") from None
-        except (OSError, KeyError):
+            sent = self.client.scatter({key: block}, **settings)
+        except (OSError, KeyError) as error:  # TimeoutError too
             if worker is not None and worker not in self.workers_now():
-                return self.scatter(block, None)
-            if not self._direct:
-                raise
+                return self.scatter(block, None)  # it has ended meanwhile
+            if isinstance(error, TimeoutError) or not self._direct:
+                raise self._lost("sending rows") from error
             self._direct = False  # this process reaches the workers by way of the scheduler only
             return self.scatter(block, worker)
         return sent[key]
@@ -178,7 +176,7 @@ class Cluster:
                     self._check_alive(names[0])
                     seconds *= 2  # a slow line
                 except CancelledError:
-                    raise self._lost(names[0]) from None
+                    raise self._cancelled(names[0]) from None
         return found
 
     def wait(
@@ -205,7 +203,7 @@ class Cluster:
             except TimeoutError:
                 self._check_alive(name)
             except CancelledError:
-                raise self._lost(name) from None
+                raise self._cancelled(name) from None
             else:
                 for future, name in zip(futures, names, strict=True):
                     if future in done and future.status == "error":
@@ -237,6 +235,8 @@ class Cluster:
 
     def _known_workers(self) -> list[Worker]:
         """Return the workers that the scheduler knows; none where it does not answer."""
+        if self.client.status != "running":
+            return []
         try:
             found = self.client.sync(self.client.scheduler.identity, callback_timeout=self.patience)["workers"]
         except (OSError, AttributeError, RuntimeError, CancelledError):  # TimeoutError too; the client may be closed
@@ -248,7 +248,7 @@ class Cluster:
 
     def _check_alive(self, name: str) -> None:
         """Raise where no worker has been able to work for as long as `patience`."""
-        workers = self._known_workers() if self.client.status == "running" else []
+        workers = self._known_workers()
         # A worker that takes no work may hold what all others wait for.
         if any(worker.is_busy for worker in workers) or (workers and all(worker.takes_work for worker in workers)):
             self._idle_since, self._reported = None, False
@@ -266,22 +266,25 @@ class Cluster:
     def _where(self) -> str:
         return self.client.scheduler.address if self.client.scheduler is not None else "of the client"
 
+    def _cancelled(self, name: str) -> ClusterError:
+        """Return the error for work that the scheduler has forgotten."""
+        if self.client.status != "running":
+            return self._lost(name)
+        what = "it was cancelled, the client restarted, or the data of a worker ended with it"
+        return LostWorkError(f"{name} was lost: {what}. Repair the cluster, then fit again.")
+
     def _lost(self, name: str) -> ClusterError:
         """Return the error for work that no worker will finish."""
-        where, kind = self._where, ClusterError
-        workers = self._known_workers() if self.client.status == "running" else []
-        full = [worker.address for worker in workers if not worker.takes_work]
+        full = [worker.address for worker in self._known_workers() if not worker.takes_work]
         if self.client.status != "running":
-            what = f"the scheduler at {where} cannot be reached"
+            what = f"the scheduler at {self._where} cannot be reached"
         elif full:
             what = (
                 f"the worker at {full[0]} takes no work, as its memory is full and nothing more can be spilled to disk"
             )
-        elif not workers:
-            what = f"the scheduler at {where} has had no worker for {self.patience:.0f} s: they ended"
         else:
-            what, kind = "it was cancelled, the client restarted, or the data of a worker ended with it", LostWorkError
-        return kind(f"{name} was lost: {what}. Repair the cluster, then fit again.")
+            what = f"the scheduler at {self._where} has had no worker for {self.patience:.0f} s: they ended"
+        return ClusterError(f"{name} was lost: {what}. Repair the cluster, then fit again.")
 
 
 def _worker(address: str, facts: dict[str, Any]) -> Worker:

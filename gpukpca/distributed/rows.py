@@ -44,6 +44,9 @@ class ClusterRows(PartitionedRows):
         ``submit(k)`` returns the future of panel k: of an array of one floating-point type.
     sources : sequence of ClusterRows
         The rows that the panels are computed from.
+    is_sent : bool
+        Whether the panels come from the memory of this process, and are sent again when their worker ends. Others, and
+        what is computed from them, the scheduler computes again by itself.
 
     Attributes
     ----------
@@ -71,6 +74,7 @@ class ClusterRows(PartitionedRows):
         dtype: Any,
         submit: Callable[[int], Any],
         sources: Sequence[ClusterRows] = (),
+        is_sent: bool = False,
     ) -> None:
         self.cluster, self.sizes, self.chunks = cluster, list(sizes), list(sizes)
         stops = np.cumsum(sizes).tolist()
@@ -80,8 +84,10 @@ class ClusterRows(PartitionedRows):
         self.on_gpu, self.lost_digits = False, ""
         self.nan: Found = (0, 0, 0)
         self.infinity: Found = (0, 0, 0)
-        self._submit, self._sources = submit, sources
         self.panels = [submit(k) for k in range(len(self.sizes))]
+        self.is_sent: bool = is_sent or any(source.is_sent for source in sources)
+        # Else the panels of the sources would stay on the workers for as long as these rows do.
+        self._submit, self._sources = (submit, sources) if self.is_sent else (self.panels.__getitem__, ())
 
     @classmethod
     def of_array(cls, X: Any, cluster: Cluster, *, cuda: bool = False) -> ClusterRows:
@@ -100,7 +106,7 @@ class ClusterRows(PartitionedRows):
                 np.array(to_host(X[start:stop, :])), workers[k * len(workers) // len(bounds)] if workers else None
             )
 
-        rows = cls(cluster, [stop - start for start, stop in bounds], d, X.dtype, send)
+        rows = cls(cluster, [stop - start for start, stop in bounds], d, X.dtype, send, is_sent=True)
         if cuda:
             rows = rows.map_panels(as_panel, str(X.dtype), True, width=d)
         rows.local, rows.on_gpu = X, cuda
@@ -153,22 +159,21 @@ class ClusterRows(PartitionedRows):
     # -- work on panels ------------------------------------------------------------------------------------------------
 
     def retried(self, work: Callable[[], Result]) -> Result:
-        """Return ``work()``, done again where data that were sent to a worker ended with it."""
-        for _ in range(ATTEMPTS - 1):
+        """Return ``work()``, done again where rows that were sent to a worker ended with it."""
+        for _ in range(ATTEMPTS - 1 if self.is_sent else 0):
             try:
                 return work()
             except LostWorkError:
-                if not self.restored():
-                    raise
+                self.restore()
         return work()
 
-    def restored(self) -> bool:
-        """Submit panels again that were lost with their worker; return whether there were any."""
-        found = [source.restored() for source in self._sources]
-        lost = [k for k, panel in enumerate(self.panels) if panel.status == "cancelled"]
-        for k in lost:
-            self.panels[k] = self._submit(k)
-        return any(found) or any(self.panels[k].status != "cancelled" for k in lost)
+    def restore(self) -> None:
+        """Submit the panels again that were lost with their worker."""
+        for source in self._sources:
+            source.restore()
+        for k, panel in enumerate(self.panels):
+            if panel.status == "cancelled":
+                self.panels[k] = self._submit(k)
 
     def over_panels(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         names = [f"{_name(function)} of panel {k} (rows {a} to {b - 1})" for k, (a, b) in enumerate(self.bounds)]
@@ -201,21 +206,24 @@ class ClusterRows(PartitionedRows):
 
         return ClusterRows(self.cluster, self.sizes, A.shape[-1], A.dtype, send)
 
-    def take(self, chosen: Any) -> Array:
-        chosen = np.asarray(chosen, dtype=np.int64).reshape(-1)
-        out = np.empty((len(chosen), self.shape[1]), dtype=self.dtype)
+    def take(self, chosen: Any, *others: ClusterRows) -> Array:
+        chosen, every = np.asarray(chosen, dtype=np.int64).reshape(-1), (self, *others)
+        out = np.empty((len(chosen), sum(rows.shape[1] for rows in every)), dtype=self.dtype)
         owners = np.searchsorted([stop for _, stop in self.bounds], chosen, side="right")
         touched = np.unique(owners).tolist()
 
         def picked() -> list[Any]:
             futures = [
-                self.cluster.submit(picked_rows, self.panels[k], arguments=(places[k],), name="rows") for k in touched
+                self.cluster.submit(
+                    picked_rows, *(rows.panels[k] for rows in every), arguments=(places[k],), name="rows"
+                )
+                for k in touched
             ]
             return self.cluster.results(futures, [f"rows of panel {k}" for k in touched])
 
         places = {k: chosen[owners == k] - self.bounds[k][0] for k in touched}
-        for k, rows in zip(touched, self.retried(picked), strict=True):
-            out[owners == k] = rows
+        for k, found in zip(touched, every[-1].retried(picked), strict=True):
+            out[owners == k] = found
         return out
 
     def as_dask(self, A: Array) -> Any:
@@ -291,10 +299,11 @@ def on_host(result: Any) -> Any:
     return to_host(result) if is_foreign(result) else result
 
 
-def picked_rows(panel: Array, chosen: np.ndarray) -> np.ndarray:
-    """Return some rows of a panel on the host."""
-    with device_context(panel):
-        return to_host(gather_rows(panel, chosen))
+def picked_rows(*arguments: Any) -> np.ndarray:
+    """Return some rows of panels side by side, on the host, for (*panels, chosen)."""
+    *panels, chosen = arguments
+    with device_context(panels[0]):
+        return np.concatenate([to_host(gather_rows(panel, chosen)) for panel in panels], axis=1)
 
 
 def as_panel(rows: Any, dtype: str, cuda: bool) -> Array:

@@ -240,8 +240,7 @@ class PartialCholeskyBuilder:
         exceeds `levels` times its residual before the round. `submatrix` gives K, and perhaps the candidates' columns.
         """
         with single_threaded_blas():  # the panels use threads themselves, and the rest is small
-            known = [to_host(gather_rows(part, candidates)).astype(np.float64) for part in self.F.parts]
-            rows = np.concatenate([np.zeros((len(candidates), 0)), *known], axis=1)
+            rows = self.F.take(candidates) if self.F.count else np.zeros((len(candidates), 0))
             residual = K - rows @ rows.T
             np.fill_diagonal(residual, self.residuals[candidates])
             levels = np.maximum(levels * np.diagonal(residual)[draws], self.floors()[candidates][draws])
