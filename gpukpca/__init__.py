@@ -28,8 +28,8 @@ __all__ = [
     "top_eigh",
 ]
 
-# Names are imported when they are asked for (PEP 562): scikit-learn and SciPy take seconds, which neither a --help nor
-# Ctrl-C waits for. What type checkers take for true is here without importing `typing`.
+# Names are imported on first use (PEP 562): scikit-learn and SciPy take seconds to import. Type checkers treat
+# TYPE_CHECKING as true, here without importing `typing`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpukpca import backend, eigen, exceptions, gram, kernels

@@ -1,15 +1,15 @@
-"""Words that plans, results and errors of every room share."""
+"""Formats of numbers and text that plans, results and errors of every room share."""
 
 from __future__ import annotations
 
 import unicodedata
 
-# Categories of characters that a terminal obeys in place of showing them: control, format, half a pair, separators.
+# Categories of characters that control a terminal: control, format, half a pair, separators.
 UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def pluralize(count: int, noun: str) -> str:
-    """«1 component», «2 components»."""
+    """Return "1 component" or "2 components"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
@@ -23,7 +23,7 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def format_bytes(size: int) -> str:
-    """«1.4 GiB»."""
+    """Return a size such as "1.4 GiB"."""
     value = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(value) < 1024:
@@ -33,7 +33,7 @@ def format_bytes(size: int) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """«12 s», «3 min», «1.5 h»."""
+    """Return a time such as "12 s", "3 min" or "1.5 h"."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

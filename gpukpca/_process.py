@@ -1,4 +1,4 @@
-"""State of the process: what it has learned about its devices, and which warnings it has given.
+"""State of the process: known facts about its devices, and the warnings that it has given.
 
 All state that survives a call is here. Caches of pure functions and contexts that count their users are not state.
 """

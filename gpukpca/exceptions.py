@@ -1,7 +1,7 @@
-"""The errors and warnings of the library: one family, each with one meaning.
+"""The errors and warnings of the library, each with one meaning.
 
-Not fitted is scikit-learn's `sklearn.exceptions.NotFittedError`; everything else that the library raises by
-itself is here. Errors say what came, what was expected and what to do next.
+Only `sklearn.exceptions.NotFittedError` is not here. An error says what is wrong, the value received, what is allowed
+and what to do.
 """
 
 import sys
@@ -44,17 +44,17 @@ class DeviceMismatchError(ValueError):
 
 
 class DeviceUnavailableError(RuntimeError):
-    """A device was asked for that is not there or cannot compute."""
+    """The requested device is missing or cannot compute."""
 
 
 class DeviceLostError(RuntimeError):
-    """A device failed in a way that no later call in this process survives; the process must be started again."""
+    """A device failed, and no later call in this process can succeed: restart the process."""
 
 
 class MemoryBudgetError(MemoryError):
     """The work does not fit into the memory that is free or allowed.
 
-    Raised before anything is allocated, or after attempts that found less on a device than the plan had been promised.
+    Raised before anything is allocated, or after attempts on a device with less memory than planned.
     """
 
 
@@ -63,11 +63,11 @@ class ModelFormatError(ValueError):
 
 
 class CheckpointError(ValueError):
-    """A checkpoint belongs to another fit, or nothing in it is whole."""
+    """A checkpoint belongs to another fit, or all of its files are damaged."""
 
 
 class ConvergenceError(RuntimeError):
-    """No eigenpair was found to any useful accuracy.
+    """No eigenpair reached a useful accuracy.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class ConvergenceError(RuntimeError):
 
 
 class ClusterError(RuntimeError):
-    """A Dask cluster has no workers, no scheduler, or lost what cannot be made anew."""
+    """A Dask cluster has no workers, no scheduler, or lost data that cannot be recomputed."""
 
 
 class ConvergenceWarning(UserWarning):
@@ -93,11 +93,11 @@ class ConvergenceWarning(UserWarning):
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint could not be written, or a damaged part of one was passed over; the fit goes on."""
+    """A checkpoint could not be written, or a damaged file of one was skipped; the fit continues."""
 
 
 class RankWarning(UserWarning):
-    """Fewer components carry variance than were asked for."""
+    """Fewer components than requested carry variance."""
 
 
 class IndefiniteKernelWarning(UserWarning):
@@ -105,15 +105,15 @@ class IndefiniteKernelWarning(UserWarning):
 
 
 class DeviceFallbackWarning(UserWarning):
-    """Something was done in another place or by another method than asked for, because a device cannot do it."""
+    """The work was done on another device or by another method than requested, because a device cannot do it."""
 
 
 class PrecisionWarning(UserWarning):
-    """Digits were lost before the work began, or the answer is less determined than its digits suggest."""
+    """Digits were lost before the computation, or the result is less accurate than its digits suggest."""
 
 
 class VersionWarning(UserWarning):
-    """A pickle was written by another version of the library, which may mean other numbers by the same attributes."""
+    """A pickle was written by another version of the library, whose attributes may have another meaning."""
 
 
 # category -> the subclass that is raised in its place.
@@ -121,12 +121,12 @@ _subclasses: dict[type[Warning], type[Warning]] = {}
 
 
 def raise_as(category: type[Warning], subclass: type[Warning]) -> None:
-    """Let `warn_user` raise a subclass, to which the filters of a library apply that this room cannot import."""
+    """Let `warn_user` raise a subclass, so that filters of a library apply that this room cannot import."""
     _subclasses[category] = subclass
 
 
 def warn_user(message: str, category: type[Warning]) -> None:
-    """Warn at the first line outside of this library and of scikit-learn's wrappers: the one that the user wrote."""
+    """Warn at the first line outside of this library and of scikit-learn's wrappers: the line of the user."""
     category, level, frame = _subclasses.get(category, category), 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("gpukpca", "sklearn"):
         level, frame = level + 1, frame.f_back
@@ -134,7 +134,7 @@ def warn_user(message: str, category: type[Warning]) -> None:
 
 
 def warn_once(message: str, category: type[Warning]) -> None:
-    """`warn_user`, once in a process for every message: what a machine lacks does not change from fit to fit."""
+    """Warn as `warn_user`, once in a process for every message."""
     if message not in state.warned:
         state.warned.add(message)
         warn_user(message, category)

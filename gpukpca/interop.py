@@ -155,8 +155,8 @@ def _check_peer(peer: Any, kind: type) -> None:
 
 def _shared_parameters(source: Any, target: Any) -> dict[str, Any]:
     """Return the parameters that both have, with values that the target accepts."""
-    wanted = target().get_params(deep=False)
-    shared = {name: value for name, value in source.get_params(deep=False).items() if name in wanted}
+    known = target().get_params(deep=False)
+    shared = {name: value for name, value in source.get_params(deep=False).items() if name in known}
     if isinstance(shared["random_state"], np.random.Generator):
         shared["random_state"] = None
     name = "svd_solver" if "svd_solver" in shared else "eigen_solver"

@@ -107,15 +107,15 @@ def placement_for(device: Any, X: Any) -> Placement:
     Raise `InvalidParameterError` for an unknown device, or sparse rows on a GPU, and `DeviceUnavailableError` where
     "cuda" does not work. Warn once for every cause why "auto" cannot use CuPy.
     """
-    wanted, index = parsed_device(device)
+    kind, index = parsed_device(device)
     home = empty_like(X)
-    if wanted == "cpu":
+    if kind == "cpu":
         return Placement(np.empty(0, dtype_name(X.dtype)) if is_on_gpu(X) else home, home)
     stays = is_on_gpu(X) and index in (None, X.device.id if is_cupy(X) else X.device.index)
-    if not wanted or stays:
+    if not kind or stays:
         return Placement(home, home)
     if is_sparse(X):
-        if wanted == "cuda":
+        if kind == "cuda":
             raise InvalidParameterError(
                 'sparse rows are computed on the CPU; pass X.toarray(), or device="auto" or "cpu".'
             )
@@ -123,7 +123,7 @@ def placement_for(device: Any, X: Any) -> Placement:
     work, failure = cuda_place(index, dtype_name(X.dtype))
     if work is not None:
         return Placement(work, home)
-    if wanted == "cuda":
+    if kind == "cuda":
         raise DeviceUnavailableError(f"device={device!r}: {failure}.")
     if not cuda_is_installed():  # an ordinary laptop
         return Placement(home, home)

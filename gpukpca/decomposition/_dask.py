@@ -168,10 +168,10 @@ def _check_arguments(estimator: Any, method: str, settings: dict[str, Any]) -> N
 
 def check_no_data_frames(estimator: Any) -> None:
     """Raise where `transform` is to answer with data frames, and the rows are those of a Dask array."""
-    wanted = output_of_transform(estimator)
-    if wanted != "default":
+    output = output_of_transform(estimator)
+    if output != "default":
         raise InvalidParameterError(
-            f'set_output(transform="{wanted}") makes data frames in memory, and a Dask array is answered by a Dask '
+            f'set_output(transform="{output}") makes data frames in memory, and a Dask array is answered by a Dask '
             'array; use set_output(transform="default").'
         )
 

@@ -54,7 +54,7 @@ class ClusterCenteredMatrix(CenteredMatrix):
     Raises
     ------
     ClusterError
-        From everything but `rescale`: workers or scheduler are gone.
+        Workers or scheduler are lost; not from `rescale`.
 
     Notes
     -----

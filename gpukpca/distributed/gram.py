@@ -67,7 +67,7 @@ class DaskGram(SymmetricOperator):
     Raises
     ------
     ClusterError
-        From products: workers or scheduler are gone.
+        Workers or scheduler are lost during a product.
 
     Notes
     -----

@@ -172,9 +172,9 @@ def fit_rows(
     X is an array, a CSR matrix or on a cluster. The kernel has numbers in place of rules. `basis` is the source of the
     rows of the model, by default X.
     """
-    n, wanted = int(X.shape[0]), settings.n_components
-    if wanted is not None and wanted > n:
-        warn_user(f"n_components={wanted} is more than the {n} sample(s); {n} components are computed.", RankWarning)
+    n, requested = int(X.shape[0]), settings.n_components
+    if requested is not None and requested > n:
+        warn_user(f"n_components={requested} is more than the {n} sample(s); {n} components are computed.", RankWarning)
     task = FitTask.of(X, kernel, settings, resources, has_checkpoint=open_checkpoint is not None, basis=basis)
     plan, listener = make_plan(task), timed(progress)
     if listener is not None:

@@ -21,7 +21,7 @@ from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.latent.initialization import NOISE_FLOOR
 from gpukpca.backend.namespace import epsilon, to_host
 
-# A direction whose squared length is at most this share of the noise is gone: the next steps would cube it.
+# A direction whose squared length is at most this share of the noise is pruned: the next steps would cube it.
 GONE = 1e-12
 # Relative change at which the iteration has converged.
 SETTLED = 1e-12

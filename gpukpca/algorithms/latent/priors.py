@@ -170,8 +170,8 @@ def _maximize_posterior(em: EMProblem, d: int) -> EMResult:
         parameters = orthogonal_columns(parameters)
         lengths = _lengths(parameters)
         stays = lengths > GONE * parameters.noise
-        gone = np.maximum(lengths[~stays], math.ulp(0.0))
-        pruned = state.pruned + 0.5 * d * float(np.sum(math.log(d) - np.log(gone) - 1.0))
+        removed = np.maximum(lengths[~stays], math.ulp(0.0))
+        pruned = state.pruned + 0.5 * d * float(np.sum(math.log(d) - np.log(removed) - 1.0))
         if not np.all(stays):
             loadings = take_columns(parameters.loadings, np.flatnonzero(stays))
             parameters = replace(parameters, loadings=loadings)
