@@ -60,7 +60,7 @@ class LowRank(Solver):
     def _solve(self, op: SymmetricOperator, p: int, rng: np.random.Generator) -> EigenResult:
         F = op.factor()
         if F is None:
-            raise InvalidParameterError("LowRank needs an operator that is known by a factor, such as FactoredGram(F).")
+            raise InvalidParameterError("LowRank needs an operator that is known by a factor, such as LowRankGram(F).")
         n, k = F.shape
         count = min(p + 1, n)
         theta, V = _small_eigenpairs(F, min(count, k))

@@ -3,7 +3,7 @@
 from gpukpca.gram.base_point import BasePointGram
 from gpukpca.gram.centered import CenteredGram, double_center
 from gpukpca.gram.dense import DenseGram
-from gpukpca.gram.low_rank import FactoredGram
+from gpukpca.gram.low_rank import LowRankGram
 from gpukpca.gram.product import gram_matrix, kernel_columns, kernel_matmat
 from gpukpca.gram.tiled import TiledGram
 
@@ -11,7 +11,7 @@ __all__ = [
     "BasePointGram",
     "CenteredGram",
     "DenseGram",
-    "FactoredGram",
+    "LowRankGram",
     "TiledGram",
     "double_center",
     "gram_matrix",

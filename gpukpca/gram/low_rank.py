@@ -11,7 +11,7 @@ from gpukpca.gram.arguments import check_block, check_indices, checked_matrix
 
 
 @operator_on_its_device
-class FactoredGram(SymmetricOperator):
+class LowRankGram(SymmetricOperator):
     """The symmetric positive semidefinite matrix F Fᵀ as an operator.
 
     Parameters

@@ -10,7 +10,7 @@ from gpukpca._formatting import pluralize
 from gpukpca._typing import SymmetricOperator
 from gpukpca.backend.parallel import TileReport
 from gpukpca.gram.dense import DenseGram
-from gpukpca.gram.low_rank import FactoredGram
+from gpukpca.gram.low_rank import LowRankGram
 from gpukpca.gram.product import gram_matrix
 from gpukpca.gram.tiled import TiledGram, shifted_gram
 from gpukpca.gram.tiling import full_cache_bytes, tiles_within, upper_tiles
@@ -183,7 +183,7 @@ class LowRankStorage(Storage):
         if self.source is not None:
             return self.source.build(source)
         template = source.template or source.kernel.template(source.X, centered=True)
-        return FactoredGram(source.kernel.features(source.X, template))
+        return LowRankGram(source.kernel.features(source.X, template))
 
     def __str__(self) -> str:
         return f"factored: K = F Fᵀ, F {self.n} x {self.rank}"

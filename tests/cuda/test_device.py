@@ -38,7 +38,7 @@ from gpukpca.exceptions import (
     MemoryBudgetError,
     PrecisionWarning,
 )
-from gpukpca.gram import CenteredGram, DenseGram, FactoredGram, TiledGram, double_center, gram_matrix, kernel_matmat
+from gpukpca.gram import CenteredGram, DenseGram, LowRankGram, TiledGram, double_center, gram_matrix, kernel_matmat
 from gpukpca.kernels import RBF, Kernel, Laplacian, Matern, Polynomial, RationalQuadratic
 from tests import fake_cupy
 from tests.datasets import data
@@ -266,7 +266,7 @@ def test_operators_work_on_the_device_of_their_arrays(fake_cuda: Any, kernel: An
     X = data()
     with fake_cuda.cuda.Device(1):
         X1, V1 = fake_cuda.asarray(X), fake_cuda.asarray(X)
-    for op in (TiledGram(kernel, X1), DenseGram(gram_matrix(kernel, X1)), FactoredGram(X1)):
+    for op in (TiledGram(kernel, X1), DenseGram(gram_matrix(kernel, X1)), LowRankGram(X1)):
         centered = CenteredGram(op)
         assert np.isfinite(centered.total_variance)
         answers = [f(V1) for f in (op.__matmul__, centered.__matmul__)]

@@ -26,7 +26,7 @@ from gpukpca.exceptions import (
     MemoryBudgetError,
     RankWarning,
 )
-from gpukpca.gram import CenteredGram, FactoredGram
+from gpukpca.gram import CenteredGram, LowRankGram
 from gpukpca.gram.storage import DenseStorage, LowRankStorage, TiledStorage
 from gpukpca.kernels import RBF, Cosine, Kernel, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
 from tests import oracle, tolerances
@@ -759,7 +759,7 @@ def factor(kind, n=80):
 @pytest.mark.parametrize("centered", [False, True], ids=["plain", "centered"])
 def test_pairs_of_a_factor(xp, dtype, kind, centered):
     F = factor(kind).astype(dtype)
-    op = FactoredGram(xp.array(F))
+    op = LowRankGram(xp.array(F))
     op = CenteredGram(op) if centered else op
     A = F.astype(np.float64) @ F.astype(np.float64).T
     A = oracle.centered(A) if centered else A
@@ -786,7 +786,7 @@ def test_small_eigenvalues_of_a_factor_keep_their_digits():
     n, sizes = 200, np.array([1.0, 1e-2, 1e-4, 1e-6])
     Q = np.linalg.qr(np.random.default_rng(0).standard_normal((n, 4)))[0]
     V = np.linalg.qr(np.random.default_rng(1).standard_normal((4, 4)))[0]
-    result = top_eigh(FactoredGram((Q * sizes) @ V), 4, solver=LowRank(), rng=0)
+    result = top_eigh(LowRankGram((Q * sizes) @ V), 4, solver=LowRank(), rng=0)
     assert np.max(np.abs(result.eigenvalues - sizes**2)) <= tolerances.eigenvalue("float64")
     assert result.eigenvalues[2] == pytest.approx(1e-8, rel=1e-6)
 

@@ -7,7 +7,7 @@ import pytest
 
 from gpukpca.eigen import BlockKrylov, Dense, Nystrom, landmark_cholesky, pivoted_cholesky, spread_cholesky, top_eigh
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, FactoredGram, TiledGram, gram_matrix, kernel_matmat
+from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, LowRankGram, TiledGram, gram_matrix, kernel_matmat
 from gpukpca.kernels import RBF, is_psd
 
 N = 12
@@ -18,7 +18,7 @@ def operators(array):
     K = array(np.asarray(X @ X.T))
     return {
         "dense": DenseGram(K),
-        "factor": FactoredGram(array(X)),
+        "factor": LowRankGram(array(X)),
         "tiled": TiledGram(RBF(0.1), array(X)),
         "centered": CenteredGram(DenseGram(K)),
         "base point": BasePointGram(DenseGram(K)),
@@ -41,7 +41,7 @@ def test_operators_refuse_blocks_and_indices_of_other_shapes(xp, name):
 @pytest.mark.parametrize("dtype", ["int64", "bool", "float16"])
 def test_matrices_of_other_types_are_computed_in_float64(dtype):
     K = (np.eye(N) * 2).astype(dtype)
-    for op in (DenseGram(K), CenteredGram(DenseGram(K)), FactoredGram(K), DenseGram(K.tolist())):
+    for op in (DenseGram(K), CenteredGram(DenseGram(K)), LowRankGram(K), DenseGram(K.tolist())):
         assert op.dtype == np.float64
         assert np.all(np.isfinite(top_eigh(op, 2, "dense").eigenvalues))
 
@@ -55,7 +55,7 @@ def test_matrices_of_other_types_are_computed_in_float64(dtype):
         (lambda: DenseGram(X[0]), "two-dimensional"),
         (lambda: DenseGram(np.ma.masked_greater(X @ X.T, 1.0)), "masked"),
         (lambda: DenseGram(1j * np.eye(3)), "complex"),
-        (lambda: FactoredGram(None), "must be an array"),
+        (lambda: LowRankGram(None), "must be an array"),
         (lambda: CenteredGram(X @ X.T), "wrap a matrix"),
         (lambda: CenteredGram(None), "wrap a matrix"),
         (lambda: CenteredGram(DenseGram), "symmetric operator"),

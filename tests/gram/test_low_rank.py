@@ -8,7 +8,7 @@ import scipy.sparse
 
 from gpukpca.eigen import Nystrom, pivoted_cholesky, top_eigh
 from gpukpca.exceptions import InvalidParameterError
-from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, FactoredGram, TiledGram, kernel_columns
+from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, LowRankGram, TiledGram, kernel_columns
 from gpukpca.gram.product import compute_tile, panel_rows
 from gpukpca.kernels import (
     RBF,
@@ -40,7 +40,7 @@ def worst(A, B):
 
 def test_a_factor_in_either_order_of_memory():
     F = rows(50, 7)
-    plain, turned = FactoredGram(F), FactoredGram(np.asfortranarray(F))
+    plain, turned = LowRankGram(F), LowRankGram(np.asfortranarray(F))
     V = rows(50, 3, seed=2)
     assert worst(plain @ V, turned @ V) <= 1e-12
     assert worst(plain.diagonal(), turned.diagonal()) <= 1e-13
@@ -48,7 +48,7 @@ def test_a_factor_in_either_order_of_memory():
 
 def test_the_pairs_of_a_centered_factor_are_those_of_the_small_matrix(dtype):
     F = rows(120, 6, dtype)
-    result = top_eigh(CenteredGram(FactoredGram(F)), 4, solver="randomized", rng=0)
+    result = top_eigh(CenteredGram(LowRankGram(F)), 4, solver="randomized", rng=0)
     centered = F.astype(np.float64) - np.mean(F, axis=0, dtype=np.float64)
     exact = np.linalg.eigvalsh(centered.T @ centered)[::-1][:4]
     assert worst(result.eigenvalues, exact) <= tolerances.eigenvalue(dtype) * exact[0]
@@ -213,5 +213,5 @@ def test_a_factor_of_a_kernel_matrix_has_the_eigenvalues_it_certifies(xp, dtype,
     theta = oracle.eigenpairs(oracle.centered(F @ F.T), 3)[0]
     assert np.all(exact - theta <= factor.certificate)
     assert np.all(exact - theta >= -factor.rounding)
-    found = top_eigh(CenteredGram(FactoredGram(factor.F)), 3, solver="randomized", rng=0).eigenvalues
+    found = top_eigh(CenteredGram(LowRankGram(factor.F)), 3, solver="randomized", rng=0).eigenvalues
     assert worst(xp.host(found), theta) <= tolerances.eigenvalue(dtype) * theta[0] * 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, FactoredGram, TiledGram, gram_matrix
+from gpukpca.gram import BasePointGram, CenteredGram, DenseGram, LowRankGram, TiledGram, gram_matrix
 from gpukpca.kernels import RBF, Laplacian, Linear, Matern, Polynomial
 from tests import oracle, tolerances
 from tests.datasets import data
@@ -98,7 +98,7 @@ def test_every_storage_and_every_view_of_it(xp, dtype, n, kernel, storage, view)
 def test_every_view_of_a_factor(xp, dtype, k, view):
     F = rows(30, k, dtype)
     K = F.astype(np.float64) @ F.astype(np.float64).T
-    op = FactoredGram(xp.array(F))
+    op = LowRankGram(xp.array(F))
     if view is not None:
         op, K = VIEWS[view][0](op), VIEWS[view][1](K)
     check_protocol(xp, op, K, 4 * tolerances.product(dtype, max(k, 1), max(1.0, float(np.max(np.abs(K))))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpukpca.gram import CenteredGram, DenseGram, FactoredGram, TiledGram
+from gpukpca.gram import CenteredGram, DenseGram, LowRankGram, TiledGram
 from gpukpca.gram.storage import DenseStorage, KernelRows, LowRankStorage, Storage, TiledStorage
 from gpukpca.kernels import Kernel, Linear, Precomputed
 from gpukpca.kernels.user_defined import PairwiseCallable
@@ -16,7 +16,7 @@ TILES = TiledStorage(N, 1, tile_edge=16, cached_tiles=3)
 STORAGES = {
     "dense": (DenseStorage(N, 1), DenseGram),
     "tiled": (TILES, TiledGram),
-    "low rank": (LowRankStorage(N, 1, rank=4), FactoredGram),
+    "low rank": (LowRankStorage(N, 1, rank=4), LowRankGram),
     "landmarks": (LowRankStorage(N, 1, rank=4, source=TILES), TiledGram),
 }
 

@@ -23,7 +23,7 @@ from gpukpca.backend.rows import gather_rows, subtract_row
 from gpukpca.eigen import EigenResult, LowRank, PivotedCholesky
 from gpukpca.eigen.residuals import default_tolerance
 from gpukpca.exceptions import ConvergenceWarning, InvalidParameterError, PrecisionWarning, RankWarning, warn_user
-from gpukpca.gram import BasePointGram, FactoredGram
+from gpukpca.gram import BasePointGram, LowRankGram
 from gpukpca.gram.storage import GramOperator
 
 BASE_POINT_CANDIDATES = 32
@@ -47,7 +47,7 @@ def nystrom_fit(
     mean = to_host(means).astype(np.float64)
     F = subtract_row(F, cast(means, F.dtype))  # in place where the library can: F is as large as memory allows
     cancelled = factor.uncancelled_trace - factor.trace + n * float(mean @ mean)
-    eigen = LowRank().solve(FactoredGram(F, cancelled), p or max(1, factor.rank), rng)
+    eigen = LowRank().solve(LowRankGram(F, cancelled), p or max(1, factor.rank), rng)
     values = np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0)
     spectrum, interval = _total(factor, mean, values)
     scale = inverse_roots(values)
