@@ -13,8 +13,8 @@
 #   solvers    dense or block Krylov
 #   million    the whole fit of 10⁶ rows: the last of the cases with targets, alone because it takes longest
 #   crossover  sizes from which a card is worth it, tile edges, block widths
-# OUT_FOLDER gets at most eight files: status.txt (a line a part), session.log, a record for each part that measures,
-# written after every case, and session.tar.gz (16 MiB at most) with all of them and CuPy's kernel cache. A later
+# OUT_FOLDER gets at most eight files: status.txt (a line a part), session.log, a record of each part that measures, and
+# session.tar.gz (16 MiB at most) with all of them and CuPy's kernel cache. A later
 # session unpacks the cache where CUPY_CACHE_DIR is empty. `python -m benchmarks.report OUT_FOLDER/*.json` makes tables.
 # The exit status is 0 where every part that ran passed.
 set -uo pipefail

@@ -74,7 +74,7 @@ PARTS = ["ceilings", "smoke", "suite", "headline", "solvers", "million", "crosso
 STAND_IN = """#!/bin/sh
 record=
 for argument in "$@"; do
-    [ "$before" != --record ] || record="$argument"
+    [ "$before" != --benchmark-json ] || record="$argument"
     before="$argument"
 done
 case "$record" in
