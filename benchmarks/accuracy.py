@@ -1,4 +1,4 @@
-"""How wrong an answer is, recomputed in float64 by code that no exact contestant of ours uses.
+"""Errors of an answer, recomputed in float64 by code that no exact contestant of ours uses.
 
 On the host with scikit-learn's kernels; on a device, where n is large, by panels of rows and columns.
 """
@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import Case
+from benchmarks.places import on_host
 
-# Up to here every row of K is made again on the host; above, a random sample of the rows gives the norms to a few per
-# cent. A device makes every row again, whatever n.
+# Up to here every row of K is recomputed on the host; above, a random sample of the rows gives the norms to a few per
+# cent. A device recomputes every row, whatever n.
 EVERY_ROW_UP_TO = 20_000
 SAMPLED_ROWS = 1000
 PANEL_ITEMS = 2**24
@@ -28,10 +29,10 @@ Put = Callable[[np.ndarray], Any]
 AXES_ENTRIES = 2**24
 
 
-def largest_residual(
-    case: Case, X: np.ndarray, scores: np.ndarray, eigenvalues: np.ndarray | None, device: Put | None = None
-) -> float:
-    """Return max ‖Kc u - λ u‖ / λ₁ over the components.
+def eigen_errors(
+    case: Case, X: np.ndarray, scores: np.ndarray, eigenvalues: np.ndarray | None, put: Put | None = None
+) -> tuple[float, np.ndarray | None]:
+    """Return max ‖Kc u - λ u‖ / λ₁ over the components, and the Rayleigh quotients uᵀ Kc u, shape (p,).
 
     Parameters
     ----------
@@ -39,17 +40,15 @@ def largest_residual(
     scores : array, shape (n, p)
         u √λ; only the direction of each column is used.
     eigenvalues : array, shape (p,), optional
-        None: Rayleigh quotients, the kindest choice for given vectors.
-    device : callable, optional
-        Puts host arrays where the products with K shall be made, if n is large.
-    """
-    return eigen_errors(case, X, scores, eigenvalues, device)[0]
+        None: Rayleigh quotients, which minimize the residuals of given vectors.
+    put : callable, optional
+        Puts host arrays where the products with K are computed, if n is large.
 
-
-def eigen_errors(
-    case: Case, X: np.ndarray, scores: np.ndarray, eigenvalues: np.ndarray | None, device: Put | None = None
-) -> tuple[float, np.ndarray | None]:
-    """Return the largest residual, and the Rayleigh quotients uᵀ Kc u, shape (p,), or None where they are estimates.
+    Returns
+    -------
+    residual : float
+    quotients : array or None
+        None where they are estimates.
 
     Notes
     -----
@@ -60,9 +59,9 @@ def eigen_errors(
     U = scores.astype(np.float64)
     U /= np.linalg.norm(U, axis=0)
     means = U.mean(axis=0)
-    if device is not None and n >= DEVICE_FROM and case.kernel == "rbf":
+    if put is not None and n >= DEVICE_FROM and case.kernel == "rbf":
         rows = np.arange(n)
-        image = device_product(case, X, U - means, device)
+        image = device_product(case, X, U - means, put)
     else:
         rows = sampled(n, n if n <= EVERY_ROW_UP_TO else SAMPLED_ROWS)
         image = kernel_product(case, X, rows, U - means)
@@ -89,13 +88,13 @@ def axes_residual(X: np.ndarray, components: np.ndarray, variances: np.ndarray) 
     return float(np.max(np.linalg.norm(errors, axis=0)) / variances[0])
 
 
-def product_error(case: Case, X: np.ndarray, V: np.ndarray, product: np.ndarray, device: Put | None = None) -> float:
-    """Largest error of K V up to a constant in each column, which centering removes, relative to its largest entry.
+def product_error(case: Case, X: np.ndarray, V: np.ndarray, product: np.ndarray, put: Put | None = None) -> float:
+    """Return the largest error of K V up to a constant in each column, relative to its largest entry.
 
     On a device all rows of some columns; on the host some rows of all columns.
     """
-    if device is not None and len(X) >= DEVICE_FROM and case.kernel == "rbf":
-        exact = device_product(case, X, V[:, :CHECKED_COLUMNS].astype(np.float64), device)
+    if put is not None and len(X) >= DEVICE_FROM and case.kernel == "rbf":
+        exact = device_product(case, X, V[:, :CHECKED_COLUMNS].astype(np.float64), put)
         wrong = product[:, :CHECKED_COLUMNS] - exact
     else:
         rows = sampled(len(X), 200)
@@ -105,13 +104,8 @@ def product_error(case: Case, X: np.ndarray, V: np.ndarray, product: np.ndarray,
     return float(np.max(np.abs(wrong)) / np.max(np.abs(exact)))
 
 
-def largest_difference(a: np.ndarray, b: np.ndarray) -> float:
-    """Relative to the largest entry of b."""
-    return float(np.max(np.abs(a - b)) / np.max(np.abs(b)))
-
-
 def kernel_product(case: Case, X: np.ndarray, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
-    """K(X[rows], X) @ V in float64, by panels of rows."""
+    """Return K(X[rows], X) @ V in float64, by panels of rows."""
     Y = X.astype(np.float64)
     edge = max(1, PANEL_ITEMS // len(X))
     panels = [kernel_panel(case, Y[rows[i : i + edge]], Y) @ V for i in range(0, len(rows), edge)]
@@ -119,14 +113,14 @@ def kernel_product(case: Case, X: np.ndarray, rows: np.ndarray, V: np.ndarray) -
 
 
 def kernel_panel(case: Case, Y: np.ndarray, X: np.ndarray) -> Any:
-    """K(Y, X); parameters that the kernel does not have are ignored."""
+    """Return K(Y, X); parameters that the kernel does not have are ignored."""
     from sklearn.metrics.pairwise import pairwise_kernels  # after the clock: not every contestant needs it
 
     return pairwise_kernels(Y, X, metric=case.kernel, filter_params=True, gamma=case.gamma, degree=3, coef0=1)
 
 
 def device_product(case: Case, X: np.ndarray, V: np.ndarray, put: Put, edge: int = DEVICE_EDGE) -> np.ndarray:
-    """K @ V for the RBF kernel in float64, every row, where `put` puts arrays; shape (n, k), on the host.
+    """Return K @ V for the RBF kernel in float64, shape (n, k), on the host; computed where `put` puts arrays.
 
     One product of the rows [s, -‖s‖²/2, 1] and [s, 1, -‖s‖²/2] of the centered data, s = √(2γ) x, is -γ ‖x - y‖²; what
     rounds above zero is of the size of float64's rounding, and stays. Memory: a tile of edge² items, and n (2 d + 4).
@@ -149,13 +143,6 @@ def device_product(case: Case, X: np.ndarray, V: np.ndarray, put: Put, edge: int
     return np.concatenate(sums)
 
 
-def on_host(a: Any) -> np.ndarray:
-    """As a NumPy array."""
-    if hasattr(a, "get"):
-        return a.get()
-    return np.asarray(a.cpu() if hasattr(a, "cpu") else a)
-
-
 def sampled(n: int, m: int) -> np.ndarray:
     """Return m of n row numbers, all of them in order where m = n."""
     return np.arange(n) if m >= n else np.sort(np.random.default_rng(0).choice(n, m, replace=False))
@@ -165,7 +152,7 @@ def sampled(n: int, m: int) -> np.ndarray:
 
 
 def agreement(ours: dict[str, Any], other: dict[str, Any], dtype: str) -> dict[str, Any]:
-    """How far two fits of the same data are apart.
+    """Return how far two fits of the same data are apart.
 
     Parameters
     ----------
@@ -198,15 +185,15 @@ def agreement(ours: dict[str, Any], other: dict[str, Any], dtype: str) -> dict[s
     }
 
 
-# What two fits at a tolerance of 100 eps shall agree to.
+# The agreement that two fits at a tolerance of 100 eps should reach.
 VALUE_TOLERANCE_IN_EPS = 50.0
 SCORE_TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
 
 
 def distances_to_neighbors(values: np.ndarray, gap: float | None) -> np.ndarray:
-    """Distance of every eigenvalue to the nearest other one; `gap` is the last one's to the one that follows.
+    """Return the distance of every eigenvalue to the nearest other one.
 
-    A gap that nobody knows is taken for none.
+    `gap` separates the last one from the one that follows; an unknown gap counts as 0.
     """
     between = -np.diff(values)
     last = 0.0 if gap is None else gap

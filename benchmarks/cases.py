@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# What gpukpca and the peers "matched" to it are asked for: residuals relative to the largest eigenvalue.
+# Tolerance of gpukpca and of the peers "matched" to it: residuals relative to the largest eigenvalue.
 TOLERANCE = {"float32": 1e-5, "float64": 1e-8}
 EPS = {"float32": 2.0**-23, "float64": 2.0**-52}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One problem; plain values alone, so that it travels to another process as JSON.
+    """One problem; plain values alone, so that it travels to another process and into the record as JSON.
 
     Attributes
     ----------
@@ -20,33 +20,31 @@ class Case:
     contestants : tuple of str
         Keys of `benchmarks.peers.PEERS`; ratios are to the first.
     data, n, d, dtype
-        What `benchmarks.datasets.load` takes.
+        Arguments of `benchmarks.datasets.load`.
     p : int
         Components; in a product the columns of the block.
-    kernel : str
-        With the gamma below, degree 3 and coef0 1.
-    gamma : float
-        0 is 1/(d Var(X)), made a number before any contestant sees it.
-    task : "fit", "transform" or "product"
-        What the clock runs over; see `benchmarks.contestant`.
-    new : int
-        Rows to transform.
-    rank : int
-        Of the Nyström models.
+    kernel, gamma
+        With degree 3 and coef0 1; gamma 0 is 1/(d Var(X)), computed before any contestant gets it.
+    task : "fit", "compared", "transform", "product" or "axes"
+        The computation that is timed, a key of `benchmarks.contestant.TASKS`.
+    new, rank : int
+        Rows to transform; rank of the Nyström models.
     rounds, repeats : int
-        Processes for each contestant; runs in each of them, for what takes milliseconds.
+        Processes for each contestant; runs in each of them.
     patience : float
-        Seconds of runs in a process after which no further one is begun.
+        Seconds of runs in a process after which no further one begins.
     tol_in_eps : float
         The tolerance in units of the spacing of the dtype at 1; 0 is the usual tolerance.
     block, tile_edge : int, optional
         Columns of a block of the iterative solver, rows of a tile; None leaves both to the library.
-    limit_mib : int, optional
-        What "gpukpca, little memory" may allocate.
-    most_mib : int, optional
-        Promised of the first contestant: the whole process stays below.
+    limit_mib, most_mib : int, optional
+        Memory limit of "gpukpca, little memory"; promised bound on the whole process of the first contestant.
     large : bool
         Only with ``--large``.
+    quick_n : int
+        On a card: rows with ``--quick``; 0 leaves the case out.
+    squares : float
+        On a card: matrices of n × n items that the largest contestant holds at once; ½: all upper tiles.
     """
 
     name: str
@@ -63,17 +61,19 @@ class Case:
     rank: int = 500
     rounds: int = 3
     repeats: int = 1
-    patience: float = float("inf")
+    patience: float = 3600.0
     tol_in_eps: float = 0.0
     block: int | None = None
     tile_edge: int | None = None
     limit_mib: int | None = None
     most_mib: int | None = None
     large: bool = False
+    quick_n: int = 0
+    squares: float = 0.0
 
     @property
     def tol(self) -> float:
-        """Residual asked for, relative to the largest eigenvalue."""
+        """Return the tolerance of residuals relative to the largest eigenvalue."""
         return self.tol_in_eps * EPS[self.dtype] or TOLERANCE[self.dtype]
 
 

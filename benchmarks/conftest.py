@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.card import NO_TF32
 from benchmarks.cases import Case
-from benchmarks.contest import ROOT, Contest, check, is_figure, replay
+from benchmarks.contest import Contest, check, is_figure, replay, run_module
 from benchmarks.datasets import why_absent
-from benchmarks.gpu_cases import Sweep, Trial
+from benchmarks.gpu_cases import fits, sized
 from benchmarks.machine import machine
-from benchmarks.verdicts import judged
+from benchmarks.verdicts import Target, Verdict, judged
 
 CARD_SECONDS = 180.0
 CONTEST: pytest.StashKey[Contest] = pytest.StashKey()
@@ -29,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gpukpca")
     group.addoption("--large", action="store_true", help="also the cases that take minutes")
     group.addoption("--contestant-timeout", type=float, default=600.0, metavar="SECONDS", help="for one process (600)")
-    group.addoption("--memory-limit", type=float, metavar="GIB", help="address space for what is timed (no limit)")
+    group.addoption("--memory-limit", type=float, metavar="GIB", help="address space for the timed part (no limit)")
     group.addoption("--gpu", action="store_true", help="the cases on a card, and no others")
     group.addoption("--quick", action="store_true", help="with --gpu: small sizes, whose targets are not judged")
     group.addoption("--ceilings", type=Path, metavar="FILE", help="with --gpu: a JSON file of this card that has them")
@@ -43,17 +40,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     gpu, large = config.getoption("--gpu"), config.getoption("--large")
-    wanted = [
+    selected = [
         item
         for item in items
         if bool(item.get_closest_marker("gpu")) == gpu and (large or not item.get_closest_marker("large"))
     ]
-    config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
-    items[:] = wanted
+    config.hook.pytest_deselected(items=[item for item in items if item not in selected])
+    items[:] = selected
 
 
 def pytest_benchmark_update_json(config: pytest.Config, benchmarks: Any, output_json: dict[str, Any]) -> None:
-    """Add what `benchmarks.report` reads: the machine, its ceilings, verdicts, and contestants without a row."""
+    """Add what `benchmarks.report` reads: the machine, its ceilings, and all contestants, also those without a row."""
     if (contest := config.stash.get(CONTEST, None)) is not None:
         output_json |= contest.record()
 
@@ -76,13 +73,13 @@ def contest(pytestconfig: pytest.Config) -> Contest:
 
 @pytest.fixture
 def show_row(benchmark: Any, contest: Contest) -> Callable[[Case, str], None]:
-    """``show_row(case, contestant)``: the row of an entry in the table; what gpukpca promises is asserted, never speed.
+    """``show_row(case, contestant)``: the row of an entry in the table; promises are asserted, speed never is.
 
     A peer without a figure is skipped with its reason.
     """
 
     def show(case: Case, contestant: str) -> None:
-        entry = contest.entry(case.name, contestant)
+        entry = contest.entries[case.name, contestant]
         if not is_figure(entry):
             pytest.skip(entry["outcome"])
         benchmark.group = case.name
@@ -95,25 +92,23 @@ def show_row(benchmark: Any, contest: Contest) -> Callable[[Case, str], None]:
 @pytest.fixture
 def play(
     show_row: Callable[[Case, str], None], contest: Contest, request: pytest.FixtureRequest
-) -> Callable[[Case, str], None]:
-    """``play(case, contestant)``: all rounds of all contestants at the first row of a case; then the row."""
+) -> Callable[..., None]:
+    """``play(case, contestant)``: all rounds of all contestants at the first row of a case; then the row.
 
-    def run(case: Case, contestant: str) -> None:
+    With ``target=`` and ``planned_n=`` the verdict too, on the first contestant of the case if it was selected.
+    """
+
+    def run(case: Case, contestant: str, target: Target | None = None, planned_n: int = 0) -> None:
         if reason := why_absent(case.data):
             pytest.skip(reason)
-        if contest.entry(case.name, contestant) is None:
-            play_case(contest, case, selected(request.session, case.name))
+        if (case.name, contestant) not in contest.entries:
+            entries = contest.play(case, selected(request.session, case.name))
+            if target is not None and entries[0]["contestant"] == case.contestants[0]:
+                entries[0]["verdict"] = judged(target, planned_n, case, entries, contest.ceilings)
+                print(f"\n{case.name}, n = {case.n}\n{format_verdict(entries[0]['verdict'])}")
         show_row(case, contestant)
 
     return run
-
-
-def play_case(contest: Contest, case: Case, contestants: list[str]) -> list[dict[str, Any]]:
-    """All rounds of a case; return its entries."""
-    entries = contest.enter(case, contestants)
-    for _ in range(case.rounds):
-        contest.play_round(case, entries)
-    return entries
 
 
 def selected(session: pytest.Session, case: str) -> list[str]:
@@ -129,11 +124,11 @@ def selected(session: pytest.Session, case: str) -> list[str]:
 def card(contest: Contest, pytestconfig: pytest.Config) -> dict[str, dict[str, Any]]:
     """Return the ceilings of the card: measured first of all, or read from a record of the same card.
 
-    Those that cannot be measured are missing, and what is judged by them then says so.
+    Those that cannot be measured are missing, and verdicts that need them say so.
     """
-    given = pytestconfig.getoption("--ceilings")
-    if given is not None:
-        contest.ceilings = ceilings_of(json.loads(given.read_text()), contest.machine["gpu"])
+    path = pytestconfig.getoption("--ceilings")
+    if path is not None:
+        contest.ceilings = ceilings_of(json.loads(path.read_text()), contest.machine["gpu"])
     else:
         contest.ceilings = measured_ceilings(["--quick"] * pytestconfig.getoption("--quick"))
     lines = [f"  {row['what']:70s} {row['value']:9.4g} {row['unit']}" for row in contest.ceilings.values()]
@@ -143,19 +138,13 @@ def card(contest: Contest, pytestconfig: pytest.Config) -> dict[str, dict[str, A
 
 @pytest.fixture
 def try_on_card(
-    show_row: Callable[[Case, str], None], contest: Contest, card: dict[str, Any], request: pytest.FixtureRequest
-) -> Callable[[Trial, str], None]:
-    """``try_on_card(trial, contestant)``: all contestants and the verdict at the first row of a trial; then the row."""
+    play: Callable[..., None], contest: Contest, card: dict[str, Any], pytestconfig: pytest.Config
+) -> Callable[[Case, Target, str], None]:
+    """``try_on_card(case, target, contestant)``: as `play`, at a size that the card can hold."""
 
-    def run(trial: Trial, contestant: str) -> None:
-        case = trial.sized(request.config.getoption("--quick"), contest.machine["gpu_free_bytes"]).case
-        if contest.entry(case.name, contestant) is None:
-            entries = play_case(contest, case, selected(request.session, case.name))
-            if entries[0]["contestant"] == case.contestants[0]:  # verdicts are about the first, beside the others
-                verdict = judged(trial.judge, trial.case.n, case, entries, card)
-                contest.verdicts.append(verdict)
-                print(f"\n{case.name}, n = {case.n}\n{format_verdict(verdict)}")
-        show_row(case, contestant)
+    def run(case: Case, target: Target, contestant: str) -> None:
+        here = sized(case, pytestconfig.getoption("--quick"), contest.machine["gpu_free_bytes"])
+        play(here, contestant, target, planned_n=case.n)
 
     return run
 
@@ -163,22 +152,25 @@ def try_on_card(
 @pytest.fixture
 def sweep_on_card(
     show_row: Callable[[Case, str], None], contest: Contest, card: dict[str, Any], request: pytest.FixtureRequest
-) -> Callable[[Sweep, Case, str], None]:
-    """``sweep_on_card(sweep, case, contestant)``: all cases of a contestant at its first row; then the row."""
+) -> Callable[[Sequence[Case], Case, str], None]:
+    """``sweep_on_card(cases, case, contestant)``: all cases of a contestant at its first row; then the row."""
 
-    def run(sweep: Sweep, case: Case, contestant: str) -> None:
-        cases = sweep.sized(request.config.getoption("--quick"), contest.machine["gpu_free_bytes"]).cases
-        if case not in cases:
+    def is_played(case: Case) -> bool:
+        quick = request.config.getoption("--quick")
+        return bool(case.quick_n or not quick) and fits(case, contest.machine["gpu_free_bytes"])
+
+    def run(cases: Sequence[Case], case: Case, contestant: str) -> None:
+        if not is_played(case):
             pytest.skip("left out: --quick, or too large for this card")
-        if contest.entry(case.name, contestant) is None:
-            mine = [one for one in cases if contestant in selected(request.session, one.name)]
-            contest.play_sweep(mine, [contest.enter(one, [contestant])[0] for one in mine])
+        if (case.name, contestant) not in contest.entries:
+            rows = [one for one in cases if is_played(one) and contestant in selected(request.session, one.name)]
+            contest.play_sweep(rows, contestant)
         show_row(case, contestant)
 
     return run
 
 
-def format_verdict(verdict: dict[str, Any]) -> str:
+def format_verdict(verdict: Verdict) -> str:
     """Return a verdict as a line for the log."""
     reached = {True: "reached", False: "MISSED", None: "not judged"}[verdict["reached"]]
     share = "" if verdict["share"] is None else f"; {verdict['share']:.0%} of what the card can do"
@@ -187,40 +179,26 @@ def format_verdict(verdict: dict[str, Any]) -> str:
 
 
 def described_card() -> dict[str, Any]:
-    """Return what `benchmarks.card` prints in its own process; without a card the session ends."""
-    done = run_module("benchmarks.card")
+    """Return what ``benchmarks.machine --card`` prints in its own process; without a card the session ends."""
+    done = run_module("benchmarks.machine", "--card", timeout=CARD_SECONDS)
     if done.returncode:
-        pytest.exit((done.stderr.splitlines() or ["The card could not be asked what it is."])[-1], returncode=1)
+        pytest.exit((done.stderr.splitlines() or ["benchmarks.machine --card failed."])[-1], returncode=1)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def measured_ceilings(arguments: list[str]) -> dict[str, dict[str, Any]]:
     """Return what `benchmarks.ceilings` prints in its own process."""
     try:
-        done = run_module("benchmarks.ceilings", *arguments)
+        done = run_module("benchmarks.ceilings", *arguments, timeout=CARD_SECONDS)
     except subprocess.TimeoutExpired:
         print(f"\nthe ceilings of the card took more than {CARD_SECONDS:g} s")
         return {}
     print("\n" + done.stderr)
-    return {} if done.returncode else json.loads(done.stdout.splitlines()[-1])["ceilings"]
-
-
-def run_module(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a module of this package in its own process."""
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=CARD_SECONDS,
-        cwd=ROOT,
-        env=os.environ | NO_TF32,
-        check=False,
-    )
+    return {} if done.returncode else json.loads(done.stdout.splitlines()[-1])
 
 
 def ceilings_of(record: dict[str, Any], gpu: str) -> dict[str, dict[str, Any]]:
-    """Of a record, if it is one of this card."""
+    """Return the ceilings of a record, if it is one of this card."""
     if record["machine"].get("gpu") != gpu:
         raise pytest.UsageError(f"--ceilings: a record of {record['machine'].get('gpu')}, and this is {gpu}.")
-    rows = record.get("ceilings", [])
-    return {row["name"]: {key: value for key, value in row.items() if key != "name"} for row in rows}
+    return record["ceilings"]

@@ -10,43 +10,41 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import cycle
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
 
-from benchmarks.card import NO_TF32
 from benchmarks.cases import Case
+from benchmarks.machine import ROOT
 from benchmarks.peers import PEERS, taking_part
-from benchmarks.places import nothing
 from benchmarks.verdicts import agrees, bounds_hold
 
-ROOT = Path(__file__).resolve().parents[1]
+NO_TF32 = {"CUPY_TF32": "0", "NVIDIA_TF32_OVERRIDE": "0"}
 # With less time left no process is started: it would hardly have loaded its libraries.
 LEAST_SECONDS = 10.0
 NO_TIME = "not run: no time left"
 
+Entry = dict[str, Any]
+
 
 class MeasuredClock:
-    """The timer of pytest-benchmark: shows what a contestant measured, not what starting its process takes."""
+    """The timer of pytest-benchmark: shows the seconds that a contestant measured, without the start of its process."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def read(self) -> float:
-        """Return the seconds since `replay` began a round."""
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
         self.now += seconds
 
 
 clock = MeasuredClock()
 
 
-def replay(benchmark: Any, seconds: Sequence[float], check: Callable[[], Any] = nothing) -> None:
+def replay(benchmark: Any, seconds: Sequence[float], check: Callable[[], Any] = lambda: None) -> None:
     """Make measured seconds the rounds of a row in the table of pytest-benchmark, whose timer must be `clock.read`.
 
     A row whose check raises fails, and has no place in the table.
@@ -78,98 +76,91 @@ class Contest:
     Attributes
     ----------
     machine : dict
-        What the figures were measured on.
+        The machine, see `benchmarks.machine`.
     timeout : float
         Seconds for one process, from its start to its end.
     memory_limit : int, optional
-        Bytes of address space for what is timed; not on devices.
+        Bytes of address space for the timed computation; not on devices.
     deadline : float
-        Of `time.monotonic`: no process begins after it, and none outlasts it.
-    entries : list of dict
-        One for each contestant at each case.
+        In `time.monotonic`: no process begins after it, and none outlasts it.
+    entries : dict
+        (case, contestant) -> fields of the case, seconds, median, outcome, memory, accuracy, facts and verdict.
     absent : dict
-        Contestants that this machine does not have, and why; each is asked once.
+        Contestants that this machine does not have, and why; each is tried once.
     ceilings : dict
-        What the card can do, see `benchmarks.ceilings`; empty without one.
-    verdicts : list of dict
-        What was reached of what should be, see `benchmarks.verdicts`.
+        Rates of the card, see `benchmarks.ceilings`; empty without one.
     """
 
     machine: dict[str, Any]
     timeout: float = 600.0
     memory_limit: int | None = None
     deadline: float = float("inf")
-    entries: list[dict[str, Any]] = field(default_factory=list)
+    entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
     ceilings: dict[str, Any] = field(default_factory=dict)
-    verdicts: list[dict[str, Any]] = field(default_factory=list)
 
-    def enter(self, case: Case, contestants: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """Return empty entries of the contestants of a case, by default of all, kept in the record from now on."""
-        problem = {key: value for key, value in asdict(case).items() if key in FIELDS}
-        new = [
-            {"case": case.name, "contestant": name, **problem, "seconds": [], "median": None}
-            | {"outcome": self.absent.get(name, "ok")}
-            for name in (taking_part(case) if contestants is None else contestants)
-        ]
-        self.entries += new
-        return new
+    def play(self, case: Case, contestants: Sequence[str]) -> list[Entry]:
+        """Play all rounds of a case; return its entries.
 
-    def play_round(self, case: Case, entries: list[dict[str, Any]]) -> None:
-        """Everybody once, so that a slow minute of the machine meets everybody; who failed is not asked again."""
-        for entry in entries:
-            if entry["outcome"] == "ok":
-                self._play([case], [entry])
+        Contestants alternate, so that a slow minute of the machine affects all of them. None runs after its failure.
+        """
+        entries = [self._enter(case, name) for name in contestants]
+        for _ in range(case.rounds):
+            for entry in entries:
+                if entry["outcome"] == "ok":
+                    self._run([case], [entry])
+        return entries
 
-    def play_sweep(self, cases: Sequence[Case], entries: list[dict[str, Any]]) -> None:
+    def play_sweep(self, cases: Sequence[Case], contestant: str) -> list[Entry]:
         """Let one contestant answer all the cases, in one process unless it fails at one of them."""
-        by_name = {case.name: case for case in cases}
-        waiting = entries
-        while waiting and waiting[0]["outcome"] == "ok":
-            played = self._play([by_name[entry["case"]] for entry in waiting], waiting)
-            waiting = waiting[played:]
-            for entry in waiting:
-                entry["outcome"] = self.absent.get(entry["contestant"], "ok")
+        entries = [self._enter(case, contestant) for case in cases]
+        done = 0
+        while done < len(cases) and contestant not in self.absent:
+            done += self._run(cases[done:], entries[done:])
+        for entry in entries[done:]:
+            entry["outcome"] = self.absent[contestant]
+        return entries
 
-    def entry(self, case: str, contestant: str) -> dict[str, Any] | None:
-        """Return the entry of a contestant at a case, if it was entered."""
-        mine = (entry for entry in self.entries if (entry["case"], entry["contestant"]) == (case, contestant))
-        return next(mine, None)
+    def _enter(self, case: Case, contestant: str) -> Entry:
+        """Return an entry without seconds, kept in the record."""
+        problem = asdict(case)
+        del problem["contestants"]
+        entry = {"case": problem.pop("name"), "contestant": contestant, **problem}
+        entry |= {"seconds": [], "median": None, "outcome": self.absent.get(contestant, "ok")}
+        self.entries[case.name, contestant] = entry
+        return entry
 
-    def _play(self, cases: Sequence[Case], entries: list[dict[str, Any]]) -> int:
-        """Let one process answer as many of the cases as it can; how many it has."""
-        first = not entries[0]["seconds"]
+    def _run(self, cases: Sequence[Case], entries: Sequence[Entry]) -> int:
+        """Let one process answer as many of the cases as it can; return their number."""
+        contestant, certify = entries[0]["contestant"], not entries[0]["seconds"]
         timeout = min(self.timeout, self.deadline - time.monotonic())
         if timeout < LEAST_SECONDS:
             answers = [{"outcome": NO_TIME} for _ in cases]
         else:
-            answers = run_alone(cases, entries[0]["contestant"], first, timeout, self.memory_limit)
+            answers = run_alone(cases, contestant, certify, timeout, self.memory_limit)
         for entry, answer in zip(entries, answers, strict=False):
-            self._note(entry, answer)
+            if answer["outcome"].startswith("skipped"):
+                self.absent[contestant] = answer["outcome"]
+            entry["outcome"] = answer.pop("outcome")
+            if entry["outcome"] == "ok":
+                add(entry, answer)
         return len(answers)
 
-    def _note(self, entry: dict[str, Any], answer: dict[str, Any]) -> None:
-        entry["outcome"] = answer.pop("outcome")
-        if entry["outcome"].startswith("skipped"):
-            self.absent[entry["contestant"]] = entry["outcome"]
-        if entry["outcome"] != "ok":
-            return
-        first = not entry["seconds"]
-        entry["seconds"] += answer.pop("seconds")
-        entry["median"] = median(entry["seconds"])
-        for what in ("peak_mib", "total_mib", "device_mib"):
-            entry[what] = largest(entry.get(what), answer.pop(what))
-        if first:  # later rounds are not certified again
-            entry |= answer
-
     def record(self) -> dict[str, Any]:
-        """Return what `benchmarks.report` reads: machine, ceilings, verdicts and the played entries."""
-        found = {"ceilings": [{"name": name} | row for name, row in self.ceilings.items()], "verdicts": self.verdicts}
-        played = [entry for entry in self.entries if entry["seconds"] or entry["outcome"] != "ok"]
-        return {"machine": self.machine} | {name: rows for name, rows in found.items() if rows} | {"entries": played}
+        """Return what `benchmarks.report` reads: machine, ceilings and the played entries."""
+        played = [entry for entry in self.entries.values() if entry["seconds"] or entry["outcome"] != "ok"]
+        return {"machine": self.machine, "ceilings": self.ceilings, "entries": played}
 
 
-FIELDS = ("task", "data", "n", "d", "dtype", "p", "kernel", "new", "rank", "block", "tile_edge")
+def add(entry: Entry, answer: dict[str, Any]) -> None:
+    """Add the answer of a round to an entry: all seconds, the most memory, and the rest of the first round."""
+    first = not entry["seconds"]
+    entry["seconds"] += answer.pop("seconds")
+    entry["median"] = median(entry["seconds"])
+    for what in ("peak_mib", "total_mib", "device_mib"):
+        entry[what] = max((x for x in (entry.get(what), answer.pop(what)) if x is not None), default=None)
+    if first:  # later rounds are not certified again
+        entry |= answer
 
 
 def run_alone(
@@ -181,28 +172,35 @@ def run_alone(
 ) -> list[dict[str, Any]]:
     """Return what `benchmarks.contestant` measured at the cases up to the first that fails, inclusive.
 
-    "outcome" is "ok" or says what happened instead; there is at least one answer.
+    "outcome" is "ok" or the reason of the failure; there is at least one answer.
     """
     job = {"cases": [asdict(case) for case in cases], "contestant": contestant}
     job |= {"certify": certify, "memory_limit": memory_limit}
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.contestant"],
-            input=json.dumps(job),
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            cwd=ROOT,
-            env=os.environ | NO_TF32,
-            check=False,
-        )
+        done = run_module("benchmarks.contestant", timeout=timeout, input=json.dumps(job))
     except subprocess.TimeoutExpired as late:
-        said = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
-        return [*answers_in(said), {"outcome": f"timeout after {timeout:.0f} s"}]
+        output = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
+        return [*answers_in(output), {"outcome": f"timeout after {timeout:.0f} s"}]
     answers = answers_in(done.stdout)
-    if len(answers) == len(cases) or (answers and answers[-1]["outcome"] != "ok"):
-        return answers
-    return [*answers, {"outcome": how_it_ended(done)}]
+    if len(answers) < len(cases) and all(answer["outcome"] == "ok" for answer in answers):
+        reason = (done.stderr.splitlines() or ["no message"])[-1][:200]
+        killed = f"killed by signal {-done.returncode}"
+        answers.append({"outcome": killed if done.returncode < 0 else f"exit {done.returncode}: {reason}"})
+    return answers
+
+
+def run_module(module: str, *arguments: str, timeout: float, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run a module of this package in its own process."""
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd=ROOT,
+        env=os.environ | NO_TF32,
+        check=False,
+        **more,
+    )
 
 
 def answers_in(text: str) -> list[dict[str, Any]]:
@@ -211,29 +209,16 @@ def answers_in(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole]
 
 
-def how_it_ended(done: subprocess.CompletedProcess[str]) -> str:
-    """Of a process that gave no answer."""
-    if done.returncode < 0:
-        return f"killed by signal {-done.returncode}"
-    return f"exit {done.returncode}: {(done.stderr.splitlines() or ['nothing said'])[-1][:200]}"
-
-
-def largest(a: float | None, b: float | None) -> float | None:
-    """Of two numbers that may be missing."""
-    return max((x for x in (a, b) if x is not None), default=None)
-
-
 # -- promises ----------------------------------------------------------------------------------------------------------
 
 
-def is_figure(entry: dict[str, Any]) -> bool:
+def is_figure(entry: Entry) -> bool:
     """Return whether there are seconds to show, or a promise is broken, because there should be."""
-    peer = PEERS[entry["contestant"]]
-    promised = (peer.certified or peer.bounded) and not entry["outcome"].startswith("skipped")
+    promised = PEERS[entry["contestant"]].is_promised and not entry["outcome"].startswith("skipped")
     return entry["outcome"] in ("ok", NO_TIME) or promised
 
 
-def check(case: Case, entry: dict[str, Any]) -> None:
+def check(case: Case, entry: Entry) -> None:
     """Assert that a certified contestant ends, runs on its device, and has an error near the tolerance.
 
     Of an approximation its bounds are promised; of a compared fit that it is the fit of the host. Speed never is.
@@ -242,10 +227,9 @@ def check(case: Case, entry: dict[str, Any]) -> None:
     if outcome.startswith("skipped"):
         return
     assert outcome != NO_TIME, contestant
-    if "certificate" in entry:
-        assert bounds_hold(entry), contestant
+    assert bounds_hold(entry), contestant
     peer = PEERS[contestant]
-    if not (peer.certified or peer.bounded):
+    if not peer.is_promised:
         return
     assert outcome == "ok", f"{contestant}: {outcome}"
     where = str(entry["facts"].get("device", peer.place.name))

@@ -1,145 +1,87 @@
-"""What is measured on a card, and what should be reached there: cases, and the judge of each."""
+"""The cases on a card, and the target of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import numpy as np
 
 from benchmarks.accuracy import DEVICE_EDGE
 from benchmarks.cases import EPS, Case
-from benchmarks.verdicts import Judge, agreeing, copies_below, faster_than_peers, seconds_within, times_the_floor
+from benchmarks.verdicts import AgreesWithHost, CopiesBelow, FasterThanPeers, SecondsWithin, Target, TimesTheFloor
 from gpukpca.eigen.solve import DENSE_UP_TO_GPU
 
 BLOCK = 64
-RANK = 1000
-ITEM = {"float32": 4, "float64": 8}
 # Blocks that the basis of the iterative solver, its products and its temporaries hold (`BlockKrylov.workspace_items`).
 SOLVER_BLOCKS = 30
-# What a case may take of the card's free memory: the rest is for pools, contexts and libraries.
+# The rest of the card's free memory is for pools, contexts and libraries.
 SHARE = 0.8
 SMALLEST = 1000
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A case on the card and what it should reach.
-
-    Attributes
-    ----------
-    case : Case
-    judge : callable
-        See `benchmarks.verdicts`: speed is told, never asserted.
-    quick_n : int
-        The size with ``--quick``.
-    squares : float
-        Square matrices of n × n items held at once by the contestant that holds most; ½: all upper tiles.
-    """
-
-    case: Case
-    judge: Judge
-    quick_n: int
-    squares: float = 0.0
-
-    def sized(self, quick: bool, free_bytes: int | None) -> Trial:
-        """Return the same trial with fewer samples, where quick runs are wanted or the card is too small."""
-        n = min(self.case.n, self.quick_n) if quick else self.case.n
-        limit = float("inf") if free_bytes is None else SHARE * free_bytes
-        while needed_bytes(replace(self.case, n=n), self.squares) > limit and n > SMALLEST:
-            n = max(SMALLEST, rounded(0.8 * n))
-        return replace(self, case=replace(self.case, n=n))
-
-
-def needed_bytes(case: Case, squares: float) -> int:
-    """Memory of the card that a case takes, the harness's own check of it included, roughly."""
-    item, n = ITEM[case.dtype], case.n
+def needed_bytes(case: Case) -> int:
+    """Return roughly the memory of the card that a case takes, the check of its accuracy included."""
+    item, n = np.dtype(case.dtype).itemsize, case.n
     rows = 3 * n * (case.d + 2) * item
     basis = SOLVER_BLOCKS * n * max(case.block or BLOCK, BLOCK) * item
     factor = 3 * n * case.rank * item if any("Nystrom" in name for name in case.contestants) else 0
     check = 2 * n * (case.d + 2) * 8 + 8 * min(n, DEVICE_EDGE) ** 2
-    return int(max(rows + basis + squares * n * n * item + factor, check))
+    return int(max(rows + basis + case.squares * n * n * item + factor, check))
 
 
-def rounded(n: float) -> int:
-    """To two digits, down."""
-    digits = max(0, len(str(int(n))) - 2)
-    return int(n) // 10**digits * 10**digits
+def fits(case: Case, free_bytes: int) -> bool:
+    """Return whether a card with so much free memory can run a case."""
+    return needed_bytes(case) <= SHARE * free_bytes
+
+
+def sized(case: Case, quick: bool, free_bytes: int) -> Case:
+    """Return the case with fewer samples for ``--quick``, or where the card is too small."""
+    if quick:
+        case = replace(case, n=min(case.n, case.quick_n))
+    while not fits(case, free_bytes) and case.n > SMALLEST:
+        unit = 10 ** max(0, len(str(int(0.8 * case.n))) - 2)  # two digits
+        case = replace(case, n=max(SMALLEST, int(0.8 * case.n) // unit * unit))
+    return case
 
 
 def on_cupy(name: str, n: int, d: int, contestants: tuple[str, ...] = ("gpukpca on CuPy",), **more: object) -> Case:
-    """Return a case on the card; ten components of Gaussian data unless it says otherwise."""
-    settings = {"data": "gaussian", "dtype": "float32", "p": 10, "rounds": 1, "repeats": 5, "patience": 60.0}
+    """Return a case on the card; ten components of Gaussian data unless `more` says otherwise."""
+    settings = {"data": "gaussian", "rounds": 1, "repeats": 5, "patience": 60.0}
     return Case(name, contestants, n=n, d=d, **(settings | more))  # type: ignore[arg-type]
 
 
 PEERS_ON_CARD = ("gpukpca on CuPy", "plain CuPy", "plain torch on CUDA", "TorchDR on CUDA")
 NUMPY_IN = ("gpukpca, NumPy in, on CUDA", "gpukpca on CuPy")
+NYSTROM = ("gpukpca on CuPy, Nystrom",)
 PASS = ("pass, nothing cached, on CuPy",)
+CACHED = {"repeats": 7, "quick_n": 5000, "squares": 0.5}
+ONE_PASS = {"task": "product", "p": BLOCK, "repeats": 3, "patience": 45.0, "quick_n": 5000}
+COMPARED = {"task": "compared", "repeats": 3, "tol_in_eps": 100.0, "squares": 6.0}
 # Rows of the comparison with the host, and rows with ``--quick``: "auto" takes the dense, then the iterative solver.
 AGREEMENT_SIZES = ((DENSE_UP_TO_GPU, DENSE_UP_TO_GPU // 2), (10_000, 5000))
 
-HEADLINE = [
-    Trial(on_cupy("gpu-cached-100000", 100_000, 100, repeats=7), seconds_within(0.6), 5000, squares=0.5),
-    Trial(on_cupy("gpu-clusters-100000", 100_000, 100, data="clusters"), seconds_within(0.6), 5000, squares=0.5),
-    *(
-        Trial(
-            on_cupy(f"gpu-pass-1000000-d{d}", 1_000_000, d, PASS, task="product", p=BLOCK, repeats=3, patience=45.0),
-            times_the_floor(1.5),
-            5000,
-        )
-        for d in (16, 100)
+TRIALS: list[tuple[Case, Target]] = [
+    (on_cupy("gpu-cached-100000", 100_000, 100, **CACHED), SecondsWithin(0.6)),
+    (on_cupy("gpu-clusters-100000", 100_000, 100, data="clusters", **CACHED | {"repeats": 5}), SecondsWithin(0.6)),
+    (on_cupy("gpu-pass-1000000-d16", 1_000_000, 16, PASS, **ONE_PASS), TimesTheFloor(1.5)),
+    (on_cupy("gpu-pass-1000000-d100", 1_000_000, 100, PASS, **ONE_PASS), TimesTheFloor(1.5)),
+    (
+        on_cupy("gpu-peers-20000", 20_000, 100, PEERS_ON_CARD, patience=32.0, quick_n=2000, squares=6.0),
+        FasterThanPeers(50.0),
     ),
-    Trial(on_cupy("gpu-peers-20000", 20_000, 100, PEERS_ON_CARD, patience=32.0), faster_than_peers(50.0), 2000, 6.0),
-    Trial(
-        on_cupy("gpu-nystrom-1000000", 1_000_000, 20, ("gpukpca on CuPy, Nystrom",), rank=RANK),
-        seconds_within(5.0),
-        5000,
-    ),
-    Trial(on_cupy("gpu-numpy-in-50000", 50_000, 100, NUMPY_IN, repeats=7), copies_below(0.1), 5000, squares=0.5),
+    (on_cupy("gpu-nystrom-1000000", 1_000_000, 20, NYSTROM, rank=1000, quick_n=5000), SecondsWithin(5.0)),
+    (on_cupy("gpu-numpy-in-50000", 50_000, 100, NUMPY_IN, **CACHED), CopiesBelow(0.1)),
     *(
-        Trial(
-            on_cupy(f"gpu-agreement-{n}-{dtype}", n, 20, task="compared", dtype=dtype, repeats=3, tol_in_eps=100.0),
-            agreeing(),
-            quick_n,
-            squares=6.0,
-        )
+        (on_cupy(f"gpu-agreement-{n}-{dtype}", n, 20, dtype=dtype, quick_n=quick_n, **COMPARED), AgreesWithHost())
         for n, quick_n in AGREEMENT_SIZES
         for dtype in EPS
     ),
     # Last, as it takes longest.
-    Trial(on_cupy("gpu-fit-1000000", 1_000_000, 100, repeats=3, patience=130.0), seconds_within(90.0, 60.0), 5000),
+    (
+        on_cupy("gpu-fit-1000000", 1_000_000, 100, repeats=3, patience=130.0, quick_n=5000),
+        SecondsWithin(90.0, 60.0),
+    ),
 ]
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """Cases that every contestant goes through in one process.
-
-    Attributes
-    ----------
-    name : str
-        For ``-k``; the cases have it in front of theirs.
-    cases : tuple of Case
-    quick : callable
-        Whether a case is for ``--quick`` too.
-    squares : float
-        As in `Trial`.
-    axis : str
-        The field of the case that varies.
-    """
-
-    name: str
-    cases: tuple[Case, ...]
-    quick: Callable[[Case], bool]
-    squares: float
-    axis: str
-
-    def sized(self, quick: bool, free_bytes: int | None) -> Sweep:
-        """Without the cases that are too large for the card, or for quick runs."""
-        cases = [case for case in self.cases if self.quick(case) or not quick]
-        if free_bytes is not None:
-            cases = [case for case in cases if needed_bytes(case, self.squares) <= SHARE * free_bytes]
-        return replace(self, cases=tuple(cases))
-
 
 CROSSOVER_SIZES = (200, 500, 1000, 2000, 5000, 10_000, 20_000)
 DENSE_SIZES = (250, 500, 750, 1000, 1500, 2000, 3000, 4000, 8000)
@@ -149,59 +91,31 @@ BLOCKS = (32, 64, 128)
 BOTH_SOLVERS = ("gpukpca on CuPy, dense", "gpukpca on CuPy, block Krylov")
 BOTH_PASSES = ("pass, nothing cached, on CuPy", "pass, all cached, on CuPy")
 BOTH_FITS = ("gpukpca on CuPy, block Krylov", "gpukpca on CuPy, nothing cached")
+BOTH_PCA = ("gpukpca PCA", "gpukpca PCA on CuPy")
 
 
-def small(case: Case) -> bool:
-    """For ``--quick``."""
-    return case.n <= 5000
+def swept(name: str, sizes: tuple[int, ...], d: int, contestants: tuple[str, ...], **more: object) -> list[Case]:
+    """Return a case for each number of samples; those up to 5000 run with ``--quick`` too."""
+    settings = {"squares": 6.0, "patience": 8.0} | more
+    return [on_cupy(f"{name}-{n}", n, d, contestants, quick_n=n if n <= 5000 else 0, **settings) for n in sizes]
 
 
-SWEEPS = [
-    *(
-        Sweep(
-            f"gpu-crossover-d{d}",
-            tuple(
-                on_cupy(f"gpu-crossover-d{d}-{n}", n, d, ("gpukpca", *NUMPY_IN[::-1]), patience=8.0)
-                for n in CROSSOVER_SIZES
-            ),
-            small,
-            6.0,
-            "n",
-        )
+# (name, the field of the case that varies) -> cases, whose names end in that field. A contestant answers all of them
+# in one process; times are compared with those of the first.
+SWEEPS: dict[tuple[str, str], list[Case]] = {
+    **{
+        (f"gpu-crossover-d{d}", "n"): swept(f"gpu-crossover-d{d}", CROSSOVER_SIZES, d, ("gpukpca", *NUMPY_IN[::-1]))
         for d in (20, 784)
-    ),
-    Sweep(
-        "gpu-dense-or-krylov",
-        tuple(on_cupy(f"gpu-dense-or-krylov-{n}", n, 20, BOTH_SOLVERS, patience=10.0) for n in DENSE_SIZES),
-        small,
-        6.0,
-        "n",
-    ),
-    Sweep(
-        "gpu-tile-edge",
-        tuple(
-            on_cupy(f"gpu-tile-edge-{e}", 100_000, 100, BOTH_PASSES, task="product", p=BLOCK, tile_edge=e)
-            for e in EDGES
-        ),
-        lambda case: False,
-        0.7,  # the largest tiles of the triangle's edge reach beyond it
-        "tile_edge",
-    ),
-    Sweep(
-        "gpu-block-width",
-        tuple(on_cupy(f"gpu-block-width-{b}", 100_000, 100, BOTH_FITS, block=b, patience=10.0) for b in BLOCKS),
-        lambda case: False,
-        0.5,
-        "block",
-    ),
-    Sweep(
-        "gpu-pca",
-        tuple(
-            on_cupy(f"gpu-pca-{n}", n, 100, ("gpukpca PCA on CuPy", "gpukpca PCA"), task="axes", patience=8.0)
-            for n in PCA_SIZES
-        ),
-        lambda case: False,
-        0.0,
-        "n",
-    ),
-]
+    },
+    ("gpu-dense-or-krylov", "n"): swept("gpu-dense-or-krylov", DENSE_SIZES, 20, BOTH_SOLVERS, patience=10.0),
+    ("gpu-tile-edge", "tile_edge"): [
+        # The largest tiles of the triangle's edge reach beyond it.
+        on_cupy(f"gpu-tile-edge-{e}", 100_000, 100, BOTH_PASSES, task="product", p=BLOCK, tile_edge=e, squares=0.7)
+        for e in EDGES
+    ],
+    ("gpu-block-width", "block"): [
+        on_cupy(f"gpu-block-width-{b}", 100_000, 100, BOTH_FITS, block=b, patience=10.0, squares=0.5) for b in BLOCKS
+    ],
+    ("gpu-pca", "n"): swept("gpu-pca", PCA_SIZES, 100, BOTH_PCA, task="axes", squares=0.0),
+}
+SWEPT = {case.name: family for family, cases in SWEEPS.items() for case in cases}

@@ -1,4 +1,8 @@
-"""What the figures were measured on: ``python -m benchmarks.machine`` prints it as JSON."""
+"""The machine of a record: ``python -m benchmarks.machine`` prints it as JSON.
+
+With ``--card`` the card alone, or without one a sentence and exit status 1. That runs in a process of its own: a
+context on the device takes memory for as long as its process lives.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,38 @@ import json
 import os
 import platform
 import subprocess
+import sys
+from contextlib import suppress
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import scipy.linalg  # noqa: F401  (its BLAS must be loaded before anybody looks for BLAS libraries)
-from threadpoolctl import threadpool_info
-
-from benchmarks.card import driver, text
-
 PACKAGES = ("numpy", "scipy", "scikit-learn", "cupy", "cupy-cuda12x", "cupy-cuda13x", "torch", "torchdr")
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def main() -> None:
+    if sys.argv[1:] != ["--card"]:
+        print(json.dumps(machine(), indent=1))
+        return
+    try:
+        from gpukpca.cuda.device import probe
+    except ModuleNotFoundError as error:
+        sys.exit(f"gpukpca cannot be imported with {sys.executable}: {error}.")
+    works, reason = probe()
+    if not works:
+        sys.exit(f"No CUDA device that CuPy can use, so there is nothing to measure: {reason}.")
+    print(json.dumps(card()))
+
+
 def machine() -> dict[str, Any]:
-    """Processor, threads, versions, device and date."""
+    """Return processor, threads, versions, device and date."""
+    import scipy.linalg  # noqa: F401  (threadpoolctl finds only those BLAS libraries that are loaded)
+    from threadpoolctl import threadpool_info
+
     blas = [library for library in threadpool_info() if library["user_api"] == "blas"]
-    return {
+    found = {
         "date": date.today().isoformat(),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": cpu_name(),
@@ -32,54 +50,65 @@ def machine() -> dict[str, Any]:
         "blas_threads": max((library["num_threads"] for library in blas), default=None),
         "python": platform.python_version(),
         "gpukpca": own_version(),
-        **{name: found for name in PACKAGES if (found := version_of(name))},
-        **device(),
     }
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    with suppress(Exception):  # CuPy reports a missing driver or device by many types of errors
+        found |= device()
+    return found
 
 
 def cpu_name() -> str:
-    """As the system calls it."""
+    """Return the processor's name as the system reports it."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def version_of(package: str) -> str | None:
-    """None where it is not installed."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def own_version() -> str:
-    """Of the package as it is imported, which need not be installed, and the commit where there is one."""
+    """Return the version of the imported package, which need not be installed, and its commit."""
     import gpukpca
 
-    try:
-        command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
-        commit = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return gpukpca.__version__
+    commit = first_line("git", "-C", str(ROOT), "describe", "--always", "--dirty")
     return f"{gpukpca.__version__} ({commit})" if commit else gpukpca.__version__
 
 
 def device() -> dict[str, Any]:
-    """Name and driver of the GPU, where CuPy sees one; makes no context on it."""
-    try:
-        import cupy
+    """Return name and versions of the GPU; make no context on it."""
+    import cupy
 
-        runtime = cupy.cuda.runtime
-        return {
-            "gpu": text(runtime.getDeviceProperties(0)["name"]),
-            "driver": driver(),
-            "cuda_driver": runtime.driverGetVersion(),
-            "cuda_runtime": runtime.runtimeGetVersion(),
-        }
-    except Exception:  # no CuPy, no driver, no device: CuPy has many ways of saying so
-        return {}
+    runtime = cupy.cuda.runtime
+    properties = runtime.getDeviceProperties(0)
+    name = properties["name"]
+    return {
+        "gpu": name.decode() if isinstance(name, bytes) else str(name),
+        "compute_capability": f"{properties.get('major', '?')}.{properties.get('minor', '?')}",
+        "multiprocessors": int(properties.get("multiProcessorCount", 0)),
+        "driver": first_line("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        "cuda_driver": int(runtime.driverGetVersion()),
+        "cuda_runtime": int(runtime.runtimeGetVersion()),
+        "cupy": cupy.__version__,
+    }
+
+
+def card() -> dict[str, Any]:
+    """Return the device with its memory in bytes."""
+    import cupy
+
+    free, total = cupy.cuda.runtime.memGetInfo()
+    return device() | {"gpu_bytes": int(total), "gpu_free_bytes": int(free)}
+
+
+def first_line(*command: str) -> str | None:
+    """Return the first line that a program prints, or None where it does not run."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return next((line.strip() for line in done.stdout.splitlines()), None)
 
 
 if __name__ == "__main__":
-    print(json.dumps(machine(), indent=1))
+    main()

@@ -1,100 +1,186 @@
-"""Where a contestant finds its data and computes: putting arrays there, waiting for it, asking what it holds."""
+"""Places where contestants compute, and the clock.
+
+A library is imported when its place is used: a process holds what its contestant needs.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import numpy as np
 
-Wait = Callable[[], None]
-
 
 class NoDevice(Exception):
-    """A library is there and the device that it needs is not."""
+    """A library is installed and the device that it needs is missing."""
 
 
-def nothing() -> None:
-    """There is nothing to wait for, and nothing to give back."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """One library on one device. Libraries are imported when a place is used, not when it is named.
+class Host:
+    """NumPy on the host.
 
     Attributes
     ----------
-    put : callable
-        NumPy array -> array where the contestant wants its data; not timed.
-    wait : callable
-        Returns once all work given to the device has ended: the clock is read after it.
-    taken : callable
-        Bytes in use on the device by everybody, the CUDA context included; None on a host.
-    release : callable
-        Give pools of unused memory back, so that the accuracy can be computed where the contestant has been.
-    check : callable
-        NumPy array -> array where the harness computes the accuracy.
-    on_device : bool
-        Whether the contestant computes on a device.
     name : str
-        How the library's name of the place of a computation begins.
+        The beginning of the library's name of the device.
+    on_device : bool
+        Whether contestants compute on a device.
+    check : callable, optional
+        Copies an array to where the harness recomputes the accuracy; None: on the host, with scikit-learn's kernels.
     """
 
-    put: Callable[[np.ndarray], Any] = np.asarray
-    wait: Wait = nothing
-    taken: Callable[[], int | None] = lambda: None
-    release: Callable[[], None] = nothing
-    check: Callable[[np.ndarray], Any] = np.asarray
-    on_device: bool = False
-    name: str = "cpu"
+    name = "cpu"
+    on_device = False
+    check: Callable[[np.ndarray], Any] | None = None
+
+    def put(self, X: np.ndarray) -> Any:
+        """Return the array where the contestant expects its data; not timed."""
+        return np.asarray(X)
+
+    def wait(self) -> None:
+        """Return once the device is idle."""
+
+    def taken(self) -> int | None:
+        """Return the bytes in use on the device by all processes, the CUDA context included."""
+        return None
+
+    def release(self) -> None:
+        """Free the pools of unused memory, so that the accuracy can be computed on the same device."""
+
+    def upload(self, target: Any, source: np.ndarray) -> None:
+        """Copy a host array into an existing array of the place."""
+        np.copyto(target, source)
+
+    def download(self, target: np.ndarray, source: Any) -> None:
+        """Copy an array of the place into an existing host array."""
+        np.copyto(target, source)
+
+
+class Cupy(Host):
+    """CuPy on the current CUDA device."""
+
+    name = "cuda"
+    on_device = True
+
+    def check(self, X: np.ndarray) -> Any:
+        import cupy
+
+        if not cupy.is_available():
+            raise NoDevice("CuPy finds no CUDA device")
+        return cupy.asarray(X)
+
+    def put(self, X: np.ndarray) -> Any:
+        return self.check(X)
+
+    def wait(self) -> None:
+        import cupy
+
+        cupy.cuda.Device().synchronize()
+
+    def taken(self) -> int:
+        import cupy
+
+        free, total = cupy.cuda.runtime.memGetInfo()
+        return int(total) - int(free)
+
+    def release(self) -> None:
+        import cupy
+
+        cupy.get_default_memory_pool().free_all_blocks()
+
+    def upload(self, target: Any, source: np.ndarray) -> None:
+        target.set(source)
+
+    def download(self, target: np.ndarray, source: Any) -> None:
+        source.get(out=target)
+
+
+class CupyFromHost(Cupy):
+    """NumPy arrays in and out, computed on the device."""
+
+    def put(self, X: np.ndarray) -> np.ndarray:
+        self.check(X[:1])  # raises without a device
+        return np.asarray(X)
+
+
+class Torch(Cupy):
+    """PyTorch on the current CUDA device; the accuracy is recomputed with CuPy."""
+
+    def put(self, X: np.ndarray) -> Any:
+        import torch
+
+        if not torch.cuda.is_available():
+            raise NoDevice("PyTorch finds no CUDA device")
+        return torch.as_tensor(X, device="cuda")
+
+    def wait(self) -> None:
+        import torch
+
+        torch.cuda.synchronize()
+
+    def taken(self) -> int:
+        import torch
+
+        free, total = torch.cuda.mem_get_info()
+        return int(total) - int(free)
+
+    def release(self) -> None:
+        import torch
+
+        torch.cuda.empty_cache()
+
+
+def on_host(a: Any) -> np.ndarray:
+    """Return a NumPy array, or a copy of an array of CuPy or PyTorch."""
+    if hasattr(a, "get"):
+        return a.get()
+    return np.asarray(a.cpu() if hasattr(a, "cpu") else a)
 
 
 # -- the clock ---------------------------------------------------------------------------------------------------------
 
 
-def timed(run: Callable[[], Any], wait: Wait = nothing) -> tuple[float, Any]:
-    """Wall seconds of ``run()``, and its answer; the device is idle when the clock starts and when it stops."""
-    wait()
+def timed(run: Callable[[], Any], place: Host) -> tuple[float, Any]:
+    """Return wall seconds of ``run()`` and its answer; the device is idle at both readings of the clock."""
+    place.wait()
     start = time.perf_counter()
     answer = run()
-    wait()
+    place.wait()
     return time.perf_counter() - start, answer
 
 
-def timed_runs(
-    run: Callable[[], Any], wait: Wait = nothing, *, runs: int = 1, patience: float = float("inf")
-) -> tuple[list[float], Any]:
-    """Seconds of up to `runs` runs, and the last answer; no run begins that would likely end after `patience` s."""
+def timed_runs(run: Callable[[], Any], place: Host, runs: int, patience: float) -> tuple[list[float], Any]:
+    """Return the seconds of at most `runs` runs, and the last answer.
+
+    No run begins that would likely end after `patience` seconds.
+    """
     seconds: list[float] = []
     answer = None
     while len(seconds) < runs and (not seconds or sum(seconds) + seconds[-1] <= patience):
-        second, answer = timed(run, wait)
+        second, answer = timed(run, place)
         seconds.append(second)
     return seconds, answer
 
 
 def seconds_each(
     run: Callable[[], Any],
-    wait: Wait = nothing,
+    place: Host,
     *,
     before: Callable[[], Any] | None = None,
     runs: int = 7,
     batch: float = 0.02,
     patience: float = 4.0,
 ) -> list[float]:
-    """Seconds of one ``run()``, measured `runs` times after two that warm up.
+    """Return the seconds of one ``run()``, measured `runs` times after two that warm up.
 
-    What is over sooner than `batch` seconds is called that often between two looks at the clock that waiting for the
-    device does not count; `before` is called outside of the clock, and then every measurement is one call.
+    A call shorter than `batch` seconds is repeated between two readings of the clock, so that waiting for the device
+    does not count. With `before`, which runs outside of the clock, every measurement is one call.
     """
+    before_each = before or (lambda: None)
     for _ in range(2):
-        if before is not None:
-            before()
-        first, _ = timed(run, wait)
-    calls = 1 if before is not None else max(1, min(1000, int(batch / max(first, 1e-9))))
+        before_each()
+        first, _ = timed(run, place)
+    calls = 1 if before else max(1, min(1000, int(batch / max(first, 1e-9))))
 
     def batch_of_calls() -> None:
         for _ in range(calls):
@@ -102,95 +188,6 @@ def seconds_each(
 
     found: list[float] = []
     while len(found) < runs and (len(found) < 3 or sum(found) * calls < patience):
-        if before is not None:
-            before()
-        found.append(timed(batch_of_calls, wait)[0] / calls)
+        before_each()
+        found.append(timed(batch_of_calls, place)[0] / calls)
     return found
-
-
-def median_of(seconds: list[float]) -> float | None:
-    """None of nothing."""
-    return median(seconds) if seconds else None
-
-
-# -- the places --------------------------------------------------------------------------------------------------------
-
-
-def on_cupy(X: np.ndarray) -> Any:
-    """As a CuPy array on the current device."""
-    return with_cupy().asarray(X)
-
-
-def with_cupy() -> Any:
-    """Return CuPy; raise `NoDevice` without a device."""
-    import cupy
-
-    if not cupy.is_available():
-        raise NoDevice("CuPy finds no CUDA device")
-    return cupy
-
-
-def checked_host(X: np.ndarray) -> np.ndarray:
-    """NumPy, for a contestant that will take it to the device by itself."""
-    with_cupy()
-    return np.asarray(X)
-
-
-def wait_for_cupy() -> None:
-    """Until everything given to the device, in any stream, has ended."""
-    import cupy
-
-    cupy.cuda.Device().synchronize()
-
-
-def taken_by_cupy() -> int:
-    """Bytes."""
-    import cupy
-
-    free, total = cupy.cuda.runtime.memGetInfo()
-    return int(total) - int(free)
-
-
-def release_cupy() -> None:
-    """Empty CuPy's pool."""
-    import cupy
-
-    cupy.get_default_memory_pool().free_all_blocks()
-
-
-def on_torch_cuda(X: np.ndarray) -> Any:
-    """As a PyTorch tensor on the current CUDA device."""
-    import torch
-
-    if not torch.cuda.is_available():
-        raise NoDevice("PyTorch finds no CUDA device")
-    return torch.as_tensor(X, device="cuda")
-
-
-def wait_for_torch() -> None:
-    """Until everything given to the device has ended."""
-    import torch
-
-    torch.cuda.synchronize()
-
-
-def taken_by_torch() -> int:
-    """Bytes."""
-    import torch
-
-    free, total = torch.cuda.mem_get_info()
-    return int(total) - int(free)
-
-
-def release_torch() -> None:
-    """Empty PyTorch's pool: CuPy computes the accuracy on the same card."""
-    import torch
-
-    torch.cuda.empty_cache()
-
-
-HOST = Place()
-CUPY = Place(on_cupy, wait_for_cupy, taken_by_cupy, release_cupy, on_cupy, True, "cuda")
-# NumPy in, NumPy out, computed on the device.
-FROM_HOST = Place(checked_host, wait_for_cupy, taken_by_cupy, release_cupy, on_cupy, True, "cuda")
-TORCH = Place(on_torch_cuda, wait_for_torch, taken_by_torch, release_torch, on_cupy, True, "cuda")

@@ -8,10 +8,10 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 
-from benchmarks.ceilings import namespace
-from benchmarks.places import CUPY, Place, seconds_each
-from benchmarks.report import spelled
+from benchmarks.places import Cupy, Host, seconds_each
+from benchmarks.report import duration
 
 N, N_QUICK, D, BLOCK, COMPONENTS = 100_000, 1500, 100, 64, 10
 # Copies of the rows that are uploaded together: more than 1 GB, and with --quick still more than one part.
@@ -21,24 +21,24 @@ UPLOADED = 30
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.shapes", description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"{N_QUICK} rows in place of {N}")
-    timed(CUPY, N_QUICK if parser.parse_args().quick else N)
+    timed(Cupy(), N_QUICK if parser.parse_args().quick else N)
 
 
-def timed(place: Place, n: int) -> None:
+def timed(place: Host, n: int) -> None:
     """Print the median seconds of each shape; a shape that fails says so, and the others are timed."""
     for name, run in shapes(place, n).items():
         try:
-            text = spelled(median(seconds_each(run, place.wait, runs=3)))
+            text = duration(median(seconds_each(run, place, runs=3)))
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
         print(f"{name:60s} {text}", flush=True)
         place.release()
 
 
-def shapes(place: Place, n: int) -> dict[str, Callable[[], Any]]:
-    """Return what is timed by its name; float32 data of n rows, float64 where the name says so.
+def shapes(place: Host, n: int) -> dict[str, Callable[[], Any]]:
+    """Return the timed functions by name; float32 data of n rows, float64 where the name says so.
 
-    "plain" is what the libraries of the device do by themselves; "gpukpca" is the library's own code for the same.
+    "plain" is the call of the device's library; "gpukpca" is this library's own code for the same.
     """
     from gpukpca import KernelPCA, Nystrom
     from gpukpca.backend.device import placed_rows
@@ -49,7 +49,7 @@ def shapes(place: Place, n: int) -> dict[str, Callable[[], Any]]:
     host = np.random.default_rng(0).standard_normal((n, D), dtype=np.float32)
     large = np.tile(host, (UPLOADED, 1))
     X, V = place.put(host), place.put(host[:, :BLOCK].copy())
-    xp, settings = namespace(X), {"kernel": "rbf", "gamma": 1.0 / D, "random_state": 0, "tol": 1e-5}
+    xp, settings = array_namespace(X), {"kernel": "rbf", "gamma": 1.0 / D, "random_state": 0, "tol": 1e-5}
     W, symmetric = xp.astype(V, xp.float64), {m: X[:m, :] @ X[:m, :].T for m in (n // 100, n // 25)}
     fresh = CenteredGram.of_kernel(RBF(1.0 / D), X, cached_tiles=0).base
     cached = CenteredGram.of_kernel(RBF(1.0 / D), X).base

@@ -1,9 +1,10 @@
-"""Whether a case reached what it should: told with the figures, never asserted."""
+"""Targets of the cases on a card. Whether a target was reached is recorded, never asserted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from benchmarks.accuracy import SCORE_TOLERANCE, VALUE_TOLERANCE_IN_EPS
 from benchmarks.cases import Case
@@ -11,169 +12,168 @@ from benchmarks.floors import Ceilings, calls_seconds, floor_seconds
 
 Entry = dict[str, Any]
 Verdict = dict[str, Any]
-# (case, its entries, the ceilings of the card) -> target, measured, reached, and more; without entries only the target.
-Judge = Callable[[Case, list[Entry], Ceilings], Verdict]
 
 # The bounds of an approximation hold up to the rounding of float32 sums; relative to its largest eigenvalue.
 BOUND_SLACK = 1e-4
 
 
-def judged(judge: Judge, planned_n: int, case: Case, entries: list[Entry], ceilings: Ceilings) -> Verdict:
-    """Return the verdict of a judge with what every verdict has; at another size than planned nothing is judged.
+class Target(Protocol):
+    """What the first contestant of a case should reach."""
 
-    Keys: case, label, contestant, target (words), measured (words), reached (True, False, or None where there is
-    nothing to say), seconds, runs, residual, floor_s, share (floor_s / seconds), note.
+    def text(self, case: Case) -> str:
+        """Return the target in words."""
+
+    def judge(self, case: Case, first: Entry, others: list[Entry], ceilings: Ceilings) -> Verdict:
+        """Return "measured" in words, "reached" (None: undecided) and, if any, "note"; the first contestant ended."""
+
+
+def judged(target: Target, planned_n: int, case: Case, entries: list[Entry], ceilings: Ceilings) -> Verdict:
+    """Return the verdict on the first of the entries.
+
+    Keys: target, measured, reached (None where nothing can be decided), floor_s, share (floor_s over the median), note.
+    At another size than planned nothing is judged.
     """
-    first = entries[0]
-    found: Verdict = {"case": case.name, "contestant": first["contestant"], "data": case.data}
-    found |= {"n": case.n, "d": case.d}
-    found |= {"dtype": case.dtype, "p": case.p, "seconds": first["median"], "runs": len(first["seconds"])}
+    first, others = entries[0], entries[1:]
     floor = floor_seconds(ceilings, first)
-    found |= {"residual": first.get("residual"), "floor_s": floor}
-    found["share"] = None if floor is None or not first["median"] else floor / first["median"]
-    found |= {"note": "" if ceilings else "the card's ceilings were not measured"}
-    if first["outcome"] != "ok":
-        empty = {"measured": first["outcome"], "reached": None}
-        return found | {"target": judge(case, [], ceilings)["target"]} | empty
-    found |= judge(case, entries, ceilings)
-    if case.n != planned_n:
-        found |= {"reached": None, "note": f"not judged: n = {case.n} in place of {planned_n}"}
+    found: Verdict = {
+        "target": target.text(case),
+        "measured": first["outcome"],
+        "reached": None,
+        "floor_s": floor,
+        "share": None if floor is None or not first["median"] else floor / first["median"],
+        "note": "" if ceilings else "the card's ceilings were not measured",
+    }
+    if first["outcome"] == "ok":
+        found |= target.judge(case, first, others, ceilings)
+        if case.n != planned_n:
+            found |= {"reached": None, "note": f"not judged: n = {case.n} in place of {planned_n}"}
     return found
 
 
-# -- judges ------------------------------------------------------------------------------------------------------------
+# -- targets -----------------------------------------------------------------------------------------------------------
 
 
-def seconds_within(*targets: float) -> Judge:
-    """At most so many seconds, the tightest last, at the residual asked for or within the bounds of a certificate."""
+class SecondsWithin:
+    """At most so many seconds, the tightest last, at the tolerance or within the bounds of a certificate."""
 
-    def judge(case: Case, entries: list[Entry], ceilings: Ceilings) -> Verdict:
-        aims = " then ".join(f"{seconds:g} s" for seconds in targets)
+    def __init__(self, *seconds: float) -> None:
+        self.seconds = seconds
+
+    def text(self, case: Case) -> str:
         exact = "" if case.contestants[0].endswith("Nystrom") else f" with residual {case.tol:.0e}"
-        found: Verdict = {"target": f"{aims}{exact}"}
-        if not entries:
-            return found
-        first = entries[0]
+        return " then ".join(f"{seconds:g} s" for seconds in self.seconds) + exact
+
+    def judge(self, case: Case, first: Entry, others: list[Entry], ceilings: Ceilings) -> Verdict:
         accurate = bounds_hold(first) if "certificate" in first else first["residual"] <= case.tol
-        steps = [bool(first["median"] <= seconds and accurate) for seconds in targets]
-        found |= {"measured": f"{first['median']:.3g} s", "reached": steps[-1]}
-        if len(targets) > 1:
-            words = [f"{s:g} s {'reached' if done else 'missed'}" for s, done in zip(targets, steps, strict=True)]
-            found["note"] = ", ".join(words)
+        steps = {s: bool(first["median"] <= s and accurate) for s in self.seconds}
+        found: Verdict = {"measured": f"{first['median']:.3g} s", "reached": steps[self.seconds[-1]]}
+        if len(steps) > 1:
+            found["note"] = ", ".join(f"{s:g} s {'reached' if done else 'missed'}" for s, done in steps.items())
         return found
 
-    return judge
 
-
-def times_the_floor(factor: float) -> Judge:
+@dataclass(frozen=True)
+class TimesTheFloor:
     """At most so many times the floor of one pass."""
 
-    def judge(case: Case, entries: list[Entry], ceilings: Ceilings) -> Verdict:
-        found: Verdict = {"target": f"{factor:g} × the floor of the card"}
-        if not entries:
-            return found
-        first = entries[0]
+    factor: float
+
+    def text(self, case: Case) -> str:
+        return f"{self.factor:g} × the floor of the card"
+
+    def judge(self, case: Case, first: Entry, others: list[Entry], ceilings: Ceilings) -> Verdict:
         floor = floor_seconds(ceilings, first)
         if floor is None:
-            return found | {"measured": f"{first['median']:.3g} s", "reached": None}
-        found["measured"] = f"{first['median']:.3g} s = {first['median'] / floor:.2f} × {floor:.3g} s"
+            return {"measured": f"{first['median']:.3g} s"}
+        ratio = first["median"] / floor
+        found: Verdict = {"measured": f"{first['median']:.3g} s = {ratio:.2f} × {floor:.3g} s"}
         calls = calls_seconds(ceilings, case.n, case.d)
         if calls is not None:
-            found |= {"calls_s": calls, "note": f"its single calls, measured alone, take {calls:.3g} s"}
-        return found | {"reached": bool(first["median"] <= factor * floor)}
-
-    return judge
+            found["note"] = f"its single calls, measured alone, take {calls:.3g} s"
+        return found | {"reached": bool(ratio <= self.factor)}
 
 
-def faster_than_peers(factor: float) -> Judge:
-    """So many times faster than every peer on the card that there is; the fastest of them decides."""
+@dataclass(frozen=True)
+class FasterThanPeers:
+    """So many times faster than every peer that ran on the card."""
 
-    def judge(case: Case, entries: list[Entry], ceilings: Ceilings) -> Verdict:
-        found: Verdict = {"target": f"{factor:g} × faster than TorchDR, or than a full eigh, on the same card"}
-        if not entries:
-            return found
-        ours, peers = entries[0], [entry for entry in entries[1:] if entry["median"]]
-        if not peers:
-            return found | {"measured": f"{ours['median']:.3g} s; no peer ran", "reached": None}
-        ratios = {peer["contestant"]: peer["median"] / ours["median"] for peer in peers}
-        told = ", ".join(f"{name} {ratio:.3g} ×" for name, ratio in ratios.items())
-        reached = min(ratios.values()) >= factor and ours["residual"] <= case.tol
-        return found | {"measured": f"{ours['median']:.3g} s; {told}", "reached": bool(reached)}
+    factor: float
 
-    return judge
+    def text(self, case: Case) -> str:
+        return f"{self.factor:g} × faster than TorchDR, or than a full eigh, on the same card"
+
+    def judge(self, case: Case, first: Entry, others: list[Entry], ceilings: Ceilings) -> Verdict:
+        ratios = {peer["contestant"]: peer["median"] / first["median"] for peer in others if peer["median"]}
+        if not ratios:
+            return {"measured": f"{first['median']:.3g} s; no peer ran"}
+        peers = ", ".join(f"{name} {ratio:.3g} ×" for name, ratio in ratios.items())
+        reached = min(ratios.values()) >= self.factor and first["residual"] <= case.tol
+        return {"measured": f"{first['median']:.3g} s; {peers}", "reached": bool(reached)}
 
 
-def copies_below(share: float) -> Judge:
-    """Judge that copies take at most a share of a fit that takes and returns NumPy arrays.
+@dataclass(frozen=True)
+class CopiesBelow:
+    """Copies take at most a share of a fit of NumPy arrays.
 
     The larger of two figures counts: how much longer the fit takes than one of arrays on the card, and how long copies
-    of the data and of the scores take by themselves.
+    of the data and of the scores take alone.
     """
 
-    def judge(case: Case, entries: list[Entry], ceilings: Ceilings) -> Verdict:
-        found: Verdict = {"target": f"copies at most {share:.0%} of the fit"}
-        if not entries:
-            return found
-        first = entries[0]
-        on_card = next((entry for entry in entries[1:] if entry["median"]), None)
+    share: float
+
+    def text(self, case: Case) -> str:
+        return f"copies at most {self.share:.0%} of the fit"
+
+    def judge(self, case: Case, first: Entry, others: list[Entry], ceilings: Ceilings) -> Verdict:
         alone = first["facts"].get("up_s", 0.0) + first["facts"].get("down_s", 0.0)
-        longer = None if on_card is None else first["median"] - on_card["median"]
-        copied = max(alone, longer or 0.0)
-        told = f"{first['median']:.3g} s; copies by themselves {alone:.2g} s"
-        if longer is not None:
-            told += f"; {longer:+.2g} s beside arrays on the card"
-        reached = None if longer is None else bool(copied <= share * first["median"])
-        return found | {"measured": told, "reached": reached, "copied": copied / first["median"]}
-
-    return judge
+        measured = f"{first['median']:.3g} s; copies alone {alone:.2g} s"
+        on_card = next((entry["median"] for entry in others if entry["median"]), None)
+        if on_card is None:
+            return {"measured": measured}
+        longer = first["median"] - on_card
+        reached = max(alone, longer) <= self.share * first["median"]
+        return {"measured": f"{measured}; {longer:+.2g} s against arrays on the card", "reached": bool(reached)}
 
 
-def agreeing() -> Judge:
+class AgreesWithHost:
     """Eigenvalues and scores as NumPy gives them."""
 
-    def judge(case: Case, entries: list[Entry], ceilings: Ceilings) -> Verdict:
-        scores = SCORE_TOLERANCE[case.dtype]
-        found: Verdict = {"target": f"eigenvalues within {VALUE_TOLERANCE_IN_EPS:g} eps λ₁, scores within {scores:.0e}"}
-        if not entries:
-            return found
-        first = entries[0]
-        apart = "no column is determined so well" if first["scores"] is None else f"scores {first['scores']:.1e}"
-        told = f"eigenvalues {first['values_in_eps']:.2g} eps λ₁, {apart} ({first['columns']} of {case.p} columns)"
-        return found | {"measured": told, "reached": agrees(case, first)}
+    def text(self, case: Case) -> str:
+        return f"eigenvalues within {VALUE_TOLERANCE_IN_EPS:g} eps λ₁, scores within {SCORE_TOLERANCE[case.dtype]:.0e}"
 
-    return judge
+    def judge(self, case: Case, first: Entry, others: list[Entry], ceilings: Ceilings) -> Verdict:
+        apart = "no column is determined so well" if first["scores"] is None else f"scores {first['scores']:.1e}"
+        values = f"eigenvalues {first['values_in_eps']:.2g} eps λ₁"
+        measured = f"{values}, {apart} ({first['columns']} of {case.p} columns)"
+        return {"measured": measured, "reached": agrees(case, first)}
 
 
 def agrees(case: Case, entry: Entry) -> bool:
-    """Whether a compared fit is as near as it should be, where the gaps allow a comparison."""
+    """Return whether a compared fit is within the tolerances, where the gaps allow a comparison."""
     scores = entry["scores"] is None or entry["scores"] <= SCORE_TOLERANCE[case.dtype]
     return bool(entry["values_in_eps"] <= VALUE_TOLERANCE_IN_EPS and scores)
 
 
 def bounds_hold(entry: Entry) -> bool:
-    """Whether the certificate of an approximation bounds what it says it does, where that was computed."""
+    """Return whether the certificate of an approximation bounds the Rayleigh quotients, where they were computed."""
     return max(entry.get("below_bound", 0.0), entry.get("above_bound", 0.0)) <= BOUND_SLACK
 
 
 # -- sweeps ------------------------------------------------------------------------------------------------------------
 
 
-def faster_from(entries: Iterable[Entry], slow: str, fast: str, axis: str = "n") -> int | None:
-    """Return the smallest size from which on `fast` takes less time than `slow` wherever both ran; None: nowhere."""
-    medians: dict[int, dict[str, float]] = {}
-    for entry in entries:
-        if entry["outcome"] == "ok" and entry["median"]:
-            medians.setdefault(entry[axis], {})[entry["contestant"]] = entry["median"]
-    both = sorted((size, times) for size, times in medians.items() if slow in times and fast in times)
+def medians(entries: Iterable[Entry], contestant: str, axis: str) -> dict[int, float]:
+    """Return setting -> median seconds of a contestant, where it has one."""
+    mine = (entry for entry in entries if entry["contestant"] == contestant and entry["outcome"] == "ok")
+    return {entry[axis]: entry["median"] for entry in mine if entry["median"]}
+
+
+def faster_from(entries: list[Entry], slow: str, fast: str) -> int | None:
+    """Return the smallest n from which on `fast` takes less time than `slow` wherever both ran; None: nowhere."""
+    slows, fasts = medians(entries, slow, "n"), medians(entries, fast, "n")
     found = None
-    for size, times in reversed(both):
-        if times[fast] >= times[slow]:
+    for n in sorted(slows.keys() & fasts.keys(), reverse=True):
+        if fasts[n] >= slows[n]:
             break
-        found = size
+        found = n
     return found
-
-
-def fastest(entries: Iterable[Entry], contestant: str, axis: str) -> int | None:
-    """Return the setting with the least median of a contestant."""
-    times = {entry[axis]: entry["median"] for entry in entries if entry["contestant"] == contestant and entry["median"]}
-    return min(times, key=times.__getitem__) if times else None

@@ -17,7 +17,7 @@ export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 "$python" ci/missing.py pytest pytest-benchmark
 for argument in "$@"; do
     if [ "$argument" = --gpu ]; then
-        "$python" -m benchmarks.card >/dev/null
+        "$python" -m benchmarks.machine --card >/dev/null
     fi
 done
 # Only the plugin that is needed: others could bring options of the same names, or warnings, which are errors here.

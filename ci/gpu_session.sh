@@ -41,7 +41,7 @@ cd "$(dirname "$0")/.." || exit 2
 find_python || exit
 export PYTHON="$python" PYTHONUNBUFFERED=1 PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 "$python" ci/missing.py pytest pytest-benchmark hypothesis || exit 1
-"$python" -m benchmarks.card >/dev/null || exit 1
+"$python" -m benchmarks.machine --card >/dev/null || exit 1
 mkdir -p "$(cd "$here" && realpath -m "$given")" || exit 2
 out="$(cd "$here" && cd "$given" && pwd)"
 log="$out/session.log"

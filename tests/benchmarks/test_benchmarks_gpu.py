@@ -1,4 +1,4 @@
-"""The benchmarks of a card at tiny sizes, NumPy or the fake CuPy in its place: nothing here says how fast it is."""
+"""The benchmarks of a card at tiny sizes, NumPy or the fake CuPy in its place: no figure here is a speed."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ from tests import fake_cupy
 
 pytest.importorskip("benchmarks", reason="the benchmarks are not part of the package")
 
-from benchmarks import accuracy, card, ceilings, contest, contestant, floors, peers, places, report, shapes, verdicts
+from benchmarks import accuracy, ceilings, contest, contestant, floors, machine, peers, places, report, shapes
 from benchmarks.cases import Case
-from benchmarks.contest import check
+from benchmarks.contest import Contest, check
 from benchmarks.datasets import load
-from benchmarks.gpu_cases import HEADLINE, NUMPY_IN, SHARE, SWEEPS, Sweep, Trial, needed_bytes
-from benchmarks.places import Place
+from benchmarks.gpu_cases import NUMPY_IN, SHARE, SWEEPS, TRIALS, fits, needed_bytes, sized
+from benchmarks.places import Host
+from benchmarks.verdicts import Target, faster_from, judged, medians
 from gpukpca.backend import blocking
+from gpukpca.cuda.device import probe
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.eigen.solve import DENSE_UP_TO_GPU, choose_solver
 
 ROOT = Path(__file__).resolve().parents[2]
-TINY = ceilings.Sizes(copy=2**16, transfer=2**16, exponentials=2**16, edge=64, tile=64, block=8, runs=3)
+TINY = ceilings.Sizes(copy=2**16, transfer=2**16, exponentials=2**16, edge=64, block=8, runs=3)
 CARD = {"gpu": "Stand-in", "gpu_bytes": 2**30, "driver": None, "cuda_driver": 13000, "cuda_runtime": 13010}
 ABOUT = {"date": "today", "gpukpca": "0", "python": "3", "cpu": "a host", "cpus": 1, "blas_threads": 1} | CARD
 # A card with round rates: 50 TFLOP/s, 4 TB/s.
@@ -40,197 +42,196 @@ ROUND = {
     "sgemm": {"value": 50.0, "unit": "TFLOP/s"},
     "dgemm": {"value": 25.0, "unit": "TFLOP/s"},
 }
-SOLVERS = next(sweep for sweep in SWEEPS if sweep.name == "gpu-dense-or-krylov")
+BY_NAME = {case.name: (case, target) for case, target in TRIALS}
+SWEPT = [case for cases in SWEEPS.values() for case in cases]
+SOLVERS = SWEEPS["gpu-dense-or-krylov", "n"]
+each_trial = pytest.mark.parametrize(("case", "target"), TRIALS, ids=list(BY_NAME))
+
+
+class NumpyDevice(Host):
+    """NumPy as a device: the accuracy is computed by the code for devices."""
+
+    on_device = True
+    check = staticmethod(np.asarray)
+
+    def taken(self) -> int:
+        return 2**20
 
 
 @pytest.fixture(scope="module")
-def measured_ceilings() -> dict[str, dict[str, Any]]:
-    return ceilings.measured(Place(), TINY)
+def rates() -> dict[str, dict[str, Any]]:
+    return ceilings.measured(Host(), TINY)
 
 
 @pytest.fixture
-def numpy_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NumPy as the device of every contestant, and the accuracy computed by the code for devices."""
-    place = Place(taken=lambda: 2**20, on_device=True)
-    for name, peer in peers.PEERS.items():
-        if peer.on_device:
-            monkeypatch.setitem(peers.PEERS, name, replace(peer, place=place))
-    on_host = replace(peers.PEERS[NUMPY_IN[0]], build=partial(peers.ours, device="cpu"))
-    monkeypatch.setitem(peers.PEERS, NUMPY_IN[0], on_host)
-    in_this_process(monkeypatch)
-
-
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run contestants in this process, and check them by the code for devices."""
     monkeypatch.setattr(accuracy, "DEVICE_FROM", 0)
     monkeypatch.setattr(accuracy, "DEVICE_EDGE", 150)
     monkeypatch.setattr(contest, "run_alone", run_here)
 
 
+@pytest.fixture
+def numpy_device(here: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let NumPy be the device of every contestant."""
+    for name, peer in peers.PEERS.items():
+        if peer.place.on_device:
+            monkeypatch.setitem(peers.PEERS, name, replace(peer, place=NumpyDevice()))
+    on_host = replace(peers.PEERS[NUMPY_IN[0]], build=partial(peers.ours, device="cpu"))
+    monkeypatch.setitem(peers.PEERS, NUMPY_IN[0], on_host)
+
+
 def run_here(cases: Sequence[Case], name: str, certify: bool = True, *_: Any) -> list[dict[str, Any]]:
-    """What `benchmarks.contest.run_alone` gives, without another process; through JSON, as there."""
-    if name == "TorchDR on CUDA":  # brings PyTorch, and warnings of its own
+    """Stand in for `benchmarks.contest.run_alone` without another process; through JSON, as there."""
+    if name == "TorchDR on CUDA":  # imports PyTorch, with warnings of its own
         return [{"outcome": f"skipped: {name}"}]
     found = [{"outcome": "ok"} | contestant.measured(case, peers.PEERS[name], certify, None) for case in cases]
     return json.loads(json.dumps(found))
 
 
-def tiny(case: Case) -> Case:
-    """The same problem with few rows; the settings of sweeps stay apart."""
-    settings = {"n": max(60, min(case.n // 100, 300)), "d": min(case.d, 8), "p": min(case.p, 8), "rank": 50}
+def tiny(case: Case, n: int | None = None) -> Case:
+    """Return the same problem with few rows; the settings of sweeps stay apart."""
+    settings = {"n": n or max(60, min(case.n // 100, 300)), "d": min(case.d, 8), "p": min(case.p, 8), "rank": 50}
     settings |= {"tile_edge": case.tile_edge and case.tile_edge // 64, "block": case.block and case.block // 4}
     return replace(case, repeats=2, **settings)
 
 
-def played(case: Case, found: dict[str, Any]) -> tuple[contest.Contest, list[dict[str, Any]]]:
-    record = contest.Contest(dict(ABOUT), ceilings=found)
-    entries = record.enter(case)
-    record.play_round(case, entries)
-    return record, entries
-
-
-def trials() -> Any:
-    return pytest.mark.parametrize("trial", HEADLINE, ids=lambda trial: trial.case.name)
+def play_sweep(record: Contest, cases: Sequence[Case]) -> list[dict[str, Any]]:
+    return [entry for name in cases[0].contestants for entry in record.play_sweep(cases, name)]
 
 
 # -- the cases ---------------------------------------------------------------------------------------------------------
 
 
-@trials()
+@each_trial
 def test_trials_are_measured_certified_and_judged(
-    numpy_device: None, measured_ceilings: dict[str, Any], trial: Trial
+    numpy_device: None, rates: dict[str, Any], case: Case, target: Target
 ) -> None:
-    case = tiny(trial.case)
-    _, entries = played(case, measured_ceilings)
+    small = tiny(case)
+    entries = Contest(ABOUT).play(small, case.contestants)
     assert entries[0]["outcome"] == "ok"
     for entry in entries:
-        check(case, entry)
+        check(small, entry)
         if entry["outcome"] == "ok":
             assert len(entry["seconds"]) == 2
             assert entry["median"] > 0
-            assert floors.floor_seconds(measured_ceilings, entry) > 0
-    verdict = verdicts.judged(trial.judge, case.n, case, entries, measured_ceilings)
+            assert floors.floor_seconds(rates, entry) > 0
+    verdict = judged(target, small.n, small, entries, rates)
     assert verdict["reached"] in (True, False)
     assert verdict["target"]
     assert verdict["measured"]
-    assert verdict["share"] == pytest.approx(verdict["floor_s"] / verdict["seconds"])
-    elsewhere = verdicts.judged(trial.judge, trial.case.n, case, entries, measured_ceilings)
+    assert verdict["share"] == pytest.approx(verdict["floor_s"] / entries[0]["median"])
+    elsewhere = judged(target, case.n, small, entries, rates)
     assert elsewhere["reached"] is None
     assert elsewhere["note"].startswith("not judged")
+    assert judged(target, small.n, small, entries, {})["share"] is None
 
 
-@trials()
-def test_trials_on_cupy(cuda: Any, monkeypatch: pytest.MonkeyPatch, trial: Trial) -> None:
+@each_trial
+def test_trials_on_cupy(cuda: Any, here: None, case: Case, target: Target) -> None:
     """The branches for CuPy: placing, waiting, memory of the device, NumPy in, accuracy on the device."""
-    in_this_process(monkeypatch)
-    case = tiny(trial.case)
-    case = replace(case, contestants=tuple(name for name in case.contestants if "torch" not in name.lower()))
-    _, entries = played(case, ROUND)
+    small = tiny(case)
+    entries = Contest(ABOUT).play(small, [name for name in case.contestants if "torch" not in name.lower()])
     assert [entry["outcome"] for entry in entries] == ["ok"] * len(entries)
     for entry in entries:
-        check(case, entry)
+        check(small, entry)
         assert entry["device_mib"] > 0
         assert entry["facts"].get("device", "cuda").startswith("cuda")
-    assert verdicts.judged(trial.judge, case.n, case, entries, ROUND)["reached"] in (True, False)
+    assert judged(target, small.n, small, entries, ROUND)["reached"] in (True, False)
 
 
-@pytest.mark.parametrize("sweep", SWEEPS, ids=lambda sweep: sweep.name)
+@pytest.mark.parametrize("family", SWEEPS, ids=lambda family: family[0])
 def test_sweeps_play_every_contestant_at_every_setting(
-    numpy_device: None, measured_ceilings: dict[str, Any], sweep: Sweep
+    numpy_device: None, rates: dict[str, Any], family: tuple[str, str]
 ) -> None:
-    cases = [tiny(case) for case in sweep.cases[-2:]]
-    if sweep.axis == "n":
-        cases = [replace(case, n=n) for case, n in zip(cases, (60, 90), strict=True)]
-    record = contest.Contest(dict(ABOUT), ceilings=measured_ceilings)
-    by_case = [record.enter(case) for case in cases]
-    for of_contestant in zip(*by_case, strict=True):
-        record.play_sweep(cases, list(of_contestant))
-    for case, entries in zip(cases, by_case, strict=True):
-        assert [entry["contestant"] for entry in entries] == list(case.contestants)
-        for entry in entries:
-            check(case, entry)
-    if sweep.axis != "n":
-        assert [entries[0][sweep.axis] for entries in by_case] == [getattr(case, sweep.axis) for case in cases]
-        facts = by_case[0][0]["facts"]
-        assert cases[0].tile_edge in (None, facts["tile_edge"])
-        assert cases[0].block is None or f"block of {cases[0].block}" in facts["solver"]
-    table = report.text_of("name", {"machine": ABOUT, "entries": record.entries})
-    for name in cases[0].contestants:
-        assert name in table
+    axis = family[1]
+    cases = [
+        tiny(case, n) for case, n in zip(SWEEPS[family][-2:], (60, 90) if axis == "n" else (None,) * 2, strict=True)
+    ]
+    record = Contest(ABOUT, ceilings=rates)
+    entries = play_sweep(record, cases)
+    assert [entry["contestant"] for entry in entries[::2]] == list(cases[0].contestants)
+    for case, entry in zip(cases * len(cases[0].contestants), entries, strict=True):
+        check(case, entry)
+        assert entry[axis] == getattr(case, axis)
+    facts = entries[0]["facts"]
+    assert cases[0].tile_edge in (None, facts.get("tile_edge"))
+    assert cases[0].block is None or f"block of {cases[0].block}" in facts["solver"]
+    text = report.text_of("name", record.record())
+    assert text.count(f"{family[0]}: ") == 1
+    assert all(name in text for name in cases[0].contestants)
 
 
-def test_data_settings_and_names_are_those_of_the_targets() -> None:
-    names = [trial.case.name for trial in HEADLINE] + [case.name for sweep in SWEEPS for case in sweep.cases]
-    assert len(set(names)) == len(names)
-    by_name = {trial.case.name: trial.case for trial in HEADLINE}
-    assert by_name["gpu-cached-100000"].tol == by_name["gpu-fit-1000000"].tol == 1e-5
-    assert by_name["gpu-pass-1000000-d16"].p == 64
-    for dtype in ("float32", "float64"):
-        for agreement in agreements(dtype):
-            assert agreement.case.tol == pytest.approx(100 * np.finfo(dtype).eps)
-    for case in (*by_name.values(), *(case for sweep in SWEEPS for case in sweep.cases)):
-        assert set(case.contestants) <= set(peers.PEERS)
-
-
-def agreements(dtype: str) -> list[Trial]:
-    return [trial for trial in HEADLINE if trial.case.task == "compared" and trial.case.dtype == dtype]
+def test_names_settings_and_contestants_are_those_of_the_targets() -> None:
+    cases = [*(case for case, _ in TRIALS), *SWEPT]
+    assert len({case.name for case in cases}) == len(cases)
+    assert {name for case in cases for name in case.contestants} <= set(peers.PEERS)
+    assert BY_NAME["gpu-cached-100000"][0].tol == BY_NAME["gpu-fit-1000000"][0].tol == 1e-5
+    assert BY_NAME["gpu-pass-1000000-d16"][0].p == 64
+    sizes = [case.n for case in SOLVERS]
+    assert DENSE_UP_TO_GPU in sizes
+    assert min(sum(n < DENSE_UP_TO_GPU for n in sizes), sum(n > DENSE_UP_TO_GPU for n in sizes)) >= 2
 
 
 @pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_card_and_host_are_compared_with_the_dense_and_the_iterative_solver(dtype: str, quick: bool) -> None:
-    cases = [trial.sized(quick, None).case for trial in agreements(dtype)]
-    assert [type(choose_solver(case.n, case.p, on_gpu=True)) for case in cases] == [Dense, BlockKrylov]
+    cases = [case for case, _ in TRIALS if case.task == "compared" and case.dtype == dtype]
+    assert [case.tol for case in cases] == pytest.approx([100 * np.finfo(dtype).eps] * 2)
+    sizes = [sized(case, quick, 10**13).n for case in cases]
+    assert [type(choose_solver(n, 10, on_gpu=True)) for n in sizes] == [Dense, BlockKrylov]
 
 
-def test_dense_and_iterative_solver_are_timed_on_both_sides_of_the_limit_between_them() -> None:
-    sizes = [case.n for case in SOLVERS.cases]
-    assert sum(n < DENSE_UP_TO_GPU for n in sizes) >= 2
-    assert sum(n > DENSE_UP_TO_GPU for n in sizes) >= 2
-    assert DENSE_UP_TO_GPU in sizes
+@pytest.mark.parametrize("gib", [4, 16, 80])
+def test_sizes_shrink_to_the_card(gib: int) -> None:
+    free = gib * 2**30
+    for case, _ in TRIALS:
+        small = sized(case, False, free)
+        assert needed_bytes(small) <= SHARE * free
+        assert small.n == case.n or not fits(case, free)
+        assert sized(case, True, 10**13).n == case.quick_n
+    assert [sum(case.quick_n > 0 for case in cases) for cases in SWEEPS.values()] == [5, 5, 8, 0, 0, 0]
 
 
 # -- accuracy ----------------------------------------------------------------------------------------------------------
 
 
-def problem(n: int = 300, d: int = 5) -> tuple[Case, np.ndarray]:
-    case = Case("problem", ("gpukpca",), "gaussian", n, d, "float64", p=4, gamma=0.1)
-    return case, load(case.data, n, d, case.dtype)
+@pytest.fixture
+def problem(monkeypatch: pytest.MonkeyPatch) -> tuple[Case, np.ndarray]:
+    monkeypatch.setattr(accuracy, "DEVICE_FROM", 0)
+    case = Case("problem", ("gpukpca",), "gaussian", 300, 5, "float64", p=4, gamma=0.1)
+    return case, load(case.data, case.n, case.d, case.dtype)
 
 
-def test_accuracy_on_a_device_is_that_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    case, X = problem()
+def test_accuracy_on_a_device_is_that_on_the_host(problem: tuple[Case, np.ndarray]) -> None:
+    case, X = problem
     V = np.random.default_rng(1).standard_normal((len(X), 3))
     exact = accuracy.kernel_product(case, X, np.arange(len(X)), V)
     np.testing.assert_allclose(accuracy.device_product(case, X, V, np.asarray, edge=128), exact, rtol=0, atol=1e-11)
-    scores = np.random.default_rng(2).standard_normal((len(X), 3))
-    on_host = accuracy.eigen_errors(case, X, scores, np.array([3.0, 2.0, 1.0]))
-    monkeypatch.setattr(accuracy, "DEVICE_FROM", 0)
-    on_device = accuracy.eigen_errors(case, X, scores, np.array([3.0, 2.0, 1.0]), np.asarray)
+    on_host, on_device = (
+        accuracy.eigen_errors(case, X, V, np.array([3.0, 2.0, 1.0]), put) for put in (None, np.asarray)
+    )
     assert on_device[0] == pytest.approx(on_host[0], rel=1e-11)
     np.testing.assert_allclose(on_device[1], on_host[1], rtol=1e-10, atol=1e-10)
     wrong = exact + 1e-3 * np.abs(exact).max() * (np.arange(len(X)) == 7)[:, None]
     assert accuracy.product_error(case, X, V, wrong, np.asarray) == pytest.approx(1e-3, rel=0.01)
 
 
-def test_a_wrong_eigenpair_is_found_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accuracy, "DEVICE_FROM", 0)
-    case, X = problem()
+def test_a_wrong_eigenpair_is_found_on_the_device(problem: tuple[Case, np.ndarray]) -> None:
+    case, X = problem
     model = peers.ours(case)
     scores = model.fit_transform(X)
-    assert accuracy.largest_residual(case, X, scores, model.eigenvalues_, np.asarray) < 1e-8
+    assert accuracy.eigen_errors(case, X, scores, model.eigenvalues_, np.asarray)[0] < 1e-8
     values = model.eigenvalues_ * [1.0, 1.0, 1.0, 1.01]
-    found = accuracy.largest_residual(case, X, scores, values, np.asarray)
+    found = accuracy.eigen_errors(case, X, scores, values, np.asarray)[0]
     assert found == pytest.approx(0.01 * model.eigenvalues_[3] / model.eigenvalues_[0], rel=1e-6)
 
 
 def test_agreement_compares_what_the_gaps_determine() -> None:
-    rng = np.random.default_rng(0)
-    U = np.linalg.qr(rng.standard_normal((50, 3)))[0]
+    U = np.linalg.qr(np.random.default_rng(0).standard_normal((50, 3)))[0]
     values, norms = np.array([4.0, 2.0, 2.0 - 1e-9]), np.full(3, 1e-13)
     fit = {"scores": U * values**0.5, "eigenvalues": values, "residual_norms": norms, "gap": 1.0}
-    turned = U.copy()
-    turned[:, 1:] = U[:, 1:] @ [[0.0, 1.0], [-1.0, 0.0]]
-    turned[:, 0] *= -1
+    turned = np.hstack([-U[:, :1], U[:, 1:] @ [[0.0, 1.0], [-1.0, 0.0]]])
     other = fit | {"scores": turned * values**0.5, "eigenvalues": values * (1 + 10 * 2.0**-52)}
     found = accuracy.agreement(other, fit, "float64")
     assert found["columns"] == 1
@@ -242,58 +243,61 @@ def test_agreement_compares_what_the_gaps_determine() -> None:
 
 
 def test_bounds_of_an_approximation_are_asserted(numpy_device: None) -> None:
-    case = tiny(next(trial.case for trial in HEADLINE if "nystrom" in trial.case.name))
-    _, entries = played(case, {})
-    assert {"certificate", "below_bound", "above_bound"} <= set(entries[0])
-    check(case, entries[0])
+    case = tiny(BY_NAME["gpu-nystrom-1000000"][0])
+    (entry,) = Contest(ABOUT).play(case, case.contestants)
+    assert entry["certificate"] > 0
+    check(case, entry)
     for bound in ("below_bound", "above_bound"):
         with pytest.raises(AssertionError):
-            check(case, entries[0] | {bound: 0.01})
+            check(case, entry | {bound: 0.01})
 
 
-def test_what_computes_on_the_host_is_no_figure_of_a_card() -> None:
+@pytest.mark.parametrize(
+    ("change", "promise"),
+    [
+        ({"facts": {"device": "cpu"}}, "computed on cpu"),
+        ({"residual": 4e-5}, "gpukpca on CuPy"),
+        ({"outcome": contest.NO_TIME}, "gpukpca on CuPy"),
+        ({"outcome": "MemoryError: too large"}, "MemoryError"),
+    ],
+)
+def test_broken_promises_fail_a_row(change: dict[str, Any], promise: str) -> None:
     case = Case("case", ("gpukpca on CuPy",), "gaussian", 100, 5)
-    entry = {"contestant": "gpukpca on CuPy", "outcome": "ok", "residual": 1e-7, "facts": {"device": "cuda:0 a card"}}
+    entry = entry_of(case, 1.0, facts={"device": "cuda:0 a card"})
     check(case, entry)
-    with pytest.raises(AssertionError, match="computed on cpu"):
-        check(case, entry | {"facts": {"device": "cpu"}})
-    with pytest.raises(AssertionError):
-        check(case, entry | {"residual": 4e-5})
-    with pytest.raises(AssertionError):
-        check(case, entry | {"outcome": contest.NO_TIME})
-    check(case, entry | {"outcome": "skipped: no library"})
+    check(case, entry | change | {"outcome": "skipped: no library"})
+    with pytest.raises(AssertionError, match=promise):
+        check(case, entry | change)
 
 
 # -- ceilings and floors -----------------------------------------------------------------------------------------------
 
 
-def test_ceilings_are_complete(measured_ceilings: dict[str, Any]) -> None:
-    tiles = {f"tile {d + more}" for d in (16, 100, 784) for more in (0, 2)}
-    others = {"copy", "sgemm", "dgemm", "exp", "to device", "to host", "launch", "tile times block"}
-    assert set(measured_ceilings) == tiles | others | {"transposed tile times block"} == set(ceilings.NAMES)
-    for row in measured_ceilings.values():
-        assert row["value"] > 0
-        assert row["seconds"] > 0
+def test_ceilings_are_complete(rates: dict[str, Any]) -> None:
+    assert set(rates) == set(ceilings.NAMES)
+    for row in rates.values():
+        assert min(row["value"], row["seconds"]) > 0
         assert row["runs"] == 3
-    assert measured_ceilings["sgemm"]["relative_error"] < 1e-6
-    json.dumps(measured_ceilings)
+    assert rates["sgemm"]["relative_error"] < 1e-6
+    json.dumps(rates)
 
 
 def test_ceilings_on_cupy(cuda: Any) -> None:
-    assert "sgemm" in ceilings.measured(places.CUPY, TINY)
+    assert set(ceilings.measured(places.Cupy(), TINY)) == set(ceilings.NAMES)
 
 
-def test_products_in_tf32_are_found_out(capsys: pytest.CaptureFixture[str]) -> None:
-    def rounded(a: np.ndarray) -> np.ndarray:
-        return (a.view(np.int32) & np.int32(-8192)).view(np.float32) if a.dtype == np.float32 else a
+def test_products_in_tf32_are_detected(capsys: pytest.CaptureFixture[str]) -> None:
+    class Rounded(Host):
+        def put(self, X: np.ndarray) -> np.ndarray:
+            return (X.view(np.int32) & np.int32(-8192)).view(np.float32) if X.dtype == np.float32 else X.copy()
 
-    found = ceilings.measured(Place(put=lambda a: rounded(np.array(a))), TINY)
+    found = ceilings.measured(Rounded(), TINY)
     assert "sgemm" not in found
     assert "copy" in found
     assert "is TF32 on?" in capsys.readouterr().err
 
 
-def test_sizes_fit_the_card() -> None:
+def test_sizes_of_the_ceilings_fit_the_card() -> None:
     assert ceilings.Sizes().within(10**12) == ceilings.Sizes()
     small = ceilings.Sizes().within(2 * 2**30)
     assert 4 * small.copy <= 2 * 2**30
@@ -309,7 +313,8 @@ def test_floors_are_those_of_the_design() -> None:
     assert floors.pass_seconds(ROUND, 10**5, 16, 10) == pytest.approx(1e10 * 36 / 50e12 + 1e11 / 4e12)
     assert floors.pass_seconds(ROUND, 10**5, 16, 10, cached=1.0) == pytest.approx(1e10 * 20 / 50e12 + 4e10 / 4e12)
     assert floors.pass_seconds(ROUND, 10**5, 16, 10, "float64") == pytest.approx(1e10 * 36 / 25e12 + 2e11 / 4e12)
-    entry = {"n": 10**5, "d": 16, "dtype": "float32", "facts": {"passes": 3, "columns": 30, "held": "tiled"}}
+    entry = {"n": 10**5, "d": 16, "dtype": "float32", "facts": {"passes": 3, "columns": 30}}
+    assert floors.fit_seconds(ROUND, entry) is None
     entry["facts"] |= {"tiles": 10, "cached_tiles": 10}
     once, again = (floors.pass_seconds(ROUND, 10**5, 16, 10, cached=share) for share in (0.0, 1.0))
     assert floors.fit_seconds(ROUND, entry) == pytest.approx(once + 2 * again)
@@ -319,163 +324,131 @@ def test_floors_are_those_of_the_design() -> None:
     assert floors.calls_seconds(calls, 10_000, 17) is None
 
 
-def test_without_ceilings_nothing_is_said_about_shares(numpy_device: None) -> None:
-    trial = HEADLINE[2]
-    case = tiny(trial.case)
-    _, entries = played(case, {})
-    verdict = verdicts.judged(trial.judge, case.n, case, entries, {})
-    assert verdict["reached"] is None
-    assert verdict["share"] is None
-    assert "not measured" in verdict["note"]
+# -- targets -----------------------------------------------------------------------------------------------------------
 
 
-# -- judges ------------------------------------------------------------------------------------------------------------
-
-
-def entry_of(case: Case, seconds: float, contestant: str | None = None, **more: Any) -> dict[str, Any]:
+def entry_of(case: Case, seconds: float | None, contestant: str = "", **more: Any) -> dict[str, Any]:
     usual = {"residual": 1e-6, "facts": {}, "outcome": "ok", "device_mib": 1.0, "n": case.n, "d": case.d}
     usual |= {"kernel": "rbf", "task": case.task, "dtype": case.dtype, "p": case.p, "seconds": [seconds]}
-    return usual | {"contestant": contestant or case.contestants[0], "median": seconds} | more
+    return usual | {"contestant": contestant or case.contestants[0], "median": seconds, "total_mib": None} | more
 
 
-def test_judges() -> None:
-    by_name = {trial.case.name: trial for trial in HEADLINE}
+FLOOR = floors.pass_seconds(ROUND, 10**6, 16, 64)
+TILES = {"facts": {"tiles": 3, "cached_tiles": 0}}
+COPIES = {"facts": {"up_s": 0.01, "down_s": 0.001}}
+NEAR = {"values_in_eps": 49.0, "scores": 9e-11, "columns": 9}
+LOST = (None, "TorchDR on CUDA", {"outcome": "skipped: not there"})
 
-    def reached(name: str, *entries: dict[str, Any]) -> bool | None:
-        case = by_name[name].case
-        return verdicts.judged(by_name[name].judge, case.n, case, list(entries), ROUND)["reached"]
 
-    fit = by_name["gpu-cached-100000"].case
-    assert reached(fit.name, entry_of(fit, 0.59)) is True
-    assert reached(fit.name, entry_of(fit, 0.61)) is False
-    assert reached(fit.name, entry_of(fit, 0.59, residual=1.1e-5)) is False
-    assert reached(fit.name, entry_of(fit, 0.59, outcome="timeout after 600 s", median=None)) is None
-    large = by_name["gpu-fit-1000000"]
-    told = verdicts.judged(large.judge, large.case.n, large.case, [entry_of(large.case, 70.0)], ROUND)
-    assert told["reached"] is False
-    assert told["note"] == "90 s reached, 60 s missed"
-    one = by_name["gpu-pass-1000000-d16"].case
-    facts = {"tiles": 3, "cached_tiles": 0}
-    floor = floors.pass_seconds(ROUND, one.n, one.d, one.p)
-    assert reached(one.name, entry_of(one, 1.49 * floor, facts=facts)) is True
-    assert reached(one.name, entry_of(one, 1.51 * floor, facts=facts)) is False
-    both = by_name["gpu-peers-20000"].case
-    ours, peer, lost = entry_of(both, 0.1), entry_of(both, 5.1, "plain CuPy"), entry_of(both, 0, "TorchDR on CUDA")
-    lost |= {"median": None, "outcome": "skipped: not there"}
-    assert reached(both.name, ours, peer, lost) is True
-    assert reached(both.name, ours, peer, entry_of(both, 4.9, "plain torch on CUDA")) is False
-    assert reached(both.name, ours, lost) is None
-    numpy_in = by_name["gpu-numpy-in-50000"].case
-    copies = {"up_s": 0.01, "down_s": 0.001}
-    assert reached(numpy_in.name, entry_of(numpy_in, 0.2, facts=copies), entry_of(numpy_in, 0.19)) is True
-    assert reached(numpy_in.name, entry_of(numpy_in, 0.2, facts=copies), entry_of(numpy_in, 0.15)) is False
-    assert reached(numpy_in.name, entry_of(numpy_in, 0.05, facts=copies), entry_of(numpy_in, 0.05)) is False
-    same = agreements("float64")[0].case
-    near = {"values_in_eps": 49.0, "scores": 9e-11, "columns": 9}
-    assert reached(same.name, entry_of(same, 1.0, **near)) is True
-    assert reached(same.name, entry_of(same, 1.0, **near | {"values_in_eps": 51.0})) is False
-    assert reached(same.name, entry_of(same, 1.0, **near | {"scores": 2e-10})) is False
+@pytest.mark.parametrize(
+    ("name", "entries", "reached"),
+    [
+        ("gpu-cached-100000", [(0.59,)], True),
+        ("gpu-cached-100000", [(0.61,)], False),
+        ("gpu-cached-100000", [(0.59, "", {"residual": 1.1e-5})], False),
+        ("gpu-cached-100000", [(None, "", {"outcome": "timeout after 600 s"})], None),
+        ("gpu-fit-1000000", [(70.0,)], False),
+        ("gpu-pass-1000000-d16", [(1.49 * FLOOR, "", TILES)], True),
+        ("gpu-pass-1000000-d16", [(1.51 * FLOOR, "", TILES)], False),
+        ("gpu-peers-20000", [(0.1,), (5.1, "plain CuPy"), LOST], True),
+        ("gpu-peers-20000", [(0.1,), (5.1, "plain CuPy"), (4.9, "plain torch on CUDA")], False),
+        ("gpu-peers-20000", [(0.1,), LOST], None),
+        ("gpu-numpy-in-50000", [(0.2, "", COPIES), (0.19,)], True),
+        ("gpu-numpy-in-50000", [(0.2, "", COPIES), (0.15,)], False),
+        ("gpu-numpy-in-50000", [(0.05, "", COPIES), (0.05,)], False),
+        ("gpu-agreement-10000-float64", [(1.0, "", NEAR)], True),
+        ("gpu-agreement-10000-float64", [(1.0, "", NEAR | {"values_in_eps": 51.0})], False),
+        ("gpu-agreement-10000-float64", [(1.0, "", NEAR | {"scores": 2e-10})], False),
+    ],
+)
+def test_targets_are_judged(name: str, entries: list[tuple[Any, ...]], reached: bool | None) -> None:
+    case, target = BY_NAME[name]
+    made = [entry_of(case, *entry[:2], **(entry[2] if len(entry) > 2 else {})) for entry in entries]
+    verdict = judged(target, case.n, case, made, ROUND)
+    assert verdict["reached"] is reached
+    assert verdict["note"] == ("90 s reached, 60 s missed" if "fit" in name else "")
 
 
 def test_where_lines_cross() -> None:
-    slow, fast = [1.0, 2.0, 4.0, 8.0], [3.0, 1.0, 5.0, 6.0]
+    times = {"slow": [1.0, 2.0, 4.0, 8.0], "fast": [3.0, 1.0, 5.0, 6.0]}
     rows = [
-        {"n": n, "contestant": who, "median": times[i], "outcome": "ok"}
+        {"n": n, "contestant": who, "median": times[who][i], "outcome": "ok"}
         for i, n in enumerate((10, 20, 40, 80))
-        for who, times in (("slow", slow), ("fast", fast))
+        for who in times
     ]
-    assert verdicts.faster_from(rows, "slow", "fast") == 80
-    assert verdicts.faster_from(rows[:2], "slow", "fast") is None
-    assert verdicts.fastest(rows, "fast", "n") == 20
+    assert faster_from(rows, "slow", "fast") == 80
+    assert faster_from(rows[:2], "slow", "fast") is None
+    assert medians([*rows, rows[0] | {"n": 5, "outcome": "crashed"}], "slow", "n") == {10: 1, 20: 2, 40: 4, 80: 8}
 
 
-@pytest.mark.parametrize("gib", [4, 16, 80])
-def test_sizes_shrink_to_the_card(gib: int) -> None:
-    for trial in HEADLINE:
-        sized = trial.sized(False, gib * 2**30)
-        assert needed_bytes(sized.case, trial.squares) <= SHARE * gib * 2**30
-        assert sized.case.n == trial.case.n or needed_bytes(trial.case, trial.squares) > SHARE * gib * 2**30
-        assert trial.sized(True, 10**13).case.n == trial.quick_n
-    for sweep in SWEEPS:
-        kept = sweep.sized(False, gib * 2**30).cases
-        assert set(kept) <= set(sweep.cases)
-    assert [len(sweep.sized(True, None).cases) for sweep in SWEEPS] == [5, 5, 8, 0, 0, 0]
+# -- the record and the report -----------------------------------------------------------------------------------------
 
 
-# -- the record, the clock and the processes ---------------------------------------------------------------------------
-
-
-def test_record_and_report_are_complete(
-    numpy_device: None,
-    measured_ceilings: dict[str, Any],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    trial = HEADLINE[0]
-    case = tiny(trial.case)
-    record, entries = played(case, measured_ceilings)
-    record.verdicts.append(verdicts.judged(trial.judge, case.n, case, entries, measured_ceilings))
-    file = saved(record, tmp_path / "record.json")
-    read = json.loads(file.read_text())
-    assert set(read) == {"benchmarks", "machine", "ceilings", "verdicts", "entries"}
-    assert read["machine"] == ABOUT
-    assert {row["name"] for row in read["ceilings"]} == set(measured_ceilings)
-    text = report.text_of("record.json", read)
-    for part in ("**Stand-in** (1 GiB)", "CUDA runtime 13.1", "today", "GB/s", "gpu-cached-100000", case.data):
-        assert part in text
-    reported(monkeypatch, file)
-    assert text in capsys.readouterr().out
-
-
-def saved(record: contest.Contest, path: Path) -> Path:
-    """Write what the hook of `--benchmark-json` adds."""
+def save_record(path: Path, gpu: str, rates: dict[str, Any]) -> Path:
+    """Save the record of a case with a target and of a sweep, as the hook of `--benchmark-json` writes it."""
+    case, target = TRIALS[0]
+    small, record = tiny(case), Contest(ABOUT | {"gpu": gpu}, ceilings=rates)
+    entries = record.play(small, case.contestants)
+    entries[0]["verdict"] = judged(target, small.n, small, entries, rates)
+    play_sweep(record, [tiny(case, n) for case, n in zip(SOLVERS[:2], (60, 90), strict=True)])
     path.write_text(json.dumps({"benchmarks": []} | record.record()))
     return path
 
 
-def reported(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
-    """Run `python -m benchmarks.report`."""
+def run_report(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
     monkeypatch.setattr(sys, "argv", ["report", *map(str, arguments)])
     report.main()
 
 
-def record_of(path: Path, gpu: str, found: dict[str, Any]) -> Path:
-    """Save the record of a headline case and of a sweep."""
-    trial, sweep = HEADLINE[0], replace(SOLVERS, cases=SOLVERS.cases[:2])
-    case = tiny(trial.case)
-    record, entries = played(case, found)
-    record.machine["gpu"] = gpu
-    record.verdicts.append(verdicts.judged(trial.judge, case.n, case, entries, found))
-    cases = [replace(tiny(case), n=n) for case, n in zip(sweep.cases, (60, 90), strict=True)]
-    by_case = [record.enter(case) for case in cases]
-    for of_contestant in zip(*by_case, strict=True):
-        record.play_sweep(cases, list(of_contestant))
-    return saved(record, path)
+def test_record_and_report_are_complete(
+    numpy_device: None,
+    rates: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = save_record(tmp_path / "record.json", "A card", rates)
+    read = json.loads(file.read_text())
+    assert set(read) == {"benchmarks", "machine", "ceilings", "entries"}
+    assert read["ceilings"] == rates
+    run_report(monkeypatch, file)
+    text = capsys.readouterr().out
+    for part in (
+        "**A card** (1 GiB)",
+        "CUDA runtime 13.1",
+        "today",
+        "GB/s",
+        "| gpu-cached-100000: ",
+        "| n | gpukpca on",
+    ):
+        assert part in text
+    run_report(monkeypatch, "--plots", tmp_path)
+    assert "| time / first |" in capsys.readouterr().out
+    assert not list(tmp_path.glob("*.png"))  # no kept record has scaling cases
 
 
 def test_figures_of_a_card_are_written_between_the_marks_of_the_page(
-    numpy_device: None, measured_ceilings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    numpy_device: None, rates: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record, readme = record_of(tmp_path / "r.json", "A card", measured_ceilings), tmp_path / "README.md"
+    record, page = save_record(tmp_path / "r.json", "A card", rates), tmp_path / "gpu.md"
     begin, end = report.MARKS
-    readme.write_text(f"before\n{begin}\nNot yet measured on a card.\n{end}\nafter\n")
+    page.write_text(f"before\n{begin}\nNot yet measured on a card.\n{end}\nafter\n")
     for _ in range(2):  # the second time over what the first wrote
-        reported(monkeypatch, record, "--page", readme)
-        text = readme.read_text()
+        run_report(monkeypatch, record, "--page", page)
+        text = page.read_text()
         assert text.startswith(f"before\n{begin}\nMeasured on **A card**")
         assert text.endswith(f".\n{end}\nafter\n")
         assert text.count("0.6 s with residual 1e-05") == text.count("SGEMM 64 × 64 × 64") == 1
         assert "- gpu-dense-or-krylov: gpukpca on CuPy, block Krylov is faster than" in text
         assert "Not yet measured" not in text
-    readme.write_text("no marks\n")
+    page.write_text("no marks\n")
     with pytest.raises(SystemExit, match="lacks the lines"):
-        reported(monkeypatch, record, "--page", readme)
-    assert readme.read_text() == "no marks\n"
+        run_report(monkeypatch, record, "--page", page)
+    assert page.read_text() == "no marks\n"
     host = tmp_path / "host.json"
     host.write_text(json.dumps({"machine": {"cpu": "a host"}, "entries": []}))
     with pytest.raises(SystemExit, match="one card"):
-        reported(monkeypatch, host, "--page", readme)
+        run_report(monkeypatch, host, "--page", page)
 
 
 def test_figures_of_the_imitation_are_kept_out_of_the_page(
@@ -483,14 +456,13 @@ def test_figures_of_the_imitation_are_kept_out_of_the_page(
 ) -> None:
     if not fake_cupy.is_installed():
         pytest.skip("a real card, whose figures are no imitation's")
-    record, readme = record_of(tmp_path / "r.json", card.described()["gpu"], {}), tmp_path / "README.md"
-    text = "\n".join(report.MARKS)
-    readme.write_text(text)
+    record, page = save_record(tmp_path / "r.json", machine.card()["gpu"], {}), tmp_path / "gpu.md"
+    page.write_text("\n".join(report.MARKS))
     with pytest.raises(SystemExit, match="imitation"):
-        reported(monkeypatch, record, "--page", readme)
-    assert readme.read_text() == text
-    reported(monkeypatch, record, "--page", readme, "--force")
-    assert readme.read_text().splitlines()[1] == "**Imaginary figures, made on the imitation of a card.**"
+        run_report(monkeypatch, record, "--page", page)
+    assert page.read_text() == "\n".join(report.MARKS)
+    run_report(monkeypatch, record, "--page", page, "--force")
+    assert page.read_text().splitlines()[1] == "**Imaginary figures, made on the imitation of a card.**"
 
 
 def test_the_page_has_the_marks_once_and_figures_of_a_card_between_them_alone() -> None:
@@ -498,8 +470,10 @@ def test_the_page_has_the_marks_once_and_figures_of_a_card_between_them_alone() 
     assert [text.count(mark) for mark in report.MARKS] == [1, 1]
     outside = text.partition(report.MARKS[0])[0] + text.partition(report.MARKS[1])[2]
     assert "not yet measured" not in outside.lower()
-    assert "not measured yet" not in outside.lower()
     assert "Imaginary" not in text
+
+
+# -- shapes ------------------------------------------------------------------------------------------------------------
 
 
 def test_shapes_of_a_fit_are_timed_and_failures_do_not_end_them(
@@ -507,20 +481,19 @@ def test_shapes_of_a_fit_are_timed_and_failures_do_not_end_them(
 ) -> None:
     monkeypatch.setattr(shapes, "COMPONENTS", 2)
     made = shapes.shapes
-    broken = {"broken": lambda: 1 / 0}
-    monkeypatch.setattr(shapes, "shapes", lambda place, n: broken | made(place, n))
-    shapes.timed(places.CUPY, 400)
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) >= 12
-    assert lines[0].split()[:2] == ["broken", "ZeroDivisionError:"]
-    assert [line for line in lines[1:] if not line.endswith((" s", " ms", " µs"))] == []
+    monkeypatch.setattr(shapes, "shapes", lambda place, n: {"broken": lambda: 1 / 0} | made(place, n))
+    shapes.timed(places.Cupy(), 400)
+    first, *others = capsys.readouterr().out.splitlines()
+    assert len(others) >= 11
+    assert first.split()[:2] == ["broken", "ZeroDivisionError:"]
+    assert [line for line in others if not line.endswith((" s", " ms", " µs"))] == []
 
 
 def test_shapes_of_the_library_stand_beside_those_of_the_device(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes, "COMPONENTS", 2)
     n = 400
     monkeypatch.setattr(blocking, "TRANSFER_BYTES", shapes.UPLOADED * n * shapes.D * 4 // 3)
-    made = shapes.shapes(places.CUPY, n)
+    made = shapes.shapes(places.Cupy(), n)
     pairs = {name: (run, made[name.removesuffix("plain") + "gpukpca"]) for name, run in made.items() if "plain" in name}
     assert [name.split()[0] for name in pairs] == ["product", "full", "full", "upload"]
     for name, (plain, own) in pairs.items():
@@ -536,60 +509,70 @@ def test_what_is_uploaded_is_long_beside_a_call_and_takes_pinned_memory() -> Non
     assert shapes.N_QUICK * row > blocking.TRANSFER_BYTES
 
 
-def test_the_clock_waits_and_warm_up_is_not_timed() -> None:
+# -- the clock and the processes ---------------------------------------------------------------------------------------
+
+
+def test_the_clock_waits_and_warm_up_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    seconds, answer = places.timed_runs(lambda: calls.append("run") or 7, lambda: calls.append("wait"), runs=2)
+    now = [0.0]
+
+    class Waiting(Host):
+        def wait(self) -> None:
+            calls.append("wait")
+
+    def run() -> int:
+        calls.append("run")
+        now[0] += 0.01
+        return 7
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    assert places.timed_runs(run, Waiting(), 2, 9.0) == (pytest.approx([0.01, 0.01]), 7)
     assert calls == ["wait", "run", "wait"] * 2
-    assert answer == 7
-    assert len(seconds) == 2
-    assert len(places.timed_runs(lambda: time.sleep(0.01), runs=100, patience=0.05)[0]) < 10
-    assert len(places.timed_runs(lambda: time.sleep(0.01), runs=100, patience=0.0)[0]) == 1
+    assert len(places.timed_runs(run, Host(), 100, 0.055)[0]) == 5
+    assert len(places.timed_runs(run, Host(), 100, 0.0)[0]) == 1
     calls.clear()
-    found = places.seconds_each(lambda: calls.append("run"), before=lambda: calls.append("before"), runs=3)
+    found = places.seconds_each(run, Host(), before=lambda: calls.append("before"), runs=3)
     assert calls == ["before", "run"] * 5
-    assert len(found) == 3
+    assert found == pytest.approx([0.01] * 3)
 
 
 def test_contestants_answer_from_processes_of_their_own() -> None:
-    cases = [Case("first", ("gpukpca",), "gaussian", 60, 4, p=2), Case("second", ("gpukpca",), "nothing", 60, 4, p=2)]
-    answers = contest.run_alone([*cases, cases[0]], "gpukpca")
+    cases = [Case(data, ("gpukpca",), data, 60, 4, p=2) for data in ("gaussian", "nothing", "gaussian")]
+    answers = contest.run_alone(cases, "gpukpca")
     assert [answer["outcome"] for answer in answers] == ["ok", "KeyError: 'nothing'"]
     assert answers[0]["residual"] < 1e-5
     assert answers[0]["facts"]["device"] == "cpu"
-    late = contest.run_alone(cases, "gpukpca", timeout=0.01)
-    assert late == [{"outcome": "timeout after 0 s"}]
+    assert contest.run_alone(cases, "gpukpca", timeout=0.01) == [{"outcome": "timeout after 0 s"}]
 
 
 def test_lines_of_libraries_and_halves_of_lines_are_no_answers() -> None:
     assert contest.answers_in('hello\n{"outcome": "ok", "x": 1}\n{"outcome": "o') == [{"outcome": "ok", "x": 1}]
 
 
-def test_a_sweep_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = [Case(f"n-{n}", ("gpukpca", "plain NumPy"), "gaussian", n, 4) for n in (1, 2, 3)]
-    asked: list[tuple[str, list[int]]] = []
+@pytest.mark.parametrize(("failure", "processes"), [("crashed", [[1, 2, 3], [3]]), ("skipped: absent", [[1, 2, 3]])])
+def test_a_sweep_continues_after_a_failure(
+    monkeypatch: pytest.MonkeyPatch, failure: str, processes: list[list[int]]
+) -> None:
+    cases = [Case(f"n-{n}", ("gpukpca",), "gaussian", n, 4) for n in (1, 2, 3)]
+    started: list[list[int]] = []
 
-    def answered(cases: Sequence[Case], name: str, *_: Any) -> list[dict[str, Any]]:
-        asked.append((name, [case.n for case in cases]))
+    def answer(cases: Sequence[Case], *_: Any) -> list[dict[str, Any]]:
+        sizes = [case.n for case in cases]
+        started.append(sizes)
         good = {"outcome": "ok", "seconds": [1.0], "peak_mib": None, "total_mib": None, "device_mib": None}
-        upto = [case.n for case in cases].index(2) if any(case.n == 2 for case in cases) else len(cases)
-        return [dict(good) for _ in cases[:upto]] + [{"outcome": "crashed"}] * (upto < len(cases))
+        return [dict(good) if n != 2 else {"outcome": failure} for n in sizes if 2 not in sizes or n <= 2]
 
-    monkeypatch.setattr(contest, "run_alone", answered)
-    record = contest.Contest({})
-    by_case = [record.enter(case) for case in cases]
-    entries = [entry for of_case in by_case for entry in of_case]
-    for of_contestant in zip(*by_case, strict=True):
-        record.play_sweep(cases, list(of_contestant))
-    assert asked == [("gpukpca", [1, 2, 3]), ("gpukpca", [3]), ("plain NumPy", [1, 2, 3]), ("plain NumPy", [3])]
-    assert [entry["outcome"] for entry in entries] == ["ok", "ok", "crashed", "crashed", "ok", "ok"]
+    monkeypatch.setattr(contest, "run_alone", answer)
+    entries = Contest({}).play_sweep(cases, "gpukpca")
+    assert started == processes
+    last = "ok" if failure == "crashed" else failure
+    assert [entry["outcome"] for entry in entries] == ["ok", failure, last]
 
 
 def test_after_the_deadline_nothing_begins() -> None:
-    record = contest.Contest({}, deadline=time.monotonic() + 1)
-    case = Case("case", ("gpukpca",), "gaussian", 60, 4)
-    entries = record.enter(case)
-    record.play_round(case, entries)
-    assert entries[0]["outcome"] == contest.NO_TIME
+    record = Contest({}, deadline=time.monotonic() + 1)
+    (entry,) = record.play(Case("case", ("gpukpca",), "gaussian", 60, 4), ["gpukpca"])
+    assert entry["outcome"] == contest.NO_TIME
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -618,22 +601,26 @@ def pytest_itemcollected(item):
 """
 
 
-def test_contestants_are_rows_of_the_table(tmp_path: Path) -> None:
-    (tmp_path / "stand_in.py").write_text(STAND_IN)
-    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
-    options = ["-k", "full-2000 or kernel-rbf", "--timeout", "9", "--benchmark-json", "r.json"]
-    options += ["--benchmark-group-by", "param:case", "-rs", "-p", "stand_in", "-p", "no:cacheprovider"]
+def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     # pytest-benchmark takes no times where it finds itself in a process of pytest-xdist.
     alone = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", str(ROOT / "benchmarks"), "-p", "pytest_benchmark.plugin", *options],
-        cwd=tmp_path,
-        env=alone | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": paths},
+    alone |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+    command = [sys.executable, "-m", "pytest", str(ROOT / "benchmarks"), "-p", "pytest_benchmark.plugin"]
+    return subprocess.run(
+        [*command, "-p", "no:cacheprovider", *options],
+        cwd=folder,
+        env=alone,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
+
+
+def test_contestants_are_rows_of_the_table(tmp_path: Path) -> None:
+    (tmp_path / "stand_in.py").write_text(STAND_IN)
+    options = ["-k", "full-2000 or kernel-rbf", "--timeout", "9", "--benchmark-json", "r.json"]
+    done = run_pytest(tmp_path, *options, "--benchmark-group-by", "param:case", "-rs", "-p", "stand_in")
     assert "benchmark 'case=kernel-rbf': 2 tests" in done.stdout, done.stdout + done.stderr
     assert "MemoryError: too large" in done.stdout
     assert "1 failed" in done.stdout
@@ -653,53 +640,29 @@ def test_contestants_are_rows_of_the_table(tmp_path: Path) -> None:
     assert entries["full-2000", "gpukpca"]["residual"] == 1.0
 
 
-# -- scripts -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("options", "listed", "missing"),
+    [
+        ([], "test_case[mnist-10000-gpukpca]", ("bench_gpu", "test_axes")),
+        (["--gpu"], "gpu-cached-100000", ("bench_cases",)),
+    ],
+)
+def test_the_cases_of_a_card_and_of_the_host_are_apart(
+    tmp_path: Path, options: list[str], listed: str, missing: tuple[str, ...]
+) -> None:
+    done = run_pytest(tmp_path, "--collect-only", "-q", *options)
+    assert listed in done.stdout
+    assert [name for name in missing if name in done.stdout] == []
 
 
-def script(*command: str) -> subprocess.CompletedProcess[str]:
+@pytest.mark.skipif(probe()[0], reason="there is a device")
+@pytest.mark.parametrize("command", [["ci/bench.sh", "--gpu", "--benchmark-json"], ["ci/gpu_session.sh"]])
+def test_without_a_device_one_sentence_and_status_1(tmp_path: Path, command: list[str]) -> None:
     environment = os.environ | {"PYTHON": sys.executable}
-    return subprocess.run(
-        ["bash", *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-
-
-def test_without_a_device_one_sentence_and_status_1(tmp_path: Path) -> None:
-    from gpukpca.cuda.device import probe
-
-    if probe()[0]:
-        pytest.skip("there is a device")
-    json_option = ["--benchmark-json", f"{tmp_path}/r.json"]
-    for command in (["ci/bench.sh", "--gpu", *json_option], ["ci/gpu_session.sh", str(tmp_path)]):
-        done = script(*command)
-        assert done.returncode == 1
-        assert done.stdout == ""
-        assert len(done.stderr.splitlines()) == 1
-        assert done.stderr.startswith("No CUDA device that CuPy can use")
-        assert not list(tmp_path.iterdir())
-
-
-def test_the_cases_of_a_card_are_not_run_without_being_asked_for() -> None:
-    def collected(*options: str) -> str:
-        done = script("ci/bench.sh", "--collect-only", "-q", *options)
-        return done.stdout + done.stderr
-
-    usual = collected()
-    assert "bench_gpu" not in usual
-    assert "test_case[mnist-10000-gpukpca]" in usual
-    assert "test_axes" not in usual
-
-
-def test_a_card_has_its_own_cases_alone() -> None:
-    command = [sys.executable, "-m", "pytest", "benchmarks", "--gpu", "--collect-only", "-q", "-p", "no:cacheprovider"]
-    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [*command, "-p", "pytest_benchmark.plugin"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert "gpu-cached-100000" in done.stdout
-    assert "bench_cases" not in done.stdout
+    command = ["bash", *command, str(tmp_path / "out")]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("No CUDA device that CuPy can use")
+    assert not list(tmp_path.iterdir())
