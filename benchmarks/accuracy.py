@@ -105,18 +105,17 @@ def product_error(case: Case, X: np.ndarray, V: np.ndarray, product: np.ndarray,
 
 
 def kernel_product(case: Case, X: np.ndarray, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
-    """Return K(X[rows], X) @ V in float64, by panels of rows."""
-    Y = X.astype(np.float64)
-    edge = max(1, PANEL_ITEMS // len(X))
-    panels = [kernel_panel(case, Y[rows[i : i + edge]], Y) @ V for i in range(0, len(rows), edge)]
-    return np.concatenate(panels)
-
-
-def kernel_panel(case: Case, Y: np.ndarray, X: np.ndarray) -> Any:
-    """Return K(Y, X); parameters that the kernel does not have are ignored."""
+    """Return K(X[rows], X) @ V in float64, by panels of rows, with scikit-learn's kernel."""
     from sklearn.metrics.pairwise import pairwise_kernels  # after the clock: not every contestant needs it
 
-    return pairwise_kernels(Y, X, metric=case.kernel, filter_params=True, gamma=case.gamma, degree=3, coef0=1)
+    Y = X.astype(np.float64)
+    edge = max(1, PANEL_ITEMS // len(X))
+    parameters = {"gamma": case.gamma, "degree": 3, "coef0": 1}
+    panels = [
+        pairwise_kernels(Y[rows[i : i + edge]], Y, metric=case.kernel, filter_params=True, **parameters) @ V
+        for i in range(0, len(rows), edge)
+    ]
+    return np.concatenate(panels)
 
 
 def device_product(case: Case, X: np.ndarray, V: np.ndarray, put: Put, edge: int = DEVICE_EDGE) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.contest import clock, replay
+from benchmarks.contest import alternate, clock, replay
 from benchmarks.datasets import load, why_absent
 from gpukpca import Checkpoint, KernelPCA
 
@@ -25,8 +25,6 @@ PROBLEMS = {
     for data, d in (("clusters", 256), ("mnist", 784))
     for dtype in ("float64", "float32")
 }
-
-
 SETTINGS = {"kernel": "rbf", "gamma": "scale", "random_state": 0, "copy_X": False}
 CONTESTANTS = ("plain", "checkpoint")
 
@@ -36,17 +34,17 @@ pytestmark = [pytest.mark.large, pytest.mark.benchmark(timer=clock.read)]
 @cache
 def taken(data: str, d: int, dtype: str) -> dict[str, list[tuple[float, float]]]:
     """Return the seconds of both, on the wall and of all CPUs, after a round that warms up."""
-    X, found = load(data, N, d, dtype), {name: [] for name in CONTESTANTS}
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(ROUNDS + 1):
-            # The one that came last comes first in the next round.
-            for name in CONTESTANTS[:: 1 if number % 2 else -1]:
-                checkpoint = Checkpoint(Path(folder) / str(number), interval=0) if name == "checkpoint" else None
-                model = KernelPCA(COMPONENTS, **SETTINGS, checkpoint=checkpoint)
-                wall, cpu = time.perf_counter(), time.process_time()
-                model.fit(X)
-                found[name].append((time.perf_counter() - wall, time.process_time() - cpu))
-    return {name: seconds[1:] for name, seconds in found.items()}
+    X = load(data, N, d, dtype)
+
+    def seconds(name: str) -> tuple[float, float]:
+        with tempfile.TemporaryDirectory() as folder:
+            checkpoint = Checkpoint(Path(folder) / "fit", interval=0) if name == "checkpoint" else None
+            model = KernelPCA(COMPONENTS, **SETTINGS, checkpoint=checkpoint)
+            wall, cpu = time.perf_counter(), time.process_time()
+            model.fit(X)
+            return time.perf_counter() - wall, time.process_time() - cpu
+
+    return {name: rounds[1:] for name, rounds in alternate(CONTESTANTS, seconds, ROUNDS + 1).items()}
 
 
 @pytest.mark.parametrize("contestant", CONTESTANTS)

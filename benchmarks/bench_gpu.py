@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from benchmarks.ceilings import NAMES
-from benchmarks.contest import clock, replay, rows
-from benchmarks.gpu_cases import SWEEPS, SWEPT, TRIALS
+from benchmarks.contest import Contest, clock, replay, rows, selected
+from benchmarks.gpu_cases import SWEEPS, SWEPT, TRIALS, fits, sized
 
 pytestmark = [pytest.mark.gpu, pytest.mark.benchmark(timer=clock.read)]
 
@@ -17,14 +17,35 @@ BY_NAME = {case.name: (case, target) for case, target in TRIALS}
 CASES = {case.name: case for cases in SWEEPS.values() for case in cases}
 
 
+@pytest.fixture
+def quick_and_free_bytes(contest: Contest, card: Any, pytestconfig: pytest.Config) -> tuple[bool, int]:
+    """Return the two limits of sizes."""
+    return pytestconfig.getoption("--quick"), contest.machine["gpu_free_bytes"]
+
+
 @rows(case for case, _ in TRIALS)
-def test_trial(try_on_card: Callable[..., None], case: str, contestant: str) -> None:
-    try_on_card(*BY_NAME[case], contestant)
+def test_trial(play: Callable[..., None], quick_and_free_bytes: tuple[bool, int], case: str, contestant: str) -> None:
+    planned, target = BY_NAME[case]
+    play(sized(planned, *quick_and_free_bytes), contestant, target, planned_n=planned.n)
 
 
 @rows(CASES.values())
-def test_sweep_on_card(sweep_on_card: Callable[..., None], case: str, contestant: str) -> None:
-    sweep_on_card(SWEEPS[SWEPT[case]], CASES[case], contestant)
+def test_sweep_on_card(
+    show_row: Callable[..., None],
+    contest: Contest,
+    quick_and_free_bytes: tuple[bool, int],
+    request: pytest.FixtureRequest,
+    case: str,
+    contestant: str,
+) -> None:
+    """A contestant answers all its selected cases of a sweep at its first row."""
+    quick, free_bytes = quick_and_free_bytes
+    cases = [one for one in SWEEPS[SWEPT[case]] if (one.quick_n or not quick) and fits(one, free_bytes)]
+    if CASES[case] not in cases:
+        pytest.skip("left out: --quick, or too large for this card")
+    if (case, contestant) not in contest.entries:
+        contest.play_sweep([one for one in cases if contestant in selected(request.session, one.name)], contestant)
+    show_row(CASES[case], contestant)
 
 
 @pytest.mark.parametrize("contestant", NAMES)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.cases import Case
-from benchmarks.contest import Contest, check, is_figure, replay, run_module
+from benchmarks.contest import Contest, check, is_figure, replay, run_module, selected
 from benchmarks.datasets import why_absent
-from benchmarks.gpu_cases import fits, sized
 from benchmarks.machine import machine
-from benchmarks.verdicts import Target, Verdict, judged
+from benchmarks.report import ceiling_table, verdict_table
+from benchmarks.verdicts import Target, judged
 
 CARD_SECONDS = 180.0
 CONTEST: pytest.StashKey[Contest] = pytest.StashKey()
@@ -105,16 +105,10 @@ def play(
             entries = contest.play(case, selected(request.session, case.name))
             if target is not None and entries[0]["contestant"] == case.contestants[0]:
                 entries[0]["verdict"] = judged(target, planned_n, case, entries, contest.ceilings)
-                print(f"\n{case.name}, n = {case.n}\n{format_verdict(entries[0]['verdict'])}")
+                print(f"\n{verdict_table(entries[:1])}")
         show_row(case, contestant)
 
     return run
-
-
-def selected(session: pytest.Session, case: str) -> list[str]:
-    """Return the contestants of a case whose rows this run has."""
-    rows = [item.callspec.params for item in session.items if "contestant" in item.fixturenames]
-    return [row["contestant"] for row in rows if row["case"] == case]
 
 
 # -- on a card ---------------------------------------------------------------------------------------------------------
@@ -131,51 +125,8 @@ def card(contest: Contest, pytestconfig: pytest.Config) -> dict[str, dict[str, A
         contest.ceilings = ceilings_of(json.loads(path.read_text()), contest.machine["gpu"])
     else:
         contest.ceilings = measured_ceilings(["--quick"] * pytestconfig.getoption("--quick"))
-    lines = [f"  {row['what']:70s} {row['value']:9.4g} {row['unit']}" for row in contest.ceilings.values()]
-    print("\n" + "\n".join(lines))
+    print(f"\n{ceiling_table(contest.ceilings)}")
     return contest.ceilings
-
-
-@pytest.fixture
-def try_on_card(
-    play: Callable[..., None], contest: Contest, card: dict[str, Any], pytestconfig: pytest.Config
-) -> Callable[[Case, Target, str], None]:
-    """``try_on_card(case, target, contestant)``: as `play`, at a size that the card can hold."""
-
-    def run(case: Case, target: Target, contestant: str) -> None:
-        here = sized(case, pytestconfig.getoption("--quick"), contest.machine["gpu_free_bytes"])
-        play(here, contestant, target, planned_n=case.n)
-
-    return run
-
-
-@pytest.fixture
-def sweep_on_card(
-    show_row: Callable[[Case, str], None], contest: Contest, card: dict[str, Any], request: pytest.FixtureRequest
-) -> Callable[[Sequence[Case], Case, str], None]:
-    """``sweep_on_card(cases, case, contestant)``: all cases of a contestant at its first row; then the row."""
-
-    def is_played(case: Case) -> bool:
-        quick = request.config.getoption("--quick")
-        return bool(case.quick_n or not quick) and fits(case, contest.machine["gpu_free_bytes"])
-
-    def run(cases: Sequence[Case], case: Case, contestant: str) -> None:
-        if not is_played(case):
-            pytest.skip("left out: --quick, or too large for this card")
-        if (case.name, contestant) not in contest.entries:
-            rows = [one for one in cases if is_played(one) and contestant in selected(request.session, one.name)]
-            contest.play_sweep(rows, contestant)
-        show_row(case, contestant)
-
-    return run
-
-
-def format_verdict(verdict: Verdict) -> str:
-    """Return a verdict as a line for the log."""
-    reached = {True: "reached", False: "MISSED", None: "not judged"}[verdict["reached"]]
-    share = "" if verdict["share"] is None else f"; {verdict['share']:.0%} of what the card can do"
-    note = f" ({verdict['note']})" if verdict["note"] else ""
-    return f"  {reached}: {verdict['target']}: {verdict['measured']}{share}{note}"
 
 
 def described_card() -> dict[str, Any]:

@@ -69,6 +69,21 @@ def rows(cases: Iterable[Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("case", "contestant"), each)
 
 
+def selected(session: pytest.Session, case: str) -> list[str]:
+    """Return the contestants of a case whose rows this run has."""
+    rows = [item.callspec.params for item in session.items if "contestant" in item.fixturenames]
+    return [row["contestant"] for row in rows if row["case"] == case]
+
+
+def alternate(names: Sequence[str], run: Callable[[str], Any], rounds: int) -> dict[str, list[Any]]:
+    """Return the results of ``run(name)`` in rounds; the last of a round is the first of the next."""
+    found: dict[str, list[Any]] = {name: [] for name in names}
+    for number in range(rounds):
+        for name in names[:: -1 if number % 2 else 1]:
+            found[name].append(run(name))
+    return found
+
+
 @dataclass
 class Contest:
     """All cases of one run.

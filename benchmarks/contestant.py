@@ -175,14 +175,16 @@ def product(peer: Peer, case: Case, X: np.ndarray, new: np.ndarray) -> Task:
     V -= V.mean(axis=0)
     placed, block = peer.place.put(X), peer.place.put(V)
     rows = warm_up_rows(peer, case) if peer.place.on_device else case.n
-    model = peer.build(case).fit(placed)
-    warm = model if rows == case.n else peer.build(replace(case, n=rows)).fit(placed[:rows])
-    warm.product(block[:rows])
+    op = peer.build(case)(placed)
+    warm = op if rows == case.n else peer.build(replace(case, n=rows))(placed[:rows])
+    warm @ block[:rows]
 
     def checks(out: Any) -> dict[str, Any]:
-        return {"residual": None if out is None else product_error(case, X, V, on_host(out), peer.place.check)}
+        """Plain matrix products are compared in time alone."""
+        put = peer.place.check
+        return {"residual": product_error(case, X, V, on_host(out), put) if peer.certified else None}
 
-    return Task(lambda: model.product(block), checks, lambda _: facts_of(model))
+    return Task(lambda: op @ block, checks, lambda _: storage_facts(op))
 
 
 def axes(peer: Peer, case: Case, X: np.ndarray, new: np.ndarray) -> Task:
@@ -217,10 +219,13 @@ def facts_of(model: Any) -> dict[str, Any]:
     if getattr(plan, "notes", ()):
         facts["notes"] = list(plan.notes)
     held = getattr(plan, "storage", None) or getattr(model, "op", None)
-    if held is not None:
-        facts["held"] = type(held).__name__
-        facts |= {name: getattr(held, name) for name in ("tile_edge", "tiles", "cached_tiles") if hasattr(held, name)}
-    return facts
+    return facts if held is None else facts | storage_facts(held)
+
+
+def storage_facts(held: Any) -> dict[str, Any]:
+    """Return the type and the tiles of a storage, or of an operator."""
+    names = ("tile_edge", "tiles", "cached_tiles")
+    return {"held": type(held).__name__} | {name: getattr(held, name) for name in names if hasattr(held, name)}
 
 
 def copying(peer: Peer, X: np.ndarray, scores: Any) -> dict[str, float]:

@@ -23,7 +23,7 @@ class Peer:
     ----------
     build : callable
         Case -> model with ``fit_transform(X)``, and ``transform`` where a case has new points. In the cases about
-        single products: with ``fit(X)`` and ``product(V)``.
+        single products: case -> function of X that returns an operator for ``@``.
     place : Host
         Where its data are put, and the device that the clock waits for.
     kernels : tuple of str
@@ -190,54 +190,33 @@ class FullSpectrum:
         return xp.flip(vectors, axis=1)[:, : self.case.p] * self.eigenvalues_**0.5
 
 
-# -- single products: the hot loop beside matrix products of its shapes ------------------------------------------------
+# -- operators for single products: the hot loop beside matrix products of its shapes ----------------------------------
 
 
-class Pass:
-    """K @ V by tiles."""
+def tiled(case: Case, **parameters: Any) -> Callable[[Any], Any]:
+    """Return a function of X that builds K by tiles."""
+    from gpukpca.gram import CenteredGram
+    from gpukpca.kernels import RBF
 
-    def __init__(self, case: Case, **parameters: Any) -> None:
-        self.gamma, self.parameters = case.gamma, {"tile_edge": case.tile_edge} | parameters
-
-    def fit(self, X: Any) -> Pass:
-        from gpukpca.gram import CenteredGram
-        from gpukpca.kernels import RBF
-
-        self.op = CenteredGram.of_kernel(RBF(gamma=self.gamma), X, **self.parameters).base
-        return self
-
-    def product(self, V: Any) -> Any:
-        return self.op @ V
+    settings = {"tile_edge": case.tile_edge} | parameters
+    return lambda X: CenteredGram.of_kernel(RBF(gamma=case.gamma), X, **settings).base
 
 
 class DataGemm:
     """X @ Y.T, Y a copy of X: the inner products of a whole K; a pass computes half of them, and all that follows."""
 
-    def __init__(self, case: Case) -> None:
-        pass
-
-    def fit(self, X: Any) -> DataGemm:
+    def __init__(self, X: Any) -> None:
         self.xp = array_namespace(X)
         self.X, self.Y = X, self.xp.asarray(X, copy=True)
         self.out = self.xp.zeros((len(X), len(X)), dtype=X.dtype)
-        return self
 
-    def product(self, V: Any) -> None:
-        self.xp.matmul(self.X, self.Y.T, out=self.out)
+    def __matmul__(self, V: Any) -> Any:
+        return self.xp.matmul(self.X, self.Y.T, out=self.out)
 
 
-class BlockGemm:
-    """K @ V for a stored square K."""
-
-    def __init__(self, case: Case) -> None:
-        pass
-
-    def fit(self, X: Any) -> BlockGemm:
-        self.K = array_namespace(X).ones((len(X), len(X)), dtype=X.dtype)
-        return self
-
-    def product(self, V: Any) -> None:
-        return self.K @ V
+def stored(X: Any) -> Any:
+    """Return a square matrix of the size of K."""
+    return array_namespace(X).ones((len(X), len(X)), dtype=X.dtype)
 
 
 ALL_TILES = 10**9
@@ -267,10 +246,10 @@ PEERS = {
     "plain NumPy": Peer(FullSpectrum, kernels=("rbf",), largest_n=10_000),
     "plain CuPy": Peer(FullSpectrum, CUPY, kernels=("rbf",), largest_n=20_000, slow=True),
     "plain torch on CUDA": Peer(FullSpectrum, TORCH, kernels=("rbf",), largest_n=20_000, slow=True),
-    "pass, nothing cached": Peer(partial(Pass, cached_tiles=0), kernels=("rbf",), certified=True),
-    "pass, all cached": Peer(partial(Pass, cached_tiles=ALL_TILES), kernels=("rbf",), certified=True),
-    "pass, nothing cached, on CuPy": Peer(partial(Pass, cached_tiles=0), CUPY, kernels=("rbf",), certified=True),
-    "pass, all cached, on CuPy": Peer(partial(Pass, cached_tiles=ALL_TILES), CUPY, kernels=("rbf",), certified=True),
-    "GEMM X Y^T": Peer(DataGemm),
-    "GEMM K V": Peer(BlockGemm),
+    "pass, nothing cached": Peer(partial(tiled, cached_tiles=0), kernels=("rbf",), certified=True),
+    "pass, all cached": Peer(partial(tiled, cached_tiles=ALL_TILES), kernels=("rbf",), certified=True),
+    "pass, nothing cached, on CuPy": Peer(partial(tiled, cached_tiles=0), CUPY, kernels=("rbf",), certified=True),
+    "pass, all cached, on CuPy": Peer(partial(tiled, cached_tiles=ALL_TILES), CUPY, kernels=("rbf",), certified=True),
+    "GEMM X Y^T": Peer(lambda case: DataGemm),
+    "GEMM K V": Peer(lambda case: stored),
 }
