@@ -172,4 +172,4 @@ def _write_names(ax: Any, points: np.ndarray, names: Any, **style: Any) -> None:
     figure.draw_without_rendering()
     if ax.figure is not figure:  # adjustText 1.4 calls this method of figures on a subfigure too
         ax.figure.draw_without_rendering = figure.draw_without_rendering
-    adjust_text(texts, x=points[:, 0], y=points[:, 1], ax=ax, expand=(1.25, 1.7), arrowprops=LEADER, iter_lim=200)
+    adjust_text(texts, x=points[:, 0], y=points[:, 1], ax=ax, expand=(1.25, 1.7), arrowprops=LEADER, iter_lim=100)

