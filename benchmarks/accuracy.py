@@ -32,28 +32,11 @@ AXES_ENTRIES = 2**24
 def eigen_errors(
     case: Case, X: np.ndarray, scores: np.ndarray, eigenvalues: np.ndarray | None, put: Put | None = None
 ) -> tuple[float, np.ndarray | None]:
-    """Return max ‖Kc u - λ u‖ / λ₁ over the components, and the Rayleigh quotients uᵀ Kc u, shape (p,).
+    """Return max ‖Kc u - λ u‖ / λ₁ over the components, and the Rayleigh quotients, or None where they are estimates.
 
-    Parameters
-    ----------
-    X : array, shape (n, d)
-    scores : array, shape (n, p)
-        u √λ; only the direction of each column is used.
-    eigenvalues : array, shape (p,), optional
-        None: Rayleigh quotients, which minimize the residuals of given vectors.
-    put : callable, optional
-        Puts host arrays where the products with K are computed, if n is large.
-
-    Returns
-    -------
-    residual : float
-    quotients : array or None
-        None where they are estimates.
-
-    Notes
-    -----
-    With a sample S of m rows the norm of the residual r is estimated by √(n/m) ‖r_S‖; as 1ᵀr = 0, centering from the
-    left is subtracting the mean over S.
+    Of the scores u √λ (n, p) only the direction counts; without eigenvalues (p,) λ are the quotients. With a sample S
+    of m rows the norm of the residual r is estimated by √(n/m) ‖r_S‖; as 1ᵀr = 0, centering from the left is
+    subtracting the mean over S.
     """
     n = len(X)
     U = scores.astype(np.float64)
@@ -151,22 +134,10 @@ def sampled(n: int, m: int) -> np.ndarray:
 
 
 def agreement(ours: dict[str, Any], other: dict[str, Any], dtype: str) -> dict[str, Any]:
-    """Return how far two fits of the same data are apart.
+    """Return the differences of two fits of the same data, given as dicts of host arrays.
 
-    Parameters
-    ----------
-    ours, other : dict
-        Host arrays: scores (n, p); eigenvalues and residual_norms, shape (p,); gap, λ_p - λ_{p+1} or None.
-    dtype : "float32" or "float64"
-
-    Returns
-    -------
-    dict
-        values_in_eps : the largest |λ - λ'| in units of eps λ₁, eps the spacing at 1 (2.2e-16, 1.2e-7).
-        scores : the largest ‖s - s'‖ / ‖s'‖ of the columns that residual over gap determines to `SCORE_TOLERANCE`,
-            None where it determines none.
-        scores_all : the same over all columns.
-        columns : how many those are.
+    values_in_eps is the largest |λ - λ'| in units of eps λ₁. scores is the largest ‖s - s'‖ / ‖s'‖ of those columns
+    that residual over gap determines to `SCORE_TOLERANCE`, None without any; scores_all is that of all columns.
     """
     a, b = (np.asarray(fit["eigenvalues"], dtype=np.float64) for fit in (ours, other))
     eps, largest = float(np.finfo(dtype).eps), float(np.max(b))

@@ -11,65 +11,31 @@ EPS = {"float32": 2.0**-23, "float64": 2.0**-52}
 
 @dataclass(frozen=True)
 class Case:
-    """One problem; plain values alone, so that it travels to another process and into the record as JSON.
-
-    Attributes
-    ----------
-    name : str
-        For ``-k`` and for the record.
-    contestants : tuple of str
-        Keys of `benchmarks.peers.PEERS`; ratios are to the first.
-    data, n, d, dtype
-        Arguments of `benchmarks.datasets.load`.
-    p : int
-        Components; in a product the columns of the block.
-    kernel, gamma
-        With degree 3 and coef0 1; gamma 0 is 1/(d Var(X)), computed before any contestant gets it.
-    task : "fit", "compared", "transform", "product" or "axes"
-        The computation that is timed, a key of `benchmarks.contestant.TASKS`.
-    new, rank : int
-        Rows to transform; rank of the Nyström models.
-    rounds, repeats : int
-        Processes for each contestant; runs in each of them.
-    patience : float
-        Seconds of runs in a process after which no further one begins.
-    tol_in_eps : float
-        The tolerance in units of the spacing of the dtype at 1; 0 is the usual tolerance.
-    block, tile_edge : int, optional
-        Columns of a block of the iterative solver, rows of a tile; None leaves both to the library.
-    limit_mib, most_mib : int, optional
-        Memory limit of "gpukpca, little memory"; promised bound on the whole process of the first contestant.
-    large : bool
-        Only with ``--large``.
-    quick_n : int
-        On a card: rows with ``--quick``; 0 leaves the case out.
-    squares : float
-        On a card: matrices of n × n items that the largest contestant holds at once; ½: all upper tiles.
-    """
+    """One problem; plain values alone, so that it travels to another process and into the record as JSON."""
 
     name: str
-    contestants: tuple[str, ...]
-    data: str
+    contestants: tuple[str, ...]  # keys of `benchmarks.peers.PEERS`; ratios are to the first
+    data: str  # data, n, d and dtype are the arguments of `benchmarks.datasets.load`
     n: int
     d: int
     dtype: str = "float32"
-    p: int = 10
-    kernel: str = "rbf"
-    gamma: float = 0.0
-    task: str = "fit"
-    new: int = 0
-    rank: int = 500
-    rounds: int = 3
-    repeats: int = 1
-    patience: float = 3600.0
-    tol_in_eps: float = 0.0
-    block: int | None = None
-    tile_edge: int | None = None
-    limit_mib: int | None = None
-    most_mib: int | None = None
-    large: bool = False
-    quick_n: int = 0
-    squares: float = 0.0
+    p: int = 10  # components; in a product the columns of the block
+    kernel: str = "rbf"  # with degree 3 and coef0 1
+    gamma: float = 0.0  # 0 is 1/(d Var(X)), computed before any contestant gets it
+    task: str = "fit"  # the computation that is timed, a key of `benchmarks.contestant.TASKS`
+    new: int = 0  # rows to transform
+    rank: int = 500  # of the Nyström models
+    rounds: int = 3  # processes for each contestant
+    repeats: int = 1  # runs in each process
+    patience: float = 3600.0  # seconds of runs in a process after which no further one begins
+    tol_in_eps: float = 0.0  # tolerance in units of the spacing of the dtype at 1; 0 is the usual one
+    block: int | None = None  # columns of a block of the iterative solver; None leaves them to the library
+    tile_edge: int | None = None  # rows of a tile; None leaves them to the library
+    limit_mib: int | None = None  # memory limit of "gpukpca, little memory"
+    most_mib: int | None = None  # promised bound on the whole process of the first contestant
+    large: bool = False  # only with --large
+    quick_n: int = 0  # on a card: rows with --quick; 0 leaves the case out
+    squares: float = 0.0  # on a card: n × n matrices that the largest contestant holds at once; ½: all upper tiles
 
     @property
     def tol(self) -> float:

@@ -86,33 +86,16 @@ def alternate(names: Sequence[str], run: Callable[[str], Any], rounds: int) -> d
 
 @dataclass
 class Contest:
-    """All cases of one run.
+    """All cases of one run."""
 
-    Attributes
-    ----------
-    machine : dict
-        The machine, see `benchmarks.machine`.
-    timeout : float
-        Seconds for one process, from its start to its end.
-    memory_limit : int, optional
-        Bytes of address space for the timed computation; not on devices.
-    deadline : float
-        In `time.monotonic`: no process begins after it, and none outlasts it.
-    entries : dict
-        (case, contestant) -> fields of the case, seconds, median, outcome, memory, accuracy, facts and verdict.
-    absent : dict
-        Contestants that this machine does not have, and why; each is tried once.
-    ceilings : dict
-        Rates of the card, see `benchmarks.ceilings`; empty without one.
-    """
-
-    machine: dict[str, Any]
-    timeout: float = 600.0
-    memory_limit: int | None = None
-    deadline: float = float("inf")
+    machine: dict[str, Any]  # see `benchmarks.machine`
+    timeout: float = 600.0  # seconds for one process, from its start to its end
+    memory_limit: int | None = None  # bytes of address space for the timed computation; not on devices
+    deadline: float = float("inf")  # in `time.monotonic`: no process begins after it, and none outlasts it
+    # (case, contestant) -> fields of the case, seconds, median, outcome, memory, accuracy, facts and verdict
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
-    absent: dict[str, str] = field(default_factory=dict)
-    ceilings: dict[str, Any] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)  # contestant that this machine does not have -> reason
+    ceilings: dict[str, Any] = field(default_factory=dict)  # see `benchmarks.ceilings`; empty without a card
 
     def play(self, case: Case, contestants: Sequence[str]) -> list[Entry]:
         """Play all rounds of a case; return its entries.

@@ -37,21 +37,11 @@ COPIES = 5
 
 @dataclass(frozen=True)
 class Task:
-    """The timed computation, and what is computed after it.
-
-    Attributes
-    ----------
-    run : callable
-        Nothing -> answer.
-    checks : callable
-        Answer -> figures of its accuracy, "residual" among them.
-    facts : callable
-        Answer -> passes, tiles and the like, as the library reports them.
-    """
+    """The timed computation, and the functions of its answer that run after it."""
 
     run: Callable[[], Any]
-    checks: Callable[[Any], dict[str, Any]]
-    facts: Callable[[Any], dict[str, Any]] = lambda _: {}
+    checks: Callable[[Any], dict[str, Any]]  # figures of its accuracy, "residual" among them
+    facts: Callable[[Any], dict[str, Any]] = lambda _: {}  # passes, tiles and the like, as the library reports them
 
 
 def main() -> None:

@@ -17,34 +17,17 @@ HOST, CUPY, CUPY_FROM_HOST, TORCH = Host(), Cupy(), CupyFromHost(), Torch()
 
 @dataclass(frozen=True)
 class Peer:
-    """One contestant.
+    """One contestant."""
 
-    Attributes
-    ----------
-    build : callable
-        Case -> model with ``fit_transform(X)``, and ``transform`` where a case has new points. In the cases about
-        single products: case -> function of X that returns an operator for ``@``.
-    place : Host
-        Where its data are put, and the device that the clock waits for.
-    kernels : tuple of str
-        Kernels that it has.
-    largest_n : int
-        Left out above: it would take longer than all others together, or more memory than usual machines have.
-    certified : bool
-        Its error is asserted; the error of others is only recorded.
-    bounded : bool
-        An approximation whose own bounds are asserted.
-    slow : bool
-        Of cubic cost: warmed up with few rows.
-    """
-
+    # Case -> model with ``fit_transform(X)``, and ``transform`` where a case has new points. In the cases about single
+    # products: case -> function of X that returns an operator for ``@``.
     build: Callable[[Case], Any]
     place: Host = HOST
     kernels: tuple[str, ...] = KERNELS
-    largest_n: int = 10**9
-    certified: bool = False
-    bounded: bool = False
-    slow: bool = False
+    largest_n: int = 10**9  # left out above: too slow, or more memory than usual machines have
+    certified: bool = False  # its error is asserted; the error of others is only recorded
+    bounded: bool = False  # an approximation whose own bounds are asserted
+    slow: bool = False  # of cubic cost: warmed up with few rows
 
     @property
     def is_promised(self) -> bool:

@@ -17,20 +17,11 @@ class NoDevice(Exception):
 
 
 class Host:
-    """NumPy on the host.
+    """NumPy on the host."""
 
-    Attributes
-    ----------
-    name : str
-        The beginning of the library's name of the device.
-    on_device : bool
-        Whether contestants compute on a device.
-    check : callable, optional
-        Copies an array to where the harness recomputes the accuracy; None: on the host, with scikit-learn's kernels.
-    """
-
-    name = "cpu"
+    name = "cpu"  # the beginning of the library's name of the device
     on_device = False
+    # Copies an array to where the accuracy is recomputed; None: on the host, with scikit-learn's kernels.
     check: Callable[[np.ndarray], Any] | None = None
 
     def put(self, X: np.ndarray) -> Any:
