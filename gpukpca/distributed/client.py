@@ -147,20 +147,20 @@ class Cluster:
         return self.submit(tuple, arguments=(arguments,), name="shared")
 
     def scatter(self, block: Any, worker: Worker | None) -> Any:
-        """Return a future of data sent directly to a worker; the scheduler keeps none of them."""
-        key = f"gpukpca-rows-{uuid.uuid4().hex}"
-        place = (None, self.patience) if worker is None else ([worker.address], CHECK_SHARE * self.patience)
-        settings = {"workers": place[0], "timeout": place[1], "direct": self._direct, "hash": False}
-        try:
-            sent = self.client.scatter({key: block}, **settings)
-        except (OSError, KeyError) as error:  # TimeoutError too
-            if worker is not None and worker not in self.workers_now():
-                return self.scatter(block, None)  # it has ended meanwhile
-            if isinstance(error, TimeoutError) or not self._direct:
-                raise self._lost("sending rows") from error
-            self._direct = False  # this process reaches the workers by way of the scheduler only
-            return self.scatter(block, worker)
-        return sent[key]
+        """Return a future of data sent to a worker, or to any where that ended; the scheduler keeps none of them."""
+        end = time.monotonic() + self.patience
+        while True:
+            key, place = f"gpukpca-rows-{uuid.uuid4().hex}", None if worker is None else [worker.address]
+            settings = {"timeout": CHECK_SHARE * self.patience, "direct": self._direct, "hash": False}
+            try:
+                return self.client.scatter({key: block}, workers=place, **settings)[key]
+            except (OSError, KeyError) as error:  # TimeoutError too
+                if time.monotonic() > end or self.client.status == "closed":
+                    raise self._lost("sending rows") from error
+                if worker is not None and worker not in self.workers_now():
+                    worker = None  # it has ended meanwhile
+                elif not isinstance(error, TimeoutError):
+                    self._direct = False  # this process reaches the workers by way of the scheduler only
 
     def results(
         self, futures: Sequence[Any], names: Sequence[str], report: Callable[[int, int], None] | None = None
@@ -275,13 +275,16 @@ class Cluster:
 
     def _lost(self, name: str) -> ClusterError:
         """Return the error for work that no worker will finish."""
-        full = [worker.address for worker in self._known_workers() if not worker.takes_work]
+        workers = self._known_workers()
+        full = [worker.address for worker in workers if not worker.takes_work]
         if self.client.status != "running":
             what = f"the scheduler at {self._where} cannot be reached"
         elif full:
             what = (
                 f"the worker at {full[0]} takes no work, as its memory is full and nothing more can be spilled to disk"
             )
+        elif workers:
+            what = f"no worker could be reached for {self.patience:.0f} s, such as the one at {workers[0].address}"
         else:
             what = f"the scheduler at {self._where} has had no worker for {self.patience:.0f} s: they ended"
         return ClusterError(f"{name} was lost: {what}. Repair the cluster, then fit again.")
