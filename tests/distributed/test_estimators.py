@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-import os
 import pickle
 import socket
 import warnings
@@ -38,7 +37,7 @@ da = pytest.importorskip("dask.array")
 pytest.importorskip("dask.bag")
 distributed = pytest.importorskip("distributed")
 
-N, D = 601, 7
+N, D = 301, 7
 LOCAL = {"dashboard_address": ":0", "silence_logs": 50, "threads_per_worker": 1}
 
 
@@ -81,7 +80,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "sum": {"kernel": 0.5 * RBF(0.1) + Linear() * Laplacian(0.01), "n_components": 3},
     "dense": {"gamma": 0.05, "n_components": 4, "eigen_solver": "dense"},
     "share": {"gamma": 0.01, "n_components": 0.9},
-    "nystrom": {"gamma": 0.05, "n_components": 4, "eigen_solver": Nystrom(rank=60), "tol": 0.0},
+    "nystrom": {"gamma": 0.05, "n_components": 4, "eigen_solver": Nystrom(rank=40), "tol": 0.0},
 }
 
 
@@ -133,11 +132,11 @@ def test_passes_are_as_many_as_in_one_process_with_tiles_cached_and_recomputed(c
 
 
 def test_workers_with_gpus_multiply_blocks_as_wide_as_one_gpu_does(client, cuda):
-    X = smooth(900)
+    X = smooth(400)
     settings = {"n_components": 5, "kernel": "rbf", "gamma": 0.1, "random_state": 0, "device": "cuda"}
     settings["eigen_solver"] = "randomized"
     here, there = KernelPCA(**settings).fit(X), KernelPCA(**settings, client=client).fit(X)
-    assert there.plan_.solver.block_size == here.plan_.solver.width(900, 5, True)
+    assert there.plan_.solver.block_size == here.plan_.solver.width(400, 5, True)
     assert there.n_passes_ == here.n_passes_
     np.testing.assert_allclose(there.eigenvalues_, here.eigenvalues_, rtol=1e-10)
 
@@ -166,18 +165,18 @@ def gathered_bytes(client: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize(("gamma", "landmarks"), [(0.05, "rpcholesky"), (1e-6, "kmeans++")])
 def test_the_factor_of_nystrom_stays_on_the_workers(active, gathered_bytes, gamma, landmarks):
-    X, rank = data(900), 60
+    X, rank = data(450), 30
     settings = {"n_components": 2, "kernel": "rbf", "gamma": gamma, "random_state": 0}
     settings["eigen_solver"] = Nystrom(rank=rank, landmarks=landmarks, tol=1e-7)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the tolerance, in both
         here = KernelPCA(**settings).fit(X)
         gathered_bytes.clear()
-        there = KernelPCA(**settings).fit(chunked(X, 300))
+        there = KernelPCA(**settings).fit(chunked(X, 150))
     np.testing.assert_allclose(there.eigenvalues_, here.eigenvalues_, rtol=1e-10)
     np.testing.assert_array_equal(there.X_fit_, X[there.landmarks_])
-    # A panel of F has 300 x 60 items; squares of rank, landmarks and the blocks of two components have fewer.
-    assert max(gathered_bytes) <= 8 * max(rank * rank, rank * D, 300 * 3)
+    # A panel of F has 150 x 30 items; squares of rank, landmarks and the blocks of two components have fewer.
+    assert max(gathered_bytes) <= 8 * max(rank * rank, rank * D, 150 * 3)
 
 
 def test_memory_of_this_process_is_planned(active):
@@ -213,7 +212,7 @@ def test_an_interrupted_fit_leaves_the_estimator_and_the_cluster_in_order(active
         if event.stage == "pass":
             raise KeyboardInterrupt
 
-    A = chunked(data())
+    A = chunked(data(101))
     model = KernelPCA(3, kernel="rbf", gamma=0.05, eigen_solver="randomized", random_state=0).fit(A)
     before = model.eigenvalues_
     with pytest.raises(KeyboardInterrupt):
@@ -231,7 +230,7 @@ def test_a_fit_on_a_cluster_resumes_from_its_checkpoint(active, tmp_path):
         if event.stage == "pass" and event.done == 3:
             raise Stopped
 
-    A, events = chunked(data()), []
+    A, events = chunked(data(101)), []
     model = KernelPCA(3, kernel="rbf", gamma=0.05, tol=1e-12, eigen_solver="randomized", random_state=0)
     expected = clone(model).fit(A).eigenvectors_
     model.set_params(checkpoint=tmp_path / "job", verbose=stop)
@@ -316,7 +315,7 @@ def test_pca_of_a_dask_array_gives_the_answer_of_one_process(active, shape, solv
 def test_the_unit_of_data_on_a_cluster_does_not_matter(active, solver, dtype, exponent):
     X, factor = rows_of(dtype=dtype), np.dtype(dtype).type(2.0**exponent)
     parameters = settings_of(solver) | {"tol": 1e-14 if (solver, dtype) == ("randomized", "float64") else 0.0}
-    here, there = (PCA(3, **parameters).fit(chunked(Y)) for Y in (X, X * factor))
+    here, there = PCA(3, **parameters).fit(X), PCA(3, **parameters).fit(chunked(X * factor))
     np.testing.assert_allclose(there.singular_values_ / factor, here.singular_values_, rtol=50 * eps(dtype))
     np.testing.assert_allclose(there.components_, here.components_, atol=2000 * eps(dtype))
     scores, expected = there.transform(X * factor), here.transform(X)
@@ -370,7 +369,7 @@ def test_every_parameter_means_what_it_means_in_one_process(active, name):
     X = rows_of()
     if name == "scale":
         X[:, 4] = 7.0  # constant columns are left as they are
-    here, there, again = (PCA(**PARAMETERS[name]) for _ in range(3))
+    here, there = (PCA(**PARAMETERS[name]) for _ in range(2))
     here.fit(X)
     Z = there.fit_transform(chunked(X))
     if here.n_components_:
@@ -378,23 +377,6 @@ def test_every_parameter_means_what_it_means_in_one_process(active, name):
     assert Z.shape == (len(X), here.n_components_)
     np.testing.assert_allclose(Z.compute(), here.transform(X), atol=1e-11)
     np.testing.assert_allclose(there.score(chunked(X)), here.score(X), rtol=1e-11)
-    np.testing.assert_array_equal(again.fit(chunked(X)).components_, there.components_)
-
-
-def test_a_cluster_with_processes_gives_the_same_answer_though_a_worker_dies():
-    X, killed = rows_of(), []
-    with (
-        distributed.LocalCluster(n_workers=2, processes=True, **LOCAL) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
-
-        def kill(event: Any) -> None:  # the rows are on the workers by now, and nothing is added up yet
-            killed.append(min(client.scheduler_info()["workers"]))
-            client.run(os._exit, 0, workers=killed, on_error="ignore")
-
-        model = PCA(3, client=client, verbose=kill).fit(X)
-    assert len(killed) == 1
-    check_same(model, PCA(3, svd_solver="covariance_eigh").fit(X))
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -447,6 +429,7 @@ def test_scores_have_the_chunks_of_the_rows(active, name):
         assert isinstance(Z, da.Array)
         assert Z.chunks == (A.chunks[0], (3,))
         np.testing.assert_allclose(Z.compute(), model.transform(X), atol=1e-12)
+    np.testing.assert_array_equal(model.transform(X), clone(model).fit(A).transform(X))  # to the last bit
 
 
 @BOTH
@@ -481,13 +464,13 @@ def test_the_fitted_model_is_an_ordinary_one(client, tmp_path, name):
 
 def with_entry(value: float) -> Any:
     X = data()
-    X[333, 2] = value
+    X[233, 2] = value
     return chunked(X)
 
 
 FAULTS: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
-    "NaN": ({}, lambda: with_entry(np.nan), ValueError, "contains NaN: 1 value.*first in row 333, column 2"),
-    "infinity": ({}, lambda: with_entry(np.inf), ValueError, "contains infinity.*first in row 333, column 2"),
+    "NaN": ({}, lambda: with_entry(np.nan), ValueError, "contains NaN: 1 value.*first in row 233, column 2"),
+    "infinity": ({}, lambda: with_entry(np.inf), ValueError, "contains infinity.*first in row 233, column 2"),
     "one dimension": ({}, lambda: chunked(data())[:, 0], ValueError, "Reshape your data"),
     "no rows": ({}, lambda: chunked(data())[:0], ValueError, r"0 sample\(s\)"),
     "complex": ({}, lambda: chunked(data()) + 1j, ValueError, "omplex"),
@@ -518,20 +501,6 @@ def test_faults_are_named_and_nothing_is_fitted(active, name, fault):
     with pytest.raises(error, match=message):
         model.fit(X)
     assert not [attribute for attribute in vars(model) if attribute.endswith("_")]
-
-
-def test_an_active_client_that_is_missing_is_named():
-    with pytest.raises(exceptions.InvalidParameterError, match="no Dask client is"):
-        KernelPCA(2, client="active").fit(data())
-
-
-def test_a_wait_for_a_worker_is_an_event():
-    with distributed.LocalCluster(n_workers=0, **LOCAL) as cluster, distributed.Client(cluster) as found:
-        events: list[gpukpca.Progress] = []
-        with dask.config.set({"gpukpca.timeout": "300ms"}), pytest.raises(exceptions.ClusterError, match="no worker"):
-            PCA(2, verbose=events.append, client=found).fit(data())
-    assert events[0].stage == "waiting"
-    assert events[0].text.startswith("waiting for the scheduler")
 
 
 WIDE = pytest.param(
