@@ -29,7 +29,7 @@ NAMES = (
 )
 # The relative error of a float32 product of random numbers is a few 1e-6 at these sizes; of one in TF32 some 1e-4.
 WITHOUT_TF32 = 5e-5
-UNITS = {"GB/s": 1e9, "TFLOP/s": 1e12}
+UNITS = {"GB/s": 1e9, "TFLOP/s": 1e12, "a second": 1.0}
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,7 @@ def _launch(place: Host, sizes: Sizes) -> Rows:
     T = filled(place, 1024)
     xp = array_namespace(T)
     seconds = seconds_each(lambda: (xp.multiply(T, 1.0, out=T), place.wait()), place, runs=sizes.runs)
-    made = row("an operation on 4 KiB, and waiting for it", 0, "GB/s", seconds)
-    return {"launch": made | {"value": float(f"{median(seconds) * 1e6:.4g}"), "unit": "µs"}}
+    return {"launch": row("an operation on 4 KiB, and waiting for it", 1, "a second", seconds)}
 
 
 # -- pieces ------------------------------------------------------------------------------------------------------------
@@ -177,7 +176,7 @@ def product_row(place: Host, A: Any, B: Any, out: Any, what: str, sizes: Sizes) 
 
 
 def row(what: str, amount: int, unit: str, seconds: list[float]) -> dict[str, Any]:
-    """Return one row of the record: bytes or operations a second."""
+    """Return one row of the record, with an amount of bytes or operations for each of the seconds."""
     middle = median(seconds)
     figures = {"value": amount / middle / UNITS[unit], "seconds": middle}
     figures["spread"] = (max(seconds) - min(seconds)) / middle

@@ -28,7 +28,6 @@ from benchmarks.gpu_cases import NUMPY_IN, SHARE, SWEEPS, TRIALS, fits, needed_b
 from benchmarks.places import Host
 from benchmarks.verdicts import Target, faster_from, judged, medians
 from gpukpca.backend import blocking
-from gpukpca.cuda.device import probe
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.eigen.solve import DENSE_UP_TO_GPU, choose_solver
 
@@ -653,16 +652,3 @@ def test_the_cases_of_a_card_and_of_the_host_are_apart(
     done = run_pytest(tmp_path, "--collect-only", "-q", *options)
     assert listed in done.stdout
     assert [name for name in missing if name in done.stdout] == []
-
-
-@pytest.mark.skipif(probe()[0], reason="there is a device")
-@pytest.mark.parametrize("command", [["ci/bench.sh", "--gpu", "--benchmark-json"], ["ci/gpu_session.sh"]])
-def test_without_a_device_one_sentence_and_status_1(tmp_path: Path, command: list[str]) -> None:
-    environment = os.environ | {"PYTHON": sys.executable}
-    command = ["bash", *command, str(tmp_path / "out")]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith("No CUDA device that CuPy can use")
-    assert not list(tmp_path.iterdir())

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from gpukpca.cuda.device import probe
+
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.skipif(not (ROOT / "ci").is_dir(), reason="the scripts are not part of the package")
@@ -64,6 +66,15 @@ def test_missing_packages_are_named_with_the_commands_that_bring_them(command: l
     assert "pip download" in done.stderr
     assert "'array-api-compat>=" in done.stderr
     assert "pip install --no-index --find-links wheels --target lib" in done.stderr
+
+
+@pytest.mark.skipif(probe()[0], reason="there is a device")
+@pytest.mark.parametrize("command", [["ci/bench.sh", "--gpu", "--benchmark-json"], ["ci/gpu_session.sh"]])
+def test_without_a_device_one_sentence_and_status_1(tmp_path: Path, command: list[str]) -> None:
+    done = script(*command, str(tmp_path / "out"))
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+    assert done.stderr.startswith("No CUDA device that CuPy can use")
+    assert not list(tmp_path.iterdir())
 
 
 # -- the session -------------------------------------------------------------------------------------------------------
@@ -197,13 +208,6 @@ def test_suite_on_a_card_fails_where_no_test_ran_on_it(session: Callable[..., An
 
 @pytest.mark.parametrize("name", ["bench", "compile_kernels", "gpu_session", "test_blas", "test_gpu"])
 def test_a_python_that_is_not_there_is_named(tmp_path: Path, name: str) -> None:
-    done = subprocess.run(
-        ["bash", str(ROOT / "ci" / f"{name}.sh"), str(tmp_path)],
-        env=os.environ | {"PYTHON": "no-such-python"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = script(f"ci/{name}.sh", str(tmp_path), PYTHON="no-such-python")
     assert done.returncode == 2
     assert done.stderr == "There is no program no-such-python. Set PYTHON to a Python of version 3.11 or newer.\n"
