@@ -15,18 +15,18 @@ BY_NAME = {case.name: case for case in (*CASES, *SWEEPS, *PCA_CASES)}
 
 @rows(CASES)
 def test_case(play: Callable[..., None], case: str, contestant: str) -> None:
-    """The cases that the README quotes."""
+    """Run the cases that the documentation quotes."""
     play(BY_NAME[case], contestant)
 
 
 @rows(SWEEPS)
 def test_sweep(play: Callable[..., None], case: str, contestant: str) -> None:
-    """Sizes, dimensions, components, kernels, dtypes and data."""
+    """Vary sizes, dimensions, components, kernels, dtypes and data."""
     play(BY_NAME[case], contestant)
 
 
 @pytest.mark.large
 @rows(PCA_CASES)
 def test_axes(play: Callable[..., None], case: str, contestant: str) -> None:
-    """PCA beside scikit-learn's routes: tall, tall and far from the origin, pictures, wide."""
+    """Compare PCA with scikit-learn's routes: tall, tall and far from the origin, pictures, wide."""
     play(BY_NAME[case], contestant)

@@ -38,7 +38,7 @@ def test_sweep_on_card(
     case: str,
     contestant: str,
 ) -> None:
-    """A contestant answers all its selected cases of a sweep at its first row."""
+    """Run all selected cases of a contestant in a sweep at its first row."""
     quick, free_bytes = quick_and_free_bytes
     cases = [one for one in SWEEPS[SWEPT[case]] if (one.quick_n or not quick) and fits(one, free_bytes)]
     if CASES[case] not in cases:

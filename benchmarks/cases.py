@@ -1,4 +1,4 @@
-"""The cases: data, size, kernel and accuracy of one problem, and who takes part."""
+"""The cases: data, size, kernel, accuracy and contestants of each problem."""
 
 from __future__ import annotations
 

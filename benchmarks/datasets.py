@@ -1,4 +1,4 @@
-"""The data of the benchmarks: real where they are at hand, seeded generators else."""
+"""The data of the benchmarks: real where available, else from seeded generators."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ def why_absent(data: str) -> str | None:
 
 
 def path_of(data: str) -> Path:
-    """Where the file of a real data set should be."""
-    given = os.environ.get("GPUKPCA_DATA")
-    folder = Path(given) if given else Path(__file__).resolve().parents[2] / "shared" / "data"
+    """Return the expected path of a real data set."""
+    folder_name = os.environ.get("GPUKPCA_DATA")
+    folder = Path(folder_name) if folder_name else Path(__file__).resolve().parents[2] / "shared" / "data"
     return folder / REAL[data]
 
 
 def gaussian(n: int, d: int) -> np.ndarray:
-    """Independent normal entries with decaying scales."""
+    """Return independent normal entries with decaying scales."""
     return np.random.default_rng(0).standard_normal((n, d)) * np.linspace(2.0, 0.2, d)
 
 
 def clusters(n: int, d: int) -> np.ndarray:
-    """Twelve round clouds: eleven eigenvalues far above the others."""
+    """Return twelve round clouds: eleven eigenvalues far above the others."""
     rng = np.random.default_rng(0)
     centers = 3.0 * rng.standard_normal((12, d))
     return centers[rng.integers(12, size=n)] + rng.standard_normal((n, d))
 
 
 def offset(n: int, d: int) -> np.ndarray:
-    """`gaussian` far from the origin: in float32 its squares lose all digits of the variances."""
+    """Return `gaussian` far from the origin: in float32 its squares lose all digits of the variances."""
     return gaussian(n, d) + 1e4
 
 

@@ -18,13 +18,13 @@ BOUND_SLACK = 1e-4
 
 
 class Target(Protocol):
-    """What the first contestant of a case should reach."""
+    """A goal for the first contestant of a case."""
 
     def text(self, case: Case) -> str:
-        """Return the target in words."""
+        """Return the target as text."""
 
     def judge(self, case: Case, first: Entry, others: list[Entry], ceilings: Ceilings) -> Verdict:
-        """Return "measured" in words, "reached" (None: undecided) and, if any, "note"; the first contestant ended."""
+        """Return "measured" as text, "reached" (None: undecided) and, if any, "note"; the first contestant ended."""
 
 
 def judged(target: Target, planned_n: int, case: Case, entries: list[Entry], ceilings: Ceilings) -> Verdict:

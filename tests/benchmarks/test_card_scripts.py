@@ -122,9 +122,9 @@ def test_parts_run_in_order_and_once(session: Callable[..., Any], tmp_path: Path
     out = tmp_path / "out"
     first = session(LATE="headline")
     assert first.returncode == 1
-    wanted = [f"{part}: passed" for part in PARTS]
-    wanted[3] = "headline: out of time"
-    assert statuses(out) == wanted
+    expected = [f"{part}: passed" for part in PARTS]
+    expected[3] = "headline: out of time"
+    assert statuses(out) == expected
     # The next session runs what had no time, and a named part though it has ended.
     again = session()
     assert again.returncode == 0
