@@ -25,6 +25,7 @@ __all__ = [
     "kernel_matmat",
     "kernels",
     "load",
+    "save",
     "top_eigh",
 ]
 
@@ -48,13 +49,18 @@ if TYPE_CHECKING:
     from gpukpca.eigen import Nystrom, top_eigh
     from gpukpca.gram import double_center, gram_matrix, kernel_matmat
     from gpukpca.model_selection import KernelPCACV
-    from gpukpca.persistence import load
+    from gpukpca.persistence import load, save
 else:
     _ROOMS = (
         *("backend", "datasets", "decomposition", "eigen", "exceptions", "gram", "kernels", "model_selection"),
         "plotting",
     )
-    _HOMES = {"Checkpoint": "checkpoint", "KernelPCACV": "model_selection", "load": "persistence"}
+    _HOMES = {
+        "Checkpoint": "checkpoint",
+        "KernelPCACV": "model_selection",
+        "load": "persistence",
+        "save": "persistence",
+    }
     _HOMES |= dict.fromkeys(["Nystrom", "top_eigh"], "eigen")
     _HOMES |= dict.fromkeys(["double_center", "gram_matrix", "kernel_matmat"], "gram")
 

@@ -54,9 +54,10 @@ def warn_of_convergence(eigen: EigenResult, advice: str, *, may_fail: bool = Fal
             f"largest eigenvalue {largest:.4g}. {advice}",
             partial_result=eigen,
         )
+    passes = "1 pass" if eigen.n_passes == 1 else f"{eigen.n_passes} passes"
     worst = ", ".join(f"{i + 1} ({norms[i] / largest:.1e})" for i in np.flatnonzero(~eigen.converged)[:10])
     warn_user(
         f"{int(np.sum(~eigen.converged))} of {len(norms)} components have a residual above tol = {eigen.tolerance:.0e} "
-        f"of the largest eigenvalue after {eigen.n_passes} passes: components {worst}. {advice}",
+        f"of the largest eigenvalue after {passes}: components {worst}. {advice}",
         ConvergenceWarning,
     )

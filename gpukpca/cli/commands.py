@@ -34,8 +34,8 @@ INPUT = [
     option("--key", "Array of an .npz file. [default: its only matrix, or X, x_train or data]"),
     option(
         "--label-column",
-        "Labels that color the plot: a column of a text file, counted from 0, or an array of an .npz file. A negative "
-        "number counts from the last column.",
+        "Labels of the rows, which color plots: a column of a text file, counted from 0, or an array of an .npz file. "
+        "A negative number counts from the last column.",
         metavar="NAME|NUMBER",
     ),
     option("--index-column", "Names of the rows, given in the same way.", metavar="NAME|NUMBER"),

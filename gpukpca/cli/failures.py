@@ -63,7 +63,7 @@ def with_options(message: str) -> str:
     message = re.sub(rf"(?<=; )({names})(?= must be )", lambda found: options[found[1]], message)
     long = "|".join(name for name in options if "_" in name)
     message = re.sub(rf"(?<![\w.-])({long})\b(?![=(])", lambda found: options[found[1]], message)
-    message = message.replace(", a sequence of such integers", "")
+    message = re.sub(r", or \w+ of the settings\)", ")", message.replace(", a sequence of such integers", ""))
     return re.sub(r"\b(must be|[Gg]ive) None(?: \([^()]*\))?(?:, | or )", r"\1 ", message)
 
 

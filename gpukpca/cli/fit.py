@@ -28,7 +28,7 @@ from gpukpca.cli.outputs import checked_targets, component_names, draw, write_ro
 from gpukpca.cli.report import ProgressBar, show_run, show_table
 from gpukpca.cli.table import Table, abbreviated, check_memory, input_options
 from gpukpca.distributed.client import connected
-from gpukpca.persistence import save_with_notes
+from gpukpca.persistence import save
 
 
 def run_plan(options: SimpleNamespace) -> None:
@@ -184,4 +184,4 @@ def _write(
                 draw(file, path, method.draw(options, model, scores, table))
         if "save" in targets:
             pipeline = model if scaler is None else Pipeline([("scale", scaler), ("model", model)])
-            save_with_notes(pipeline, targets["save"], {"method": method.name, "feature_names": table.feature_names})
+            save(pipeline, targets["save"], {"method": method.name, "feature_names": table.feature_names})

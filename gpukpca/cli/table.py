@@ -93,6 +93,8 @@ def feature_positions(how: InputOptions, source: object, first: Sequence[str]) -
     if how.names_of_model_in(first):
         if missing := [name for name in how.of_model if name not in first]:
             raise ValueError(f"{source} has no column {abbreviated(missing)}, which the model was fitted with.")
+        if twice := [name for name in how.of_model if first.count(name) > 1]:
+            raise ValueError(f"{source} has {first.count(twice[0])} columns named {twice[0]!r}; keep the one to use.")
         return [first.index(name) for name in how.of_model]
     if not how.chosen:
         return list(range(len(first)))

@@ -326,7 +326,7 @@ def _no_number(layout: Layout, line: int, cell: str, column: int) -> str:
         )
     if layout.width == 1 and len(cell.split()) > 1:
         return (
-            f"{where} is not a number; columns must be separated by tab, semicolon or comma, "
+            f"{where} is not a number. Separate the columns by tab, semicolon or comma, "
             f"or by white space with as many cells in every row where the file is called {' or '.join(SPACED)}."
         )
     if re.fullmatch(r"[+-]?inf(inity)?", cell, re.IGNORECASE):

@@ -96,9 +96,9 @@ class Saved:
         the text names as transposed is stored so. Arrays of a device are written as they are on the host. Not kept:
         `checkpoint`, `client`, `device`, `verbose`, a `random_state` that is neither None nor an integer, `set_output`.
         With all samples for a basis, and with a ridge pre-image, the training data are part of the model, and of the
-        file. `gpukpca.persistence.save_with_notes` also saves a Pipeline of a StandardScaler and an estimator.
+        file. `gpukpca.persistence.save` also saves a Pipeline of a StandardScaler and an estimator.
         """
-        save_with_notes(self, path, {})
+        save(self, path)
 
 
 @dataclass(frozen=True)
@@ -128,15 +128,34 @@ register(ScalerFit)
 # -- to a file ---------------------------------------------------------------------------------------------------------
 
 
-def save_with_notes(model: Any, path: str | os.PathLike[str], notes: dict[str, Any]) -> None:
-    """Save a model with values of the caller beside it.
+def save(model: Any, path: str | os.PathLike[str], notes: dict[str, Any] | None = None) -> None:
+    """Save a model, or a pipeline of a scaler and a model; `gpukpca.load` reads it.
 
     Parameters
     ----------
     model : fitted estimator with a method `save`, or Pipeline of two steps, a StandardScaler and such an estimator
     path : str or path
-    notes : dict
-        Text to numbers, text, None, arrays, and tuples, lists and dictionaries of those.
+    notes : dict, optional
+        Values of the caller, which `load_with_notes` returns: text to numbers, text, None, arrays, and tuples, lists
+        and dictionaries of those.
+
+    Raises
+    ------
+    InvalidParameterError
+        A model or a value that a file cannot hold.
+    OSError
+        The file cannot be written; nothing has changed then.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> import gpukpca
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
+    >>> X = np.arange(12.0).reshape(6, 2) ** 2
+    >>> gpukpca.save(gpukpca.PCA(1).fit(X), path)
+    >>> gpukpca.load(path).transform(X[:1]).shape
+    (1, 1)
     """
     plain_target(path)  # before any work
     steps = model.steps if type(model) is Pipeline else [(None, model)]
@@ -150,7 +169,7 @@ def save_with_notes(model: Any, path: str | os.PathLike[str], notes: dict[str, A
         for place, (name, step) in enumerate(steps)
     ]
     header = {"format": FORMAT, "version": __version__, "steps": nodes}
-    header["notes"] = {name: writer.node(f"notes.{name}", value) for name, value in notes.items()}
+    header["notes"] = {name: writer.node(f"notes.{name}", value) for name, value in (notes or {}).items()}
     try:
         twins = _steps(header, writer.arrays)
     except ModelFormatError as error:  # better no file than one that cannot be read
@@ -200,13 +219,13 @@ def _check_same(model: Any, twin: Any) -> None:
     if unknown := sorted(set(vars(model)) - known - set(vars(twin))):
         raise InvalidParameterError(
             f"{name} has {', '.join(unknown)}, which a model file has no place for; delete it first, or keep it beside "
-            "the model with gpukpca.persistence.save_with_notes."
+            "the model with gpukpca.persistence.save."
         )
     for attribute in sorted(set(vars(twin)) - known):
         if attribute.endswith("_") and not _is_same(vars(model).get(attribute), vars(twin)[attribute]):
             raise InvalidParameterError(
                 f"{name} cannot be saved: {attribute} was changed after the fit, and a file holds the result of the "
-                "fit. Fit again, or keep what you changed with gpukpca.persistence.save_with_notes."
+                "fit. Fit again, or keep what you changed with gpukpca.persistence.save."
             )
 
 
@@ -259,7 +278,7 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
 
 
 def load_with_notes(path: str | os.PathLike[str], device: str | None = None) -> tuple[Any, dict[str, Any]]:
-    """Return the estimator of `load` and the notes of `save_with_notes`; without any, an empty dictionary.
+    """Return the estimator of `load` and the notes of `save`; without any, an empty dictionary.
 
     Parameters
     ----------

@@ -7,8 +7,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 
 from gpukpca.backend.namespace import is_foreign, to_host
+from gpukpca.exceptions import InvalidParameterError
 
 # Dots an inch in a notebook, which would show the 200 of a figure twice as large.
 NOTEBOOK_DOTS = 96
@@ -74,8 +76,14 @@ def host(x: Any) -> np.ndarray:
 
 
 def ratios_of(estimator: Any) -> np.ndarray:
-    """Return the shares of the variance of a fitted estimator."""
-    return host(estimator.explained_variance_ratio_)
+    """Return the shares of the variance of a fitted estimator, or of the last step of a pipeline."""
+    last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+    if not hasattr(last, "explained_variance_ratio_"):
+        raise InvalidParameterError(
+            f"{type(last).__name__} has no explained_variance_ratio_; give a fitted PCA or kernel PCA, or a pipeline "
+            "that ends in one."
+        )
+    return host(last.explained_variance_ratio_)
 
 
 def _image_and_size(figure: Any) -> tuple[bytes, dict[str, int]]:

@@ -219,3 +219,10 @@ def test_linear_scores_of_training_rows_are_those_of_the_fit_whatever_the_mean(x
 def test_no_client_is_an_array(rng):
     with pytest.raises(InvalidParameterError, match="client="):
         KernelPCA(client=np.asarray([1, 2])).fit(rng.standard_normal((20, 3)))
+
+
+def test_two_numbers_of_components_are_refused():
+    X, settings = np.arange(12.0).reshape(6, 2), KernelPCASettings(n_components=2)
+    with pytest.raises(InvalidParameterError, match="n_components=3 is not that of the settings, 2"):
+        fit_kernel_pca(X, kernels.RBF(gamma=0.1), 3, settings=settings)
+    assert fit_kernel_pca(X, kernels.RBF(gamma=0.1), 2, settings=settings).eigenvalues.shape == (2,)

@@ -22,7 +22,7 @@ from gpukpca.cli import inputs
 from gpukpca.cli.inputs import read_input
 from gpukpca.cli.text import quoted, unquoted
 from gpukpca.exceptions import ModelFormatError
-from gpukpca.persistence import save_with_notes
+from gpukpca.persistence import save
 from gpukpca.persistence.save_load import KIND
 from tests.cli.runs import fit, run, text
 from tests.model_files import DIVERSE, changed, parts, paths, put
@@ -53,7 +53,7 @@ def table(name: str, *header: str) -> str:
 def model_with(**notes: Any) -> None:
     """Save a model in m.safetensors with notes of the command line."""
     X = np.random.default_rng(0).standard_normal((9, 3))
-    save_with_notes(PCA(2).fit(X), "m.safetensors", {"method": "pca", **notes})
+    save(PCA(2).fit(X), "m.safetensors", {"method": "pca", **notes})
 
 
 def forged_version() -> None:

@@ -14,7 +14,7 @@ import gpukpca
 from gpukpca import PCA, KernelPCA
 from gpukpca.cli.apply import CHUNK
 from gpukpca.cli.inputs import read_input
-from gpukpca.persistence import save_with_notes
+from gpukpca.persistence import save
 from tests.cli.runs import OUT, done, facts, fit, loaded, refused, text
 
 M = "m.safetensors"
@@ -70,7 +70,7 @@ def test_a_model_saved_without_the_command_line_is_as_good(X: np.ndarray):
     model.save("any.name")
     done("transform", "any.name", "new.npy", "-o", "t.npz")
     np.testing.assert_array_equal(loaded("t.npz")["scores"], model.transform(X[90:]))
-    save_with_notes(make_pipeline(StandardScaler(), PCA(2)).fit(X[:90]), M, {})
+    save(make_pipeline(StandardScaler(), PCA(2)).fit(X[:90]), M, {})
     done("denoise", M, "new.npy", "-o", "d.npz")
     assert loaded("d.npz")["denoised"].shape == (30, 6)
 
@@ -107,6 +107,10 @@ def test_names_of_columns_must_be_those_of_the_fit():
     text("t.csv", "sepal length (cm),sepal width (cm),petal length,petal width (cm)\n1,2,3,4\n")
     message = refused("transform", M, "t.csv", "-o", "t.npz")
     assert "t.csv has no column petal length (cm), which the model was fitted with" in message
+    text(
+        "t.csv", "sepal length (cm),sepal length (cm),sepal width (cm),petal length (cm),petal width (cm)\n1,2,3,4,5\n"
+    )
+    assert "2 columns named 'sepal length (cm)'; keep the one to use" in refused("transform", M, "t.csv", "-o", "t.npz")
     text("t.csv", "a,b,c,d\n1,2,3,4\n")
     message = refused("transform", M, "t.csv", "-o", "t.npz")
     assert "column 1 of t.csv is 'a', and the model was fitted with 'sepal length (cm)'" in message
@@ -138,7 +142,7 @@ def test_columns_without_names_are_selected_again(X: np.ndarray):
 
 @pytest.mark.parametrize("names", [3, ("a", "b"), "abcdef"])
 def test_notes_of_a_file_are_checked(X: np.ndarray, names: object):
-    save_with_notes(PCA(2).fit(X), M, {"feature_names": names})
+    save(PCA(2).fit(X), M, {"feature_names": names})
     assert "the file names other columns than those of its model" in refused("transform", M, "x.npy", *OUT)
 
 

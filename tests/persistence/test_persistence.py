@@ -34,7 +34,7 @@ from gpukpca.decomposition._kernels import NAMED_KERNELS
 from gpukpca.eigen import BlockKrylov, Solver
 from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError, ModelFormatError
 from gpukpca.gram.storage import Storage
-from gpukpca.persistence import ESTIMATORS, load_with_notes, save_with_notes
+from gpukpca.persistence import ESTIMATORS, load_with_notes, save
 from gpukpca.persistence.save_load import FORMAT, KIND
 from gpukpca.persistence.schema import CLASSES, RULES, fields_of
 from tests.model_files import DIVERSE, MODELS, Arrays, Header, changed, data, fitted, get, holes, parts, paths, put
@@ -282,7 +282,7 @@ def test_notes_come_back(tmp_path: Path) -> None:
     notes |= {"none": (), "infinite": (np.inf, -np.inf)}
     model, _ = fitted("PCA")
     arrays = {"mean": np.arange(3.0), "scaling": {"mean": np.zeros(3), "deviation": np.ones(3)}}
-    save_with_notes(model, tmp_path / "m", notes | arrays)
+    save(model, tmp_path / "m", notes | arrays)
     _, found = load_with_notes(tmp_path / "m")
     assert_same({name: found.pop(name) for name in arrays}, arrays, "arrays")
     assert found == notes
@@ -330,7 +330,7 @@ def test_what_belongs_to_a_process_is_left_out(tmp_path: Path) -> None:
 def test_a_pipeline_with_a_scaler_comes_back(estimator: Any, tmp_path: Path) -> None:
     X = data() * 7.0 + 3.0
     model = Pipeline([("scale", StandardScaler()), ("reduce", estimator)]).fit(X)
-    save_with_notes(model, tmp_path / "m", {"method": "x"})
+    save(model, tmp_path / "m", {"method": "x"})
     again, notes = load_with_notes(tmp_path / "m")
     assert notes == {"method": "x"}
     assert [name for name, _ in again.steps] == ["scale", "reduce"]
@@ -341,7 +341,7 @@ def test_a_pipeline_with_a_scaler_comes_back(estimator: Any, tmp_path: Path) -> 
 def test_a_scaler_of_columns_with_holes_comes_back(tmp_path: Path) -> None:
     X = holes()
     model = make_pipeline(StandardScaler(with_mean=False), ProbabilisticPCA(2)).fit(X)
-    save_with_notes(model, tmp_path / "m", {})
+    save(model, tmp_path / "m", {})
     np.testing.assert_array_equal(load_with_notes(tmp_path / "m")[0].transform(X), model.transform(X))
 
 
@@ -386,7 +386,7 @@ def test_code_is_refused_and_the_old_file_stays(case: str, tmp_path: Path) -> No
     estimator, message = CODE[case]
     (tmp_path / "m").write_text("old")
     with pytest.raises(InvalidParameterError, match=message):
-        save_with_notes(clone(estimator).fit(data()), tmp_path / "m", {})
+        save(clone(estimator).fit(data()), tmp_path / "m", {})
     assert (tmp_path / "m").read_text() == "old"
     assert os.listdir(tmp_path) == ["m"]
 
@@ -394,7 +394,7 @@ def test_code_is_refused_and_the_old_file_stays(case: str, tmp_path: Path) -> No
 def test_only_fitted_models_are_saved(tmp_path: Path) -> None:
     for estimator in (*(cls() for cls in ESTIMATORS.values()), make_pipeline(StandardScaler(), PCA(1))):
         with pytest.raises(NotFittedError):
-            save_with_notes(estimator, tmp_path / "m", {})
+            save(estimator, tmp_path / "m", {})
 
 
 def test_places_that_cannot_be_written_to_are_named(tmp_path: Path) -> None:

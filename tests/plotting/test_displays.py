@@ -422,3 +422,20 @@ def test_rows_of_images_share_one_scale(grays: str | None, limits: tuple[float, 
 def test_images_that_do_not_fit(draw: Callable[[], Any], fragment: str) -> None:
     with pytest.raises(ValueError, match=fragment):
         draw()
+
+
+# -- pipelines ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_pipeline_is_drawn_as_its_last_step(iris: tuple[Any, np.ndarray, np.ndarray]) -> None:
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    _, X, _ = iris
+    pipeline = make_pipeline(StandardScaler(), PCA(3)).fit(X)
+    np.testing.assert_array_equal(ScoresDisplay.from_estimator(pipeline, X).scores, pipeline.transform(X))
+    np.testing.assert_array_equal(
+        SpectrumDisplay.from_estimator(pipeline).ratios, pipeline[-1].explained_variance_ratio_
+    )
+    with pytest.raises(ValueError, match="StandardScaler has no explained_variance_ratio_"):
+        SpectrumDisplay.from_estimator(StandardScaler().fit(X))

@@ -142,6 +142,10 @@ def fit_kernel_pca(
     progress = checked_listener(progress)
     one_of(NONE, CALLABLE).check_argument("open_checkpoint", open_checkpoint)
     rng = generator(rng, "rng")
+    if None not in (n_components, settings.n_components) and n_components != settings.n_components:
+        raise InvalidParameterError(
+            f"n_components={n_components!r} is not that of the settings, {settings.n_components!r}; give one of them."
+        )
     settings = settings if n_components is None else replace(settings, n_components=n_components)
     with device_context(X), overflow_allowed():
         given, X = X, training_rows(X, "kernel PCA")

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from gpukpca import PCA, BayesianPCA, IncrementalPCA, KernelPCA, LocalPCA, Nystrom, ProbabilisticPCA
 from gpukpca.kernels import RBF, Linear, Polynomial
-from gpukpca.persistence import save_with_notes
+from gpukpca.persistence import save
 from gpukpca.persistence.save_load import FORMAT
 
 ALGEBRA = 0.5 * RBF(gamma=0.1) + Linear() * Polynomial(degree=2)
@@ -33,4 +33,4 @@ if __name__ == "__main__":
     X, X_new = rng.standard_normal((12, 3)), rng.standard_normal((4, 3))
     for name, model in MODELS.items():
         notes = {"X_new": X_new, "scores": model.fit(X).transform(X_new)}
-        save_with_notes(model, Path(__file__).with_name(f"{name}_{FORMAT}.safetensors"), notes)
+        save(model, Path(__file__).with_name(f"{name}_{FORMAT}.safetensors"), notes)
