@@ -186,15 +186,6 @@ def test_pivoted_cholesky_finds_the_pivots_of_one_machine(client, operator, wrap
     assert found.residual_trace == pytest.approx(one.residual_trace, rel=1e-9)
 
 
-def test_pairs_are_reported(client):
-    reports: list[tuple[int, int]] = []
-    op = on_cluster(client, rows(), report=lambda done, of: reports.append((done, of)))
-    op @ np.ones((N, 1))
-    count = len(op.pairs.groups)
-    assert reports[-1] == (count, count)
-    assert reports == sorted(reports)
-
-
 # -- how work is shared out --------------------------------------------------------------------------------------------
 
 
@@ -228,16 +219,20 @@ def test_sums_are_made_in_float64_and_in_order():
     assert found.dtype == np.float32
 
 
-def test_a_pass_has_tasks_in_proportion_to_the_threads(client):
-    op, kinds = on_cluster(client, rows()), []
+def test_a_pass_has_tasks_in_proportion_to_the_threads_and_reports_its_pairs(client):
+    reports: list[tuple[int, int]] = []
+    op, kinds = on_cluster(client, rows(), report=lambda done, of: reports.append((done, of))), []
     op @ np.ones((N, 1))
+    groups = group_count(2)
+    count = groups * (groups + 1) // 2
+    assert len(op.pairs.groups) == count
+    assert reports[-1] == (count, count)
+    assert reports == sorted(reports)
     submit = op.pairs.cluster.submit
     op.pairs.cluster.submit = lambda *given, **named: kinds.append(named["name"]) or submit(*given, **named)
     op @ np.ones((N, 1))
-    groups = group_count(2)
-    assert (kinds.count("block"), kinds.count("sum")) == (groups, groups)
-    assert kinds.count("product") == groups * (groups + 1) // 2
-    assert len(kinds) == 2 * groups + groups * (groups + 1) // 2
+    assert (kinds.count("block"), kinds.count("sum"), kinds.count("product")) == (groups, groups, count)
+    assert len(kinds) == 2 * groups + count
 
 
 def test_tiles_are_cached_within_half_of_the_memory_of_the_workers(client):
@@ -553,28 +548,21 @@ def tasks_left(client: Any) -> set[str]:
     return {key.split("-")[1] for key in keys if key.startswith("gpukpca")}
 
 
-def test_nothing_is_left_on_the_workers(client):
-    gc.collect()  # what other tests left, but not what this one leaves
-    op = on_cluster(client, rows())
-    op @ np.ones((N, 2))
-    op.columns([1, 2])
-    until(
-        lambda: tasks_left(client) <= {"rows", "panel", "tiles", "shared", "Group", "block"}, "only what products need"
-    )
-    assert not {"product", "sum", "columns"} & tasks_left(client)
-    del op
-    until(lambda: not tasks_left(client), "no tasks")
-
-
-def test_an_interrupt_releases_the_tasks(client):
+def test_nothing_is_left_on_the_workers_of_an_interrupted_fit_either(client):
     def interrupt(done: int, of: int) -> None:
         raise KeyboardInterrupt
 
-    op = on_cluster(client, rows(), report=interrupt)
+    gc.collect()  # what other tests left, but not what this one leaves
+    kept = {"rows", "panel", "tiles", "shared", "Group", "block"}
+    op = on_cluster(client, rows())
+    op @ np.ones((N, 2))
+    op.columns([1, 2])
+    until(lambda: tasks_left(client) <= kept, "the end of products, sums and columns")
+    op.report = interrupt
     with pytest.raises(KeyboardInterrupt):
         op @ np.ones((N, 2))
     del op
-    until(lambda: not tasks_left(client), "no tasks")
+    until(lambda: not tasks_left(client), "the end of all tasks")
 
 
 def bytes_at_the_scheduler(client: Any) -> int:
@@ -673,41 +661,32 @@ def test_without_a_scheduler_there_is_an_error_in_time(impatient):
     until(lambda: client.status == "closed", "a closed client")  # by itself, once it has given up
 
 
-def test_others_do_the_work_of_a_worker_whose_memory_is_full_as_long_as_there_are_any(impatient):
-    with started(2) as local, client_of(local) as client:
-        op = on_cluster(client, rows())
-        expected = op @ np.ones((N, 1))
-        first, second = (worker.address for worker in op.source.cluster.workers)
-        for address in (first, second):
-            client.run(pause, workers=[address])
-            until(
-                lambda at=address: at not in [one.address for one in op.source.cluster.workers_now()], "a full worker"
-            )
-            if address == first:
-                np.testing.assert_array_equal(op @ np.ones((N, 1)), expected)
-        with pytest.raises(ClusterError, match=f"the worker at {first} takes no work, as its memory is full"):
-            op @ np.ones((N, 1))
-
-
 def pause(dask_worker: Any) -> None:
     """What a worker does whose memory is full, and whose disk is."""
     dask_worker.status = distributed.core.Status.paused
 
 
-def test_a_late_worker_takes_its_share(quiet):
+def test_late_workers_take_their_share_and_full_ones_none(impatient):
     V = rows(N, 2, seed=1)
     with started(1, threads_per_worker=2) as local, client_of(local) as client:
         op = on_cluster(client, rows())
         before = op @ V
         (first,) = set(op.pairs.homes)
         local.scale(2)
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=120)
         np.testing.assert_array_equal(op @ V, before)
         share = op.pairs.homes.count(first) / len(op.pairs.homes)
         assert 0.3 < share < 0.7
         (second,) = set(op.pairs.homes) - {first}
         tiles = client.run(lambda dask_worker: sum("-tiles-" in str(key) for key in dict(dask_worker.data)))
         assert tiles[second] >= op.pairs.homes.count(second)
+        for full, takes_work in ((first, {second}), (second, set())):
+            client.run(pause, workers=[full])
+            until(lambda left=takes_work: {one.address for one in op.source.cluster.workers_now()} == left, "a pause")
+            if takes_work:
+                np.testing.assert_array_equal(op @ V, before)
+        with pytest.raises(ClusterError, match=f"the worker at {first} takes no work, as its memory is full"):
+            op @ V
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------
