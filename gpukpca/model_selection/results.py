@@ -26,8 +26,9 @@ def results_table(grid: list[dict[str, Any]], folds: SearchResult) -> dict[str, 
     table |= {f"std_{name}": values.std(axis=1) for name, values in columns.items()}
     table |= {f"split{k}_test_score": values for k, values in enumerate(columns["test_score"].T.copy())}
     means = table["mean_test_score"]
-    worst = np.nanmin(means, initial=0.0) - 1.0
-    table["rank_test_score"] = rankdata(-np.where(np.isnan(means), worst, means), method="min").astype(np.int32)
+    scored = ~np.isnan(means)
+    table["rank_test_score"] = np.full(len(grid), 1 + np.sum(scored), dtype=np.int32)
+    table["rank_test_score"][scored] = rankdata(-means[scored], method="min")
     table |= {f"param_{name}": _parameter_column(name, grid) for name in sorted({name for one in grid for name in one})}
     return table | {"params": grid}
 

@@ -282,6 +282,16 @@ FAILURES = {
         "n_components=8 is more than the 5 training rows of the fold",
         8,
     ),
+    "data in large units": (
+        {
+            "gammas": [2e-21],
+            "n_components": [2, 8],
+            "cv": [(np.arange(10, 20), np.arange(10)), (range(5), range(5, 20))],
+        },
+        1e10 * blobs(20),
+        "n_components=8 is more than the 5 training rows of the fold",
+        8,
+    ),
     "an indefinite kernel": (
         {"kernel": "sigmoid", "gammas": [0.01, 5.0], "n_components": [1, 15], "cv": 2},
         np.random.default_rng(0).standard_normal((40, 6)),
