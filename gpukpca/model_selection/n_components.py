@@ -256,6 +256,10 @@ def compare_rules(
     InvalidParameterError, ValueError
         Settings out of range, data with NaN or infinity.
     """
+    A_SHARE.check_argument("share", share)
+    SHARE.check_argument("quantile", quantile)
+    if error is not None:
+        RULES["error"].takes.check_argument("error", error)
     known = _spectrum_of(model_or_X)
     if error is None:
         error = (1.0 - share) * known.total * (known.n - 1) / known.n

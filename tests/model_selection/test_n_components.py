@@ -294,6 +294,21 @@ def test_wrong_arguments_are_named(rng, arguments, message):
         n_components_for(planted(rng), **arguments)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("share", "a", r"a share in \(0, 1\]"),
+        ("share", 0.0, r"a share in \(0, 1\]"),
+        ("error", "a", "an error >= 0"),
+        ("quantile", "a", "between 0 and 1"),
+        ("n_draws", 0, "integer"),
+    ],
+)
+def test_a_comparison_names_wrong_arguments(rng, name, value, allowed):
+    with pytest.raises(InvalidParameterError, match=f"{name}={value!r} is not allowed; it must be .*{allowed}"):
+        compare_rules(planted(rng), **{name: value})
+
+
 def test_bad_data_are_refused(rng):
     X = planted(rng)
     X[3, 4] = np.nan
