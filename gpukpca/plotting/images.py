@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpukpca._typing import Array, ArrayLike, Vector
+from gpukpca.backend.namespace import namespace_of
 from gpukpca.plotting.display import Display, host, new_figure, ratios_of
 from gpukpca.plotting.style import SMALL, classes_of
 
@@ -211,9 +212,8 @@ def _spread_samples(n: int, labels: Any) -> np.ndarray:
 
 def _reconstructed(model: Any, scores: Any, count: int) -> Any:
     """Return samples reconstructed from their first `count` components."""
-    cut = scores + 0  # a copy, in any array library
-    cut[:, count:] = 0
-    return model.inverse_transform(cut)
+    xp = namespace_of(scores)
+    return model.inverse_transform(xp.concat([scores[:, :count], xp.zeros_like(scores[:, count:])], axis=1))
 
 
 def _show(ax: Any, image: np.ndarray, colors: str, low: float, high: float) -> None:

@@ -11,7 +11,8 @@ from gpukpca.plotting.style import INK, LEGEND, LINE, PLAIN, TITLE, tidy
 
 # Beyond this factor between the errors their axis is logarithmic.
 WIDE = 20.0
-FLOOR = 1e-12
+# On a logarithmic axis an error of zero is drawn at this part of the smallest positive one.
+ZERO_AT = 0.1
 
 
 class SearchDisplay(Display):
@@ -49,23 +50,27 @@ class SearchDisplay(Display):
         params = self.results["params"]
         best = params[self.best_index]
         across, lines = self.drawn[0], (*self.drawn, None)[1]
-        errors = np.maximum(-np.asarray(self.results["mean_test_score"]), FLOOR)
+        errors = 0.0 - np.asarray(self.results["mean_test_score"])
         fixed = {name: value for name, value in best.items() if name not in self.drawn}
         chosen = [i for i, one in enumerate(params) if fixed.items() <= one.items()]
         chosen.sort(key=lambda i: params[i][across])
+        finite = errors[chosen][np.isfinite(errors[chosen])]
+        heights = errors
+        if finite.min() >= 0 and WIDE * finite.min() < finite.max():
+            ax.set_yscale("log")
+            heights = np.maximum(errors, ZERO_AT * finite[finite > 0].min())
         values = sorted({params[i][lines] for i in chosen}) if lines else [None]
         for k, value in enumerate(values):
             rows = [i for i in chosen if lines is None or params[i][lines] == value]
             color = PLAIN if lines is None else _shade(k, len(values))
-            ax.plot([params[i][across] for i in rows], errors[rows], color=color, marker="o", ms=3.5, label=str(value))
-        at = best[across], errors[self.best_index]
+            ax.plot([params[i][across] for i in rows], heights[rows], color=color, marker="o", ms=3.5, label=str(value))
+        at = best[across], heights[self.best_index]
         ax.plot(*np.array([at]).T, marker="o", ms=11, markerfacecolor="none", markeredgecolor=LINE, markeredgewidth=1.8)
-        ax.annotate(f"{at[1]:.3g}", at, xytext=(8, -12), textcoords="offset points", fontsize=9, color=INK)
-        finite = errors[chosen][np.isfinite(errors[chosen])]
+        ax.annotate(
+            f"{errors[self.best_index]:.3g}", at, xytext=(8, -12), textcoords="offset points", fontsize=9, color=INK
+        )
         if across != "n_components":
             ax.set_xscale("log")
-        if finite.max() > WIDE * finite.min():
-            ax.set_yscale("log")
         ax.set_xlabel("components" if across == "n_components" else "gamma")
         ax.set_ylabel("mean squared error of held-out rows")
         folds = sum(name.startswith("split") and name.endswith("_test_score") for name in self.results)

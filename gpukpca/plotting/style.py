@@ -142,9 +142,14 @@ def draw_legend(owner: Any, classes: np.ndarray | None, **place: Any) -> None:
 
 
 def check_lengths(scores: np.ndarray, labels: Any, names: Any = None) -> None:
-    """Raise where scores are no matrix, or labels or names are not one a row."""
+    """Raise where scores are no matrix of finite numbers, or labels or names are not one a row."""
     if scores.ndim != 2 or 0 in scores.shape:
         raise ValueError(f"scores must have shape (n, p) with n, p >= 1; got {scores.shape}.")
+    if len(rows := np.flatnonzero(~np.all(np.isfinite(scores), axis=1))):
+        raise ValueError(
+            f"{len(rows)} of {len(scores)} rows of scores have NaN or infinity, the first is row {rows[0]}; leave "
+            "them out."
+        )
     for what, values in (("labels", labels), ("names", names)):
         if values is not None and len(values) != len(scores):
             raise ValueError(f"{len(values)} {what} for {len(scores)} rows of scores.")

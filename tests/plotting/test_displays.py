@@ -276,6 +276,7 @@ def test_degenerate_scores_are_drawn(n: int, p: int) -> None:
         (np.zeros((3, 2)), {"names": ["a", "b"]}, "2 names for 3 rows"),
         (np.zeros((3, 2)), {"labels": [1, 2, 3, 4]}, "4 labels for 3 rows"),
         (np.zeros(3), {}, r"shape \(n, p\)"),
+        (np.array([[0.0, 1.0], [np.nan, 1.0], [2.0, np.inf]]), {}, "2 of 3 rows of scores .* the first is row 1"),
     ],
 )
 def test_lengths_are_checked(scores: np.ndarray, options: dict[str, Any], fragment: str) -> None:
@@ -358,6 +359,25 @@ def test_a_search_over_counts_alone_is_one_line() -> None:
         SearchDisplay.from_estimator(KernelPCACV("linear", n_components=2, cv=2).fit(X))
 
 
+@pytest.mark.parametrize(
+    ("errors", "heights", "scale", "written"),
+    [
+        ([3e-15, 2e-15, 1e-15], [3e-15, 2e-15, 1e-15], "linear", "1e-15"),
+        ([1.0, 1e-20, 4e-20], [1.0, 1e-20, 4e-20], "log", "1e-20"),
+        ([1.0, 0.5, 0.0], [1.0, 0.5, 0.05], "log", "0"),
+        ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0], "linear", "0"),
+        ([-0.2, -0.9, 0.1], [-0.2, -0.9, 0.1], "linear", "-0.9"),
+    ],
+)
+def test_small_errors_of_a_search_are_drawn_as_they_are(
+    errors: list[float], heights: list[float], scale: str, written: str
+) -> None:
+    results = {"params": [{"gamma": gamma} for gamma in (0.1, 1.0, 10.0)], "mean_test_score": np.negative(errors)}
+    ax = SearchDisplay(results, int(np.argmin(errors))).plot().ax_
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), heights, rtol=1e-15)
+    assert (ax.get_yscale(), texts(ax)) == (scale, [written])
+
+
 # -- images ------------------------------------------------------------------------------------------------------------
 
 
@@ -395,6 +415,15 @@ def test_reconstructions_undo_whitening_and_scaling(counts: tuple[int, ...], las
     assert axes[-1].get_title().split("\n")[0] == last
     if last == "K = 61":
         np.testing.assert_allclose(pixels(axes[-1]), X[7], atol=1e-9)
+
+
+def test_samples_in_arrays_that_cannot_be_written_are_reconstructed() -> None:
+    numpy = pytest.importorskip("jax").numpy
+    X = np.random.default_rng(0).standard_normal((12, 6)).astype("float32")
+    expected = ImageRowsDisplay.from_estimator(PCA(3).fit(X), X, (2, 3)).ax_
+    axes = ImageRowsDisplay.from_estimator(PCA(3).fit(numpy.asarray(X)), numpy.asarray(X), (2, 3)).ax_
+    for ax, other in zip(axes.ravel(), expected.ravel(), strict=True):
+        np.testing.assert_allclose(pixels(ax), pixels(other), atol=1e-4)
 
 
 @pytest.mark.parametrize(("grays", "limits"), [(None, (30.0, 46.0)), ("PCA", (0.0, 8.0))])
