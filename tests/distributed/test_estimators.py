@@ -510,7 +510,9 @@ WIDE = pytest.param(
 @pytest.mark.parametrize("estimator", [KernelPCA(2), PCA(2)], ids=["KernelPCA", "PCA"])
 def test_digits_that_are_lost_are_reported_at_the_line_of_the_caller(active, estimator, dtype):
     X = (data(60) * 2.0 ** (52 if dtype == "uint64" else 0)).clip(0).astype(dtype)
-    text = r"2\*\*53" if dtype == "uint64" else "extended precision"
+    text = (
+        rf"integers up to {X.max()} exceed 2\*\*53 and lose" if dtype == "uint64" else "extended precision is reduced"
+    )
     with pytest.warns(exceptions.PrecisionWarning, match=text) as caught:
         estimator.fit(chunked(X, 20))
     assert caught[0].filename == __file__

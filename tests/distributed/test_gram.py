@@ -329,17 +329,6 @@ def test_dtypes_are_those_of_the_chunks(client, name):
     np.testing.assert_array_equal(gathered(found), made(rows()).compute().astype(dtype))
 
 
-def test_digits_that_float64_cannot_hold_are_named(client):
-    integers = np.array([[2**53 + 1, 0], [1, -3]])
-    for X, text in (
-        (integers, "integers up to 9007199254740993 exceed 2**53 and lose digits in float64."),
-        (rows().astype(np.longdouble), "extended precision is reduced to float64."),
-        (rows(), ""),
-    ):
-        found = ClusterRows.of_dask(da.from_array(X, chunks=(1 if X is integers else 30, -1)), Cluster(client))
-        assert found.lost_digits == (text if X.dtype != np.float64 else "")  # the widest type of some machines
-
-
 WRONG = {
     "one dimension": (lambda: da.ones(5), ValueError, r"expected a 2D Dask array, got 1 dimension"),
     "no rows": (lambda: da.zeros((0, 3)), ValueError, r"0 sample\(s\): every chunk is empty"),
