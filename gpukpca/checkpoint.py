@@ -19,7 +19,8 @@ from gpukpca._files import check_writable
 from gpukpca._formatting import format_bytes, printable
 from gpukpca._rules import FOLDER, number
 from gpukpca.backend.column_basis import ColumnBasis
-from gpukpca.backend.namespace import overflow_allowed, to_host
+from gpukpca.backend.namespace import from_host, overflow_allowed, to_host
+from gpukpca.backend.random import generator, standard_normal
 from gpukpca.eigen.krylov_state import KrylovState, KrylovTask, Phase
 from gpukpca.exceptions import CheckpointError, CheckpointWarning, warn_user
 
@@ -31,6 +32,8 @@ AGAIN = "Choose another folder, or delete the files state-*.safetensors in this 
 ONE_FIT = "A folder is for one fit: cross-validation and searches make many, which cannot share one"
 # How far the basis may be from orthonormal: rounding leaves 1e-5.
 SKEW = 1e-3
+# The field of a fingerprint that kernels of the user have: a hash of a few entries.
+KERNEL_VALUES = "kernel_values"
 
 Fingerprint = dict[str, str]
 # Takes the stage of an event, its text, and the passes done.
@@ -147,9 +150,16 @@ class FolderCheckpointer:
                 draft.unlink()
 
     def resumed(self, task: KrylovTask) -> KrylovState | None:
-        """Return the stored state, once."""
+        """Return the stored state, once.
+
+        Raise `CheckpointError` where a kernel of the user gives other products now; that check takes one product.
+        """
         state, self._stored = self._stored, None
         if state is not None:
+            if KERNEL_VALUES in self._fingerprint and not _has_products_of(state, task):
+                another = f"{self._folder} is the checkpoint of another fit"
+                changed = f"kernel={self._fingerprint['kernel']} has other values now"
+                raise CheckpointError(f"{another}: {changed}. {AGAIN}.")
             where = f"pass {state.n_passes} from {self._folder}"
             how = "resumed at" if state.continues(task) else "other settings: started with the components of"
             self._report("resumed", f"{how} {where}", state.n_passes)
@@ -288,3 +298,15 @@ def _unpacked(header: Header, arrays: Arrays) -> KrylovState:
     if not (skew <= SKEW and gap <= SKEW * np.max(np.abs(state.T))):
         raise ValueError("its basis is not orthonormal, or its products are those of another basis")
     return state
+
+
+def _has_products_of(state: KrylovState, task: KrylovTask) -> bool:
+    """Return whether a random combination of the columns has the stored product; 1.5e-8 of it may differ in float64."""
+    Q, W = state.Q.array, state.W.array
+    weights = standard_normal(generator(0), (Q.shape[1], 1), Q)
+    weights /= np.linalg.norm(weights)
+    product = to_host(task.op @ from_host(Q @ weights, task.op.like)).astype(np.float64)
+    gap = np.linalg.norm(np.ldexp(product, -(state.exponent or 0)) - W @ weights)
+    # Centering cancels numbers of the size 1ᵀK1/n, the sum of the column means, and leaves their rounding.
+    canceled = 0.0 if state.means is None else np.ldexp(abs(float(np.sum(state.means))), -(state.exponent or 0))
+    return bool(gap <= task.eps**0.5 * np.linalg.norm(state.T) + 100.0 * task.eps * canceled)

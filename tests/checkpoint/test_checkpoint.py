@@ -422,6 +422,34 @@ def test_code_of_the_user_is_distinguished_by_its_values(kind: str, tmp_path: Pa
     assert_same(model, KernelPCA(**settings).fit(data))
 
 
+@pytest.mark.parametrize("done", [3, 10**6])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_code_of_the_user_that_changed_between_the_sampled_rows_is_refused(
+    done: int, dtype: str, tmp_path: Path
+) -> None:
+    """The hash of a few entries is the same; the eigenvalues are not."""
+    data = rows(120, dtype=dtype)
+    sampled = {row.tobytes() for row in data[np.linspace(0, 119, _fingerprint.SAMPLE).astype(int)]}
+
+    def kernel(x: Any, y: Any) -> float:
+        value = closure(0.2)(x, y)
+        return value if x.tobytes() in sampled or y.tobytes() in sampled else factor * value
+
+    factor, settings = 1.0, {**SETTINGS, "gamma": None, "kernel": kernel, "tol": 1e-5}
+    if done == 3:
+        interrupt(tmp_path, done, data, **settings)
+    else:
+        KernelPCA(**settings, checkpoint=tmp_path).fit(data)
+    before = contents(tmp_path)
+    for parameters in ({}, {"n_components": 2}):
+        factor = 1.01
+        with pytest.raises(CheckpointError, match=r"kernel=.*kernel.* has other values now\. Choose another folder"):
+            resume(tmp_path, data, **{**settings, **parameters})
+        assert contents(tmp_path) == before
+    factor = 1.0
+    assert resume(tmp_path, data, **settings)[1][0].startswith("resumed at pass")
+
+
 def test_a_description_has_all_digits_and_is_the_same_in_every_process() -> None:
     third = 1.0 / 3.0
     assert repr(third) in described(RBF(gamma=third) + Matern(nu=1.5))
