@@ -180,11 +180,13 @@ class FolderCheckpointer:
         return self
 
     def __exit__(self, kind: Any, *_: object) -> None:
-        if self._handler is not None:
-            signal.signal(signal.SIGUSR1, self._handler)
-        if kind is not None and self._unwritten is not None and self._unwritten.is_intact:
-            with suppress(Exception):  # the exception that ends the fit says more, such as a lost device
-                self._write(self._unwritten)
+        try:
+            if kind is not None and self._unwritten is not None and self._unwritten.is_intact:
+                with suppress(Exception):  # the exception that ends the fit says more, such as a lost device
+                    self._write(self._unwritten)
+        finally:
+            if self._handler is not None:
+                signal.signal(signal.SIGUSR1, self._handler)
 
     def _request(self, *_: object) -> None:
         self._is_due = True

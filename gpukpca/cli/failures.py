@@ -92,7 +92,7 @@ def failures_in_one_line(debug: bool, checkpoint: Path | None = None) -> Iterato
     With `debug` print tracebacks. `checkpoint` is the folder that interrupted work may leave to resume from.
     """
     try:
-        with _terminations_raised():
+        with _signals_handled():
             yield
     except Terminated:
         fail(f"terminated; {_left_in(checkpoint)}", TERMINATED, "")
@@ -123,8 +123,11 @@ def _left_in(checkpoint: Path | None) -> str:
 
 
 @contextmanager
-def _terminations_raised() -> Iterator[None]:
-    """Raise `Terminated` at SIGTERM; only the main thread can set handlers of signals."""
+def _signals_handled() -> Iterator[None]:
+    """Raise `Terminated` at SIGTERM, and ignore SIGUSR1 where no iteration runs; only the main thread can set handlers.
+
+    Without a handler SIGUSR1 would end the process, also while it reads the input or writes the results.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -132,11 +135,15 @@ def _terminations_raised() -> Iterator[None]:
     def terminate(*_: Any) -> NoReturn:
         raise Terminated
 
-    before = signal.signal(signal.SIGTERM, terminate)
+    handlers: dict[int, Any] = {signal.SIGTERM: terminate}
+    if hasattr(signal, "SIGUSR1"):
+        handlers[signal.SIGUSR1] = signal.SIG_IGN
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)  # a handler that is not of Python is None
 
 
 @contextmanager

@@ -262,6 +262,19 @@ def test_sigusr1_writes_at_the_end_of_the_pass_and_the_fit_goes_on(tmp_path: Pat
     assert signal.getsignal(signal.SIGUSR1) is before
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals of POSIX")
+def test_sigusr1_while_the_last_checkpoint_is_written_ends_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds the handler of the fit, not that of the process."""
+    before, handlers = signal.getsignal(signal.SIGUSR1), []
+    monkeypatch.setattr(os, "fsync", lambda handle: handlers.append(signal.getsignal(signal.SIGUSR1)))
+    interrupt(tmp_path, 3, **SETTINGS)
+    assert handlers
+    assert before not in handlers
+    assert signal.getsignal(signal.SIGUSR1) is before
+
+
 PROCESS = """
 import sys
 from gpukpca import KernelPCA, Checkpoint

@@ -86,6 +86,40 @@ def test_without_a_checkpoint_sigterm_leaves_nothing() -> None:
     assert os.listdir() == ["x.npy"]
 
 
+# A process that gets SIGUSR1 before its input is read, after its last pass, and while its results are written.
+SIGNALED = """
+import os, signal, gpukpca.cli.fit as fit
+def signaled(name):
+    real = getattr(fit, name)
+    def call(*arguments):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        print(name, flush=True)
+        return real(*arguments)
+    setattr(fit, name, call)
+for name in ("_prepared", "_facts", "_write"):
+    signaled(name)
+from gpukpca.cli import main
+main()
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals of POSIX")
+@pytest.mark.parametrize("more", [[], ["--checkpoint", "c"]], ids=["no folder", "folder"])
+def test_sigusr1_outside_the_iteration_ends_no_process(more: list[str]) -> None:
+    child = subprocess.run([sys.executable, "-c", SIGNALED, *FIT, *more], capture_output=True, text=True, timeout=60)
+    assert (child.returncode, child.stderr) == (0, "")
+    assert [name for name in ("_prepared", "_facts", "_write") if name not in child.stdout.splitlines()] == []
+    assert Path("s.npz").exists()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals of POSIX")
+def test_the_handler_of_sigusr1_is_restored() -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+    with failures_in_one_line(False):
+        assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
+    assert signal.getsignal(signal.SIGUSR1) is before
+
+
 def test_the_options_of_checkpoints_are_checked() -> None:
     before = signal.getsignal(signal.SIGTERM)
     result = command(*FIT, "--checkpoint", "c")
