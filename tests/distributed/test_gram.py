@@ -102,7 +102,7 @@ def processes(two_processes: Any) -> Any:
 
 
 def settle(client: Any) -> None:
-    """Wait until a worker may end: one that ends before its nanny has heard of its start is not started again."""
+    """Wait until two workers run: a death leaves one for the work, however late a busy machine starts another."""
 
     def are_settled() -> bool:
         running = [nanny.process.status == distributed.core.Status.running for nanny in client.cluster.workers.values()]
