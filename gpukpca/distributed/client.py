@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import sys
 import time
@@ -60,7 +61,7 @@ class Cluster:
     InvalidParameterError
         The client is asynchronous, closed, or used in a task that keeps its thread.
     ClusterError
-        There are no workers, or they run another version of gpukpca.
+        There are no workers, one does not answer, or they run another version of gpukpca.
     """
 
     def __init__(self, client: Any, waiting: Callable[[str], None] | None = None) -> None:
@@ -73,7 +74,8 @@ class Cluster:
         self._idle_since: float | None = None
         self._waiting, self._reported = waiting, False
         self._direct = True
-        self.results([self.submit(int, name="first")], ["the first task"])  # an adaptive cluster starts a worker
+        if not self.workers_now():  # an adaptive cluster starts a worker for a task
+            self.results([self.submit(int, name="first")], ["the first task"])
         self.workers = self.workers_now()
         if not self.workers:
             raise self._lost("the first task")
@@ -99,8 +101,31 @@ class Cluster:
         return [worker for worker in self._known_workers() if worker.takes_work]
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-        """Return the result of a function on every worker that computes it, by address."""
-        found: dict[str, Any] = self.client.run(function, *arguments, on_error="ignore")
+        """Return the result of a function on every worker that computes it, by address.
+
+        Raises
+        ------
+        ClusterError
+            Workers have not answered for as long as `patience`, as their process is stopped.
+        """
+        addresses = [worker.address for worker in self._known_workers()]
+
+        async def ask() -> list[Any]:
+            settings = {"on_error": "ignore", "callback_timeout": self.patience}
+            asked = [self.client.run(function, *arguments, workers=[one], **settings) for one in addresses]
+            return await asyncio.gather(*asked, return_exceptions=True)
+
+        answers = self.client.sync(ask)
+        if silent := [one for one, answer in zip(addresses, answers, strict=True) if isinstance(answer, TimeoutError)]:
+            raise ClusterError(
+                f"{pluralize(len(silent), 'worker')} did not answer within {self.patience:g} s: {', '.join(silent)}. "
+                "Restart what is stopped or out of reach, then fit again."
+            )
+        found: dict[str, Any] = {}
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+            found |= answer
         return found
 
     def check_gpus(self) -> None:

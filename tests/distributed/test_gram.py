@@ -512,7 +512,7 @@ def test_a_fit_inside_a_task_is_rejected_unless_the_task_lets_go_of_its_thread(c
 
 
 def test_another_version_on_a_worker_is_named(client, monkeypatch):
-    monkeypatch.setattr(client, "run", lambda *given, **named: {"tcp://worker:1": "0.1"})
+    monkeypatch.setattr(Cluster, "run", lambda *given, **named: {"tcp://worker:1": "0.1"})
     with pytest.raises(ClusterError, match=r"the worker at tcp://worker:1 runs gpukpca 0\.1"):
         Cluster(client)
 
