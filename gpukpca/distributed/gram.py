@@ -71,9 +71,10 @@ class DaskGram(SymmetricOperator):
 
     Notes
     -----
-    A product has about 5 tasks for every thread of the cluster. It moves at most n b items to a worker and 2 n b from
-    it; rows of X move once, n d items to a worker at most. Sums are made in float64 in an order that depends on the
-    groups alone, so a product is the same to the last bit whichever workers end or join.
+    A product has 2 g + g (g + 1) / 2 tasks for g groups. For t threads g = ⌈√(8 t)⌉, or up to half more where the rows
+    are in that many panels already. A product moves at most n b items to a worker and 2 n b from it; rows of X move
+    once, n d items to a worker at most. Sums are made in float64 in an order that depends on the groups alone, so a
+    product is the same to the last bit whichever workers end or join.
     """
 
     def __init__(
@@ -179,11 +180,10 @@ class TilePairs:
 
     def settle(self) -> None:
         """Submit the pairs that were lost, and those whose worker changes with the workers of now."""
-        before, homes = self._threads, self.homes
-        workers = self.cluster.workers_now() or self.cluster.workers
+        homes, workers = self.homes, self.cluster.workers_now() or self.cluster.workers
         now = {worker.address: worker.threads for worker in workers}
-        if now != before:
-            homes, self._threads = place_pairs(self._costs, homes, now), now
+        if now != self._threads:
+            homes = place_pairs(self._costs, homes, now)
         # With fewer workers than at the start each has more pairs, and no room for more tiles.
         cached = self._cached if sum(now.values()) >= self.cluster.threads else 0.0
         for k, (pair, home) in enumerate(zip(self.groups, homes, strict=True)):
@@ -192,7 +192,7 @@ class TilePairs:
                 self._tiles[k] = self.cluster.submit(
                     TilePair, self._kernel, *groups, arguments=(cached,), name="tiles", worker=home
                 )
-        self.homes = homes
+        self.homes, self._threads = homes, now
 
     def product(self, V: np.ndarray, report: TileReport | None) -> np.ndarray:
         """Return K @ V."""
