@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,24 +13,18 @@ from gpukpca._typing import Array
 from gpukpca.backend.device import device_context, is_on_gpu
 from gpukpca.backend.namespace import empty_like, indices, item_size, move, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.parallel import row_slices, single_threaded_blas
+from gpukpca.exceptions import RankWarning
 from gpukpca.gram.product import compute_tile
 from gpukpca.gram.tiled import UpperTiles
 from gpukpca.gram.tiling import tile_edge_for
 from gpukpca.kernels.base import Kernel
-from gpukpca.kernels.prepared import PreparedRows
-
-Warned = tuple[str, type[Warning]]
-
-# Python catches warnings for all threads of a process at once.
-_catching = threading.Lock()
+from gpukpca.kernels.prepared import PreparedRows, kept_warnings
 
 
-def prepare_rows(kernel: Kernel, rows: Array, template: PreparedRows) -> tuple[PreparedRows, list[Warned]]:
-    """Return prepared rows, and the warnings of the kernel, which nobody would see on a worker."""
-    with overflow_allowed(), _catching, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        prepared = kernel.prepare(rows, like=template)
-    return prepared, [(str(one.message), one.category) for one in caught if issubclass(one.category, UserWarning)]
+def prepare_rows(kernel: Kernel, rows: Array, template: PreparedRows) -> tuple[PreparedRows, list[str]]:
+    """Return prepared rows, and the warnings of the kernel about them, which nobody would see on a worker."""
+    with kept_warnings() as kept:
+        return kernel.prepare(rows, like=template), kept
 
 
 class Group:
@@ -145,15 +138,15 @@ def panel_columns(
     return C
 
 
-def panel_diagonal(panel: Array, kernel: Kernel, template: PreparedRows) -> tuple[Array, list[Warned]]:
+def panel_diagonal(panel: Array, kernel: Kernel, template: PreparedRows) -> tuple[Array, list[str]]:
     """Return k(x, x) of the rows of a panel, and the warnings of the kernel."""
     rows, warned = prepare_rows(kernel, panel, template)
     return kernel.tile_diagonal(rows), warned
 
 
-def warn_once_a_kind(by_panel: Sequence[Sequence[Warned]]) -> None:
-    """Warn in this process of the warnings of kernels on workers: of each kind once, with the text of the first."""
-    for kind in {kind: None for warned in by_panel for _, kind in warned}:
-        found = [(k, message) for k, warned in enumerate(by_panel) for message, which in warned if which is kind]
+def warn_once(by_panel: Sequence[Sequence[str]]) -> None:
+    """Warn once in this process of what kernels on workers warned of, with the first text."""
+    found = [(k, texts[0]) for k, texts in enumerate(by_panel) if texts]
+    if found:
         others = f" Likewise in {pluralize(len(found) - 1, 'other panel')}." if len(found) > 1 else ""
-        warnings.warn(f"panel {found[0][0]} of the rows: {found[0][1]}{others}", kind, stacklevel=3)
+        warnings.warn(f"panel {found[0][0]} of the rows: {found[0][1]}{others}", RankWarning, stacklevel=3)

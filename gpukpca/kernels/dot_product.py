@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter
 from functools import cached_property
 from itertools import combinations_with_replacement
@@ -26,10 +25,10 @@ from gpukpca.backend.rows import (
     stored_means,
     take_rows,
 )
-from gpukpca.exceptions import InvalidParameterError, RankWarning
+from gpukpca.exceptions import InvalidParameterError
 from gpukpca.kernels.bandwidth import Gamma
 from gpukpca.kernels.base import Kernel
-from gpukpca.kernels.prepared import DataRows, PreparedRows
+from gpukpca.kernels.prepared import DataRows, PreparedRows, warn_of_rows
 from gpukpca.kernels.validation import NOT_NEGATIVE
 
 # The largest degree of explicit monomials: the factorials stay within the range of numbers.
@@ -249,7 +248,7 @@ class Cosine(_DotKernel):
             # New rows come in panels, whose row numbers the user does not know.
             first = "" if like is not None and like.n_rows else f", the first is row {zeros[0]}"
             text = f"Cosine: {zeros.size} row(s) are zero{first}; their kernel values are set to 0."
-            warnings.warn(text, RankWarning, stacklevel=2)
+            warn_of_rows(text)
         return DotRows(divided_rows(X, np.where(norms > 0, norms, 1.0)), 1.0, copied=True)
 
     def tile_diagonal(self, a: DotRows) -> Array:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from copy import copy
 from dataclasses import is_dataclass
 from typing import Any, Self
@@ -9,6 +13,10 @@ from typing import Any, Self
 from gpukpca._typing import Array
 from gpukpca.backend.namespace import is_foreign, is_numpy, move, real_floating
 from gpukpca.backend.rows import gather_rows, take_rows
+from gpukpca.exceptions import RankWarning
+
+# The list that keeps warnings about rows in this thread: `warnings.catch_warnings` acts on all threads of a process.
+_kept: ContextVar[list[str] | None] = ContextVar("_kept", default=None)
 
 
 class PreparedRows:
@@ -82,3 +90,22 @@ class DataRows(PreparedRows):
 
     def take(self, indices: Any) -> Self:
         return self.with_data(gather_rows(self.data, indices))
+
+
+def warn_of_rows(text: str) -> None:
+    """Warn of rows that a kernel cannot use, at the line that called `prepare_rows`."""
+    if (kept := _kept.get()) is None:
+        warnings.warn(text, RankWarning, stacklevel=3)
+    else:
+        kept.append(text)
+
+
+@contextmanager
+def kept_warnings() -> Iterator[list[str]]:
+    """Keep the texts of `warn_of_rows` in a list, for this thread."""
+    texts: list[str] = []
+    token = _kept.set(texts)
+    try:
+        yield texts
+    finally:
+        _kept.reset(token)
