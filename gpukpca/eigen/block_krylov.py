@@ -178,7 +178,7 @@ class BlockKrylov(Solver):
         report: PassReport | None,
         checkpointer: Checkpointer | None,
     ) -> EigenResult:
-        task = self._task(op, p, rng, looks_late=checkpointer is None)
+        task = self._task(op, p, rng, launches_early=checkpointer is None)
         state = None if checkpointer is None else resumed_state(task, checkpointer)
         state = state or first_state(task, self.start)
         while not state.is_done:
@@ -189,8 +189,8 @@ class BlockKrylov(Solver):
                 report(state.n_passes, task.limit, state.residual, task.tol)
         return result(task, state)
 
-    def _task(self, op: SymmetricOperator, p: int, rng: np.random.Generator, looks_late: bool) -> KrylovTask:
-        """Return the task of p eigenpairs of an operator; with a checkpointer no look is late."""
+    def _task(self, op: SymmetricOperator, p: int, rng: np.random.Generator, launches_early: bool) -> KrylovTask:
+        """Return the task of p eigenpairs of an operator; with a checkpointer no product is launched early."""
         n, on_gpu = op.shape[0], is_on_gpu(op.like)
         b = self.width(n, p, on_gpu)
         limit = self.most_passes(p, b)
@@ -203,7 +203,7 @@ class BlockKrylov(Solver):
             limit=limit,
             tol=self.tol or default_tolerance(op.dtype),
             is_fixed=self.passes is not None,
-            looks_late=on_gpu and looks_late,
+            launches_early=on_gpu and launches_early,
         )
 
 

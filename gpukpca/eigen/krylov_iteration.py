@@ -35,8 +35,8 @@ from gpukpca.eigen.residuals import (
 from gpukpca.eigen.result import EigenResult
 from gpukpca.exceptions import ConvergenceError, InvalidParameterError
 
-# Before this pass ordinary spectra have not converged, and a look costs a small eigenproblem.
-FIRST_LOOK = 3
+# Before this pass ordinary spectra have not converged, and a check costs a small eigenproblem.
+FIRST_CHECK = 3
 PROBES = 2
 PASSES_WITH_START = 3
 # Sums of products over the passes err by this many times the least rounding.
@@ -47,8 +47,8 @@ MOST_STAGNANT = 3
 NEARLY_ORTHONORMAL = 0.3
 # Directions smaller than this many eps of the operator's size are rounding noise.
 DROP_FACTOR = 50.0
-# The next look is not expected to be the last if residuals that fall so many times faster would still miss the target.
-# On 34 spectra in both precisions this held for half of the looks; 3 of 1956 passes were launched in vain.
+# The next check is not expected to be the last if residuals that fall so many times faster would still miss the target.
+# On 34 spectra in both precisions this held for half of the checks; 3 of 1956 passes were launched in vain.
 FASTEST = 3.0
 # In place of 0 in logarithms.
 TINY = 1e-300
@@ -148,14 +148,14 @@ def _extend(task: KrylovTask, state: KrylovState) -> KrylovState:
     is_last = state.n_passes >= task.limit
     block = None if is_last else _next_block(task, state, remainder)
     goes_on = block is not None and state.Q.count + block.shape[1] <= task.max_columns
-    is_early = state.n_passes < FIRST_LOOK or state.Q.count < task.p or task.is_fixed
+    is_early = state.n_passes < FIRST_CHECK or state.Q.count < task.p or task.is_fixed
     if goes_on and is_early:
         return replace(state, block=block, residual=None)
     outside = inner_products(remainder, remainder)
     del remainder
     # While a device makes the next product, the host computes Ritz values.
-    product = task.op @ block if goes_on and task.looks_late and state.is_far else None
-    state, theta, S, estimate = _look(task, state, outside)
+    product = task.op @ block if goes_on and task.launches_early and state.is_far else None
+    state, theta, S, estimate = _estimate(task, state, outside)
     may_stop = not task.is_fixed and state.Q.count >= task.p and state.n_passes >= state.probe_until
     if not is_last and may_stop and (block is None or estimate <= _target(task, state, theta)):
         return _stop(task, state, theta, S)
@@ -199,7 +199,7 @@ def _multiply(task: KrylovTask, state: KrylovState, V: Array) -> tuple[KrylovSta
     return state, ldexp(W, -exponent)
 
 
-def _look(
+def _estimate(
     task: KrylovTask, state: KrylovState, outside: np.ndarray
 ) -> tuple[KrylovState, np.ndarray, np.ndarray, float]:
     """Return the state, the p + 1 largest Ritz values, their coordinates (k, p + 1) and the estimated residual.
@@ -210,12 +210,12 @@ def _look(
     theta, S = leading_ritz_pairs(state.T, min(state.T.shape[0], task.p + 1))
     estimate = estimated_residual(S, outside, task.p)
     distance = math.log(max(estimate, TINY)) - math.log(max(_target(task, state, theta), TINY))
-    drop = (state.distance - distance) / (state.n_passes - state.last_look)
+    drop = (state.distance - distance) / (state.n_passes - state.last_check)
     state = replace(
         state,
         residual=_relative(estimate, theta, task),
         distance=distance,
-        last_look=state.n_passes,
+        last_check=state.n_passes,
         is_far=distance > FASTEST * drop,
     )
     return state, theta, S, estimate
@@ -291,7 +291,7 @@ def _verify(task: KrylovTask, state: KrylovState) -> KrylovState:
     best = min(worst, state.best_residual)
     state = replace(state, residual=_relative(worst, values, task), stagnant=stagnant, best_residual=best)
     if worst <= target or stagnant == MOST_STAGNANT:
-        if _has_seen(task, state, values, target):
+        if _is_complete(task, state, values, target):
             return _done(state, values, U, W)
         state = _probe(state, values[:p])
     remainder = W - U * from_host(values, U)[None, :]
@@ -303,21 +303,21 @@ def _verify(task: KrylovTask, state: KrylovState) -> KrylovState:
     return _continue(task, state, _next_block(task, state, remainder))
 
 
-def _has_seen(task: KrylovTask, state: KrylovState, values: np.ndarray, target: float) -> bool:
+def _is_complete(task: KrylovTask, state: KrylovState, values: np.ndarray, target: float) -> bool:
     """Return whether no member of a cluster can be missing: a block narrower than p may hide some until a probe."""
     if task.b >= task.p:
         return True
-    return state.seen is not None and float(np.max(np.abs(values[: task.p] - state.seen))) <= target
+    return state.probed_values is not None and float(np.max(np.abs(values[: task.p] - state.probed_values))) <= target
 
 
 def _probe(state: KrylovState, values: np.ndarray) -> KrylovState:
-    """Return the state that continues from random directions, for as many passes as before the first look."""
-    first_look = state.first_look or state.n_passes
+    """Return the state that continues from random directions, for as many passes as before the first probe."""
+    passes_before_probe = state.passes_before_probe or state.n_passes
     return replace(
         state,
-        seen=values,
-        first_look=first_look,
-        probe_until=state.n_passes + first_look,
+        probed_values=values,
+        passes_before_probe=passes_before_probe,
+        probe_until=state.n_passes + passes_before_probe,
         stagnant=0,
         best_residual=float("inf"),
     )

@@ -35,7 +35,7 @@ class KrylovTask:
     limit: int  # most passes
     tol: float  # relative residual at which the iteration stops
     is_fixed: bool  # the number of passes is `limit`, for any residuals
-    looks_late: bool  # the next product may be launched before the Ritz values of the last one are computed
+    launches_early: bool  # the next product may be launched before the Ritz values of the last one are computed
 
     @property
     def eps(self) -> float:
@@ -74,17 +74,17 @@ class KrylovState:
         Verifications without progress.
     probe_until : int
         The iteration does not stop before this pass: a start may lie in an invariant subspace that is not the top one.
-    first_look : int
+    passes_before_probe : int
         Passes before the first probe of a narrow block; 0 before it.
-    seen : host array, shape (p,), or None
+    probed_values : host array, shape (p,), or None
         Eigenvalues at the last probe of a narrow block.
     means : array, shape (n,), or None
         `SymmetricOperator.known_means`.
     generator : str
         State of the random numbers.
-    distance, last_look, is_far : float, int, bool
-        Logarithm of the residual over its target at the last look, the pass of that look, and whether the next look
-        cannot be the last one.
+    distance, last_check, is_far : float, int, bool
+        Logarithm of the residual over its target at the last check, the pass of that check, and whether the next
+        check cannot be the last one.
     product : array, shape (n, b), or None
         The product of the operator with `block`, where it was launched already.
     """
@@ -108,12 +108,12 @@ class KrylovState:
     best_residual: float = float("inf")
     stagnant: int = 0
     probe_until: int = 0
-    first_look: int = 0
-    seen: np.ndarray | None = None
+    passes_before_probe: int = 0
+    probed_values: np.ndarray | None = None
     means: Array | None = field(default=None, repr=False)
     generator: str = field(default="", repr=False)
     distance: float = 0.0
-    last_look: int = 0
+    last_check: int = 0
     is_far: bool = False
     product: Array | None = field(default=None, repr=False)
 

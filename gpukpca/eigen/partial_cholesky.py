@@ -134,7 +134,7 @@ class PartialCholeskyBuilder:
         self.pivots = np.zeros(0, dtype=np.int64)
         self.L = np.zeros((rank, rank))
         self.F = ColumnBasis() if op.has_remote_columns else ColumnBasis.with_capacity(self.n, rank, op.like)
-        self.n_columns = self.next_look = 0
+        self.n_columns = self.next_check = 0
         self.stopped = ""
         self.noise = self._noise()
         if self.size == 0.0 and self.n and np.any(to_host(gathered(self.columns(np.zeros(1, dtype=np.int64)))) != 0):
@@ -175,9 +175,9 @@ class PartialCholeskyBuilder:
         left = max(float(np.sum(self.residuals)), 0.0)
         certificate = left + self.rounding()
         # The largest eigenvalue costs n k² operations, and is at most the trace of F Fᵀ.
-        if certificate > self.tol * (self.trace - left) or len(self.pivots) < self.next_look:
+        if certificate > self.tol * (self.trace - left) or len(self.pivots) < self.next_check:
             return False
-        self.next_look = math.ceil(GROWTH * len(self.pivots))
+        self.next_check = math.ceil(GROWTH * len(self.pivots))
         return certificate <= self.tol * self._largest_eigenvalue()
 
     def _largest_eigenvalue(self) -> float:

@@ -107,7 +107,7 @@ def test_a_loose_tolerance_needs_no_pass_that_verifies():
         assert events[-1][0] == found.n_passes
         assert events[-1][2] <= events[-1][3] == tol
         met = [event[0] for event in events if event[2] is not None and event[2] <= tol]
-        # The first look that meets the tolerance is the last pass.
+        # The first check that meets the tolerance is the last pass.
         if tol >= 1e-6:
             assert met[0] == found.n_passes
     assert passes == sorted(passes)
@@ -251,14 +251,14 @@ def test_a_cluster_that_the_sample_does_not_know_is_found(hidden, block_size, to
         assert share == pytest.approx(share_of_the_cluster(vectors), abs=1e-6 + 20 * tol)
 
 
-# -- the host looks while a device works -------------------------------------------------------------------------------
+# -- the host checks while a device works -----------------------------------------------------------------------------
 
 
-def iterate(op, looks_late, forecast=None):
+def iterate(op, launches_early, forecast=None):
     """Run the iteration as on a device. Return the result and the states; `forecast` overrides every `is_far`."""
     eps, op = tolerances.eps(str(op.host.dtype)), complete_operator(op)
     limits = {"max_columns": 180, "limit": 300, "tol": 1e-8 if eps < 1e-10 else 1e-5, "is_fixed": False}
-    task = KrylovTask(op, np.random.default_rng(0), p=P, b=18, looks_late=looks_late, **limits)
+    task = KrylovTask(op, np.random.default_rng(0), p=P, b=18, launches_early=launches_early, **limits)
     states = [first_state(task, None)]
     while not states[-1].is_done:
         state = states[-1] if forecast is None else replace(states[-1], is_far=forecast)
@@ -269,14 +269,14 @@ def iterate(op, looks_late, forecast=None):
 @pytest.mark.parametrize(
     "of", ["zero", "0.99^i", "cluster-of-6-and-15", "rank-5", "indefinite", "i^-1", "gap-1e-3", "spikes", "0.5^i"]
 )
-def test_products_launched_before_a_look_change_no_bit(of, dtype):
+def test_products_launched_before_a_check_change_no_bit(of, dtype):
     A = matrix(of, dtype)
     op = Operator(A)
-    plain, states = iterate(op, looks_late=False)
+    plain, states = iterate(op, launches_early=False)
     assert op.passes == plain.n_passes == len(states) - 1
     for forecast in (None, True):
         op = Operator(A)
-        late, states = iterate(op, looks_late=True, forecast=forecast)
+        late, states = iterate(op, launches_early=True, forecast=forecast)
         for field in ("eigenvalues", "eigenvectors", "products", "residual_norms"):
             assert np.array_equal(getattr(late, field), getattr(plain, field))
         assert (late.n_passes, late.n_products, late.solver) == (plain.n_passes, plain.n_products, plain.solver)
@@ -285,7 +285,7 @@ def test_products_launched_before_a_look_change_no_bit(of, dtype):
         assert plain.n_passes <= op.passes <= plain.n_passes + 1 + late.solver.count("restart")
 
 
-def test_a_device_has_the_next_product_to_do_while_the_host_looks(cuda):
+def test_a_device_has_the_next_product_to_do_while_the_host_checks(cuda):
     op, ahead = Operator(matrix("0.99^i")), []
     op.A = cuda.asarray(op.host)
     op.like = op.A[:0, 0]
@@ -297,7 +297,7 @@ def test_a_device_has_the_next_product_to_do_while_the_host_looks(cuda):
     found = top_eigh(op, P, solver=BlockKrylov(block_size=18), rng=0, report=report)
     assert op.passes == found.n_passes
     assert set(ahead) <= {0, 1}
-    assert ahead[0] == ahead[-1] == 0  # nothing is known yet; the last look was forecast
+    assert ahead[0] == ahead[-1] == 0  # nothing is known yet; the last check was forecast
     assert sum(ahead) >= len(ahead) / 2
 
 
@@ -312,11 +312,11 @@ class Watched(CenteredGram):
         return product
 
 
-def test_a_look_asks_nothing_of_the_device(fake_cuda):
+def test_a_check_uses_nothing_of_the_device(fake_cuda):
     """The device would answer only after the product that it has to do."""
     op = Watched(TiledGram(RBF(0.5), fake_cuda.asarray(points(300))))
     limits = {"max_columns": 60, "limit": 300, "tol": 1e-8, "is_fixed": False}
-    task, launched = KrylovTask(op, np.random.default_rng(0), p=3, b=8, looks_late=True, **limits), 0
+    task, launched = KrylovTask(op, np.random.default_rng(0), p=3, b=8, launches_early=True, **limits), 0
     state = first_state(task, None)
     while not state.is_done:
         state = step(task, state)
