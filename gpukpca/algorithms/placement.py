@@ -150,7 +150,7 @@ def to_caller(result: Array, X: Any) -> Array:
 
 
 def own_copy(X: Array, given: Any) -> Array:
-    """Return X, the checked rows of `given`, in memory that nobody else holds; a memory map as it is."""
+    """Return X, the checked rows of `given`, in memory without other references; a memory map as it is."""
     if is_memory_map(X):
         return X
     if is_numpy(X):

@@ -53,7 +53,7 @@ class PartitionedRows(ABC):
 
     @abstractmethod
     def take(self, chosen: Any, *others: Any) -> Array:
-        """Return the rows named by host integers, in their order, with those of others beside them, on the host."""
+        """Return the rows named by host integers, in their order, joined with those of others, on the host."""
 
 
 def gathered(X: Any) -> Array:

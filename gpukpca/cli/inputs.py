@@ -66,7 +66,7 @@ def _check_file(path: Path) -> None:
         raise FileNotFoundError(
             f"{path}: no such file, and no bundled set ({', '.join(BUNDLED)}).{closest(str(path), BUNDLED)}"
         )
-    if not path.is_file():  # opening a pipe would wait for somebody to write to it, and a device has no end
+    if not path.is_file():  # opening a pipe would wait for a writer, and a device has no end
         raise ValueError(f"{path} is a pipe or a device; write what it gives to a file first.")
     with path.open("rb") as file:
         if not file.read(1):

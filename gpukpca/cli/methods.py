@@ -150,7 +150,7 @@ def _kernel_parameters(options: SimpleNamespace) -> dict[str, Any]:
             warnings.warn(f"--{name} is not used by the kernel {options.kernel}.", UserWarning, stacklevel=2)
     if options.scale and options.kernel == "precomputed":
         raise InvalidParameterError("--scale standardizes columns of data; a precomputed kernel matrix has none.")
-    # Nobody changes X after the fit, so no copy of it is needed.
+    # X does not change after the fit, so no copy of it is needed.
     parameters = _spectral_parameters(options) | {"copy_X": False}
     if options.eigen_solver == "nystrom":
         return parameters | {"eigen_solver": Nystrom(options.rank, options.landmarks, options.tol or 0.0), "tol": 0}

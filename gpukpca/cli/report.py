@@ -75,7 +75,7 @@ class ProgressBar:
         elif event.stage == "fold":
             self._update(self.tiles, share, event.text)
         elif event.stage == "pass":
-            # The time beside the tiles is that of a pass: a full bar would keep the time of the first pass.
+            # The time next to the tiles is that of a pass: a full bar would keep the time of the first pass.
             self.bars.reset(self.tiles, text="")
             residual = event.residual
             text = "" if residual is None else f": residual {residual:.0e} (tol {event.tolerance:.0e}){left}"

@@ -189,7 +189,7 @@ def _layout(path: Path, rows: list[tuple[int, list[str]]], delimiter: str, how: 
     if header is None:
         header = bool(names) or how.names_of_model_in(first) or _is_header(first, special, decimal)
     if not kept:
-        raise ValueError(f"{path} has no column of numbers beside names and labels.")
+        raise ValueError(f"{path} has no column of numbers apart from names and labels.")
     if header and not first[0].strip() and 0 in kept:
         warnings.warn(
             "the first column has no name and is taken for data; if it counts the rows, give --index-column 0.",

@@ -59,7 +59,7 @@ def cluster_rows(estimator: Any, X: Any) -> ClusterRows | None:
     cuda, index = parsed_device(estimator.device)
     if index is not None:
         raise InvalidParameterError(
-            f'device={estimator.device!r}: each worker of a cluster has a GPU of its own; give device="cuda".'
+            f'device={estimator.device!r}: each worker of a cluster has one GPU; give device="cuda".'
         )
     if not remote:
         data = training_data(estimator, X)

@@ -138,7 +138,7 @@ RULES: dict[str, Rule | Checked] = {
     "whiten": FLAG,
 }
 
-# Class -> rules of its own, for names that mean another range there; subclasses inherit them.
+# Class -> its rules for names that have another range there; subclasses inherit them.
 RULES_OF: dict[str, dict[str, Rule | Checked]] = {
     "KernelPCA": {
         "max_iter": one_of(NONE, COUNT),
@@ -195,7 +195,7 @@ def check_parameters(estimator: BaseEstimator) -> None:
 
 
 def _check_options(parameters: dict[str, Any]) -> None:
-    """Raise where options of a kernel or solver object were given beside it; those of a function belong there."""
+    """Raise where options of a kernel or solver object were given together with it; those of a function are allowed."""
     for name, options in OPTIONS.items():
         thing = parameters.get(name)
         if thing is None or isinstance(thing, str) or (name == "kernel" and not isinstance(thing, KERNELS)):
@@ -209,7 +209,7 @@ def _check_options(parameters: dict[str, Any]) -> None:
 
 
 def _check_ridge(preimage: Any) -> None:
-    """Raise where fit_inverse_transform=True, which means ridge, stands beside another method."""
+    """Raise where fit_inverse_transform=True, which means ridge, contradicts another method."""
     if preimage not in (None, "ridge") and not isinstance(preimage, RidgePreimage):
         raise InvalidParameterError(
             f"KernelPCA: fit_inverse_transform=True means the ridge pre-image, and preimage={preimage!r} is another "

@@ -15,7 +15,7 @@ from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, namespace
 LARGEST_EXACT = 2**53
 
 # Entries of one kind: their count, and row and column of the first.
-Found = tuple[int, int, int]
+Entries = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class ChunkFacts:
     dtype: str
     on_gpu: bool
     largest: int
-    nan: Found
-    infinity: Found
+    nan: Entries
+    infinity: Entries
 
 
 def chunk_facts(chunk: Any, k: int) -> ChunkFacts:
@@ -57,20 +57,20 @@ def _fault(chunk: Any) -> str:
     return "" if chunk.dtype.kind in "biuf" else f"holds {chunk.dtype}; real numbers are needed: X.astype(float)"
 
 
-def not_finite(panel: Array) -> tuple[Found, Found]:
+def not_finite(panel: Array) -> tuple[Entries, Entries]:
     """Return count and first place of NaN and of infinity."""
     xp = namespace_of(panel)
     if bool(xp.all(xp.isfinite(panel))):
         return (0, 0, 0), (0, 0, 0)
     nan, infinity = (np.argwhere(test(to_host(panel))) for test in (np.isnan, np.isinf))
-    return _found(nan), _found(infinity)
+    return _entries(nan), _entries(infinity)
 
 
-def _found(places: np.ndarray) -> Found:
+def _entries(places: np.ndarray) -> Entries:
     return (len(places), int(places[0, -2]), int(places[0, -1])) if len(places) else (0, 0, 0)
 
 
-def first_of_all(found: Sequence[Found], lengths: Sequence[int]) -> Found:
+def first_of_all(found: Sequence[Entries], lengths: Sequence[int]) -> Entries:
     """Return the count over chunks of these lengths, and the first place with its row counted over all of them."""
     start = 0
     for (count, row, column), length in zip(found, lengths, strict=True):

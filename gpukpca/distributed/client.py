@@ -256,7 +256,7 @@ class Cluster:
         error.add_note(f"raised on a worker of the cluster for {name}")
         return error
 
-    # -- whether anybody is there --------------------------------------------------------------------------------------
+    # -- workers that answer -------------------------------------------------------------------------------------------
 
     def _known_workers(self) -> list[Worker]:
         """Return the workers that the scheduler knows; none where it does not answer."""

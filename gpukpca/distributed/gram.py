@@ -239,7 +239,7 @@ class ClusterStorage(TiledStorage):
 
     @classmethod
     def of(cls, rows: ClusterRows, row_bytes: int) -> Self:
-        """Return the storage with as many tiles as half of the memory of the workers holds beside prepared rows."""
+        """Return the storage with as many tiles as half of the memory of the workers holds along with prepared rows."""
         cluster, (n, d), item = rows.cluster, rows.shape, item_size(rows.dtype)
         free, hosts = cluster.run(free_here, rows.on_gpu), Counter(worker.host for worker in cluster.workers)
         groups = group_count(cluster.threads)

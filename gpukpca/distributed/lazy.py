@@ -1,4 +1,4 @@
-"""Dask arrays of new rows, answered block by block when somebody asks for the numbers."""
+"""Dask arrays of new rows, computed block by block on request."""
 
 from __future__ import annotations
 

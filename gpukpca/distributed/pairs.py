@@ -22,7 +22,7 @@ from gpukpca.kernels.prepared import PreparedRows, kept_warnings
 
 
 def prepare_rows(kernel: Kernel, rows: Array, template: PreparedRows) -> tuple[PreparedRows, list[str]]:
-    """Return prepared rows, and the warnings of the kernel about them, which nobody would see on a worker."""
+    """Return prepared rows, and the warnings of the kernel about them, which a worker would not show."""
     with kept_warnings() as kept:
         return kernel.prepare(rows, like=template), kept
 

@@ -15,7 +15,7 @@ from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, move, nam
 from gpukpca.backend.parallel import row_slices
 from gpukpca.backend.partitioned_rows import PartitionedRows
 from gpukpca.backend.rows import as_rows, gather_rows
-from gpukpca.distributed.chunks import Found, checked_width, chunk_facts, first_of_all, lost_digits
+from gpukpca.distributed.chunks import Entries, checked_width, chunk_facts, first_of_all, lost_digits
 from gpukpca.distributed.client import Cluster, LostWorkError
 from gpukpca.exceptions import DeviceUnavailableError, InvalidParameterError
 from gpukpca.kernels.prepared import PreparedRows
@@ -82,8 +82,8 @@ class ClusterRows(PartitionedRows):
         self.shape, self.like = (stops[-1], d), np.empty((0, d), dtype=dtype)
         self.local: Array | None = None
         self.on_gpu, self.lost_digits = False, ""
-        self.nan: Found = (0, 0, 0)
-        self.infinity: Found = (0, 0, 0)
+        self.nan: Entries = (0, 0, 0)
+        self.infinity: Entries = (0, 0, 0)
         self.panels = [submit(k) for k in range(len(self.sizes))]
         self.is_sent: bool = is_sent or any(source.is_sent for source in sources)
         # Else the panels of the sources would stay on the workers for as long as these rows do.
@@ -261,7 +261,7 @@ def _chunks_of(X: Any, cluster: Cluster) -> list[Any]:
 
 
 def is_dask_array(X: Any) -> bool:
-    """Return whether X is a Dask array; who has one has imported Dask."""
+    """Return whether X is a Dask array, without an import of Dask."""
     module = sys.modules.get("dask.array")
     return module is not None and isinstance(X, module.Array)
 
@@ -281,11 +281,11 @@ def on_panel(shared: tuple[Any, ...], *arguments: Any) -> Any:
     """Return ``function(*panels, *shared)`` for arguments (*panels, function, stays), where the first panel is."""
     (panel, *others), (function, stays) = arguments[:-2], arguments[-2:]
     with device_context(panel), overflow_allowed():
-        result = function(panel, *(beside(argument, panel) for argument in (*others, *shared)))
+        result = function(panel, *(moved_to(argument, panel) for argument in (*others, *shared)))
         return result if stays else on_host(result)
 
 
-def beside(argument: Any, panel: Any) -> Any:
+def moved_to(argument: Any, panel: Any) -> Any:
     """Return an argument where the panel is: rows and floating-point arrays; host integers index, and stay."""
     if isinstance(argument, PreparedRows):
         return argument.moved(panel)

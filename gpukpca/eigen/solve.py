@@ -74,7 +74,7 @@ def top_eigh(
     Parameters
     ----------
     op : SymmetricOperator or MatrixOperator, shape (n, n)
-        Usually a `CenteredGram`; of your own, an object with `shape`, `dtype`, `like`, ``@`` and `to_dense`. Symmetry
+        Usually a `CenteredGram`, or a user-defined object with `shape`, `dtype`, `like`, ``@`` and `to_dense`. Symmetry
         is trusted, not checked.
     p : int
         Number of eigenpairs, ``1 <= p <= n``.

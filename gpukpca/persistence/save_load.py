@@ -85,8 +85,8 @@ class Saved:
         ------
         NotFittedError
         InvalidParameterError
-            A part of the model is code (a kernel that is a Python function, or of a class of your own, a solver of your
-            own), or is infinite; an attribute of your own, or one that was changed after the fit.
+            A part of the model is code (a Python function as kernel, a user-defined class of kernel or solver), or is
+            infinite; an attribute was added, or was changed after the fit.
         OSError
             A directory, no such folder, no permission, no space.
 
@@ -218,8 +218,8 @@ def _check_same(model: Any, twin: Any) -> None:
     known = {*model.get_params(deep=False), *OF_SKLEARN}
     if unknown := sorted(set(vars(model)) - known - set(vars(twin))):
         raise InvalidParameterError(
-            f"{name} has {', '.join(unknown)}, which a model file has no place for; delete it first, or keep it beside "
-            "the model with gpukpca.persistence.save."
+            f"{name} has {', '.join(unknown)}, which a model file has no place for; delete it first, or give it "
+            "to gpukpca.persistence.save in `notes`."
         )
     for attribute in sorted(set(vars(twin)) - known):
         if attribute.endswith("_") and not _is_same(vars(model).get(attribute), vars(twin)[attribute]):

@@ -162,7 +162,7 @@ def check_fields(owner: str, values: dict[str, Any], fields: dict[str, Field], s
                 raise ModelFormatError(f"{owner} lacks {name}")
         elif not _holds(values[name], field, sizes):
             known = ", ".join(f"{letter} = {size}" for letter, size in sizes.items())
-            raise ModelFormatError(f"{owner}: {name} must be {field} ({known}); it is {seen(values[name])}")
+            raise ModelFormatError(f"{owner}: {name} must be {field} ({known}); it is {described(values[name])}")
 
 
 def check_sizes(sizes: dict[str, int]) -> None:
@@ -270,7 +270,7 @@ RULES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def seen(value: Any) -> str:
+def described(value: Any) -> str:
     """Return a short description of a value."""
     if is_numpy(value) or is_sparse(value):
         finite = np.all(np.isfinite(value.data if is_sparse(value) else value)) if value.dtype != object else True

@@ -126,7 +126,7 @@ class ImageRowsDisplay(Display):
         labels: Vector | None = None,
         figure: Any = None,
     ) -> ImageRowsDisplay:
-        """Draw a few samples, each beside its reconstructions from the first K components.
+        """Draw a few samples, each next to its reconstructions from the first K components.
 
         Parameters
         ----------

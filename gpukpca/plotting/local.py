@@ -1,4 +1,4 @@
-"""Clusters with their principal axes, beside the one axis of PCA."""
+"""Clusters with their principal axes, and the first axis of PCA."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ WIDE_STRIPS = 3
 LANDMARK_VECTORS, SMALL_PROBLEM_SQUARES = 6, 8.2
 # Columns that randomly pivoted Cholesky evaluates for each that it keeps.
 COLUMNS_A_PIVOT = 1.5
-# Blocks of n rows that this process holds beside the solver's where a cluster multiplies: V and its copies, products
-# that return, and sums in float64.
+# Blocks of n rows that this process holds in addition to the solver's where a cluster multiplies: V and its copies,
+# products that return, and sums in float64.
 BLOCKS_IN_TRANSIT = 6
 
 
@@ -59,7 +59,7 @@ class Route(ABC):
 
     @abstractmethod
     def fit_work(self) -> Work | None:
-        """Return the work of the fit beside copies and the pre-image; None where it is not known."""
+        """Return the work of the fit without copies and the pre-image; None where it is not known."""
 
     def work(self) -> Work | None:
         """Return the work of the fit; None for a function of two rows or a solver of unknown work."""
@@ -209,7 +209,7 @@ class LandmarkRoute(Route):
             held = _row_bytes(task, rows_at_once(n, edge, workers, panel))
         held += workers * edge * _slice_bytes(task) if panel else 0
         held += n * (rank * item + 8 * LANDMARK_VECTORS)
-        # Beside F: columns while it grows, then the small eigenproblem, then the vectors.
+        # In addition to F: columns while it grows, then the small eigenproblem, then the vectors.
         growing = 2 * default_block(rank) * n * item + 2 * small
         vectors = LowRank().workspace_items(n, p, task.on_gpu) * item + _widened_bytes(task, LowRank(), task.p)
         needed = held + max(growing, int(SMALL_PROBLEM_SQUARES * small), vectors + 2 * small)
@@ -291,7 +291,7 @@ def _with_rank(requested: Nystrom, task: FitTask) -> tuple[Nystrom, int]:
 
 
 def _evaluated_bytes(task: FitTask, solver: Solver, edge: int, rows: int, buffered: bool = False) -> int:
-    """Return the bytes beside the storage, with so many prepared rows and tiles of an edge.
+    """Return the bytes in addition to the storage, with so many prepared rows and tiles of an edge.
 
     With `buffered` every worker holds a tile that is not cached.
     """
@@ -319,7 +319,7 @@ def _row_bytes(task: FitTask, rows: int) -> int:
 
 
 def _solver_bytes(task: FitTask, solver: Solver) -> int:
-    """Return the bytes of a solver beside the operator."""
+    """Return the bytes of a solver in addition to the operator."""
     items = solver.workspace_items(task.n, task.components_for(solver), task.on_gpu)
     if task.has_checkpoint:
         items += solver.checkpoint_items(task.n, task.p, task.on_gpu)

@@ -22,7 +22,7 @@ from gpukpca.algorithms.latent.initialization import NOISE_FLOOR
 from gpukpca.backend.namespace import epsilon, to_host
 
 # A direction whose squared length is at most this share of the noise is pruned: the next steps would cube it.
-GONE = 1e-12
+PRUNED_BELOW = 1e-12
 # Relative change at which the iteration has converged.
 SETTLED = 1e-12
 MOST_STEPS = 100_000
@@ -99,7 +99,7 @@ def ard_of_spectrum(spectrum: np.ndarray, rest: float, n: int, d: int) -> ARDRes
         left = max((rest + float(np.sum(missed))) / d, NOISE_FLOOR)
         # As `m_step.stretch_columns`: z with its estimated variance.
         moved = moved * np.sqrt(second * n / (n + d))
-        moved[moved * moved <= GONE * noise] = 0.0
+        moved[moved * moved <= PRUNED_BELOW * noise] = 0.0
         change = max(abs(left / noise - 1.0), float(np.max(np.abs(moved - w) / np.maximum(w, math.sqrt(noise)))))
         w, noise = moved, left
         if change <= SETTLED:

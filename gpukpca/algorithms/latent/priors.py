@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpukpca.algorithms.fields import documented, field_of
-from gpukpca.algorithms.latent.ard import GONE, ard_in_span, span_rank
+from gpukpca.algorithms.latent.ard import PRUNED_BELOW, ard_in_span, span_rank
 from gpukpca.algorithms.latent.e_step import Parameters, SufficientStatistics
 from gpukpca.algorithms.latent.em import EMProblem, EMResult, run_em
 from gpukpca.algorithms.latent.initialization import ObservedMoments
@@ -169,7 +169,7 @@ def _maximize_posterior(em: EMProblem, d: int) -> EMResult:
         parameters = stretch_columns(sums, m_step(sums, state.parameters, pull, em.floor))
         parameters = orthogonal_columns(parameters)
         lengths = _lengths(parameters)
-        stays = lengths > GONE * parameters.noise
+        stays = lengths > PRUNED_BELOW * parameters.noise
         removed = np.maximum(lengths[~stays], math.ulp(0.0))
         pruned = state.pruned + 0.5 * d * float(np.sum(math.log(d) - np.log(removed) - 1.0))
         if not np.all(stays):

@@ -315,7 +315,7 @@ def _routes(task: PCATask) -> Iterator[Route]:
         yield SVDRoute(task, "the data are small")
         return
     if n >= d > FEW_FEATURES and FEATURES_PER_COMPONENT * (p + 8) < d and not whole:
-        yield RandomizedRoute(task, f"p = {p} is small beside {d} features")
+        yield RandomizedRoute(task, f"p = {p} is small compared with {d} features")
         return
     if n < d:
         yield DualRoute(task, f"{n} samples are fewer than {d} features")

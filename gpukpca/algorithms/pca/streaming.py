@@ -255,6 +255,6 @@ def rows_within(limit: int, d: int, p: int) -> int:
 
 
 def _matrices(solver: Dense | BlockKrylov, d: int, p: int, on_gpu: bool) -> tuple[int, int]:
-    """Return the items beside the rows while a pass runs, and afterwards."""
+    """Return the items held in addition to the rows while a pass runs, and afterwards."""
     work = solver.workspace_items(d, p, on_gpu)
     return (3 * d * d, 2 * d * d + work + p * d) if solver.forms_matrix else (work, work)

@@ -49,7 +49,7 @@ def _without_score(estimator: Any) -> str:
     return (
         "KernelPCA.score is minus the squared reconstruction error in data space, which needs a pre-image: set "
         'preimage="ridge" or another method, and fit again. The error in feature space cannot take its place: every '
-        "kernel measures it in units of its own, and a kernel that maps all points to nearly the same place, such as "
+        "kernel measures it in different units, and a kernel that maps all points to nearly the same place, such as "
         "rbf with gamma near 0, has the smallest. It would choose among kernels by that alone."
     )
 
