@@ -22,7 +22,7 @@ from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.namespace import from_host, overflow_allowed, to_host
 from gpukpca.backend.random import generator, standard_normal
 from gpukpca.eigen.krylov_state import KrylovState, KrylovTask, Phase
-from gpukpca.exceptions import CheckpointError, CheckpointWarning, warn_user
+from gpukpca.exceptions import CheckpointError, CheckpointWarning, ModelFormatError, warn_user
 
 __all__ = ["Checkpoint"]
 
@@ -129,7 +129,8 @@ class FolderCheckpointer:
     Warns
     -----
     CheckpointWarning
-        The newer file is damaged and the older one is used, or a file could not be written; the fit goes on.
+        The newer file is damaged and the older one is used, or a file could not be written; the fit goes on. Another
+        fit writes to the folder; this one goes on and writes no further checkpoint.
     """
 
     def __init__(
@@ -142,7 +143,8 @@ class FolderCheckpointer:
         self._folder, self._interval, self._fingerprint = checkpoint.path, checkpoint.interval, fingerprint
         self._report, self._clock, self._written = report, clock, clock()
         self._unwritten: KrylovState | None = None
-        self._is_due = self._has_warned = False
+        self._is_due = self._has_warned = self._has_stopped = False
+        self._headers: dict[Path, Header] = {}  # of the files as this fit read or wrote them
         self._number, self._stored = self._newest()
         self.components = None if self._stored is None else self._stored.p
         for draft in self._folder.glob(".state-*.partial"):  # left by a kill where files need names
@@ -192,10 +194,15 @@ class FolderCheckpointer:
         self._is_due = True
 
     def _write(self, state: KrylovState) -> None:
-        """Write over the older file. Where that fails, warn once; the next pass tries again."""
+        """Write over the older file. Where that fails, warn once; the next pass tries again.
+
+        Where the file is of another fit, which started at the same time, warn and write no more.
+        """
         # Writing waits for the disk. At n = 100 000 the widest basis of 10 components takes 0.3 GiB and 1.5 s, little
         # of a minute; a thread would need a copy of it, as a restart overwrites the columns.
         started, path = self._clock(), self._folder / NAMES[(self._number + 1) % 2]
+        if self._has_stopped or self._is_of_another(path):
+            return
         numbers, arrays = _packed(state)
         try:
             self._folder.mkdir(exist_ok=True)
@@ -210,10 +217,25 @@ class FolderCheckpointer:
                     CheckpointWarning,
                 )
             return
+        self._headers[path] = header
         self._number, self._unwritten, self._is_due, self._written = self._number + 1, None, False, self._clock()
         size = format_bytes(sum(array.nbytes for array in arrays.values()))
         text = f"checkpoint of pass {state.n_passes} written: {size} in {self._written - started:.2g} s"
         self._report("checkpoint", text, state.n_passes)
+
+    def _is_of_another(self, path: Path) -> bool:
+        """Return whether a file is not as this fit left it; then warn. A damaged file is of no fit."""
+        try:
+            self._has_stopped = read_header(path, KIND) != self._headers.get(path)
+        except (OSError, ModelFormatError):
+            return False
+        if self._has_stopped:
+            warn_user(
+                f"checkpoint {path} was written by another fit. This fit goes on without further checkpoints. "
+                f"Choose another folder for one of the two. {ONE_FIT}.",
+                CheckpointWarning,
+            )
+        return self._has_stopped
 
     def _newest(self) -> tuple[int, KrylovState | None]:
         """Return the number and the state of the newest file that is whole; 0 and None for no files."""
@@ -221,7 +243,8 @@ class FolderCheckpointer:
         numbers: dict[Path, int] = {}
         for path in (self._folder / name for name in NAMES):
             with _noted(path, damage):
-                numbers[path] = int(read_header(path, KIND)["number"])
+                self._headers[path] = read_header(path, KIND)
+                numbers[path] = int(self._headers[path]["number"])
         for path in sorted(numbers, key=numbers.__getitem__, reverse=True):
             with _noted(path, damage):
                 header, arrays = read_container(path, KIND)

@@ -93,7 +93,7 @@ class ConvergenceWarning(UserWarning):
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint could not be written, or a damaged file of one was skipped; the fit continues."""
+    """A checkpoint could not be written, or a file was damaged or of another fit; the fit continues."""
 
 
 class RankWarning(UserWarning):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import functools
@@ -693,13 +694,42 @@ def test_a_folder_that_cannot_be_is_an_error_before_any_work(tmp_path: Path, mon
 
 
 def test_two_fits_in_one_folder_are_both_right(tmp_path: Path, reference: KernelPCA) -> None:
-    """One begins and ends while the other is under way."""
+    """One begins and ends while the other is under way, which then writes no more."""
 
     def other(event: Progress) -> None:
         if event.stage == "pass" and event.done == 4:
             assert_same(KernelPCA(**SETTINGS, checkpoint=Checkpoint(tmp_path, 0)).fit(X), reference)
 
-    assert_same(KernelPCA(**SETTINGS, checkpoint=Checkpoint(tmp_path, 0), verbose=other).fit(X), reference)
+    with pytest.warns(CheckpointWarning, match=r"state-.* was written by another fit") as caught:
+        assert_same(KernelPCA(**SETTINGS, checkpoint=Checkpoint(tmp_path, 0), verbose=other).fit(X), reference)
+    assert len(caught) == 1
+    model, texts = resume(tmp_path, **SETTINGS)
+    assert texts == [f"resumed at pass {reference.n_passes_}"]
+    assert_same(model, reference)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_of_two_fits_that_start_together_the_later_writer_leaves_the_files_of_the_other(
+    ends: bool, tmp_path: Path, reference: KernelPCA
+) -> None:
+    """Both find the folder empty. The exception at an end writes no checkpoint either."""
+
+    def other(event: Progress) -> None:
+        if event.stage == "pass" and event.done == 1:
+            interrupt(Checkpoint(tmp_path, 0), 4, **SETTINGS)
+            found.update(contents(tmp_path))
+        if event.stage == "pass" and event.done == 5 and ends:
+            raise Stop
+
+    found: dict[str, bytes] = {}
+    changed = {**SETTINGS, "gamma": 0.25, "verbose": other, "checkpoint": Checkpoint(tmp_path, 3600)}
+    with (
+        pytest.warns(CheckpointWarning, match="This fit goes on without further checkpoints") as caught,
+        pytest.raises(Stop) if ends else contextlib.nullcontext(),
+    ):
+        assert KernelPCA(**changed).fit(X).converged_
+    assert len(caught) == 1
+    assert contents(tmp_path) == found
     assert_same(resume(tmp_path, **SETTINGS)[0], reference)
 
 
