@@ -34,6 +34,8 @@ ONE_FIT = "A folder is for one fit: cross-validation and searches make many, whi
 SKEW = 1e-3
 # The field of a fingerprint that kernels of the user have: a hash of a few entries.
 KERNEL_VALUES = "kernel_values"
+# The folders whose files a fit of this process has found to be its own, or has written.
+_USED: set[Path] = set()
 
 Fingerprint = dict[str, str]
 # Takes the stage of an event, its text, and the passes done.
@@ -99,8 +101,8 @@ class Checkpoint:
 
 
 def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
-    """Return whether a folder holds a file to resume from."""
-    return any(os.path.isfile(os.path.join(folder, name)) for name in NAMES)
+    """Return whether a folder holds a file to resume from that a fit of this process has written or resumed."""
+    return Path(os.path.realpath(folder)) in _USED and any(os.path.isfile(os.path.join(folder, name)) for name in NAMES)
 
 
 def difference(found: Mapping[str, Any], expected: Fingerprint) -> str:
@@ -147,6 +149,8 @@ class FolderCheckpointer:
         self._headers: dict[Path, Header] = {}  # of the files as this fit read or wrote them
         self._number, self._stored = self._newest()
         self.components = None if self._stored is None else self._stored.p
+        if self._stored is not None:
+            _USED.add(self._folder)
         for draft in self._folder.glob(".state-*.partial"):  # left by a kill where files need names
             with suppress(OSError):
                 draft.unlink()
@@ -218,6 +222,7 @@ class FolderCheckpointer:
                 )
             return
         self._headers[path] = header
+        _USED.add(self._folder)
         self._number, self._unwritten, self._is_due, self._written = self._number + 1, None, False, self._clock()
         size = format_bytes(sum(array.nbytes for array in arrays.values()))
         text = f"checkpoint of pass {state.n_passes} written: {size} in {self._written - started:.2g} s"

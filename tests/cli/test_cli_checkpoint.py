@@ -161,6 +161,19 @@ def test_after_a_lost_cluster_the_checkpoint_is_named(folder: str, capsys: pytes
     assert ("The checkpoint is in c: the same command" in error) == (folder == "c")
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ClusterError("the first task was lost.")])
+def test_files_that_the_command_has_not_used_are_not_named(
+    error: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They may be of another fit, as where the end comes while the input is read."""
+    subprocess.run([sys.executable, "-m", "gpukpca", *FIT, "--quiet", "--checkpoint", "c"], check=True, timeout=60)
+    for is_named in (False, True):
+        with pytest.raises(SystemExit), failures_in_one_line(False, Path("c")):
+            raise error
+        assert ("same command resumes" in capsys.readouterr().err) == is_named
+        assert command(*FIT, "--force", "--checkpoint", "c").exit_code == 0
+
+
 def test_verbose_is_a_line_a_pass_for_logs() -> None:
     result = command(*FIT, "--verbose", "--checkpoint", "c")
     passes = [line for line in result.stderr.splitlines() if line.startswith("pass ")]
