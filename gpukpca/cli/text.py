@@ -106,16 +106,25 @@ def _check_room(path: Path, rows: list[list[str]]) -> None:
     check_memory(needed, f"{path} ({format_bytes(size)})", " Save it as .npy, which is read as a memory map.")
 
 
-def _rows(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and stripped cells of every row; skip blank lines and trailing rows of empty cells."""
+def _rows(path: Path, lines: Iterable[str], delimiter: str, whole: bool = False) -> Iterator[tuple[int, list[str]]]:
+    """Yield line number and stripped cells of every row; skip blank lines and trailing rows of empty cells.
+
+    With `whole` the lines are all of the file, and a quotation mark that is open at its end is an error.
+    """
     if path.suffix.lower() in SPACED:
         lines = _without_comments(lines, delimiter)
     if delimiter == WHITE_SPACE:
         lines = (" ".join(line.split()) for line in lines)
-    reader = csv.reader(lines, delimiter=delimiter)
+    ended: list[bool] = []
+    reader = csv.reader(_marked_at_end(lines, ended), delimiter=delimiter)
     empty: list[tuple[int, list[str]]] = []
+    start = 1
     try:
         for raw in reader:
+            # The reader needs no line after the last one but where a quotation mark is open.
+            if whole and ended:
+                raise ValueError(f"{path}: the quotation mark that opens in line {start} is never closed.")
+            start = reader.line_num + 1
             cells = [cell.strip() for cell in raw]
             if any(cells):
                 yield from empty
@@ -127,6 +136,12 @@ def _rows(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[tuple[in
         raise ValueError(
             f"{path}, line {reader.line_num}: {error}. Look for a quotation mark without its pair."
         ) from error
+
+
+def _marked_at_end(lines: Iterable[str], ended: list[bool]) -> Iterator[str]:
+    """Yield the lines; put True into `ended` when a line after the last one is requested."""
+    yield from lines
+    ended.append(True)
 
 
 def _without_comments(lines: Iterable[str], delimiter: str) -> Iterator[str]:
@@ -174,7 +189,7 @@ def _widths(path: Path, lines: list[str], delimiter: str) -> list[int]:
 
 def _layout(path: Path, rows: list[tuple[int, list[str]]], delimiter: str, how: InputOptions) -> Layout:
     """Return decimal sign, header and columns from the first rows."""
-    first, decimal = [unquoted(cell) for cell in rows[0][1]], _decimal([cells for _, cells in rows], delimiter)
+    first, decimal = [unquoted(cell) for cell in rows[0][1]], _decimal(path, [cells for _, cells in rows], delimiter)
     index, label = (
         None if column is None else column_position(path, option, column, first)
         for option, column in (("--index-column", how.index_column), ("--label-column", how.label_column))
@@ -200,12 +215,21 @@ def _layout(path: Path, rows: list[tuple[int, list[str]]], delimiter: str, how: 
     return Layout(path, delimiter, decimal, tuple(first) if header else None, skipped, len(first), index, label, kept)
 
 
-def _decimal(rows: list[list[str]], delimiter: str) -> str:
-    """Return a comma where the sample has numbers with a comma and none with a point."""
+def _decimal(path: Path, rows: list[list[str]], delimiter: str) -> str:
+    """Return a comma where the sample has numbers with a comma and none with a point; warn where it is ambiguous."""
     cells = [cell for row in rows for cell in row]
-    commas = any(re.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?", cell) for cell in cells)
+    commas = [cell for cell in cells if re.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?", cell)]
     points = any("." in cell and _number(cell, ".") is not None for cell in cells)
-    return "," if delimiter != "," and commas and not points else "."
+    if delimiter == "," or points or not commas:
+        return "."
+    if all(re.fullmatch(r"[+-]?[1-9]\d{0,2},\d{3}", cell) for cell in commas):
+        warnings.warn(
+            f"{path}: commas are read as decimal signs, {commas[0]} as {commas[0].replace(',', '.')}; if they separate "
+            "thousands, remove them from the file.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return ","
 
 
 def _is_header(first: list[str], special: list[int], decimal: str) -> bool:
@@ -275,6 +299,8 @@ def _read_fast(layout: Layout, missing: bool) -> Table | None:
         )
     except polars.exceptions.PolarsError:
         return None
+    if not len(frame):
+        return None
     # Polars fills short rows and blank lines with missing values.
     short = frame[:, -1].null_count() and body.count(layout.delimiter.encode()) != (layout.width - 1) * len(frame)
     X = frame.select(str(i) for i in layout.kept).to_numpy(order="c")
@@ -293,7 +319,7 @@ def _read_exactly(layout: Layout, missing: bool) -> Table:
     values: list[np.ndarray] = []
     names, labels = [], []
     with layout.path.open(encoding="utf-8-sig", newline="") as file:
-        rows = _rows(layout.path, file, layout.delimiter)
+        rows = _rows(layout.path, file, layout.delimiter, whole=True)
         if layout.header is not None:
             next(rows)
         for line, cells in rows:
@@ -319,6 +345,8 @@ def _no_number(layout: Layout, line: int, cell: str, column: int) -> str:
     """Return the message for a cell that is no finite number, with what to do."""
     called = f" ({layout.header[column]})" if layout.header is not None and layout.header[column] else ""
     where = f"{layout.path}, line {line}, column {column + 1}{called}: {cell!r}"
+    if cell == "" and _is_empty(layout, column):
+        return f"{where}: no row has a value in this column, and it has no name; --drop {column} leaves it out."
     if cell.lower() in MISSING:
         return (
             f"{where} is a missing value; impute or drop missing values first, or fit with --method ppca "
@@ -336,15 +364,27 @@ def _no_number(layout: Layout, line: int, cell: str, column: int) -> str:
     if _number(cell, "," if layout.decimal == "." else ".") is not None:
         mark = {",": "a decimal comma", ".": "a decimal point"}
         return f"{where} is not a number with {mark[layout.decimal]}, as the first rows have."
+    if re.fullmatch(r"[+-]?\d{1,3}((,\d{3})+(\.\d*)?|(\.\d{3})+(,\d*)?)", cell):
+        return f"{where} is not a number; remove the thousands separators."
     return (
         f"{where} is not a number. A column of names or labels: --index-column or --label-column {column}; "
         f"--drop {column} leaves it out."
     )
 
 
+def _is_empty(layout: Layout, column: int) -> bool:
+    """Return whether a column has neither a name nor a cell that is not empty, as one after a comma at every end."""
+    with layout.path.open(encoding="utf-8-sig", newline="") as file:
+        return not any(cells[column:][:1] != [""] for _, cells in _rows(layout.path, file, layout.delimiter))
+
+
 def _as_numbers(labels: list[str]) -> np.ndarray:
-    """Return integers where all labels are, else floats where all are, else the strings."""
-    if all(re.fullmatch(r"[+-]?\d{1,18}", label) for label in labels):
+    """Return integers where all labels are, else floats where all are, else the strings.
+
+    Labels with zeros before them are codes, which differ as text: 001 is not 1.
+    """
+    if all(len(label) <= 18 and re.fullmatch(r"0|-?[1-9][0-9]*", label) for label in labels):
         return np.array([int(label) for label in labels])
     numbers = [_number(label, ".") for label in labels]
-    return np.array(labels) if None in numbers else np.array(numbers, dtype=np.float64)
+    codes = any(re.match(r"[+-]?0[0-9]", label) for label in labels)
+    return np.array(labels) if codes or None in numbers else np.array(numbers, dtype=np.float64)

@@ -174,9 +174,41 @@ def test_names_and_labels_are_taken_by_name_and_by_number():
         np.testing.assert_array_equal(read.X, [[1, 2], [3, 4]])
         assert (read.sample_names, read.feature_names) == (("Ada", "Bob"), ("x", "y"))
         assert read.labels.tolist() == [7, 9]
-    read = read_input(write("y.csv", "Ada,1,0.5\nBob,3,red\n"), index_column="0", label_column="2")
-    assert read.labels.tolist() == ["0.5", "red"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["7", "-9"], [7, -9]),
+        (["+1", "-1"], [1.0, -1.0]),
+        (["0.5", "1"], [0.5, 1.0]),
+        (["0.5", "red"], ["0.5", "red"]),
+        (["001", "1", "01"], ["001", "1", "01"]),
+        (["01.5", "1.5"], ["01.5", "1.5"]),
+    ],
+)
+def test_labels_are_numbers_where_no_two_become_one_class(labels: list[str], expected: list[Any]):
+    read = read_input(write("y.csv", "".join(f"1,{label}\n" for label in labels)), label_column="1")
     assert read.feature_names is None
+    assert read.labels.tolist() == expected
+    assert all(type(a) is type(b) for a, b in zip(read.labels.tolist(), expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("content", "value", "warned"),
+    [
+        ("1,234\t5\n", 1.234, True),
+        ("a;b\n-12,345;67,890\n", -12.345, True),
+        ("1,234;5,5\n", 1.234, False),
+        ("0,234;5\n", 0.234, False),
+    ],
+)
+def test_commas_that_may_separate_thousands_are_warned_about(content: str, value: float, warned: bool):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert read_input(write("x.tsv", content)).X[0, 0] == value
+    assert len(caught) == warned
+    assert not warned or "commas are read as decimal signs, " in str(caught[0].message)
 
 
 TABLE = "id,age,name,x,y\n7,20,a,1,2\n8,21,b,3,4\n"
