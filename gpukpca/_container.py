@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -33,11 +33,17 @@ LARGEST_INTEGER = 2**63 - 1
 
 
 def write_container(path: str | os.PathLike[str], kind: str, header: Header, arrays: Arrays) -> None:
-    """Write a file whole: until all of it is on the disk, `path` is what it was. Equal content gives equal bytes.
+    """Write a file whole, as `write_content`: until all of it is on the disk, `path` is what it was."""
+    with replaced_whole(plain_target(path)) as (file,):
+        write_content(file, kind, header, arrays)
+
+
+def write_content(file: IO[bytes], kind: str, header: Header, arrays: Arrays) -> None:
+    """Write a header and arrays to an open file. Equal content gives equal bytes.
 
     Parameters
     ----------
-    path : str or path
+    file : binary file
     kind : str
         What the file is, such as "model"; `read_container` refuses other kinds.
     header : dict
@@ -71,10 +77,9 @@ def write_container(path: str | os.PathLike[str], kind: str, header: Header, arr
             f"{LARGEST_HEADER}. Fit an array without column names, or a kernel of fewer terms."
         )
     head = _head(kind, _digest(head, stored), header, transposed, stored)
-    with replaced_whole(plain_target(path)) as (file,):
-        file.write(len(head).to_bytes(8, "little") + head)
-        for _, array in _in_order(stored):
-            file.write(array.data)
+    file.write(len(head).to_bytes(8, "little") + head)
+    for _, array in _in_order(stored):
+        file.write(array.data)
 
 
 def read_container(path: str | os.PathLike[str], kind: str) -> tuple[Header, Arrays]:
@@ -153,6 +158,8 @@ def _check_plain(header: Any) -> None:
         for value in level:
             if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
                 raise ModelFormatError("its header has an integer beyond 64 bits")
+            if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
+                raise ModelFormatError("its header has a key that is not text")
             if isinstance(value, dict) and not all(printable(key) == key for key in value):
                 raise ModelFormatError("its header has a key with control characters")
 

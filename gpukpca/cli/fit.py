@@ -28,7 +28,7 @@ from gpukpca.cli.outputs import checked_targets, component_names, draw, write_ro
 from gpukpca.cli.report import ProgressBar, show_run, show_table
 from gpukpca.cli.table import Table, abbreviated, check_memory, input_options
 from gpukpca.distributed.client import connected
-from gpukpca.persistence import save
+from gpukpca.persistence.save_load import write_with_notes
 
 
 def run_plan(options: SimpleNamespace) -> None:
@@ -175,13 +175,12 @@ def _write(
         arrays["certificate"] = facts["certificate"]
     if scaler is not None:
         arrays |= {"scaler_mean": scaler.mean_, "scaler_scale": scaler.scale_}
-    drawn = {name: path for name, path in targets.items() if name != "save"}
-    with replaced_whole(*drawn.values()) as files:
-        for (name, path), file in zip(drawn.items(), files, strict=True):
+    with replaced_whole(*targets.values()) as files:
+        for (name, path), file in zip(targets.items(), files, strict=True):
             if name == "output":
                 write_rows(file, path, "scores", scores, component_names(scores.shape[1]), table, arrays, facts)
-            else:
+            elif name == "plot":
                 draw(file, path, method.draw(options, model, scores, table))
-        if "save" in targets:
-            pipeline = model if scaler is None else Pipeline([("scale", scaler), ("model", model)])
-            save(pipeline, targets["save"], {"method": method.name, "feature_names": table.feature_names})
+            else:
+                pipeline = model if scaler is None else Pipeline([("scale", scaler), ("model", model)])
+                write_with_notes(file, pipeline, {"method": method.name, "feature_names": table.feature_names})

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._container import Arrays, Header, read_container, write_container
-from gpukpca._files import plain_target
+from gpukpca._container import Arrays, Header, read_container, write_content
+from gpukpca._files import plain_target, replaced_whole
 from gpukpca._formatting import printable
 from gpukpca._typing import Array
 from gpukpca._version import __version__
@@ -108,13 +108,14 @@ class ScalerFit:
     mean: Array | None = field_of("d", "of the columns")
     var: Array | None = field_of("d", "of the columns, over n", "nonnegative")
     scale: Array | None = field_of("d", "divisors of the centered columns", "positive")
-    n_samples_seen: Array = field_of("*", "rows, or for every column the rows without missing entries", "nonnegative")
+    n_samples_seen: Array = field_of(
+        "*", "rows, or for every column those without missing entries; sums of weights", "nonnegative", "or integers"
+    )
 
     @classmethod
     def of(cls, scaler: Any) -> ScalerFit:
         """Return the state of a fitted scaler."""
-        counts = np.atleast_1d(scaler.n_samples_seen_).astype(np.float64)
-        return cls(scaler.mean_, scaler.var_, scaler.scale_, counts)
+        return cls(scaler.mean_, scaler.var_, scaler.scale_, np.atleast_1d(scaler.n_samples_seen_))
 
     def publish(self, scaler: Any) -> None:
         """Set the attributes of a scaler."""
@@ -157,7 +158,12 @@ def save(model: Any, path: str | os.PathLike[str], notes: dict[str, Any] | None 
     >>> gpukpca.load(path).transform(X[:1]).shape
     (1, 1)
     """
-    plain_target(path)  # before any work
+    with replaced_whole(plain_target(path)) as (file,):
+        write_with_notes(file, model, notes)
+
+
+def write_with_notes(file: IO[bytes], model: Any, notes: dict[str, Any]) -> None:
+    """Write what `save_with_notes` saves to an open binary file."""
     steps = model.steps if type(model) is Pipeline else [(None, model)]
     if [type(step) is StandardScaler for _, step in steps] not in SHAPES:
         raise InvalidParameterError(
@@ -176,7 +182,7 @@ def save(model: Any, path: str | os.PathLike[str], notes: dict[str, Any] | None 
         raise InvalidParameterError(f"this model cannot be saved: {error}.") from error
     for (_, step), twin in zip(steps, twins, strict=True):
         _check_same(step, twin)
-    write_container(path, KIND, header, writer.arrays)
+    write_content(file, KIND, header, writer.arrays)
 
 
 def _node_of(writer: Writer, path: str, model: Any) -> dict[str, Node]:
@@ -235,7 +241,7 @@ def _is_same(a: Any, b: Any) -> bool:
         return a is b or (a.shape == b.shape and (a != b).nnz == 0)
     if is_numpy(a) or is_foreign(a):
         return a is b or (is_numpy(b) and np.array_equal(to_host(a), b))
-    if b is None or isinstance(b, (int, float, str, tuple, dict, Kernel)):
+    if b is None or isinstance(b, (int, float, np.number, str, tuple, dict, Kernel)):
         return bool(a == b)
     return type(a) is type(b)
 

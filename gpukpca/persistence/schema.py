@@ -182,13 +182,19 @@ def _holds(value: Any, field: Field, sizes: dict[str, int]) -> bool:
     entries = value
     if is_sparse(value) and "or sparse" in field.rules:
         entries = value.data if value.shape[1] <= WIDEST else None
-    if not is_numpy(entries) or entries.dtype.kind != _kind(field.rules) or not _fits(value.shape, field.shape, sizes):
+    if (
+        not is_numpy(entries)
+        or entries.dtype.kind not in _kinds(field.rules)
+        or not _fits(value.shape, field.shape, sizes)
+    ):
         return False
     return _follows_rules(entries, field.rules, sizes)
 
 
-def _kind(rules: tuple[str, ...]) -> str:
-    """Return the kind of the dtype of an array: numbers, indices or flags."""
+def _kinds(rules: tuple[str, ...]) -> str:
+    """Return the kinds of the dtype that an array may have: numbers, indices or flags."""
+    if "or integers" in rules:
+        return "fi"
     return "b" if "flags" in rules else "i" if any(rule.startswith("index") for rule in rules) else "f"
 
 
@@ -266,6 +272,7 @@ RULES: dict[str, Callable[[Any], Any]] = {
     "infinite": lambda value: not np.any(np.isnan(value)),
     "or sparse": lambda value: True,
     "or None": lambda value: True,
+    "or integers": lambda value: True,
     "flags": lambda value: True,
 }
 

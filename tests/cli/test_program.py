@@ -33,22 +33,27 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess:
 # -- whole files -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("broken", ["write_rows", "draw"])
+@pytest.mark.parametrize(
+    "broken", ["cli.fit.write_rows", "cli.fit.draw", "cli.fit.write_with_notes", "_files.os.fsync"]
+)
 def test_a_failing_write_leaves_the_old_files_whole(monkeypatch: pytest.MonkeyPatch, broken: str):
     text("s.npz", "old scores")
     text("p.png", "old plot")
+    text("m.safetensors", "old model")
 
     def full(file: object, *_: object) -> None:
-        file.write(b"half of it")  # type: ignore[attr-defined]
+        if "fsync" not in broken:
+            file.write(b"half of it")  # type: ignore[attr-defined]
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(f"gpukpca.cli.fit.{broken}", full)
-    result = run("fit", "iris", "-k", "linear", "-n", 2, *OUT, "--plot", "p.png", "--force")
+    monkeypatch.setattr(f"gpukpca.{broken}", full)
+    result = run("fit", "iris", "-k", "linear", "-n", 2, *OUT, "--plot", "p.png", "--save", "m.safetensors", "--force")
     assert result.exit_code == 2
     assert "No space left" in result.stderr
     assert Path("s.npz").read_text() == "old scores"
     assert Path("p.png").read_text() == "old plot"
-    assert sorted(os.listdir()) == ["p.png", "s.npz"]
+    assert Path("m.safetensors").read_text() == "old model"
+    assert sorted(os.listdir()) == ["m.safetensors", "p.png", "s.npz"]
 
 
 def test_force_replaces_and_keeps_permissions():

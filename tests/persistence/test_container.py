@@ -198,6 +198,7 @@ def test_a_long_header_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
         ({"a": float("nan")}, {}, "JSON"),
         ({"a": 2**63}, {}, "64 bits"),
         ({"a": object()}, {}, "object"),
+        ({"a": {1: 2}}, {}, "a key that is not text"),
         ({"a": "\ud800"}, {}, "surrogates"),
         ({"a": "x" * LARGEST_HEADER}, {}, "column names"),
         ({}, {"a": np.zeros(2, np.float16)}, "float16"),
