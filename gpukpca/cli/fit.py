@@ -28,7 +28,7 @@ from gpukpca.cli.outputs import checked_targets, component_names, draw, write_ro
 from gpukpca.cli.report import ProgressBar, show_run, show_table
 from gpukpca.cli.table import Table, abbreviated, check_memory, input_options
 from gpukpca.distributed.client import connected
-from gpukpca.persistence.save_load import write_with_notes
+from gpukpca.persistence.save_load import write_model
 
 
 def run_plan(options: SimpleNamespace) -> None:
@@ -183,4 +183,4 @@ def _write(
                 draw(file, path, method.draw(options, model, scores, table))
             else:
                 pipeline = model if scaler is None else Pipeline([("scale", scaler), ("model", model)])
-                write_with_notes(file, pipeline, {"method": method.name, "feature_names": table.feature_names})
+                write_model(file, pipeline, {"method": method.name, "feature_names": table.feature_names})

@@ -159,11 +159,11 @@ def save(model: Any, path: str | os.PathLike[str], notes: dict[str, Any] | None 
     (1, 1)
     """
     with replaced_whole(plain_target(path)) as (file,):
-        write_with_notes(file, model, notes)
+        write_model(file, model, notes)
 
 
-def write_with_notes(file: IO[bytes], model: Any, notes: dict[str, Any]) -> None:
-    """Write what `save_with_notes` saves to an open binary file."""
+def write_model(file: IO[bytes], model: Any, notes: dict[str, Any] | None = None) -> None:
+    """Write what `save` saves to an open binary file."""
     steps = model.steps if type(model) is Pipeline else [(None, model)]
     if [type(step) is StandardScaler for _, step in steps] not in SHAPES:
         raise InvalidParameterError(

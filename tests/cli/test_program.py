@@ -33,9 +33,7 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess:
 # -- whole files -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "broken", ["cli.fit.write_rows", "cli.fit.draw", "cli.fit.write_with_notes", "_files.os.fsync"]
-)
+@pytest.mark.parametrize("broken", ["cli.fit.write_rows", "cli.fit.draw", "cli.fit.write_model", "_files.os.fsync"])
 def test_a_failing_write_leaves_the_old_files_whole(monkeypatch: pytest.MonkeyPatch, broken: str):
     text("s.npz", "old scores")
     text("p.png", "old plot")

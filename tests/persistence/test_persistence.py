@@ -341,8 +341,21 @@ def test_a_pipeline_with_a_scaler_comes_back(estimator: Any, tmp_path: Path) -> 
 def test_a_scaler_of_columns_with_holes_comes_back(tmp_path: Path) -> None:
     X = holes()
     model = make_pipeline(StandardScaler(with_mean=False), ProbabilisticPCA(2)).fit(X)
+    assert len(model[0].n_samples_seen_) == X.shape[1]
     save(model, tmp_path / "m", {})
-    np.testing.assert_array_equal(load_with_notes(tmp_path / "m")[0].transform(X), model.transform(X))
+    again, _ = load_with_notes(tmp_path / "m")
+    assert_same(again[0].n_samples_seen_, model[0].n_samples_seen_, "rows")
+    np.testing.assert_array_equal(again.transform(X), model.transform(X))
+
+
+@pytest.mark.parametrize("count", [np.int64(30), np.float64(30.5), 30])
+def test_the_rows_of_a_scaler_keep_their_dtype(count: Any, tmp_path: Path) -> None:
+    """It depends on the version of scikit-learn and on weights."""
+    model = make_pipeline(StandardScaler(), PCA(2)).fit(data())
+    model[0].n_samples_seen_ = count
+    save(model, tmp_path / "m")
+    again = load_with_notes(tmp_path / "m")[0][0].n_samples_seen_
+    assert (again, again.dtype) == (count, np.asarray(count).dtype)
 
 
 # -- what cannot be saved ----------------------------------------------------------------------------------------------
