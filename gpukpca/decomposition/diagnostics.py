@@ -74,15 +74,20 @@ def contributions(model: Any) -> np.ndarray:
 def spectrum_of(model: Any) -> np.ndarray:
     """Return the variances of the components that a PCA keeps, on the host in float64, shape (p,)."""
     check_is_fitted(model)
-    if not hasattr(model, "explained_variance_"):
+    if (variances := fitted_value(model, "explained_variance_")) is None:
         raise InvalidParameterError(f"{type(model).__name__} has no explained_variance_; expected a fitted PCA.")
-    return np.array(to_host(model.explained_variance_), dtype=np.float64)
+    return np.array(to_host(variances), dtype=np.float64)
+
+
+def fitted_value(model: Any, *names: str) -> Any:
+    """Return the first of these attributes that a model of any library has; None where it has none of them."""
+    return next((value for name in names if (value := getattr(model, name, None)) is not None), None)
 
 
 def total_variance_of(model: Any) -> float:
     """Return the sum of all variances, over n - 1, also of the components that a PCA does not keep."""
-    if hasattr(model, "total_variance_"):
-        return float(model.total_variance_)
+    if (total := fitted_value(model, "total_variance_")) is not None:
+        return float(total)
     shares = float(np.sum(to_host(model.explained_variance_ratio_).astype(np.float64)))
     return float(np.sum(spectrum_of(model))) / shares if shares > 0 else 0.0
 
@@ -133,9 +138,8 @@ def whole_rank(model: Any) -> int:
 
 def samples_of(model: Any) -> int:
     """Return the number of rows that a PCA was fitted to."""
-    for name in ("n_samples_", "n_samples_seen_"):
-        if hasattr(model, name):
-            return int(getattr(model, name))
+    if (n := fitted_value(model, "n_samples_", "n_samples_seen_")) is not None:
+        return int(n)
     raise InvalidParameterError(
         f"{type(model).__name__} does not say how many samples it was fitted to (n_samples_ or n_samples_seen_)."
     )

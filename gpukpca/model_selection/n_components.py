@@ -21,7 +21,7 @@ from gpukpca.backend.linalg import inner_products
 from gpukpca.backend.namespace import accumulation_dtype, cast, from_host, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.random import Seed, generator, standard_normal
 from gpukpca.backend.rows import as_rows, dense_rows, feature_means
-from gpukpca.decomposition.diagnostics import samples_of, spectrum_of, total_variance_of, whole_rank
+from gpukpca.decomposition.diagnostics import fitted_value, samples_of, spectrum_of, total_variance_of, whole_rank
 from gpukpca.exceptions import InvalidParameterError
 
 USUAL_SHARE = 0.95
@@ -323,13 +323,15 @@ def _spectrum_of(model_or_X: Any) -> _Spectrum:
 
 def _of_model(model: Any) -> _Spectrum:
     """Return the spectrum of a fitted PCA or kernel PCA, of any library; residuals bound its errors."""
-    variances, of_kernel = spectrum_of(model), not hasattr(model, "components_")
-    n = int(model.eigenvectors_.shape[0]) if hasattr(model, "eigenvectors_") else samples_of(model)
+    variances, of_kernel = spectrum_of(model), fitted_value(model, "components_") is None
+    vectors = fitted_value(model, "eigenvectors_")
+    n = samples_of(model) if vectors is None else int(vectors.shape[0])
     if n < 2:
         raise InvalidParameterError("the model was fitted to 1 sample, which has no variance.")
     errors = np.zeros(len(variances))
-    if hasattr(model, "residual_norms_"):  # those of a kernel PCA bound n - 1 times the variances
-        errors = to_host(model.residual_norms_).astype(np.float64) / (n - 1 if of_kernel else 1)
+    if (norms := fitted_value(model, "residual_norms_")) is not None:
+        # Those of a kernel PCA bound n - 1 times the variances.
+        errors = to_host(norms).astype(np.float64) / (n - 1 if of_kernel else 1)
     d, rank = (n, n - 1) if of_kernel else (int(model.components_.shape[1]), whole_rank(model))
     total = total_variance_of(model)
     return _Spectrum(np.maximum(variances, 0.0), total, n, d, rank, errors=errors, model=model, of_kernel=of_kernel)

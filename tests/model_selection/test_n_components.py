@@ -255,6 +255,12 @@ def test_the_comparison_has_a_row_for_every_rule_with_its_source(rng):
     assert "pass the data" in without_rows.note
 
 
+@pytest.mark.parametrize("rule", ["variance", "mle", "bayesian", "gap"])
+def test_a_model_without_residuals_is_taken_as_exact(rng, rule):
+    peer = PCA().fit(planted(rng))
+    assert n_components_for(gpukpca.PCA.from_sklearn(peer), rule) == n_components_for(peer, rule)
+
+
 def test_the_report_says_what_was_compared(rng):
     for rule in RULES:
         report = n_components_for(planted(rng), rule, VALUES.get(rule), n_draws=3, return_report=True)
