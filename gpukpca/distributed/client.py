@@ -112,8 +112,8 @@ class Cluster:
 
         async def ask() -> list[Any]:
             settings = {"on_error": "ignore", "callback_timeout": self.patience}
-            asked = [self.client.run(function, *arguments, workers=[one], **settings) for one in addresses]
-            return await asyncio.gather(*asked, return_exceptions=True)
+            calls = [self.client.run(function, *arguments, workers=[one], **settings) for one in addresses]
+            return await asyncio.gather(*calls, return_exceptions=True)
 
         answers = self.client.sync(ask)
         if silent := [one for one, answer in zip(addresses, answers, strict=True) if isinstance(answer, TimeoutError)]:

@@ -129,12 +129,12 @@ def _refuse_negative(values: np.ndarray, largest: float, smallest: float, roundi
     lowest = float(np.min(values, initial=0.0))
     if largest <= 0 and smallest < -rounding:
         raise IndefiniteKernelError(
-            f"All eigenvalues are negative: the largest is {np.max(values):.4g}, the smallest seen {smallest:.4g}. "
+            f"All eigenvalues are negative: the largest is {np.max(values):.4g}, the smallest computed {smallest:.4g}. "
             f"{REMEDIES} A matrix of distances is no kernel matrix: pass -D**2 / 2."
         )
     if lowest < -max(SIGNIFICANT_NEGATIVE[dtype] * largest, rounding):
         raise IndefiniteKernelError(
-            f"There are significant negative eigenvalues among the components: {lowest:.4g}, the smallest seen is "
+            f"There are significant negative eigenvalues among the components: {lowest:.4g}, the smallest computed is "
             f"{smallest:.4g}, the largest {largest:.4g}. {REMEDIES}"
         )
     if lowest < -rounding:
