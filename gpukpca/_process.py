@@ -6,6 +6,7 @@ All state that survives a call is here. Caches of pure functions and contexts th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass
@@ -24,6 +25,8 @@ class ProcessState:
         Index -> description of devices that have worked. A probe costs milliseconds, and some memory.
     rounded_operands : dict
         (device, compute type) -> whether float32 products lose digits there.
+    checkpoint_folders : set of Path
+        Folders whose checkpoint a fit has written or resumed.
     """
 
     warned: set[str] = field(default_factory=set)
@@ -31,6 +34,7 @@ class ProcessState:
     cuda_process: int | None = None
     working_devices: dict[int, str] = field(default_factory=dict)
     rounded_operands: dict[tuple[int, int], bool] = field(default_factory=dict)
+    checkpoint_folders: set[Path] = field(default_factory=set)
 
     def reset(self) -> None:
         """Forget everything, as in a new process."""

@@ -17,6 +17,7 @@ import numpy as np
 from gpukpca._container import Arrays, Header, read_container, read_header, write_container
 from gpukpca._files import check_writable
 from gpukpca._formatting import format_bytes, printable
+from gpukpca._process import state as process
 from gpukpca._rules import FOLDER, number
 from gpukpca.backend.column_basis import ColumnBasis
 from gpukpca.backend.namespace import from_host, overflow_allowed, to_host
@@ -34,8 +35,6 @@ ONE_FIT = "A folder is for one fit: cross-validation and searches make many, whi
 SKEW = 1e-3
 # The field of a fingerprint that kernels of the user have: a hash of a few entries.
 KERNEL_VALUES = "kernel_values"
-# The folders whose files a fit of this process has found to be its own, or has written.
-_USED: set[Path] = set()
 
 Fingerprint = dict[str, str]
 # Takes the stage of an event, its text, and the passes done.
@@ -102,7 +101,8 @@ class Checkpoint:
 
 def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
     """Return whether a folder holds a file to resume from that a fit of this process has written or resumed."""
-    return Path(os.path.realpath(folder)) in _USED and any(os.path.isfile(os.path.join(folder, name)) for name in NAMES)
+    known = Path(os.path.realpath(folder)) in process.checkpoint_folders
+    return known and any(os.path.isfile(os.path.join(folder, name)) for name in NAMES)
 
 
 def difference(found: Mapping[str, Any], expected: Fingerprint) -> str:
@@ -150,7 +150,7 @@ class FolderCheckpointer:
         self._number, self._stored = self._newest()
         self.components = None if self._stored is None else self._stored.p
         if self._stored is not None:
-            _USED.add(self._folder)
+            process.checkpoint_folders.add(self._folder)
         for draft in self._folder.glob(".state-*.partial"):  # left by a kill where files need names
             with suppress(OSError):
                 draft.unlink()
@@ -222,7 +222,7 @@ class FolderCheckpointer:
                 )
             return
         self._headers[path] = header
-        _USED.add(self._folder)
+        process.checkpoint_folders.add(self._folder)
         self._number, self._unwritten, self._is_due, self._written = self._number + 1, None, False, self._clock()
         size = format_bytes(sum(array.nbytes for array in arrays.values()))
         text = f"checkpoint of pass {state.n_passes} written: {size} in {self._written - started:.2g} s"
