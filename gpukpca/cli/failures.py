@@ -16,7 +16,13 @@ from typing import Any, NoReturn
 import click
 
 from gpukpca._formatting import printable
-from gpukpca.exceptions import ClusterError, ConvergenceError, DeviceLostError, DeviceUnavailableError
+from gpukpca.exceptions import (
+    CheckpointWarning,
+    ClusterError,
+    ConvergenceError,
+    DeviceLostError,
+    DeviceUnavailableError,
+)
 
 QUOTES = "'\""
 NOTHING = "nothing was written"
@@ -148,14 +154,26 @@ def _signals_handled() -> Iterator[None]:
 
 @contextmanager
 def warnings_in_one_line() -> Iterator[None]:
-    """Print each warning for users once, as a line on the standard error after the work; omit those for programmers."""
-    seen: dict[str, None] = {}
+    """Print each warning for users once, as a line on the standard error; omit those for programmers.
+
+    Lines come after the work, also before that of a failure. A CheckpointWarning comes at once: a long fit may follow.
+    """
+    seen: dict[str, type[Warning]] = {}
+
+    def keep(message: Warning | str, category: type[Warning], *_: Any, **_more: Any) -> None:
+        line = f"warning: {with_options(' '.join(str(message).split()))}"
+        if line not in seen and issubclass(category, CheckpointWarning):
+            say(line, err=True)
+        seen[line] = category
+
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning):
             warnings.simplefilter("ignore", category)
-        warnings.showwarning = lambda message, *_args, **_more: seen.setdefault(" ".join(str(message).split()))
-        yield
-        # After a failure its own line stands alone.
-        for message in seen:
-            say(f"warning: {with_options(message)}", err=True)
+        warnings.showwarning = keep
+        try:
+            yield
+        finally:
+            for line, kind in seen.items():
+                if not issubclass(kind, CheckpointWarning):
+                    say(line, err=True)

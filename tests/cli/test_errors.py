@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gpukpca.cli import commands
+from gpukpca.cli.failures import failures_in_one_line, warnings_in_one_line
+from gpukpca.exceptions import CheckpointWarning
 from tests.cli.runs import OUT, fit, refused, run, text
 
 PCA, PICTURE = ("-m", "pca"), ("--plot", "p.png")
@@ -200,6 +203,25 @@ def test_warnings_name_options_and_kernels_keep_their_parameters():
     assert result.stderr.startswith("warning: --n-components 1000 is more than the 150 sample(s)")
     message = refused("fit", "iris", "--preimage", "fixed_point", "-k", "sigmoid", "-o", "t.npz")
     assert "Sigmoid(gamma=0.25, coef0=1.0)" in message
+
+
+@pytest.mark.parametrize(("failure", "code"), [(ValueError("bad"), 2), (KeyboardInterrupt(), 130)])
+def test_warnings_come_before_the_line_of_a_failure(
+    failure: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+):
+    def work():
+        with failures_in_one_line(False), warnings_in_one_line():
+            for _ in range(2):
+                warnings.warn("late", UserWarning, stacklevel=1)
+                warnings.warn("at once", CheckpointWarning, stacklevel=1)
+            assert capsys.readouterr().err == "warning: at once\n"
+            raise failure
+
+    with pytest.raises(SystemExit) as ended:
+        work()
+    assert ended.value.code == code
+    lines = capsys.readouterr().err.splitlines()
+    assert (lines[0], len(lines)) == ("warning: late", 2)
 
 
 def test_a_plan_has_the_same_errors():
