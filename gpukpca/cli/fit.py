@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +24,7 @@ from gpukpca.cli.inputs import read_input
 from gpukpca.cli.machine import cost
 from gpukpca.cli.methods import METHODS, Method, check_options
 from gpukpca.cli.outputs import checked_targets, component_names, draw, write_rows
-from gpukpca.cli.report import ProgressBar, show_run, show_table
+from gpukpca.cli.report import ProgressBar, logged, show_run, show_table
 from gpukpca.cli.table import Table, abbreviated, check_memory, input_options
 from gpukpca.distributed.client import connected
 from gpukpca.persistence.save_load import write_model
@@ -46,7 +45,8 @@ def run_fit(options: SimpleNamespace) -> None:
     if options.quiet and options.verbose:
         raise ValueError("--quiet and --verbose contradict each other; give one of them.")
     targets = checked_targets(options)
-    with ProgressBar(Console(stderr=True), lines=options.verbose) as bar:
+    log = logged() if options.verbose else nullcontext()
+    with log, ProgressBar(Console(stderr=True), hidden=options.verbose) as bar:
         method, model = _method_and_model(options, 0 if options.quiet else bar)
         with _cluster(model, options.scheduler):
             table, scaler = _prepared(options, method, model)
@@ -101,16 +101,12 @@ def _cluster(model: Any, address: str | None) -> Iterator[None]:
     if address is None:
         yield
         return
-    # Dask logs tracebacks of a lost cluster, which the program reports in one line.
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
     try:
         with connected(address) as client:
             model.set_params(client=client)
             yield
     finally:
         model.set_params(client=None)
-        logging.disable(before)
 
 
 def _checkpoint_line(options: SimpleNamespace, resumed: str, plan: Any) -> str:

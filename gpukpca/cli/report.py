@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich import box
@@ -13,17 +16,41 @@ from rich.table import Table as RichTable
 
 from gpukpca import Progress as FitProgress
 from gpukpca._formatting import format_bytes, format_seconds, printable
+from gpukpca.algorithms.progress import LOGGER
+from gpukpca.cli.failures import say
 
 ROWS_SHOWN = 20
+
+
+class LogLines(logging.Handler):
+    """Print records as lines on the standard error, control characters as escapes."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record."""
+        say(self.format(record), err=True)
+
+
+@contextmanager
+def logged() -> Iterator[None]:
+    """Print the log of the library with the time of day: plan, passes with their seconds, checkpoints."""
+    handler, level = LogLines(), LOGGER.level
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)
+        LOGGER.setLevel(level)
 
 
 class ProgressBar:
     """Show bars on a terminal for work longer than `delay` seconds, fed by ``KernelPCA(verbose=bar)``.
 
-    A timer shows them, not an event: LAPACK sends none. With `lines` events are lines, as they are for ``verbose=1``.
+    A timer shows them, not an event: LAPACK sends none. With `hidden` there are none, as where there is no terminal.
     """
 
-    def __init__(self, console: Console, delay: float = 1.0, lines: bool = False) -> None:
+    def __init__(self, console: Console, delay: float = 1.0, hidden: bool = False) -> None:
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -36,8 +63,7 @@ class ProgressBar:
         self.first_residual = 0.0
         self.resumed = ""
         self._lock = threading.Lock()
-        self._lines = lines
-        self._closed = lines or not console.is_terminal
+        self._closed = hidden or not console.is_terminal
         self._timer = threading.Timer(delay, self._show)
         self._timer.daemon = True
 
@@ -63,8 +89,7 @@ class ProgressBar:
         """Show one event."""
         if event.stage == "resumed":
             self.resumed = event.text
-        rare = event.stage in ("resumed", "waiting") and not self._closed
-        if rare or (self._lines and event.stage != "tiles"):
+        if event.stage in ("resumed", "waiting") and not self._closed:
             plain(self.bars.console, event.text)
         left = "" if event.seconds_left is None else f", {format_seconds(event.seconds_left)} left"
         share = event.done / max(event.total, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import pickle
 import sys
 import time
@@ -435,7 +436,8 @@ def connected(address: str, timeout: float = TIMEOUT) -> Iterator[Any]:
         raise ClusterError(f"Dask is not installed ({error}); pip install 'gpukpca[dask]'.") from error
     try:
         get_address_host_port(normalize_address(address))  # a client with a wrong one would not end cleanly
-        client = Client(address, timeout=timeout, set_as_default=False)
+        with _silent_logs():
+            client = Client(address, timeout=timeout, set_as_default=False)
     except ValueError as error:
         raise InvalidParameterError(
             f"{address!r} is no address of a scheduler ({error}); give what `dask scheduler` printed, such as "
@@ -446,5 +448,20 @@ def connected(address: str, timeout: float = TIMEOUT) -> Iterator[Any]:
             f"no scheduler answers at {address!r} within {timeout:g} s. Give the address that `dask scheduler` "
             "printed, such as tcp://10.0.0.1:8786."
         ) from error
-    with client, client.as_current():
+    with _silent_logs(), client, client.as_current():
         yield client
+
+
+@contextmanager
+def _silent_logs() -> Iterator[None]:
+    """Silence the loggers of Dask: they print tracebacks of a lost cluster, which one error reports."""
+    names = [name for name in list(logging.root.manager.loggerDict) if name.split(".")[0] in ("distributed", "tornado")]
+    loggers = [logging.getLogger(name) for name in names]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

@@ -176,10 +176,12 @@ def test_files_that_the_command_has_not_used_are_not_named(
 
 def test_verbose_is_a_line_a_pass_for_logs() -> None:
     result = command(*FIT, "--verbose", "--checkpoint", "c")
-    passes = [line for line in result.stderr.splitlines() if line.startswith("pass ")]
+    passes = [line for line in result.stderr.splitlines() if " pass " in line and "checkpoint" not in line]
     count = re.search(r"passes +(\d+)", result.stdout)
     assert count is not None
     assert len(passes) == int(count[1])
+    time_of_day = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
+    assert all(re.fullmatch(rf"{time_of_day} pass \d+.* \(\S+ s\)", line) for line in passes)
     assert "largest relative residual" in passes[-1]
     assert command(*FIT, "--force").stderr == ""
     assert command(*FIT, "-v", "--force", "--checkpoint", "c").stderr.count("resumed at pass") == 1

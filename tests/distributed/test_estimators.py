@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+import logging
 import pickle
 import socket
 import warnings
@@ -586,6 +587,15 @@ def test_the_command_line_shares_a_fit_out(address, folder, method):
     result = run("plan", "x.npy", "--method", method, "-n", 3, "--scheduler", address)
     assert result.exit_code == 0, result.output
     assert "cluster: 1 worker" in result.stdout
+
+
+def test_a_connection_silences_dask_and_no_other_logs(address):
+    dask_logs = [logging.getLogger(name) for name in ("distributed", "distributed.client", "tornado.application")]
+    before = [logger.level for logger in dask_logs]
+    with connected(address):
+        assert not any(logger.isEnabledFor(logging.CRITICAL) for logger in dask_logs)
+        assert logging.getLogger("gpukpca").isEnabledFor(logging.CRITICAL)
+    assert [logger.level for logger in dask_logs] == before
 
 
 WRONG = {
