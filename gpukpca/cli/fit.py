@@ -18,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from gpukpca._files import replaced_whole
 from gpukpca.algorithms.progress import NO_CHECKPOINT
 from gpukpca.backend.finite import check_finite
+from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.checkpoint import has_checkpoint
 from gpukpca.cli.failures import say
 from gpukpca.cli.inputs import read_input
@@ -85,7 +86,8 @@ def _prepared(options: SimpleNamespace, method: Method, model: Any) -> tuple[Tab
     check_finite(table.X, "Impute or drop missing values first.", missing=method.takes_missing)
     check_memory(table.X.size * (4 if table.X.dtype == np.float32 else 8), "the standardized matrix")
     scaler = StandardScaler()
-    X = scaler.fit_transform(table.X)
+    with overflow_allowed():
+        X = scaler.fit_transform(table.X)
     low, high = np.fmin.reduce(table.X), np.fmax.reduce(table.X)
     lost = np.where(scaler.var_ == 0.0, low < high, ~np.isfinite(scaler.var_) & np.isfinite(low))
     if len(columns := np.flatnonzero(lost)):

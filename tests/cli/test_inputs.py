@@ -76,7 +76,7 @@ def test_the_mark_that_savetxt_puts_before_names_is_no_part_of_them():
 
 def test_white_space_separates_in_no_csv_file_and_no_ragged_one():
     for name, content in (("x.csv", "1 2\n3 4\n"), ("x.txt", "1 2\n3\n"), ("y.txt", "New York 1\nBoston 2\n")):
-        with pytest.raises(ValueError, match="columns must be separated by tab, semicolon or comma, or by white space"):
+        with pytest.raises(ValueError, match="Separate the columns by tab, semicolon or comma, or by white space"):
             read_input(write(name, content))
     with pytest.raises(ValueError, match=r"line 61, column 2: the row has 1 cells, .* \(separated by white space\)"):
         read_input(write("x.txt", "1 2\n" * 60 + "3\n"))
