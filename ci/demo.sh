@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh
-environment demo --editable ".[plot]"
+environment demo --editable ".[cli,plot]"
 mkdir -p .demo
 gpukpca info
 gpukpca fit digits --n-components 10 --kernel rbf --gamma scale \

@@ -79,3 +79,10 @@ def test_links_and_scripts_exist(page: Path) -> None:
 def test_the_index_lists_every_page() -> None:
     text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     assert set(re.findall(r"\((\w+\.md)\)", text)) == {page.name for page in PAGES[1:]} - {"index.md"}
+
+
+def test_scripts_that_use_the_command_line_install_it() -> None:
+    for script in (ROOT / "ci").glob("*.sh"):
+        text = script.read_text(encoding="utf-8")
+        if re.search(r"^gpukpca ", text, flags=re.M):
+            assert re.search(r'"\.\[[\w,]*(cli|test|dev)', text), script.name
