@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.resources import Resources
@@ -12,6 +13,21 @@ from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import is_sparse, item_size
 from gpukpca.backend.parallel import worker_count
 from gpukpca.distributed import ClusterRows
+
+# Blocks of n rows that this process holds in addition to the solver's where a cluster multiplies: V and its copies,
+# products that return, and sums in float64.
+BLOCKS_IN_TRANSIT = 6
+
+
+class HasPrediction(Protocol):
+    """A way to fit, with the bytes that it will allocate."""
+
+    @property
+    def predicted_bytes(self) -> int:
+        """Return the peak of the bytes."""
+
+
+Route = TypeVar("Route", bound=HasPrediction)
 
 
 @dataclass(frozen=True)
@@ -68,3 +84,13 @@ class Task:
     def workers(self) -> int:
         """Return the number of threads."""
         return worker_count(self.place.work, self.resources.n_jobs)
+
+    def first_that_fits(self, routes: Iterable[Route]) -> tuple[Route | None, Route | None]:
+        """Return the first route that fits into memory, and the smallest of those before it; None where none is."""
+        smallest: Route | None = None
+        for route in routes:
+            if route.predicted_bytes <= self.limit:
+                return route, smallest
+            if smallest is None or route.predicted_bytes < smallest.predicted_bytes:
+                smallest = route
+        return None, smallest

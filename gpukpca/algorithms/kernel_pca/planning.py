@@ -34,13 +34,10 @@ MONOMIALS_PAY, FEW_MONOMIALS = 8, 200
 
 def make_plan(task: FitTask) -> Plan:
     """Return the plan of the first route that fits into memory; else raise `MemoryBudgetError` with advice."""
-    fewest: Route | None = None
-    for route in _routes(task):
-        if route.predicted_bytes <= task.limit:
-            return route.plan()
-        if fewest is None or route.predicted_bytes < fewest.predicted_bytes:
-            fewest = route
-    raise MemoryBudgetError(_too_big(task, fewest))
+    route, fewest = task.first_that_fits(_routes(task))
+    if route is None:
+        raise MemoryBudgetError(_too_big(task, fewest))
+    return route.plan()
 
 
 def _routes(task: FitTask) -> Iterator[Route]:

@@ -13,6 +13,7 @@ from typing import Any, Self
 from gpukpca.algorithms.kernel_pca.plan import Plan
 from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.progress import NO_CHECKPOINT
+from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT
 from gpukpca.algorithms.work import COPIES, SPARSE_ENTRY_BYTES, STEPS, Work, estimate_seconds, krylov_work
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device
@@ -38,9 +39,6 @@ WIDE_STRIPS = 3
 LANDMARK_VECTORS, SMALL_PROBLEM_SQUARES = 6, 8.2
 # Columns that randomly pivoted Cholesky evaluates for each that it keeps.
 COLUMNS_A_PIVOT = 1.5
-# Blocks of n rows that this process holds in addition to the solver's where a cluster multiplies: V and its copies,
-# products that return, and sums in float64.
-BLOCKS_IN_TRANSIT = 6
 
 
 @dataclass(frozen=True, kw_only=True)

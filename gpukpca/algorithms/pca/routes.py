@@ -14,7 +14,7 @@ from gpukpca.algorithms.pca.components import Components, SolverTools
 from gpukpca.algorithms.pca.plan import PCAPlan, PCASolver
 from gpukpca.algorithms.pca.settings import ITERATIVE, PCASettings, RankRequest
 from gpukpca.algorithms.progress import NO_CHECKPOINT
-from gpukpca.algorithms.task import Task
+from gpukpca.algorithms.task import BLOCKS_IN_TRANSIT, Task
 from gpukpca.algorithms.work import COPIES, SPARSE_ENTRY_BYTES, STEPS, Work, estimate_seconds, krylov_work
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, hidden_memory
@@ -37,8 +37,6 @@ LAPACK_UP_TO, SIZE_PER_COMPONENT = 2500, 100
 TIGHT = 100.0
 # LAPACK's gesdd: its workspace in units of the smaller side squared, and its work in units of that of all eigenpairs.
 SVD_SQUARES, SVD_WORK = 8, 3.0
-# Blocks of vectors in this process, without the solver's, where rows are on a cluster.
-BLOCKS_IN_TRANSIT = 6
 
 
 @dataclass(frozen=True)
@@ -284,15 +282,11 @@ ROUTES: dict[str, type[Route]] = {
 
 def choose_route(task: PCATask) -> Route:
     """Return the first method that fits into memory; else raise `MemoryBudgetError` with advice."""
-    fewest: Route | None = None
-    for route in _routes(task):
-        if route.predicted_bytes <= task.limit:
-            if fewest is not None:
-                refused = f"{fewest.method} would need {format_bytes(fewest.predicted_bytes)}"
-                route = replace(route, notes=(refused,))
+    route, fewest = task.first_that_fits(_routes(task))
+    if route is not None:
+        if fewest is None:
             return route
-        if fewest is None or route.predicted_bytes < fewest.predicted_bytes:
-            fewest = route
+        return replace(route, notes=(f"{fewest.method} would need {format_bytes(fewest.predicted_bytes)}",))
     iterates = task.settings.svd_solver in ITERATIVE
     advice = "fewer components" if iterates else 'few components (of PCA with svd_solver="randomized")'
     needed, used = (format_bytes(fewest.predicted_bytes), fewest.method) if fewest else ("", "")
