@@ -30,6 +30,9 @@ CODES = {np.dtype("<f8"): "F64", np.dtype("<f4"): "F32", np.dtype("<i8"): "I64",
 LARGEST_HEADER = 10**7  # bytes: parsing takes about ten times as many
 MOST_LEVELS = 64
 LARGEST_INTEGER = 2**63 - 1
+STRANGE = "it is damaged, cut off, or no safetensors file of gpukpca"
+# What parts of the right types that do not belong together lead to.
+CONTRADICTIONS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def write_container(path: str | os.PathLike[str], kind: str, header: Header, arrays: Arrays) -> None:
@@ -176,7 +179,7 @@ def _opened(path: str | os.PathLike[str], kind: str) -> Iterator[tuple[bytes, He
     # Opening a pipe would wait for a writer, and a device has no end; opening a directory is an error by itself.
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise ModelFormatError("it is a device or a pipe, not a file")
-    with open(path, "rb") as file, _refused():
+    with open(path, "rb") as file, format_errors(STRANGE, SafetensorError, RecursionError, *CONTRADICTIONS):
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
         if length > min(size - 8, LARGEST_HEADER):
@@ -193,12 +196,12 @@ def _opened(path: str | os.PathLike[str], kind: str) -> Iterator[tuple[bytes, He
 
 
 @contextmanager
-def _refused() -> Iterator[None]:
-    """Report all that reading a strange file raises as `ModelFormatError`."""
+def format_errors(clause: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Report errors of these kinds as `ModelFormatError`: a clause about the file, and the error in brackets."""
     try:
         yield
     except ModelFormatError:
         raise
-    except (SafetensorError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as e:
-        message = printable(str(e))[:200]  # which may quote names of the file
-        raise ModelFormatError(f"it is damaged, cut off, or no safetensors file of gpukpca ({message})") from None
+    except kinds as error:
+        message = printable(str(error))[:200]  # which may quote names of the file, as the cause would
+        raise ModelFormatError(f"{clause} ({message})") from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
 from typing import IO, Any
@@ -14,7 +13,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from gpukpca._container import Arrays, Header, read_container, write_content
+from gpukpca._container import CONTRADICTIONS, Arrays, Header, format_errors, read_container, write_content
 from gpukpca._files import plain_target, replaced_whole
 from gpukpca._formatting import printable
 from gpukpca._typing import Array
@@ -46,8 +45,7 @@ FACTS = {
 }
 # Which steps of a model are scalers.
 SHAPES = ([False], [True, False])
-# What parts of the right types that do not belong together lead to.
-CONTRADICTIONS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+CONTRADICTION = "its parts make no model"
 
 # The classes of estimators by name; each registers when its module is imported.
 ESTIMATORS: dict[str, Any] = {}
@@ -96,7 +94,7 @@ class Saved:
         the text names as transposed is stored so. Arrays of a device are written as they are on the host. Not kept:
         `checkpoint`, `client`, `device`, `verbose`, a `random_state` that is neither None nor an integer, `set_output`.
         With all samples for a basis, and with a ridge pre-image, the training data are part of the model, and of the
-        file. `gpukpca.persistence.save` also saves a Pipeline of a StandardScaler and an estimator.
+        file. `gpukpca.save` also saves a Pipeline of a StandardScaler and an estimator.
         """
         save(self, path)
 
@@ -277,7 +275,7 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
     Notes
     -----
     Safe for files from anywhere: nothing in them is run, objects are made from a fixed table of classes, and no more
-    memory is taken than the file has bytes, and what the checks need (p² items, and the basis made ready for the
+    memory is taken than the file has bytes, and what the checks need (p² items, and the basis prepared for the
     kernel and the pre-image). Cost: one reading of the file and its SHA-256 digest, and n p² operations.
     """
     return load_with_notes(path, device)[0]
@@ -309,7 +307,7 @@ def restored(header: Header, arrays: Arrays, device: str | None = None) -> tuple
 
     What the estimator needs for new points goes to `device`.
     """
-    with _refused():
+    with format_errors(CONTRADICTION, *CONTRADICTIONS):
         _check_version(header)
         steps = _steps(header, arrays)
         estimator, node = steps[-1], header["steps"][-1]
@@ -342,7 +340,7 @@ def _check_version(header: Header) -> None:
 
 def _steps(header: Header, arrays: Arrays) -> list[Any]:
     """Return the fitted estimator, after its scaler where it has one, with fields of the right types and shapes."""
-    with _refused():
+    with format_errors(CONTRADICTION, *CONTRADICTIONS):
         if set(header) != {"format", "version", "steps", "notes"}:
             raise ModelFormatError(f"its header has {', '.join(map(repr, header))[:200]}")
         nodes = header["steps"]
@@ -399,14 +397,3 @@ def _estimator(node: Node, arrays: Arrays) -> Any:
         raise ModelFormatError(f"{name} lacks {', '.join(missing)}")
     vars(model).update(facts)
     return model
-
-
-@contextmanager
-def _refused() -> Iterator[None]:
-    """Report contradictions inside as `ModelFormatError`."""
-    try:
-        yield
-    except ModelFormatError:
-        raise
-    except CONTRADICTIONS as error:
-        raise ModelFormatError(f"its parts make no model ({error})") from error
