@@ -216,7 +216,13 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.fixture
-def two_blas_threads() -> Iterator[None]:
+def threads_for_little(sizes: Callable[..., None]) -> None:
+    """Threads for work of any size, which otherwise stays in the calling thread."""
+    sizes(MULTIPLICATIONS_A_THREAD=1)
+
+
+@pytest.fixture
+def two_blas_threads(threads_for_little: None) -> Iterator[None]:
     """BLAS as on a machine with two cores, for tests of threads."""
     with threadpool_limits(2, "blas"):
         yield

@@ -210,6 +210,7 @@ class OutOfTheBlue(Exception):
 STOPS = [KeyboardInterrupt, MemoryError, SystemExit, OutOfTheBlue, FloatingPointError]
 
 
+@pytest.mark.usefixtures("threads_for_little")
 @pytest.mark.parametrize("error", STOPS)
 @pytest.mark.parametrize("k", [1, 2, 5])
 @pytest.mark.parametrize("parameters", [{"gram": "tiled"}, {"gram": "dense"}, {"fit_inverse_transform": True}])

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from gpukpca.algorithms.placement import Placement
 from gpukpca.algorithms.resources import Resources
+from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
 from gpukpca.backend.namespace import is_sparse, item_size
 from gpukpca.backend.parallel import worker_count
@@ -80,10 +81,15 @@ class Task:
         """Return the bytes that may be allocated."""
         return self.resources.limit
 
+    @property
+    def multiplications(self) -> float:
+        """Return the multiplications of the largest step, which decide about threads."""
+        return self.stored * (min(self.n, self.d) + blocking.ENTRY_PASS)
+
     @cached_property
     def workers(self) -> int:
         """Return the number of threads."""
-        return worker_count(self.place.work, self.resources.n_jobs)
+        return worker_count(self.place.work, self.resources.n_jobs, self.multiplications)
 
     def first_that_fits(self, routes: Iterable[Route]) -> tuple[Route | None, Route | None]:
         """Return the first route that fits into memory, and the smallest of those before it; None where none is."""

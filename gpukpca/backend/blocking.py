@@ -40,8 +40,6 @@ ONE_TILE_UP_TO = 640
 ROW_SLICE_BYTES = 64 * 2**20
 # Edges of tiles that a product with new points streams at once.
 STREAMED_EDGES = 8
-# Multiplications of a product of stored tiles that ends before threads have started.
-LIGHT_PRODUCT = 2e7
 # Rows of a panel of a stored square matrix.
 SMALLEST_PRODUCT_PANEL = 256
 # Bytes of a strip of a tile. On the host several passes use it in a core's cache; on a GPU it takes much longer than a
@@ -150,6 +148,11 @@ PREIMAGE_ENTRIES = PerDevice(2**20, 2**25)
 
 # -- threads ---------------------------------------------------------------------------------------------------------
 
+# Multiplications of float64 products that are worth a thread, a quarter of a millisecond. Measured on two cores: a
+# thread starts and ends in 0.06 ms and a pool of one in 0.14 ms, so that two workers gain from 0.3 ms of work on.
+MULTIPLICATIONS_A_THREAD = 2**23
+# Multiplications that take as long as a pass over an entry (0.35 ns), and as a kernel value of a finished product.
+ENTRY_PASS, KERNEL_VALUE = 10, 40
 # Sizes up to which one BLAS thread is faster. In small QR, SVD and eigenproblems the waiting of a second thread costs
 # more than its work, most of all next to other programs.
 EIGH_ONE_THREAD_UP_TO = 400  # rows of a dense eigenproblem
@@ -159,5 +162,3 @@ LOW_RANK_ONE_THREAD_UP_TO = 5000  # rows of the factor
 PCA_ONE_THREAD_UP_TO, PCA_ONE_THREAD_FOR_ALL = 2500, 500
 # Features of a batch; the long products of the exact mode gain from a second thread earlier.
 BATCH_ONE_THREAD_UP_TO, EXACT_ONE_THREAD_UP_TO = 256, 64
-# Multiplications of all covariances of a mixture from which threads pay.
-MIXTURE_THREADS_FROM = 2**22

@@ -6,6 +6,7 @@ assigned to workers beforehand: with a queue, sums would depend on timing. BLAS 
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -22,6 +23,7 @@ from typing import Any, TypeVar
 import scipy.linalg  # noqa: F401  (loads its BLAS before the controller searches for BLAS libraries)
 from threadpoolctl import ThreadpoolController
 
+from gpukpca.backend import blocking
 from gpukpca.backend.elementwise import put
 from gpukpca.backend.limits import blas_variables, cpu_quotas, task_cpus
 from gpukpca.backend.namespace import full, is_numpy, is_sparse, namespace_of, overflow_allowed, writable
@@ -47,31 +49,36 @@ class _SingleThreadedBlas:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self._limiter: Any = None
+        self._before: list[Any] = []  # the limits of the libraries
         self._threads_before = 1
 
     def __enter__(self) -> None:
         with self._lock:
             if self._users == 0:
-                self._threads_before = _blas_threads_now()
-                self._limiter = _blas().limit(limits=1)
+                libraries = _blas().lib_controllers
+                self._before = [library.num_threads for library in libraries]
+                self._threads_before = _most_threads(self._before)
+                for library in libraries:
+                    library.set_num_threads(1)
             self._users += 1
 
     def __exit__(self, *exception: object) -> None:
         with self._lock:
             self._users -= 1
             if self._users == 0:
-                self._limiter.restore_original_limits()
+                for library, threads in zip(_blas().lib_controllers, self._before, strict=True):
+                    library.set_num_threads(threads)
 
     def threads_allowed(self) -> int:
         """Return the threads that BLAS may use outside of this context."""
         with self._lock:
-            return self._threads_before if self._users else _blas_threads_now()
+            if self._users:
+                return self._threads_before
+            return _most_threads([library.num_threads for library in _blas().lib_controllers])
 
 
-def _blas_threads_now() -> int:
-    """Return the threads of BLAS; the usable CPUs where threadpoolctl does not know it, as for Accelerate."""
-    known = [library.num_threads for library in _blas().lib_controllers]
+def _most_threads(known: list[Any]) -> int:
+    """Return the most threads of the libraries; the usable CPUs where threadpoolctl knows none, as for Accelerate."""
     return max(known) if known else min([usable_cpus(), *blas_variables(os.environ)])
 
 
@@ -103,18 +110,25 @@ def blas_threads() -> int:
     return _single_threaded_blas.threads_allowed()
 
 
-def worker_count(like: Any, n_jobs: int | None = None) -> int:
+def worker_count(like: Any, n_jobs: int | None = None, multiplications: float = math.inf) -> int:
     """Return the workers for tiles of arrays like `like`: 1 outside NumPy, else `n_jobs`, at most the usable CPUs.
 
     None is what BLAS may use now, within the CPUs of a Slurm task and `n_jobs` of joblib's `parallel_config`. A process
     that limits BLAS, as joblib's workers do, therefore computes products serially. Negative `n_jobs` counts from the
-    number of CPUs as in scikit-learn: -1 means all.
+    number of CPUs as in scikit-learn: -1 means all. Work of few `multiplications` gets fewer workers.
     """
-    if not (is_numpy(like) or is_sparse(like)):
+    if not (is_numpy(like) or is_sparse(like)) or occupied(2, multiplications) < 2:
         return 1
     if n_jobs is None:
-        return max(1, min(blas_threads(), usable_cpus(), *task_cpus(os.environ), *_joblib_workers()))
-    return _workers_of(n_jobs)
+        most = max(1, min(blas_threads(), usable_cpus(), *task_cpus(os.environ), *_joblib_workers()))
+    else:
+        most = _workers_of(n_jobs)
+    return occupied(most, multiplications)
+
+
+def occupied(workers: int, multiplications: float) -> int:
+    """Return how many of the workers some work occupies longer than a thread takes to start; at least 1."""
+    return int(max(1, min(workers, multiplications // blocking.MULTIPLICATIONS_A_THREAD)))
 
 
 def _workers_of(n_jobs: int) -> int:

@@ -44,11 +44,11 @@ class DenseCenteredMatrix(CenteredMatrix):
         self.dtype = X.dtype
         self.like = empty_like(X)
         self.wide = accumulation_dtype(X)
-        self.workers = worker_count(self.like, n_jobs)
+        self.n_jobs = n_jobs
         self.shift = cast(_sampled_mean(X, self.wide), X.dtype) if shift is None else shift
 
     def moments(self) -> Array:
-        return self._summed(self._moments) if self.by_rows else self._joined(self._moments)
+        return self._summed(self._moments, 0) if self.by_rows else self._joined(self._moments, 0)
 
     def _moments(self, start: int, stop: int) -> Array:
         """Return sums and sums of squares of the shifted columns of a block, shape (2, ...)."""
@@ -61,8 +61,8 @@ class DenseCenteredMatrix(CenteredMatrix):
         W, constant = cast(V, self.dtype), self._product_of_rest(V)
         if self.by_rows:
             lost = cast(constant, self.dtype)
-            return self._joined(lambda a, b: add(self._shifted(a, b) @ W, -lost), axis=0)
-        return cast(self._summed(lambda a, b: self._shifted(a, b) @ W[a:b, :]) - constant, self.dtype)
+            return self._joined(lambda a, b: add(self._shifted(a, b) @ W, -lost), W.shape[1], axis=0)
+        return cast(self._summed(lambda a, b: self._shifted(a, b) @ W[a:b, :], W.shape[1]) - constant, self.dtype)
 
     def _product_of_rest(self, V: Array) -> Array:
         """Return the product of the rest of the mean with V (d, b), wide, shape (1, b)."""
@@ -76,12 +76,13 @@ class DenseCenteredMatrix(CenteredMatrix):
         """Return Zᵀ U in the widest type."""
         self.measure()
         xp = namespace_of(self.like)
-        sums = column_sums(U)
+        sums, columns = column_sums(U), U.shape[1]
         U = cast(U, self.dtype)
         if self.by_rows:
-            Y = self._summed(lambda a, b: xp.matrix_transpose(self._shifted(a, b)) @ U[a:b, :])
+            Y = self._summed(lambda a, b: xp.matrix_transpose(self._shifted(a, b)) @ U[a:b, :], columns)
         else:
-            Y = cast(self._joined(lambda a, b: xp.matrix_transpose(self._shifted(a, b)) @ U, axis=0), self.wide)
+            parts = self._joined(lambda a, b: xp.matrix_transpose(self._shifted(a, b)) @ U, columns, axis=0)
+            Y = cast(parts, self.wide)
         return Y - self.weighted(self.rest)[:, None] * sums[None, :]
 
     def scatter_times(self, V: Array) -> Array:
@@ -98,7 +99,7 @@ class DenseCenteredMatrix(CenteredMatrix):
             return xp.matrix_transpose(block) @ add(block @ W, -lost)
 
         # The columns of Z V sum to zero, so the left factor needs no correction for the rest of the mean.
-        return self._summed(part)
+        return self._summed(part, 2 * W.shape[1])
 
     def gram_times(self, U: Array) -> Array:
         if self.by_rows:
@@ -110,7 +111,7 @@ class DenseCenteredMatrix(CenteredMatrix):
             block = self._shifted(start, stop)
             return block @ (xp.matrix_transpose(block) @ U)
 
-        W = self._summed(part)  # of the shifted data; centering removes the rest of the mean
+        W = self._summed(part, 2 * U.shape[1])  # of the shifted data; centering removes the rest of the mean
         return cast(W - column_sums(W)[None, :] / self.shape[0], self.dtype)
 
     def triangle(self, V: Array) -> tuple[np.ndarray, None]:
@@ -125,15 +126,21 @@ class DenseCenteredMatrix(CenteredMatrix):
         def part(start: int, stop: int) -> np.ndarray:
             return orthonormal_factors(add(self._shifted(start, stop, by_rows=True) @ W, -lost))[1]
 
+        workers = self._workers(3 * W.shape[1])
         R: np.ndarray = self._folded(
-            part, lambda R, S: np.linalg.qr(np.concatenate([R, S]), mode="r"), lambda R: R, self._blocks(by_rows=True)
+            part,
+            lambda R, S: np.linalg.qr(np.concatenate([R, S]), mode="r"),
+            lambda R: R,
+            self._blocks(workers, by_rows=True),
+            workers,
         )
         return R
 
     def scatter_and_sums(self) -> tuple[Array, Array]:
-        xp, d = namespace_of(self.like), self.shape[1]
+        xp, (n, d) = namespace_of(self.like), self.shape
+        workers = self._workers(d)
         # Tall blocks: their products should take much longer than the sum of d x d matrices.
-        rows = max(self.block_length(by_rows=True), min(SQUARES * d, blocking.LONGEST_SCATTER_PANEL.cpu))
+        rows = max(self.block_length(workers, by_rows=True), min(SQUARES * d, blocking.LONGEST_SCATTER_PANEL.cpu))
 
         def part(start: int, stop: int) -> tuple[Array, Array]:
             block = self._shifted(start, stop, by_rows=True)
@@ -144,7 +151,8 @@ class DenseCenteredMatrix(CenteredMatrix):
             part,
             lambda total, piece: (add(total[0], piece[0]), add(total[1], piece[1])),
             lambda piece: (cast(piece[0], self.wide), cast(piece[1], self.wide)),
-            blocks=row_slices(self.shape[0], min(rows, max(1, -(-self.shape[0] // self.workers)))),
+            row_slices(n, min(rows, max(1, -(-n // workers)))),
+            workers,
         )
         return _symmetric(S), sums
 
@@ -160,15 +168,16 @@ class DenseCenteredMatrix(CenteredMatrix):
             block = own if other is self else other._shifted(start, stop, by_rows=False)
             return own @ namespace_of(block).matrix_transpose(block)
 
-        return self._summed(part, by_rows=False)
+        return self._summed(part, other.shape[0], by_rows=False)
 
     def _gram_by_tiles(self) -> Array:
         """Return the products by upper tiles of one sum; all workers share it and a copy of each block of columns."""
         n, d = self.shape
+        workers = self._workers(n)
         G = np.zeros((n, n), dtype=np.float64)
         rows = row_slices(n, blocking.SCATTER_TILE_EDGE)
         tiles = [(i, j) for i in rows for j in rows if i <= j]
-        for start, stop in row_slices(d, self.block_length(by_rows=False)):
+        for start, stop in row_slices(d, self.block_length(workers, by_rows=False)):
             block = np.empty((n, stop - start), dtype=self.dtype)
             columns = slice(start, stop)
 
@@ -179,8 +188,8 @@ class DenseCenteredMatrix(CenteredMatrix):
                 (a, b), (p, q) = tile
                 G[a:b, p:q] += block[a:b, :] @ block[p:q, :].T
 
-            map_tiles(copy, rows, self.workers)
-            map_tiles(product, tiles, self.workers)
+            map_tiles(copy, rows, workers)
+            map_tiles(product, tiles, workers)
         return symmetric_from_upper(G, np.diagonal(G).copy())
 
     def materialized(self) -> Array:
@@ -190,12 +199,17 @@ class DenseCenteredMatrix(CenteredMatrix):
         def centered(start: int, stop: int) -> Array:
             return add(self._shifted(start, stop), -(rest if self.by_rows else rest[start:stop])[None, :])
 
-        return self._joined(centered, axis=0 if self.by_rows else 1)
+        return self._joined(centered, 0, axis=0 if self.by_rows else 1)
 
     def bounds(self) -> tuple[Array, Array]:
         return feature_bounds(self.X)
 
-    def block_length(self, by_rows: bool | None = None) -> int:
+    def _workers(self, columns: int) -> int:
+        """Return the workers for a product with so many columns; with 0 for a pass over the entries."""
+        n, d = self.shape
+        return worker_count(self.like, self.n_jobs, n * d * (columns + blocking.ENTRY_PASS))
+
+    def block_length(self, workers: int, by_rows: bool | None = None) -> int:
         """Return the number of rows, or of columns, of a block."""
         by_rows = self.by_rows if by_rows is None else by_rows
         length, other = self.shape if by_rows else self.shape[::-1]
@@ -204,11 +218,11 @@ class DenseCenteredMatrix(CenteredMatrix):
             return max(1, min(length, blocking.LONGEST_SCATTER_PANEL.gpu, fitting))
         fewest = blocking.FEWEST_SCATTER_ROWS if by_rows else blocking.FEWEST_SCATTER_COLUMNS
         fitting = max(fewest, blocking.SCATTER_ENTRIES.cpu // max(1, other))
-        return max(1, min(fitting, blocking.LONGEST_SCATTER_PANEL.cpu, -(-length // self.workers)))
+        return max(1, min(fitting, blocking.LONGEST_SCATTER_PANEL.cpu, -(-length // workers)))
 
-    def _blocks(self, by_rows: bool | None = None) -> list[tuple[int, int]]:
+    def _blocks(self, workers: int, by_rows: bool | None = None) -> list[tuple[int, int]]:
         by_rows = self.by_rows if by_rows is None else by_rows
-        return row_slices(self.shape[0 if by_rows else 1], self.block_length(by_rows))
+        return row_slices(self.shape[0 if by_rows else 1], self.block_length(workers, by_rows))
 
     def _shifted(self, start: int, stop: int, by_rows: bool | None = None) -> Array:
         """Return a block of X less the shift, weighted, as a new array."""
@@ -221,13 +235,14 @@ class DenseCenteredMatrix(CenteredMatrix):
         block = self.X[rows, columns] - self.shift[None, columns]
         return block if self.weights is None else multiply(block, cast(self.weights[columns], self.dtype)[None, :])
 
-    def _summed(self, part: Callable[[int, int], Array], by_rows: bool | None = None) -> Array:
-        """Return the sum of ``part(start, stop)`` over all blocks in the widest type."""
-        return self._folded(part, add, lambda piece: cast(piece, self.wide), self._blocks(by_rows))
+    def _summed(self, part: Callable[[int, int], Array], columns: int, by_rows: bool | None = None) -> Array:
+        """Return the sum of ``part(start, stop)``, a product with so many columns, over all blocks, wide."""
+        workers = self._workers(columns)
+        return self._folded(part, add, lambda piece: cast(piece, self.wide), self._blocks(workers, by_rows), workers)
 
-    def _folded(self, part: Any, merged: Any, first: Any, blocks: list[tuple[int, int]]) -> Any:
+    def _folded(self, part: Any, merged: Any, first: Any, blocks: list[tuple[int, int]], workers: int) -> Any:
         """Return ``merged(... merged(first(part 0), part 1) ...)`` over all blocks; each worker starts a result."""
-        workers = min(self.workers, len(blocks))
+        workers = min(workers, len(blocks))
         totals: list[Any] = [None] * workers
 
         def work(k: int) -> None:
@@ -238,9 +253,10 @@ class DenseCenteredMatrix(CenteredMatrix):
         map_tiles(work, list(range(len(blocks))), workers)
         return reduce(merged, totals)
 
-    def _joined(self, part: Callable[[int, int], Array], axis: int = 1) -> Array:
-        """Join ``part(start, stop)`` of all blocks."""
-        parts = map_in_order(lambda block: part(*block), self._blocks(), self.workers)
+    def _joined(self, part: Callable[[int, int], Array], columns: int, axis: int = 1) -> Array:
+        """Join ``part(start, stop)``, a product with so many columns, of all blocks."""
+        workers = self._workers(columns)
+        parts = map_in_order(lambda block: part(*block), self._blocks(workers), workers)
         return parts[0] if len(parts) == 1 else namespace_of(self.like).concat(parts, axis=axis)
 
 
@@ -261,7 +277,7 @@ def projected_rows(Y: Array, shift: Array, axes: Array, offset: Array, n_jobs: i
     The shift (d,) is subtracted first, so that a large offset costs no digits. `offset` (p,) is the projection of the
     mean minus the shift.
     """
-    workers = worker_count(Y, n_jobs)
+    workers = worker_count(Y, n_jobs, Y.shape[0] * Y.shape[1] * (axes.shape[1] + blocking.ENTRY_PASS))
     entries = blocking.SCATTER_ENTRIES.on(is_on_gpu(Y))
     rows = max(blocking.FEWEST_PROJECTED, entries // max(1, int(Y.shape[1])))
     panels = row_slices(int(Y.shape[0]), max(1, min(rows, -(-int(Y.shape[0]) // workers)))) or [(0, 0)]

@@ -116,7 +116,7 @@ def prepared_matmat(
         kernel = resolved_on(kernel, Y)
         rows = kernel.prepare(Y)
     like, V = empty_like(Y), cast(V, Y.dtype)
-    workers = worker_count(like, n_jobs)
+    workers = _workers(X, Y, like, n_jobs)
     edge = tile_edge or tile_edge_for(max(X.shape[0], Y.shape[0]), workers, is_on_gpu(like), dense_row_bytes(kernel, Y))
     inner = row_slices(rows.n_rows, edge)
 
@@ -179,7 +179,7 @@ def _square(kernel: Kernel, X: Array, n_jobs: int | None, mirrored: bool = True)
     if kernel.stored_only:
         rows = kernel.prepare(X)
         return compute_tile(kernel, rows, rows, like, diagonal=False)
-    rows, workers = kernel.prepare(X, like=kernel.template(X)), worker_count(like, n_jobs)
+    rows, workers = kernel.prepare(X, like=kernel.template(X)), _workers(X, X, like, n_jobs)
     edge = tile_edge_for(rows.n_rows, workers, is_on_gpu(like), dense_row_bytes(kernel, X))
     bounds = row_slices(rows.n_rows, edge)
 
@@ -223,6 +223,11 @@ def square_from_tiles(
     return K
 
 
+def _workers(X: Array, Y: Array, like: Array, n_jobs: int | None) -> int:
+    """Return the workers for the kernel values of the rows of X and Y."""
+    return worker_count(like, n_jobs, X.shape[0] * Y.shape[0] * (Y.shape[1] + blocking.KERNEL_VALUE))
+
+
 def _assembled(upper: dict[tuple[int, int], Array], count: int, like: Array) -> Array:
     """Return the square matrix of upper tiles, where the library cannot assign to parts."""
     xp = namespace_of(like)
@@ -241,7 +246,7 @@ def _rectangle(kernel: Kernel, X: Array, Y: Array, n_jobs: int | None) -> Array:
     rows_y = kernel.prepare(cast(Y, X.dtype), like=rows_x)
     if kernel.stored_only:
         return compute_tile(kernel, rows_x, rows_y, like, diagonal=False)
-    workers = worker_count(like, n_jobs)
+    workers = _workers(X, Y, like, n_jobs)
     edge = tile_edge_for(max(X.shape[0], Y.shape[0]), workers, is_on_gpu(like), dense_row_bytes(kernel, Y))
     columns = row_slices(rows_y.n_rows, edge)
 

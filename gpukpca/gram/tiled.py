@@ -15,7 +15,7 @@ from gpukpca.backend import blocking
 from gpukpca.backend.device import free_bytes, is_on_gpu, on_its_device, operator_on_its_device
 from gpukpca.backend.limits import SHARE_ALONE
 from gpukpca.backend.namespace import cast, empty_like, item_size, namespace_of, writable
-from gpukpca.backend.parallel import TileReport, map_tiles, row_slices, worker_count
+from gpukpca.backend.parallel import TileReport, map_tiles, occupied, row_slices, worker_count
 from gpukpca.backend.rows import as_rows, check_not_empty
 from gpukpca.exceptions import InvalidParameterError
 from gpukpca.gram.arguments import check_block, check_indices
@@ -104,7 +104,7 @@ class TiledGram(SymmetricOperator):
         template = template or self.kernel.template(X, centered)
         self.name, self.rounding = f"the kernel {type(kernel).__name__}", self.kernel.rounding(template)
         self.shape, self.dtype, self.like = (n, n), X.dtype, empty_like(X)
-        self.workers = worker_count(self.like, n_jobs)
+        self.workers = worker_count(self.like, n_jobs, n * n / 2 * (X.shape[1] + blocking.KERNEL_VALUE))
         row_bytes = dense_row_bytes(self.kernel, X)
         edge = self.tile_edge = tile_edge or tile_edge_for(n, self.workers, is_on_gpu(self.like), row_bytes)
         self.tiles = upper_tiles(n, edge)
@@ -217,7 +217,7 @@ class UpperTiles:
             for number, (i, j) in self._turns[turn]:
                 accumulators[turn % self.workers].use(number, i, j)
 
-        heavy = len(self._cache) < len(self.tiles) or V.shape[0] ** 2 * V.shape[1] > blocking.LIGHT_PRODUCT
+        heavy = len(self._cache) < len(self.tiles) or occupied(2, V.shape[0] ** 2 * V.shape[1]) > 1
         map_tiles(work, list(range(len(self._turns))), self.workers, self.report, threads=heavy)
         return [_summed([worker.sums[i] for worker in accumulators]) for i in range(len(self.bounds))]
 

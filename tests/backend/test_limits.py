@@ -229,7 +229,7 @@ def test_an_unknown_blas_makes_nothing_serial(monkeypatch: pytest.MonkeyPatch) -
     assert worker_count(X, 3) == 3
 
 
-@pytest.mark.usefixtures("eight_cpus")
+@pytest.mark.usefixtures("eight_cpus", "threads_for_little")
 def test_a_fit_under_an_unknown_blas_gives_the_same() -> None:
     data = np.random.default_rng(0).standard_normal((300, 4))
     model = KernelPCA(3, kernel="rbf").fit(data)

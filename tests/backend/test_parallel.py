@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from gpukpca.backend.parallel import map_tasks, map_tiles, usable_cpus, worker_count
+from gpukpca.backend.parallel import map_tasks, map_tiles, occupied, usable_cpus, worker_count
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -28,6 +30,12 @@ def test_workers_are_as_many_as_blas_has_threads_and_the_process_cpus(two_blas_t
     with threadpool_limits(1, "blas"):
         assert worker_count(X) == 1
         assert worker_count(X, -1) == worker_count(X, usable_cpus() + 1) == usable_cpus()
+
+
+def test_little_work_stays_in_the_calling_thread(two_blas_threads: None, sizes: Callable[..., None]) -> None:
+    sizes(MULTIPLICATIONS_A_THREAD=100)
+    assert [occupied(4, work) for work in (0, 199, 200, 399, 1e9, math.inf)] == [1, 1, 2, 3, 4, 4]
+    assert [worker_count(np.ones(2), 2, work) for work in (199, 200)] == [1, min(2, usable_cpus())]
 
 
 @pytest.mark.parametrize("culprit", [0, 1, 2, 9])

@@ -14,6 +14,8 @@ from gpukpca.covariance.sparse import SparseCenteredMatrix
 from gpukpca.covariance.streamed import StreamedCenteredMatrix
 from tests.covariance.twins import OFFSETS, SHAPES, check_twin, rows
 
+pytestmark = pytest.mark.usefixtures("threads_for_little")
+
 
 def streamed(X):
     """Three batches of unequal size, or one."""

@@ -294,6 +294,8 @@ def test_what_must_not_matter_does_not(X, rng, method, change, monkeypatch):
     model = LocalPCA(3, 2, method=method, random_state=1, n_init=3, tol=0.0, max_iter=500)
     twin = clone(model).set_params(n_jobs=2 if change == "threads" else None)
     model.fit(X)
+    if change == "threads":
+        monkeypatch.setattr(blocking, "MULTIPLICATIONS_A_THREAD", 1)
     if change == "panels":
         monkeypatch.setattr(blocking, "MIXTURE_ENTRIES", blocking.PerDevice(1, 1))
         monkeypatch.setattr(blocking, "SMALLEST_MIXTURE_PANEL", 7)

@@ -429,6 +429,7 @@ def test_the_plan_says_what_is_done_and_why():
     assert not hasattr(PCA(2), "plan_")
 
 
+@pytest.mark.usefixtures("threads_for_little")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("jobs", [1, 3])

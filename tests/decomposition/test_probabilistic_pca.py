@@ -238,6 +238,7 @@ def test_missing_values_in_every_library_and_precision(xp, dtype, rng):
     np.testing.assert_array_equal(xp.host(rows), held)
 
 
+@pytest.mark.usefixtures("threads_for_little")
 def test_a_seed_gives_the_same_bits_and_a_refit_forgets(rng, X):
     Y, events = with_holes(rng, X), []
     first, again = (ProbabilisticPCA(P, random_state=3, n_jobs=2, verbose=events.append).fit(Y) for _ in range(2))
@@ -274,6 +275,7 @@ def test_em_without_a_number_takes_few_components_and_says_what_all_would_need(x
     assert Estimator(random_state=0, tol=1e-3).fit(rows[:, :21]).n_components_ <= 20
 
 
+@pytest.mark.usefixtures("threads_for_little")
 def test_batches_rows_and_threads_do_not_matter(xp, rng):
     X = with_holes(rng, planted(rng, n=60))
     whole = ProbabilisticPCA(P, random_state=0, n_jobs=1, tol=1e-3).fit(xp.array(X))

@@ -25,6 +25,8 @@ from gpukpca.kernels import (
 )
 from tests import oracle, tolerances
 
+pytestmark = pytest.mark.usefixtures("threads_for_little")
+
 EDGE = 8
 ODD_SIZES = (1, EDGE - 1, EDGE, EDGE + 1, 3 * EDGE + 2)
 KERNELS = {

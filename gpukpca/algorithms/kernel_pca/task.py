@@ -11,6 +11,7 @@ from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings, PreimageOp
 from gpukpca.algorithms.kernel_pca.spectrum import Spectrum
 from gpukpca.algorithms.resources import Resources
 from gpukpca.algorithms.task import Task
+from gpukpca.backend import blocking
 from gpukpca.backend.limits import SHARE_FOR_TILES, SHARE_OF_FREE
 from gpukpca.backend.namespace import is_memory_map, is_sparse
 from gpukpca.backend.rows import total_range
@@ -80,6 +81,10 @@ class FitTask(Task):
     def multiplies_on_gpu(self) -> bool:
         """Return whether blocks are multiplied on GPUs: that of the fit, or those of the workers of a cluster."""
         return self.X.on_gpu if self.is_on_cluster else self.on_gpu
+
+    @property
+    def multiplications(self) -> float:
+        return self.n**2 / 2 * (self.d + blocking.KERNEL_VALUE)
 
     @cached_property
     def workers(self) -> int:

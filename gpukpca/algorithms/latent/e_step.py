@@ -202,7 +202,7 @@ def accumulate(batches: Iterable[Array], step: EStep, n_jobs: int | None) -> Suf
     total: SufficientStatistics | None = None
     step.prepare_missing()
     for batch in batches:
-        workers = worker_count(batch, n_jobs)
+        workers = worker_count(batch, n_jobs, batch.shape[0] * batch.shape[1] * (step.p**2 + blocking.ENTRY_PASS))
         panels = row_slices(int(batch.shape[0]), panel_rows(batch, step.p))
         for first in range(0, len(panels), blocking.E_STEP_WAVE * workers):
             wave = panels[first : first + blocking.E_STEP_WAVE * workers]

@@ -22,6 +22,7 @@ from gpukpca.algorithms.latent.initialization import NOISE_FLOOR
 from gpukpca.algorithms.magnitude import check_variance, scaled_rows, variances_of_data
 from gpukpca.algorithms.pca.gaussian import GaussianModel
 from gpukpca.algorithms.placement import panels_of
+from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.linalg import thin_svd
@@ -173,7 +174,8 @@ class LatentModel:
             return parts[0] if len(parts) == 1 else gather_rows(xp.concat(parts, axis=0), np.argsort(places))
 
         cuts = panels_of(Y, panel_rows(Y, self.n_components))
-        parts = map_in_order(part, cuts, worker_count(self.axes, None))
+        workers = worker_count(self.axes, None, Y.shape[0] * Y.shape[1] * (self.n_components**2 + blocking.ENTRY_PASS))
+        parts = map_in_order(part, cuts, workers)
         return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
 
 

@@ -12,7 +12,6 @@ from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.mixture.assignment import Assignment, one_hot
 from gpukpca.algorithms.mixture.cluster import Cluster, fit_cluster
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
-from gpukpca.backend import blocking
 from gpukpca.backend.namespace import indices, namespace_of, to_host
 from gpukpca.backend.parallel import map_in_order
 
@@ -155,8 +154,7 @@ class ClusterIteration:
 
         if k < workers:
             return [fit(c, workers) for c in range(k)]
-        worthwhile = points.shape[0] * points.shape[1] ** 2 >= blocking.MIXTURE_THREADS_FROM
-        return map_in_order(lambda c: fit(c, 1), list(range(k)), workers, threads=worthwhile)
+        return map_in_order(lambda c: fit(c, 1), list(range(k)), workers)
 
     def _repair(self) -> list[Cluster] | None:
         """Move the emptiest cluster, or drop it if it was moved before; return None where no cluster is empty.
