@@ -17,6 +17,9 @@ from scipy.linalg import cython_lapack
 from gpukpca.backend import blocking
 
 LETTERS = {"float32": "s", "float64": "d"}
+# Divide and conquer is faster for more than one vector in so many: measured for n from 400 to 2000, inverse iteration
+# in a cluster takes as long for a quarter of them.
+MANY = 4
 
 
 @cache
@@ -56,12 +59,18 @@ class _Call:
         return ctypes.byref(self.integer(argument) if isinstance(argument, int) else argument)
 
 
-def some_eigenpairs(A: np.ndarray, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return eigenvalues number `low` to `high` of a symmetric A (n, n), ascending, and vectors (n, m).
+def are_divided(n: int, p: int) -> bool:
+    """Return whether divide and conquer computes p of n vectors, which takes memory for 2 n² items."""
+    return MANY * p > n
 
-    The steps are those of ?syevr for a part of the spectrum (?sytrd, ?stein, ?ormtr), but ?sterf computes all
-    eigenvalues: bisection for a sixth of them takes four times as long. A is overwritten where it is stored by rows.
-    m is 0 where LAPACK fails, as inverse iteration may in a cluster and does on the zero matrix.
+
+def leading_eigenpairs(A: np.ndarray, count: Callable[[np.ndarray], int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return all eigenvalues of a symmetric A (n, n), descending, and vectors (n, p) of the largest ones.
+
+    ``p = count(values)`` is decided once all eigenvalues are known. The steps are those of ?syevr for a part of the
+    spectrum (?sytrd, ?stein, ?ormtr), but ?sterf computes all eigenvalues: bisection for a sixth of them takes four
+    times as long. Divide and conquer (?stedc) computes many vectors, and those of a cluster in which inverse iteration
+    fails. A is overwritten where it is stored by rows. Raise LinAlgError where LAPACK fails.
     """
     A = np.require(A, requirements=["C", "W"])
     n = len(A)
@@ -69,29 +78,51 @@ def some_eigenpairs(A: np.ndarray, low: int, high: int) -> tuple[np.ndarray, np.
     work = np.empty(blocking.LAPACK_BLOCK * n, A.dtype)
     # A and its transpose are one matrix, so rows are LAPACK's columns.
     _Call("sytrd", A)("L", n, A, n, diagonal, off_diagonal, factors, work, len(work))
-    values, rows = _pairs_of_tridiagonal(diagonal.astype(np.float64), off_diagonal.astype(np.float64), low, high)
-    vectors = rows.astype(A.dtype, copy=False)
-    _Call("ormtr", A)("L", "L", "N", n, len(vectors), A, n, factors, vectors, n, work, len(work))
-    return values.astype(A.dtype, copy=False), vectors.T
+    values = _values_of_tridiagonal(diagonal, off_diagonal)
+    p = count(values[::-1])
+    rows = _rows_by_inverse_iteration(diagonal, off_diagonal, values[n - p :]) if not are_divided(n, p) else None
+    if rows is None:
+        values, rows = _pairs_by_divide_and_conquer(diagonal, off_diagonal)
+        rows = rows[n - p :, :]
+    vectors = np.ascontiguousarray(rows[::-1, :], A.dtype)
+    del rows
+    _Call("ormtr", A)("L", "L", "N", n, p, A, n, factors, vectors, n, work, len(work))
+    return values[::-1].astype(A.dtype, copy=False), vectors.T
 
 
-def _pairs_of_tridiagonal(
-    diagonal: np.ndarray, off_diagonal: np.ndarray, low: int, high: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the same of a tridiagonal matrix in float64, with vectors as rows; both arrays have n entries."""
-    n, stein = len(diagonal), _Call("stein", diagonal)
+def _values_of_tridiagonal(diagonal: np.ndarray, off_diagonal: np.ndarray) -> np.ndarray:
+    """Return all eigenvalues, ascending, in float64; both arrays have n entries."""
+    values, off = diagonal.astype(np.float64), off_diagonal.astype(np.float64)
+    if _Call("sterf", values)(len(values), values, off):
+        raise np.linalg.LinAlgError("the eigenvalues of a tridiagonal matrix did not converge")
+    return values
+
+
+def _rows_by_inverse_iteration(diagonal: np.ndarray, off_diagonal: np.ndarray, values: np.ndarray) -> np.ndarray | None:
+    """Return the vectors of some eigenvalues as rows in float64; None where inverse iteration fails.
+
+    It may fail in a cluster, and does on the zero matrix.
+    """
+    n, count = len(diagonal), len(values)
+    diagonal, off_diagonal = diagonal.astype(np.float64), off_diagonal.astype(np.float64)
     _, exponent = np.frexp(max(np.abs(diagonal).max(), np.abs(off_diagonal).max()))  # ?stein forms squares
-    diagonal, off_diagonal = np.ldexp(diagonal, -exponent), np.ldexp(off_diagonal, -exponent)
-    values = diagonal.copy()
-    failure = _Call("sterf", values)(n, values, off_diagonal.copy())
-    values, vectors = values[low : high + 1], np.empty((high - low + 1, n))
+    diagonal, off_diagonal, values = (np.ldexp(part, -exponent) for part in (diagonal, off_diagonal, values))
+    stein, rows = _Call("stein", diagonal), np.empty((count, n))
     # The whole matrix as one block: ?stein then orthogonalizes all vectors, also where the matrix is block diagonal.
     block, ends, failed = (np.full(n, value, stein.integer) for value in (1, n, 0))
     work, iwork = np.empty(5 * n), np.empty(n, stein.integer)
-    task = (n, diagonal, off_diagonal, len(values), values, block, ends, vectors, n, work, iwork, failed)
-    failure = failure or stein(*task)
-    count = 0 if failure or not np.all(np.isfinite(vectors)) else len(values)
-    return np.ldexp(values[:count], exponent), vectors[:count, :]
+    failure = stein(n, diagonal, off_diagonal, count, values, block, ends, rows, n, work, iwork, failed)
+    return None if failure or not np.all(np.isfinite(rows)) else rows
+
+
+def _pairs_by_divide_and_conquer(diagonal: np.ndarray, off_diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return all eigenvalues, ascending, in float64, and vectors as rows."""
+    n, stedc = len(diagonal), _Call("stedc", diagonal)
+    values, off, rows = diagonal.copy(), off_diagonal.copy(), np.empty((n, n), diagonal.dtype)
+    work, iwork = np.empty(1 + 4 * n + n * n, diagonal.dtype), np.empty(3 + 5 * n, stedc.integer)
+    if stedc("I", n, values, off, rows, n, work, len(work), iwork, len(iwork)):
+        raise np.linalg.LinAlgError("divide and conquer of a tridiagonal matrix did not converge")
+    return values.astype(np.float64), rows
 
 
 def cholesky_solution(A: np.ndarray, B: np.ndarray) -> np.ndarray:

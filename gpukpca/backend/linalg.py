@@ -14,7 +14,7 @@ from scipy.spatial.distance import cdist
 from gpukpca._typing import Array
 from gpukpca.backend import blocking
 from gpukpca.backend.device import is_on_gpu
-from gpukpca.backend.lapack import cholesky_solution, some_eigenpairs
+from gpukpca.backend.lapack import cholesky_solution, leading_eigenpairs
 from gpukpca.backend.namespace import (
     accumulation_dtype,
     arange,
@@ -162,25 +162,21 @@ def inner_panel(like: Array, is_wide: bool) -> int:
     return blocking.WIDE_INNER_PANEL if is_wide else blocking.INNER_PANEL
 
 
-def largest_eigenpairs(A: Array, p: int) -> tuple[np.ndarray, Array]:
-    """Return the `p` largest eigenvalues of a symmetric A, descending, in float64 on the host, and their vectors.
+def largest_eigenpairs(A: Array, count: Callable[[np.ndarray], int]) -> tuple[np.ndarray, Array]:
+    """Return all eigenvalues of a symmetric A, descending, in float64 on the host, and leading vectors (n, p).
 
-    A may be overwritten. NumPy's `eigh` fails at n >= 32 767 and computes float32 in float64; SciPy calls LAPACK in the
-    precision of A.
+    ``p = count(values)``. A may be overwritten. NumPy's `eigh` fails at n >= 32 767 and computes float32 in float64;
+    LAPACK is called in the precision of A.
     """
-    n = A.shape[0]
     if is_numpy(A):
-        if p == n:
-            # A is symmetric, so its transpose is the same matrix in the order that LAPACK overwrites in place.
-            values, vectors = scipy.linalg.eigh(A.T, driver="evd", overwrite_a=True, check_finite=False)
-        else:
-            values, vectors = some_eigenpairs(A, n - p, n - 1)
-        vectors = np.ascontiguousarray(vectors[:, ::-1])
-        if p < n:  # bisection and inverse iteration lose a digit or two
+        values, vectors = leading_eigenpairs(A, count)
+        vectors = np.ascontiguousarray(vectors)
+        if vectors.shape[1] < len(values):  # bisection and inverse iteration lose a digit or two
             vectors = vectors @ from_host(newton_factor(inner_products(vectors, vectors)), vectors)
-        return values[::-1].astype(np.float64), vectors
+        return values.astype(np.float64), vectors
     values, vectors = all_eigenpairs(A)
-    return values[::-1][:p], namespace_of(A).flip(vectors, axis=1)[:, :p]
+    descending = values[::-1]
+    return descending, namespace_of(A).flip(vectors, axis=1)[:, : count(descending)]
 
 
 def all_eigenpairs(A: Array) -> tuple[np.ndarray, Array]:

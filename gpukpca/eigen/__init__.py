@@ -6,6 +6,7 @@ from gpukpca.eigen.krylov_state import Checkpointer, KrylovState
 from gpukpca.eigen.landmarks import Nystrom, landmark_cholesky, pivoted_cholesky, spread_cholesky
 from gpukpca.eigen.low_rank import LowRank
 from gpukpca.eigen.partial_cholesky import PivotedCholesky
+from gpukpca.eigen.request import PairRequest
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solve import choose_solver, top_eigh
 from gpukpca.eigen.solver import Solver
@@ -18,6 +19,7 @@ __all__ = [
     "KrylovState",
     "LowRank",
     "Nystrom",
+    "PairRequest",
     "PivotedCholesky",
     "Solver",
     "choose_solver",

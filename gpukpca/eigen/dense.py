@@ -11,9 +11,11 @@ from gpukpca._rules import FLAG
 from gpukpca._typing import Array, PassReport, SymmetricOperator
 from gpukpca.backend import blocking
 from gpukpca.backend.device import host_free_bytes, is_on_gpu
-from gpukpca.backend.linalg import all_eigenpairs, all_eigenvalues, column_sums, inner_products, largest_eigenpairs
+from gpukpca.backend.lapack import are_divided
+from gpukpca.backend.linalg import all_eigenpairs, column_sums, inner_products, largest_eigenpairs
 from gpukpca.backend.namespace import epsilon, from_host, item_size, namespace_of, overflow_allowed, to_host
 from gpukpca.backend.parallel import single_threaded_blas
+from gpukpca.eigen.request import PairRequest
 from gpukpca.eigen.residuals import default_tolerance, make_result
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import TOLERANCE, Solver
@@ -37,7 +39,7 @@ class Dense(Solver):
         The largest residual that counts as converged, relative to the largest eigenvalue; 0 is the default of the
         dtype (1e-8 in float64, 1e-5 in float32). The accuracy itself does not depend on it.
     full_spectrum : bool
-        Also compute all eigenvalues (`EigenResult.spectrum`), at about the cost of the solution again.
+        Also return all eigenvalues (`EigenResult.spectrum`).
 
     Notes
     -----
@@ -45,8 +47,9 @@ class Dense(Solver):
     or rejects n, the next attempts are the matrix scaled to norm one, block Krylov, and LAPACK on the host;
     `EigenResult.fallbacks` lists the failures.
 
-    Work O(n³) for any p. Memory: the matrix and LAPACK's workspace, about 1.2 n² items for p < n and 3 n² for p = n on
-    a CPU, in addition to the operator's.
+    Work O(n³) for any p, most of it in the reduction to tridiagonal form, whose eigenvalues are all computed. Memory:
+    the matrix and LAPACK's workspace, about 1.2 n² items for few pairs and 3 n² for many on a CPU, in addition to the
+    operator's.
     """
 
     name = "dense"
@@ -61,16 +64,15 @@ class Dense(Solver):
     def workspace_items(self, n: int, p: int, on_gpu: bool) -> int:
         if on_gpu:  # cuSOLVER's own, vectors, and their moduli and signs
             return 6 * n * n + 4 * n * p
-        squares = 2 if self.full_spectrum else 1
         # Centering works by blocks of rows, before LAPACK needs its own.
-        return squares * n * n + max(4 * p + 40, blocking.CENTERING_ROWS) * n
+        return n * n + max(4 * p + 40, 2 * n if are_divided(n, p) else 0, blocking.CENTERING_ROWS) * n
 
     def widened_items(self, n: int, p: int, panel: int, on_gpu: bool) -> int:
         return 2 * p * min(n, panel) if on_gpu else 0
 
     def direct_work(self, n: int, p: int) -> float:
-        """Return the share of the work of all eigenpairs; all other eigenvalues cost as much as a few pairs."""
-        return (1.0 if 2 * p > n else FEW_PAIRS) + (FEW_PAIRS if self.full_spectrum else 0.0)
+        """Return the share of the work of all eigenpairs."""
+        return 1.0 if 2 * p > n else FEW_PAIRS
 
     def with_full_spectrum(self) -> Dense:
         return replace(self, full_spectrum=True)
@@ -78,38 +80,21 @@ class Dense(Solver):
     def solve(
         self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None
     ) -> EigenResult:
+        return self.solve_request(op, PairRequest(p), rng, report)
+
+    def solve_request(
+        self, op: SymmetricOperator, request: PairRequest, rng: np.random.Generator, report: PassReport | None = None
+    ) -> EigenResult:
         if is_on_gpu(op.like):
-            return self._on_device(op, p, rng)
+            return self._on_device(op, request, rng)
         # On small matrices one BLAS thread is as fast, and the digits then do not depend on other threads.
         with single_threaded_blas(op.shape[0] <= blocking.EIGH_ONE_THREAD_UP_TO):
-            return self._solve(op, p)
+            return self._result(op, *_pairs_on_host(op.to_dense(), request))
 
-    def _solve(self, op: SymmetricOperator, p: int) -> EigenResult:
-        n = op.shape[0]
-        A, exponent = scaled_to_unit(op.to_dense())
-        spectrum = None
-        if self.full_spectrum and p < n:
-            spectrum = all_eigenvalues(namespace_of(A).asarray(A, copy=True))
-        values, vectors = largest_eigenpairs(A, min(p + 1, n))
-        if len(values) < min(p + 1, n):
-            # Inverse iteration can fail in a cluster of equal eigenvalues; divide and conquer cannot. The first call
-            # has overwritten the matrix.
-            values, vectors = largest_eigenpairs(scaled_to_unit(op.to_dense())[0], n)
-        del A
-        if not np.all(np.isfinite(values)):
-            raise ConvergenceError("the dense eigensolver returned NaN or infinity on a finite matrix")
-        values = np.ldexp(values, exponent)
-        if spectrum is not None:
-            spectrum = np.ldexp(spectrum, exponent)
-        elif p == n:
-            spectrum = values[::-1]
-        return self._result(op, p, values, vectors, spectrum)
-
-    def _result(
-        self, op: SymmetricOperator, p: int, values: np.ndarray, vectors: Array, spectrum: np.ndarray | None
-    ) -> EigenResult:
-        """Return the result of eigenvalues (host, descending, at least p + 1 if there are) and their vectors."""
-        U = namespace_of(vectors).asarray(vectors[:, :p], copy=True)  # every product would copy a slice
+    def _result(self, op: SymmetricOperator, values: np.ndarray, vectors: Array) -> EigenResult:
+        """Return the result of all eigenvalues (host, descending) and the vectors (n, p) of the largest ones."""
+        p, n = int(vectors.shape[1]), len(values)
+        U = namespace_of(vectors).asarray(vectors, copy=True)  # every product would copy a slice
         with overflow_allowed():  # `make_result` checks the residuals
             W = op @ U
         return make_result(
@@ -118,26 +103,26 @@ class Dense(Solver):
             U,
             W,
             tolerance=self.tol or default_tolerance(op.dtype),
-            next_eigenvalue=float(values[p]) if p < op.shape[0] else None,
+            next_eigenvalue=float(values[p]) if p < n else None,
             n_passes=1,
             n_products=p,
             solver="dense",
-            smallest_seen=float(spectrum[0] if spectrum is not None else values[-1]),
-            spectrum=spectrum,
+            smallest_seen=float(values[-1]),
+            spectrum=values[::-1] if self.full_spectrum or p == n else None,
         )
 
-    def _on_device(self, op: SymmetricOperator, p: int, rng: np.random.Generator) -> EigenResult:
+    def _on_device(self, op: SymmetricOperator, request: PairRequest, rng: np.random.Generator) -> EigenResult:
         """Return the first right answer of cuSOLVER, cuSOLVER at norm one, block Krylov and LAPACK on the host."""
         from gpukpca.eigen.block_krylov import BlockKrylov
 
         ways: list[tuple[str, Callable[[], EigenResult]]] = [
-            ("the device's dense solver", lambda: self._by_library(op, p, scaled_to_unit)),
-            ("the same after scaling the norm", lambda: self._by_library(op, p, scaled_to_norm)),
+            ("the device's dense solver", lambda: self._by_library(op, request, scaled_to_unit)),
+            ("the same after scaling the norm", lambda: self._by_library(op, request, scaled_to_norm)),
         ]
         krylov = BlockKrylov(tol=self.tol)
-        if krylov.iterates(op.shape[0], p) and not self.full_spectrum:
-            ways.append(("block Krylov", lambda: krylov.solve(op, p, rng)))
-        ways.append(("LAPACK on the host", lambda: self._by_host(op, p)))
+        if krylov.iterates(op.shape[0], request.most) and not self.full_spectrum:
+            ways.append(("block Krylov", lambda: krylov.solve_request(op, request, rng)))
+        ways.append(("LAPACK on the host", lambda: self._by_host(op, request)))
         fallbacks: list[str] = []
         for name, way in ways:
             try:
@@ -146,28 +131,44 @@ class Dense(Solver):
                 fallbacks.append(f"{name}: {error}")
         raise ConvergenceError(f"no dense solution: {'; '.join(fallbacks)}")
 
-    def _by_library(self, op: SymmetricOperator, p: int, scaled: Callable[[Array], tuple[Array, int]]) -> EigenResult:
+    def _by_library(
+        self, op: SymmetricOperator, request: PairRequest, scaled: Callable[[Array], tuple[Array, int]]
+    ) -> EigenResult:
         """Compute all eigenpairs by the library of the array, and verify them."""
         A, exponent = scaled(op.to_dense())
         trace = float(column_sums(namespace_of(A).linalg.diagonal(A)[:, None])[0])
         values, vectors = all_eigenpairs(A)
         _check_values(values, trace, epsilon(op.like))
-        spectrum = np.ldexp(values, exponent)
+        values = np.ldexp(values[::-1], exponent)
         descending = namespace_of(vectors).flip(vectors, axis=1)
-        result = self._result(op, p, spectrum[::-1], descending, spectrum)
+        result = self._result(op, values, descending[:, : request.count(values) or request.most])
         _check_vectors(result)
         return result
 
-    def _by_host(self, op: SymmetricOperator, p: int) -> EigenResult:
+    def _by_host(self, op: SymmetricOperator, request: PairRequest) -> EigenResult:
         """Call LAPACK on a copy of the matrix; copy only the vectors back."""
         n = op.shape[0]
         if HOST_SQUARES * n * n * item_size(op.dtype) > host_free_bytes():
             raise np.linalg.LinAlgError("the host has not enough memory for it")
-        A, exponent = scaled_to_unit(to_host(op.to_dense()))
-        spectrum = np.ldexp(all_eigenvalues(A.copy()), exponent) if self.full_spectrum else None
-        values, vectors = largest_eigenpairs(A, min(p + 1, n))
-        result = self._result(op, p, np.ldexp(values, exponent), from_host(vectors, op.like), spectrum)
-        return replace(result, solver="dense (on the host)")
+        values, vectors = _pairs_on_host(to_host(op.to_dense()), request)
+        return replace(self._result(op, values, from_host(vectors, op.like)), solver="dense (on the host)")
+
+
+def _pairs_on_host(A: Array, request: PairRequest) -> tuple[np.ndarray, Array]:
+    """Return all eigenvalues (host, descending) and the vectors of a request, by LAPACK; A may be overwritten."""
+    A, exponent = scaled_to_unit(A)
+    try:
+        values, vectors = largest_eigenpairs(A, lambda values: _scaled_count(request, values, exponent))
+    except np.linalg.LinAlgError as error:
+        raise ConvergenceError(f"the dense eigensolver failed, as it does on NaN and infinity: {error}") from error
+    if not np.all(np.isfinite(values)):
+        raise ConvergenceError("the dense eigensolver returned NaN or infinity on a finite matrix")
+    return np.ldexp(values, exponent), vectors
+
+
+def _scaled_count(request: PairRequest, values: np.ndarray, exponent: int) -> int:
+    """Return the number of pairs for all eigenvalues, divided by 2**exponent."""
+    return request.count(np.ldexp(values, exponent)) or request.most
 
 
 def _check_values(values: np.ndarray, trace: float, eps: float) -> None:

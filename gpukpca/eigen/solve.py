@@ -15,6 +15,7 @@ from gpukpca.backend.random import generator
 from gpukpca.eigen.block_krylov import BlockKrylov
 from gpukpca.eigen.dense import Dense
 from gpukpca.eigen.krylov_state import Checkpointer
+from gpukpca.eigen.request import PairRequest
 from gpukpca.eigen.result import EigenResult
 from gpukpca.eigen.solver import MinimalSolver, Solver, complete_solver
 from gpukpca.exceptions import InvalidParameterError
@@ -62,7 +63,7 @@ def are_many(n: int, p: int, on_gpu: bool) -> bool:
 @on_its_device
 def top_eigh(
     op: MatrixOperator,
-    p: int,
+    p: int | PairRequest,
     solver: SolverName | MinimalSolver = "auto",
     *,
     rng: np.random.Generator | int | None = None,
@@ -76,8 +77,8 @@ def top_eigh(
     op : SymmetricOperator or MatrixOperator, shape (n, n)
         Usually a `CenteredGram`, or a user-defined object with `shape`, `dtype`, `like`, ``@`` and `to_dense`. Symmetry
         is trusted, not checked.
-    p : int
-        Number of eigenpairs, ``1 <= p <= n``.
+    p : int or PairRequest
+        Number of eigenpairs, ``1 <= p <= n``, or the fewest that hold an amount of the trace.
     solver : "auto", "dense", "randomized", "arpack" or a solver object
         "randomized" and "arpack" both mean `BlockKrylov`.
     rng : numpy.random.Generator, int or None
@@ -113,17 +114,22 @@ def top_eigh(
             f"top_eigh needs a symmetric operator, got {type(op).__name__}; wrap a matrix as gpukpca.gram.DenseGram(K)."
         )
     op, n = complete_operator(op), op.shape[0]
-    if isinstance(p, bool) or not isinstance(p, (int, np.integer)) or not 1 <= p <= n:
+    most = p.most if isinstance(p, PairRequest) else p
+    if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or not 1 <= most <= n:
         raise InvalidParameterError(f"p={p!r} is not allowed; it must be an integer with 1 <= p <= n = {n}.")
+    request = p if isinstance(p, PairRequest) else PairRequest(int(p))
     one_of(NONE, CALLABLE).check_argument("report", report)
     if checkpointer is not None and not isinstance(checkpointer, Checkpointer):
         raise InvalidParameterError(
             f"checkpointer={checkpointer!r} is not allowed; give an object with resumed(task) and record(state)."
         )
-    chosen = as_solver(solver, n, int(p), on_gpu=is_on_gpu(op.like))
+    chosen = as_solver(solver, n, request.first, on_gpu=is_on_gpu(op.like))
     started = time.perf_counter()
-    more = {"checkpointer": checkpointer} if checkpointer is not None and chosen.iterates(n, int(p)) else {}
-    result = chosen.solve(op, int(p), generator(rng), report, **more)
+    more = {"checkpointer": checkpointer} if checkpointer is not None and chosen.iterates(n, request.first) else {}
+    if request.is_share:
+        result = chosen.solve_request(op, request, generator(rng), report, **more)
+    else:
+        result = chosen.solve(op, request.most, generator(rng), report, **more)
     synchronize(result.eigenvalues)
     return replace(result, seconds=time.perf_counter() - started)
 

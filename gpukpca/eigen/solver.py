@@ -9,6 +9,8 @@ import numpy as np
 
 from gpukpca._rules import Rule, is_real
 from gpukpca._typing import Array, PassReport, SymmetricOperator, ViewWithDefaults
+from gpukpca.backend.namespace import to_host
+from gpukpca.eigen.request import PairRequest
 from gpukpca.eigen.result import EigenResult
 
 TOLERANCE = Rule("a number in [0, 1) (0: the default)", lambda value: is_real(value) and 0 <= value < 1)
@@ -42,6 +44,13 @@ class Solver(ABC):
         self, op: SymmetricOperator, p: int, rng: np.random.Generator, report: PassReport | None = None
     ) -> EigenResult:
         """Return the `p` largest eigenpairs (`top_eigh`); a solver that `iterates` also takes a `checkpointer`."""
+
+    def solve_request(
+        self, op: SymmetricOperator, request: PairRequest, rng: np.random.Generator, report: PassReport | None = None
+    ) -> EigenResult:
+        """Return the eigenpairs of a request; by default `most` pairs are computed, and the others are left out."""
+        eigen = self.solve(op, request.most, rng, report)
+        return eigen.truncated(request.count(to_host(eigen.eigenvalues).astype(np.float64)) or request.most)
 
     @property
     def given(self) -> Any:

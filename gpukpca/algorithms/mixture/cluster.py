@@ -106,10 +106,8 @@ def _leading_pairs(S: Array, p: int) -> tuple[np.ndarray, Array, tuple[str, ...]
         return np.maximum(to_host(eigen.eigenvalues).astype(np.float64), 0.0), eigen.eigenvectors, eigen.fallbacks
     host = to_host(S)
     with single_threaded_blas():
-        values, vectors = largest_eigenpairs(np.array(host), p)
-        if len(values) < p:  # inverse iteration can fail in a cluster of equal eigenvalues
-            values, vectors = largest_eigenpairs(np.array(host), d)
-    return np.maximum(values[:p], 0.0), from_host(vectors[:, :p], S), ()
+        values, vectors = largest_eigenpairs(np.array(host), lambda _: p)
+    return np.maximum(values[:p], 0.0), from_host(vectors, S), ()
 
 
 def free_parameters(k: int, p: int, d: int) -> int:
