@@ -16,6 +16,7 @@ import numpy as np
 from gpukpca._typing import Array, SymmetricOperator
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.pca.plan import PCASolver
+from gpukpca.algorithms.pca.settings import RankRequest
 from gpukpca.backend import blocking
 from gpukpca.backend.linalg import column_norms, inner_products, thin_svd, triangular_inverse
 from gpukpca.backend.namespace import cast, dtype_name, epsilon, from_host, namespace_of, to_host
@@ -64,26 +65,26 @@ class SolverTools:
     checkpointer: Checkpointer | None = field_of("", "of block Krylov", default=None)
 
 
-def of_scatter(Z: CenteredMatrix, solver: PCASolver, requested: int, tools: SolverTools) -> Components:
+def of_scatter(Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: SolverTools) -> Components:
     """Return the components from the eigenvectors of the stored matrix ZᵀZ."""
-    return _of_features(Z, _top_pairs(Z, DenseGram(_checked(Z.scatter())), solver, requested, tools))
+    return _of_features(Z, _top_pairs(Z, DenseGram(_checked(Z.scatter())), solver, rank, tools))
 
 
 def of_operator(
-    Z: CenteredMatrix, solver: PCASolver, requested: int, tools: SolverTools, by_samples: bool
+    Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: SolverTools, by_samples: bool
 ) -> Components:
     """Return the components from products with ZᵀZ, or with Z Zᵀ where `by_samples`."""
     Z.measure()
-    eigen = _top_pairs(Z, ScatterOperator(Z, of_samples=by_samples), solver, requested, tools)
+    eigen = _top_pairs(Z, ScatterOperator(Z, of_samples=by_samples), solver, rank, tools)
     if by_samples:
         return _of_samples(Z, eigen, column_norms(Z.adjoint(_remainders(eigen))), tools.rng)
     return _of_features(Z, eigen)
 
 
-def of_gram(Z: CenteredMatrix, solver: PCASolver, requested: int, tools: SolverTools) -> Components:
+def of_gram(Z: CenteredMatrix, solver: PCASolver, rank: RankRequest, tools: SolverTools) -> Components:
     """Return the components from the eigenvectors of the stored matrix Z Zᵀ."""
     G = DenseGram(_checked(Z.gram()))
-    eigen = _top_pairs(Z, G, solver, requested, tools, min(Z.shape))
+    eigen = _top_pairs(Z, G, solver, rank, tools, min(Z.shape))
     # ‖Zᵀr‖² = rᵀ Z Zᵀ r, of r over the largest eigenvalue: the cube of that may overflow.
     largest = float(np.max(_host(eigen.eigenvalues), initial=0.0)) or 1.0
     R = _remainders(eigen) * (1.0 / largest)
@@ -92,23 +93,29 @@ def of_gram(Z: CenteredMatrix, solver: PCASolver, requested: int, tools: SolverT
     return _of_samples(Z, eigen, np.sqrt(squares) * largest, tools.rng)
 
 
-def of_svd(Z: CenteredMatrix, requested: int) -> Components:
+def of_svd(Z: CenteredMatrix, rank: RankRequest) -> Components:
     """Return the components by an SVD of Z, or of its triangular factor where no process holds Z."""
     matrix = Z.materialized()
     if matrix is None:
         _, s, Vt = thin_svd(_checked(Z.own_triangle()))
-        V = cast(Vt[:requested, :].T.copy(), Z.dtype)
         squares = s**2
+        V = cast(Vt[: _count(rank, squares), :].T.copy(), Z.dtype)
         norms = residuals(V, Z.scatter_times(V), squares[: V.shape[1]])
         return Components(V, squares[: V.shape[1]], norms, spectrum=squares)
     with single_threaded_blas() if min(Z.shape) <= blocking.PCA_ONE_THREAD_FOR_ALL else nullcontext():
         U, s, Vt = thin_svd(_checked(matrix))
-    xp = namespace_of(Vt)
+    xp, squares = namespace_of(Vt), s**2
+    requested = _count(rank, squares)
     V = xp.asarray(xp.matrix_transpose(Vt[:requested, :]), copy=True)
     scores = U[:, :requested] * from_host(s[:requested], U)[None, :]
-    squares = s**2
     norms = residuals(V, Z.adjoint(Z.times(V)), squares[:requested])
     return Components(V, squares[:requested], norms, spectrum=squares, scores=scores)
+
+
+def _count(rank: RankRequest, squares: np.ndarray) -> int:
+    """Return the number of components of a complete spectrum that are requested."""
+    request = rank.pairs(float(np.sum(squares)))
+    return request.count(squares) or request.most
 
 
 def _of_features(Z: CenteredMatrix, eigen: EigenResult) -> Components:
@@ -121,21 +128,21 @@ def _top_pairs(
     Z: CenteredMatrix,
     op: SymmetricOperator,
     solver: PCASolver,
-    requested: int,
+    rank: RankRequest,
     tools: SolverTools,
     most: int | None = None,
 ) -> EigenResult:
     """Return the leading eigenpairs; `most` of them, or all, where the last are within the rounding of the matrix."""
-    n, p = op.shape[0], min(requested, op.shape[0])
-    is_dense = solver.forms_matrix
-    alone = is_dense and n <= (blocking.PCA_ONE_THREAD_FOR_ALL if p == n else blocking.PCA_ONE_THREAD_UP_TO)
+    n, request, is_dense = op.shape[0], rank.pairs(Z.total), solver.forms_matrix
+    up_to = blocking.PCA_ONE_THREAD_FOR_ALL if request.first == n else blocking.PCA_ONE_THREAD_UP_TO
+    alone = is_dense and n <= up_to
     with single_threaded_blas() if alone else nullcontext():
-        eigen = top_eigh(op, p, solver=solver, rng=tools.rng, report=tools.report, checkpointer=tools.checkpointer)
+        eigen = top_eigh(op, request, solver, rng=tools.rng, report=tools.report, checkpointer=tools.checkpointer)
     most = n if most is None else most
     values = _host(eigen.eigenvalues)
     unresolved = bool(values[-1] <= UNRESOLVED * epsilon(Z.like) * max(float(values[0]), 0.0))
     # Only the data show which of the unresolved vectors belong to the small singular values.
-    return top_eigh(op, most, solver=solver, rng=tools.rng) if p < most and is_dense and unresolved else eigen
+    return top_eigh(op, most, solver=solver, rng=tools.rng) if len(values) < most and is_dense and unresolved else eigen
 
 
 def _remainders(eigen: EigenResult) -> Array:
@@ -227,15 +234,15 @@ def _sharpened(Z: CenteredMatrix, found: Components) -> Components:
 # -- the last steps ----------------------------------------------------------------------------------------------------
 
 
-def without_noise(Z: CenteredMatrix, found: Components, complete: int | None) -> Components:
-    """Set rounding noise to 0 and fix the signs; `complete` is the length of the spectrum where all of it is known."""
+def without_noise(Z: CenteredMatrix, found: Components) -> Components:
+    """Set rounding noise to 0 and fix the signs; the spectrum is complete where all components are known."""
     if not np.all(np.isfinite(found.squares)) or not np.all(np.isfinite(found.residual_norms)):
         raise _overflow(Z.dtype)
     floor = _noise_floor(Z, found.squares)
     squares = np.where(found.squares <= floor, 0.0, found.squares)
     spectrum = found.spectrum
-    if spectrum is None and complete is not None:
-        spectrum = np.append(squares, np.zeros(complete))[:complete]
+    if spectrum is None and len(squares) >= min(Z.shape):
+        spectrum = squares[: min(Z.shape)]
     sign = signs(found.vectors)[None, :]
     return replace(
         found,

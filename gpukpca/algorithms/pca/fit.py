@@ -145,15 +145,14 @@ def fit_rows(
     scale = feature_scale(settings.scale, Z)
     if scale is not None:
         Z.rescale(scale)
-    requested = min(Z.shape) if rank.whole else max(1, rank.most)
     with nullcontext() if open_checkpoint is None else open_checkpoint(plan) as checkpointer:
-        found = route.components(Z, requested, SolverTools(rng, pass_report(listener), checkpointer))
-    found = without_noise(Z, found, min(Z.shape) if rank.whole or len(found.squares) > requested else None)
+        found = route.components(Z, rank, SolverTools(rng, pass_report(listener), checkpointer))
+    found = without_noise(Z, found)
     variances = variances_of(found, Z, rank)
     warn_of_components(found, variances, rank)
     fit = _fit_of(Z, replace(plan, n_components=variances.kept), found, variances, scale)
     if settings.warns_of_rounding:
-        warn_of_lost_variances(fit, by_count=rank.given or rank.whole)
+        warn_of_lost_variances(fit, by_count=rank.given or rank.decides)
     if found.eigen is not None and plan.solver is not None and plan.solver.tol == settings.tol:
         warn_of_tolerance(found.eigen)
     return replace(fit, scores=_scores_of_fit(X, Z, found, fit, resources.n_jobs)) if with_scores else fit

@@ -102,8 +102,8 @@ class Route(ABC):
         """Return the work of the components, without copies and scores."""
 
     @abstractmethod
-    def components(self, Z: CenteredMatrix, requested: int, tools: SolverTools) -> Components:
-        """Return at least so many leading components of centered, scaled rows (n, d)."""
+    def components(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Components:
+        """Return at least the requested leading components of centered, scaled rows (n, d)."""
 
     @cached_property
     def predicted_bytes(self) -> int:
@@ -137,7 +137,7 @@ class Route(ABC):
             passes: int = solver.expected_passes(size, p, 8, task.on_gpu)
             product: Work = Work(blocks=2 * widened * size**2 * solver.width(size, p, task.on_gpu))
             return work + product * passes + krylov_work(solver, size, p, passes, task.on_gpu)
-        pairs = 1.0 if task.rank.whole or 2 * p > size else FEW_PAIRS
+        pairs = 1.0 if 2 * task.rank.first > size else FEW_PAIRS
         return work + Work(eigenproblems=widened * pairs * size**3)
 
     def plan(self) -> PCAPlan:
@@ -178,13 +178,13 @@ class MatrixRoute(Route):
 
     @property
     def solver(self) -> PCASolver:
-        if self.size > LAPACK_UP_TO and not self.task.rank.whole and SIZE_PER_COMPONENT * self.task.p <= self.size:
+        if self.size > LAPACK_UP_TO and not self.task.rank.decides and SIZE_PER_COMPONENT * self.task.p <= self.size:
             return BlockKrylov(tol=TIGHT * 2.3e-16)
         return Dense()
 
     def matrix_bytes(self, workers: int) -> int:
         task, solver, size = self.task, self.solver, self.size
-        square, requested = size * size, size if task.rank.whole else task.p
+        square, requested = size * size, task.p
         private = workers if size <= blocking.PRIVATE_SCATTER_UP_TO or not self.by_samples else 0
         matrix = square * 8 * (1 + private) + square * task.item * (2 if private else 0)
         if solver.forms_matrix:
@@ -201,8 +201,8 @@ class CovarianceRoute(MatrixRoute):
 
     method, least_item, by_rows = "covariance_eigh", 8, True
 
-    def components(self, Z: CenteredMatrix, requested: int, tools: SolverTools) -> Components:
-        return components.of_scatter(Z, self.solver, requested, tools)
+    def components(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Components:
+        return components.of_scatter(Z, self.solver, rank, tools)
 
     def _block_bytes(self) -> int:
         longest = min(self.task.n, SQUARES * self.task.d, blocking.LONGEST_SCATTER_PANEL.cpu)
@@ -214,8 +214,8 @@ class DualRoute(MatrixRoute):
 
     method, by_samples, by_rows = "dual", True, False
 
-    def components(self, Z: CenteredMatrix, requested: int, tools: SolverTools) -> Components:
-        return components.of_gram(Z, self.solver, requested, tools)
+    def components(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Components:
+        return components.of_gram(Z, self.solver, rank, tools)
 
     def _block_bytes(self) -> int:
         return super()._block_bytes() + blocking.SCATTER_TILE_EDGE**2 * 8
@@ -251,8 +251,8 @@ class RandomizedRoute(Route):
         one_pass = task.row_products(2 * solver.width(few, p, task.on_gpu))
         return one_pass * passes + krylov_work(solver, few, p, passes, task.on_gpu)
 
-    def components(self, Z: CenteredMatrix, requested: int, tools: SolverTools) -> Components:
-        return components.of_operator(Z, self.solver, requested, tools, self.by_samples)
+    def components(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Components:
+        return components.of_operator(Z, self.solver, rank, tools, self.by_samples)
 
 
 class SVDRoute(Route):
@@ -269,8 +269,8 @@ class SVDRoute(Route):
     def fit_work(self) -> Work:
         return Work(eigenproblems=SVD_WORK * self.task.few**2 * max(self.task.n, self.task.d))
 
-    def components(self, Z: CenteredMatrix, requested: int, tools: SolverTools) -> Components:
-        return components.of_svd(Z, requested)
+    def components(self, Z: CenteredMatrix, rank: RankRequest, tools: SolverTools) -> Components:
+        return components.of_svd(Z, rank)
 
 
 ROUTES: dict[str, type[Route]] = {
@@ -298,7 +298,7 @@ def choose_route(task: PCATask) -> Route:
 
 def _routes(task: PCATask) -> Iterator[Route]:
     """Yield methods in the order of preference, each with its reason."""
-    n, d, p, whole = task.n, task.d, task.p, task.rank.whole
+    n, d, p, whole = task.n, task.d, task.p, task.rank.decides
     if task.settings.svd_solver != "auto":
         yield ROUTES[task.settings.svd_solver](task, "requested")
         return

@@ -10,11 +10,16 @@ from typing import Literal, get_args
 from gpukpca._rules import FLAG, NONE, SHARE, Rule, integer, is_real, one_of, word
 from gpukpca._typing import HasShape
 from gpukpca.algorithms.fields import documented, field_of
+from gpukpca.eigen import PairRequest
 from gpukpca.exceptions import InvalidParameterError
 
 SVDSolver = Literal["auto", "covariance_eigh", "dual", "full", "randomized", "arpack", "tsqr"]
 
 ITERATIVE = ("randomized", "arpack")
+# Components that a plan begins with where a share of the variance decides.
+FIRST_GUESS = 16
+# Shares that differ by so much are equal to rounding.
+TIE = 1e-13
 COUNT_OR_SHARE = one_of(NONE, integer(at_least=0), SHARE, word("mle"))
 RULES = {
     "svd_solver": Rule(
@@ -65,9 +70,23 @@ class RankRequest:
     given: bool = field_of("", "whether the user gave a number", default=False)
 
     @property
-    def whole(self) -> bool:
-        """Return whether the whole spectrum is needed."""
+    def decides(self) -> bool:
+        """Return whether the spectrum decides the number."""
         return self.share is not None or self.minka
+
+    @property
+    def first(self) -> int:
+        """Return the number of components that a plan begins with; where a share decides, a guess."""
+        return self.most if self.share is None else min(self.most, FIRST_GUESS)
+
+    def pairs(self, total: float) -> PairRequest:
+        """Return the request for eigenpairs of a matrix with this trace; at least one, also for no components."""
+        most = max(1, self.most)
+        if self.share is None:
+            return PairRequest(most)
+        # One pair more where rounding would decide.
+        share = min(self.share * (1.0 + TIE), (1.0 + self.share) / 2.0)
+        return PairRequest(most, share * total, first=self.first)
 
     @classmethod
     def of(cls, n_components: int | float | str | None, svd_solver: str, n: int, d: int) -> RankRequest:

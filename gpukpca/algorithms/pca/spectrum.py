@@ -136,7 +136,7 @@ def _kept(found: Components, total: float, n: int, rank: RankRequest) -> int:
         return min(1, rank.most)
     # More than the share, as in scikit-learn; to rounding, 1 - eps of the variance is all of it.
     reached = np.cumsum(found.squares) / total
-    return min(int(np.searchsorted(reached, rank.share, side="right")) + 1, rank.most)
+    return min(int(np.searchsorted(reached, rank.share, side="right")) + 1, len(reached), rank.most)
 
 
 def _noise(found: Components, total: float, kept: int, most: int, degrees: int) -> float:
