@@ -10,13 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from gpukpca._formatting import format_bytes
 from gpukpca._typing import Array
 from gpukpca.backend.device import (
     cuda_is_installed,
     cuda_place,
-    describe_device,
-    hidden_memory,
     is_on_gpu,
     parsed_device,
     placed_rows,
@@ -30,7 +27,6 @@ from gpukpca.backend.namespace import (
     is_memory_map,
     is_numpy,
     is_sparse,
-    item_size,
     move,
     namespace_of,
     same_place,
@@ -41,7 +37,6 @@ from gpukpca.exceptions import (
     DeviceFallbackWarning,
     DeviceUnavailableError,
     InvalidParameterError,
-    MemoryBudgetError,
     PrecisionWarning,
     warn_once,
 )
@@ -85,16 +80,6 @@ class Placement:
             return X
         host = X if is_memory_map(X) else to_host(X)
         return placed_rows(host, self.work) if is_cupy(self.work) else move(host, self.work)
-
-    def check_size(self, X: Any, limit: int) -> None:
-        """Raise `MemoryBudgetError` where a copy of X alone is more than `limit` bytes."""
-        needed = int(np.prod(X.shape)) * item_size(X.dtype) if self.moved else 0
-        if needed > limit:
-            raise MemoryBudgetError(
-                f"the data take {format_bytes(needed)} on {describe_device(self.work)}, and {format_bytes(limit)} "
-                'are allowed or free there. Try device="cpu", float32 data, or a larger memory_limit.'
-                f"{hidden_memory(self.work)}"
-            )
 
     def to_home(self, A: Any) -> Any:
         """Return a result where the data are."""

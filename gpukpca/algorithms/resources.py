@@ -5,10 +5,12 @@ Errors about host memory are not caught: the system promised it, or a function o
 
 from __future__ import annotations
 
+import math
 import re
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Integral
 from typing import Any, TypeVar
 
@@ -18,9 +20,17 @@ from gpukpca._typing import Array
 from gpukpca.algorithms.fields import documented, field_of
 from gpukpca.algorithms.inputs import check_type
 from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
-from gpukpca.backend.device import describe_device, free_bytes, hidden_memory, is_out_of_device_memory, release_unused
+from gpukpca.backend import blocking
+from gpukpca.backend.device import (
+    describe_device,
+    free_bytes,
+    hidden_memory,
+    is_on_gpu,
+    is_out_of_device_memory,
+    release_unused,
+)
 from gpukpca.backend.limits import SHARE_OF_FREE
-from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, library_of, same_place
+from gpukpca.backend.namespace import is_foreign, is_numpy, is_sparse, item_size, library_of, same_place
 from gpukpca.backend.rows import as_rows, place_of
 from gpukpca.exceptions import DeviceLostError, DeviceMismatchError, InvalidParameterError, MemoryBudgetError
 
@@ -28,7 +38,7 @@ from gpukpca.exceptions import DeviceLostError, DeviceMismatchError, InvalidPara
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
-RULES = {"limit": integer(at_least=0), "n_jobs": one_of(NONE, NOT_ZERO), "is_limited": FLAG}
+RULES = {"limit": one_of(NONE, integer(at_least=0)), "n_jobs": one_of(NONE, NOT_ZERO), "is_limited": FLAG}
 
 Result = TypeVar("Result")
 
@@ -44,7 +54,7 @@ class Resources:
     """The place, the memory and the threads of a fit; `Resources.for_data` makes them."""
 
     place: Placement = field_of("", "of the computation and of the data")
-    limit: int = field_of("", "bytes that may be allocated")
+    limit: int | None = field_of("", "bytes that may be allocated; None: 85 % of what is free, read for large fits")
     n_jobs: int | None = field_of(
         "", "threads on the host (NumPy); None: as BLAS, joblib and Slurm allow, -1: all CPUs", default=None
     )
@@ -63,10 +73,15 @@ class Resources:
     ) -> Resources:
         """Return the resources of a fit of X; the arguments are those of the estimators."""
         RULES["n_jobs"].check_argument("n_jobs", n_jobs)
-        given = None if memory_limit is None else parsed_bytes(memory_limit)
         X = X if is_numpy(X) or is_foreign(X) or is_sparse(X) else as_rows(X, missing=True)
         place = at_full_precision(placement_for(device, X), X)
-        return cls(place, allowed_bytes(given, place.work), n_jobs, is_limited=given is not None)
+        return cls.at(place, memory_limit, n_jobs)
+
+    @classmethod
+    def at(cls, place: Placement, memory_limit: int | str | None, n_jobs: int | None) -> Resources:
+        """Return the resources of a fit at a place; the other arguments are those of the estimators."""
+        limit = MemoryBudget(memory_limit, place.work).limit(place.work)
+        return cls(place, limit, n_jobs, is_limited=memory_limit is not None)
 
     @classmethod
     def for_fit(cls, given: Resources | None, X: Any) -> Resources:
@@ -84,6 +99,27 @@ class Resources:
                 f"{library_of(like)} on {describe_device(like)}. Make them with Resources.for_data(X)."
             )
         return replace(given, place=given.place.in_dtype(X.dtype))
+
+    @cached_property
+    def _most(self) -> int:
+        return allowed_bytes(None, self.place.work)
+
+    def allowed(self, predicted: float = math.inf) -> int:
+        """Return the bytes that may be allocated where so many are predicted: few without reading what is free."""
+        if self.limit is not None:
+            return self.limit
+        return blocking.UNREAD_BYTES if predicted <= blocking.UNREAD_BYTES else self._most
+
+    def check_copy(self, X: Any) -> None:
+        """Raise `MemoryBudgetError` where X is copied to the place of the computation and does not fit there."""
+        work = self.place.work
+        needed = math.prod(X.shape) * item_size(X.dtype) if self.place.moved else 0
+        if needed > self.allowed(needed):
+            raise MemoryBudgetError(
+                f"the data take {format_bytes(needed)} on {describe_device(work)}, and {format_bytes(self.allowed())} "
+                'are allowed or free there. Try device="cpu", float32 data, or a larger memory_limit.'
+                f"{hidden_memory(work)}"
+            )
 
 
 class MemoryBudget:
@@ -103,9 +139,15 @@ class MemoryBudget:
         self._memory_limit, self.like = memory_limit, like
         self.share, self._allowed = SHARES[0], 0
 
-    def limit(self, like: Array) -> int:
-        """Return the bytes where `like` lives; after a failure no more than what is free now, if that is known."""
-        self.like, self._allowed = like, allowed_bytes(self._memory_limit, like)
+    def limit(self, like: Array) -> int | None:
+        """Return the bytes where `like` lives, None for what is free on the host; see `Resources.allowed`.
+
+        After a failure they are no more than what is free now, if that is known.
+        """
+        self.like = like
+        if self._memory_limit is None and not is_on_gpu(like):
+            return None
+        self._allowed = allowed_bytes(self._memory_limit, like)
         if self.failures:
             is_unknown = self._memory_limit is not None and bool(hidden_memory(like))
             free = self._allowed if is_unknown else min(self._allowed, SHARE_OF_FREE * free_bytes(like))

@@ -77,11 +77,6 @@ class Task:
         return is_on_gpu(self.place.work)
 
     @property
-    def limit(self) -> int:
-        """Return the bytes that may be allocated."""
-        return self.resources.limit
-
-    @property
     def multiplications(self) -> float:
         """Return the multiplications of the largest step, which decide about threads."""
         return self.stored * (min(self.n, self.d) + blocking.ENTRY_PASS)
@@ -95,7 +90,7 @@ class Task:
         """Return the first route that fits into memory, and the smallest of those before it; None where none is."""
         smallest: Route | None = None
         for route in routes:
-            if route.predicted_bytes <= self.limit:
+            if route.predicted_bytes <= self.resources.allowed(route.predicted_bytes):
                 return route, smallest
             if smallest is None or route.predicted_bytes < smallest.predicted_bytes:
                 smallest = route

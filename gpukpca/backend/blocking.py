@@ -67,6 +67,10 @@ MEDIAN_PANEL = 250
 # Entries of the neighborhoods that are decomposed together: 32 MiB in float64.
 NEIGHBOR_ENTRIES = 2**22
 
+# Bytes that a fit on the host may allocate without reading what is free, which takes 0.5 ms: the interpreter and its
+# libraries take more.
+UNREAD_BYTES = 2**24
+
 # -- tall matrices ---------------------------------------------------------------------------------------------------
 
 # Rows that are widened to float64 together: they stay in cache with a basis of some hundred columns.

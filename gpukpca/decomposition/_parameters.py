@@ -181,8 +181,11 @@ def rule_of(kind: type, name: str) -> Rule | Checked | None:
     return RULES.get(name)
 
 
-def check_parameters(estimator: BaseEstimator) -> None:
-    """Raise `InvalidParameterError` for parameters that no data could make right, those of a pre-image included."""
+def check_parameters(estimator: BaseEstimator) -> dict[str, Any]:
+    """Return the parameters; raise `InvalidParameterError` for those that no data could make right.
+
+    Those of a pre-image are included.
+    """
     kind, parameters = type(estimator), estimator.get_params(deep=False)
     for name, value in parameters.items():
         if (rule := rule_of(kind, name)) is not None:
@@ -192,6 +195,7 @@ def check_parameters(estimator: BaseEstimator) -> None:
     _check_options(parameters)
     if parameters.get("fit_inverse_transform"):
         _check_ridge(parameters["preimage"])
+    return parameters
 
 
 def _check_options(parameters: dict[str, Any]) -> None:

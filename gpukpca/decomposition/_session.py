@@ -12,7 +12,13 @@ from typing import Any, TypeVar
 from gpukpca.algorithms.kernel_pca.settings import KernelPCASettings
 from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for
 from gpukpca.algorithms.progress import Listener, Progress
-from gpukpca.algorithms.resources import ENDS_WITHOUT_LOCALS, MemoryBudget, clear_traceback_frames, retry_on_oom
+from gpukpca.algorithms.resources import (
+    ENDS_WITHOUT_LOCALS,
+    MemoryBudget,
+    Resources,
+    clear_traceback_frames,
+    retry_on_oom,
+)
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import overflow_allowed
 from gpukpca.backend.random import generator
@@ -39,11 +45,14 @@ class FitSession:
         Bytes that may be allocated, and the attempts that ran out of memory.
     memory_limit : None, int or str
         The parameter of the estimator.
+    n_jobs : None or int
+        The parameter of the estimator.
     """
 
     device: str | None
     budget: MemoryBudget
     memory_limit: int | str | None
+    n_jobs: int | None = None
 
     def retry(self, attempt: Callable[[FitSession], Result], X: Any) -> Result:
         """Return the result of an attempt; repeat it, with less memory, where the device of X runs out of it."""
@@ -53,23 +62,28 @@ class FitSession:
         """Return where the data are computed; warn where that computes with less than full precision."""
         return at_full_precision(placement_for(self.device, data), data)
 
+    def resources(self, place: Placement) -> Resources:
+        """Return the resources of an attempt at a place."""
+        return Resources(place, self.budget.limit(place.work), self.n_jobs, is_limited=self.memory_limit is not None)
+
     @contextmanager
-    def on(self, place: Placement, data: Any) -> Iterator[int]:
-        """Make a place current, once the data fit there; the value is the bytes that may be allocated."""
+    def on(self, place: Placement, data: Any) -> Iterator[Resources]:
+        """Make a place current, once the data fit there; the value is the resources."""
         with device_context(place.work):
-            limit = self.budget.limit(place.work)
-            place.check_size(data, limit)
-            yield limit
+            resources = self.resources(place)
+            resources.check_copy(data)
+            yield resources
 
 
 @contextmanager
 def fit_session(estimator: Any, X: Any) -> Iterator[FitSession]:
     """Check the parameters, make the device of X current, and restore the estimator on any exception."""
     with fit_task(estimator, X), restore_on_error(estimator), device_context(X), overflow_allowed():
-        check_parameters(estimator)
-        if (checkpoint := estimator.get_params(deep=False).get("checkpoint")) is not None:
+        parameters = check_parameters(estimator)
+        if (checkpoint := parameters.get("checkpoint")) is not None:
             Checkpoint.of(checkpoint).check_folder()
-        yield FitSession(estimator.device, MemoryBudget(estimator.memory_limit, X), estimator.memory_limit)
+        device, memory_limit = estimator.device, estimator.memory_limit
+        yield FitSession(device, MemoryBudget(memory_limit, X), memory_limit, parameters.get("n_jobs"))
 
 
 def run_fit(estimator: Any, X: Any, attempt: Callable[[FitSession], Result]) -> Result:

@@ -20,13 +20,12 @@ from gpukpca.algorithms.pca.incremental import (
     add_batch,
     check_update,
     few_threads,
-    update_bytes,
     warn_of_equal_rows,
 )
 from gpukpca.algorithms.pca.streaming import fit_exact, rows_within
 from gpukpca.algorithms.placement import Placement, placement_for
 from gpukpca.algorithms.progress import Progress
-from gpukpca.algorithms.resources import MemoryBudget, parsed_bytes, retry_on_oom
+from gpukpca.algorithms.resources import MemoryBudget, Resources, parsed_bytes, retry_on_oom
 from gpukpca.backend import blocking
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
@@ -50,8 +49,6 @@ from gpukpca.persistence.save_load import Saved
 
 # scikit-learn's rule for the rows of a batch.
 ROWS_A_FEATURE = 5
-# With memory_limit=None smaller updates are not compared with free memory: reading it takes as long as the update.
-NEVER_TOO_BIG = 2**24
 # Attributes that only an exact fit has.
 CERTIFICATE = ("residual_norms", "converged", "n_passes", "solver")
 
@@ -208,7 +205,7 @@ class IncrementalPCA(
                 "an array, a memory map, a list of arrays, or an object whose __iter__ starts again; or use "
                 "exact=False."
             )
-        d, limit = int(self.n_features_in_), session.budget.limit(batches.like)
+        d, limit = int(self.n_features_in_), session.resources(batches.place).allowed()
         return fit_exact(batches, d, self.n_components, limit, listener_of(self))
 
     def _can_go_on(self) -> bool:
@@ -270,8 +267,8 @@ class IncrementalPCA(
         item = item_size(batch.dtype)
 
         def attempt(budget: MemoryBudget) -> IncrementalState:
-            if self.memory_limit is not None or update_bytes(rows, d, p, item) > NEVER_TOO_BIG:
-                check_update(rows, d, p, fewest, item, budget.limit(batch))
+            resources = Resources(Placement(batch, batch), budget.limit(batch))
+            check_update(rows, d, p, fewest, item, resources)
             return add_batch(state, batch, p)
 
         return retry_on_oom(attempt, self.memory_limit, batch)

@@ -20,7 +20,7 @@ from gpukpca.algorithms.kernel_pca.task import FitTask
 from gpukpca.algorithms.placement import Placement, own_copy, placement_for
 from gpukpca.algorithms.preimage.linear import fit_preimage
 from gpukpca.algorithms.preimage.ridge import RidgeRegression
-from gpukpca.algorithms.resources import Resources, allowed_bytes
+from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.namespace import dtype_name, is_numpy, is_sparse, overflow_allowed, same_place
 from gpukpca.backend.random import Seed
@@ -299,12 +299,12 @@ class KernelPCA(
         remote, given = given, compute_dask(self, given)
         data = training_data(self, given)
         place = session.place(data)
-        with session.on(place, data) as limit:
+        with session.on(place, data) as resources:
             X = place.to_work(data)
             kernel, settings = self._resolved(X)
             data = own_copy(data, given) if self.copy_X and not isinstance(kernel, Precomputed) else data
             X = X if place.moved else data
-            fit = fit_rows(X, kernel, settings, self._resources(place, limit), **fit_tools(self, X, kernel, place))
+            fit = fit_rows(X, kernel, settings, resources, **fit_tools(self, X, kernel, place))
             fit = replace(fit, preimage=fit_preimage(X, fit, settings.preimage))
             self._publish(fit, place, session.budget.failures, data)
             if not wants_scores:
@@ -315,12 +315,12 @@ class KernelPCA(
     def _fitted_on_cluster(self, rows: ClusterRows, given: Any, session: FitSession, wants_scores: bool) -> Any:
         """Make one attempt with rows on the workers of a cluster."""
         place = local_placement(rows)
-        limit = session.budget.limit(place.work)
+        resources = session.resources(place)
         kernel, settings = self._resolved(rows)
         needs_all = not settings.is_nystrom or settings.preimage is not None
-        basis = accumulate(rows, limit, settings.copies_data) if needs_all else rows
+        basis = accumulate(rows, resources.allowed(), settings.copies_data) if needs_all else rows
         tools = fit_tools(self, basis, kernel, place)
-        fit = fit_rows(rows, kernel, settings, self._resources(place, limit), basis=basis, **tools)
+        fit = fit_rows(rows, kernel, settings, resources, basis=basis, **tools)
         fit = replace(fit, preimage=fit_preimage(basis, fit, settings.preimage))
         self._publish(fit, place, session.budget.failures)
         if not wants_scores:
@@ -358,12 +358,9 @@ class KernelPCA(
             else:
                 X_given = training_data(twin, compute_dask(self, X))
                 place = placement_for(self.device, X_given)
-            resources = self._resources(place, allowed_bytes(self.memory_limit, place.work))
+            resources = Resources.at(place, self.memory_limit, self.n_jobs)
             has_checkpoint = self.checkpoint is not None
             return make_plan(FitTask.of(X_given, *self._resolved(X_given), resources, has_checkpoint=has_checkpoint))
-
-    def _resources(self, place: Placement, limit: int) -> Resources:
-        return Resources(place, limit, self.n_jobs, is_limited=self.memory_limit is not None)
 
     def _resolved(self, X: Any) -> tuple[Kernel, KernelPCASettings]:
         """Return the kernel with numbers in place of rules, and the parameters that the algorithm needs."""

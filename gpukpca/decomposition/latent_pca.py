@@ -113,8 +113,8 @@ class LatentVariableEstimator(
 
     def _fit_direct(self, data: Any, session: FitSession) -> None:
         place = session.place(data)
-        with session.on(place, data) as limit:
-            fit = fit_spectrum(data, *self._arguments(place, limit))
+        with session.on(place, data) as resources:
+            fit = fit_spectrum(data, *self._arguments(resources))
         self._publish(fit, place, session.budget.failures)
 
     def _fit_em(self, X: Any, session: FitSession) -> None:
@@ -125,14 +125,13 @@ class LatentVariableEstimator(
                 "memory map, a list of arrays, or an object whose __iter__ starts again."
             )
         with device_context(batches.like):
-            limit = session.budget.limit(batches.like)
-            fit = fit_em(_held(batches, limit), *self._arguments(batches.place, limit))
+            resources = session.resources(batches.place)
+            fit = fit_em(_held(batches, resources), *self._arguments(resources))
         self._publish(fit, batches.place, session.budget.failures)
 
-    def _arguments(self, place: Placement, limit: int) -> tuple[Any, ...]:
+    def _arguments(self, resources: Resources) -> tuple[Any, ...]:
         """Return the arguments of a fit after the rows."""
         rng, listener = generator(self.random_state), listener_of(self)
-        resources = Resources(place, limit, self.n_jobs)
         return self.n_components, self._prior(), self._settings(), resources, rng, listener
 
     def _publish(self, fit: LatentFit, place: Placement, retries: tuple[str, ...] = ()) -> None:
@@ -297,13 +296,13 @@ class LatentVariableEstimator(
         return tags
 
 
-def _held(batches: PlacedBatches, limit: int) -> Iterable[Array]:
+def _held(batches: PlacedBatches, resources: Resources) -> Iterable[Array]:
     """Return the batches, kept on the device of the fit if they are moved in every step and fill at most half of it."""
     if not batches.place.moved or batches.n_rows is None:
         return batches
     first = next(iter(batches))
     needed = batches.n_rows * int(first.shape[1]) * item_size(first.dtype)
-    return list(batches) if 2 * needed <= limit else batches
+    return list(batches) if 2 * needed <= resources.allowed() else batches
 
 
 class ProbabilisticPCA(LatentVariableEstimator[Literal["closed_form"]]):

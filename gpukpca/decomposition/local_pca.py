@@ -15,7 +15,6 @@ from gpukpca.algorithms.mixture.fit import fit_clusters
 from gpukpca.algorithms.mixture.model import LocalModel, MixtureFit
 from gpukpca.algorithms.mixture.settings import Counts, MixtureMethod, MixtureSettings
 from gpukpca.algorithms.placement import Placement, to_caller
-from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
 from gpukpca.backend.namespace import (
     indices,
@@ -191,13 +190,13 @@ class LocalPCA(Saved, DevicePlacement, ClassNamePrefixFeaturesOutMixin, Transfor
         _check_dense(X)
         data = training_data(self, X)
         place = session.place(data)
-        with session.on(place, data) as limit:
+        with session.on(place, data) as resources:
             fit = fit_clusters(
                 data,
                 self.n_clusters,
                 self.n_components,
                 MixtureSettings(self.method, self.n_init, self.max_iter, self.tol, self.reg),
-                Resources(place, limit, self.n_jobs),
+                resources,
                 generator(self.random_state),
                 listener_of(self),
             )

@@ -18,7 +18,7 @@ from gpukpca.algorithms.pca.plan import PCAPlan
 from gpukpca.algorithms.pca.routes import PCATask, choose_route
 from gpukpca.algorithms.pca.settings import PCASettings, RankRequest, SVDSolver
 from gpukpca.algorithms.placement import Placement, at_full_precision, placement_for, to_caller
-from gpukpca.algorithms.resources import MemoryBudget, Resources
+from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.device import device_context
 from gpukpca.backend.finite import check_finite
 from gpukpca.backend.namespace import (
@@ -242,7 +242,7 @@ class PCA(
         with device_context(X), overflow_allowed():
             check_parameters(self)
             data, place = clone(self)._taken(X)
-            resources = Resources(place, MemoryBudget(self.memory_limit, X).limit(place.work), self.n_jobs)
+            resources = Resources.at(place, self.memory_limit, self.n_jobs)
             return choose_route(PCATask(data, resources, self._rank(data), self._settings())).plan()
 
     def _settings(self) -> PCASettings:
@@ -267,13 +267,13 @@ class PCA(
     def _fitted(self, X: Any, session: FitSession, with_scores: bool) -> Array | None:
         """Fit once; return the scores in the library of the data."""
         data, place = self._taken(X)
-        with session.on(place, data) as limit:
+        with session.on(place, data) as resources:
             rng, listener = generator(self.random_state), listener_of(self)
             fit = fit_rows(
                 data,
                 self._rank(data),
                 self._settings(),
-                Resources(place, limit, self.n_jobs),
+                resources,
                 rng,
                 progress=listener,
                 open_checkpoint=lambda plan: open_checkpoint(

@@ -184,11 +184,11 @@ class KernelPCACV(DevicePlacement, ClassNamePrefixFeaturesOutMixin, TransformerM
                 raise TypeError("KernelPCACV: sparse rows have no pre-image to be scored by; pass X.toarray().")
             splits = self._splits(data, y, groups)
             place = session.place(data)
-            with session.on(place, data) as limit:
+            with session.on(place, data) as resources:
                 rows = place.to_work(data)
                 grid = grid_of(self, rows, min(len(train) for train, _ in splits))
                 template = self._template()
-                folds = self._score_folds(rows, splits, candidates_of(template, grid), limit)
+                folds = self._score_folds(rows, splits, candidates_of(template, grid), resources.allowed())
             warn_of_scores(grid, folds)
             self._publish(grid, folds)
             if self.refit:

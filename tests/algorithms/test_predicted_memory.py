@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.base import clone
 
-from gpukpca import KernelPCA, Nystrom, kernels
-from gpukpca.backend import device
+from gpukpca import PCA, KernelPCA, Nystrom, kernels
+from gpukpca.backend import blocking, device
 from gpukpca.decomposition import RidgePreimage
 from gpukpca.eigen import BlockKrylov, Dense
 from gpukpca.exceptions import MemoryBudgetError
@@ -371,8 +372,9 @@ def test_less_memory_means_fewer_tiles_and_the_same_eigenvalues() -> None:
 # -- what is free ------------------------------------------------------------------------------------------------------
 
 
-def test_a_fit_in_a_container_keeps_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_in_a_container_keeps_to_its_limit(monkeypatch: pytest.MonkeyPatch, sizes: Callable[..., None]) -> None:
     system = 7_000_000
+    sizes(UNREAD_BYTES=0)
     monkeypatch.setattr(device, "host_free_bytes", lambda: system)
     X = rows(1500, 10)
     model, peak = model_and_peak(X, n_components=3)
@@ -383,6 +385,17 @@ def test_a_fit_in_a_container_keeps_to_its_limit(monkeypatch: pytest.MonkeyPatch
     larger = KernelPCA(3, kernel="rbf", memory_limit="1GB").plan(X)
     assert larger.available_bytes == 10**9
     assert larger.storage.is_fully_cached
+
+
+@pytest.mark.parametrize("model", [PCA(2, svd_solver="covariance_eigh"), KernelPCA(2, gram="dense")])
+def test_only_a_large_fit_reads_what_is_free(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
+    monkeypatch.setattr(device, "host_free_bytes", lambda: 10**6)
+    small, large = rows(60, 5), rows(2000, 1000)
+    assert model.fit(small).plan_.available_bytes == blocking.UNREAD_BYTES
+    with pytest.raises(MemoryBudgetError, match="allowed or free"):
+        model.fit(large)
+    with pytest.raises(MemoryBudgetError):
+        clone(model).set_params(memory_limit=1000).fit(small)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

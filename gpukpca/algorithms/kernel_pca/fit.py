@@ -151,7 +151,7 @@ def fit_kernel_pca(
         given, X = X, training_rows(X, "kernel PCA")
         resources = Resources.for_fit(resources, X)
     with device_context(resources.place.work), overflow_allowed():
-        resources.place.check_size(X, resources.limit)
+        resources.check_copy(X)
         X = resources.place.to_work(X)
         if settings.copies_data and not resources.place.moved and not isinstance(kernel, Precomputed):
             X = own_copy(X, given)

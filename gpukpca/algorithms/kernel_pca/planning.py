@@ -119,16 +119,17 @@ def _exact_route(task: FitTask, solver: Solver, reason: str, edge: int, notes: t
         return route
     start = START_LANDMARKS if task.n >= SAMPLE_PAYS_IF_RECOMPUTED * START_LANDMARKS else 0
     other = route_of(wide).with_recomputed_note()
-    return replace(other, start_landmarks=start) if other.predicted_bytes <= task.limit else route
+    return replace(other, start_landmarks=start) if other.predicted_bytes <= task.resources.allowed() else route
 
 
 def _too_big(task: FitTask, fewest: Route | None) -> str:
     """Return the message for a limit that no route keeps, with advice."""
     n, settings, needed = task.n, task.settings, format_bytes(fewest.predicted_bytes if fewest else 0)
+    allowed = format_bytes(task.resources.allowed())
     if fewest is not None and task.is_on_cluster:
         other = ', or eigen_solver="randomized"' if complete_solver(fewest.solver).forms_matrix else ""
         return (
-            f"this process needs {needed} for the eigenvectors of {n} rows, and {format_bytes(task.limit)} are allowed "
+            f"this process needs {needed} for the eigenvectors of {n} rows, and {allowed} are allowed "
             f"or free. Request fewer components, use float32 data{other}."
         )
     advice = ["a larger memory_limit", "float32 data"] if task.item == 8 else ["a larger memory_limit"]
@@ -142,5 +143,5 @@ def _too_big(task: FitTask, fewest: Route | None) -> str:
         advice.insert(0, 'gram="auto"')
     return (
         f"the fit needs {needed} (a stored kernel matrix alone takes {format_bytes(n * n * task.item)}), and "
-        f"{format_bytes(task.limit)} are allowed or free. Try {', or '.join(advice)}.{hidden_memory(task.place.work)}"
+        f"{allowed} are allowed or free. Try {', or '.join(advice)}.{hidden_memory(task.place.work)}"
     )

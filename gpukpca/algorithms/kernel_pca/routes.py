@@ -93,7 +93,7 @@ class Route(ABC):
             solver_reason=self.solver_reason,
             storage=self.storage,
             predicted_bytes=self.predicted_bytes,
-            available_bytes=task.limit,
+            available_bytes=task.resources.allowed(self.predicted_bytes),
             start_landmarks=self.start_landmarks,
             bytes_read=self.bytes_read,
             preimage_landmarks=task.preimage_landmarks,
@@ -121,7 +121,7 @@ class StoredRoute(Route):
             # Cached tiles need no buffer. Those that are recomputed have one in every worker.
             for buffered in (False, True):
                 needed = _evaluated_bytes(task, solver, edge, rows, buffered)
-                budget = min(task.limit - needed, task.tile_limit)
+                budget = task.tile_budget(needed)
                 storage = tiled = TiledStorage.within(budget, n, item, task.workers, edge, panel)
                 if tiled.is_fully_cached:
                     break
@@ -305,9 +305,10 @@ def _evaluated_bytes(task: FitTask, solver: Solver, edge: int, rows: int, buffer
 def _panel_for(task: FitTask, edge: int) -> int:
     """Return the tile columns whose rows are held at once, where X is a memory map with too many rows; else 0."""
     row = max(task.row_bytes, task.d * task.item)
-    if not task.maps_file or task.n * row <= SHARE_FOR_ROWS * task.limit:
+    if not task.maps_file:
         return 0
-    return max(1, int(SHARE_FOR_ROWS * task.limit) // (2 * row * edge) - 2 * task.workers)
+    limit = int(SHARE_FOR_ROWS * task.resources.allowed())
+    return 0 if task.n * row <= limit else max(1, limit // (2 * row * edge) - 2 * task.workers)
 
 
 def _row_bytes(task: FitTask, rows: int) -> int:

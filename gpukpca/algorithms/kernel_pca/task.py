@@ -91,11 +91,14 @@ class FitTask(Task):
         """Return the number of threads, or of machines of a cluster."""
         return len(self.X.cluster.workers) if self.is_on_cluster else super().workers
 
-    @property
-    def tile_limit(self) -> int:
-        """Return the bytes that cached tiles may take: a share of what is free, or all of a limit that was set."""
+    def tile_budget(self, needed: int) -> int:
+        """Return the bytes that cached tiles may take: a share of what is free, or all of a limit that was set.
+
+        The fit needs so many bytes without them.
+        """
         share = 1.0 if self.resources.is_limited else SHARE_FOR_TILES / SHARE_OF_FREE
-        return int(share * self.limit)
+        limit = self.resources.allowed((needed + self.n**2 * self.item) / share)
+        return min(limit - needed, int(share * limit))
 
     @property
     def data_bytes(self) -> int:
@@ -130,7 +133,7 @@ class FitTask(Task):
         if self.preimage is None or self.is_on_cluster:
             return 0
         whole = self.preimage.peak_bytes(self.n, self.d, self.p, self.item, self.on_gpu, 0)
-        return self.preimage.landmarks_for(self.n, fits=whole <= self.limit)
+        return self.preimage.landmarks_for(self.n, fits=whole <= self.resources.allowed(whole))
 
     @property
     def preimage_bytes(self) -> int:

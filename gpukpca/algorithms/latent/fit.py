@@ -403,9 +403,9 @@ def _bytes_of_em(like: Array, d: int, p: int, n_jobs: int | None) -> int:
 def _check_memory(like: Array, d: int, p: int, resources: Resources) -> None:
     """Raise `MemoryBudgetError` where EM needs more than the limit."""
     needed = _bytes_of_em(like, d, p, resources.n_jobs)
-    if needed > resources.limit:
+    if needed > resources.allowed(needed):
         raise MemoryBudgetError(
             f"EM with {p} components of {d} features needs {format_bytes(needed)}, and "
-            f"{format_bytes(resources.limit)} are allowed or free. Request fewer components, or set a larger "
+            f"{format_bytes(resources.allowed(needed))} are allowed or free. Request fewer components, or set a larger "
             "memory_limit."
         )

@@ -118,7 +118,7 @@ def fit_clusters(
     X = resources.place.to_work(X)
     frame = RowScaling.of(X, resources.place.work)
     rows, basis = ScaledRows(X, frame, resources.n_jobs), None
-    check_memory(rows, max(k for k, _ in pairs), resources.limit)
+    check_memory(rows, max(k for k, _ in pairs), resources)
     if rows.shape[1] > rows.shape[0]:
         rows, basis = rotate_into_span(rows, max(p for _, p in pairs))
     chosen = smallest_bic(rows, pairs, frame.factor, settings, rng, progress)

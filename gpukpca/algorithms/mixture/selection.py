@@ -16,6 +16,7 @@ from gpukpca.algorithms.mixture.iteration import ClusterIteration, IterationSett
 from gpukpca.algorithms.mixture.scaled_rows import ScaledRows
 from gpukpca.algorithms.mixture.settings import Counts, MixtureSettings
 from gpukpca.algorithms.progress import Listener, Progress
+from gpukpca.algorithms.resources import Resources
 from gpukpca.backend.namespace import item_size
 from gpukpca.exceptions import InvalidParameterError, MemoryBudgetError
 
@@ -130,12 +131,12 @@ def _report(listener: Listener, k: int, p: int, done: int, most: int, value: flo
     listener(Progress("pass", f"{k} clusters, {p} components, iteration {done}: {value:.9g}", done, most))
 
 
-def check_memory(points: ScaledRows, k: int, limit: int) -> None:
-    """Raise `MemoryBudgetError` where a fit needs more than the limit in addition to the data and their panels."""
+def check_memory(points: ScaledRows, k: int, resources: Resources) -> None:
+    """Raise `MemoryBudgetError` where a fit needs more than is allowed in addition to the data and their panels."""
     (n, d), item = points.shape, item_size(points.like.dtype)
     rotated = ROTATED_HELD * n * d if d > n else 0
     needed = item * (WEIGHTS_HELD * n * k + SQUARES_HELD * min(n, d) ** 2 * points.workers + rotated)
-    if needed > limit:
+    if needed > (limit := resources.allowed(needed)):
         raise MemoryBudgetError(
             f"{k} clusters of {n} rows of {d} features need {format_bytes(needed)}, and {format_bytes(limit)} are "
             "allowed or free. Reduce the features with PCA first, request fewer clusters, set n_jobs=1, or raise "

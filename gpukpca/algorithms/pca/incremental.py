@@ -24,6 +24,7 @@ from gpukpca.algorithms.magnitude import (
     variances_of_data,
 )
 from gpukpca.algorithms.pca.model import new_points
+from gpukpca.algorithms.resources import Resources
 from gpukpca.backend import blocking
 from gpukpca.backend.device import describe_device, device_context
 from gpukpca.backend.finite import check_finite
@@ -423,10 +424,10 @@ def update_bytes(rows: int, d: int, p: int, item: int) -> int:
     return rows * d * item + WIDE * entries
 
 
-def check_update(rows: int, d: int, p: int, fewest: int, item: int, limit: int) -> None:
-    """Raise `MemoryBudgetError` where an update takes more than `limit` bytes; a batch has at least `fewest` rows."""
+def check_update(rows: int, d: int, p: int, fewest: int, item: int, resources: Resources) -> None:
+    """Raise `MemoryBudgetError` where an update takes too many bytes; a batch has at least `fewest` rows."""
     needed = update_bytes(rows, d, p, item)
-    if needed <= limit:
+    if needed <= (limit := resources.allowed(needed)):
         return
     halves = (rows // 2**k for k in range(1, rows.bit_length()))
     fitting = next((half for half in halves if update_bytes(half, d, p, item) <= limit), 0)

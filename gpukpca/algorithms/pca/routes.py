@@ -162,7 +162,7 @@ class Route(ABC):
             by_samples=self.by_samples,
             workers=task.workers,
             predicted_bytes=self.predicted_bytes,
-            available_bytes=task.limit,
+            available_bytes=task.resources.allowed(self.predicted_bytes),
             notes=notes,
             estimated_seconds=seconds,
         )
@@ -290,8 +290,9 @@ def choose_route(task: PCATask) -> Route:
     iterates = task.settings.svd_solver in ITERATIVE
     advice = "fewer components" if iterates else 'few components (of PCA with svd_solver="randomized")'
     needed, used = (format_bytes(fewest.predicted_bytes), fewest.method) if fewest else ("", "")
+    allowed = format_bytes(task.resources.allowed())
     raise MemoryBudgetError(
-        f"PCA of {task.n} x {task.d} needs {needed} ({used}), and {format_bytes(task.limit)} are allowed or "
+        f"PCA of {task.n} x {task.d} needs {needed} ({used}), and {allowed} are allowed or "
         f"free. Try {advice}, float32 data, or a larger memory_limit.{hidden_memory(task.place.work)}"
     )
 

@@ -155,7 +155,7 @@ def fit_pca_batches(
             dense = [place.to_work(dense_rows(batch)) for batch in checked]
             like = empty_like(dense[0], namespace_of(dense[0]).result_type(*(batch.dtype for batch in dense)))
             source = Batches(lambda: iter(dense), like, n, max(int(batch.shape[0]) for batch in dense))
-            fit = fit_exact(source, d, n_components, resources.limit, progress)
+            fit = fit_exact(source, d, n_components, resources.allowed(), progress)
     warn_of_equal_rows(fit.state)
     return fit
 
