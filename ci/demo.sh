@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the package into an environment of its own and runs the main job on scikit-learn's digits, with a picture.
+# Installs the package into a separate environment and runs the main job on scikit-learn's digits, with a picture.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/environment.sh

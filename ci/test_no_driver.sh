@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# «CuPy is installed, and there is no driver»: the real CuPy wheel in an environment of its own, all devices hidden.
+# «CuPy is installed, and there is no driver»: the real CuPy wheel in a separate environment, all devices hidden.
 # CuPy alone: the CUDA libraries of the extra are large, and nothing loads them without a driver.
 # Arguments go to pytest.
 set -euo pipefail

@@ -95,7 +95,7 @@ def _torch() -> Namespace:
     import array_api_compat.torch as module
     import torch
 
-    torch.set_num_threads(1)  # the arrays of tests are small: threads of its own only wait for each other
+    torch.set_num_threads(1)  # the arrays of tests are small: its threads only wait for each other
     return Namespace("torch", module, torch.device("cpu"))
 
 
@@ -189,7 +189,7 @@ LIBRARY_STATE = {"fakecuda": imitation, "jax": _jax_with_float64}
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
-    """BLAS and OpenMP held to one: on the small matrices of tests a second thread only waits, on a core of its own.
+    """BLAS and OpenMP held to one: on the small matrices of tests a second thread only waits, on another core.
 
     `n_jobs=None` is then one worker; tests of what threads do take `two_blas_threads`.
     """

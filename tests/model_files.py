@@ -80,7 +80,7 @@ MODELS: dict[str, tuple[Any, Callable[[], Any]]] = {
     "nothing left": (KernelPCA(kernel="rbf"), lambda: np.ones((5, 2))),
     "more than the rank": (KernelPCA(7), data),
     "ridge": (KernelPCA(3, kernel="rbf", preimage="ridge"), data),
-    "ridge, a kernel of its own": (
+    "ridge, another kernel": (
         KernelPCA(3, kernel="laplacian", preimage=RidgePreimage(kernels.RBF("scale") + kernels.Linear(), alpha=0.1)),
         data,
     ),

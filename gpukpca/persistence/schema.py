@@ -398,7 +398,7 @@ class Reader:
         return _made(cls, values)
 
     def _placed(self, value: Any, field: Field) -> Any:
-        """Return an array of an object, or rows made ready, where the model computes."""
+        """Return an array of an object, or prepared rows, where the model computes."""
         if isinstance(value, PreparedRows):
             return value.moved(self.like)
         if not is_numpy(value) or not field.shape or field.on_host:

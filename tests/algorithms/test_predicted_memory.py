@@ -113,7 +113,7 @@ KERNELS: dict[str, tuple[int, int, str, dict[str, Any]]] = {
     "pre-image": (2000, 20, "float64", {"fit_inverse_transform": True}),
     "fixed point": (3000, 200, "float64", {"preimage": "fixed_point"}),
     "distance constraint": (3000, 200, "float64", {"preimage": "distance_constraint"}),
-    "ridge of its own": (2000, 20, "float64", {"preimage": "ridge"}),
+    "ridge, another kernel": (2000, 20, "float64", {"preimage": "ridge"}),
     "ridge on landmarks": (4000, 50, "float64", {"preimage": RidgePreimage(n_landmarks=800)}),
     "landmarks": (5000, 20, "float64", {"eigen_solver": Nystrom(200), "gamma": 0.05}),
     "even landmarks": (5000, 20, "float64", {"eigen_solver": Nystrom(200, "uniform"), "gamma": 0.05}),
@@ -145,7 +145,7 @@ def mapped(tmp_path: Path) -> np.ndarray:
 
 
 def test_a_memory_map_is_not_counted_and_not_copied(mapped: np.ndarray) -> None:
-    """In memory the same data are copied once, and made ready once."""
+    """In memory the same data are copied once, and prepared once."""
     model, peak = model_and_peak(mapped, gamma=0.002)
     held, _ = model_and_peak(np.array(mapped), gamma=0.002)
     assert_predicted(model, peak)

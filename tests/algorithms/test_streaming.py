@@ -31,7 +31,7 @@ def mapped(data: np.ndarray, tmp_path: Path) -> np.ndarray:
 
 
 def tight(**parameters: object) -> KernelPCA:
-    """A fit whose limit leaves no room for rows made ready."""
+    """A fit whose limit leaves no room for prepared rows."""
     return KernelPCA(3, kernel="rbf", gamma=0.002, random_state=0, memory_limit="2800kB", **parameters)
 
 
